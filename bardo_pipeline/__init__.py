@@ -1,0 +1,1 @@
+"""Bardo: the memory of mortal agents, derived from append-only decision records."""

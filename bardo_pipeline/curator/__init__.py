@@ -1,0 +1,1 @@
+"""Curator: pure passes that turn closed cycles into decisions about a grimoire."""

@@ -1,0 +1,1 @@
+"""Derivation: gather from the stores, decide by pure passes, apply to the stores."""

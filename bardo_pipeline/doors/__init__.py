@@ -1,0 +1,1 @@
+"""Doors: where people and programs come in."""

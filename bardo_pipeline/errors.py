@@ -1,0 +1,89 @@
+"""Every exception of Bardo, under one root.
+
+BardoError
+├── InputError                 something that came from outside is wrong; the message names it and the cure
+│   ├── TraceError             a market trace: file, line and column
+│   ├── RecordError            a record that does not fit the schema or a range
+│   ├── ConfigError            a setting, flag or environment variable
+│   ├── QueryError             SQL or an identifier that nothing answers to
+│   └── BundleError            a bundle that is incomplete, altered or not allowed
+├── StreamError                the order of a golem's ticks; always names golem and tick
+│   ├── ForkError              another record for a tick that is already on record
+│   └── RegressionError        a tick below the accepted head that fills no gap
+├── StoreError                 a table or an index on disk is not what it should be
+│   ├── NoHomeError            there is no home in this folder yet
+│   └── SchemaVersionError     a record or table was written by a newer version
+└── DerivationError            a projection cannot be derived
+    └── FingerprintMismatch    a rebuilt projection differs from the one in force
+
+Bad input is one of these; broken logic is an AssertionError.
+"""
+
+
+class BardoError(Exception):
+    """Root of all errors that Bardo raises on purpose."""
+
+
+class InputError(BardoError):
+    """Something that came from outside is wrong."""
+
+
+class TraceError(InputError):
+    """A market trace is malformed: names the file, the line and the column."""
+
+    def __init__(self, file: str, fact: str, *, line: int | None = None, column: str | None = None) -> None:
+        self.file, self.line, self.column = file, line, column
+        place = file + (f", line {line}" if line is not None else "") + (f", column {column!r}" if column else "")
+        super().__init__(f"{place}: {fact}")
+
+
+class RecordError(InputError):
+    """A record does not fit the schema or leaves its ranges."""
+
+
+class ConfigError(InputError):
+    """A setting cannot be used as it is."""
+
+
+class QueryError(InputError):
+    """A query or identifier that nothing answers to."""
+
+
+class BundleError(InputError):
+    """A bundle is incomplete, altered, or holds what must not cross."""
+
+
+class StreamError(BardoError):
+    """A golem's ticks are not in order."""
+
+    def __init__(self, golem_id: str, tick: int, fact: str) -> None:
+        self.golem_id, self.tick = golem_id, tick
+        super().__init__(f"golem {golem_id}: tick {tick} {fact}")
+
+
+class ForkError(StreamError):
+    """Another record for a tick that is already on record."""
+
+
+class RegressionError(StreamError):
+    """A tick below the accepted head that fills no gap."""
+
+
+class StoreError(BardoError):
+    """A table or an index on disk is not what it should be."""
+
+
+class NoHomeError(StoreError):
+    """There is no home in this folder yet."""
+
+
+class SchemaVersionError(StoreError):
+    """Written by a newer version than this one can read."""
+
+
+class DerivationError(BardoError):
+    """A projection cannot be derived."""
+
+
+class FingerprintMismatch(DerivationError):
+    """A rebuilt projection differs from the one in force."""

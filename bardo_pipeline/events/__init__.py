@@ -1,0 +1,1 @@
+"""Events: what is recorded, and never changed."""

@@ -1,0 +1,1 @@
+"""Heartbeat: the reference fleet, stepped as columns over golems."""

@@ -1,0 +1,1 @@
+"""Inheritance: what crosses a death, and at what price."""

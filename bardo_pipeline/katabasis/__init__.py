@@ -1,0 +1,1 @@
+"""Katabasis: what is shared beyond one golem, and how belief is counted."""

@@ -1,0 +1,1 @@
+"""Mortality: how a golem feels and how much life it has left."""

@@ -1,0 +1,1 @@
+"""Quality: what a good record, grimoire and bundle look like, as data."""

@@ -1,0 +1,1 @@
+"""Retrieval: from a situation to the few entries that matter in it."""

@@ -1,0 +1,1 @@
+"""Runtime: a fleet living through a market, from birth to succession."""

@@ -1,0 +1,1 @@
+"""Storage: the log, the projections, the vectors and the warehouse on disk."""
