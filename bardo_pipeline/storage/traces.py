@@ -1,0 +1,371 @@
+"""Recorded market traces: minute CSV files of demeter-fetch, read into a Market.
+
+Every fault names file, line (the header is line 1) and column. What is not read is named with the reason.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from bardo_pipeline.errors import TraceError
+from bardo_pipeline.heartbeat.market import TICK_MAX, FloatBars, IntBars, Market, price_of_tick
+
+POOL_COLUMNS = (
+    "timestamp",
+    "netAmount0",
+    "netAmount1",
+    "closeTick",
+    "openTick",
+    "lowestTick",
+    "highestTick",
+    "inAmount0",
+    "inAmount1",
+    "currentLiquidity",
+)
+GAS_COLUMNS = ("block_timestamp", "gas_price")
+
+POOL_NAME = re.compile(r"^(?P<chain>[a-z]+)-(?P<pool>0x[0-9a-f]{40})-[^/]*\.minute\.csv$", re.IGNORECASE)
+GAS_NAME = re.compile(r"^(?P<chain>[a-z]+)-gas-[^/]*\.csv$", re.IGNORECASE)
+
+FEE_PPM_BY_POOL = {
+    "0x45dda9cb7c25131df268515131f647d726f50608": 500,  # Polygon USDC/WETH
+    "0x0e44ceb592acfc5d3f09d996302eb4c499ff8c10": 3_000,  # Polygon USDC/WETH
+    "0x88e6a0c2ddd26feeb64f039a2c41296fcb3f5640": 500,  # Ethereum USDC/WETH
+    "0x8ad599c3a0ff1de082011efddc58f1908eb6e6d8": 3_000,  # Ethereum USDC/WETH
+    "0xe0554a476a092703abdb3ef35c80e0d76d32939f": 100,  # Ethereum USDC/WETH
+}
+FEE_PPM_DEFAULT = 500
+
+NATIVE_USD_MICROS_BY_CHAIN = {"polygon": 650_000, "ethereum": 2_250_000_000}
+"""Micro-dollars per gas token where the caller names none: MATIC in August 2023, ETH in January 2024."""
+NATIVE_USD_MICROS_DEFAULT = 1_000_000_000
+
+_NUMBER = r"^-?\d+(\.\d+)?([eE][+-]?\d+)?$"
+_WHOLE = r"^-?\d+(\.0+)?$"
+_MINUTE = r"^\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}:00(\.0+)?(Z|\+00:00)?$"
+_OTHER_FORMATS = (
+    (re.compile(r"aave", re.IGNORECASE), "Aave rates, not a pool's minute bars"),
+    (re.compile(r"\.tick\.csv$", re.IGNORECASE), "single transactions (.tick.csv), not minute bars"),
+)
+
+
+@dataclass(frozen=True)
+class TraceReport:
+    """What a reading took and left.
+
+    files_read: paths relative to the folder, pool files first, then gas files, each in time order.
+    files_skipped: (path relative to the folder, reason), sorted by path.
+    bars: minute bars of the market; first_at, last_at: UTC time of its first and last bar.
+    gas_filled: bars without a gas minute of their own, which took the last known one (the first ones the first known).
+    liquidity_carried: bars with zero active liquidity, which took the last positive one.
+    minutes_missing: minutes between first_at and last_at without a bar; they stay missing.
+    extremes_widened: bars whose close lies outside of their own lowest and highest tick; the extreme takes the close.
+    """
+
+    files_read: tuple[str, ...]
+    files_skipped: tuple[tuple[str, str], ...]
+    bars: int
+    gas_filled: int
+    first_at: datetime
+    last_at: datetime
+    liquidity_carried: int = 0
+    minutes_missing: int = 0
+    extremes_widened: int = 0
+
+
+@dataclass(frozen=True)
+class _Table:
+    """One CSV file as columns of cells; row r stands on line r + 2."""
+
+    name: str
+    cells: dict[str, pa.Array]
+
+    def refuse(self, bad: NDArray[np.bool_], column: str, fact: str) -> None:
+        """Raise TraceError at the first row that is bad; `{cell}` in the fact becomes what stands there."""
+        if bad.any():
+            row = int(np.argmax(bad))
+            cell = self.cells[column][row].as_py()
+            raise TraceError(self.name, fact.replace("{cell}", repr(cell)), line=row + 2, column=column)
+
+    def numbers(self, column: str, *, whole: bool = False) -> FloatBars:
+        """The column as finite float64; raises TraceError for an empty cell, NaN, infinity or anything but a number."""
+        cells = self.cells[column]
+        fits = _mask(pc.match_substring_regex(cells, _WHOLE if whole else _NUMBER))
+        self.refuse(_mask(pc.equal(pc.utf8_trim_whitespace(cells), "")), column, "the cell is empty")
+        self.refuse(~fits, column, "{cell} is not a whole number" if whole else "{cell} is not a finite number")
+        values = pc.cast(cells, pa.float64()).to_numpy(zero_copy_only=False)
+        self.refuse(~np.isfinite(values), column, "{cell} is not a finite number")
+        return np.asarray(values, dtype=np.float64)
+
+    def ticks(self, column: str) -> IntBars:
+        """The column as ticks in [-887272, 887272]."""
+        values = self.numbers(column, whole=True)
+        self.refuse(np.abs(values) > TICK_MAX, column, f"tick {{cell}} is outside [-{TICK_MAX}, {TICK_MAX}]")
+        return values.astype(np.int64)
+
+    def minutes(self, column: str) -> IntBars:
+        """The column as UTC epoch microseconds on the minute, strictly ascending."""
+        cells = self.cells[column]
+        self.refuse(_mask(pc.equal(pc.utf8_trim_whitespace(cells), "")), column, "the cell is empty")
+        fact = "{cell} is not a UTC minute (YYYY-MM-DD HH:MM:00)"
+        self.refuse(~_mask(pc.match_substring_regex(cells, _MINUTE)), column, fact)
+        plain = pc.replace_substring(pc.utf8_slice_codeunits(cells, 0, 19), "T", " ")
+        stamps = pc.strptime(plain, format="%Y-%m-%d %H:%M:%S", unit="us", error_is_null=True)
+        echoed = pc.fill_null(
+            pc.equal(pc.strftime(stamps, format="%Y-%m-%d %H:%M"), pc.utf8_slice_codeunits(plain, 0, 16)), False
+        )
+        self.refuse(~_mask(echoed), column, fact)
+        at_us = np.asarray(stamps.cast(pa.int64()).to_numpy(zero_copy_only=False), dtype=np.int64)
+        steps = np.diff(at_us, prepend=at_us[:1] - 1)
+        self.refuse(steps == 0, column, "{cell} stands twice")
+        self.refuse(steps < 0, column, "{cell} comes before the line above")
+        return at_us
+
+
+@dataclass(frozen=True)
+class _PoolBars:
+    name: str
+    at_us: IntBars
+    close: IntBars
+    lowest: IntBars
+    highest: IntBars
+    volume_usd_micros: IntBars
+    liquidity: FloatBars
+
+
+@dataclass(frozen=True)
+class _GasBars:
+    name: str
+    at_us: IntBars
+    gwei: FloatBars
+
+
+_Bars = TypeVar("_Bars", _PoolBars, _GasBars)
+
+
+@dataclass
+class _Sorting:
+    """The files of a folder by what they are."""
+
+    pools: dict[tuple[str, str], list[Path]] = field(default_factory=dict)
+    gas: dict[str, list[Path]] = field(default_factory=dict)
+    skipped: list[tuple[Path, str]] = field(default_factory=list)
+
+
+def read_trace(
+    folder: Path, *, native_usd_micros: int | None = None, pool: str | None = None
+) -> tuple[Market, TraceReport]:
+    """Read the minute bars of one pool and the gas of its chain from a folder, recursively.
+
+    Pool files: `<chain>-<0xpool>-<date>.minute.csv`; gas files: `<chain>-gas-….csv`, gas_price in gwei.
+    native_usd_micros: price of the gas token in micro-dollars; by chain where None (polygon 650_000,
+    ethereum 2_250_000_000, else 1_000_000_000). pool: the address to read where the folder holds several.
+    Returns the market and what was read, skipped and filled. Raises TraceError: no such folder, no pool or gas file,
+    several pools and none named, or a malformed file (its file, line and column).
+    """
+    if not folder.is_dir():
+        raise TraceError(str(folder), "is not a folder; name one with demeter-fetch minute files")
+    sorting = _sort_files(folder)
+    chain, address = _choose_pool(folder, sorting, pool)
+    pool_files, bars, liquidity_carried = _joined_pool(folder, sorting.pools.pop((chain, address)))
+    gas_files, gas = _joined_gas(folder, sorting, chain)
+    gas_gwei, gas_filled = _gas_at(bars.at_us, gas)
+    market = _market(chain, address, bars, gas_gwei, native_usd_micros)
+    minutes_spanned = int(market.at_us[-1] - market.at_us[0]) // 60_000_000 + 1
+    report = TraceReport(
+        files_read=(*pool_files, *gas_files),
+        files_skipped=_skipped(folder, sorting, chain),
+        bars=market.bars,
+        gas_filled=gas_filled,
+        first_at=_utc(int(market.at_us[0])),
+        last_at=_utc(int(market.at_us[-1])),
+        liquidity_carried=liquidity_carried,
+        minutes_missing=minutes_spanned - market.bars,
+        extremes_widened=int(((bars.close < bars.lowest) | (bars.close > bars.highest)).sum()),
+    )
+    return market, report
+
+
+def _sort_files(folder: Path) -> _Sorting:
+    sorting = _Sorting()
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        if match := POOL_NAME.match(path.name):
+            sorting.pools.setdefault((match["chain"].lower(), match["pool"].lower()), []).append(path)
+        elif match := GAS_NAME.match(path.name):
+            sorting.gas.setdefault(match["chain"].lower(), []).append(path)
+        else:
+            sorting.skipped.append((path, _skip_reason(path.name)))
+    return sorting
+
+
+def _skip_reason(name: str) -> str:
+    for pattern, reason in _OTHER_FORMATS:
+        if pattern.search(name):
+            return reason
+    if name.lower().endswith(".csv"):
+        return "a CSV file whose name is neither <chain>-<0xpool>-<date>.minute.csv nor <chain>-gas-<dates>.csv"
+    return "not a CSV file"
+
+
+def _choose_pool(folder: Path, sorting: _Sorting, pool: str | None) -> tuple[str, str]:
+    found = sorted(sorting.pools)
+    names = ", ".join(f"{chain}-{address}" for chain, address in found)
+    if not found:
+        cure = (
+            "put <chain>-<0xpool>-<date>.minute.csv files of demeter-fetch there, or name another folder with --trace"
+        )
+        raise TraceError(str(folder), f"holds no pool file; {cure}")
+    wanted = found if pool is None else [key for key in found if pool.lower() in (key[1], "-".join(key))]
+    if not wanted:
+        raise TraceError(str(folder), f"holds no pool {pool}; it holds {names}")
+    if len(wanted) > 1:
+        cure = "name a folder with one pool with --trace, or name the pool with read_trace(pool=...)"
+        raise TraceError(str(folder), f"holds {len(wanted)} pools ({names}); {cure}")
+    return wanted[0]
+
+
+def _load(folder: Path, path: Path, columns: Sequence[str]) -> _Table:
+    name = str(path.relative_to(folder))
+    raw = path.read_bytes()
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as fault:
+        line = raw.count(b"\n", 0, fault.start) + 1
+        raise TraceError(name, f"byte {fault.start} is not UTF-8", line=line) from fault
+    lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
+    header = [cell.strip() for cell in lines[0].split(",")]
+    if header != list(columns):
+        wrong = next((have for have, want in zip(header, columns, strict=False) if have != want), None)
+        raise TraceError(name, f"the header must be {','.join(columns)}", line=1, column=wrong)
+    split = pc.split_pattern(pa.array(lines[1:], type=pa.large_string()), ",")
+    widths = pc.list_value_length(split).to_numpy(zero_copy_only=False)
+    if (widths != len(columns)).any():
+        row = int(np.argmax(widths != len(columns)))
+        column = columns[min(int(widths[row]), len(columns) - 1)]
+        raise TraceError(name, f"{widths[row]} cells where {len(columns)} belong", line=row + 2, column=column)
+    cells = pc.list_flatten(split)
+    return _Table(name, {column: cells[k :: len(columns)] for k, column in enumerate(columns)})
+
+
+def _read_pool(table: _Table) -> _PoolBars:
+    at_us = table.minutes("timestamp")
+    for column in ("netAmount0", "netAmount1"):
+        table.numbers(column)
+    close, lowest, highest = table.ticks("closeTick"), table.ticks("lowestTick"), table.ticks("highestTick")
+    table.ticks("openTick")
+    table.refuse(lowest > highest, "lowestTick", "{cell} is above highestTick")
+    amounts = [table.numbers("inAmount0"), table.numbers("inAmount1")]
+    for column, amount in zip(("inAmount0", "inAmount1"), amounts, strict=True):
+        table.refuse(amount < 0, column, "{cell} is negative")
+    liquidity = table.numbers("currentLiquidity")
+    table.refuse(liquidity < 0, "currentLiquidity", "{cell} is negative")
+    # token0 has 6 decimals and is a dollar: its raw amount is micro-dollars. token1 can exceed int64: it stays float64.
+    volumes = [amounts[0], amounts[1] / 1e12 * price_of_tick(close)]
+    for column, volume in zip(("inAmount0", "inAmount1"), volumes, strict=True):
+        table.refuse(volume > 1e18, column, "{cell} is worth more than 10 ** 12 dollars in one minute")
+    micros = np.rint(volumes[0]).astype(np.int64) + np.rint(volumes[1]).astype(np.int64)
+    return _PoolBars(table.name, at_us, close, lowest, highest, micros, liquidity)
+
+
+def _read_gas(table: _Table) -> _GasBars:
+    at_us = table.minutes("block_timestamp")
+    gwei = table.numbers("gas_price")
+    table.refuse(gwei <= 0, "gas_price", "{cell} is not positive")
+    return _GasBars(table.name, at_us, gwei)
+
+
+def _in_time_order(parts: list[_Bars], column: str) -> list[_Bars]:
+    ordered = sorted(parts, key=lambda part: (int(part.at_us[0]), part.name))
+    for before, after in pairwise(ordered):
+        if after.at_us[0] <= before.at_us[-1]:
+            fact = f"{_utc(int(after.at_us[0])):%Y-%m-%d %H:%M:%S} does not come after the last line of {before.name}"
+            raise TraceError(after.name, fact, line=2, column=column)
+    return ordered
+
+
+def _joined_pool(folder: Path, paths: list[Path]) -> tuple[tuple[str, ...], _PoolBars, int]:
+    parts = [_read_pool(_load(folder, path, POOL_COLUMNS)) for path in paths]
+    names = tuple(part.name for part in parts)
+    parts = _in_time_order([part for part in parts if len(part.at_us)], "timestamp")
+    if not parts:
+        raise TraceError(", ".join(names), "holds no bar below its header; fetch it again", line=1)
+    if parts[0].liquidity[0] == 0:
+        fact = "is zero and no earlier bar has a positive one to carry forward"
+        raise TraceError(parts[0].name, fact, line=2, column="currentLiquidity")
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in ("at_us", "close", "lowest", "highest", "volume_usd_micros", "liquidity")
+    }
+    positive = columns["liquidity"] > 0
+    last_positive = np.maximum.accumulate(np.where(positive, np.arange(len(positive)), 0))
+    columns["liquidity"] = columns["liquidity"][last_positive]
+    read = tuple(part.name for part in parts)
+    read += tuple(name for name in names if name not in read)
+    return read, _PoolBars(name=read[0], **columns), int((~positive).sum())
+
+
+def _joined_gas(folder: Path, sorting: _Sorting, chain: str) -> tuple[tuple[str, ...], _GasBars]:
+    cure = f"put a {chain}-gas-<dates>.csv with {','.join(GAS_COLUMNS)} beside the pool files"
+    paths = sorting.gas.pop(chain, [])
+    if not paths:
+        raise TraceError(str(folder), f"holds no gas file of {chain}; {cure}")
+    parts = [_read_gas(_load(folder, path, GAS_COLUMNS)) for path in paths]
+    parts = _in_time_order([part for part in parts if len(part.at_us)], "block_timestamp")
+    if not parts:
+        raise TraceError(str(paths[0].relative_to(folder)), f"holds no gas minute below its header; {cure}", line=1)
+    read = tuple(part.name for part in parts)
+    at_us = np.concatenate([part.at_us for part in parts])
+    return read, _GasBars(read[0], at_us, np.concatenate([part.gwei for part in parts]))
+
+
+def _gas_at(at_us: IntBars, gas: _GasBars) -> tuple[FloatBars, int]:
+    """Gas of each bar, and how many bars had no gas minute of their own."""
+    last_known = np.maximum(np.searchsorted(gas.at_us, at_us, side="right") - 1, 0)
+    return gas.gwei[last_known], int((gas.at_us[last_known] != at_us).sum())
+
+
+def _market(chain: str, address: str, bars: _PoolBars, gas_gwei: FloatBars, native_usd_micros: int | None) -> Market:
+    if native_usd_micros is None:
+        native_usd_micros = NATIVE_USD_MICROS_BY_CHAIN.get(chain, NATIVE_USD_MICROS_DEFAULT)
+    return Market(
+        name=f"{chain}-{address}",
+        chain=chain,
+        protocol="uniswap_v3",
+        pair="WETH/USDC",
+        pool=address,
+        fee_ppm=FEE_PPM_BY_POOL.get(address, FEE_PPM_DEFAULT),
+        native_usd_micros=native_usd_micros,
+        at_us=bars.at_us,
+        price=price_of_tick(bars.close),
+        price_low=price_of_tick(
+            np.maximum(bars.highest, bars.close)
+        ),  # token0 is the dollar: a higher tick is a lower price
+        price_high=price_of_tick(np.minimum(bars.lowest, bars.close)),
+        tick=bars.close.astype(np.int32),
+        volume_usd_micros=bars.volume_usd_micros,
+        liquidity=bars.liquidity,
+        gas_gwei=gas_gwei,
+    )
+
+
+def _skipped(folder: Path, sorting: _Sorting, chain: str) -> tuple[tuple[str, str], ...]:
+    others = [(path, f"another pool ({'-'.join(key)})") for key, paths in sorting.pools.items() for path in paths]
+    gas = [(path, f"gas of {name}; the pool is on {chain}") for name, paths in sorting.gas.items() for path in paths]
+    return tuple(sorted((str(path.relative_to(folder)), why) for path, why in [*sorting.skipped, *others, *gas]))
+
+
+def _mask(array: Any) -> NDArray[np.bool_]:
+    return np.asarray(array.to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def _utc(at_us: int) -> datetime:
+    return datetime.fromtimestamp(at_us / 1_000_000, tz=UTC)
