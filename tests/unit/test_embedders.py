@@ -1,0 +1,181 @@
+"""The embedders: the published vectors, bit for bit the same in any batch, from a cache that is built once."""
+
+import shutil
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.retrieval.embedding import Embedder, preprocess, text_hash
+from bardo_pipeline.storage import embedders
+from bardo_pipeline.storage.embedders import build_minilm, open_embedder
+
+PUBLISHED = [0.0676569, 0.0634959, 0.0487131, 0.0793050]
+
+TEXTS = [
+    "This is an example sentence",
+    "gas",
+    "",
+    "Widen the range when volatility rises above the hour's mean. " * 12,
+    "Le prix du gaz a doublé; die Spanne wurde enger. 流动性",
+    *(f"tick {at}: rebalance the position at price {at * 37}" for at in range(45)),
+]
+
+
+@pytest.fixture(scope="session")
+def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("embedders")
+
+
+@pytest.fixture(scope="session")
+def minilm(cache_dir: Path) -> Embedder:
+    return open_embedder("minilm", cache_dir)
+
+
+def model_file(cache_dir: Path) -> Path:
+    (file,) = cache_dir.glob("minilm-*/model.onnx")
+    return file
+
+
+def test_minilm_gives_the_published_vector(minilm: Embedder) -> None:
+    (vector,) = minilm.embed(["This is an example sentence"])
+    np.testing.assert_allclose(vector[:4], PUBLISHED, atol=1e-5)
+
+
+def test_vectors_are_float32_rows_of_norm_one_in_the_order_of_the_texts(minilm: Embedder) -> None:
+    vectors = minilm.embed(TEXTS)
+    assert vectors.shape == (len(TEXTS), minilm.identity.dimension)
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-6)
+    np.testing.assert_array_equal(minilm.embed(TEXTS[::-1]), vectors[::-1])
+
+
+def test_a_text_has_the_same_bits_alone_and_in_a_batch(minilm: Embedder) -> None:
+    alone = np.vstack([minilm.embed([text]) for text in TEXTS])
+    np.testing.assert_array_equal(minilm.embed(TEXTS), alone)
+
+
+def test_padding_to_a_far_longer_neighbour_changes_no_bit(minilm: Embedder) -> None:
+    long = "liquidity " * 250
+    for text in TEXTS[:5]:
+        np.testing.assert_array_equal(minilm.embed([text, long])[0], minilm.embed([text])[0])
+
+
+def test_no_texts_give_no_rows(minilm: Embedder) -> None:
+    assert minilm.embed([]).shape == (0, 384)
+
+
+def test_like_meanings_are_nearer_than_unlike_ones(minilm: Embedder) -> None:
+    gas, fees, death = minilm.embed(["gas is expensive now", "network fees are high today", "the golem wrote a will"])
+    assert float(gas @ fees) > float(gas @ death) + 0.2
+
+
+def test_what_one_hash_covers_gets_one_vector(minilm: Embedder) -> None:
+    spellings = ["café  prices\n rise", " cafe\u0301 prices rise "]
+    assert text_hash(spellings[0]) == text_hash(spellings[1])
+    first, second = minilm.embed(spellings)
+    np.testing.assert_array_equal(first, second)
+
+
+def test_a_second_open_reuses_the_cache(minilm: Embedder, cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedders, "build_minilm", lambda *_: pytest.fail("built again"))
+    again = open_embedder("minilm", cache_dir)
+    assert again.identity == minilm.identity
+    np.testing.assert_array_equal(again.embed(TEXTS[:3]), minilm.embed(TEXTS[:3]))
+
+
+def test_minilm_never_touches_the_network(
+    minilm: Embedder, tmp_path: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        pytest.fail("a connection was tried")
+
+    for name in ("connect", "connect_ex"):
+        monkeypatch.setattr(socket.socket, name, refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    again = open_embedder("minilm", tmp_path)
+    np.testing.assert_array_equal(again.embed(TEXTS[:2]), minilm.embed(TEXTS[:2]))
+    assert model_file(tmp_path).read_bytes() == model_file(cache_dir).read_bytes()
+
+
+def test_a_cache_with_a_torn_model_is_built_again(minilm: Embedder, cache_dir: Path, tmp_path: Path) -> None:
+    shutil.copytree(model_file(cache_dir).parent, tmp_path / model_file(cache_dir).parent.name)
+    whole = model_file(tmp_path).read_bytes()
+    model_file(tmp_path).write_bytes(whole[: len(whole) // 2])
+    np.testing.assert_array_equal(open_embedder("minilm", tmp_path).embed(TEXTS[:2]), minilm.embed(TEXTS[:2]))
+    assert model_file(tmp_path).read_bytes() == whole
+    assert [folder.name for folder in tmp_path.iterdir()] == [model_file(cache_dir).parent.name]
+
+
+def test_a_build_that_comes_second_leaves_the_first_in_place(minilm: Embedder, cache_dir: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(model_file(cache_dir).parent, folder)
+    before = (folder / "model.onnx").stat().st_ino
+    build_minilm(embedders._minilm_source(), folder)
+    assert (folder / "model.onnx").stat().st_ino == before
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_wrong_weights_are_refused_and_leave_nothing_behind(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(embedders._minilm_source(), source)
+    with (source / "model.safetensors").open("r+b") as weights:
+        weights.seek(-1, 2)
+        weights.write(b"\x7f")
+    with pytest.raises(ConfigError, match="does not hold the published weights"):
+        build_minilm(source, tmp_path / "cache" / "model")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_missing_weights_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"model\.safetensors .* no file"):
+        build_minilm(tmp_path, tmp_path / "model")
+
+
+def test_a_package_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedders, "MINILM_PACKAGE", "no_such_package_of_weights")
+    with pytest.raises(ConfigError, match="no_such_package_of_weights"):
+        open_embedder("minilm", tmp_path)
+
+
+def test_an_unknown_name_is_answered_with_the_names_there_are(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'word2vec'.*minilm, nomic"):
+        open_embedder("word2vec", tmp_path)
+
+
+def test_nomic_without_a_hub_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ConfigError, match=r"nomic-embed-text.*use the embedder minilm"):
+        open_embedder("nomic", tmp_path)
+
+
+def test_every_part_of_an_identity_is_in_its_key(minilm: Embedder) -> None:
+    identity = minilm.identity
+    others = [
+        replace(identity, model="another"),
+        replace(identity, version="another"),
+        replace(identity, dimension=768),
+        replace(identity, preprocess_hash="another"),
+        replace(identity, chunk_config="another"),
+    ]
+    assert len({identity.key, *(other.key for other in others)}) == 6
+    assert replace(identity).key == identity.key
+    assert len(identity.key) == 16
+
+
+def test_the_key_of_minilm_is_the_one_that_vectors_on_record_carry(minilm: Embedder) -> None:
+    """A change here orphans every recorded vector: raise a version on purpose, never by accident."""
+    assert minilm.identity.key == "a8b9d7620f31dcab"
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text())
+def test_preprocessing_twice_changes_nothing_more(text: str) -> None:
+    once = preprocess(text)
+    assert preprocess(once) == once
+    assert text_hash(once) == text_hash(text)
