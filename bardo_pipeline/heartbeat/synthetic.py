@@ -167,6 +167,7 @@ def planted_truths(spec: SyntheticSpec) -> tuple[PlantedTruth, ...]:
             "volume_follows_moves", "Volume rises with the price's moves.", "price_move", "volume", 0, "any", 1
         ),
         PlantedTruth("volume_peaks_14_to_16", rhythm, "hour_14_to_16_utc", "volume", 0, "any", 1),
+        PlantedTruth("gas_peaks_at_15", "Gas is dearest around 15 UTC.", "hour_14_to_16_utc", "gas_gwei", 0, "any", 1),
     )
 
 

@@ -49,6 +49,9 @@ NATIVE_USD_MICROS_BY_CHAIN = {"polygon": 650_000, "ethereum": 2_250_000_000}
 """Micro-dollars per gas token where the caller names none: MATIC in August 2023, ETH in January 2024."""
 NATIVE_USD_MICROS_DEFAULT = 1_000_000_000
 
+PRICE_PLAUSIBLE = (1e-3, 1e9)
+"""USDC per WETH. Outside of it the pool's tokens are not USDC (6 decimals) first and WETH (18) second."""
+
 _NUMBER = r"^-?\d+(\.\d+)?([eE][+-]?\d+)?$"
 _WHOLE = r"^-?\d+(\.0+)?$"
 _MINUTE = r"^\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}:00(\.0+)?(Z|\+00:00)?$"
@@ -235,7 +238,10 @@ def _choose_pool(folder: Path, sorting: _Sorting, pool: str | None) -> tuple[str
 
 def _load(folder: Path, path: Path, columns: Sequence[str]) -> _Table:
     name = str(path.relative_to(folder))
-    raw = path.read_bytes()
+    try:
+        raw = path.read_bytes()
+    except OSError as fault:
+        raise TraceError(name, f"cannot be read: {fault.strerror}") from fault
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as fault:
@@ -262,6 +268,11 @@ def _read_pool(table: _Table) -> _PoolBars:
         table.numbers(column)
     close, lowest, highest = table.ticks("closeTick"), table.ticks("lowestTick"), table.ticks("highestTick")
     table.ticks("openTick")
+    price = price_of_tick(close)
+    fact = (
+        "tick {cell} is no price of a pool with USDC (6 decimals) as token0 and WETH (18) as token1; name such a pool"
+    )
+    table.refuse((price < PRICE_PLAUSIBLE[0]) | (price > PRICE_PLAUSIBLE[1]), "closeTick", fact)
     table.refuse(lowest > highest, "lowestTick", "{cell} is above highestTick")
     amounts = [table.numbers("inAmount0"), table.numbers("inAmount1")]
     for column, amount in zip(("inAmount0", "inAmount1"), amounts, strict=True):
@@ -269,7 +280,7 @@ def _read_pool(table: _Table) -> _PoolBars:
     liquidity = table.numbers("currentLiquidity")
     table.refuse(liquidity < 0, "currentLiquidity", "{cell} is negative")
     # token0 has 6 decimals and is a dollar: its raw amount is micro-dollars. token1 can exceed int64: it stays float64.
-    volumes = [amounts[0], amounts[1] / 1e12 * price_of_tick(close)]
+    volumes = [amounts[0], amounts[1] / 1e12 * price]
     for column, volume in zip(("inAmount0", "inAmount1"), volumes, strict=True):
         table.refuse(volume > 1e18, column, "{cell} is worth more than 10 ** 12 dollars in one minute")
     micros = np.rint(volumes[0]).astype(np.int64) + np.rint(volumes[1]).astype(np.int64)

@@ -1,0 +1,202 @@
+"""Synthetic markets: the same from the same seed, and the planted truths can be found in the bars."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from bardo_pipeline.heartbeat.market import Market, price_of_tick
+from bardo_pipeline.heartbeat.synthetic import (
+    REGIMES,
+    SPEC_DEFAULT,
+    TRENDING_DOWN,
+    TRENDING_UP,
+    VOLATILE,
+    MarketPlan,
+    plan_market,
+    planted_truths,
+    synthetic_market,
+)
+
+START = datetime(2023, 8, 14, tzinfo=UTC)
+BARS = 20_000
+SEEDS = (7, 11)
+
+seeds = st.integers(0, 2**63)
+
+
+@cache
+def made(seed: int) -> tuple[Market, MarketPlan]:
+    return synthetic_market(seed=seed, bars=BARS, start=START), plan_market(seed=seed, bars=BARS)
+
+
+@cache
+def crash_free(seed: int) -> tuple[Market, MarketPlan]:
+    """The same seed without crashes, so that the other truths stand alone."""
+    spec = replace(SPEC_DEFAULT, crash_first_bars=(10**9, 10**9 + 1))
+    market = synthetic_market(seed=seed, bars=BARS, start=START, spec=spec)
+    return market, plan_market(seed=seed, bars=BARS, spec=spec)
+
+
+def spells(plan: MarketPlan, kind: int) -> list[NDArray[np.int64]]:
+    """The bars of each unbroken stretch of one regime."""
+    cuts = np.flatnonzero(np.diff(plan.regime)) + 1
+    return [part for part in np.split(np.arange(len(plan.regime)), cuts) if plan.regime[part[0]] == kind]
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=seeds, bars=st.integers(1, 3_000))
+def test_same_seed_same_bytes(seed: int, bars: int) -> None:
+    first, second = (synthetic_market(seed=seed, bars=bars, start=START) for _ in range(2))
+    assert first.content_hash == second.content_hash
+    assert first.bars == bars
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=seeds, other=seeds)
+def test_different_seeds_differ(seed: int, other: int) -> None:
+    first, second = (synthetic_market(seed=s, bars=500, start=START).price for s in (seed, other))
+    assert (seed == other) == np.array_equal(first, second)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=seeds, short=st.integers(1, 3_000), more=st.integers(0, 3_000))
+def test_more_bars_leave_the_first_ones_as_they_are(seed: int, short: int, more: int) -> None:
+    long = synthetic_market(seed=seed, bars=short + more, start=START)
+    assert long.slice(0, short).content_hash == synthetic_market(seed=seed, bars=short, start=START).content_hash
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=seeds)
+def test_price_and_tick_agree_and_the_extremes_hold_the_bars_way(seed: int) -> None:
+    market = synthetic_market(seed=seed, bars=3_000, start=START)
+    np.testing.assert_array_equal(market.price, price_of_tick(market.tick))
+    opened = np.concatenate([market.price[:1], market.price[:-1]])
+    assert (market.price_low <= np.minimum(opened, market.price)).all()
+    assert (market.price_high >= np.maximum(opened, market.price)).all()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_regime_lasts_for_hours(seed: int) -> None:
+    _, plan = made(seed)
+    shares = np.bincount(plan.regime, minlength=len(REGIMES)) / BARS
+    assert (shares > 0.05).all()
+    assert 120 < np.mean([len(part) for kind in range(4) for part in spells(plan, kind)]) < 900
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_gas_spikes_about_three_minutes_after_a_crash_begins(seed: int) -> None:
+    market, plan = made(seed)
+    lag = SPEC_DEFAULT.gas_lag_bars
+    assert 6 <= len(plan.crashes) <= 14
+    for crash in plan.crashes:
+        if crash.spike.start + crash.spike.bars >= BARS:
+            continue
+        spike = market.gas_gwei[crash.spike.start : crash.spike.start + crash.spike.bars]
+        assert crash.spike.start == crash.start + lag
+        assert np.median(spike) > 2 * market.gas_gwei[crash.start : crash.spike.start].max()
+        assert 10 <= crash.spike.bars <= 30
+        assert 5 <= crash.spike.factor <= 30
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_gas_lifts_nowhere_before_the_lag_and_everywhere_after(seed: int) -> None:
+    market, plan = made(seed)
+    starts = np.array([crash.start for crash in plan.crashes if crash.start + 8 < BARS])
+    around = np.median(np.log(market.gas_gwei)[starts[:, None] + np.arange(-5, 8)], axis=0)
+    steps = np.diff(around)
+    assert int(np.argmax(steps)) - 4 == SPEC_DEFAULT.gas_lag_bars
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_crash_takes_several_percent_in_fifteen_minutes_and_gives_part_back(seed: int) -> None:
+    market, plan = made(seed)
+    moves = [
+        (
+            market.price[c.start + 15] / market.price[c.start - 1] - 1,
+            market.price[c.start + 150] / market.price[c.start + 15] - 1,
+        )
+        for c in plan.crashes
+        if c.start + 150 < BARS
+    ]
+    falls, returns = np.median(np.array(moves), axis=0)
+    assert -0.11 < falls < -0.035
+    assert 0.005 < returns < -falls
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_volatile_excursions_revert_with_a_half_life_of_about_twenty_minutes(seed: int) -> None:
+    market, plan = crash_free(seed)
+    logs = np.log(market.price)
+    kept = []
+    for part in spells(plan, VOLATILE):
+        base = np.median(logs[part])
+        away = logs[part][:-20] - base
+        later = logs[part][20:] - base
+        far = np.abs(away) > 0.01
+        kept.extend((later[far] / away[far]).tolist())
+    assert len(kept) > 100
+    assert 0.25 < np.median(kept) < 0.75
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("kind", "sign"), [(TRENDING_UP, 1), (TRENDING_DOWN, -1)])
+def test_the_drift_of_a_trend_persists(seed: int, kind: int, sign: int) -> None:
+    market, plan = crash_free(seed)
+    logs = np.log(market.price)
+    parts = [
+        part[60:] for part in spells(plan, kind) if len(part) >= 180
+    ]  # what a volatile spell left has faded by then
+    halves = np.array([(logs[p[len(p) // 2]] - logs[p[0]], logs[p[-1]] - logs[p[len(p) // 2]]) for p in parts])
+    assert (sign * halves.sum(axis=1) > 0).mean() > 0.9
+    assert (sign * halves > 0).mean() > 0.75
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_volume_rises_with_moves_and_from_14_to_16_utc(seed: int) -> None:
+    market, plan = crash_free(seed)
+    volume = market.volume_usd_micros / 1e6
+    moves = np.abs(np.diff(np.log(market.price), prepend=np.log(market.price[0])))
+    assert np.corrcoef(moves, volume)[0, 1] > 0.5
+    assert volume[plan.regime == VOLATILE].mean() > 2 * volume[plan.regime != VOLATILE].mean()
+    still = (moves == 0) & (volume > 0) & (plan.regime != VOLATILE)
+    hour = market.at_us // 3_600_000_000 % 24
+    peak = (hour >= 14) & (hour < 16)
+    assert np.median(volume[still & peak]) > 1.5 * np.median(volume[still & ~peak])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_gas_is_dearest_in_the_afternoon(seed: int) -> None:
+    market, _ = made(seed)
+    hour = market.at_us // 3_600_000_000 % 24
+    afternoon, night = (hour >= 13) & (hour < 17), (hour >= 1) & (hour < 5)
+    assert np.median(market.gas_gwei[afternoon]) > 1.3 * np.median(market.gas_gwei[night])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_orders_of_magnitude_are_those_of_the_recorded_polygon_pool(seed: int) -> None:
+    market, _ = made(seed)
+    volume = market.volume_usd_micros / 1e6
+    assert 3_000 < volume.mean() < 30_000
+    assert 50 < np.median(volume) < 3_000
+    assert 0.6 < (volume > 0).mean() < 0.95
+    assert 1.2e18 < np.median(market.liquidity) < 3.5e18
+    assert 35 < np.median(market.gas_gwei) < 60
+    assert 0.03 < (np.diff(market.liquidity) != 0).mean() < 0.35
+
+
+def test_the_market_lists_what_is_planted() -> None:
+    market, _ = made(SEEDS[0])
+    assert market.truths == planted_truths(SPEC_DEFAULT)
+    assert len({truth.name for truth in market.truths}) == len(market.truths)
+    for truth in market.truths:
+        assert truth.regime in {*REGIMES, "any"}
+        assert truth.sign in {-1, 1}
+        assert truth.lag_bars >= 0
+    gas = next(truth for truth in market.truths if truth.name == "gas_follows_crash")
+    assert gas.lag_bars == SPEC_DEFAULT.gas_lag_bars
