@@ -1,0 +1,1 @@
+"""Assets: one file a subject; each docstring says what the table is."""

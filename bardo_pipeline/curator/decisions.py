@@ -1,0 +1,139 @@
+"""Decisions: what the curator did to which entry, when, why, on which evidence. Append-only. Pure.
+
+A decision carries the entry as it was left, so that a grimoire is the fold of its decisions: the newest of each entry.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.curator.state import COLUMNS, GrimoireState, entry_columns
+from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
+from bardo_pipeline.policy import Policy
+
+OPERATIONS = ("received", "staged", "created", "reinforced", "contradicted", "promoted", "pruned")
+RECEIVED, STAGED, CREATED, REINFORCED, CONTRADICTED, PROMOTED, PRUNED = range(7)
+
+REASONS = (
+    "inherited; not yet confirmed by own evidence",
+    "evidence gathered, not yet decisive",
+    "evidence is decisive",
+    "own evidence agrees",
+    "own evidence disagrees",
+    "held long and surely enough to be acted on",
+    "confidence fell below what earns a place",
+)
+
+DECISION_SCHEMA = pa.schema(
+    [
+        pa.field("golem_id", pa.string(), nullable=False),
+        pa.field("revision", pa.int64(), nullable=False),
+        pa.field("cycle", pa.int64(), nullable=False),
+        pa.field("seq", pa.int64(), nullable=False),
+        pa.field("at", MOMENT, nullable=False),
+        pa.field("operation", pa.string(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("confidence_before_ppm", pa.int64(), nullable=False),
+        pa.field("cause_ticks", pa.list_(pa.field("element", pa.int64(), nullable=False)), nullable=False),
+        pa.field("cause_bundle", pa.string()),
+        pa.field("policy_hash", pa.string(), nullable=False),
+        *[f for f in ENTRY_SCHEMA if f.name != "golem_id"],
+    ]
+)
+"""One row per decision; key (golem_id, revision, cycle, seq). cause_ticks: the ticks of this golem whose records are its
+evidence (empty for what time alone did); cause_bundle: the content hash of the bundle an entry was received in."""
+
+DECISION_KEY = ("golem_id", "revision", "cycle", "seq")
+
+
+@dataclass
+class DecisionLog:
+    """Decisions as they are taken, in columns; turned into a table once."""
+
+    parts: list[dict[str, np.ndarray]] = field(default_factory=list)
+
+    def note(
+        self, state: GrimoireState, operation: int, rows: np.ndarray, *, cycle: np.ndarray, at_us: np.ndarray,
+        before: np.ndarray, causes: np.ndarray | None = None,
+    ) -> None:  # fmt: skip
+        """Keep a decision about each of these rows. causes: [rows, 2] bounds into the evidence's cause_tick, or None."""
+        if not len(rows):
+            return
+        span = causes if causes is not None else np.zeros((len(rows), 2), np.int64)
+        self.parts.append(
+            {
+                **state.snapshot(rows), "operation": np.full(len(rows), operation), "cycle": cycle, "at_us": at_us,
+                "before": before, "cause_first": span[:, 0], "cause_stop": span[:, 1],
+            }
+        )  # fmt: skip
+
+    def table(self, state: GrimoireState, cause_tick: np.ndarray, policy: Policy, policy_hash: str) -> pa.Table:
+        """All decisions as DECISION_SCHEMA, in the order of their key."""
+        if not self.parts:
+            return DECISION_SCHEMA.empty_table()
+        names = (*COLUMNS, "operation", "cycle", "at_us", "before", "cause_first", "cause_stop")
+        rows = {n: np.concatenate([p[n] for p in self.parts]) for n in names}
+        columns = entry_columns(state, rows, policy.curator, policy.decay)
+        count = len(rows["golem"])
+        columns |= {
+            "revision": pa.array(np.zeros(count, np.int64)),
+            "cycle": pa.array(rows["cycle"], pa.int64()),
+            "at": pa.array(rows["at_us"], pa.int64()).cast(MOMENT),
+            "operation": pa.array(OPERATIONS).take(pa.array(rows["operation"])),
+            "reason": _reasons(rows),
+            "confidence_before_ppm": pa.array(rows["before"], pa.int64()),
+            "cause_ticks": _cause_lists(rows["cause_first"], rows["cause_stop"], cause_tick),
+            "cause_bundle": pa.nulls(count, pa.string()),
+            "policy_hash": pa.array([policy_hash]).take(pa.array(np.zeros(count, np.int64))),
+            "order": pa.array(rows["operation"]),
+        }
+        table = pa.table(columns)
+        table = table.take(pc.sort_indices(table, sort_keys=[(k, "ascending") for k in ("golem_id", "cycle", "order", "entry_id")]))
+        table = table.append_column("seq", pa.array(_sequence(table)))
+        return table.select(DECISION_SCHEMA.names).cast(DECISION_SCHEMA)
+
+
+def _reasons(rows: dict[str, np.ndarray]) -> pa.Array:
+    """What decided, in words and figures: the sentence of the operation and the interval it rests on."""
+    sentence = pa.array(REASONS).take(pa.array(rows["operation"]))
+    figures = [pa.array(rows[n]).cast(pa.string()) for n in ("evidence_count", "effect_low_ppm", "effect_high_ppm")]
+    full = pc.binary_join_element_wise(
+        sentence, pc.binary_join_element_wise("n=", figures[0], ""), pc.binary_join_element_wise("interval ", figures[1], " to ", figures[2], ""), "; "
+    )
+    return pc.if_else(pa.array(rows["evidence_count"] > 0), full, sentence)
+
+
+def _cause_lists(first: np.ndarray, stop: np.ndarray, cause_tick: np.ndarray) -> pa.Array:
+    """Distinct ticks of each span, ascending."""
+    lengths = stop - first
+    owner = np.repeat(np.arange(len(first)), lengths)
+    inside = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    flat = cause_tick[np.repeat(first, lengths) + inside] if len(owner) else np.zeros((0, 2), np.int64)
+    pairs = np.unique(np.stack([np.repeat(owner, 2), flat.reshape(-1)], axis=1), axis=0) if len(owner) else np.zeros((0, 2), np.int64)
+    offsets = np.searchsorted(pairs[:, 0], np.arange(len(first) + 1))
+    field_type = DECISION_SCHEMA.field("cause_ticks").type
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(pairs[:, 1], pa.int64())).cast(field_type)
+
+
+def _sequence(table: pa.Table) -> np.ndarray:
+    golem = table.column("golem_id").combine_chunks()
+    golem = (golem.chunk(0) if isinstance(golem, pa.ChunkedArray) else golem).dictionary_encode().indices.to_numpy()
+    cycle = table.column("cycle").to_numpy()
+    new = np.r_[True, (golem[1:] != golem[:-1]) | (cycle[1:] != cycle[:-1])]
+    starts = np.flatnonzero(new)
+    return np.arange(len(golem)) - np.repeat(starts, np.diff(np.r_[starts, len(golem)]))
+
+
+def fold(decisions: pa.Table) -> pa.Table:
+    """A grimoire from its decisions: of each (golem, entry) the newest of the newest revision. ENTRY_SCHEMA."""
+    keys = [("golem_id", "ascending"), ("entry_id", "ascending"), ("revision", "ascending"), ("cycle", "ascending"), ("seq", "ascending")]
+    ordered = decisions.take(pc.sort_indices(decisions, sort_keys=keys))
+    golem, entry = ordered.column("golem_id").to_numpy(zero_copy_only=False), ordered.column("entry_id").to_numpy(zero_copy_only=False)
+    if not len(golem):
+        return ENTRY_SCHEMA.empty_table()
+    last = np.r_[(golem[1:] != golem[:-1]) | (entry[1:] != entry[:-1]), True]
+    return ordered.filter(pa.array(last)).select(ENTRY_SCHEMA.names).cast(ENTRY_SCHEMA)

@@ -1,0 +1,71 @@
+"""Distil: clusters of judged decisions become insights, and meet what is known already. Pure.
+
+A cluster that is large enough and whose interval leaves zero out is a rule: created, or an upvote of the entry that says
+the same, or a downvote of the one that says the opposite. Source: TOOLS (ExpeL operations), canon 17.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bardo_pipeline.curator.decisions import CONTRADICTED, CREATED, REINFORCED, STAGED
+from bardo_pipeline.curator.state import ACTIVE, INSIGHT, GrimoireState
+from bardo_pipeline.curator.wave import Wave
+from bardo_pipeline.curator.weigh import interval
+from bardo_pipeline.grimoire.confidence import CLASS_FACT, PPM, ppm
+from bardo_pipeline.policy import Policy
+
+
+def distil(state: GrimoireState, wave: Wave, policy: Policy) -> None:
+    """Judge every pattern that got evidence in this wave."""
+    mine = np.flatnonzero(state["decay_class"][wave.rows] != CLASS_FACT)
+    rows, causes = wave.rows[mine], wave.causes[mine]
+    if not len(rows):
+        return
+    mean, low, high = interval(state["own_count"][rows], state["own_sum"][rows], state["own_sumsq"][rows], policy)
+    sure = (state["own_count"][rows] >= policy.curator.cluster_min) & (np.abs(mean) >= policy.curator.effect_min_ppm)
+    sure &= (low > 0) | (high < 0)
+    sign = np.where(sure, np.sign(mean), 0)
+    active = state["status"][rows] == ACTIVE
+    agrees = active & sure & (sign == state["sign"][rows])
+    opposes = active & sure & (sign == -state["sign"][rows])
+    born = ~active & sure
+    at = wave.closing(state, rows)
+    before = np.where(active, state.confidence_at(rows, at, policy.decay), 0)
+
+    restated = agrees | born
+    for name, values in (("effect_mean_ppm", mean), ("effect_low_ppm", low), ("effect_high_ppm", high)):
+        state[name][rows[restated]] = values[restated]
+    state["evidence_count"][rows[restated]] = state["own_count"][rows[restated]]
+    create(state, rows[born], sign[born], wave, confidence=ppm(policy.curator.confidence_insight))
+    vote(state, rows[agrees], before[agrees] + ppm(policy.curator.upvote), at[agrees], "validations")
+    vote(state, rows[opposes], before[opposes] - ppm(policy.curator.downvote), at[opposes], "contradictions")
+
+    waits = ~(born | agrees | opposes)
+    for operation, chosen in ((STAGED, waits), (CREATED, born), (REINFORCED, agrees), (CONTRADICTED, opposes)):
+        wave.note(state, operation, rows[chosen], before[chosen], causes[chosen])
+
+
+def create(state: GrimoireState, rows: np.ndarray, sign: np.ndarray, wave: Wave, *, confidence: int) -> None:
+    """These candidates (or forgotten entries) become insights of the golem's own."""
+    at = wave.closing(state, rows) if len(rows) else rows
+    place = wave.place(state, rows) if len(rows) else rows
+    for name, value in (
+        ("status", ACTIVE), ("kind", INSIGHT), ("sign", sign), ("confidence_ppm", confidence), ("confidence_origin_ppm", confidence),
+        ("validations", 0), ("contradictions", 0), ("generation", 0), ("provenance", 0), ("is_anti_knowledge", 0), ("is_bloodstain", 0),
+        ("created_cycle", wave.cycle[place]), ("anchor_us", at), ("created_us", at), ("validated_us", at),
+    ):  # fmt: skip
+        state[name][rows] = value
+    state["origin"][rows] = state["golem"][rows]
+    np.add.at(wave.proposed, place, 1)
+
+
+def vote(state: GrimoireState, rows: np.ndarray, confidence: np.ndarray, at: np.ndarray, counter: str) -> None:
+    """Anchor the confidence anew after a vote, within [0, 1]; only an upvote validates."""
+    state["confidence_ppm"][rows] = np.clip(confidence, 0, PPM)
+    state["anchor_us"][rows] = at
+    state[counter][rows] += 1
+    if counter == "validations":
+        state["validated_us"][rows] = at
+
+

@@ -1,0 +1,195 @@
+"""Evidence: what a stretch of records says about which structure. Pure, set-based over columns.
+
+Two sources: judged decisions (resolutions) and levels of metrics. Only verified episodes take part (MEM's quality gate).
+All sums are integers, so that no order of addition shows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.curator.structure import Structure, Structures
+from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, BASELINE_METRICS, GAS_BANDS
+from bardo_pipeline.policy import CuratorPolicy
+
+EVIDENCE_COLUMNS = (
+    "golem_id",
+    "tick",
+    "observed_at",
+    "observation",
+    "tier",
+    "anomalies",
+    "prediction_error_sources",
+    "actions",
+    "outcome",
+    "pad_after",
+    "resolutions",
+)
+"""Columns of a record that derivation reads; the rest stays on disk."""
+
+_LIMIT_PPM = 1_000_000
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Evidence grouped by (golem, cycle, structure), one element a group, sorted by that key.
+
+    golem, cycle, structure: int64 codes. count, total, squares: exact integer sums (effect in ppm, or the metric's unit).
+    mood: int64 [groups, 3], sums of the mood in thousandths. first, stop: the group's rows in cause_tick.
+    """
+
+    golem: np.ndarray
+    cycle: np.ndarray
+    structure: np.ndarray
+    count: np.ndarray
+    total: np.ndarray
+    squares: np.ndarray
+    mood: np.ndarray
+    first: np.ndarray
+    stop: np.ndarray
+    cause_tick: np.ndarray
+
+    @property
+    def groups(self) -> int:
+        """Number of groups."""
+        return len(self.golem)
+
+
+def combined(column: pa.ChunkedArray) -> pa.Array:
+    """One contiguous array of a column."""
+    array = column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):
+        return pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    return array
+
+
+def exploded(lists: pa.ListArray) -> tuple[np.ndarray, pa.Array]:
+    """(row of each element, elements) of a list column."""
+    offsets = lists.offsets.to_numpy().astype(np.int64)
+    rows = np.repeat(np.arange(len(lists)), np.diff(offsets))
+    return rows, lists.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0])) if len(offsets) else lists.values
+
+
+def is_episode(records: pa.Table) -> np.ndarray:
+    """Which records are episodes: an action, an anomaly, a regime change, or tier T1 and above (canon 13). bool [rows]."""
+    acted = pc.list_value_length(combined(records.column("actions"))).to_numpy(zero_copy_only=False) > 0
+    odd = pc.list_value_length(combined(records.column("anomalies"))).to_numpy(zero_copy_only=False) > 0
+    sources = combined(records.column("prediction_error_sources"))
+    turned = pc.struct_field(sources, "regime").to_numpy(zero_copy_only=False) > 0
+    thought = pc.is_in(records.column("tier"), value_set=pa.array(["T1", "T2"])).to_numpy()
+    return acted | odd | turned | thought
+
+
+def is_verified(records: pa.Table) -> np.ndarray:
+    """Which records have their ground truth: no action was taken, or its outcome was verified. bool [rows]."""
+    outcome = combined(records.column("outcome"))
+    verified = pc.struct_field(outcome, "verified")
+    return pc.fill_null(pc.or_kleene(pc.is_null(outcome), verified), False).to_numpy(zero_copy_only=False)
+
+
+def gather_evidence(
+    records: pa.Table, *, golem: np.ndarray, cycle: np.ndarray, structures: Structures, policy: CuratorPolicy
+) -> Evidence:
+    """Group what the records say.
+
+    records: EVIDENCE_COLUMNS, any order; golem, cycle: int64 codes [rows]. New structures enter the registry.
+    """
+    market, market_rows = _market_codes(records)
+    tick = records.column("tick").to_numpy()
+    mood = _mood(records)
+    parts = [
+        _judged(records, tick, market, market_rows, structures, policy),
+        _levels(records, tick, market, market_rows, structures),
+    ]
+    row, structure, value, cause, second = (np.concatenate([p[i] for p in parts]) for i in range(5))
+    order = np.lexsort((cause, structure, cycle[row], golem[row]))
+    row, structure, value, cause, second = row[order], structure[order], value[order], cause[order], second[order]
+    g, c = golem[row], cycle[row]
+    starts = np.flatnonzero(np.r_[True, (g[1:] != g[:-1]) | (c[1:] != c[:-1]) | (structure[1:] != structure[:-1])]) if len(row) else np.zeros(0, np.int64)
+    stops = np.r_[starts[1:], len(row)].astype(np.int64) if len(row) else starts
+
+    def summed(values: np.ndarray) -> np.ndarray:
+        return np.add.reduceat(values, starts, axis=0) if len(row) else values[:0]
+
+    return Evidence(
+        golem=g[starts], cycle=c[starts], structure=structure[starts],
+        count=stops - starts, total=summed(value), squares=summed(value * value), mood=summed(mood[row]),
+        first=starts, stop=stops, cause_tick=np.stack([cause, second], axis=1),
+    )  # fmt: skip
+
+
+def _market_codes(records: pa.Table) -> tuple[np.ndarray, list[tuple[str, str, str]]]:
+    observation = combined(records.column("observation"))
+    names = pa.table({n: pc.struct_field(observation, n) for n in ("chain", "protocol", "pair")})
+    joined = pc.binary_join_element_wise(*names.columns, "\x1f").combine_chunks().dictionary_encode()
+    if isinstance(joined, pa.ChunkedArray):
+        joined = joined.chunk(0)
+    rows = [tuple(word.split("\x1f")) for word in joined.dictionary.to_pylist()]
+    return joined.indices.to_numpy(zero_copy_only=False), rows  # type: ignore[return-value]
+
+
+def _mood(records: pa.Table) -> np.ndarray:
+    pad = combined(records.column("pad_after"))
+    parts = [pc.struct_field(pad, n).to_numpy(zero_copy_only=False) for n in ("pleasure", "arousal", "dominance")]
+    return np.rint(np.stack(parts, axis=1) * 1000).astype(np.int64)
+
+
+def _judged(records: pa.Table, tick, market, market_rows, structures: Structures, policy: CuratorPolicy):  # type: ignore[no-untyped-def]
+    """Resolutions of verified decisions, each with the structure of its situation."""
+    row, parts = exploded(combined(records.column("resolutions")))
+    keep = pc.struct_field(parts, "verified").to_numpy(zero_copy_only=False).astype(bool)
+    row, parts = row[keep], parts.filter(pa.array(keep))
+    anomaly = np.searchsorted(policy.anomaly_edges, pc.struct_field(parts, "anomaly_score").to_numpy(zero_copy_only=False), side="right")
+    gas = np.searchsorted(policy.gas_edges, pc.struct_field(parts, "gas_ratio").to_numpy(zero_copy_only=False), side="right")
+    regime = pc.index_in(pc.struct_field(parts, "regime"), value_set=pa.array(REGIMES)).to_numpy(zero_copy_only=False)
+    names = [pc.struct_field(parts, n).dictionary_encode() for n in ("tool_name", "action_type")]
+    tool, action = (n.indices.to_numpy(zero_copy_only=False).astype(np.int64) for n in names)
+    packed = np.stack([market[row].astype(np.int64), tool, action, regime.astype(np.int64), anomaly, gas], axis=1)
+    unique, inverse = np.unique(packed, axis=0, return_inverse=True)
+    tools, actions = (n.dictionary.to_pylist() for n in names)
+    codes = np.array(
+        [
+            structures.code(
+                Structure("pattern", *market_rows[m], tools[t], actions[a], REGIMES[r], ANOMALY_BANDS[b], GAS_BANDS[g])
+            )
+            for m, t, a, r, b, g in unique
+        ],
+        dtype=np.int64,
+    )
+    effect = np.clip(pc.struct_field(parts, "effect_ppm").to_numpy(zero_copy_only=False), -_LIMIT_PPM, _LIMIT_PPM).astype(np.int64)
+    decided = pc.struct_field(parts, "decision_tick").to_numpy(zero_copy_only=False).astype(np.int64)
+    return row, codes[inverse.reshape(-1)] if len(codes) else np.zeros(0, np.int64), effect, decided, tick[row].astype(np.int64)
+
+
+def _levels(records: pa.Table, tick, market, market_rows, structures: Structures):  # type: ignore[no-untyped-def]
+    """Metrics of verified episodes, in the integer units of METRIC_UNIT."""
+    worth = np.flatnonzero(is_episode(records) & is_verified(records))
+    observation = combined(records.column("observation"))
+    gas = np.rint(pc.struct_field(observation, "gas_gwei").to_numpy(zero_copy_only=False) * 1000).astype(np.int64)
+    volume = pc.struct_field(observation, "volume_micros").to_numpy(zero_copy_only=False) // 1_000_000
+    acted, actions = exploded(combined(records.column("actions")))
+    done = pc.equal(pc.struct_field(actions, "status"), "executed").to_numpy(zero_copy_only=False)
+    acted, actions = acted[done], actions.filter(pa.array(done))
+    slips = pc.struct_field(actions, "slippage_ppm")
+    slipped = np.asarray(slips.is_valid())
+    columns = {
+        "gas_price": (worth, gas[worth]),
+        "pool_volume": (worth, volume[worth]),
+        "slippage": (acted[slipped], slips.drop_null().to_numpy(zero_copy_only=False)),
+        "gas_cost": (acted, pc.struct_field(actions, "gas_cost_micros").to_numpy(zero_copy_only=False)),
+    }
+    rows, codes, values = [], [], []
+    for metric in BASELINE_METRICS:
+        row, value = columns[metric]
+        by_market = np.array([structures.code(Structure("baseline", *m, metric=metric)) for m in market_rows], dtype=np.int64)
+        rows.append(row)
+        codes.append(by_market[market[row]] if len(row) else np.zeros(0, np.int64))
+        values.append(np.clip(value, 0, 10**7).astype(np.int64))
+    row = np.concatenate(rows)
+    ticks = tick[row].astype(np.int64)
+    return row, np.concatenate(codes), np.concatenate(values), ticks, ticks

@@ -1,0 +1,142 @@
+"""The curator: its passes in their order, and `curate`, which takes a stretch of closed cycles through them. Pure.
+
+Source: MEM (every 50 ticks, in order: validate, prune, compress, cross-reference), MEM-6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from bardo_pipeline.curator.consolidate import consolidate
+from bardo_pipeline.curator.decisions import DECISION_SCHEMA, DecisionLog
+from bardo_pipeline.curator.distil import distil
+from bardo_pipeline.curator.evidence import combined, gather_evidence
+from bardo_pipeline.curator.phage import phage
+from bardo_pipeline.curator.playbook import PlaybookLog, Playbooks
+from bardo_pipeline.curator.promote import promote
+from bardo_pipeline.curator.prune import prune
+from bardo_pipeline.curator.state import GrimoireState
+from bardo_pipeline.curator.wave import Wave, wave_of
+from bardo_pipeline.curator.weigh import weigh
+from bardo_pipeline.grimoire.entries import MOMENT
+from bardo_pipeline.policy import Policy
+
+PASSES: tuple[Callable[[GrimoireState, Wave, Policy], None], ...] = (weigh, consolidate, distil, promote, phage, prune)
+"""The passes of a cycle, in order."""
+
+PASS_VERSION = "1"
+"""Changed whenever a pass decides differently; part of the derivation id."""
+
+CYCLE_SCHEMA = pa.schema(
+    [
+        pa.field("golem_id", pa.string(), nullable=False),
+        pa.field("cycle", pa.int64(), nullable=False),
+        pa.field("tick_last", pa.int64(), nullable=False),
+        pa.field("closed_at", MOMENT, nullable=False),
+        pa.field("record_count", pa.int64(), nullable=False),
+        pa.field("entries_pruned", pa.int64(), nullable=False),
+        pa.field("entries_promoted", pa.int64(), nullable=False),
+        pa.field("heuristics_proposed", pa.int64(), nullable=False),
+    ]
+)
+"""One row per closed cycle of a golem (CuratorCycleComplete, MEM); key (golem_id, cycle)."""
+
+
+@dataclass(frozen=True)
+class Curation:
+    """What curating a stretch of cycles gave: tables of DECISION_SCHEMA, CYCLE_SCHEMA and PLAYBOOK_SCHEMA."""
+
+    decisions: pa.Table
+    cycles: pa.Table
+    playbooks: pa.Table
+
+
+def curate(
+    state: GrimoireState, playbooks: Playbooks, records: pa.Table, cycle: np.ndarray, *, policy: Policy, policy_hash: str
+) -> Curation:
+    """Take closed cycles through the passes.
+
+    state, playbooks: as they stood at each golem's last curated cycle; they are advanced in place. records: the records
+    (EVIDENCE_COLUMNS) of whole closed cycles, in any order; cycle: int64 [records], the cycle of each.
+    The result does not depend on which golems or how many cycles are taken together.
+    """
+    if not records.num_rows:
+        return Curation(DECISION_SCHEMA.empty_table(), CYCLE_SCHEMA.empty_table(), PlaybookLog().table())
+    golem = _golem_codes(state, records)
+    evidence = gather_evidence(records, golem=golem, cycle=cycle, structures=state.structures, policy=policy.curator)
+    state.ensure(evidence.golem, evidence.structure)
+    closed = _closed_cycles(records, golem, cycle)
+    group_wave = closed.wave[np.searchsorted(closed.key, (evidence.golem << 32) | evidence.cycle)]
+    by_wave = np.argsort(group_wave, kind="stable")
+    bounds = np.searchsorted(group_wave[by_wave], np.arange(closed.waves + 1))
+    log, books = DecisionLog(), PlaybookLog()
+    reports = []
+    for number in range(closed.waves):
+        mine = np.flatnonzero(closed.wave == number)
+        wave = wave_of(
+            state, evidence, by_wave[bounds[number] : bounds[number + 1]],
+            closed.golem[mine], closed.cycle[mine], closed.at_us[mine], log,
+        )  # fmt: skip
+        for one in PASSES:
+            one(state, wave, policy)
+        playbooks.revise(state, wave.golem, wave.cycle, wave.at_us, books, policy)
+        reports.append((mine, wave.pruned, wave.promoted, wave.proposed))
+    return Curation(
+        log.table(state, evidence.cause_tick, policy, policy_hash), _report(state, closed, reports), books.table()
+    )
+
+
+@dataclass(frozen=True)
+class _Closed:
+    """The closed cycles at hand, sorted by (golem, cycle); wave: the how-manieth of its golem."""
+
+    key: np.ndarray
+    golem: np.ndarray
+    cycle: np.ndarray
+    wave: np.ndarray
+    tick_last: np.ndarray
+    at_us: np.ndarray
+    count: np.ndarray
+
+    @property
+    def waves(self) -> int:
+        return int(self.wave.max()) + 1 if len(self.wave) else 0
+
+
+def _golem_codes(state: GrimoireState, records: pa.Table) -> np.ndarray:
+    ids = combined(records.column("golem_id")).dictionary_encode()
+    codes = np.array([state.golem_code(g) for g in ids.dictionary.to_pylist()], dtype=np.int64)
+    return codes[ids.indices.to_numpy(zero_copy_only=False)]
+
+
+def _closed_cycles(records: pa.Table, golem: np.ndarray, cycle: np.ndarray) -> _Closed:
+    packed = (golem << 32) | cycle
+    tick = records.column("tick").to_numpy()
+    at_us = records.column("observed_at").cast(pa.int64()).to_numpy()
+    order = np.lexsort((tick, packed))
+    key, first, count = np.unique(packed[order], return_index=True, return_counts=True)
+    last = order[first + count - 1]
+    owner = key >> 32
+    starts = np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]])
+    wave = np.arange(len(key)) - np.repeat(starts, np.diff(np.r_[starts, len(key)]))
+    return _Closed(key, owner, key & 0xFFFFFFFF, wave, tick[last], at_us[last], count)
+
+
+def _report(state: GrimoireState, closed: _Closed, reports: list[tuple[np.ndarray, ...]]) -> pa.Table:
+    place = np.concatenate([r[0] for r in reports])
+    counted = [np.zeros(len(closed.key), np.int64) for _ in range(3)]
+    for column, number in zip(counted, (1, 2, 3), strict=True):
+        column[place] = np.concatenate([r[number] for r in reports])
+    table = pa.table(
+        {
+            "golem_id": pa.array(state.golems, pa.string()).take(pa.array(closed.golem)),
+            "cycle": closed.cycle, "tick_last": closed.tick_last,
+            "closed_at": pa.array(closed.at_us).cast(MOMENT), "record_count": closed.count,
+            "entries_pruned": counted[0], "entries_promoted": counted[1], "heuristics_proposed": counted[2],
+        }
+    )  # fmt: skip
+    return table.cast(CYCLE_SCHEMA).sort_by([("golem_id", "ascending"), ("cycle", "ascending")])

@@ -1,0 +1,138 @@
+"""Playbook: what a golem's rules make of its thresholds. Pure.
+
+The threshold of a regime is the anomaly score from which the golem re-centres its position. A warning against acting in
+a band lifts it to the band's upper edge, a heuristic for acting lowers it to the lower edge; warnings win.
+Source: MEM-8, KAT (rebalanceThreshold: highVol: 0.9).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from bardo_pipeline.curator.state import ACTIVE, HEURISTIC, WARNING, GrimoireState, entry_id, rule_texts
+from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.grimoire.confidence import PPM, ppm
+from bardo_pipeline.grimoire.entries import ENTRY_KINDS, GAS_BANDS, MOMENT
+from bardo_pipeline.policy import Policy
+
+_REGIME_THRESHOLDS = [pa.field(r, pa.float64(), nullable=False) for r in REGIMES]
+
+PLAYBOOK_SCHEMA = pa.schema(
+    [
+        pa.field("golem_id", pa.string(), nullable=False),
+        pa.field("version", pa.int64(), nullable=False),
+        pa.field("cycle", pa.int64(), nullable=False),
+        pa.field("at", MOMENT, nullable=False),
+        pa.field("rebalance_threshold", pa.struct(_REGIME_THRESHOLDS), nullable=False),
+        pa.field("cause_entries", pa.list_(pa.field("element", pa.string(), nullable=False)), nullable=False),
+        pa.field("markdown", pa.string(), nullable=False),
+    ]
+)
+"""One row per version of a golem's PLAYBOOK.md; version 1 is what it was born with; key (golem_id, version)."""
+
+
+@dataclass
+class PlaybookLog:
+    """New versions as they are made, turned into a table once."""
+
+    rows: list[dict[str, object]] = field(default_factory=list)
+
+    def table(self) -> pa.Table:
+        """PLAYBOOK_SCHEMA, sorted by its key."""
+        table = pa.Table.from_pylist(self.rows, schema=PLAYBOOK_SCHEMA)
+        return table.sort_by([("golem_id", "ascending"), ("version", "ascending")])
+
+
+@dataclass
+class Playbooks:
+    """The playbook in force of each golem: its version, its thresholds by regime, and the base they start from."""
+
+    version: dict[str, int] = field(default_factory=dict)
+    threshold: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    base: dict[str, float] = field(default_factory=dict)
+
+    def of(self, golem_id: str, policy: Policy) -> tuple[int, tuple[float, ...]]:
+        """(version, thresholds) in force; version 0 and the base everywhere before the first one is written."""
+        base = self.base.get(golem_id, policy.playbook.rebalance_threshold)
+        return self.version.get(golem_id, 0), self.threshold.get(golem_id, (base,) * len(REGIMES))
+
+    def revise(
+        self, state: GrimoireState, golem: np.ndarray, cycle: np.ndarray, at_us: np.ndarray, log: PlaybookLog, policy: Policy
+    ) -> None:
+        """Write a new version for each golem whose thresholds changed (and the first one for who has none)."""
+        rows, now = rule_rows(state, golem, at_us, policy)
+        base = np.array([self.base.get(state.golems[g], policy.playbook.rebalance_threshold) for g in golem.tolist()])
+        wanted = thresholds(state, golem, rows, base, policy)
+        for i, code in enumerate(golem.tolist()):
+            golem_id, values = state.golems[code], tuple(wanted[i].tolist())
+            if self.version.get(golem_id, 0) and self.threshold[golem_id] == values:
+                continue
+            version = self.version[golem_id] = self.version.get(golem_id, 0) + 1
+            self.threshold[golem_id] = values
+            mine = state["golem"][rows] == code
+            log.rows.append(_version_row(state, golem_id, version, int(cycle[i]), int(at_us[i]), values, rows[mine], now[mine]))
+
+
+def _version_row(
+    state: GrimoireState, golem_id: str, version: int, cycle: int, at_us: int, values: tuple[float, ...], rows: np.ndarray, now: np.ndarray
+) -> dict[str, object]:
+    ids, words = entry_ids(state, rows), rule_texts(state, rows)
+    rules = [(ENTRY_KINDS[k], w, c) for k, w, c in zip(state["kind"][rows].tolist(), words, now.tolist(), strict=True)]
+    return {
+        "golem_id": golem_id, "version": version, "cycle": cycle, "at": at_us,
+        "rebalance_threshold": dict(zip(REGIMES, values, strict=True)), "cause_entries": sorted(ids),
+        "markdown": playbook_markdown(golem_id, version, values, rules),
+    }  # fmt: skip
+
+
+def rule_rows(state: GrimoireState, golem: np.ndarray, at_us: np.ndarray, policy: Policy) -> tuple[np.ndarray, np.ndarray]:
+    """(state rows, confidence now) of the living rules of these golems that move a threshold."""
+    place = np.full(len(state.golems), -1)
+    place[golem] = np.arange(len(golem))
+    regime, _, gas, moves = state.structures.bands()
+    structure = state["structure"]
+    rows = np.flatnonzero(
+        (place[state["golem"]] >= 0) & (state["status"] == ACTIVE) & (state["kind"] != 0) & moves[structure]
+        & (regime[structure] >= 0) & (gas[structure] != GAS_BANDS.index("dear"))
+    )  # fmt: skip
+    now = state.confidence_at(rows, at_us[place[state["golem"][rows]]], policy.decay)
+    limit = np.where(
+        state["kind"][rows] == WARNING, ppm(policy.playbook.block_confidence_min), ppm(policy.playbook.heuristic_confidence_min)
+    )
+    return rows[now >= limit], now[now >= limit]
+
+
+def thresholds(state: GrimoireState, golem: np.ndarray, rows: np.ndarray, base: np.ndarray, policy: Policy) -> np.ndarray:
+    """Rebalance threshold [golems, regimes] in [0, 1] from the base of each golem and its rules."""
+    regime, anomaly, _, _ = state.structures.bands()
+    edges = np.array(policy.curator.anomaly_edges)
+    upper, lower = np.append(edges, 1.0), np.append(edges[0], edges)
+    place = np.full(len(state.golems), -1)
+    place[golem] = np.arange(len(golem))
+    out = np.repeat(base[:, None], len(REGIMES), axis=1)
+    structure = state["structure"][rows]
+    where = (place[state["golem"][rows]], regime[structure])
+    good, bad = state["kind"][rows] == HEURISTIC, state["kind"][rows] == WARNING
+    np.minimum.at(out, tuple(w[good] for w in where), lower[anomaly[structure[good]]])
+    np.maximum.at(out, tuple(w[bad] for w in where), upper[anomaly[structure[bad]]])
+    return out
+
+
+def playbook_markdown(golem_id: str, version: int, values: tuple[float, ...], rules: list[tuple[str, str, int]]) -> str:
+    """PLAYBOOK.md: thresholds by regime, then the rules behind them (kind, text, confidence in ppm)."""
+    lines = [f"# PLAYBOOK of {golem_id}", "", f"Version {version}.", "", "## rebalanceThreshold", ""]
+    lines += [f"- {regime}: {value:.2f}" for regime, value in zip(REGIMES, values, strict=True)]
+    lines += ["", "## Rules", ""]
+    lines += [f"- ({kind}, {100 * confidence / PPM:.0f} %) {text}" for kind, text, confidence in sorted(rules)] or ["None yet."]
+    return "\n".join(lines) + "\n"
+
+
+def entry_ids(state: GrimoireState, rows: np.ndarray) -> list[str]:
+    """Ids of these rows."""
+    return [
+        entry_id(state.golems[o], state.structures.rows[s].key)
+        for o, s in zip(state["origin"][rows].tolist(), state["structure"][rows].tolist(), strict=True)
+    ]

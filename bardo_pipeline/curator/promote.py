@@ -1,0 +1,33 @@
+"""Promote: an insight that was confirmed often enough becomes a rule to act on, or a warning. Pure.
+
+Acting that pays becomes a heuristic; acting that harms becomes a warning, and anti-knowledge where even the kind end of
+its interval is harm. Source: MEM (validated heuristics; warnings), canon 16.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bardo_pipeline.curator.decisions import PROMOTED
+from bardo_pipeline.curator.state import HEURISTIC, INSIGHT, WARNING, GrimoireState
+from bardo_pipeline.curator.wave import Wave
+from bardo_pipeline.grimoire.confidence import CLASS_FACT, ppm
+from bardo_pipeline.policy import Policy
+
+
+def promote(state: GrimoireState, wave: Wave, policy: Policy) -> None:
+    """Promote what is ripe among the wave's living insights."""
+    rows = wave.living(state)
+    rules = policy.curator
+    ripe = (state["kind"][rows] == INSIGHT) & (state["decay_class"][rows] != CLASS_FACT)
+    ripe &= (state["validations"][rows] >= rules.promote_validations) & (state["sign"][rows] != 0)
+    rows = rows[ripe]
+    now = state.confidence_at(rows, wave.closing(state, rows), policy.decay) if len(rows) else rows
+    rows, now = rows[now >= ppm(rules.promote_confidence)], now[now >= ppm(rules.promote_confidence)]
+    if not len(rows):
+        return
+    harm = state["sign"][rows] < 0
+    state["kind"][rows] = np.where(harm, WARNING, HEURISTIC)
+    state["is_anti_knowledge"][rows] = harm & (state["effect_high_ppm"][rows] <= -rules.anti_effect_ppm)
+    np.add.at(wave.promoted, wave.place(state, rows), 1)
+    wave.note(state, PROMOTED, rows, now)

@@ -1,0 +1,228 @@
+"""The curator's working state: every entry and candidate of the golems at hand, as columns. Pure.
+
+The state is the fold of the decisions; this module turns the grimoire's Arrow table into arrays and back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from bardo_pipeline.curator.structure import Structure, Structures
+from bardo_pipeline.grimoire import confidence as conf
+from bardo_pipeline.grimoire.entries import COUNTED_FIELDS, DECAY_CLASSES, ENTRY_KINDS, ENTRY_SCHEMA, PROVENANCES, STATUSES
+from bardo_pipeline.grimoire.wording import baseline_text, pattern_text
+from bardo_pipeline.policy import CuratorPolicy, DecayPolicy
+
+INSIGHT, HEURISTIC, WARNING = 0, 1, 2
+CANDIDATE, ACTIVE, PRUNED = 0, 1, 2
+COUNTED = tuple(f.name for f in COUNTED_FIELDS)
+MOMENTS = ("anchor_us", "created_us", "validated_us")
+CODED = ("golem", "structure", "origin", "kind", "status", "provenance", "decay_class")
+FLAGS = ("is_anti_knowledge", "is_bloodstain")
+COLUMNS = (*CODED, *FLAGS, *COUNTED, *MOMENTS)
+
+
+def entry_id(origin_golem_id: str, structure_key: str) -> str:
+    """An entry's id: whose experience, about what. 24 hex characters."""
+    return hashlib.sha256(f"{origin_golem_id}|{structure_key}".encode()).hexdigest()[:24]
+
+
+@dataclass
+class GrimoireState:
+    """Entries and candidates as columns, sorted by (golem, structure).
+
+    golem, structure, origin: codes into `golems`, `structures`, `golems`. Everything else as in ENTRY_SCHEMA, moments in
+    UTC microseconds.
+    """
+
+    golems: list[str] = field(default_factory=list)
+    structures: Structures = field(default_factory=Structures)
+    columns: dict[str, np.ndarray] = field(default_factory=lambda: {n: np.zeros(0, np.int64) for n in COLUMNS})
+    _golem_codes: dict[str, int] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.columns[name]
+
+    @property
+    def rows(self) -> int:
+        """Number of entries and candidates."""
+        return len(self.columns["golem"])
+
+    def golem_code(self, golem_id: str) -> int:
+        """The code of a golem, given out on first sight."""
+        known = self._golem_codes.get(golem_id)
+        if known is None:
+            known = self._golem_codes[golem_id] = len(self.golems)
+            self.golems.append(golem_id)
+        return known
+
+    def keys(self) -> np.ndarray:
+        """(golem, structure) packed into one ascending int64 a row."""
+        return (self["golem"] << 32) | self["structure"]
+
+    def ensure(self, golem: np.ndarray, structure: np.ndarray) -> None:
+        """Make room for these (golem, structure) pairs: those not there yet enter as empty candidates."""
+        wanted = np.unique((golem << 32) | structure)
+        fresh = wanted[~np.isin(wanted, self.keys())]
+        if not len(fresh):
+            return
+        decay = np.array([s.decay_class for s in self.structures.rows], dtype=np.int64)
+        blank = {n: np.zeros(len(fresh), np.int64) for n in COLUMNS}
+        blank["golem"], blank["structure"] = fresh >> 32, fresh & 0xFFFFFFFF
+        blank["origin"] = blank["golem"]
+        blank["decay_class"] = decay[blank["structure"]]
+        self.append(blank)
+
+    def append(self, rows: dict[str, np.ndarray]) -> None:
+        """Add rows (all COLUMNS, int64) and restore the order."""
+        merged = {n: np.concatenate([self.columns[n], rows[n].astype(np.int64)]) for n in COLUMNS}
+        order = np.argsort((merged["golem"] << 32) | merged["structure"], kind="stable")
+        self.columns = {n: v[order] for n, v in merged.items()}
+
+    def find(self, golem: np.ndarray, structure: np.ndarray) -> np.ndarray:
+        """Rows of these pairs, all of which must be there. int64 [len(golem)]."""
+        return np.searchsorted(self.keys(), (golem << 32) | structure)
+
+    def half_life(self, rows: np.ndarray, policy: DecayPolicy) -> np.ndarray:
+        """Half-life in microseconds of these rows."""
+        evidence = np.maximum(self["own_count"][rows], self["evidence_count"][rows])
+        return conf.half_life_us(self["decay_class"][rows], evidence, self["is_bloodstain"][rows] == 1, policy)
+
+    def floor(self, rows: np.ndarray, policy: DecayPolicy) -> np.ndarray:
+        """Floor in ppm of these rows."""
+        return conf.floor_ppm(self["is_anti_knowledge"][rows] == 1, self["is_bloodstain"][rows] == 1, policy)
+
+    def confidence_at(self, rows: np.ndarray, at_us: np.ndarray | int, policy: DecayPolicy) -> np.ndarray:
+        """Confidence in ppm of these rows at a moment."""
+        return conf.confidence_at(
+            self["confidence_ppm"][rows], self["anchor_us"][rows], at_us, self.half_life(rows, policy), self.floor(rows, policy)
+        )
+
+    def snapshot(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """A copy of these rows' columns."""
+        return {n: v[rows] for n, v in self.columns.items()}
+
+    def without_golems(self, golem_ids: set[str]) -> GrimoireState:
+        """The state of all other golems."""
+        gone = np.array([g in golem_ids for g in self.golems], dtype=bool)
+        keep = ~gone[self["golem"]] if self.rows else np.zeros(0, bool)
+        return GrimoireState(list(self.golems), self.structures, {n: v[keep] for n, v in self.columns.items()}, dict(self._golem_codes))
+
+
+def _text(structure: Structure, kind: int, sign: int, mean: int, count: int, total: int, squares: int) -> str:
+    if structure.source == "baseline":
+        level = total / count if count else float(mean)
+        spread = max(squares / count - level * level, 0.0) ** 0.5 if count else 0.0
+        return baseline_text(
+            protocol=structure.protocol, pair=structure.pair, metric=structure.metric or "", mean=level, deviation=spread
+        )
+    return pattern_text(
+        kind=ENTRY_KINDS[kind], action_type=structure.action_type or "", protocol=structure.protocol, pair=structure.pair,
+        regime=structure.regime or "", anomaly_band=structure.anomaly_band or "", gas_band=structure.gas_band or "",
+        sign=sign, mean_ppm=mean,
+    )  # fmt: skip
+
+
+def entry_columns(state: GrimoireState, rows: dict[str, np.ndarray], curator: CuratorPolicy, decay: DecayPolicy) -> dict[str, pa.Array]:
+    """Snapshot columns to the Arrow columns of ENTRY_SCHEMA, text and fading moment computed."""
+    table = state.structures
+    take = pa.array(rows["structure"], pa.int64())
+    named = {n: pa.array(table.column(n), pa.string()).take(take) for n in Structure._fields if n != "key"}
+    golems = pa.array(state.golems, pa.string())
+    keys = [s.key for s in table.rows]
+    ids = _ids(state, rows, keys)
+    bloodstain, anti = rows["is_bloodstain"] == 1, rows["is_anti_knowledge"] == 1
+    half = conf.half_life_us(rows["decay_class"], np.maximum(rows["own_count"], rows["evidence_count"]), bloodstain, decay)
+    floor = conf.floor_ppm(anti, bloodstain, decay)
+    fades = conf.fades_at_us(rows["confidence_ppm"], rows["anchor_us"], half, floor, conf.ppm(curator.prune_confidence))
+    fades_null = (fades >= conf.FOREVER_US) | (rows["status"] != ACTIVE)
+    out: dict[str, pa.Array] = {
+        "golem_id": golems.take(pa.array(rows["golem"])),
+        "entry_id": ids,
+        "structure": pa.array(keys, pa.string()).take(take),
+        "category": pa.array([s.category for s in table.rows], pa.string()).take(take),
+        "domain": pa.array([s.domain for s in table.rows], pa.string()).take(take),
+        "kind": pa.array(ENTRY_KINDS).take(pa.array(rows["kind"])),
+        "status": pa.array(STATUSES).take(pa.array(rows["status"])),
+        "text": _texts(state, rows),
+        "provenance": pa.array(PROVENANCES).take(pa.array(rows["provenance"])),
+        "origin_golem_id": golems.take(pa.array(rows["origin"])),
+        "decay_class": pa.array(DECAY_CLASSES).take(pa.array(rows["decay_class"])),
+        "is_anti_knowledge": pa.array(anti),
+        "is_bloodstain": pa.array(bloodstain),
+        **named,
+        **{n: pa.array(rows[n], pa.int64()) for n in COUNTED},
+        "anchor_at": _moments(rows["anchor_us"]),
+        "created_at": _moments(rows["created_us"]),
+        "validated_at": _moments(rows["validated_us"]),
+        "fades_at": _moments(fades, fades_null),
+    }
+    return {name: out[name] for name in ENTRY_SCHEMA.names}
+
+
+def _moments(us: np.ndarray, null: np.ndarray | None = None) -> pa.Array:
+    return pa.array(us, pa.int64(), mask=null).cast(pa.timestamp("us", tz="UTC"))
+
+
+def _ids(state: GrimoireState, rows: dict[str, np.ndarray], keys: list[str]) -> pa.Array:
+    pairs, inverse = np.unique(np.stack([rows["origin"], rows["structure"]], axis=1), axis=0, return_inverse=True)
+    words = pa.array([entry_id(state.golems[o], keys[s]) for o, s in pairs], pa.string())
+    return words.take(pa.array(inverse.reshape(-1)))
+
+
+def _texts(state: GrimoireState, rows: dict[str, np.ndarray]) -> pa.Array:
+    """Texts, written once for each distinct combination; patterns depend only on the band of their effect."""
+    base = np.array([s.source == "baseline" for s in state.structures.rows] or [False])[rows["structure"]] if len(rows["structure"]) else np.zeros(0, bool)
+    band = np.digitize(np.abs(rows["effect_mean_ppm"]), [150, 600])
+    parts = np.stack(
+        [
+            rows["structure"], rows["kind"], rows["sign"], np.where(base, rows["effect_mean_ppm"], band),
+            np.where(base, rows["own_count"], 0), np.where(base, rows["own_sum"], 0), np.where(base, rows["own_sumsq"], 0),
+        ],
+        axis=1,
+    )  # fmt: skip
+    unique, inverse = np.unique(parts, axis=0, return_inverse=True)
+    sizes = (100, 300, 900)
+    words = []
+    for s, kind, sign, mean, count, total, squares in unique.tolist():
+        structure = state.structures.rows[s]
+        words.append(_text(structure, kind, sign, mean if structure.source == "baseline" else sizes[mean], count, total, squares))
+    return pa.array(words, pa.string()).take(pa.array(inverse.reshape(-1)))
+
+
+def rule_texts(state: GrimoireState, rows: np.ndarray) -> list[str]:
+    """Texts of these rows as they stand."""
+    return _texts(state, state.snapshot(rows)).to_pylist() if len(rows) else []
+
+
+def to_table(state: GrimoireState, curator: CuratorPolicy, decay: DecayPolicy) -> pa.Table:
+    """The grimoire as a table of ENTRY_SCHEMA, sorted by golem and entry."""
+    rows = state.snapshot(np.arange(state.rows))
+    table = pa.table(entry_columns(state, rows, curator, decay), schema=ENTRY_SCHEMA)
+    return table.sort_by([("golem_id", "ascending"), ("entry_id", "ascending")])
+
+
+def from_table(table: pa.Table) -> GrimoireState:
+    """A grimoire's table (ENTRY_SCHEMA) back to columns."""
+    state = GrimoireState()
+    if not table.num_rows:
+        return state
+    names = {n: table.column(n).to_pylist() for n in Structure._fields}
+    built = [Structure(*parts) for parts in zip(*names.values(), strict=True)]
+    rows = {n: table.column(n).to_numpy().astype(np.int64) for n in COUNTED}
+    rows["structure"] = np.array([state.structures.code(s) for s in built], dtype=np.int64)
+    rows["golem"] = np.array([state.golem_code(g) for g in table.column("golem_id").to_pylist()], dtype=np.int64)
+    rows["origin"] = np.array([state.golem_code(g) for g in table.column("origin_golem_id").to_pylist()], dtype=np.int64)
+    for name, words in (("kind", ENTRY_KINDS), ("status", STATUSES), ("provenance", PROVENANCES), ("decay_class", DECAY_CLASSES)):
+        index = {w: i for i, w in enumerate(words)}
+        rows[name] = np.array([index[w] for w in table.column(name).to_pylist()], dtype=np.int64)
+    for name in FLAGS:
+        rows[name] = table.column(name).to_numpy(zero_copy_only=False).astype(np.int64)
+    for name, column in zip(MOMENTS, ("anchor_at", "created_at", "validated_at"), strict=True):
+        rows[name] = table.column(column).cast(pa.int64()).to_numpy()
+    state.append(rows)
+    return state

@@ -1,0 +1,95 @@
+"""Structures: what an entry is about, told apart from what it says. Pure.
+
+Two pieces of evidence concern the same rule when their structures are equal; sameness of words never decides (canon 17).
+A registry gives each structure a small integer, so that everything after it is arithmetic over arrays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.grimoire.confidence import CLASS_FACT, CLASS_REGIME, CLASS_TACTICAL
+from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, CATEGORIES, GAS_BANDS, METRIC_CATEGORY
+
+ACTION_CATEGORY = {
+    "rebalance": "rebalance_timing",
+    "add_liquidity": "range_selection",
+    "remove_liquidity": "risk_events",
+}
+
+
+class Structure(NamedTuple):
+    """One structure. A pattern has tool to gas_band, a baseline has metric; the rest is None."""
+
+    source: str
+    chain: str
+    protocol: str
+    pair: str
+    tool: str | None = None
+    action_type: str | None = None
+    regime: str | None = None
+    anomaly_band: str | None = None
+    gas_band: str | None = None
+    metric: str | None = None
+
+    @property
+    def key(self) -> str:
+        """The structure as one string; equal structures have equal keys."""
+        return "|".join(part or "-" for part in self)
+
+    @property
+    def category(self) -> str:
+        """One of the nineteen categories."""
+        if self.metric is not None:
+            return METRIC_CATEGORY.get(self.metric, "general")
+        return ACTION_CATEGORY.get(self.action_type or "", "strategic_patterns")
+
+    @property
+    def domain(self) -> str:
+        """KAT's domain of the category."""
+        return CATEGORIES[self.category]
+
+    @property
+    def decay_class(self) -> int:
+        """A baseline is a fact; a rule that names a regime lasts with regimes; any other rule is tactical."""
+        if self.source == "baseline":
+            return CLASS_FACT
+        return CLASS_REGIME if self.regime not in (None, "unknown") else CLASS_TACTICAL
+
+
+@dataclass
+class Structures:
+    """The structures met so far, in the order of first sight; codes are private to one registry and never stored."""
+
+    rows: list[Structure] = field(default_factory=list)
+    codes: dict[Structure, int] = field(default_factory=dict)
+
+    def code(self, structure: Structure) -> int:
+        """The code of a structure, given out on first sight."""
+        known = self.codes.get(structure)
+        if known is None:
+            known = self.codes[structure] = len(self.rows)
+            self.rows.append(structure)
+        return known
+
+    def column(self, name: str) -> list[str | None]:
+        """One attribute of every structure, by code."""
+        return [getattr(row, name) for row in self.rows]
+
+    def stable(self) -> np.ndarray:
+        """A number by code that depends on the structure alone, to break ties with. int64."""
+        digests = (hashlib.sha256(r.key.encode()).digest()[:8] for r in self.rows)
+        return np.array([int.from_bytes(d, "big") >> 1 for d in digests], np.int64)
+
+    def bands(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """(regime, anomaly band, gas band, rebalances) by code; -1 where a structure has none. int8, int8, int8, bool."""
+        regime = [REGIMES.index(r.regime) if r.regime else -1 for r in self.rows]
+        anomaly = [ANOMALY_BANDS.index(r.anomaly_band) if r.anomaly_band else -1 for r in self.rows]
+        gas = [GAS_BANDS.index(r.gas_band) if r.gas_band else -1 for r in self.rows]
+        moves = [r.action_type == "rebalance" for r in self.rows]
+        return np.array(regime, np.int8), np.array(anomaly, np.int8), np.array(gas, np.int8), np.array(moves, bool)

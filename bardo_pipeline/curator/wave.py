@@ -1,0 +1,70 @@
+"""A wave: the next open cycle of each golem at hand, curated together. Pure.
+
+Golems do not see each other, so the k-th cycle of every golem can be taken in one pass over columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bardo_pipeline.curator.decisions import DecisionLog
+from bardo_pipeline.curator.evidence import Evidence
+from bardo_pipeline.curator.state import ACTIVE, GrimoireState
+
+
+@dataclass
+class Wave:
+    """One cycle of each of some golems, and the evidence that it brought.
+
+    golem, cycle, at_us: [golems in the wave], at_us being the cycle's closing moment (event time of its last tick).
+    rows: state rows with new evidence; their count, total, squares, mood and span of causes beside them.
+    """
+
+    golem: np.ndarray
+    cycle: np.ndarray
+    at_us: np.ndarray
+    rows: np.ndarray
+    count: np.ndarray
+    total: np.ndarray
+    squares: np.ndarray
+    mood: np.ndarray
+    causes: np.ndarray
+    log: DecisionLog
+    pruned: np.ndarray
+    promoted: np.ndarray
+    proposed: np.ndarray
+
+    def place(self, state: GrimoireState, rows: np.ndarray) -> np.ndarray:
+        """Position in the wave of the golem of each row."""
+        order = np.argsort(self.golem)
+        return order[np.searchsorted(self.golem, state["golem"][rows], sorter=order)]
+
+    def note(self, state: GrimoireState, operation: int, rows: np.ndarray, before: np.ndarray, causes: np.ndarray | None = None) -> None:
+        """Record a decision about each of these rows, at the close of its golem's cycle."""
+        if len(rows):
+            place = self.place(state, rows)
+            self.log.note(state, operation, rows, cycle=self.cycle[place], at_us=self.at_us[place], before=before, causes=causes)
+
+    def closing(self, state: GrimoireState, rows: np.ndarray) -> np.ndarray:
+        """Closing moment (microseconds) of the cycle of each row's golem."""
+        return self.at_us[self.place(state, rows)]
+
+    def living(self, state: GrimoireState) -> np.ndarray:
+        """State rows of active entries of the wave's golems."""
+        here = np.zeros(len(state.golems), bool)
+        here[self.golem] = True
+        return np.flatnonzero((state["status"] == ACTIVE) & here[state["golem"]])
+
+
+def wave_of(state: GrimoireState, evidence: Evidence, pick: np.ndarray, golem: np.ndarray, cycle: np.ndarray, at_us: np.ndarray, log: DecisionLog) -> Wave:
+    """The wave of these golems' cycles. pick: indices of the evidence groups that belong to it."""
+    rows = state.find(evidence.golem[pick], evidence.structure[pick])
+    zeros = np.zeros(len(golem), np.int64)
+    return Wave(
+        golem=golem, cycle=cycle, at_us=at_us, rows=rows, count=evidence.count[pick], total=evidence.total[pick],
+        squares=evidence.squares[pick], mood=evidence.mood[pick],
+        causes=np.stack([evidence.first[pick], evidence.stop[pick]], axis=1), log=log,
+        pruned=zeros.copy(), promoted=zeros.copy(), proposed=zeros.copy(),
+    )  # fmt: skip

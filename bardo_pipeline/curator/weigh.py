@@ -1,0 +1,35 @@
+"""Weigh: new evidence is added to what each entry and candidate has, and its interval follows. Pure.
+
+The interval is mean +- z * sqrt(variance / n); the variance is shrunk towards a prior spread, so that three lucky
+decisions do not look certain. Source: issue ("an effect and its interval"), TOOLS (clusters of at least 3).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bardo_pipeline.curator.state import GrimoireState
+from bardo_pipeline.curator.wave import Wave
+from bardo_pipeline.policy import Policy
+
+
+def interval(count: np.ndarray, total: np.ndarray, squares: np.ndarray, policy: Policy) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(mean, low, high) of an effect in ppm, rounded to integers. count > 0."""
+    rules = policy.curator
+    mean = total / count
+    spread = np.maximum(squares - total * mean, 0.0)
+    prior = rules.variance_prior * rules.effect_sigma_prior_ppm**2
+    variance = (prior + spread) / (rules.variance_prior + np.maximum(count - 1, 0))
+    half = rules.interval_z * np.sqrt(variance / count)
+    return tuple(np.rint(x).astype(np.int64) for x in (mean, mean - half, mean + half))  # type: ignore[return-value]
+
+
+def weigh(state: GrimoireState, wave: Wave, policy: Policy) -> None:
+    """Add the wave's evidence to its rows."""
+    rows = wave.rows
+    for name, values in (("own_count", wave.count), ("own_sum", wave.total), ("own_sumsq", wave.squares)):
+        state[name][rows] += values
+    state["recent_count"][rows] += wave.count
+    state["recent_sum"][rows] += wave.total
+    for i, name in enumerate(("pleasure_sum_milli", "arousal_sum_milli", "dominance_sum_milli")):
+        state[name][rows] += wave.mood[:, i]

@@ -1,0 +1,168 @@
+"""Life events: what happens to a golem beside its ticks. One model a kind, one row an event.
+
+Each event names its golem, its event time, and carries exactly one payload. Its id is the SHA-256 of its content, so that
+the same event written twice is one. Source: architecture ("What is an event, not a projection"); MEM, INH S13, HB S7.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Any, Literal
+
+import orjson
+from pydantic import Field
+
+from bardo_pipeline.events.record import SCHEMA_VERSION, Micros, Moment, Name, Part, Phase, Spent, Text, Tick, Vitality, Whole
+
+KINDS = (
+    "GolemBorn",
+    "DeathDeclared",
+    "BundleJudged",
+    "BundlePublished",
+    "KnowledgeReceived",
+    "OwnerSteered",
+    "GapAccepted",
+    "DerivationAdopted",
+)
+Kind = Literal[
+    "GolemBorn", "DeathDeclared", "BundleJudged", "BundlePublished", "KnowledgeReceived",
+    "OwnerSteered", "GapAccepted", "DerivationAdopted",
+]  # fmt: skip
+
+
+class Traits(Part):
+    """What a golem is born with beside knowledge: how it was configured, drawn from its seed or taken over."""
+
+    rebalance_threshold: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+    range_half_width_ticks: Whole
+    forecast_memory: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+
+
+class Born(Part):
+    """Birth: owner, generation, budget, the lifespan drawn, and what it inherits."""
+
+    owner_id: Name
+    generation: Whole
+    lineage_id: Name
+    predecessor_id: Name | None
+    bundle_hash: Name | None
+    credits_micros: Spent
+    reserve_micros: Spent
+    capital_micros: Spent
+    lifespan_ticks: Whole
+    market: Name
+    market_hash: Name
+    policy_hash: Name
+    derivation_id: Name
+    traits: Traits
+
+
+class Died(Part):
+    """Death: the cause, and the state in which it came."""
+
+    cause: Literal["economic", "epistemic", "stochastic"]
+    tick: Tick
+    phase: Phase
+    vitality: Vitality
+    credits_micros: Spent
+    capital_micros: Spent
+    earned_micros: Micros
+
+
+class FailedExpectation(Part):
+    """One expectation that a candidate bundle did not meet."""
+
+    expectation: Name
+    severity: Literal["warning", "critical"]
+    observed: Text
+
+
+class Judged(Part):
+    """The verdict of the expectations on one candidate bundle."""
+
+    bundle_hash: Name
+    passed: bool
+    expectations: Whole
+    failed: tuple[FailedExpectation, ...]
+
+
+class Published(Part):
+    """A bundle that passed and may be inherited."""
+
+    bundle_hash: Name
+    entry_count: Whole
+    derivation_id: Name
+
+
+class Received(Part):
+    """Knowledge that came from elsewhere, by content hash."""
+
+    source: Literal["succession"]
+    from_golem_id: Name
+    content_hash: Name
+    entry_count: Whole
+
+
+class Steered(Part):
+    """The owner interrupts: high severity is a steer and forces T2, low is a follow-up."""
+
+    intervention_id: Name
+    due_tick: Tick
+    severity: Literal["low", "high"]
+    intent: Text
+
+
+class Gap(Part):
+    """The owner accepts that these ticks will never come; derivation goes on behind them."""
+
+    tick_from: Tick
+    tick_to: Tick
+    why: Text
+
+
+class Adopted(Part):
+    """A derivation is in force from now on."""
+
+    derivation_id: Name
+    policy_hash: Name
+    why: Text
+
+
+class LifeEvent(Part):
+    """One event; exactly the payload that belongs to its kind is present."""
+
+    schema_version: Annotated[int, Field(ge=1, le=SCHEMA_VERSION)] = SCHEMA_VERSION
+    event_id: Name
+    kind: Kind
+    golem_id: Name
+    observed_at: Moment
+    born: Born | None = None
+    died: Died | None = None
+    judged: Judged | None = None
+    published: Published | None = None
+    received: Received | None = None
+    steered: Steered | None = None
+    gap: Gap | None = None
+    adopted: Adopted | None = None
+
+
+_KIND_OF: dict[type[Part], tuple[str, str]] = {
+    Born: ("GolemBorn", "born"),
+    Died: ("DeathDeclared", "died"),
+    Judged: ("BundleJudged", "judged"),
+    Published: ("BundlePublished", "published"),
+    Received: ("KnowledgeReceived", "received"),
+    Steered: ("OwnerSteered", "steered"),
+    Gap: ("GapAccepted", "gap"),
+    Adopted: ("DerivationAdopted", "adopted"),
+}
+
+
+def life_event(golem_id: str, observed_at: Any, payload: Part) -> LifeEvent:
+    """An event around its payload, with the id that its content gives it."""
+    kind, attribute = _KIND_OF[type(payload)]
+    content = {"kind": kind, "golem_id": golem_id, "observed_at": observed_at, "payload": payload.model_dump()}
+    event_id = hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
+    return LifeEvent.model_validate(
+        {"event_id": event_id, "kind": kind, "golem_id": golem_id, "observed_at": observed_at, attribute: payload}
+    )

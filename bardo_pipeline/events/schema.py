@@ -1,0 +1,88 @@
+"""Arrow schemas, derived from the models that stand at the doors. Pure.
+
+Source: HB S6; architecture ("Arrow schema", "nested structs and lists, not JSON strings").
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from functools import cache
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+import pyarrow as pa
+from pydantic import BaseModel
+
+from bardo_pipeline.events.life import LifeEvent
+from bardo_pipeline.events.record import DecisionCycleRecord
+
+M = TypeVar("M", bound=BaseModel)
+MOMENT = pa.timestamp("us", tz="UTC")
+
+
+def arrow_field(name: str, annotation: Any) -> pa.Field:
+    """The Arrow field of one annotated attribute; `X | None` is the only way to be nullable."""
+    nullable, bare = _split_optional(annotation)
+    return pa.field(name, _arrow_type(bare), nullable=nullable)
+
+
+def _split_optional(annotation: Any) -> tuple[bool, Any]:
+    if get_origin(annotation) in (Union, types.UnionType):
+        members = [a for a in get_args(annotation) if a is not type(None)]
+        assert len(members) == 1, f"only X | None is allowed in a record, not {annotation}"
+        return True, members[0]
+    return False, annotation
+
+
+def _arrow_type(annotation: Any) -> pa.DataType:
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _arrow_type(get_args(annotation)[0])
+    if origin is Literal or annotation is str:
+        return pa.string()
+    if origin is tuple:
+        return pa.list_(arrow_field("element", get_args(annotation)[0]))
+    plain: dict[Any, pa.DataType] = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), datetime: MOMENT}
+    if annotation in plain:
+        return plain[annotation]
+    assert isinstance(annotation, type) and issubclass(annotation, BaseModel), f"no Arrow type for {annotation}"
+    return pa.struct(_fields(annotation))
+
+
+def _fields(model: type[BaseModel]) -> list[pa.Field]:
+    return [arrow_field(name, _annotation(info)) for name, info in model.model_fields.items()]
+
+
+def _annotation(info: Any) -> Any:
+    return Annotated[(info.annotation, *info.metadata)] if info.metadata else info.annotation
+
+
+@cache
+def arrow_schema(model: type[BaseModel]) -> pa.Schema:
+    """The Arrow schema of a model: one field an attribute, in order."""
+    return pa.schema(_fields(model))
+
+
+RECORD_SCHEMA: pa.Schema = arrow_schema(DecisionCycleRecord)
+"""One row per (golem, tick): the DecisionCycleRecord without what the log adds."""
+
+LIFE_SCHEMA: pa.Schema = arrow_schema(LifeEvent)
+"""One row per life event: birth, death, publication, received knowledge and the others."""
+
+
+def to_table(models: Iterable[BaseModel], schema: pa.Schema) -> pa.Table:
+    """Models to an Arrow table of that schema; for doors and tests, not for the fleet (116 us a record)."""
+    return pa.Table.from_pylist([m.model_dump() for m in models], schema=schema)
+
+
+def to_models(table: pa.Table, model: type[M]) -> list[M]:
+    """Rows of an Arrow table to models; extra columns of the log are left out."""
+    names = list(model.model_fields)
+    return [model.model_validate(_tuples(row)) for row in table.select(names).to_pylist()]
+
+
+def _tuples(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {k: _tuples(v) for k, v in value.items()}
+    return tuple(_tuples(v) for v in value) if isinstance(value, list) else value

@@ -1,0 +1,76 @@
+"""Confidence: how it fades, and the moment at which it will have. Pure, elementwise over columns.
+
+Confidence is kept in parts per million at an anchor; nothing is ever multiplied in. Half-lives are event time.
+Source: INH S7.4, MEM, KAT, canon 4-9.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bardo_pipeline.policy import DecayPolicy
+
+PPM = 1_000_000
+DAY_US = 86_400_000_000
+FOREVER_US = 2**62
+"""Half-life and fading moment of what does not fade."""
+
+CLASS_STRUCTURAL, CLASS_REGIME, CLASS_TACTICAL, CLASS_EPHEMERAL, CLASS_FACT = range(5)
+
+
+def ppm(value: float) -> int:
+    """A number in [0, 1] as parts per million."""
+    return round(value * PPM)
+
+
+def half_life_us(decay_class: np.ndarray, evidence: np.ndarray, bloodstain: np.ndarray, policy: DecayPolicy) -> np.ndarray:
+    """Half-life in microseconds by class code; FOREVER_US for what does not fade.
+
+    A fact's e-fold is scaled by max(1, ln(episodes)) (canon 6). A bloodstain fades three times slower (canon 7).
+    """
+    days = np.array(
+        [0.0, policy.regime_conditional_days, policy.tactical_days, policy.ephemeral_days, policy.fact_e_fold_days * np.log(2.0)]
+    )[decay_class]
+    fact = decay_class == CLASS_FACT
+    days = np.where(fact, days * np.maximum(1.0, np.log(np.maximum(evidence, 1))), days)
+    days = np.where(bloodstain, days * policy.bloodstain_multiplier, days)
+    return np.where(decay_class == CLASS_STRUCTURAL, FOREVER_US, np.rint(days * DAY_US)).astype(np.int64)
+
+
+def floor_ppm(anti_knowledge: np.ndarray, bloodstain: np.ndarray, policy: DecayPolicy) -> np.ndarray:
+    """The confidence below which decay does not go, in ppm; 0 without a floor."""
+    floor = np.where(bloodstain, ppm(policy.bloodstain_floor), 0)
+    return np.where(anti_knowledge, ppm(policy.anti_knowledge_floor), floor).astype(np.int64)
+
+
+def confidence_at(
+    confidence: np.ndarray, anchor_us: np.ndarray, at_us: np.ndarray | int, half_life: np.ndarray, floor: np.ndarray
+) -> np.ndarray:
+    """Confidence in ppm at a moment: 2^(-t/h) from the anchor, never below min(floor, what it was).
+
+    confidence, floor: int64 ppm; anchor_us, at_us: UTC microseconds; half_life: microseconds or FOREVER_US.
+    """
+    age = np.maximum(np.asarray(at_us, dtype=np.int64) - anchor_us, 0)
+    ratio = np.where(half_life >= FOREVER_US, 1.0, np.exp2(-age / np.maximum(half_life, 1)))
+    return np.maximum(np.rint(confidence * ratio).astype(np.int64), np.minimum(floor, confidence))
+
+
+def fades_at_us(
+    confidence: np.ndarray, anchor_us: np.ndarray, half_life: np.ndarray, floor: np.ndarray, limit_ppm: int
+) -> np.ndarray:
+    """The first moment (microseconds) at which confidence is below limit_ppm; FOREVER_US if that never comes."""
+    with np.errstate(divide="ignore"):
+        halvings = np.log2(np.maximum(confidence, 1) / max(limit_ppm, 1))
+    wait = np.ceil(np.maximum(halvings, 0.0) * np.minimum(half_life, FOREVER_US >> 8))
+    never = (half_life >= FOREVER_US) | (np.minimum(floor, confidence) >= limit_ppm)
+    return np.where(never, FOREVER_US, anchor_us + wait.astype(np.int64))
+
+
+def retention(age_days: np.ndarray, strength_days: np.ndarray | float) -> np.ndarray:
+    """Ebbinghaus: R = exp(-t/S), t and S in days (TOOLS)."""
+    return np.exp(-np.asarray(age_days, dtype=np.float64) / strength_days)
+
+
+def attenuated(confidence: np.ndarray, factor: float) -> np.ndarray:
+    """One crossing of the Weismann barrier: ppm in, ppm out, rounded down so that it never exceeds the factor (INH S7.2)."""
+    return np.floor(np.asarray(confidence, dtype=np.float64) * factor + 1e-9).astype(np.int64)

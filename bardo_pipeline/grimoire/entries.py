@@ -1,0 +1,140 @@
+"""The entry: an atom of knowledge, its five types, nineteen categories and six domains. Pure.
+
+Source: INH S7.3 (types), MEM and TOOLS (categories), KAT (domains), canon 16-18.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+ENTRY_KINDS = ("insight", "heuristic", "warning", "causal_link", "strategy_fragment")
+"""INH S7.3."""
+
+STATUSES = ("candidate", "active", "pruned")
+"""A candidate gathers evidence, an active entry is known, a pruned one is forgotten (and can be learned again)."""
+
+PROVENANCES = ("self", "death_testament")
+"""Where an entry came from; succession is the death testament (canon 3)."""
+
+DECAY_CLASSES = ("structural", "regime_conditional", "tactical", "ephemeral", "fact")
+"""INH S7.4; a consolidated fact that became an entry decays by the fact's rule alone (canon 6)."""
+
+SOURCES = ("pattern", "baseline")
+"""A pattern is a cluster of judged decisions; a baseline is the level of a metric of a protocol."""
+
+CATEGORIES: dict[str, str] = {
+    "slippage": "dex_lp",
+    "gas_timing": "gas",
+    "route_selection": "dex_lp",
+    "liquidity_conditions": "dex_lp",
+    "regime_transitions": "regime",
+    "risk_events": "risk",
+    "rebalance_timing": "dex_lp",
+    "range_selection": "dex_lp",
+    "fee_optimization": "yield",
+    "jit_defense": "dex_lp",
+    "tool_guidance": "risk",
+    "strategic_patterns": "yield",
+    "pool_behavior": "dex_lp",
+    "mev_pattern": "risk",
+    "liquidity_depth": "dex_lp",
+    "volatility": "regime",
+    "vault_strategy": "yield",
+    "emergency": "risk",
+    "general": "risk",
+}
+"""The nineteen categories and the KAT domain that each belongs to (canon 18). Lending has a domain and no category yet."""
+
+DOMAINS = ("dex_lp", "lending", "yield", "gas", "regime", "risk")
+"""KAT's proposition domains."""
+
+ANOMALY_BANDS = ("calm", "stirred", "strained", "stretched", "broken")
+"""Bands of the anomaly score, between the policy's four edges."""
+
+GAS_BANDS = ("cheap", "normal", "dear")
+"""Bands of the gas price relative to its hour, between the policy's two edges."""
+
+BASELINE_METRICS = ("gas_price", "pool_volume", "slippage", "gas_cost")
+"""What a baseline fact describes."""
+
+METRIC_CATEGORY = {
+    "gas_price": "gas_timing",
+    "pool_volume": "liquidity_conditions",
+    "slippage": "slippage",
+    "gas_cost": "gas_timing",
+}
+METRIC_UNIT = {
+    "gas_price": "thousandths of a gwei",
+    "pool_volume": "dollars a tick",
+    "slippage": "ppm",
+    "gas_cost": "micro-dollars",
+}
+"""Unit in which a metric's integers are kept."""
+
+MOMENT = pa.timestamp("us", tz="UTC")
+
+STRUCTURE_FIELDS = [
+    pa.field("structure", pa.string(), nullable=False),
+    pa.field("source", pa.string(), nullable=False),
+    pa.field("category", pa.string(), nullable=False),
+    pa.field("domain", pa.string(), nullable=False),
+    pa.field("chain", pa.string(), nullable=False),
+    pa.field("protocol", pa.string(), nullable=False),
+    pa.field("pair", pa.string(), nullable=False),
+    pa.field("tool", pa.string()),
+    pa.field("action_type", pa.string()),
+    pa.field("regime", pa.string()),
+    pa.field("anomaly_band", pa.string()),
+    pa.field("gas_band", pa.string()),
+    pa.field("metric", pa.string()),
+]
+
+COUNTED_FIELDS = [
+    pa.field(name, pa.int64(), nullable=False)
+    for name in (
+        "sign",
+        "confidence_ppm",
+        "validations",
+        "contradictions",
+        "generation",
+        "created_cycle",
+        "effect_mean_ppm",
+        "effect_low_ppm",
+        "effect_high_ppm",
+        "evidence_count",
+        "own_count",
+        "own_sum",
+        "own_sumsq",
+        "recent_count",
+        "recent_sum",
+        "pleasure_sum_milli",
+        "arousal_sum_milli",
+        "dominance_sum_milli",
+        "confidence_origin_ppm",
+    )
+]
+
+ENTRY_SCHEMA = pa.schema(
+    [
+        pa.field("golem_id", pa.string(), nullable=False),
+        pa.field("entry_id", pa.string(), nullable=False),
+        *STRUCTURE_FIELDS,
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("status", pa.string(), nullable=False),
+        pa.field("text", pa.string(), nullable=False),
+        pa.field("provenance", pa.string(), nullable=False),
+        pa.field("origin_golem_id", pa.string(), nullable=False),
+        pa.field("decay_class", pa.string(), nullable=False),
+        pa.field("is_anti_knowledge", pa.bool_(), nullable=False),
+        pa.field("is_bloodstain", pa.bool_(), nullable=False),
+        *COUNTED_FIELDS,
+        pa.field("anchor_at", MOMENT, nullable=False),
+        pa.field("created_at", MOMENT, nullable=False),
+        pa.field("validated_at", MOMENT, nullable=False),
+        pa.field("fades_at", MOMENT),
+    ]
+)
+"""One row per (golem, entry). `confidence_ppm` is the confidence at `anchor_at` in parts per million; the confidence at
+another moment is computed (confidence.py). `effect_*` is the effect that the entry states, in ppm of a position's value
+(a baseline: mean and interval in the metric's unit); `own_*` are the exact sums of the golem's own evidence, `recent_*`
+those since the last phage pass, `*_sum_milli` of its mood at that evidence in thousandths."""

@@ -1,0 +1,72 @@
+"""The text of an entry, written from its structure in banded words, so that equal rules read equal. Pure.
+
+Source: canon 17 ("the same structure"), issue of the pipeline ("banded words").
+"""
+
+from __future__ import annotations
+
+import math
+
+REGIME_WORDS = {
+    "trending_up": "a rising trend",
+    "trending_down": "a falling trend",
+    "range_bound": "a range-bound market",
+    "volatile": "a volatile market",
+    "unknown": "an unclear market",
+}
+ANOMALY_WORDS = {
+    "calm": "well inside its range",
+    "stirred": "off the centre of its range",
+    "strained": "at the edge of its range",
+    "stretched": "just outside its range",
+    "broken": "far outside its range",
+}
+GAS_WORDS = {"cheap": "gas cheap", "normal": "gas normal", "dear": "gas dear"}
+ACTION_WORDS = {"rebalance": "re-centring", "add_liquidity": "entering", "remove_liquidity": "leaving"}
+
+
+def size_word(effect_ppm: int) -> str:
+    """A banded word for the size of an effect in ppm of a position's value."""
+    size = abs(effect_ppm)
+    return "slightly" if size < 150 else "clearly" if size < 600 else "strongly"
+
+
+def pattern_text(
+    *, kind: str, action_type: str, protocol: str, pair: str, regime: str, anomaly_band: str, gas_band: str, sign: int, mean_ppm: int
+) -> str:
+    """One sentence for a rule learned from judged decisions."""
+    act = ACTION_WORDS.get(action_type, action_type)
+    scene = (
+        f"In {REGIME_WORDS.get(regime, regime)}, with a {pair} position on {protocol} "
+        f"{ANOMALY_WORDS.get(anomaly_band, anomaly_band)} and {GAS_WORDS.get(gas_band, gas_band)}"
+    )
+    word = size_word(mean_ppm)
+    if sign == 0:
+        return f"{scene}, it is open whether {act} beats holding."
+    verdict = f"{act} has {word} {'beaten' if sign > 0 else 'lost to'} holding"
+    if kind == "heuristic":
+        return f"{scene}, prefer {act}: {verdict}."
+    if kind == "warning":
+        return f"{scene}, do not act: {verdict}."
+    return f"{scene}, {verdict}."
+
+
+def banded(value: float) -> str:
+    """Two significant digits: what a baseline says, without pretending to more."""
+    if value == 0 or not math.isfinite(value):
+        return "0"
+    digits = 1 - math.floor(math.log10(abs(value)))
+    rounded = round(value, digits)
+    return f"{rounded:,.{max(digits, 0)}f}" if digits > 0 else f"{rounded:,.0f}"
+
+
+def baseline_text(*, protocol: str, pair: str, metric: str, mean: float, deviation: float) -> str:
+    """One sentence for the level of a metric; mean and deviation in the metric's unit."""
+    subject = f"{pair} on {protocol}"
+    if metric == "gas_price":
+        return f"While trading {subject}, gas usually costs about {banded(mean / 1000)} gwei (spread {banded(deviation / 1000)})."
+    if metric == "pool_volume":
+        return f"{subject} usually trades about {banded(mean)} dollars a tick (spread {banded(deviation)})."
+    if metric == "slippage":
+        return f"Actions on {subject} usually slip about {banded(mean)} ppm (spread {banded(deviation)})."
+    return f"Actions on {subject} usually cost about {banded(mean / 1e6)} dollars of gas (spread {banded(deviation / 1e6)})."

@@ -1,0 +1,284 @@
+"""Every number of the specification, in one frozen object, each with its source.
+
+Short names of sources: MEM, INH, TOOLS, HB, KAT are the five documents; "canon N" is a row of the canon; "ours" is a
+number that no document gives. Two policies with the same content have the same hash; a projection carries that hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Unit = Annotated[float, Field(ge=0.0, le=1.0)]
+Positive = Annotated[float, Field(gt=0.0)]
+Count = Annotated[int, Field(ge=0)]
+
+DecayClass = Literal["structural", "regime_conditional", "tactical", "ephemeral"]
+
+
+class Frozen(BaseModel):
+    """A part of the policy: immutable, and strict about unknown names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class LogPolicy(Frozen):
+    """The event log."""
+
+    bucket_count: Annotated[int, Field(ge=1, le=4096)] = Field(16, description="hash buckets, fixed when the log is made (architecture)")
+    batch_size: Annotated[int, Field(ge=1)] = Field(25, description="records a batch (HB S17)")
+    flush_seconds: Positive = Field(30.0, description="seconds between flushes (HB S17)")
+    reopen_commits: Annotated[int, Field(ge=1)] = Field(100, description="commits after which a table handle is reopened (facts)")
+
+
+class ProbePolicy(Frozen):
+    """Two thresholds a probe (HB S9)."""
+
+    price_delta_low: Positive = Field(0.005, description="price move since the last tick, share (HB S9, S17: 50 bps)")
+    price_delta_high: Positive = Field(0.02, description="HB S9, S17: 200 bps")
+    tvl_low: Positive = Field(0.01, description="liquidity change in one tick, share (HB S9)")
+    tvl_high: Positive = Field(0.05, description="HB S9")
+    health_low: Positive = Field(1.5, description="health factor below (HB S9, S17)")
+    health_high: Positive = Field(1.2, description="HB S9, S17")
+    gas_low: Positive = Field(2.0, description="gas price over its one-hour average, ratio (HB S9)")
+    gas_high: Positive = Field(5.0, description="HB S9")
+    credit_low: Unit = Field(0.20, description="credit partition below (HB S9)")
+    credit_high: Unit = Field(0.10, description="HB S9")
+    rsi_low: Positive = Field(20.0, description="distance of RSI(14) from 50: divergence from the mean (ours; HB S9 names the signal)")
+    rsi_high: Positive = Field(30.0, description="RSI(14) beyond 20 or 80: extreme (ours)")
+    rsi_periods: Annotated[int, Field(ge=2)] = Field(14, description="periods of RSI (Wilder)")
+    nav_low: Unit = Field(0.05, description="net asset value below its high-water mark: warning (ours; HB S9 names the signal)")
+    nav_high: Unit = Field(0.10, description="net asset value below its high-water mark: halt (ours)")
+    threat_high: Unit = Field(0.7, description="pheromone threat intensity (HB S9); any threat is low")
+    sigma_low: Positive = Field(1.0, description="homeostatic deviation in standard deviations (HB S9)")
+    sigma_high: Positive = Field(2.0, description="HB S9")
+    homeostatic_memory: Unit = Field(0.98, description="decay a tick of the homeostatic means and variances (ours)")
+    drift_low: Positive = Field(0.10, description="world model error (HB S9, S17)")
+    drift_high: Positive = Field(0.25, description="HB S9, S17")
+
+
+class RegimePolicy(Frozen):
+    """Regimes and the intervals that follow from them (HB S9, canon 32)."""
+
+    sma_periods: Annotated[int, Field(ge=2)] = Field(20, description="periods of the moving average (HB S9)")
+    trend_sigma: Positive = Field(1.0, description="price beyond SMA by this many sigma is a trend (HB S9)")
+    range_sigma: Positive = Field(0.5, description="price within SMA by this many sigma is a range (HB S9)")
+    range_ticks: Annotated[int, Field(ge=1)] = Field(6, description="for more than this many ticks (HB S9)")
+    volatile_ratio: Positive = Field(2.0, description="sigma of returns over its 30-day average (HB S9)")
+    quiet_ratio: Positive = Field(0.5, description="LowVol: sigma under half its average (canon 32)")
+    average_days: Positive = Field(30.0, description="days of the long average; what there is, if less (HB S9)")
+    base_interval_seconds: Annotated[int, Field(ge=1)] = Field(60, description="theta interval (HB adaptive clock: 30-120 s)")
+    interval_seconds_min: Annotated[int, Field(ge=1)] = Field(30, description="HB adaptive clock")
+    interval_seconds_max: Annotated[int, Field(ge=1)] = Field(120, description="HB adaptive clock")
+    fast_multiplier: Positive = Field(0.5, description="trending down, volatile: twice as fast (HB S9)")
+    slow_multiplier: Positive = Field(2.0, description="range-bound: half as fast, so twice the interval (canon 32)")
+
+
+class GatePolicy(Frozen):
+    """Prediction error, threshold, tiers (HB S3-S5)."""
+
+    price_weight: Positive = Field(0.3, description="HB S4")
+    regime_weight: Positive = Field(0.4, description="HB S4")
+    health_weight: Positive = Field(0.2, description="HB S4")
+    health_delta_min: Positive = Field(0.1, description="health changes up to this do not count (HB S4)")
+    health_delta_max: Positive = Field(0.5, description="HB S4")
+    threat_weight: Positive = Field(0.15, description="HB S4")
+    intervention_weight: Positive = Field(0.1, description="a pending intervention (HB S4)")
+    intervention_max: Count = Field(3, description="HB S4")
+    anomaly_weight: Positive = Field(0.05, description="an anomaly (HB S4)")
+    anomaly_max: Count = Field(5, description="HB S4")
+    base_threshold: Positive = Field(0.3, description="HB S5, S17")
+    confidence_gain: Unit = Field(0.5, description="HB S5")
+    mortality_gain: Unit = Field(0.3, description="HB S5")
+    arousal_gain: Unit = Field(0.2, description="HB S5")
+    threshold_min: Unit = Field(0.05, description="HB S5")
+    threshold_max: Unit = Field(0.8, description="HB S5")
+    deliberate_ratio: Positive = Field(2.0, description="T2 from this many thresholds (HB S5)")
+    transition_margin: Unit = Field(0.01, description="a phase boundary this near below is imminent (ours; HB S5 names the rule)")
+
+
+class CostPolicy(Frozen):
+    """What thinking and acting cost (HB S3; canon 38: what was recorded counts)."""
+
+    t1_input_micros_per_token: Positive = Field(1.0, description="micro-dollars, Haiku-class (HB S3: $0.001-0.003 a call)")
+    t1_output_micros_per_token: Positive = Field(5.0, description="micro-dollars")
+    t2_input_micros_per_token: Positive = Field(5.0, description="micro-dollars, Opus-class (HB S3: $0.01-0.25 a call)")
+    t2_output_micros_per_token: Positive = Field(25.0, description="micro-dollars")
+    t1_context_tokens: Count = Field(700, description="observation, positions and instruction at T1 (CTX-6)")
+    t2_context_tokens: Count = Field(4500, description="the full workspace without entries at T2 (CTX-6)")
+    entry_tokens: Count = Field(60, description="tokens of one retrieved entry (ours)")
+    t1_output_tokens: Count = Field(180, description="tokens of an answer at T1")
+    t2_output_tokens: Count = Field(900, description="tokens of an answer at T2")
+    rebalance_gas_units: Count = Field(620_000, description="decrease, collect, swap, mint on Uniswap v3")
+    enter_gas_units: Count = Field(480_000, description="swap and mint")
+    exit_gas_units: Count = Field(320_000, description="decrease, collect, swap")
+
+
+class CagePolicy(Frozen):
+    """PolicyCage: hard limits that no deliberation overrides."""
+
+    protocols: tuple[str, ...] = Field(("uniswap_v3",), description="protocols that may be touched")
+    pool_share_max: Unit = Field(0.05, description="share of a pool's active liquidity")
+    slippage_max: Unit = Field(0.01, description="share of the swapped value; over it is a failure (KAT)")
+    gas_share_max: Unit = Field(0.005, description="gas of one action as a share of the position's value (ours)")
+    gas_credit_share_max: Unit = Field(0.25, description="gas of one action as a share of available credits (HB S10)")
+
+
+class AffectPolicy(Frozen):
+    """PAD appraisal (MEM; HB S6)."""
+
+    memory: Unit = Field(0.85, description="how much of the last mood stays a tick (ours)")
+    pleasure_gain: Positive = Field(40.0, description="net value change as a share, to pleasure (ours)")
+    arousal_gain: Positive = Field(0.8, description="prediction error above half the threshold, to arousal (ours)")
+    dominance_gain: Positive = Field(0.3, description="predictions held less the prior, to dominance (ours)")
+
+
+class PredictionPolicy(Frozen):
+    """The golem's own predictions, made before it observes (canon, "oracle")."""
+
+    interval_z: Positive = Field(1.2816, description="half-width in sigmas: 80 % for a normal residual")
+    sigma_floor_price: Positive = Field(1e-5, description="smallest sigma of a log return")
+    sigma_floor_gas: Positive = Field(0.02, description="smallest sigma of a log gas ratio")
+    sigma_floor_health: Positive = Field(0.01, description="smallest sigma of a health change")
+    fitness_window: Annotated[int, Field(ge=1)] = Field(500, description="resolved predictions that count (canon)")
+    fitness_prior: Unit = Field(0.7, description="canon")
+    fitness_prior_weight: Positive = Field(50.0, description="canon")
+    senescence: Unit = Field(0.35, description="fitness below reads 0: epistemic death (MEM)")
+    check_ticks: Annotated[int, Field(ge=1)] = Field(30, description="ticks after which a decision is judged (KAT)")
+
+
+class MortalityPolicy(Frozen):
+    """Vitality, phases, reserve (MEM, canon)."""
+
+    thriving: Unit = Field(0.7, description="above: thriving (canon 33)")
+    stable: Unit = Field(0.5, description="from: stable")
+    conservation: Unit = Field(0.3, description="from: conservation")
+    declining: Unit = Field(0.1, description="from: declining; below: terminal")
+    reserve_min_micros: Count = Field(300_000, description="death reserve: $0.30 (MEM)")
+    reserve_share: Unit = Field(0.02, description="or this share of the first balance (MEM)")
+    age_exponent: Positive = Field(4.0, description="stochastic vitality = 1 - (age / lifespan)^4 (canon)")
+
+
+class DecayPolicy(Frozen):
+    """How confidence fades (INH S7.4, canon 4-9)."""
+
+    regime_conditional_days: Positive = Field(14.0, description="half-life (INH S7.4)")
+    tactical_days: Positive = Field(7.0, description="half-life (INH S7.4)")
+    ephemeral_days: Positive = Field(1.0, description="half-life: 24 hours (INH S7.4)")
+    anti_knowledge_floor: Unit = Field(0.3, description="MEM, canon 8")
+    bloodstain_floor: Unit = Field(0.05, description="KAT, canon 7")
+    bloodstain_multiplier: Positive = Field(3.0, description="half-life x 3 (KAT, canon 7)")
+    dream_validated_multiplier: Positive = Field(2.0, description="half-life x 2 (canon 5)")
+    fact_e_fold_days: Positive = Field(7.0, description="days in place of blocks, scaled by max(1, ln(episodes)) (canon 6)")
+    routine_days: Positive = Field(7.0, description="Ebbinghaus S (TOOLS)")
+    notable_days: Positive = Field(30.0, description="TOOLS")
+    critical_days: Positive = Field(90.0, description="TOOLS")
+    emergency_days: Positive = Field(180.0, description="TOOLS")
+    episode_retention_min: Unit = Field(0.05, description="episodes below may go (TOOLS)")
+
+
+class CuratorPolicy(Frozen):
+    """The curator's passes (MEM, TOOLS, canon)."""
+
+    cycle_ticks: Annotated[int, Field(ge=1)] = Field(50, description="ticks a cycle (MEM)")
+    phage_cycles: Annotated[int, Field(ge=1)] = Field(2, description="every 100 ticks (canon, phage pass)")
+    cluster_min: Annotated[int, Field(ge=2)] = Field(3, description="smallest cluster (TOOLS)")
+    interval_z: Positive = Field(1.96, description="half-width of an effect's interval in standard errors")
+    variance_prior: Positive = Field(3.0, description="pseudo-observations of the prior spread of effects (ours)")
+    effect_sigma_prior_ppm: Positive = Field(800.0, description="prior spread of an effect, parts per million of the position (ours)")
+    effect_min_ppm: Positive = Field(50.0, description="smallest mean effect worth a rule, ppm (ours)")
+    confidence_insight: Unit = Field(0.6, description="distilled insights (canon 1)")
+    confidence_fact: Unit = Field(0.7, description="consolidated facts (canon 1)")
+    upvote: Unit = Field(0.1, description="cap 1.0 (TOOLS)")
+    downvote: Unit = Field(0.15, description="floor 0.0 (TOOLS)")
+    promote_confidence: Unit = Field(0.7, description="an insight becomes a heuristic or a warning (MEM: validated heuristics)")
+    promote_validations: Annotated[int, Field(ge=1)] = Field(1, description="cycles that confirmed it since it was made (ours)")
+    anti_effect_ppm: Positive = Field(200.0, description="harm, at the kind end of its interval, from which a warning is anti-knowledge (ours)")
+    prune_confidence: Unit = Field(0.1, description="below, without a floor, an entry goes (MEM: eviction threshold; ours in value)")
+    baseline_min: Annotated[int, Field(ge=2)] = Field(3, description="episodes a baseline needs (MEM)")
+    phage_count: Annotated[int, Field(ge=1)] = Field(5, description="weakest entries that a phage pass tries to falsify (ours)")
+    anomaly_edges: tuple[float, ...] = Field((0.5, 0.7, 0.8, 0.9), description="edges of the anomaly bands (ours; 0.7 and 0.9 are KAT's)")
+    gas_edges: tuple[float, ...] = Field((0.75, 2.0), description="edges of the gas bands, ratio to the hour (2 is HB S9)")
+
+
+class PlaybookPolicy(Frozen):
+    """What a golem does before it has learned anything."""
+
+    rebalance_threshold: Unit = Field(0.7, description="anomaly score from which it re-centres (KAT's bootstrap default)")
+    range_half_width_ticks: Annotated[int, Field(ge=10)] = Field(160, description="half-width of a new range (about 1.6 %; ours)")
+    heuristic_confidence_min: Unit = Field(0.5, description="heuristics below do not move the playbook (ours)")
+    block_confidence_min: Unit = Field(0.5, description="warnings below do not block (ours)")
+
+
+class RetrievalPolicy(Frozen):
+    """The four factors (MEM, canon 21-24)."""
+
+    semantic: Unit = Field(0.40, description="MEM, KAT")
+    recency: Unit = Field(0.20, description="MEM, KAT")
+    importance: Unit = Field(0.25, description="MEM, KAT")
+    affect: Unit = Field(0.15, description="MEM, KAT")
+    t1_entries: Annotated[int, Field(ge=1)] = Field(5, description="top five at T1 (HB S3)")
+    bloodstain_boost: Positive = Field(1.2, description="on the importance factor (KAT)")
+    structural_recency_days: Positive = Field(14.0, description="recency half-life of structural entries (canon 21)")
+
+
+class EpisodePolicy(Frozen):
+    """What is an episode, and what it weighs (canon 13, 14)."""
+
+    importance_balance_share: Positive = Field(0.02, description="abs(PnL) over 2 % of the balance, capped at 1 (canon 14)")
+    notable: Unit = Field(0.5, description="importance from (canon 14)")
+    critical: Unit = Field(0.7, description="importance from")
+    emergency: Unit = Field(0.9, description="importance from")
+
+
+class KatabasisPolicy(Frozen):
+    """Votes and consensus (KAT, canon 48)."""
+
+    vote_confidence_min: Unit = Field(0.70, description="routine sweep (KAT)")
+    death_vote_weight: Positive = Field(2.5, description="KAT")
+    quorum_votes: Annotated[int, Field(ge=1)] = Field(3, description="KAT")
+    death_floor: Unit = Field(0.65, description="where the quorum rests on a death vote (KAT, canon 48)")
+    death_floor_confidence_min: Unit = Field(0.5, description="canon 48")
+    contradiction_variance: Unit = Field(0.15, description="weighted population variance (KAT, canon 48)")
+
+
+class InheritancePolicy(Frozen):
+    """The bottleneck and the barrier (INH S7, canon 2, 40, 41)."""
+
+    budget: Annotated[int, Field(ge=1)] = Field(2048, description="entries that cross a death (INH S7.1)")
+    priority_share: Unit = Field(0.25, description="INH S7.1")
+    diversity_share: Unit = Field(0.5, description="INH S7.1")
+    weismann: Literal["attenuate", "reset"] = Field("attenuate", description="x 0.85 a crossing, or flat 0.4 (canon 2)")
+    attenuation: Unit = Field(0.85, description="INH S7.2")
+    reset_confidence: Unit = Field(0.4, description="INH S2")
+    baldwin_generation: Count = Field(3, description="INH S7.5")
+    baldwin_confidence: Unit = Field(0.7, description="INH S7.5")
+    episode_count: Count = Field(64, description="episodes in a bundle (canon 41)")
+
+
+class Policy(Frozen):
+    """All of it. `Policy()` is the specification."""
+
+    log: LogPolicy = LogPolicy()
+    probes: ProbePolicy = ProbePolicy()
+    regime: RegimePolicy = RegimePolicy()
+    gate: GatePolicy = GatePolicy()
+    cost: CostPolicy = CostPolicy()
+    cage: CagePolicy = CagePolicy()
+    affect: AffectPolicy = AffectPolicy()
+    prediction: PredictionPolicy = PredictionPolicy()
+    mortality: MortalityPolicy = MortalityPolicy()
+    decay: DecayPolicy = DecayPolicy()
+    curator: CuratorPolicy = CuratorPolicy()
+    playbook: PlaybookPolicy = PlaybookPolicy()
+    retrieval: RetrievalPolicy = RetrievalPolicy()
+    episode: EpisodePolicy = EpisodePolicy()
+    katabasis: KatabasisPolicy = KatabasisPolicy()
+    inheritance: InheritancePolicy = InheritancePolicy()
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the policy's canonical JSON, 16 hex characters."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]

@@ -1,0 +1,1 @@
+"""Jobs: what runs together, and when."""

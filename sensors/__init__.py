@@ -1,0 +1,1 @@
+"""Sensors: what starts a job by itself."""
