@@ -27,10 +27,14 @@ class Frozen(BaseModel):
 class LogPolicy(Frozen):
     """The event log."""
 
-    bucket_count: Annotated[int, Field(ge=1, le=4096)] = Field(16, description="hash buckets, fixed when the log is made (architecture)")
+    bucket_count: Annotated[int, Field(ge=1, le=4096)] = Field(
+        16, description="hash buckets, fixed when the log is made (architecture)"
+    )
     batch_size: Annotated[int, Field(ge=1)] = Field(25, description="records a batch (HB S17)")
     flush_seconds: Positive = Field(30.0, description="seconds between flushes (HB S17)")
-    reopen_commits: Annotated[int, Field(ge=1)] = Field(100, description="commits after which a table handle is reopened (facts)")
+    reopen_commits: Annotated[int, Field(ge=1)] = Field(
+        100, description="commits after which a table handle is reopened (facts)"
+    )
 
 
 class ProbePolicy(Frozen):
@@ -46,10 +50,23 @@ class ProbePolicy(Frozen):
     gas_high: Positive = Field(5.0, description="HB S9")
     credit_low: Unit = Field(0.20, description="credit partition below (HB S9)")
     credit_high: Unit = Field(0.10, description="HB S9")
-    rsi_low: Positive = Field(20.0, description="distance of RSI(14) from 50: divergence from the mean (ours; HB S9 names the signal)")
+    rsi_low: Positive = Field(
+        20.0, description="distance of RSI(14) from 50: divergence from the mean (ours; HB S9 names the signal)"
+    )
     rsi_high: Positive = Field(30.0, description="RSI(14) beyond 20 or 80: extreme (ours)")
     rsi_periods: Annotated[int, Field(ge=2)] = Field(14, description="periods of RSI (Wilder)")
-    nav_low: Unit = Field(0.05, description="net asset value below its high-water mark: warning (ours; HB S9 names the signal)")
+    macd_fast_periods: Annotated[int, Field(ge=1)] = Field(12, description="periods of MACD's fast average (Appel)")
+    macd_slow_periods: Annotated[int, Field(ge=2)] = Field(26, description="periods of MACD's slow average (Appel)")
+    macd_signal_periods: Annotated[int, Field(ge=1)] = Field(9, description="periods of MACD's signal line (Appel)")
+    macd_points: Positive = Field(
+        10_000.0, description="RSI points that a MACD histogram of the whole price is worth (ours)"
+    )
+    gas_hour_bars: Annotated[int, Field(ge=1)] = Field(
+        60, description="minute bars of the gas price's average (HB S9: 1 hour)"
+    )
+    nav_low: Unit = Field(
+        0.05, description="net asset value below its high-water mark: warning (ours; HB S9 names the signal)"
+    )
     nav_high: Unit = Field(0.10, description="net asset value below its high-water mark: halt (ours)")
     threat_high: Unit = Field(0.7, description="pheromone threat intensity (HB S9); any threat is low")
     sigma_low: Positive = Field(1.0, description="homeostatic deviation in standard deviations (HB S9)")
@@ -69,7 +86,9 @@ class RegimePolicy(Frozen):
     volatile_ratio: Positive = Field(2.0, description="sigma of returns over its 30-day average (HB S9)")
     quiet_ratio: Positive = Field(0.5, description="LowVol: sigma under half its average (canon 32)")
     average_days: Positive = Field(30.0, description="days of the long average; what there is, if less (HB S9)")
-    base_interval_seconds: Annotated[int, Field(ge=1)] = Field(60, description="theta interval (HB adaptive clock: 30-120 s)")
+    base_interval_seconds: Annotated[int, Field(ge=1)] = Field(
+        60, description="theta interval (HB adaptive clock: 30-120 s)"
+    )
     interval_seconds_min: Annotated[int, Field(ge=1)] = Field(30, description="HB adaptive clock")
     interval_seconds_max: Annotated[int, Field(ge=1)] = Field(120, description="HB adaptive clock")
     fast_multiplier: Positive = Field(0.5, description="trending down, volatile: twice as fast (HB S9)")
@@ -96,13 +115,17 @@ class GatePolicy(Frozen):
     threshold_min: Unit = Field(0.05, description="HB S5")
     threshold_max: Unit = Field(0.8, description="HB S5")
     deliberate_ratio: Positive = Field(2.0, description="T2 from this many thresholds (HB S5)")
-    transition_margin: Unit = Field(0.01, description="a phase boundary this near below is imminent (ours; HB S5 names the rule)")
+    transition_margin: Unit = Field(
+        0.01, description="a phase boundary this near below is imminent (ours; HB S5 names the rule)"
+    )
 
 
 class CostPolicy(Frozen):
     """What thinking and acting cost (HB S3; canon 38: what was recorded counts)."""
 
-    t1_input_micros_per_token: Positive = Field(1.0, description="micro-dollars, Haiku-class (HB S3: $0.001-0.003 a call)")
+    t1_input_micros_per_token: Positive = Field(
+        1.0, description="micro-dollars, Haiku-class (HB S3: $0.001-0.003 a call)"
+    )
     t1_output_micros_per_token: Positive = Field(5.0, description="micro-dollars")
     t2_input_micros_per_token: Positive = Field(5.0, description="micro-dollars, Opus-class (HB S3: $0.01-0.25 a call)")
     t2_output_micros_per_token: Positive = Field(25.0, description="micro-dollars")
@@ -113,6 +136,7 @@ class CostPolicy(Frozen):
     t2_output_tokens: Count = Field(900, description="tokens of an answer at T2")
     rebalance_gas_units: Count = Field(620_000, description="decrease, collect, swap, mint on Uniswap v3")
     enter_gas_units: Count = Field(480_000, description="swap and mint")
+    collect_gas_units: Count = Field(160_000, description="collect the fees of a position")
     exit_gas_units: Count = Field(320_000, description="decrease, collect, swap")
 
 
@@ -132,6 +156,9 @@ class AffectPolicy(Frozen):
     memory: Unit = Field(0.85, description="how much of the last mood stays a tick (ours)")
     pleasure_gain: Positive = Field(40.0, description="net value change as a share, to pleasure (ours)")
     arousal_gain: Positive = Field(0.8, description="prediction error above half the threshold, to arousal (ours)")
+    arousal_pivot: Unit = Field(
+        0.5, description="share of the threshold at which arousal neither rises nor falls (ours)"
+    )
     dominance_gain: Positive = Field(0.3, description="predictions held less the prior, to dominance (ours)")
 
 
@@ -171,7 +198,9 @@ class DecayPolicy(Frozen):
     bloodstain_floor: Unit = Field(0.05, description="KAT, canon 7")
     bloodstain_multiplier: Positive = Field(3.0, description="half-life x 3 (KAT, canon 7)")
     dream_validated_multiplier: Positive = Field(2.0, description="half-life x 2 (canon 5)")
-    fact_e_fold_days: Positive = Field(7.0, description="days in place of blocks, scaled by max(1, ln(episodes)) (canon 6)")
+    fact_e_fold_days: Positive = Field(
+        7.0, description="days in place of blocks, scaled by max(1, ln(episodes)) (canon 6)"
+    )
     routine_days: Positive = Field(7.0, description="Ebbinghaus S (TOOLS)")
     notable_days: Positive = Field(30.0, description="TOOLS")
     critical_days: Positive = Field(90.0, description="TOOLS")
@@ -187,28 +216,55 @@ class CuratorPolicy(Frozen):
     cluster_min: Annotated[int, Field(ge=2)] = Field(3, description="smallest cluster (TOOLS)")
     interval_z: Positive = Field(1.96, description="half-width of an effect's interval in standard errors")
     variance_prior: Positive = Field(3.0, description="pseudo-observations of the prior spread of effects (ours)")
-    effect_sigma_prior_ppm: Positive = Field(800.0, description="prior spread of an effect, parts per million of the position (ours)")
+    effect_sigma_prior_ppm: Positive = Field(
+        800.0, description="prior spread of an effect, parts per million of the position (ours)"
+    )
     effect_min_ppm: Positive = Field(50.0, description="smallest mean effect worth a rule, ppm (ours)")
     confidence_insight: Unit = Field(0.6, description="distilled insights (canon 1)")
     confidence_fact: Unit = Field(0.7, description="consolidated facts (canon 1)")
     upvote: Unit = Field(0.1, description="cap 1.0 (TOOLS)")
     downvote: Unit = Field(0.15, description="floor 0.0 (TOOLS)")
-    promote_confidence: Unit = Field(0.7, description="an insight becomes a heuristic or a warning (MEM: validated heuristics)")
-    promote_validations: Annotated[int, Field(ge=1)] = Field(1, description="cycles that confirmed it since it was made (ours)")
-    anti_effect_ppm: Positive = Field(200.0, description="harm, at the kind end of its interval, from which a warning is anti-knowledge (ours)")
-    prune_confidence: Unit = Field(0.1, description="below, without a floor, an entry goes (MEM: eviction threshold; ours in value)")
+    promote_confidence: Unit = Field(
+        0.7, description="an insight becomes a heuristic or a warning (MEM: validated heuristics)"
+    )
+    promote_validations: Annotated[int, Field(ge=1)] = Field(
+        1, description="cycles that confirmed it since it was made (ours)"
+    )
+    anti_effect_ppm: Positive = Field(
+        200.0, description="harm, at the kind end of its interval, from which a warning is anti-knowledge (ours)"
+    )
+    prune_confidence: Unit = Field(
+        0.1, description="below, without a floor, an entry goes (MEM: eviction threshold; ours in value)"
+    )
     baseline_min: Annotated[int, Field(ge=2)] = Field(3, description="episodes a baseline needs (MEM)")
-    phage_count: Annotated[int, Field(ge=1)] = Field(5, description="weakest entries that a phage pass tries to falsify (ours)")
-    anomaly_edges: tuple[float, ...] = Field((0.5, 0.7, 0.8, 0.9), description="edges of the anomaly bands (ours; 0.7 and 0.9 are KAT's)")
-    gas_edges: tuple[float, ...] = Field((0.75, 2.0), description="edges of the gas bands, ratio to the hour (2 is HB S9)")
+    phage_count: Annotated[int, Field(ge=1)] = Field(
+        5, description="weakest entries that a phage pass tries to falsify (ours)"
+    )
+    anomaly_edges: tuple[float, ...] = Field(
+        (0.5, 0.7, 0.8, 0.9), description="edges of the anomaly bands (ours; 0.7 and 0.9 are KAT's)"
+    )
+    gas_edges: tuple[float, ...] = Field(
+        (0.75, 2.0), description="edges of the gas bands, ratio to the hour (2 is HB S9)"
+    )
 
 
 class PlaybookPolicy(Frozen):
     """What a golem does before it has learned anything."""
 
-    rebalance_threshold: Unit = Field(0.7, description="anomaly score from which it re-centres (KAT's bootstrap default)")
-    range_half_width_ticks: Annotated[int, Field(ge=10)] = Field(160, description="half-width of a new range (about 1.6 %; ours)")
+    rebalance_threshold: Unit = Field(
+        0.7, description="anomaly score from which it re-centres (KAT's bootstrap default)"
+    )
+    range_half_width_ticks: Annotated[int, Field(ge=10)] = Field(
+        160, description="half-width of a new range (about 1.6 %; ours)"
+    )
     heuristic_confidence_min: Unit = Field(0.5, description="heuristics below do not move the playbook (ours)")
+    trial_score_min: Unit = Field(
+        0.3, description="anomaly score from which holding is judged against re-centring (ours)"
+    )
+    collect_fees_micros: Count = Field(
+        500_000, description="fees owed from which they are collected while thinking anyway (ours)"
+    )
+    reentry_ticks: Count = Field(60, description="ticks out of the market after leaving it (ours)")
     block_confidence_min: Unit = Field(0.5, description="warnings below do not block (ours)")
 
 
@@ -227,7 +283,9 @@ class RetrievalPolicy(Frozen):
 class EpisodePolicy(Frozen):
     """What is an episode, and what it weighs (canon 13, 14)."""
 
-    importance_balance_share: Positive = Field(0.02, description="abs(PnL) over 2 % of the balance, capped at 1 (canon 14)")
+    importance_balance_share: Positive = Field(
+        0.02, description="abs(PnL) over 2 % of the balance, capped at 1 (canon 14)"
+    )
     notable: Unit = Field(0.5, description="importance from (canon 14)")
     critical: Unit = Field(0.7, description="importance from")
     emergency: Unit = Field(0.9, description="importance from")

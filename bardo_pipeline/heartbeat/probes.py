@@ -1,0 +1,195 @@
+"""Probes: the twelve cheap looks that a golem takes at every tick. Pure, elementwise over golems.
+
+A probe says how bad it is, what it saw, and by which limit. A source that is absent is not the same as a quiet one: it
+has severity -1 and a value of NaN. Source: HB S9.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from bardo_pipeline.events.record import PROBES
+from bardo_pipeline.policy import Policy, ProbePolicy
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+ABSENT, NONE, LOW, HIGH = -1, 0, 1, 2
+"""Severity codes. An anomaly is a probe at HIGH."""
+
+LINK_CANDIDATE, LINK_INVALIDATED = 1.0, 2.0
+"""What the causal graph's probe reads: a new link to consider, a link that no longer holds."""
+
+
+@dataclass(frozen=True, eq=False)
+class ProbeInputs:
+    """What the probes look at, one element a golem; NaN: this source is absent.
+
+    price_change, liquidity_change: since the last tick, as shares, signed. health_factor: >= 0, NaN without a position.
+    gas_hour_ratio: gas over its hour's mean. credit_share: credits over first credits. rsi: [0, 100]; macd: histogram
+    as a share of price, signed. nav_drawdown: share below the high-water mark. kill_switch: thrown or not.
+    threat: strongest pheromone, [0, 1]. deviation_sigma: largest absolute z of the homeostatic variables.
+    drift: error of the world model, share. causal: 0, LINK_CANDIDATE or LINK_INVALIDATED.
+    """
+
+    price_change: Floats
+    liquidity_change: Floats
+    health_factor: Floats
+    gas_hour_ratio: Floats
+    credit_share: Floats
+    rsi: Floats
+    macd: Floats
+    nav_drawdown: Floats
+    kill_switch: Bools
+    threat: Floats
+    deviation_sigma: Floats
+    drift: Floats
+    causal: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Probes:
+    """Twelve rows in the order of PROBES, one column a golem.
+
+    severity: int8, ABSENT, NONE, LOW or HIGH. value: what was compared, a size without sign, NaN if absent.
+    threshold: the limit that counts: the high one at HIGH, else the low one; NaN if absent.
+    """
+
+    severity: NDArray[np.int8]
+    value: Floats
+    threshold: Floats
+
+    @property
+    def anomalies(self) -> Bools:
+        """Which probes stand at HIGH: bool [12, N]."""
+        high: Bools = self.severity == HIGH
+        return high
+
+    @property
+    def anomaly_count(self) -> NDArray[np.int64]:
+        """How many of them: int64 [N]."""
+        count: NDArray[np.int64] = np.count_nonzero(self.severity == HIGH, axis=0)
+        return count
+
+
+def evaluate(inputs: ProbeInputs, policy: Policy) -> Probes:
+    """Take the twelve looks. A limit is crossed beyond it, not at it ("> 2 %", "< 1.5").
+
+    RSI and MACD share a probe and a unit, RSI points off balance: the farther of the two counts.
+    """
+    limits = _limits(policy.probes)
+    value = np.empty((len(PROBES), len(inputs.price_change)))
+    np.abs(inputs.price_change, out=value[0])
+    np.abs(inputs.liquidity_change, out=value[1])
+    value[2] = inputs.health_factor
+    value[3] = inputs.gas_hour_ratio
+    value[4] = inputs.credit_share
+    momentum = np.abs(inputs.macd)
+    momentum *= policy.probes.macd_points
+    np.fmax(np.abs(inputs.rsi - 50.0), momentum, out=value[5])
+    value[6] = inputs.nav_drawdown
+    value[7] = inputs.kill_switch
+    value[8] = inputs.threat
+    value[9] = inputs.deviation_sigma
+    value[10] = inputs.drift
+    value[11] = inputs.causal
+
+    excess = value * limits.sign
+    high = excess > limits.signed_high
+    severity = (excess > limits.signed_low).astype(np.int8)
+    severity[high] = HIGH
+    absent = np.isnan(value)
+    severity[absent] = ABSENT
+    threshold = np.where(high, limits.high, limits.low)
+    threshold[absent] = np.nan
+    return Probes(severity, value, threshold)
+
+
+@dataclass(frozen=True, eq=False)
+class _Limits:
+    """Limits as columns [12, 1]; the signed ones are such that more is worse for each probe."""
+
+    low: Floats
+    high: Floats
+    sign: Floats
+    signed_low: Floats
+    signed_high: Floats
+
+
+@lru_cache(maxsize=8)
+def _limits(rules: ProbePolicy) -> _Limits:
+    low_high_sign = {
+        "price_delta": (rules.price_delta_low, rules.price_delta_high, 1.0),
+        "tvl_change": (rules.tvl_low, rules.tvl_high, 1.0),
+        "position_health": (rules.health_low, rules.health_high, -1.0),
+        "gas_price": (rules.gas_low, rules.gas_high, 1.0),
+        "credit_balance": (rules.credit_low, rules.credit_high, -1.0),
+        "rsi_macd": (rules.rsi_low, rules.rsi_high, 1.0),
+        "circuit_breaker": (rules.nav_low, rules.nav_high, 1.0),
+        "kill_switch": (0.0, 0.0, 1.0),  # always high if thrown
+        "pheromone_threat": (0.0, rules.threat_high, 1.0),  # any threat is low
+        "homeostatic_deviation": (rules.sigma_low, rules.sigma_high, 1.0),
+        "world_model_drift": (rules.drift_low, rules.drift_high, 1.0),
+        "causal_graph": (0.0, LINK_CANDIDATE, 1.0),  # a candidate is beyond nothing, an invalidated link beyond that
+    }
+    low, high, sign = (np.array(column)[:, None] for column in zip(*(low_high_sign[p] for p in PROBES), strict=True))
+    return _Limits(low, high, sign, sign * low, sign * high)
+
+
+_PERCENT, _PLAIN, _NO_NUMBERS = 100.0, 1.0, 0.0
+
+_WORDING: dict[str, tuple[float, tuple[str, str, str]]] = {
+    "price_delta": (_PERCENT, ("price moved ", " % (limit ", " %)")),
+    "tvl_change": (_PERCENT, ("liquidity changed by ", " % (limit ", " %)")),
+    "position_health": (_PLAIN, ("health factor fell to ", " (limit ", ")")),
+    "gas_price": (_PLAIN, ("gas costs ", " times its hourly mean (limit ", ")")),
+    "credit_balance": (_PERCENT, ("credits are down to ", " % (limit ", " %)")),
+    "rsi_macd": (_PLAIN, ("momentum is ", " RSI points off balance (limit ", ")")),
+    "circuit_breaker": (_PERCENT, ("net asset value is ", " % below its high-water mark (limit ", " %)")),
+    "kill_switch": (_NO_NUMBERS, ("the kill switch is thrown", "", "")),
+    "pheromone_threat": (_PLAIN, ("a threat of intensity ", " was sensed (limit ", ")")),
+    "homeostatic_deviation": (_PLAIN, ("a vital variable is ", " sigma off its mean (limit ", ")")),
+    "world_model_drift": (_PERCENT, ("the world model erred by ", " % (limit ", " %)")),
+    "causal_graph": (_NO_NUMBERS, ("the causal graph changed", "", "")),
+}
+"""Factor to the unit of the sentence, and the words before the value, before the limit, after it."""
+
+
+def detail_arrow(probes_code: NDArray[Any], severity: NDArray[Any], value: Floats, threshold: Floats) -> pa.Array:
+    """A sentence for each probe result at LOW or HIGH, null else: "price moved 2.31 % (limit 2.00 %)".
+
+    Four columns of one length: position in PROBES, severity code, value and limit as evaluate gave them.
+    """
+    said = np.flatnonzero(severity >= LOW)
+    place = np.full(len(severity), -1, dtype=np.int64)
+    parts, done = [pa.array([], pa.string())], 0
+    for code, name in enumerate(PROBES):
+        rows = said[probes_code[said] == code]
+        place[rows] = np.arange(done, done + len(rows))
+        parts.append(_sentences(name, severity[rows], value[rows], threshold[rows]))
+        done += len(rows)
+    sentences = pa.chunked_array(parts).combine_chunks()
+    return sentences.take(pa.array(place, mask=place < 0))
+
+
+def _sentences(name: str, severity: NDArray[Any], value: Floats, threshold: Floats) -> pa.Array:
+    factor, (before, between, after) = _WORDING[name]
+    if name == "causal_graph":
+        high = pa.array(severity == HIGH)
+        return pc.if_else(high, "a causal link was invalidated", "a new causal link is a candidate")
+    if factor == _NO_NUMBERS:
+        return pa.repeat(before, len(value))
+    return pc.binary_join_element_wise(
+        before, fixed(value * factor, 2), between, fixed(threshold * factor, 2), after, ""
+    )
+
+
+def fixed(values: Floats, decimals: int) -> pa.Array:
+    """Numbers as strings with a fixed number of decimals, "2.00"; sizes up to 1e15."""
+    bounded = pa.array(np.clip(values, -1e15, 1e15))
+    return pc.cast(pc.cast(bounded, pa.decimal128(30, decimals)), pa.string())

@@ -1,0 +1,247 @@
+"""Regime: what kind of market it is, bar by bar, and how often a golem should look. Pure.
+
+All of it is causal: the value at a bar depends on that bar and earlier ones only. A market is read once a run, so this
+room may take seconds for a year of minutes; the tick loop then only indexes. Source: HB S9, canon 32.
+"""
+
+from dataclasses import dataclass, fields
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.heartbeat.market import Market
+from bardo_pipeline.policy import Policy, RegimePolicy
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+TRENDING_UP, TRENDING_DOWN, RANGE_BOUND, VOLATILE, UNKNOWN = (np.int8(REGIMES.index(name)) for name in REGIMES)
+
+DAY_US = 86_400_000_000
+SECOND_US = 1_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """What is computed once a bar, one element a bar; NaN where there is not yet enough of the past.
+
+    log_return: ln of the close over the close before, 0 at bar 0. return_sigma: population sigma of the last 20 returns
+    (the 0 of bar 0 is none of them). sma, price_sigma: mean and population sigma of the last 20 closes, USDC per WETH.
+    sigma_ratio: return_sigma over its mean of the 30 days before this bar; from 40 bars on, NaN without a scale.
+    rsi: Wilder's, in [0, 100]; 50 where nothing moved. macd: the histogram as a share of the close.
+    gas_hour_mean: mean gwei of the 60 bars before (at bar 0 of the bar itself); gas_hour_ratio: this bar's gas over it.
+    liquidity_change: active liquidity over that of the bar before, less 1; 0 at bar 0.
+    regime: int8, position in REGIMES. interval_seconds: int64, until the next tick.
+    """
+
+    log_return: Floats
+    return_sigma: Floats
+    sma: Floats
+    price_sigma: Floats
+    sigma_ratio: Floats
+    rsi: Floats
+    macd: Floats
+    gas_hour_mean: Floats
+    gas_hour_ratio: Floats
+    liquidity_change: Floats
+    regime: NDArray[np.int8]
+    interval_seconds: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        """Make the arrays read-only: golems share them."""
+        for column in fields(self):
+            getattr(self, column.name).flags.writeable = False
+
+
+def features(market: Market, policy: Policy) -> Features:
+    """Read a whole market once. Arrays of market.bars elements; no value depends on a later bar."""
+    rules, probes = policy.regime, policy.probes
+    price, gas, liquidity = market.price, market.gas_gwei, market.liquidity
+
+    log_return = _change(np.log(price), "difference")
+    sma, price_sigma = _window_moments(price, rules.sma_periods)
+    _, return_sigma = _window_moments(log_return, rules.sma_periods, first=1)
+    return_sigma_average = _past_average(return_sigma, market.at_us, rules.average_days)
+    return_sigma_average[: 2 * rules.sma_periods - 1] = np.nan
+
+    gas_hour_mean = _mean_before(gas, probes.gas_hour_bars)
+    regime = _regime(price, sma, price_sigma, return_sigma, return_sigma_average, rules)
+    return Features(
+        log_return=log_return,
+        return_sigma=return_sigma,
+        sma=sma,
+        price_sigma=price_sigma,
+        sigma_ratio=_ratio(return_sigma, return_sigma_average),
+        rsi=_rsi(price, probes.rsi_periods),
+        macd=_macd(price, probes.macd_fast_periods, probes.macd_slow_periods, probes.macd_signal_periods),
+        gas_hour_mean=gas_hour_mean,
+        gas_hour_ratio=gas / gas_hour_mean,
+        liquidity_change=_change(liquidity, "share"),
+        regime=regime,
+        interval_seconds=_interval_seconds(regime, rules),
+    )
+
+
+def schedule(market: Market, features: Features) -> NDArray[np.int64]:
+    """Bars on which a golem ticks, ascending from bar 0.
+
+    The next tick falls on the first bar at or after this one's time plus its interval: a bar can not be split, so 30 s
+    on minute bars means the next bar.
+    """
+    due_at = market.at_us + features.interval_seconds * SECOND_US
+    following: list[int] = np.searchsorted(market.at_us, due_at, side="left").tolist()
+    ticks, bar = [], 0
+    while bar < market.bars:  # each tick follows from the one before it: there is nothing to vectorise
+        ticks.append(bar)
+        bar = following[bar]
+    return np.array(ticks, dtype=np.int64)
+
+
+def _regime(
+    price: Floats, sma: Floats, price_sigma: Floats, return_sigma: Floats, average: Floats, rules: RegimePolicy
+) -> NDArray[np.int8]:
+    """Codes by precedence: volatile, trending, range-bound, unknown (canon 32). A comparison with NaN is false.
+
+    The average is compared as a product, so that the first burst after stillness (average 0) is volatile too.
+    """
+    distance = price - sma
+    ranging = _run_length(np.abs(distance) <= rules.range_sigma * price_sigma) > rules.range_ticks
+    regime: NDArray[np.int8] = np.select(
+        [
+            return_sigma > rules.volatile_ratio * average,
+            distance > rules.trend_sigma * price_sigma,
+            distance < -rules.trend_sigma * price_sigma,
+            ranging,
+        ],
+        [VOLATILE, TRENDING_UP, TRENDING_DOWN, RANGE_BOUND],
+        default=UNKNOWN,
+    )
+    return regime.astype(np.int8)
+
+
+def _interval_seconds(regime: NDArray[np.int8], rules: RegimePolicy) -> NDArray[np.int64]:
+    multiplier = np.ones(len(REGIMES))
+    multiplier[[VOLATILE, TRENDING_DOWN]] = rules.fast_multiplier
+    multiplier[RANGE_BOUND] = rules.slow_multiplier
+    seconds = np.rint(rules.base_interval_seconds * multiplier)
+    bounded = np.clip(seconds, rules.interval_seconds_min, rules.interval_seconds_max).astype(np.int64)
+    return bounded[regime]
+
+
+def _change(values: Floats, kind: Literal["difference", "share"]) -> Floats:
+    """Change from the bar before; 0 at bar 0."""
+    changes = np.zeros_like(values)
+    before = values[:-1]
+    changes[1:] = values[1:] - before
+    if kind == "share":
+        changes[1:] /= before
+    return changes
+
+
+def _window_moments(values: Floats, periods: int, first: int = 0) -> tuple[Floats, Floats]:
+    """Mean and population sigma of the last `periods` values from index `first` on; NaN until there are so many.
+
+    A pass over the column a lag, two times, and values centred on the bar's own: exact where nothing moves, and no
+    cancellation between large sums. A cumulative sum would lose the variance of prices in their squares' rounding.
+    """
+    mean, sigma = np.full(values.shape, np.nan), np.full(values.shape, np.nan)
+    head = first + periods - 1
+    if len(values) <= head:
+        return mean, sigma
+    now = values[head:]
+    lagged = [values[head - lag : len(values) - lag] for lag in range(periods)]
+    offset = np.zeros_like(now)
+    for past in lagged:
+        offset += past - now
+    offset /= periods
+    square = np.zeros_like(now)
+    for past in lagged:
+        square += np.square(past - now - offset)
+    mean[head:] = now + offset
+    sigma[head:] = np.sqrt(square / periods)
+    return mean, sigma
+
+
+def _mean_before(values: Floats, periods: int) -> Floats:
+    """Mean of up to `periods` values before each; at index 0, where there are none, the value itself."""
+    offset = np.zeros_like(values)
+    for lag in range(1, min(periods, len(values) - 1) + 1):
+        offset[lag:] += values[:-lag] - values[lag:]
+    count = np.clip(np.arange(len(values)), 1, periods)
+    return values + offset / count
+
+
+def _past_average(values: Floats, at_us: NDArray[np.int64], days: float) -> Floats:
+    """Mean of the defined values in the `days` before each bar, the bar itself left out; NaN where there are none.
+
+    The bar stands outside of its yardstick: a burst must not raise the average that it is measured by.
+    """
+    known = ~np.isnan(values)
+    total = np.concatenate([[0.0], np.cumsum(np.where(known, values, 0.0))])
+    count = np.concatenate([[0], np.cumsum(known)])
+    start = np.searchsorted(at_us, at_us - int(days * DAY_US), side="left")
+    stop = np.arange(len(values))
+    within = count[stop] - count[start]
+    # A difference of sums can fall below zero by rounding where all of the values are zero.
+    return np.where(within > 0, np.maximum(total[stop] - total[start], 0.0) / np.maximum(within, 1), np.nan)
+
+
+def _ratio(values: Floats, average: Floats) -> Floats:
+    """values / average, NaN where the average is no scale (below a ten-millionth of a basis point)."""
+    return values / np.where(average > 1e-11, average, np.nan)
+
+
+def _run_length(holds: Bools) -> NDArray[np.int64]:
+    """For how many bars in a row, this one included, the condition has held."""
+    index = np.arange(1, len(holds) + 1)
+    return index - np.maximum.accumulate(np.where(holds, 0, index))
+
+
+def _smoothed(inputs: Floats, keep: float) -> Floats:
+    """y[t] = keep * y[t - 1] + inputs[t], with y[-1] = 0 and keep in [0, 1).
+
+    By doubling: after pass j each value holds its last 2**j inputs. It stops when what is farther away has faded below
+    the smallest float, after some 14 passes whatever the length; each value adds the same terms in the same order.
+    """
+    smoothed, reach, weight = inputs.copy(), 1, keep
+    while reach < len(inputs) and weight > 0.0:
+        smoothed[reach:] += weight * smoothed[:-reach].copy()
+        reach, weight = 2 * reach, weight * weight
+    return smoothed
+
+
+def _average_exponential(values: Floats, periods: int) -> Floats:
+    """Exponential moving average of the usual weight, 2 / (periods + 1), that starts at the first value."""
+    alpha = 2.0 / (periods + 1)
+    average: Floats = values[0] + _smoothed(alpha * (values - values[0]), 1.0 - alpha)
+    return average
+
+
+def _rsi(price: Floats, periods: int) -> Floats:
+    """Wilder's relative strength index: a plain mean of the first changes, then a smoothing by 1 / periods."""
+    rsi = np.full(price.shape, np.nan)
+    if len(price) <= periods:
+        return rsi
+    moves = np.diff(price)
+    gain, loss = (_wilder(np.maximum(sign * moves, 0.0), periods) for sign in (1.0, -1.0))
+    both = gain + loss
+    still = both == 0.0
+    rsi[periods:] = np.where(still, 50.0, 100.0 * gain / np.where(still, 1.0, both))
+    return rsi
+
+
+def _wilder(values: Floats, periods: int) -> Floats:
+    inputs = values[periods - 1 :] / periods
+    inputs[0] = values[:periods].sum() / periods
+    return _smoothed(inputs, 1.0 - 1.0 / periods)
+
+
+def _macd(price: Floats, fast: int, slow: int, signal: int) -> Floats:
+    """Histogram (line less its signal) as a share of the close, from the bar on which all three averages are full."""
+    offset = price - price[0]
+    line = _average_exponential(offset, fast) - _average_exponential(offset, slow)
+    histogram = (line - _average_exponential(line, signal)) / price
+    histogram[: slow + signal - 2] = np.nan
+    return histogram
