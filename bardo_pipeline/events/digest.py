@@ -1,7 +1,7 @@
 """Digests of logical rows: the same content has the same digest, whatever file, chunk or order it lay in. Pure.
 
-A row's digest is 128 bits, mixed column by column (no cryptography: it finds differences, not forgers). A fingerprint is
-SHA-256 over the digests of the rows in key order. Source: architecture ("Fingerprints hash logical rows in key order").
+A row's digest is 128 bits, mixed column by column (no cryptography: it finds differences, not forgers). A fingerprint
+is SHA-256 over the digests of the rows in key order. Source: architecture ("Fingerprints hash logical rows in key order").
 """
 
 from __future__ import annotations
@@ -72,7 +72,11 @@ def _fixed_digests(array: pa.Array) -> np.ndarray:
     if array.null_count:
         array = pc.fill_null(array, False if pa.types.is_boolean(array.type) else 0)
     values = array.to_numpy(zero_copy_only=False)
-    raw = (values + 0.0).astype(np.float64).view(np.uint64) if values.dtype.kind == "f" else values.astype(np.int64).view(np.uint64)
+    raw = (
+        (values + 0.0).astype(np.float64).view(np.uint64)
+        if values.dtype.kind == "f"
+        else values.astype(np.int64).view(np.uint64)
+    )
     first = mix64(raw)
     return np.stack([first, mix64(first ^ _M1)], axis=1)
 
@@ -82,7 +86,9 @@ def _text_digests(array: pa.Array) -> np.ndarray:
     words = [b"" if w is None else (w.encode() if isinstance(w, str) else w) for w in encoded.dictionary.to_pylist()]
     if not words:
         return np.zeros((len(array), 2), dtype=np.uint64)
-    table = np.frombuffer(b"".join(hashlib.blake2b(w, digest_size=16).digest() for w in words), dtype=np.uint64).reshape(-1, 2)
+    table = np.frombuffer(
+        b"".join(hashlib.blake2b(w, digest_size=16).digest() for w in words), dtype=np.uint64
+    ).reshape(-1, 2)
     indices = pc.fill_null(encoded.indices, 0).to_numpy(zero_copy_only=False)
     return table[indices]
 

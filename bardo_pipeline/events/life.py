@@ -1,18 +1,31 @@
 """Life events: what happens to a golem beside its ticks. One model a kind, one row an event.
 
-Each event names its golem, its event time, and carries exactly one payload. Its id is the SHA-256 of its content, so that
-the same event written twice is one. Source: architecture ("What is an event, not a projection"); MEM, INH S13, HB S7.
+Each event names its golem, its event time, and carries exactly one payload. Its id is the SHA-256 of its content, so
+that the same event written twice is one. Source: architecture ("What is an event, not a projection"); MEM, INH S13, HB S7.
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Any, Literal
+from datetime import datetime
+from typing import Annotated, Literal, Self
 
 import orjson
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from bardo_pipeline.events.record import SCHEMA_VERSION, Micros, Moment, Name, Part, Phase, Spent, Text, Tick, Vitality, Whole
+from bardo_pipeline.events.record import (
+    SCHEMA_VERSION,
+    Micros,
+    Moment,
+    Name,
+    Part,
+    Phase,
+    Spent,
+    Text,
+    Tick,
+    Vitality,
+    Whole,
+)
 
 KINDS = (
     "GolemBorn",
@@ -119,6 +132,12 @@ class Gap(Part):
     tick_to: Tick
     why: Text
 
+    @model_validator(mode="after")
+    def _ascends(self) -> Self:
+        if self.tick_to < self.tick_from:
+            raise ValueError(f"a gap from tick {self.tick_from} to tick {self.tick_to} holds no tick")
+        return self
+
 
 class Adopted(Part):
     """A derivation is in force from now on."""
@@ -145,6 +164,24 @@ class LifeEvent(Part):
     gap: Gap | None = None
     adopted: Adopted | None = None
 
+    @model_validator(mode="after")
+    def _holds_its_payload(self) -> Self:
+        wanted = _ATTRIBUTE_OF[self.kind]
+        present = [name for name in _ATTRIBUTE_OF.values() if getattr(self, name) is not None]
+        if present != [wanted]:
+            raise ValueError(f"{self.kind} carries {wanted} and nothing else, not {', '.join(present) or 'nothing'}")
+        return self
+
+    @property
+    def payload(self) -> Part:
+        """The payload that belongs to its kind."""
+        payload: Part = getattr(self, _ATTRIBUTE_OF[self.kind])
+        return payload
+
+    def content_id(self) -> str:
+        """The id that its content gives it."""
+        return _content_id(self.kind, self.golem_id, self.observed_at, self.payload)
+
 
 _KIND_OF: dict[type[Part], tuple[str, str]] = {
     Born: ("GolemBorn", "born"),
@@ -158,11 +195,18 @@ _KIND_OF: dict[type[Part], tuple[str, str]] = {
 }
 
 
-def life_event(golem_id: str, observed_at: Any, payload: Part) -> LifeEvent:
+_ATTRIBUTE_OF: dict[str, str] = dict(_KIND_OF.values())
+
+
+def _content_id(kind: str, golem_id: str, observed_at: datetime, payload: Part) -> str:
+    content = {"kind": kind, "golem_id": golem_id, "observed_at": observed_at, "payload": payload.model_dump()}
+    return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
+
+
+def life_event(golem_id: str, observed_at: datetime, payload: Part) -> LifeEvent:
     """An event around its payload, with the id that its content gives it."""
     kind, attribute = _KIND_OF[type(payload)]
-    content = {"kind": kind, "golem_id": golem_id, "observed_at": observed_at, "payload": payload.model_dump()}
-    event_id = hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
+    event_id = _content_id(kind, golem_id, observed_at, payload)
     return LifeEvent.model_validate(
         {"event_id": event_id, "kind": kind, "golem_id": golem_id, "observed_at": observed_at, attribute: payload}
     )

@@ -73,7 +73,7 @@ class Part(BaseModel):
 
 
 class PositionObservation(Part):
-    """One open position as seen this tick. Health is 2 at the centre of its range, 1 at the edge, 0 from a width beyond."""
+    """One open position as seen this tick. Health is 2 at its range's centre, 1 at the edge, 0 from a width beyond."""
 
     position_id: Name
     protocol: Name

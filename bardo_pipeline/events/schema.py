@@ -46,7 +46,8 @@ def _arrow_type(annotation: Any) -> pa.DataType:
     plain: dict[Any, pa.DataType] = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), datetime: MOMENT}
     if annotation in plain:
         return plain[annotation]
-    assert isinstance(annotation, type) and issubclass(annotation, BaseModel), f"no Arrow type for {annotation}"
+    assert isinstance(annotation, type), f"no Arrow type for {annotation}"
+    assert issubclass(annotation, BaseModel), f"no Arrow type for {annotation}"
     return pa.struct(_fields(annotation))
 
 

@@ -61,7 +61,10 @@ def _rules(item: Any) -> Iterator[tuple[str, Check]]:
         elif isinstance(part, at.MaxLen):
             yield f"is longer than {part.max_length}", lambda a, x=part.max_length: pc.greater(pc.utf8_length(a), x)
         elif getattr(part, "pattern", None):
-            yield f"does not match {part.pattern}", lambda a, x=str(part.pattern): pc.invert(pc.match_substring_regex(a, x))
+            yield (
+                f"does not match {part.pattern}",
+                lambda a, x=str(part.pattern): pc.invert(pc.match_substring_regex(a, x)),
+            )
 
 
 def violations(table: pa.Table, model: type[BaseModel]) -> list[tuple[int, str]]:
@@ -113,7 +116,9 @@ def check_table(table: pa.Table, model: type[BaseModel], schema: pa.Schema) -> N
         raise RecordError(f"the batch holds bytes that are no valid {model.__name__}: {error}") from error
     versions = pc.max(table.column("schema_version")).as_py()
     if versions is not None and versions > SCHEMA_VERSION:
-        raise SchemaVersionError(f"schema version {versions} is newer than {SCHEMA_VERSION}: upgrade bardo-pipeline to read it")
+        raise SchemaVersionError(
+            f"schema version {versions} is newer than {SCHEMA_VERSION}: upgrade bardo-pipeline to read it"
+        )
     found = violations(table, model)
     if found:
         row, sentence = found[0]
@@ -127,4 +132,6 @@ def _difference(given: pa.Schema, wanted: pa.Schema) -> str:
     missing = sorted(set(wanted.names) - set(given.names))
     extra = sorted(set(given.names) - set(wanted.names))
     changed = [n for n in wanted.names if n in given.names and given.field(n) != wanted.field(n)]
-    return "; ".join(f"{k} {', '.join(v)}" for k, v in (("missing", missing), ("unknown", extra), ("of another type", changed)) if v)
+    return "; ".join(
+        f"{k} {', '.join(v)}" for k, v in (("missing", missing), ("unknown", extra), ("of another type", changed)) if v
+    )

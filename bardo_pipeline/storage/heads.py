@@ -1,0 +1,188 @@
+"""Heads: how far each golem's stream has come, which ticks are missing, which gaps were accepted. Pure.
+
+A function of two sets, the ticks on record and the ticks accepted as lost: the order in which they are learned, and
+how often, makes no difference. Ticks start at 1. Source: architecture ("Time and order").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+Ticks = NDArray[np.int64]
+Span = tuple[int, int]
+"""First and last tick of a run, both inside."""
+
+_SPAN = pa.struct([pa.field("tick_from", pa.int64(), nullable=False), pa.field("tick_to", pa.int64(), nullable=False)])
+HEADS_SCHEMA = pa.schema(
+    [
+        pa.field("golem_id", pa.string(), nullable=False),
+        pa.field("contiguous", pa.int64(), nullable=False),
+        pa.field("highest", pa.int64(), nullable=False),
+        pa.field("missing_count", pa.int64(), nullable=False),
+    ]
+)
+"""One row per golem, by id: the last tick before the first missing one, the highest tick on record."""
+
+_INDEX_SCHEMA = pa.schema(
+    [HEADS_SCHEMA.field("golem_id"), HEADS_SCHEMA.field("highest"), pa.field("missing", pa.list_(_SPAN))]
+)
+
+
+class TickRange(NamedTuple):
+    """A run of one golem's ticks, both ends inside."""
+
+    golem_id: str
+    tick_from: int
+    tick_to: int
+
+
+@dataclass
+class Head:
+    """One golem: the highest tick on record, the ticks below it that are not, and what was accepted as lost."""
+
+    highest: int = 0
+    missing: list[Span] = field(default_factory=list)
+    accepted: list[Span] = field(default_factory=list)
+
+    @property
+    def contiguous(self) -> int:
+        """The last tick up to which every tick is on record or accepted as lost."""
+        if self.missing:
+            return self.missing[0][0] - 1
+        reached = self.highest
+        for first, last in self.accepted:
+            if first <= reached + 1:
+                reached = max(reached, last)
+        return reached
+
+    def covered(self, ticks: Ticks) -> NDArray[np.bool_]:
+        """Which of these ticks are not news: on record, or accepted as lost."""
+        return (ticks <= self.highest) & ~_inside(ticks, self.missing) | _inside(ticks, self.accepted)
+
+    def record(self, ticks: Ticks) -> tuple[list[Span], list[Span]]:
+        """Take ticks (ascending, each once) as recorded.
+
+        Returns the gaps that they open and the late runs that were missing until now.
+        """
+        if len(ticks) == 0:
+            return [], []
+        if ticks[0] == self.highest + 1 and ticks[-1] - ticks[0] + 1 == len(ticks):
+            self.highest = int(ticks[-1])
+            return [], []
+        late = ticks[_inside(ticks, self.missing)]
+        for span in runs(late):
+            self.missing = _without(self.missing, span)
+        opened: list[Span] = []
+        for first, last in runs(ticks[ticks > self.highest]):
+            gap = [(self.highest + 1, first - 1)] if first > self.highest + 1 else []
+            for span in self.accepted:
+                gap = _without(gap, span)
+            opened.extend(gap)
+            self.highest = last
+        self.missing.extend(opened)
+        return opened, runs(late)
+
+    def accept(self, span: Span) -> None:
+        """Take a run of ticks as lost; those on record stay on record."""
+        self.accepted = sorted({*self.accepted, span})
+        self.missing = _without(self.missing, span)
+
+
+class Heads:
+    """The heads of all golems, by id."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, Head] = {}
+
+    def head(self, golem_id: str) -> Head:
+        """The golem's head; a new one for a golem that was never seen."""
+        return self.of.setdefault(golem_id, Head())
+
+    def record(self, golem_ids: pa.Array, ticks: Ticks) -> tuple[tuple[TickRange, ...], tuple[TickRange, ...]]:
+        """Take rows as recorded, in any order. Returns the gaps they open and the late runs, by golem and tick."""
+        gaps: list[TickRange] = []
+        late: list[TickRange] = []
+        for golem_id, rows in by_golem(golem_ids, ticks):
+            opened, filled = self.head(golem_id).record(np.unique(ticks[rows]))
+            gaps.extend(TickRange(golem_id, *span) for span in opened)
+            late.extend(TickRange(golem_id, *span) for span in filled)
+        return tuple(sorted(gaps)), tuple(sorted(late))
+
+    def missing(self) -> tuple[TickRange, ...]:
+        """Every run of missing ticks, by golem and tick."""
+        return tuple(TickRange(g, *span) for g in sorted(self.of) for span in self.of[g].missing)
+
+    def table(self) -> pa.Table:
+        """The heads of golems with a record or an accepted gap (HEADS_SCHEMA)."""
+        rows = sorted(self.of.items())
+        columns = {
+            "golem_id": [golem_id for golem_id, _ in rows],
+            "contiguous": [head.contiguous for _, head in rows],
+            "highest": [head.highest for _, head in rows],
+            "missing_count": [sum(last - first + 1 for first, last in head.missing) for _, head in rows],
+        }
+        return pa.table(columns, schema=HEADS_SCHEMA)
+
+    def to_index(self) -> pa.Table:
+        """What `from_index` needs; accepted gaps are events and are read from the log."""
+        rows = sorted((g, head) for g, head in self.of.items() if head.highest)
+        columns = {
+            "golem_id": [golem_id for golem_id, _ in rows],
+            "highest": [head.highest for _, head in rows],
+            "missing": [[{"tick_from": a, "tick_to": b} for a, b in head.missing] for _, head in rows],
+        }
+        return pa.table(columns, schema=_INDEX_SCHEMA)
+
+    @classmethod
+    def from_index(cls, index: pa.Table) -> Heads:
+        """The heads as `to_index` wrote them."""
+        heads = cls()
+        for row in index.to_pylist():
+            heads.of[row["golem_id"]] = Head(row["highest"], [(s["tick_from"], s["tick_to"]) for s in row["missing"]])
+        return heads
+
+
+def by_golem(golem_ids: pa.Array, ticks: Ticks) -> Iterator[tuple[str, NDArray[np.intp]]]:
+    """Each golem with its rows, ascending by tick; rows of the same tick keep their order."""
+    encoded = golem_ids.dictionary_encode()
+    codes = encoded.indices.to_numpy()
+    order = np.lexsort((ticks, codes))
+    bounds = np.searchsorted(codes[order], np.arange(len(encoded.dictionary) + 1))
+    for golem_id, first, last in zip(encoded.dictionary.to_pylist(), bounds[:-1], bounds[1:], strict=True):
+        yield golem_id, order[first:last]
+
+
+def runs(ticks: Ticks) -> list[Span]:
+    """Ascending ticks as runs without a hole."""
+    if len(ticks) == 0:
+        return []
+    breaks = np.flatnonzero(np.diff(ticks) > 1)
+    firsts, lasts = ticks[np.r_[0, breaks + 1]], ticks[np.r_[breaks, len(ticks) - 1]]
+    return [(int(first), int(last)) for first, last in zip(firsts, lasts, strict=True)]
+
+
+def _inside(ticks: Ticks, spans: Iterable[Span]) -> NDArray[np.bool_]:
+    inside = np.zeros(len(ticks), dtype=np.bool_)
+    for first, last in spans:
+        inside |= (ticks >= first) & (ticks <= last)
+    return inside
+
+
+def _without(spans: list[Span], taken: Span) -> list[Span]:
+    left: list[Span] = []
+    for first, last in spans:
+        left.extend(s for s in ((first, min(last, taken[0] - 1)), (max(first, taken[1] + 1), last)) if s[0] <= s[1])
+    return left
+
+
+def golem_column(table: pa.Table) -> pa.Array:
+    """The golem ids as one Arrow array."""
+    column = table.column("golem_id").combine_chunks()
+    return pc.cast(column, pa.string()) if not pa.types.is_string(column.type) else column

@@ -1,0 +1,130 @@
+"""Home: one folder that holds everything a fleet remembers; the layout, and the file that says it is one.
+
+Source: architecture ("The bucket is SHA-256(golem id) modulo a count fixed when the log is made").
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Self
+
+import orjson
+
+from bardo_pipeline.errors import ConfigError, NoHomeError, SchemaVersionError, StoreError
+from bardo_pipeline.events.record import SCHEMA_VERSION
+from bardo_pipeline.policy import Policy
+
+_MARK = "home.json"
+
+
+def home_root(environ: Mapping[str, str]) -> Path:
+    """The folder that BARDO_HOME names, or ./.bardo."""
+    return Path(environ.get("BARDO_HOME") or ".bardo").absolute()
+
+
+def bucket_of(golem_id: str, count: int) -> int:
+    """The golem's hash bucket, in [0, count): SHA-256 of its id, read as a big-endian number, modulo the count."""
+    return int.from_bytes(hashlib.sha256(golem_id.encode()).digest(), "big") % count
+
+
+class Home:
+    """The layout under one root. Made by `create`, found by `open`; both read the same facts from home.json."""
+
+    def __init__(self, root: Path, *, bucket_count: int, schema_version: int, created_at: datetime) -> None:
+        self.root = root
+        self.bucket_count, self.schema_version, self.created_at = bucket_count, schema_version, created_at
+        self.cycles = root / "log" / "cycles"
+        self.life = root / "log" / "life"
+        self.vectors = root / "log" / "vectors"
+        self.bundles = root / "bundles"
+        self.derivations = root / "derivations"
+        self.index = root / "index"
+        self.warehouse = root / "warehouse.duckdb"
+        self.dagster = root / "dagster"
+        self.playbooks = root / "playbooks"
+        self.locks = root / "locks"
+
+    def derivation(self, derivation_id: str) -> Path:
+        """The folder of one derivation's projections."""
+        return self.derivations / derivation_id
+
+    @contextmanager
+    def lock(self, name: str) -> Iterator[None]:
+        """Hold the exclusive lock of that name against every other process and thread; waits for it.
+
+        The system lets go of it when the process dies.
+        """
+        with (self.locks / f"{name}.lock").open("ab") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            yield
+
+    @classmethod
+    def open(cls, root: Path) -> Self:
+        """The home in this folder.
+
+        Raises NoHomeError where there is none, SchemaVersionError for one of a newer version, StoreError for a
+        home.json that cannot be read.
+        """
+        mark = root / _MARK
+        try:
+            facts = orjson.loads(mark.read_bytes())
+            bucket_count, schema_version = int(facts["bucket_count"]), int(facts["schema_version"])
+            created_at = datetime.fromisoformat(facts["created_at"])
+        except FileNotFoundError:
+            raise NoHomeError(f"there is no home in {root}: run `bardo demo` or `bardo run` first") from None
+        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+            raise StoreError(
+                f"{mark} is not a home's description ({error!r}): restore it from a copy of the home"
+            ) from error
+        if schema_version > SCHEMA_VERSION:
+            raise SchemaVersionError(f"{root} was made by version {schema_version} of the log: upgrade bardo-pipeline")
+        return cls(root, bucket_count=bucket_count, schema_version=schema_version, created_at=created_at)
+
+    @classmethod
+    def create(cls, root: Path, policy: Policy, now: datetime) -> Self:
+        """Make the home, or open the one that is there: what home.json says already, stays."""
+        if now.utcoffset() is None:
+            raise ConfigError(f"a home is made at a moment with a time zone, not at {now}")
+        root.mkdir(parents=True, exist_ok=True)
+        if not (root / _MARK).exists():
+            facts = {
+                "bucket_count": policy.log.bucket_count,
+                "schema_version": SCHEMA_VERSION,
+                "created_at": now.astimezone(UTC).isoformat(),
+            }
+            _write_first(root / _MARK, orjson.dumps(facts, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+        home = cls.open(root)
+        for folder in (home.cycles.parent, home.bundles, home.derivations, home.index, home.dagster, home.playbooks):
+            folder.mkdir(parents=True, exist_ok=True)
+        home.locks.mkdir(exist_ok=True)
+        return home
+
+
+def _write_first(path: Path, content: bytes) -> None:
+    """Write the whole file under its name, durably, unless another process was first."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    draft = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as out:
+            out.write(content)
+            out.flush()
+            os.fsync(out.fileno())
+        if not path.exists():
+            try:
+                os.link(draft, path)
+            except FileExistsError:
+                return
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    finally:
+        draft.unlink()

@@ -1,0 +1,326 @@
+"""The event log: cycles, life events and vectors as three append-only Delta tables of one home.
+
+One lock file a home lets one process at a time decide what is new; so no two of them accept the same tick.
+Source: architecture ("Laws", "Time and order", "Writing"); HB S6.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from threading import RLock
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from bardo_pipeline.errors import ForkError, RecordError, RegressionError, StoreError, StreamError
+from bardo_pipeline.events.digest import digest_column, row_digests
+from bardo_pipeline.events.life import LifeEvent
+from bardo_pipeline.events.record import DecisionCycleRecord
+from bardo_pipeline.events.schema import LIFE_SCHEMA, MOMENT, RECORD_SCHEMA, to_table
+from bardo_pipeline.events.validate import check_table
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.delta import AppendOnlyTable, scan
+from bardo_pipeline.storage.heads import Heads, TickRange, Ticks, by_golem, golem_column
+from bardo_pipeline.storage.home import Home, bucket_of
+from bardo_pipeline.storage.protocols import CYCLES_SCHEMA, LIFE_LOG_SCHEMA, VECTORS_SCHEMA, Appended, utc
+
+_LOCK = "log"
+_KEYS = ["golem_id", "tick", "content_hash"]
+
+
+class EventLog:
+    """The log on disk. See `Log` in protocols.py for what each method promises."""
+
+    def __init__(self, home: Home, policy: Policy | None = None) -> None:
+        self._home, self._policy = home, policy or Policy()
+        self._mutex = RLock()
+        with home.lock(_LOCK):
+            self._cycles = AppendOnlyTable(home.cycles, CYCLES_SCHEMA, ["golem_id", "tick"], policy=self._policy)
+            self._life = AppendOnlyTable(home.life, LIFE_LOG_SCHEMA, ["golem_id", "kind"], policy=self._policy)
+            self._vectors = AppendOnlyTable(
+                home.vectors, VECTORS_SCHEMA, ["embedder", "text_hash"], policy=self._policy
+            )
+        self._event_ids: set[str] = set()
+        self._vector_keys: set[tuple[str, str]] = set()
+        self._life_seen = self._vectors_seen = -1
+        self._heads, self._cycles_seen = self._load_index()
+
+    # cycles
+
+    def append(self, records: pa.Table, *, writer: str, segment: int, recorded_at: datetime) -> Appended:
+        """Append a batch, whole or not at all, each (golem, tick) once."""
+        utc(recorded_at, "recorded_at")
+        check_table(records, DecisionCycleRecord, RECORD_SCHEMA)
+        batch = records.combine_chunks()
+        hashes = digest_column(row_digests(batch))
+        golem_ids, ticks = golem_column(batch), batch.column("tick").to_numpy()
+        with self._writing():
+            news = self._news(golem_ids, ticks, hashes)
+            if not news.any():
+                return Appended(self._cycles_seen, 0, len(batch), (), ())
+            kept = batch.append_column(CYCLES_SCHEMA.field("content_hash"), hashes)
+            kept = kept if news.all() else kept.filter(pa.array(news))
+            version = self._cycles.append(
+                _cycles(kept, self._home.bucket_count, recorded_at, writer, segment), transactions={writer: segment}
+            )
+            if version is None:
+                raise StoreError(
+                    f"writer {writer}: segment {segment} or a later one is on record without {int(news.sum())} of these records: "
+                    "number segments upwards and send one again unchanged"
+                )
+            gaps, late = self._heads.record(golem_column(kept), kept.column("tick").to_numpy())
+            if version == self._cycles_seen + 1:
+                self._cycles_seen = version
+            return Appended(version, len(kept), len(batch) - len(kept), gaps, late)
+
+    def _news(self, golem_ids: pa.Array, ticks: Ticks, hashes: pa.Array) -> np.ndarray:
+        """Which rows are to be written. Raises the error of the first row that may not be."""
+        news = np.ones(len(ticks), dtype=np.bool_)
+        covered = np.zeros(len(ticks), dtype=np.bool_)
+        original = np.arange(len(ticks))
+        for golem_id, rows in by_golem(golem_ids, ticks):
+            own = ticks[rows]
+            again = np.flatnonzero(own[1:] == own[:-1]) + 1
+            for at in again:
+                original[rows[at]] = original[rows[at - 1]]
+            news[rows[again]] = False
+            head = self._heads.of.get(golem_id)
+            if head is not None:
+                covered[rows] = head.covered(own)
+        wrong = self._conflicts(golem_ids, ticks, hashes, np.flatnonzero(~news), original)
+        wrong |= self._conflicts_on_record(golem_ids, ticks, hashes, np.flatnonzero(covered))
+        if wrong:
+            raise wrong[min(wrong)]
+        return news & ~covered
+
+    @staticmethod
+    def _conflicts(
+        golem_ids: pa.Array, ticks: Ticks, hashes: pa.Array, repeats: np.ndarray, original: np.ndarray
+    ) -> dict[int, StreamError]:
+        """Rows that say something else than the first row of the same golem and tick in the batch."""
+        if not len(repeats):
+            return {}
+        same = pc.equal(hashes.take(pa.array(repeats)), hashes.take(pa.array(original[repeats])))
+        return {
+            int(row): ForkError(
+                golem_ids[int(row)].as_py(), int(ticks[row]), "comes twice in the batch, with different content"
+            )
+            for row in repeats[~np.asarray(same)]
+        }
+
+    def _conflicts_on_record(
+        self, golem_ids: pa.Array, ticks: Ticks, hashes: pa.Array, rows: np.ndarray
+    ) -> dict[int, StreamError]:
+        """Rows at or below a head that are not what is on record there."""
+        if not len(rows):
+            return {}
+        wanted = pa.table(
+            {"golem_id": golem_ids, "tick": pa.array(ticks), "given": hashes, "row": pa.array(np.arange(len(ticks)))}
+        )
+        wanted = wanted.take(pa.array(rows))
+        matched = wanted.join(self._on_record(wanted), ["golem_id", "tick"], join_type="left outer")
+        differs = matched.filter(pc.invert(pc.fill_null(pc.equal(matched["given"], matched["content_hash"]), False)))
+        found: dict[int, StreamError] = {}
+        for row in differs.select(["golem_id", "tick", "row", "content_hash"]).to_pylist():
+            golem_id, tick = row["golem_id"], row["tick"]
+            found[row["row"]] = (
+                ForkError(golem_id, tick, "is already on record with different content")
+                if row["content_hash"] is not None
+                else RegressionError(golem_id, tick, "comes after its gap was accepted as lost")
+            )
+        return found
+
+    def _on_record(self, wanted: pa.Table) -> pa.Table:
+        """What the log holds for these golems and ticks (golem_id, tick, content_hash)."""
+        golems, ticks = pc.min_max(wanted["golem_id"]).as_py(), pc.min_max(wanted["tick"]).as_py()
+        files = self._cycles.overlapping(
+            {"golem_id": (golems["min"], golems["max"]), "tick": (ticks["min"], ticks["max"])}
+        )
+        asked = ds.field("golem_id").isin(wanted["golem_id"].unique()) & ds.field("tick").isin(wanted["tick"].unique())
+        found = scan(files, CYCLES_SCHEMA, _KEYS, asked)
+        return found.group_by(["golem_id", "tick"]).aggregate([("content_hash", "min")]).rename_columns(_KEYS)
+
+    def heads(self) -> pa.Table:
+        """How far each golem has come (HEADS_SCHEMA), by id."""
+        with self._mutex:
+            self._refresh()
+            return self._heads.table()
+
+    def gaps(self) -> tuple[TickRange, ...]:
+        """Every run of ticks that is missing and not accepted as lost."""
+        with self._mutex:
+            self._refresh()
+            return self._heads.missing()
+
+    @property
+    def version(self) -> int:
+        """The newest version of the cycles."""
+        with self._mutex:
+            return self._cycles.version
+
+    def read_cycles(
+        self,
+        columns: Sequence[str] | None = None,
+        since_version: int | None = None,
+        golems: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """Cycles, all or those after a version, of all golems or of these."""
+        only = None if golems is None else ds.field("golem_id").isin(pa.array(golems, pa.string()))
+        with self._mutex:
+            return self._cycles.read(columns, since_version, only)
+
+    # life
+
+    def record(self, events: Sequence[LifeEvent], recorded_at: datetime) -> int:
+        """Append those events whose id is not on record; returns how many were new."""
+        utc(recorded_at, "recorded_at")
+        check_events(events)
+        given = {event.event_id: event for event in events}
+        with self._writing():
+            fresh = [event for event_id, event in given.items() if event_id not in self._event_ids]
+            if not fresh:
+                return 0
+            table = to_table(fresh, LIFE_SCHEMA)
+            check_table(table, LifeEvent, LIFE_SCHEMA)
+            moments = pa.repeat(pa.scalar(recorded_at, MOMENT), len(fresh))
+            version = self._life.append(
+                table.append_column(LIFE_LOG_SCHEMA.field("recorded_at"), moments), transactions={}
+            )
+            self._learn_life(table)
+            if version == self._life_seen + 1:
+                self._life_seen = version
+            return len(fresh)
+
+    def life(self, kind: str | None = None, since_version: int | None = None) -> pa.Table:
+        """Life events of one kind, or of all."""
+        with self._mutex:
+            return self._life.read(None, since_version, None if kind is None else ds.field("kind") == kind)
+
+    @property
+    def life_version(self) -> int:
+        """The newest version of the life events."""
+        with self._mutex:
+            return self._life.version
+
+    def _learn_life(self, events: pa.Table) -> None:
+        self._event_ids.update(events.column("event_id").to_pylist())
+        gaps = events.select(["golem_id", "gap"]).filter(pc.equal(events.column("kind"), "GapAccepted"))
+        for row in gaps.to_pylist():
+            self._heads.head(row["golem_id"]).accept((row["gap"]["tick_from"], row["gap"]["tick_to"]))
+
+    # vectors
+
+    def record_vectors(self, vectors: pa.Table) -> int:
+        """Append those vectors whose (embedder, text_hash) is not on record; returns how many."""
+        check_vectors(vectors)
+        with self._writing():
+            version, files = self._vectors.tail(self._vectors_seen)
+            self._vector_keys.update(_vector_keys(self._vectors.load(files, ["embedder", "text_hash"])))
+            self._vectors_seen = version
+            fresh: dict[tuple[str, str], int] = {}
+            for row, key in enumerate(_vector_keys(vectors)):
+                if key not in self._vector_keys:
+                    fresh.setdefault(key, row)
+            if fresh:
+                self._vectors.append(vectors.take(pa.array(list(fresh.values()))), transactions={})
+            return len(fresh)
+
+    def vectors(self, embedder: str, hashes: Sequence[str]) -> pa.Table:
+        """The vectors that are on record for these texts (columns text_hash, vector), by text_hash."""
+        asked = (ds.field("embedder") == embedder) & ds.field("text_hash").isin(pa.array(hashes, pa.string()))
+        with self._mutex:
+            return self._vectors.read(["text_hash", "vector"], None, asked).sort_by("text_hash")
+
+    # the state in memory
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        with self._mutex, self._home.lock(_LOCK):
+            self._refresh()
+            yield
+
+    def _refresh(self) -> None:
+        """Learn what was committed since the last look, by whomever."""
+        version, files = self._life.tail(self._life_seen)
+        if files:
+            self._learn_life(self._life.load(files, ["event_id", "kind", "golem_id", "gap"]))
+        self._life_seen = version
+        version, files = self._cycles.tail(self._cycles_seen)
+        if files:
+            fresh = self._cycles.load(files, ["golem_id", "tick"])
+            self._heads.record(golem_column(fresh), fresh.column("tick").to_numpy())
+        self._cycles_seen = version
+
+    def _load_index(self) -> tuple[Heads, int]:
+        try:
+            with pa.ipc.open_file(self._home.index / "heads.arrow") as file:
+                index = file.read_all()
+            facts = index.schema.metadata or {}
+            version = int(facts[b"version"])
+            if facts[b"table_id"].decode() == self._cycles.table_id and version <= self._cycles.version:
+                return Heads.from_index(index), version
+        except (FileNotFoundError, pa.ArrowInvalid, KeyError, ValueError):
+            pass  # it only saves time: whatever is wrong with it, the log says the same
+        return Heads(), -1
+
+    def close(self) -> None:
+        """Leave the heads for the next one to open the log."""
+        with self._mutex:
+            facts = {"version": str(self._cycles_seen), "table_id": self._cycles.table_id}
+            index = self._heads.to_index().replace_schema_metadata(facts)
+            self._home.index.mkdir(parents=True, exist_ok=True)
+            draft = self._home.index / f".heads.{os.getpid()}.{id(self)}"
+            with pa.OSFile(str(draft), "wb") as sink, pa.ipc.new_file(sink, index.schema) as out:
+                out.write_table(index)
+            draft.replace(self._home.index / "heads.arrow")
+
+    def __enter__(self) -> Self:
+        """The log itself."""
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Close it."""
+        self.close()
+
+
+def check_events(events: Sequence[LifeEvent]) -> None:
+    """Raise RecordError for an event whose id is not that of its content."""
+    for event in events:
+        if event.event_id != event.content_id():
+            raise RecordError(f"golem {event.golem_id}: {event.kind} {event.event_id} has not the id of its content")
+
+
+def check_vectors(vectors: pa.Table) -> None:
+    """Raise RecordError unless the columns are those of VECTORS_SCHEMA, each vector of its dimension and finite."""
+    if not vectors.schema.equals(VECTORS_SCHEMA):
+        raise RecordError(f"vectors need the columns {', '.join(VECTORS_SCHEMA.names)}, in their types")
+    lengths = pc.list_value_length(vectors.column("vector"))
+    if not pc.all(pc.equal(lengths, vectors.column("dimension"))).as_py():
+        raise RecordError("a vector has not the number of components that its dimension says")
+    if not pc.all(pc.is_finite(pc.list_flatten(vectors.column("vector")))).as_py():
+        raise RecordError("a vector holds a component that is not finite")
+
+
+def _vector_keys(vectors: pa.Table) -> Iterator[tuple[str, str]]:
+    return zip(vectors.column("embedder").to_pylist(), vectors.column("text_hash").to_pylist(), strict=True)
+
+
+def _cycles(batch: pa.Table, bucket_count: int, recorded_at: datetime, writer: str, segment: int) -> pa.Table:
+    """Records with their hashes, as rows of the log."""
+    golems = golem_column(batch).dictionary_encode()
+    buckets = pa.array([bucket_of(golem_id, bucket_count) for golem_id in golems.dictionary.to_pylist()], pa.int32())
+    added = {
+        "bucket": buckets.take(golems.indices),
+        "content_hash": batch.column("content_hash"),
+        "recorded_at": pa.repeat(pa.scalar(recorded_at, MOMENT), len(batch)),
+        "writer": pa.repeat(pa.scalar(writer, pa.string()), len(batch)),
+        "segment": pa.repeat(pa.scalar(segment, pa.int64()), len(batch)),
+    }
+    columns = [added[name] if name in added else batch.column(name) for name in CYCLES_SCHEMA.names]
+    return pa.Table.from_arrays(columns, schema=CYCLES_SCHEMA)

@@ -1,0 +1,144 @@
+"""What a log must do, whichever store lies beneath; one contract suite runs on all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol, Self
+
+import pyarrow as pa
+
+from bardo_pipeline.errors import RecordError
+from bardo_pipeline.events.life import LifeEvent
+from bardo_pipeline.events.schema import LIFE_SCHEMA, MOMENT, RECORD_SCHEMA
+from bardo_pipeline.storage.heads import TickRange
+
+
+def _required(name: str, kind: pa.DataType) -> pa.Field:
+    return pa.field(name, kind, nullable=False)
+
+
+CYCLES_SCHEMA = pa.schema(
+    [
+        *RECORD_SCHEMA,
+        _required("bucket", pa.int32()),
+        _required("content_hash", pa.binary()),
+        _required("recorded_at", MOMENT),
+        _required("writer", pa.string()),
+        _required("segment", pa.int64()),
+    ]
+)
+"""One row per (golem, tick): the record, its hash bucket, the digest of its content (16 bytes), who wrote it, when."""
+
+LIFE_LOG_SCHEMA = pa.schema([*LIFE_SCHEMA, _required("recorded_at", MOMENT)])
+"""One row per life event, with the moment of its recording."""
+
+VECTORS_SCHEMA = pa.schema(
+    [
+        _required("text_hash", pa.string()),
+        _required("embedder", pa.string()),
+        _required("vector", pa.list_(_required("element", pa.float32()))),
+        _required("model", pa.string()),
+        _required("version", pa.string()),
+        _required("dimension", pa.int32()),
+        _required("preprocess_hash", pa.string()),
+        _required("chunk_config", pa.string()),
+        _required("created_at", MOMENT),
+    ]
+)
+"""One row per (embedder, text): the vector, and all that decided it. `embedder` is the key of its identity."""
+
+
+@dataclass(frozen=True)
+class Appended:
+    """What became of a batch.
+
+    version: of the log with the batch in it. written, repeated: records that were new, and that were on record already
+    (or twice in the batch). gaps: runs of ticks that are missing since. late: missing runs that this batch filled.
+    """
+
+    version: int
+    written: int
+    repeated: int
+    gaps: tuple[TickRange, ...]
+    late: tuple[TickRange, ...]
+
+
+class Log(Protocol):
+    """The record of all golems: cycles, life events and vectors. It only grows."""
+
+    def append(self, records: pa.Table, *, writer: str, segment: int, recorded_at: datetime) -> Appended:
+        """Append a batch (RECORD_SCHEMA), whole or not at all, each (golem, tick) once.
+
+        writer, segment: the transaction; a writer numbers its segments upwards and sends one again under its number.
+        Raises RecordError or SchemaVersionError for a record that does not fit, ForkError for another record of a tick
+        on record, RegressionError for a tick in an accepted gap, StoreError for a number that stands for other records.
+        """
+        ...
+
+    def record(self, events: Sequence[LifeEvent], recorded_at: datetime) -> int:
+        """Append those events whose id is not on record; returns how many were new. Raises RecordError."""
+        ...
+
+    def record_vectors(self, vectors: pa.Table) -> int:
+        """Append those vectors (VECTORS_SCHEMA) whose (embedder, text_hash) is not on record; returns how many."""
+        ...
+
+    def heads(self) -> pa.Table:
+        """How far each golem has come (HEADS_SCHEMA), by id."""
+        ...
+
+    def gaps(self) -> tuple[TickRange, ...]:
+        """Every run of ticks that is missing and not accepted as lost, by golem and tick."""
+        ...
+
+    def read_cycles(
+        self,
+        columns: Sequence[str] | None = None,
+        since_version: int | None = None,
+        golems: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """Cycles (CYCLES_SCHEMA) in no promised order.
+
+        columns: names, or paths into structs ("observation.price"); all for None. since_version: only those committed
+        after that version of the log (a reader must bear older ones). golems: only theirs.
+        """
+        ...
+
+    @property
+    def version(self) -> int:
+        """The newest version of the cycles."""
+        ...
+
+    def life(self, kind: str | None = None, since_version: int | None = None) -> pa.Table:
+        """Life events (LIFE_LOG_SCHEMA) of one kind, or of all, in no promised order."""
+        ...
+
+    @property
+    def life_version(self) -> int:
+        """The newest version of the life events."""
+        ...
+
+    def vectors(self, embedder: str, hashes: Sequence[str]) -> pa.Table:
+        """The vectors that are on record for these texts (columns text_hash, vector), by text_hash."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it; what makes the next opening faster is kept."""
+        ...
+
+    def __enter__(self) -> Self:
+        """The log itself."""
+        ...
+
+    def __exit__(self, *exc: object) -> None:
+        """Close it."""
+        ...
+
+
+def utc(moment: datetime, what: str) -> datetime:
+    """The moment, if it is one of UTC; RecordError otherwise."""
+    if moment.utcoffset() != timedelta(0):
+        raise RecordError(f"{what} is {moment}: give a UTC moment")
+    return moment
