@@ -59,7 +59,7 @@ class ProbePolicy(Frozen):
     macd_slow_periods: Annotated[int, Field(ge=2)] = Field(26, description="periods of MACD's slow average (Appel)")
     macd_signal_periods: Annotated[int, Field(ge=1)] = Field(9, description="periods of MACD's signal line (Appel)")
     macd_points: Positive = Field(
-        10_000.0, description="RSI points that a MACD histogram of the whole price is worth (ours)"
+        50_000.0, description="RSI points a MACD histogram of the whole price is worth: 0.04 % is 20 points (ours)"
     )
     gas_hour_bars: Annotated[int, Field(ge=1)] = Field(
         60, description="minute bars of the gas price's average (HB S9: 1 hour)"
@@ -132,6 +132,7 @@ class CostPolicy(Frozen):
     t1_context_tokens: Count = Field(700, description="observation, positions and instruction at T1 (CTX-6)")
     t2_context_tokens: Count = Field(4500, description="the full workspace without entries at T2 (CTX-6)")
     entry_tokens: Count = Field(60, description="tokens of one retrieved entry (ours)")
+    position_tokens: Count = Field(60, description="tokens of one open position (ours)")
     t1_output_tokens: Count = Field(180, description="tokens of an answer at T1")
     t2_output_tokens: Count = Field(900, description="tokens of an answer at T2")
     rebalance_gas_units: Count = Field(620_000, description="decrease, collect, swap, mint on Uniswap v3")

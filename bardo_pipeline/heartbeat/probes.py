@@ -80,10 +80,12 @@ class Probes:
 def evaluate(inputs: ProbeInputs, policy: Policy) -> Probes:
     """Take the twelve looks. A limit is crossed beyond it, not at it ("> 2 %", "< 1.5").
 
-    RSI and MACD share a probe and a unit, RSI points off balance: the farther of the two counts.
+    RSI and MACD share a probe and must agree: RSI says how one-sided the moves are, MACD how far they went, in RSI
+    points; the smaller counts. RSI alone means little on minute bars of which most do not trade: over the recorded
+    market it lies beyond 20 or 80 on 39 % of the bars, together with MACD on 1 %. Without either, the probe is absent.
     """
     limits = _limits(policy.probes)
-    value = np.empty((len(PROBES), len(inputs.price_change)))
+    value = np.empty((len(PROBES), len(inputs.credit_share)))
     np.abs(inputs.price_change, out=value[0])
     np.abs(inputs.liquidity_change, out=value[1])
     value[2] = inputs.health_factor
@@ -91,7 +93,7 @@ def evaluate(inputs: ProbeInputs, policy: Policy) -> Probes:
     value[4] = inputs.credit_share
     momentum = np.abs(inputs.macd)
     momentum *= policy.probes.macd_points
-    np.fmax(np.abs(inputs.rsi - 50.0), momentum, out=value[5])
+    np.minimum(np.abs(inputs.rsi - 50.0), momentum, out=value[5])
     value[6] = inputs.nav_drawdown
     value[7] = inputs.kill_switch
     value[8] = inputs.threat

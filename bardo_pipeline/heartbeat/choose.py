@@ -1,0 +1,268 @@
+"""Choose: retrieve, deliberate by rules, simulate, validate, execute (steps 2 and 5-8 of the nine). Pure, over columns.
+
+Only golems that the gate let through come here; the others keep what they have. The playbook's threshold decides, a
+warning can stop it, the cage has the last word. Source: HB S3, S10; canon 24, 27; MEM (immune memory).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bardo_pipeline.heartbeat.chance import STREAM_EXECUTION, uniform
+from bardo_pipeline.heartbeat.fleet import Fleet
+from bardo_pipeline.heartbeat.position import amounts, liquidity_for, slippage_ppm, sqrt_price, token1_share, worth
+from bardo_pipeline.heartbeat.recall import Recall
+from bardo_pipeline.heartbeat.sense import Sight
+from bardo_pipeline.heartbeat.tape import Tape
+from bardo_pipeline.heartbeat.trial import open_trials
+from bardo_pipeline.mortality.affect import pad_congruence
+from bardo_pipeline.policy import Policy
+
+HOLD, REBALANCE, ENTER, LEAVE, COLLECT = range(5)
+ACTIONS = ("hold", "rebalance", "add_liquidity", "remove_liquidity", "collect_fees")
+EXECUTED, BLOCKED, DEFERRED, REVERTED = range(4)
+STATUS = ("executed", "blocked", "deferred", "reverted")
+WHY_NONE, WHY_WARNING, WHY_SIMULATED, WHY_POOL, WHY_GAS_VALUE, WHY_GAS_CREDIT, WHY_SLIPPED = range(7)
+WHY = (
+    None,
+    "a warning stands against acting here",
+    "simulation: slippage above the limit",
+    "policy cage: share of the pool above the limit",
+    "gas gate: gas above its share of the position's value",
+    "gas gate: gas above its share of available credits",
+    "slippage above the limit on inclusion",
+)
+VOLATILE = 3
+
+
+@dataclass
+class Choice:
+    """What the thinking golems chose, [thinkers]; recalled and its factors [RECALL, thinkers], -1 without an entry."""
+
+    golem: np.ndarray
+    action: np.ndarray
+    status: np.ndarray
+    why: np.ndarray
+    threshold: np.ndarray
+    blocker: np.ndarray
+    recalled: np.ndarray
+    likeness: np.ndarray
+    recency: np.ndarray
+    importance: np.ndarray
+    affect: np.ndarray
+    score: np.ndarray
+    gas_micros: np.ndarray
+    slip_ppm: np.ndarray
+    expected_slip_ppm: np.ndarray
+    moved_micros: np.ndarray
+    swap_micros: np.ndarray
+    certainty: np.ndarray
+    input_tokens: np.ndarray
+    output_tokens: np.ndarray
+    cost_micros: np.ndarray
+
+
+def choose(fleet: Fleet, tape: Tape, t: int, sight: Sight, tier: np.ndarray, recall: Recall, policy: Policy) -> Choice | None:
+    """Let the golems at T1 and T2 think, act and pay for it; None if the gate let nobody through."""
+    golem = np.flatnonzero((tier == 1) | (tier == 2))
+    if not len(golem):
+        return None
+    deep = tier[golem] == 2
+    cell = _cell(tape, t, sight.score[golem], policy)
+    choice = _remember(fleet, tape, t, golem, cell, recall, policy)
+    _decide(fleet, tape, t, sight, choice, recall.block[cell, golem], policy)
+    plan = _plan(fleet, tape, t, sight, choice, policy)
+    _check(fleet, sight, tape, t, choice, plan, deep, policy)
+    _try(fleet, tape, t, sight, choice, plan, recall, policy)
+    _execute(fleet, choice, plan, tape.root[t], policy)
+    _price(choice, deep, policy)
+    return choice
+
+
+def _cell(tape: Tape, t: int, score: np.ndarray, policy: Policy) -> np.ndarray:
+    band = np.searchsorted(policy.curator.anomaly_edges, score, side="right")
+    gas = int(np.searchsorted(policy.curator.gas_edges, tape.gas_hour_ratio[t], side="right"))
+    return (int(tape.regime[t]) * 5 + band) * 3 + gas
+
+
+def _remember(fleet: Fleet, tape: Tape, t: int, golem: np.ndarray, cell: np.ndarray, recall: Recall, policy: Policy) -> Choice:
+    """Retrieve by four factors: likeness of the situation, recency, importance, congruence with the mood."""
+    weights = policy.retrieval
+    entry = recall.top[:, cell, golem]
+    there = entry >= 0
+    recency, importance = recall.factors(entry, int(tape.at_us[t]))
+    likeness = recall.likeness[:, cell, golem]
+    mood = np.broadcast_to(fleet.pad[:, None, golem], (3, *entry.shape))
+    affect = pad_congruence(recall.pad[:, entry], mood)
+    score = weights.semantic * likeness + weights.recency * recency
+    score = np.minimum(score + weights.importance * importance + weights.affect * affect, 1.0)
+    order = np.argsort(np.where(there, -score, 1.0), axis=0, kind="stable")
+    take = lambda a: np.take_along_axis(np.where(there, a, 0.0), order, axis=0)  # noqa: E731
+    zeros = np.zeros(len(golem), np.int64)
+    return Choice(
+        golem=golem, action=zeros.copy(), status=zeros.copy(), why=zeros.copy(), threshold=np.zeros(len(golem)),
+        blocker=zeros - 1, recalled=np.take_along_axis(entry, order, axis=0), likeness=take(likeness), recency=take(recency),
+        importance=take(importance), affect=take(affect), score=take(score), gas_micros=zeros.copy(), slip_ppm=zeros.copy(),
+        expected_slip_ppm=zeros.copy(), moved_micros=zeros.copy(), swap_micros=zeros.copy(), certainty=np.zeros(len(golem)),
+        input_tokens=zeros.copy(), output_tokens=zeros.copy(), cost_micros=zeros.copy(),
+    )  # fmt: skip
+
+
+def _decide(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, block: np.ndarray, policy: Policy) -> None:
+    """The rules: leave a sinking position, enter when out, re-centre from the playbook's threshold, else hold."""
+    golem, regime = choice.golem, int(tape.regime[t])
+    held, score = sight.open[golem], sight.score[golem]
+    choice.threshold = fleet.rebalance_threshold[regime, golem]
+    born = fleet.tick[golem] == 1
+    enter = ~held & (born | ((fleet.tick[golem] >= fleet.cooldown[golem]) & (regime != VOLATILE)))
+    leave = held & (sight.drawdown[golem] >= policy.probes.nav_high)
+    move = held & ~leave & (score >= choice.threshold)
+    collect = held & ~leave & ~move & (fleet.fees[golem] >= policy.playbook.collect_fees_micros)
+    choice.action = np.select([enter, leave, move, collect], [ENTER, LEAVE, REBALANCE, COLLECT], HOLD).astype(np.int64)
+    warned = move & (block >= 0)
+    choice.blocker = np.where(warned, block, -1)
+    choice.status[warned], choice.why[warned] = BLOCKED, WHY_WARNING
+    sureness = np.where(held, np.minimum(np.abs(score - choice.threshold) / 0.3, 1.0), 0.5)
+    choice.certainty = 0.5 * fleet.confidence[golem] + 0.5 * sureness
+
+
+@dataclass
+class Plan:
+    """The position that acting would lead to, [thinkers], and what it would swap on the way."""
+
+    lower: np.ndarray
+    upper: np.ndarray
+    root_lower: np.ndarray
+    root_upper: np.ndarray
+    value: np.ndarray
+    swap: np.ndarray
+    gas: np.ndarray
+    slip: np.ndarray
+    expected_slip: np.ndarray
+
+
+def _plan(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, policy: Policy) -> Plan:
+    """What acting would take: a new range around the price (or none), the swap to get there, the gas."""
+    golem, root, tick = choice.golem, tape.root[t], tape.pool_tick[t]
+    half = fleet.half_width[golem]
+    lower = (np.floor((tick - half) / 10) * 10).astype(np.int64)
+    upper = (np.ceil((tick + half) / 10) * 10).astype(np.int64)
+    root_lower, root_upper = sqrt_price(lower), sqrt_price(upper)
+    value = np.where(sight.open[golem], sight.value[golem], fleet.idle[golem].astype(np.float64))
+    target = token1_share(root_lower, root_upper, root)
+    now = np.where(sight.open[golem], token1_share(fleet.root_lower[golem], fleet.root_upper[golem], root), 0.0)
+    leaving = choice.action == LEAVE
+    swap = value * np.where(leaving, now, np.abs(target - now))
+    swap = np.where(choice.action == COLLECT, 0.0, swap)
+    units = np.array(
+        [policy.cost.rebalance_gas_units] * 2
+        + [policy.cost.enter_gas_units, policy.cost.exit_gas_units, policy.cost.collect_gas_units]
+    )[choice.action]
+    gas = np.rint(units * (tape.gas_gwei[t] * 1e-9 * tape.market.native_usd_micros)).astype(np.int64)
+    span = tape.price_high[t] / tape.price_low[t] - 1.0
+    luck = uniform(fleet.seed[golem], fleet.tick[golem], STREAM_EXECUTION)
+    swaps = swap > 0
+    slip = slippage_ppm(swap, tape.liquidity[t], root, tape.market.fee_ppm, span, luck)
+    expected = slippage_ppm(swap, tape.liquidity[t], root, tape.market.fee_ppm, span, np.full(len(golem), 0.5))
+    return Plan(lower, upper, root_lower, root_upper, value, swap, gas, np.where(swaps, slip, 0), np.where(swaps, expected, 0))
+
+
+def _check(fleet: Fleet, sight: Sight, tape: Tape, t: int, choice: Choice, plan: Plan, deep: np.ndarray, policy: Policy) -> None:
+    """Simulate (T2), validate against the cage and the gas gate (T1 and T2), and meet the slippage that comes."""
+    cage, golem = policy.cage, choice.golem
+    limit = round(cage.slippage_max * 1e6)
+    fits = liquidity_for(plan.value, plan.root_lower, plan.root_upper, tape.root[t])
+    crowd = np.isin(choice.action, (REBALANCE, ENTER)) & (fits / (tape.liquidity[t] + fits) > cage.pool_share_max)
+    dear = plan.gas > cage.gas_share_max * plan.value
+    poor = plan.gas > cage.gas_credit_share_max * fleet.credits[golem]
+    urgent = choice.action == LEAVE
+    for mask, status, why in (
+        (deep & (plan.expected_slip > limit), BLOCKED, WHY_SIMULATED),
+        (crowd, BLOCKED, WHY_POOL),
+        (dear & ~urgent, DEFERRED, WHY_GAS_VALUE),
+        (poor & ~urgent, DEFERRED, WHY_GAS_CREDIT),
+        (plan.slip > limit, REVERTED, WHY_SLIPPED),
+    ):
+        hit = mask & (choice.action != HOLD) & (choice.why == WHY_NONE)
+        choice.status[hit], choice.why[hit] = status, why
+    sent = (choice.action != HOLD) & ((choice.status == EXECUTED) | (choice.status == REVERTED))
+    choice.gas_micros = np.where(sent, plan.gas, 0)
+    choice.slip_ppm = np.where(choice.status == EXECUTED, plan.slip, 0)
+    choice.expected_slip_ppm = plan.expected_slip
+    choice.swap_micros = np.where(choice.status == EXECUTED, np.rint(plan.swap), 0).astype(np.int64)
+    choice.moved_micros = np.where(choice.action != HOLD, np.rint(plan.value), 0).astype(np.int64)
+
+
+def _try(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, plan: Plan, recall: Recall, policy: Policy) -> None:
+    """Put re-centring on trial against holding, whichever was chosen."""
+    golem = choice.golem
+    acted = (choice.action == REBALANCE) & (choice.status == EXECUTED)
+    weighed = np.isin(choice.action, (HOLD, COLLECT)) & (sight.score[golem] >= policy.playbook.trial_score_min)
+    refused = (choice.action == REBALANCE) & (choice.status != EXECUTED)
+    pick = np.flatnonzero(sight.open[golem] & (acted | weighed | refused))
+    if not len(pick):
+        return
+    who = golem[pick]
+    units = policy.cost.rebalance_gas_units * (tape.gas_gwei[t] * 1e-9 * tape.market.native_usd_micros)
+    half = lambda a: a[pick].astype(np.float64)  # noqa: E731
+    slip = np.where(acted[pick], plan.slip[pick], plan.expected_slip[pick])
+    kept = plan.value[pick] - plan.swap[pick] * slip * 1e-6
+    act = {
+        "liquidity": liquidity_for(kept, plan.root_lower[pick], plan.root_upper[pick], tape.root[t]),
+        "lower": half(plan.lower), "upper": half(plan.upper), "root_lower": plan.root_lower[pick], "root_upper": plan.root_upper[pick],
+        "idle": np.full(len(pick), -np.rint(units)),
+    }  # fmt: skip
+    hold = {n: getattr(fleet, n)[who].astype(np.float64) for n in ("liquidity", "lower", "upper", "root_lower", "root_upper")}
+    hold["idle"] = np.zeros(len(pick))
+    open_trials(
+        fleet, who, acted=acted[pick], regime=int(tape.regime[t]), score=sight.score[who], gas_ratio=float(tape.gas_hour_ratio[t]),
+        value=plan.value[pick], act=act, hold=hold, recalled=np.where(choice.recalled[:, pick] >= 0, recall.code[choice.recalled[:, pick]], -1), policy=policy,
+    )  # fmt: skip
+
+
+def _execute(fleet: Fleet, choice: Choice, plan: Plan, root: float, policy: Policy) -> None:
+    """Apply what was executed: collect fees into credits, swap with its slippage, mint, or stay in cash."""
+    done = (choice.action != HOLD) & (choice.status == EXECUTED)
+    golem = choice.golem[done]
+    if not len(golem):
+        return
+    action = choice.action[done]
+    collected = np.floor(fleet.fees[golem]).astype(np.int64)
+    fleet.credits[golem] += collected
+    fleet.earned[golem] += collected
+    fleet.fees[golem] -= collected
+    kept = plan.value[done] - plan.swap[done] * choice.slip_ppm[done] * 1e-6
+    mint = np.isin(action, (REBALANCE, ENTER))
+    to, value = golem[mint], kept[mint]
+    lower, upper = plan.root_lower[done][mint], plan.root_upper[done][mint]
+    fleet.root_lower[to], fleet.root_upper[to] = lower, upper
+    fleet.lower[to], fleet.upper[to] = plan.lower[done][mint], plan.upper[done][mint]
+    fleet.liquidity[to] = liquidity_for(value, lower, upper, root)
+    fleet.hold0[to], fleet.hold1[to] = amounts(fleet.liquidity[to], lower, upper, root)
+    fleet.opened_tick[to] = fleet.tick[to]
+    fleet.idle[golem[action == ENTER]] = 0
+    out = golem[action == LEAVE]
+    fleet.idle[out] += np.floor(kept[action == LEAVE]).astype(np.int64)
+    fleet.liquidity[out] = 0.0
+    fleet.cooldown[out] = fleet.tick[out] + policy.playbook.reentry_ticks
+    fleet.high_water[out] = fleet.idle[out]
+
+
+def _price(choice: Choice, deep: np.ndarray, policy: Policy) -> None:
+    """What thinking cost, from the tokens of its context and its answer (HB S3's price classes)."""
+    cost = policy.cost
+    entries = (choice.recalled >= 0).sum(axis=0)
+    choice.input_tokens = np.where(deep, cost.t2_context_tokens, cost.t1_context_tokens) + cost.entry_tokens * entries
+    choice.output_tokens = np.where(deep, cost.t2_output_tokens, cost.t1_output_tokens)
+    rate_in = np.where(deep, cost.t2_input_micros_per_token, cost.t1_input_micros_per_token)
+    rate_out = np.where(deep, cost.t2_output_micros_per_token, cost.t1_output_micros_per_token)
+    choice.cost_micros = np.rint(choice.input_tokens * rate_in + choice.output_tokens * rate_out).astype(np.int64)
+
+
+def worth_after(fleet: Fleet, root: float) -> np.ndarray:
+    """Net asset value in micro-dollars after acting, [golems]."""
+    held = np.where(fleet.liquidity > 0, worth(fleet.liquidity, fleet.root_lower, fleet.root_upper, root), 0.0)
+    return held + fleet.fees + fleet.idle
+

@@ -1,0 +1,71 @@
+"""Columns: small builders of nested Arrow arrays from numpy. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def real(values: np.ndarray) -> pa.Array:
+    """float64 with NaN as null."""
+    array = np.ascontiguousarray(values, dtype=np.float64)
+    missing = np.isnan(array)
+    return pa.array(array, mask=missing) if missing.any() else pa.array(array)
+
+
+def whole(values: np.ndarray, missing: np.ndarray | None = None) -> pa.Array:
+    """int64, null where missing."""
+    return pa.array(np.ascontiguousarray(values, dtype=np.int64), mask=missing)
+
+
+def flag(values: np.ndarray) -> pa.Array:
+    """bool."""
+    return pa.array(np.ascontiguousarray(values, dtype=bool))
+
+
+def word(choices: tuple[str | None, ...] | pa.Array, codes: np.ndarray) -> pa.Array:
+    """Strings by code; -1 is null."""
+    table = choices if isinstance(choices, pa.Array) else pa.array(choices, pa.string())
+    codes = np.asarray(codes, dtype=np.int64)
+    missing = codes < 0
+    return table.take(pa.array(codes, mask=missing) if missing.any() else pa.array(codes))
+
+
+def same(value: object, count: int, kind: pa.DataType | None = None) -> pa.Array:
+    """One value, count times."""
+    return pa.repeat(pa.scalar(value, kind) if kind is not None else pa.scalar(value), count)
+
+
+def struct(kind: pa.DataType, parts: Mapping[str, pa.Array], missing: np.ndarray | None = None) -> pa.Array:
+    """A struct array of exactly this type, its children given by name; null where missing."""
+    children = [_as(parts[f.name], f.type) for f in kind]
+    return pa.StructArray.from_arrays(children, fields=list(kind), mask=None if missing is None else pa.array(missing))
+
+
+def listed(kind: pa.DataType, counts: np.ndarray, values: pa.Array) -> pa.Array:
+    """A list array of exactly this type: counts [rows], values in row order."""
+    offsets = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(counts, out=offsets[1:])
+    return pa.ListArray.from_arrays(pa.array(offsets), _as(values, kind.value_type), type=kind)
+
+
+def empty_lists(kind: pa.DataType, count: int) -> pa.Array:
+    """count empty lists."""
+    return listed(kind, np.zeros(count, np.int64), pa.array([], kind.value_type))
+
+
+def percent(values: np.ndarray, digits: int = 2) -> pa.Array:
+    """Rounded decimal text."""
+    return pc.cast(pa.array(np.round(np.nan_to_num(values), digits)), pa.string())
+
+
+def joined(*parts: pa.Array | str) -> pa.Array:
+    """Text parts joined without a separator; a null part makes null."""
+    return pc.binary_join_element_wise(*parts, "")
+
+
+def _as(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    return array if array.type == kind else array.cast(kind)

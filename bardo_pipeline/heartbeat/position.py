@@ -1,0 +1,66 @@
+"""A Uniswap v3 position: its worth, its fees, what moving it costs. Pure, elementwise over columns.
+
+token0 is the quote (6 decimals, so raw units are micro-dollars), token1 the base (18 decimals); the pool's raw price is
+token1 per token0, so that a higher tick is a lower price. Square roots of raw prices stand for ticks throughout.
+Source: Uniswap v3 whitepaper, section 6; HB S3 (execute), issue ("real costs").
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+LOG_SQRT_BASE = 0.5 * np.log(1.0001)
+
+
+def sqrt_price(tick: np.ndarray) -> np.ndarray:
+    """Square root of the raw price at a tick."""
+    return np.exp(np.asarray(tick, dtype=np.float64) * LOG_SQRT_BASE)
+
+
+def amounts(liquidity: np.ndarray, root_lower: np.ndarray, root_upper: np.ndarray, root: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
+    """(raw token0, raw token1) of a position at the pool price root."""
+    at = np.minimum(np.maximum(root, root_lower), root_upper)
+    return liquidity * (1.0 / at - 1.0 / root_upper), liquidity * (at - root_lower)
+
+
+def worth(liquidity: np.ndarray, root_lower: np.ndarray, root_upper: np.ndarray, root: np.ndarray | float) -> np.ndarray:
+    """Value in micro-dollars of a position at the pool price root."""
+    first, second = amounts(liquidity, root_lower, root_upper, root)
+    return first + second / (root * root)
+
+
+def liquidity_for(value_micros: np.ndarray, root_lower: np.ndarray, root_upper: np.ndarray, root: np.ndarray | float) -> np.ndarray:
+    """Liquidity that this value buys in this range at the pool price root."""
+    unit = worth(np.ones_like(root_lower), root_lower, root_upper, root)
+    return value_micros / unit
+
+
+def token1_share(root_lower: np.ndarray, root_upper: np.ndarray, root: np.ndarray | float) -> np.ndarray:
+    """Share of a position's value that is token1, in [0, 1]."""
+    first, second = amounts(np.ones_like(root_lower), root_lower, root_upper, root)
+    quoted = second / (root * root)
+    return quoted / (first + quoted)
+
+
+def share_in_range(lower: np.ndarray, upper: np.ndarray, tick_low: float, tick_high: float, tick: float) -> np.ndarray:
+    """Share of the way from tick_low to tick_high that lay inside a range: the part of the volume that paid it."""
+    if tick_high > tick_low:
+        inside = np.minimum(upper, tick_high) - np.maximum(lower, tick_low)
+        return np.minimum(np.maximum(inside / (tick_high - tick_low), 0.0), 1.0)
+    return ((lower <= tick) & (tick < upper)).astype(np.float64)
+
+
+def fees_micros(liquidity: np.ndarray, pool_liquidity: float, volume_micros: float, fee_ppm: int, inside: np.ndarray) -> np.ndarray:
+    """Fees that a position earned: its share of the active liquidity, of the volume that crossed its range."""
+    return liquidity / (pool_liquidity + liquidity) * (volume_micros * (fee_ppm * 1e-6)) * inside
+
+
+def slippage_ppm(
+    swap_micros: np.ndarray, pool_liquidity: float, root: float, fee_ppm: int, bar_range: float, luck: np.ndarray
+) -> np.ndarray:
+    """What a swap loses, in ppm of the swapped value: pool fee, price impact, and drift between decision and inclusion.
+
+    bar_range: high over low of the bar less one; luck in [0, 1): how much of half that range went against the swap.
+    """
+    impact = swap_micros * root / pool_liquidity
+    return np.rint((fee_ppm * 1e-6 + impact + 0.5 * bar_range * luck) * 1e6).astype(np.int64)

@@ -1,0 +1,145 @@
+"""Recall: what a golem knows of a situation, laid out once a cycle so that a tick only looks it up. Pure.
+
+A situation is a cell (regime, anomaly band, gas band). For each golem and cell the best entries stand ready, with the
+warning that would block acting there. Source: MEM (four factors), HB S3 (top five), canon 21-24, "immune memory".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bardo_pipeline.curator.playbook import entry_ids
+from bardo_pipeline.curator.state import ACTIVE, WARNING, GrimoireState
+from bardo_pipeline.grimoire.confidence import DAY_US, FOREVER_US, PPM, ppm
+from bardo_pipeline.heartbeat.fleet import CELLS, RECALL
+from bardo_pipeline.policy import Policy
+
+CELL_REGIME, CELL_ANOMALY, CELL_GAS = (a.reshape(-1) for a in np.meshgrid(np.arange(5), np.arange(5), np.arange(3), indexing="ij"))
+
+
+class EntryNames:
+    """Every entry id that golems of a run have met, by a code that stays the same from cycle to cycle."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+        self._codes: dict[str, int] = {}
+
+    def codes(self, ids: list[str]) -> np.ndarray:
+        """Codes of these ids, given out on first sight."""
+        for entry in ids:
+            if entry not in self._codes:
+                self._codes[entry] = len(self.ids)
+                self.ids.append(entry)
+        return np.array([self._codes[e] for e in ids], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Recall:
+    """Entries [entries] of all golems, and tables over (place, cell, golem); -1 where there is none.
+
+    names: the run's entry ids; code: where each entry stands in them.
+    """
+
+    names: EntryNames
+    code: np.ndarray
+    kind: np.ndarray
+    sign: np.ndarray
+    confidence: np.ndarray
+    importance: np.ndarray
+    half_life_us: np.ndarray
+    validated_us: np.ndarray
+    pad: np.ndarray
+    top: np.ndarray
+    likeness: np.ndarray
+    block: np.ndarray
+
+    def factors(self, entry: np.ndarray, at_us: int) -> tuple[np.ndarray, np.ndarray]:
+        """(recency, importance) of these entries at a moment; entry may hold -1."""
+        age = np.maximum(at_us - self.validated_us[entry], 0)
+        return np.exp2(-age / self.half_life_us[entry]), self.importance[entry]
+
+
+def nothing_known(size: int, names: EntryNames) -> Recall:
+    """The recall of golems that know nothing."""
+    none = np.zeros(1, np.int64)
+    return Recall(
+        names, none, none, none, none, np.zeros(1), np.ones(1), none, np.zeros((3, 1)),
+        np.full((RECALL, CELLS, size), -1), np.zeros((RECALL, CELLS, size)), np.full((CELLS, size), -1),
+    )  # fmt: skip
+
+
+def recall_of(state: GrimoireState, golem_ids: list[str], at_us: int, names: EntryNames, policy: Policy) -> Recall:
+    """Lay out what these golems know at a moment."""
+    size = len(golem_ids)
+    place = np.full(len(state.golems), -1)
+    for i, golem_id in enumerate(golem_ids):
+        if golem_id in state._golem_codes:
+            place[state._golem_codes[golem_id]] = i
+    rows = np.flatnonzero((state["status"] == ACTIVE) & (place[state["golem"]] >= 0)) if state.rows else np.zeros(0, np.int64)
+    if not len(rows):
+        return nothing_known(size, names)
+    golem = place[state["golem"][rows]]
+    rows = rows[np.lexsort((state.structures.stable()[state["structure"][rows]], golem))]
+    golem, structure = place[state["golem"][rows]], state["structure"][rows]
+    likeness = _likeness(state, structure)
+    confidence = state.confidence_at(rows, at_us, policy.decay)
+    importance = _importance(state, rows, confidence, policy)
+    score = np.rint((policy.retrieval.semantic * likeness + policy.retrieval.importance * importance[:, None]) * 1e6).astype(np.int64)
+    top = _best(golem, score, size)
+    taken = np.where(top >= 0, likeness[top, np.arange(CELLS)[:, None]], 0.0)
+    half = state.half_life(rows, policy.decay).astype(np.float64)
+    half[half >= FOREVER_US] = policy.retrieval.structural_recency_days * DAY_US
+    count = np.maximum(state["own_count"][rows], 1)
+    pad = np.stack([state[f"{n}_sum_milli"][rows] / count / 1000.0 for n in ("pleasure", "arousal", "dominance")])
+    return Recall(
+        names, names.codes(entry_ids(state, rows)), state["kind"][rows], state["sign"][rows], confidence, importance, half,
+        state["validated_us"][rows], pad, top, taken, _blocks(state, rows, golem, confidence, likeness, size, policy),
+    )  # fmt: skip
+
+
+def _likeness(state: GrimoireState, structure: np.ndarray) -> np.ndarray:
+    """How much each entry's situation resembles each cell, [entries, cells] in [0, 1]; a baseline is a little like any."""
+    regime, anomaly, gas, _ = state.structures.bands()
+    r, a, g = (x[structure][:, None].astype(np.int64) for x in (regime, anomaly, gas))
+    like = 0.5 * (r == CELL_REGIME) + 0.3 * (1.0 - np.abs(a - CELL_ANOMALY) / 4.0) + 0.2 * (g == CELL_GAS)
+    return np.where(r >= 0, like, 0.3)
+
+
+def _importance(state: GrimoireState, rows: np.ndarray, confidence: np.ndarray, policy: Policy) -> np.ndarray:
+    """Confidence x validation ratio (canon 15), boosted for bloodstains."""
+    votes = state["validations"][rows] + state["contradictions"][rows]
+    ratio = (state["validations"][rows] + 1) / (votes + 1)
+    return confidence / PPM * ratio * np.where(state["is_bloodstain"][rows] == 1, policy.retrieval.bloodstain_boost, 1.0)
+
+
+def _best(golem: np.ndarray, score: np.ndarray, size: int) -> np.ndarray:
+    """The RECALL best entries by golem and cell [place, cell, golem], ties to the earlier entry; -1 fills."""
+    counts = np.bincount(golem, minlength=size)
+    starts = np.cumsum(counts) - counts
+    most = int(counts.max())
+    key = np.full((size, most, CELLS), -1, np.int64)
+    position = np.arange(len(golem)) - starts[golem]
+    key[golem, position] = score * 65_536 + (65_535 - position)[:, None]
+    keep = min(RECALL, most)
+    chosen = np.argpartition(-key, keep - 1, axis=1)[:, :keep] if most > keep else np.repeat(np.arange(most)[None, :, None], size, 0).repeat(CELLS, 2)
+    picked = np.take_along_axis(key, chosen, axis=1)
+    order = np.argsort(-picked, axis=1, kind="stable")
+    chosen, picked = np.take_along_axis(chosen, order, 1), np.take_along_axis(picked, order, 1)
+    out = np.full((RECALL, CELLS, size), -1, np.int64)
+    out[:keep] = np.where(picked >= 0, chosen + starts[:, None, None], -1).transpose(1, 2, 0)
+    return out
+
+
+def _blocks(
+    state: GrimoireState, rows: np.ndarray, golem: np.ndarray, confidence: np.ndarray, likeness: np.ndarray, size: int, policy: Policy
+) -> np.ndarray:
+    """The surest warning against re-centring in exactly that cell, [cells, golems]; -1 without one."""
+    moves = state.structures.bands()[3][state["structure"][rows]]
+    bars = (state["kind"][rows] == WARNING) & moves & (confidence >= ppm(policy.playbook.block_confidence_min))
+    entry, cell = np.nonzero(bars[:, None] & (likeness >= 1.0 - 1e-9))
+    order = np.lexsort((-entry, confidence[entry]))
+    out = np.full((CELLS, size), -1, np.int64)
+    out[cell[order], golem[entry[order]]] = entry[order]
+    return out

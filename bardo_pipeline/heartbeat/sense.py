@@ -1,0 +1,158 @@
+"""Sense: observe, and compare with what was predicted (steps 1 and 3 of the nine). Pure, over columns.
+
+Source: HB S3, S4, S9; HB adaptive clock (predict before observing); canon ("oracle", "homeostatic variables").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bardo_pipeline.heartbeat.fleet import Fleet
+from bardo_pipeline.heartbeat.position import fees_micros, share_in_range, worth
+from bardo_pipeline.heartbeat.tape import Tape
+from bardo_pipeline.policy import Policy
+
+PRICE, GAS, HEALTH = range(3)
+"""The three quantities that a golem predicts."""
+
+HOME_SETTLED = 30
+"""Ticks before homeostatic deviations are judged."""
+
+
+@dataclass
+class Sight:
+    """What the golems see of themselves this tick, [golems]; health NaN and score 0 without a position.
+
+    position: liquidity and fees owed, [2, golems]. money: idle micro-dollars, bounds and opening tick of the position,
+    [4, golems]. Both as they were before acting.
+    """
+
+    value: np.ndarray
+    loss: np.ndarray
+    nav: np.ndarray
+    drawdown: np.ndarray
+    inside: np.ndarray
+    health: np.ndarray
+    score: np.ndarray
+    change: np.ndarray
+    open: np.ndarray
+    position: np.ndarray
+    money: np.ndarray
+
+
+def observe(fleet: Fleet, tape: Tape, t: int) -> Sight:
+    """Bring positions up to the tick: fees flow in, worth and health follow."""
+    root, tick = tape.root[t], tape.pool_tick[t]
+    held = fleet.liquidity > 0
+    inside = share_in_range(fleet.lower, fleet.upper, tape.pool_tick_low[t], tape.pool_tick_high[t], tick)
+    fleet.fees += fees_micros(fleet.liquidity, tape.liquidity[t], tape.volume_micros[t], tape.market.fee_ppm, inside)
+    value = np.where(held, worth(fleet.liquidity, fleet.root_lower, fleet.root_upper, root), 0.0)
+    nav = value + fleet.fees + fleet.idle
+    change = (nav - fleet.nav) / np.maximum(fleet.nav, 1.0)
+    fleet.high_water = np.maximum(fleet.high_water, nav)
+    health = health_now(fleet, tick)
+    away = np.where(held, _away(fleet, tick), 0.0)
+    stir = tape.sigma_ratio[t] - 1.0
+    stir = 0.0 if np.isnan(stir) else min(max(stir, 0.0), 1.0)
+    return Sight(
+        value=value, loss=np.where(held, fleet.hold0 + fleet.hold1 / (root * root) - value, 0.0), nav=nav,
+        drawdown=1.0 - nav / np.maximum(fleet.high_water, 1.0), inside=inside,
+        health=health,
+        score=np.where(held, np.minimum(0.7 * away + 0.1 * stir, 1.0), 0.0), change=change, open=held,
+        position=np.stack([fleet.liquidity, fleet.fees]),
+        money=np.stack([fleet.idle, fleet.lower, fleet.upper, fleet.opened_tick]),
+    )  # fmt: skip
+
+
+@dataclass
+class Comparison:
+    """Predictions beside what came, [3, golems]: NaN and False where nothing was predicted."""
+
+    expected: np.ndarray
+    half: np.ndarray
+    actual: np.ndarray
+    resolved: np.ndarray
+    held: np.ndarray
+    price_error: np.ndarray
+    drift: np.ndarray
+    held_share: np.ndarray
+
+
+def compare(fleet: Fleet, tape: Tape, t: int, sight: Sight, policy: Policy) -> Comparison:
+    """Resolve the predictions made a tick ago, learn from their residuals, count them towards fitness."""
+    actual = np.empty_like(fleet.expected)
+    actual[PRICE], actual[GAS], actual[HEALTH] = tape.price[t], tape.gas_gwei[t], sight.health
+    residual = actual - fleet.expected
+    resolved = ~np.isnan(residual)
+    held = resolved & (np.abs(residual) <= fleet.half)
+    scale = np.maximum(np.abs(fleet.expected), 1e-12)
+    scale[HEALTH] = 1.0
+    relative = np.where(resolved, residual / scale, 0.0)
+    memory = fleet.forecast_memory
+    fleet.forecast_var = np.where(resolved, memory * fleet.forecast_var + (1.0 - memory) * relative * relative, fleet.forecast_var)
+    _count(fleet, resolved, held, policy.prediction.fitness_window)
+    size = np.abs(relative)
+    number = resolved.sum(axis=0)
+    return Comparison(
+        expected=fleet.expected, half=fleet.half, actual=actual, resolved=resolved, held=held,
+        price_error=np.where(resolved[PRICE], size[PRICE], np.nan),
+        drift=np.where(number > 0, size.sum(axis=0) / np.maximum(number, 1), np.nan),
+        held_share=np.where(number > 0, held.sum(axis=0) / np.maximum(number, 1), np.nan),
+    )  # fmt: skip
+
+
+def _count(fleet: Fleet, resolved: np.ndarray, held: np.ndarray, window: int) -> None:
+    """Keep the share of the last `window` resolved predictions that held, by a ring a golem."""
+    column = np.arange(fleet.size)
+    for quantity in range(3):
+        slot = fleet.ring_at % window
+        mask = resolved[quantity]
+        old_used, old_held = fleet.ring_used[slot, column], fleet.ring[slot, column]
+        now = held[quantity]
+        fleet.resolved_count += mask & ~old_used
+        fleet.held_count += (mask & now).astype(np.int64) - (mask & old_used & old_held)
+        fleet.ring[slot, column] = np.where(mask, now, old_held)
+        fleet.ring_used[slot, column] = old_used | mask
+        fleet.ring_at += mask
+
+
+def forecast(fleet: Fleet, tape: Tape, t: int, health: np.ndarray, policy: Policy) -> None:
+    """Predict the next tick: a random walk, its spread learned from past residuals at the golem's own pace."""
+    rules = policy.prediction
+    floors = np.array([[rules.sigma_floor_price], [rules.sigma_floor_gas], [rules.sigma_floor_health]])
+    sigma = np.maximum(np.sqrt(fleet.forecast_var), floors)
+    expected = np.empty_like(sigma)
+    expected[PRICE], expected[GAS], expected[HEALTH] = tape.price[t], tape.gas_gwei[t], health
+    scale = np.abs(expected)
+    scale[HEALTH] = 1.0
+    fleet.expected, fleet.half = expected, rules.interval_z * sigma * scale
+
+
+def health_now(fleet: Fleet, pool_tick: float) -> np.ndarray:
+    """Health of each position at a pool tick, NaN without one: 2 at the centre, 1 at the edge, 0 from a width beyond."""
+    return np.where(fleet.liquidity > 0, np.maximum(2.0 - _away(fleet, pool_tick), 0.0), np.nan)
+
+
+def _away(fleet: Fleet, pool_tick: float) -> np.ndarray:
+    """Distance of the price from the centre of the range, in half-widths."""
+    return np.abs(pool_tick - (fleet.lower + fleet.upper) * 0.5) / ((fleet.upper - fleet.lower) * 0.5)
+
+
+def deviation(fleet: Fleet) -> np.ndarray:
+    """Largest absolute z of the five homeostatic variables; NaN while their means are young."""
+    spread = np.sqrt(np.maximum(fleet.home_var, 1e-12))
+    largest = np.max(np.abs(fleet.home_last - fleet.home_mean) / spread, axis=0)
+    return np.where(fleet.home_seen >= HOME_SETTLED, largest, np.nan)
+
+
+def settle(fleet: Fleet, values: np.ndarray, policy: Policy) -> None:
+    """Take this tick's burn rate, inference cost, gas spend, action and prediction error [5, golems] into their means."""
+    memory = policy.probes.homeostatic_memory
+    delta = values - fleet.home_mean
+    first = fleet.home_seen == 0
+    fleet.home_mean = np.where(first, values, fleet.home_mean + (1.0 - memory) * delta)
+    fleet.home_var = np.where(first, 0.0, memory * (fleet.home_var + (1.0 - memory) * delta * delta))
+    fleet.home_last = values
+    fleet.home_seen += 1

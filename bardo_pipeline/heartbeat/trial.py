@@ -1,0 +1,87 @@
+"""Trial: every judged decision is carried on beside its alternative, and after thirty ticks the two are compared. Pure.
+
+The branch that acted and the branch that held start from the same position; both then hold, earn their fees and follow
+the market. Their difference, costs included, is the effect of acting: ground truth from the trace, not an opinion.
+Source: KAT (deferred check after 30 ticks), HB S3 step 8, canon 47.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bardo_pipeline.heartbeat.fleet import Fleet
+from bardo_pipeline.heartbeat.position import fees_micros, share_in_range, worth
+from bardo_pipeline.heartbeat.tape import Tape
+from bardo_pipeline.policy import Policy
+
+ACT, HOLD = 0, 1
+LIMIT_PPM = 10**6
+
+
+@dataclass
+class Verdicts:
+    """Decisions judged this tick, [slots, golems]; only where `due`."""
+
+    due: np.ndarray
+    decision_tick: np.ndarray
+    chosen_act: np.ndarray
+    regime: np.ndarray
+    score: np.ndarray
+    gas_ratio: np.ndarray
+    value: np.ndarray
+    effect_ppm: np.ndarray
+    recalled: np.ndarray
+
+
+def judge(fleet: Fleet, tape: Tape, t: int) -> Verdicts | None:
+    """Let every branch earn this tick; close the trials that are due (None if none is) and learn how often one chose well."""
+    running = fleet.trial_due >= 0
+    if running.any():
+        inside = share_in_range(fleet.branch_lower, fleet.branch_upper, tape.pool_tick_low[t], tape.pool_tick_high[t], tape.pool_tick[t])
+        gained = fees_micros(fleet.branch_liquidity, tape.liquidity[t], tape.volume_micros[t], tape.market.fee_ppm, inside)
+        fleet.branch_fees += np.where(running, gained, 0.0)
+    due = running & (fleet.trial_due == fleet.tick)
+    if not due.any():
+        return None
+    branch = worth(fleet.branch_liquidity, fleet.branch_root_lower, fleet.branch_root_upper, tape.root[t])
+    branch = branch + fleet.branch_fees + fleet.branch_idle
+    raw = (branch[ACT] - branch[HOLD]) / np.maximum(fleet.trial_value, 1.0) * 1e6
+    effect = np.where(due, np.clip(np.rint(raw), -LIMIT_PPM, LIMIT_PPM), 0.0).astype(np.int64)
+    for slot in range(due.shape[0]):
+        right = (effect[slot] > 0) == fleet.trial_chosen[slot]
+        fleet.confidence = np.where(due[slot], 0.9 * fleet.confidence + 0.1 * right, fleet.confidence)
+    verdicts = Verdicts(
+        due, fleet.trial_tick.copy(), fleet.trial_chosen.copy(), fleet.trial_regime.copy(), fleet.trial_score.copy(),
+        fleet.trial_gas.copy(), fleet.trial_value.copy(), effect, fleet.trial_recalled.copy(),
+    )  # fmt: skip
+    fleet.trial_due[due] = -1
+    return verdicts
+
+
+def open_trials(
+    fleet: Fleet, golem: np.ndarray, *, acted: np.ndarray, regime: int, score: np.ndarray, gas_ratio: float, value: np.ndarray,
+    act: dict[str, np.ndarray], hold: dict[str, np.ndarray], recalled: np.ndarray, policy: Policy,
+) -> None:  # fmt: skip
+    """Put decisions of these golems on trial.
+
+    act, hold: liquidity, lower, upper, root_lower, root_upper, idle of each branch. An act takes any free slot; a
+    decision to hold is judged only while nothing else of the golem is, so that its windows do not overlap.
+    """
+    free = fleet.trial_due[:, golem] < 0
+    room = np.where(acted, free.any(axis=0), free.all(axis=0))
+    golem, pick = golem[room], np.flatnonzero(room)
+    slot = np.argmax(free[:, room], axis=0)
+    fleet.trial_due[slot, golem] = fleet.tick[golem] + policy.prediction.check_ticks
+    fleet.trial_tick[slot, golem] = fleet.tick[golem]
+    fleet.trial_chosen[slot, golem] = acted[pick]
+    fleet.trial_regime[slot, golem] = regime
+    fleet.trial_score[slot, golem] = score[pick]
+    fleet.trial_gas[slot, golem] = gas_ratio
+    fleet.trial_value[slot, golem] = value[pick]
+    fleet.trial_recalled[:, slot, golem] = recalled[:, pick]
+    for branch, parts in ((ACT, act), (HOLD, hold)):
+        for name in ("liquidity", "lower", "upper", "root_lower", "root_upper", "idle"):
+            getattr(fleet, f"branch_{name}")[branch, slot, golem] = parts[name][pick]
+        fleet.branch_fees[branch, slot, golem] = 0.0
