@@ -1,0 +1,228 @@
+"""Regimes: features against row-at-a-time twins, regimes on crafted markets, and when a golem looks."""
+
+import math
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.heartbeat.market import Market
+from bardo_pipeline.heartbeat.regime import Features, features, schedule
+from bardo_pipeline.heartbeat.synthetic import flat_market, synthetic_market
+from bardo_pipeline.policy import Policy, RegimePolicy
+
+START = datetime(2023, 8, 14, tzinfo=UTC)
+POLICY = Policy()
+
+
+def market_of(price: NDArray[np.float64]) -> Market:
+    """A market of these closes, everything else at rest."""
+    price = np.asarray(price, dtype=np.float64)
+    return replace(flat_market(bars=len(price), start=START), price=price, price_low=price, price_high=price)
+
+
+def regimes(seen: Features) -> list[str]:
+    return [REGIMES[code] for code in seen.regime]
+
+
+@pytest.fixture(scope="module")
+def synthetic() -> tuple[Market, Features]:
+    market = synthetic_market(seed=11, bars=3_000, start=START)
+    return market, features(market, POLICY)
+
+
+# Features beside twins that take one row at a time.
+
+
+def test_returns_and_liquidity_changes_are_those_from_the_bar_before(synthetic: tuple[Market, Features]) -> None:
+    market, seen = synthetic
+    assert seen.log_return[0] == seen.liquidity_change[0] == 0.0
+    for bar in range(1, 200):
+        assert seen.log_return[bar] == pytest.approx(math.log(market.price[bar] / market.price[bar - 1]), abs=1e-12)
+        assert seen.liquidity_change[bar] == pytest.approx(market.liquidity[bar] / market.liquidity[bar - 1] - 1.0)
+
+
+def test_windows_hold_the_last_twenty_and_wait_for_them(synthetic: tuple[Market, Features]) -> None:
+    market, seen = synthetic
+    assert np.isnan(seen.sma[:19]).all()
+    assert np.isnan(seen.price_sigma[:19]).all()
+    assert np.isnan(seen.return_sigma[:20]).all()  # twenty returns need a bar more
+    for bar in (19, 20, 57, 2_999):
+        assert seen.sma[bar] == pytest.approx(market.price[bar - 19 : bar + 1].mean(), rel=1e-12)
+        assert seen.price_sigma[bar] == pytest.approx(market.price[bar - 19 : bar + 1].std(), rel=1e-7, abs=1e-9)
+    for bar in (20, 57, 2_999):
+        assert seen.return_sigma[bar] == pytest.approx(seen.log_return[bar - 19 : bar + 1].std(), rel=1e-7, abs=1e-12)
+
+
+def test_sigma_ratio_is_measured_by_what_was_before_it(synthetic: tuple[Market, Features]) -> None:
+    _, seen = synthetic
+    assert np.isnan(seen.sigma_ratio[:39]).all()
+    for bar in (39, 40, 700, 2_999):
+        assert seen.sigma_ratio[bar] == pytest.approx(
+            seen.return_sigma[bar] / seen.return_sigma[20:bar].mean(), rel=1e-9
+        )
+
+
+def test_the_long_average_forgets_after_its_days() -> None:
+    policy = Policy(regime=RegimePolicy(average_days=0.5))  # 720 bars
+    seen = features(synthetic_market(seed=11, bars=3_000, start=START), policy)
+    for bar in (800, 2_999):
+        assert seen.sigma_ratio[bar] == pytest.approx(
+            seen.return_sigma[bar] / seen.return_sigma[bar - 720 : bar].mean()
+        )
+
+
+def test_gas_is_compared_with_the_hour_before(synthetic: tuple[Market, Features]) -> None:
+    market, seen = synthetic
+    assert seen.gas_hour_ratio[0] == 1.0
+    for bar in (1, 2, 59, 60, 61, 2_999):
+        mean = market.gas_gwei[max(0, bar - 60) : bar].mean()
+        assert seen.gas_hour_mean[bar] == pytest.approx(mean, rel=1e-12)
+        assert seen.gas_hour_ratio[bar] == pytest.approx(market.gas_gwei[bar] / mean, rel=1e-12)
+
+
+def test_rsi_is_wilders(synthetic: tuple[Market, Features]) -> None:
+    market, seen = synthetic
+    moves = np.diff(market.price)
+    gain = sum(max(move, 0.0) for move in moves[:14]) / 14
+    loss = sum(max(-move, 0.0) for move in moves[:14]) / 14
+    assert np.isnan(seen.rsi[:14]).all()
+    for bar in range(14, market.bars):
+        if bar > 14:
+            gain = (13 * gain + max(moves[bar - 1], 0.0)) / 14
+            loss = (13 * loss + max(-moves[bar - 1], 0.0)) / 14
+        expected = 50.0 if gain + loss == 0.0 else 100.0 - 100.0 / (1.0 + gain / loss) if loss > 0.0 else 100.0
+        assert seen.rsi[bar] == pytest.approx(expected, abs=1e-6)
+
+
+def test_macd_is_the_histogram_of_three_averages(synthetic: tuple[Market, Features]) -> None:
+    market, seen = synthetic
+    fast = slow = market.price[0]
+    signal = 0.0
+    assert np.isnan(seen.macd[:33]).all()
+    for bar in range(1, market.bars):
+        fast += 2 / 13 * (market.price[bar] - fast)
+        slow += 2 / 27 * (market.price[bar] - slow)
+        signal += 2 / 10 * (fast - slow - signal)
+        if bar >= 33:
+            assert seen.macd[bar] == pytest.approx((fast - slow - signal) / market.price[bar], abs=1e-12)
+
+
+def test_a_market_at_rest_has_exact_features() -> None:
+    seen = features(flat_market(bars=200, start=START), POLICY)
+    assert (seen.price_sigma[19:] == 0.0).all()
+    assert (seen.return_sigma[20:] == 0.0).all()
+    assert (seen.rsi[14:] == 50.0).all()
+    assert (seen.macd[33:] == 0.0).all()
+    assert (seen.gas_hour_ratio == 1.0).all()
+    assert np.isnan(seen.sigma_ratio).all()  # no scale to compare with
+
+
+def test_a_market_of_one_bar_has_features() -> None:
+    market = flat_market(bars=1, start=START)
+    seen = features(market, POLICY)
+    assert regimes(seen) == ["unknown"]
+    assert schedule(market, seen).tolist() == [0]
+
+
+# Regimes on crafted markets.
+
+
+@pytest.mark.row("HB-14")
+def test_a_climb_trends_up_at_the_standard_interval() -> None:
+    seen = features(market_of(1_800.0 + np.arange(120.0)), POLICY)
+    assert regimes(seen) == ["unknown"] * 19 + ["trending_up"] * 101
+    assert (seen.interval_seconds == 60).all()
+
+
+@pytest.mark.row("HB-14")
+def test_a_slide_trends_down_and_is_watched_twice_as_often() -> None:
+    seen = features(market_of(1_800.0 - np.arange(120.0)), POLICY)
+    assert regimes(seen) == ["unknown"] * 19 + ["trending_down"] * 101
+    assert (seen.interval_seconds == np.repeat([60, 30], [19, 101])).all()
+
+
+@pytest.mark.row("HB-14")
+def test_a_price_near_its_mean_for_more_than_six_bars_is_range_bound_and_watched_half_as_often() -> None:
+    seen = features(flat_market(bars=40, start=START), POLICY)
+    assert regimes(seen) == ["unknown"] * 25 + ["range_bound"] * 15  # near from bar 19 on: bar 25 is the seventh
+    assert (seen.interval_seconds == np.repeat([60, 120], [25, 15])).all()
+
+
+@pytest.mark.row("HB-14")
+def test_leaving_the_range_for_one_bar_starts_the_count_again() -> None:
+    price = np.full(60, 1_800.0)
+    price[::2] += 1.0  # the window's mean is half a dollar from each close, and so is its sigma: beyond half a sigma
+    assert set(regimes(features(market_of(price), POLICY))) == {"unknown"}
+    price[30:] = 1_800.5
+    named = regimes(features(market_of(price), POLICY))
+    assert named[30:36] == ["unknown"] * 6
+    assert named[36:] == ["range_bound"] * 24
+
+
+@pytest.mark.row("HB-14")
+def test_wild_returns_are_volatile_whatever_the_trend_and_watched_twice_as_often() -> None:
+    calm = 1_800.0 * np.exp(np.where(np.arange(100) % 2, 0.0001, 0.0))
+    wild = 1_800.0 * np.exp(0.02 * np.arange(1, 21) + np.where(np.arange(20) % 2, 0.03, 0.0))
+    seen = features(market_of(np.concatenate([calm, wild])), POLICY)
+    named = regimes(seen)
+    assert "volatile" not in named[:100]
+    assert named[100:] == ["volatile"] * 20
+    assert (seen.interval_seconds[100:] == 30).all()
+    climbing = seen.sma[100:] + seen.price_sigma[100:] < np.concatenate([calm, wild])[100:]
+    assert climbing.any()  # volatile comes before trending
+
+
+@pytest.mark.row("HB-14")
+def test_the_first_burst_after_stillness_is_volatile() -> None:
+    price = np.full(100, 1_800.0)
+    price[60:] = 1_900.0
+    named = regimes(features(market_of(price), POLICY))
+    assert named[59:61] == ["range_bound", "volatile"]
+
+
+@pytest.mark.row("HB-14")
+def test_a_quiet_market_is_not_volatile_for_its_smallness() -> None:
+    price = 1_800.0 + np.where(np.arange(300) % 2, 0.5, 0.0)
+    price[200:] = 1_800.25
+    assert "volatile" not in regimes(features(market_of(price), POLICY))
+
+
+@pytest.mark.row("HB-14")
+@pytest.mark.parametrize(("base", "fast", "slow"), [(30, 30, 60), (40, 30, 80), (90, 45, 120), (120, 60, 120)])
+def test_intervals_stay_within_their_bounds(base: int, fast: int, slow: int) -> None:
+    policy = Policy(regime=RegimePolicy(base_interval_seconds=base))
+    assert features(market_of(1_800.0 - np.arange(60.0)), policy).interval_seconds[-1] == fast
+    assert features(market_of(np.full(60, 1_800.0)), policy).interval_seconds[-1] == slow
+
+
+# When a golem looks.
+
+
+@pytest.mark.row("HB-14")
+def test_a_range_is_looked_at_every_other_minute() -> None:
+    market = flat_market(bars=40, start=START)
+    assert schedule(market, features(market, POLICY)).tolist() == [*range(26), *range(27, 40, 2)]
+
+
+@pytest.mark.row("HB-14")
+def test_half_a_minute_on_minute_bars_is_the_next_bar() -> None:
+    market = market_of(1_800.0 - np.arange(60.0))
+    assert schedule(market, features(market, POLICY)).tolist() == list(range(60))
+
+
+@pytest.mark.row("HB-14")
+def test_a_tick_due_in_a_gap_falls_on_the_first_bar_after_it() -> None:
+    market = flat_market(bars=40, start=START)
+    minutes = np.concatenate([np.arange(30), np.arange(35, 45)])  # minutes 30 to 34 are missing
+    market = replace(market, at_us=market.at_us[0] + minutes * 60_000_000)
+    # From bar 25 on every other minute: minutes 25, 27, 29; 31 is missing, so 35, then 37 and so on.
+    assert schedule(market, features(market, POLICY)).tolist() == [*range(26), 27, 29, 30, 32, 34, 36, 38]
+
+
+def test_features_can_not_be_written_to(synthetic: tuple[Market, Features]) -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        synthetic[1].regime[0] = 1
