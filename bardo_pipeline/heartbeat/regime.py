@@ -177,6 +177,7 @@ def _past_average(values: Floats, at_us: NDArray[np.int64], days: float) -> Floa
     """Mean of the defined values in the `days` before each bar, the bar itself left out; NaN where there are none.
 
     The bar stands outside of its yardstick: a burst must not raise the average that it is measured by.
+    values: >= 0, so their running sum never falls, and stillness adds exactly nothing to it.
     """
     known = ~np.isnan(values)
     total = np.concatenate([[0.0], np.cumsum(np.where(known, values, 0.0))])
@@ -184,8 +185,7 @@ def _past_average(values: Floats, at_us: NDArray[np.int64], days: float) -> Floa
     start = np.searchsorted(at_us, at_us - int(days * DAY_US), side="left")
     stop = np.arange(len(values))
     within = count[stop] - count[start]
-    # A difference of sums can fall below zero by rounding where all of the values are zero.
-    return np.where(within > 0, np.maximum(total[stop] - total[start], 0.0) / np.maximum(within, 1), np.nan)
+    return np.where(within > 0, (total[stop] - total[start]) / np.maximum(within, 1), np.nan)
 
 
 def _ratio(values: Floats, average: Floats) -> Floats:

@@ -194,7 +194,7 @@ def test_a_quiet_market_is_not_volatile_for_its_smallness() -> None:
 @pytest.mark.row("HB-14")
 @pytest.mark.parametrize("seed", range(5))
 def test_stillness_longer_than_the_average_remembers_is_not_volatile(seed: int) -> None:
-    """The noise before left rounding in the sums: an average a hair below zero must not make zero look large."""
+    """Whatever rounding the noise before left in the running sum, stillness is compared with exactly nothing."""
     noise = np.random.default_rng(seed).normal(0.0, 0.001, 500).cumsum()
     price = 1_800.0 * np.exp(np.concatenate([noise, np.full(500, noise[-1])]))
     seen = features(market_of(price), Policy(regime=RegimePolicy(average_days=0.1)))  # 144 bars
