@@ -1,0 +1,79 @@
+"""Columns of entries: confidence of each row at a moment, and questions put to tables in memory. Pure.
+
+Entries and decisions (which carry the entry as it was left) have the same columns, so both may be asked.
+"""
+
+from __future__ import annotations
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.grimoire import confidence as conf
+from bardo_pipeline.grimoire.entries import DECAY_CLASSES, MOMENT
+from bardo_pipeline.policy import DecayPolicy
+
+
+def half_life_of(entries: pa.Table, policy: DecayPolicy) -> np.ndarray:
+    """Half-life of each row in microseconds, FOREVER_US for what does not fade."""
+    codes = pc.index_in(entries.column("decay_class"), value_set=pa.array(DECAY_CLASSES)).to_numpy().astype(np.int64)
+    evidence = np.maximum(whole(entries, "own_count"), whole(entries, "evidence_count"))
+    return conf.half_life_us(codes, evidence, flag(entries, "is_bloodstain"), policy)
+
+
+def floor_of(entries: pa.Table, policy: DecayPolicy) -> np.ndarray:
+    """Floor of each row in ppm, 0 without one."""
+    return conf.floor_ppm(flag(entries, "is_anti_knowledge"), flag(entries, "is_bloodstain"), policy)
+
+
+def confidence_of(entries: pa.Table, at_us: np.ndarray | int, policy: DecayPolicy) -> np.ndarray:
+    """Confidence of each row in ppm at a moment (UTC microseconds, one for all or one a row)."""
+    return conf.confidence_at(
+        whole(entries, "confidence_ppm"),
+        micros(entries, "anchor_at"),
+        at_us,
+        half_life_of(entries, policy),
+        floor_of(entries, policy),
+    )
+
+
+def whole(table: pa.Table, name: str) -> np.ndarray:
+    """An integer column as int64."""
+    return table.column(name).to_numpy().astype(np.int64)
+
+
+def flag(table: pa.Table, name: str) -> np.ndarray:
+    """A boolean column."""
+    return table.column(name).to_numpy().astype(bool)
+
+
+def micros(table: pa.Table, name: str) -> np.ndarray:
+    """A moment column as UTC microseconds."""
+    return table.column(name).cast(pa.int64()).to_numpy()
+
+
+def moments(us: np.ndarray, null: np.ndarray | None = None) -> pa.Array:
+    """UTC microseconds as a moment column."""
+    return pa.array(us, pa.int64(), mask=null).cast(MOMENT)
+
+
+def replaced(table: pa.Table, **columns: pa.Array | np.ndarray) -> pa.Table:
+    """The table with some of its columns exchanged, types kept."""
+    for name, values in columns.items():
+        place = table.schema.get_field_index(name)
+        field = table.schema.field(place)
+        array = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
+        table = table.set_column(place, field, array.cast(field.type))
+    return table
+
+
+def asked(query: str, **tables: pa.Table) -> pa.Table:
+    """The answer of an in-memory DuckDB to a query over these tables.
+
+    Sums of integers are exact there (128 bits), so no order of addition shows. Moments go in and out as microseconds.
+    """
+    with duckdb.connect(":memory:") as connection:
+        for name, table in tables.items():
+            connection.register(name, table)
+        return connection.sql(query).to_arrow_table()

@@ -1,0 +1,172 @@
+"""Votes: what a golem believes of a proposition, without its name. Pure.
+
+A vote's ids are made from what is public (voter, moment, whether it is a death vote), so that they give nothing away;
+which golem and which entry stand behind it is in the owner's private causes, by vote id.
+Source: KAT (Lethe: votes, write paths), canon 48; architecture ("lineage must not undo anonymity").
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from bardo_pipeline.errors import DerivationError
+from bardo_pipeline.grimoire.columns import asked, confidence_of, micros
+from bardo_pipeline.grimoire.confidence import ppm
+from bardo_pipeline.grimoire.entries import MOMENT
+from bardo_pipeline.katabasis.propositions import with_claims
+from bardo_pipeline.policy import Policy
+
+LIVING_WEIGHT_TENTHS = 10
+"""Weight of a living golem's vote: 1.0."""
+
+VOTE_SCHEMA = pa.schema(
+    [
+        pa.field("vote_id", pa.string(), nullable=False),
+        pa.field("proposition_id", pa.string(), nullable=False),
+        pa.field("domain", pa.string(), nullable=False),
+        pa.field("claim", pa.string(), nullable=False),
+        pa.field("voter_id", pa.string(), nullable=False),
+        pa.field("confidence_ppm", pa.int64(), nullable=False),
+        pa.field("is_death_vote", pa.bool_(), nullable=False),
+        pa.field("weight_tenths", pa.int64(), nullable=False),
+        pa.field("at", MOMENT, nullable=False),
+    ]
+)
+"""One row per vote, public; key vote_id. The confidence is in the claim, in parts per million."""
+
+VOTE_CAUSE_SCHEMA = pa.schema(
+    [
+        pa.field("vote_id", pa.string(), nullable=False),
+        pa.field("owner_id", pa.string(), nullable=False),
+        pa.field("golem_id", pa.string(), nullable=False),
+        pa.field("cycle", pa.int64(), nullable=False),
+        pa.field("entry_id", pa.string(), nullable=False),
+    ]
+)
+"""One row per vote, private to the owner; key vote_id. A death vote's cycle is the one that death closed."""
+
+DEATH_SCHEMA = pa.schema(
+    [
+        pa.field("golem_id", pa.string(), nullable=False),
+        pa.field("owner_id", pa.string(), nullable=False),
+        pa.field("cycle", pa.int64(), nullable=False),
+        pa.field("at", MOMENT, nullable=False),
+    ]
+)
+"""Columns of a recorded death that votes need: the cycle that it closed and its moment. More columns do no harm."""
+
+VOTING_KINDS = ("insight", "heuristic", "warning")
+VOTING_OPERATIONS = ("created", "reinforced", "promoted")
+
+
+class Ballots(NamedTuple):
+    """Votes (VOTE_SCHEMA) and their private causes (VOTE_CAUSE_SCHEMA), each sorted by vote_id."""
+
+    votes: pa.Table
+    causes: pa.Table
+
+
+def routine_votes(decisions: pa.Table, owners: pa.Table, policy: Policy) -> Ballots:
+    """The sweep at each closed cycle: what the cycle made or confirmed, and the golem holds surely enough.
+
+    decisions: DECISION_SCHEMA of whole cycles. owners: golem_id, owner_id. An entry votes if the cycle's last decision
+    about it created, reinforced or promoted it, and its confidence then is at least the gate; what was merely received
+    does not vote. Of entries that make the same claim in a cycle the surest speaks, ties by entry id.
+    """
+    said = with_claims(decisions)
+    said = said.append_column("now_ppm", pa.array(confidence_of(said, micros(said, "at"), policy.decay)))
+    said = said.append_column("at_us", pa.array(micros(said, "at")))
+    chosen = f"""
+        select golem_id, cycle, entry_id, proposition_id, domain, claim, now_ppm, at_us, false as is_death_vote,
+               {LIVING_WEIGHT_TENTHS} as weight_tenths
+        from (
+            select * from (
+                select *, max(revision) over (partition by golem_id, cycle) as newest from said
+            )
+            where revision = newest
+            qualify row_number() over (partition by golem_id, cycle, entry_id order by seq desc) = 1
+        )
+        where operation in {VOTING_OPERATIONS} and kind in {VOTING_KINDS} and status = 'active'
+          and now_ppm >= {ppm(policy.katabasis.vote_confidence_min)}
+        qualify row_number() over (partition by golem_id, cycle, proposition_id order by now_ppm desc, entry_id) = 1
+    """
+    names = ["golem_id", "revision", "cycle", "seq", "entry_id", "operation", "kind", "status", "proposition_id"]
+    return _ballots(chosen, said.select([*names, "domain", "claim", "now_ppm", "at_us"]), owners)
+
+
+def death_votes(entries: pa.Table, deaths: pa.Table, policy: Policy) -> Ballots:
+    """The last word: every active entry of the dead votes, whatever its confidence, with a death vote's weight.
+
+    entries: ENTRY_SCHEMA as folded at death; entries of the living are ignored. deaths: DEATH_SCHEMA.
+    The confidence is that of the moment of death.
+    """
+    said, at_us = of_the_dead(with_claims(entries), deaths)
+    said = said.append_column("now_ppm", pa.array(confidence_of(said, at_us, policy.decay)))
+    weight = round(policy.katabasis.death_vote_weight * LIVING_WEIGHT_TENTHS)
+    chosen = f"""
+        select golem_id, deaths.cycle as cycle, entry_id, proposition_id, domain, claim, now_ppm, deaths.at_us as at_us,
+               true as is_death_vote, {weight} as weight_tenths
+        from said join deaths using (golem_id)
+        qualify row_number() over (partition by golem_id, proposition_id order by now_ppm desc, entry_id) = 1
+    """
+    names = ["golem_id", "entry_id", "proposition_id", "domain", "claim", "now_ppm"]
+    return _ballots(chosen, said.select(names), deaths)
+
+
+def of_the_dead(entries: pa.Table, deaths: pa.Table) -> tuple[pa.Table, np.ndarray]:
+    """The entries of those golems that died, and for each row the moment of its golem's death (microseconds)."""
+    place = pa.compute.index_in(entries.column("golem_id"), value_set=deaths.column("golem_id").combine_chunks())
+    dead = pa.compute.is_valid(place)
+    at_us = micros(deaths, "at")[place.drop_null().to_numpy()]
+    return entries.filter(dead), at_us
+
+
+def backed_votes(votes: pa.Table, causes: pa.Table, deaths: pa.Table) -> pa.Array:
+    """Ids of the death votes whose golem's death is on record at the vote's own moment, sorted.
+
+    causes: the owners' private sidecars; deaths: DEATH_SCHEMA of the recorded deaths. A death vote that a living golem
+    cast, or cast for another moment than the one on record, is not among them.
+    """
+    answer = asked(
+        """
+        select distinct vote_id from votes join causes using (vote_id) join deaths using (golem_id)
+        where is_death_vote and votes.at_us = deaths.at_us order by vote_id
+        """,
+        votes=_in_micros(votes.select(["vote_id", "is_death_vote", "at"])),
+        causes=causes.select(["vote_id", "golem_id"]),
+        deaths=_in_micros(deaths.select(["golem_id", "at"])),
+    )
+    return answer.column("vote_id").combine_chunks().cast(pa.string())
+
+
+def _ballots(chosen: str, said: pa.Table, owners: pa.Table) -> Ballots:
+    """Give each chosen row its ids (hex, cut as KAT says) and part what is public from what is not."""
+    deaths = _in_micros(owners) if "at" in owners.column_names else owners.select(["golem_id", "owner_id"])
+    cast = asked(
+        f"""
+        with chosen as ({chosen}),
+        named as (
+            select chosen.*, owner_id, left(sha256(golem_id || owner_id || proposition_id), 12) as voter_id
+            from chosen left join (select golem_id, owner_id from deaths) using (golem_id)
+        )
+        select *, left(sha256(voter_id || '|' || proposition_id || '|' || at_us || '|' || is_death_vote), 24) as vote_id
+        from named order by vote_id
+        """,
+        said=said,
+        deaths=deaths,
+    )
+    orphans = cast.filter(pa.compute.is_null(cast.column("owner_id"))).column("golem_id").to_pylist()
+    if orphans:
+        raise DerivationError(f"golem {min(orphans)}: no owner on record, so its votes cannot be made anonymous")
+    public = cast.rename_columns({"now_ppm": "confidence_ppm", "at_us": "at"})
+    return Ballots(
+        public.select(VOTE_SCHEMA.names).cast(VOTE_SCHEMA),
+        cast.select(VOTE_CAUSE_SCHEMA.names).cast(VOTE_CAUSE_SCHEMA),
+    )
+
+
+def _in_micros(table: pa.Table) -> pa.Table:
+    return table.set_column(table.schema.get_field_index("at"), "at_us", pa.array(micros(table, "at")))
