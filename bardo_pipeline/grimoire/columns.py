@@ -5,29 +5,36 @@ Entries and decisions (which carry the entry as it was left) have the same colum
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from bardo_pipeline.grimoire import confidence as conf
 from bardo_pipeline.grimoire.entries import DECAY_CLASSES, MOMENT
 from bardo_pipeline.policy import DecayPolicy
 
+Whole = NDArray[np.int64]
+Truth = NDArray[np.bool_]
 
-def half_life_of(entries: pa.Table, policy: DecayPolicy) -> np.ndarray:
+
+def half_life_of(entries: pa.Table, policy: DecayPolicy) -> Whole:
     """Half-life of each row in microseconds, FOREVER_US for what does not fade."""
     codes = pc.index_in(entries.column("decay_class"), value_set=pa.array(DECAY_CLASSES)).to_numpy().astype(np.int64)
     evidence = np.maximum(whole(entries, "own_count"), whole(entries, "evidence_count"))
     return conf.half_life_us(codes, evidence, flag(entries, "is_bloodstain"), policy)
 
 
-def floor_of(entries: pa.Table, policy: DecayPolicy) -> np.ndarray:
+def floor_of(entries: pa.Table, policy: DecayPolicy) -> Whole:
     """Floor of each row in ppm, 0 without one."""
     return conf.floor_ppm(flag(entries, "is_anti_knowledge"), flag(entries, "is_bloodstain"), policy)
 
 
-def confidence_of(entries: pa.Table, at_us: np.ndarray | int, policy: DecayPolicy) -> np.ndarray:
+def confidence_of(entries: pa.Table, at_us: Whole | int, policy: DecayPolicy) -> Whole:
     """Confidence of each row in ppm at a moment (UTC microseconds, one for all or one a row)."""
     return conf.confidence_at(
         whole(entries, "confidence_ppm"),
@@ -38,27 +45,37 @@ def confidence_of(entries: pa.Table, at_us: np.ndarray | int, policy: DecayPolic
     )
 
 
-def whole(table: pa.Table, name: str) -> np.ndarray:
+def whole(table: pa.Table, name: str) -> Whole:
     """An integer column as int64."""
     return table.column(name).to_numpy().astype(np.int64)
 
 
-def flag(table: pa.Table, name: str) -> np.ndarray:
+def truth(column: pa.Array | pa.ChunkedArray) -> Truth:
+    """A boolean array without nulls."""
+    return column.to_numpy(zero_copy_only=False).astype(bool)
+
+
+def flag(table: pa.Table, name: str) -> Truth:
     """A boolean column."""
-    return table.column(name).to_numpy().astype(bool)
+    return truth(contiguous(table.column(name)))
 
 
-def micros(table: pa.Table, name: str) -> np.ndarray:
+def contiguous(column: pa.ChunkedArray) -> pa.Array:
+    """One array of a column."""
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def micros(table: pa.Table, name: str) -> Whole:
     """A moment column as UTC microseconds."""
     return table.column(name).cast(pa.int64()).to_numpy()
 
 
-def moments(us: np.ndarray, null: np.ndarray | None = None) -> pa.Array:
+def moments(us: Whole, null: Truth | None = None) -> pa.Array:
     """UTC microseconds as a moment column."""
     return pa.array(us, pa.int64(), mask=null).cast(MOMENT)
 
 
-def replaced(table: pa.Table, **columns: pa.Array | np.ndarray) -> pa.Table:
+def replaced(table: pa.Table, **columns: pa.Array | Whole | Truth) -> pa.Table:
     """The table with some of its columns exchanged, types kept."""
     for name, values in columns.items():
         place = table.schema.get_field_index(name)
@@ -68,12 +85,12 @@ def replaced(table: pa.Table, **columns: pa.Array | np.ndarray) -> pa.Table:
     return table
 
 
-def asked(query: str, **tables: pa.Table) -> pa.Table:
-    """The answer of an in-memory DuckDB to a query over these tables.
+def asked(query: str, numbers: Mapping[str, Any] | None = None, **tables: pa.Table) -> pa.Table:
+    """The answer of an in-memory DuckDB to a query over these tables; numbers: what the query names by $.
 
     Sums of integers are exact there (128 bits), so no order of addition shows. Moments go in and out as microseconds.
     """
     with duckdb.connect(":memory:") as connection:
         for name, table in tables.items():
             connection.register(name, table)
-        return connection.sql(query).to_arrow_table()
+        return connection.sql(query, params=dict(numbers) if numbers else None).to_arrow_table()

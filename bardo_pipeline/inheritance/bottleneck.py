@@ -29,6 +29,57 @@ SELECTED_SCHEMA = pa.schema(
 """One row per (golem, selected entry): the entry untouched, the rule that chose it (RULES), its rank from 1 within its
 golem, its quality and its confidence at death in ppm."""
 
+_CANDIDATE = (
+    "golem_id", "entry_id", "category", "status", "is_anti_knowledge", "is_bloodstain", "generation", "validations",
+    "contradictions",
+)  # fmt: skip
+
+SELECT = """
+    with weighed as (
+        select *, confidence * (validations + 1) // (validations + contradictions + 2) as quality,
+            case when is_anti_knowledge then 0
+                 when is_bloodstain then 1
+                 when generation >= $baldwin_generation and confidence >= $baldwin_confidence then 2
+                 else 3 end as rule
+        from candidates where status = 'active'
+    ),
+    in_order as (
+        select *,
+            row_number() over (partition by golem_id order by rule, quality desc, validated desc, entry_id) as turn,
+            count(*) filter (rule <= 1) over (partition by golem_id) as always
+        from weighed
+    ),
+    priority as (
+        select * from in_order
+        where (rule <= 1 and turn <= $budget) or (rule = 2 and turn <= greatest(always, $quarter))
+    ),
+    others as (
+        select weighed.*, coalesce(taken, 0) as taken,
+            row_number() over (partition by golem_id, category order by quality desc, validated desc, entry_id) as round
+        from weighed left join (select golem_id, count(*) as taken from priority group by golem_id) using (golem_id)
+        where place not in (select place from priority)
+    ),
+    by_category as (
+        select *, row_number() over (
+            partition by golem_id order by round, quality desc, validated desc, entry_id
+        ) as turn
+        from others qualify turn <= least($half, $budget - taken)
+    ),
+    filled as (
+        select *, row_number() over (partition by golem_id order by quality desc, validated desc, entry_id) as turn
+        from others where place not in (select place from by_category)
+        qualify turn <= greatest($budget - taken - $half, 0)
+    ),
+    chosen as (
+        select place, golem_id, rule, turn, quality, confidence from priority
+        union all select place, golem_id, 3, turn, quality, confidence from by_category
+        union all select place, golem_id, 4, turn, quality, confidence from filled
+    )
+    select place, quality, confidence, $rules[rule + 1] as selected_by,
+        row_number() over (partition by golem_id order by rule, turn) as rank
+    from chosen order by golem_id, rank
+"""
+
 
 def bottleneck(entries: pa.Table, deaths: pa.Table, policy: Policy) -> pa.Table:
     """Choose what crosses. Returns SELECTED_SCHEMA sorted by golem and rank.
@@ -46,83 +97,28 @@ def bottleneck(entries: pa.Table, deaths: pa.Table, policy: Policy) -> pa.Table:
     Ties: quality, last validated, entry id.
     """
     dead, at_us = of_the_dead(entries, deaths)
-    confidence = confidence_of(dead, at_us, policy.decay)
-    table = dead.select(
-        [
-            "golem_id",
-            "entry_id",
-            "category",
-            "status",
-            "is_anti_knowledge",
-            "is_bloodstain",
-            "generation",
-            "validations",
-            "contradictions",
-        ]
-    )
-    table = table.append_column("place", pa.array(np.arange(dead.num_rows)))
-    table = table.append_column("confidence", pa.array(confidence)).append_column(
-        "validated", pa.array(micros(dead, "validated_at"))
-    )
-    answer = asked(_query(policy), candidates=table)
-    chosen = dead.take(answer.column("place")).select(ENTRY_SCHEMA.names)
-    for name, source in (
-        ("selected_by", "rule"),
-        ("rank", "rank"),
-        ("quality_ppm", "quality"),
-        ("confidence_death_ppm", "confidence"),
+    candidates = dead.select(_CANDIDATE)
+    for name, values in (
+        ("place", np.arange(dead.num_rows)),
+        ("confidence", confidence_of(dead, at_us, policy.decay)),
+        ("validated", micros(dead, "validated_at")),
     ):
-        chosen = chosen.append_column(name, answer.column(source))
-    return chosen.cast(SELECTED_SCHEMA)
+        candidates = candidates.append_column(name, pa.array(values, pa.int64()))
+    answer = asked(SELECT, _numbers(policy), candidates=candidates)
+    chosen = dead.take(answer.column("place")).select(ENTRY_SCHEMA.names)
+    for name, source in (("rank", "rank"), ("quality_ppm", "quality"), ("confidence_death_ppm", "confidence")):
+        chosen = chosen.append_column(name, answer.column(source).cast(pa.int64()))
+    chosen = chosen.append_column("selected_by", answer.column("selected_by").cast(pa.string()))
+    return chosen.select(SELECTED_SCHEMA.names).cast(SELECTED_SCHEMA)
 
 
-def _query(policy: Policy) -> str:
+def _numbers(policy: Policy) -> dict[str, int | list[str]]:
     rules = policy.inheritance
-    quarter, half = int(rules.budget * rules.priority_share), int(rules.budget * rules.diversity_share)
-    best = "quality desc, validated desc, entry_id"
-    return f"""
-        with weighed as (
-            select *, confidence * (validations + 1) // (validations + contradictions + 2) as quality,
-                case when is_anti_knowledge then 0 when is_bloodstain then 1
-                     when generation >= {rules.baldwin_generation}
-                          and confidence >= {ppm(rules.baldwin_confidence)} then 2 else 3 end as class
-            from candidates where status = 'active'
-        ),
-        first_come as (
-            select *, row_number() over (partition by golem_id order by class, {best}) as turn,
-                count(*) filter (class <= 1) over (partition by golem_id) as bound
-            from weighed
-        ),
-        priority as (
-            select * from first_come
-            where (class <= 1 and turn <= {rules.budget}) or (class = 2 and turn <= greatest(bound, {quarter}))
-        ),
-        taken as (
-            select golem_id, count(*) as priority_taken from priority group by golem_id
-        ),
-        others as (
-            select weighed.*, coalesce(priority_taken, 0) as priority_taken,
-                row_number() over (partition by golem_id, category order by {best}) as round
-            from weighed left join taken using (golem_id)
-            where place not in (select place from priority)
-        ),
-        by_category as (
-            select *, row_number() over (partition by golem_id order by round, {best}) as turn from others
-            qualify turn <= least({half}, {rules.budget} - priority_taken)
-        ),
-        filled as (
-            select * from others where place not in (select place from by_category)
-            qualify row_number() over (partition by golem_id order by {best})
-                <= {rules.budget} - priority_taken - least({half}, {rules.budget} - priority_taken)
-        ),
-        chosen as (
-            select place, golem_id, entry_id, class as stage, turn as inner_turn, quality, validated, confidence from priority
-            union all
-            select place, golem_id, entry_id, 3, turn, quality, validated, confidence from by_category
-            union all
-            select place, golem_id, entry_id, 4, 0, quality, validated, confidence from filled
-        )
-        select place, {list(RULES)}[stage + 1] as rule, quality, confidence,
-            row_number() over (partition by golem_id order by stage, inner_turn, {best}) as rank
-        from chosen order by golem_id, rank
-    """
+    return {
+        "budget": rules.budget,
+        "quarter": int(rules.budget * rules.priority_share),
+        "half": int(rules.budget * rules.diversity_share),
+        "baldwin_generation": rules.baldwin_generation,
+        "baldwin_confidence": ppm(rules.baldwin_confidence),
+        "rules": list(RULES),
+    }

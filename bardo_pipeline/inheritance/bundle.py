@@ -1,7 +1,7 @@
 """The bundle: what a successor receives, as files named by their content. Pure: bytes in, bytes out.
 
-The same death gives the same bytes: rows are in the order of their key, JSON keys are sorted, and the bundle's name is the
-SHA-256 of its manifest, which names the SHA-256 of every file. Source: INH S7, MEM, architecture, canon 41.
+The same death gives the same bytes: rows are in the order of their rank, JSON keys are sorted, and the bundle's name is
+the SHA-256 of its manifest, which names the SHA-256 of every file. Source: INH S7, MEM, architecture, canon 41.
 """
 
 from __future__ import annotations
@@ -9,31 +9,39 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import orjson
 import pyarrow as pa
 
 from bardo_pipeline.errors import BundleError
-from bardo_pipeline.grimoire.entries import STRUCTURE_FIELDS
+from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, STRUCTURE_FIELDS
+from bardo_pipeline.inheritance.bottleneck import SELECTED_SCHEMA
 from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.quality.expectations import FORBIDDEN_NAMES, FORBIDDEN_PATTERNS
 
 BUNDLE_VERSION = 1
 """The layout that this code writes; bundles of a higher version are refused."""
 
-ENTRIES, EPISODES, PLAYBOOK = "entries.jsonl", "episodes.jsonl", "playbook.md"
-TESTAMENT, TESTAMENT_PAGE, LINEAGE, MANIFEST = "testament.json", "testament.md", "lineage.json", "manifest.json"
+ENTRIES, EPISODES, LINEAGE, PLAYBOOK = "entries.jsonl", "episodes.jsonl", "lineage.json", "playbook.md"
+TESTAMENT, TESTAMENT_PAGE, MANIFEST = "testament.json", "testament.md", "manifest.json"
 FILES = (ENTRIES, EPISODES, LINEAGE, PLAYBOOK, TESTAMENT, TESTAMENT_PAGE)
 """Every file beside the manifest."""
 
 CROSSING_COLUMNS = (
     "entry_id", *[f.name for f in STRUCTURE_FIELDS], "kind", "text", "provenance", "origin_golem_id", "decay_class",
-    "is_anti_knowledge", "is_bloodstain", "sign", "confidence_ppm", "confidence_origin_ppm", "generation", "effect_mean_ppm",
-    "effect_low_ppm", "effect_high_ppm", "evidence_count", "anchor_at", "created_at", "validated_at", "selected_by", "rank",
+    "is_anti_knowledge", "is_bloodstain", "sign", "confidence_ppm", "confidence_origin_ppm", "generation",
+    "effect_mean_ppm", "effect_low_ppm", "effect_high_ppm", "evidence_count", "anchor_at", "created_at", "validated_at",
+    "selected_by", "rank",
 )  # fmt: skip
-"""What of an entry crosses: what it says, how it is trusted, where it comes from, and why it was chosen. The golem's own
-sums, mood, confirmations and cycles do not: what crosses must be earned again. fades_at is computed by the heir."""
+"""What of an entry crosses: what it says, how far it is trusted, where it comes from, and why it was chosen. The
+golem's own sums, mood, confirmations and cycles do not: what crosses must be earned again."""
+
+CROSSING_SCHEMA = pa.schema(
+    [ENTRY_SCHEMA.field(n) if n in ENTRY_SCHEMA.names else SELECTED_SCHEMA.field(n) for n in CROSSING_COLUMNS]
+)
+"""One row per entry of a bundle, in the order of rank."""
 
 
 @dataclass(frozen=True)
@@ -46,22 +54,34 @@ class Bundle:
     @property
     def bundle_hash(self) -> str:
         """SHA-256 of the canonical manifest without this hash, 64 hex characters."""
-        return str(self.manifest["bundle_hash"])
+        return str(self.manifest.get("bundle_hash", ""))
 
     @property
     def golem_id(self) -> str:
         """Whose death left it."""
-        return str(self.manifest["golem_id"])
+        return str(self.manifest.get("golem_id", ""))
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """The rows of a .jsonl file, as they stand there; BundleError names the file and the line that is not JSON."""
+        """The rows of a .jsonl file as they stand there; BundleError names the file and the line that is no object."""
         rows = []
         for number, line in enumerate(self.files[name].splitlines(), 1):
             try:
-                rows.append(orjson.loads(line))
+                row = orjson.loads(line)
             except orjson.JSONDecodeError as error:
                 raise BundleError(f"{name}, line {number}: not JSON ({error})") from None
+            if not isinstance(row, dict):
+                raise BundleError(f"{name}, line {number}: not an object")
+            rows.append(row)
         return rows
+
+    def entries(self) -> pa.Table:
+        """entries.jsonl as CROSSING_SCHEMA; BundleError if a row does not fit."""
+        text = pa.string()
+        written = pa.schema([f.with_type(text) if pa.types.is_timestamp(f.type) else f for f in CROSSING_SCHEMA])
+        try:
+            return pa.Table.from_pylist(self.rows(ENTRIES), schema=written).cast(CROSSING_SCHEMA)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise BundleError(f"{ENTRIES}: a row does not fit ({error})") from None
 
 
 def forbidden_fields() -> tuple[frozenset[str], tuple[str, ...]]:
@@ -70,79 +90,92 @@ def forbidden_fields() -> tuple[frozenset[str], tuple[str, ...]]:
 
 
 def pack(
-    *, golem_id: str, generation: int, lineage_id: str, lineage: Sequence[Mapping[str, Any]], died_at: Any, entries: pa.Table,
-    episodes: pa.Table, playbook: str, testament: Mapping[str, Any], derivation_id: str, policy_hash: str, source_watermark: int,
-) -> Bundle:  # fmt: skip
+    *,
+    golem_id: str,
+    generation: int,
+    lineage_id: str,
+    lineage: Sequence[Mapping[str, Any]],
+    died_at: datetime,
+    entries: pa.Table,
+    episodes: pa.Table,
+    playbook: str,
+    testament: Mapping[str, Any],
+    derivation_id: str,
+    policy_hash: str,
+    source_watermark: int,
+) -> Bundle:
     """Make a golem's bundle.
 
-    entries: what crosses (SELECTED_SCHEMA after attenuate and shed), of this golem alone. episodes: the episodes to take
+    entries: what crosses (SELECTED_SCHEMA after attenuate and shed), of this golem alone. episodes: those to take
     along, any columns, in order. testament: a row of TESTAMENT_SCHEMA. lineage: the golem's ancestors, oldest first, as
-    JSON objects. died_at: UTC datetime. source_watermark: the last tick of the log that this was derived from.
+    JSON objects. died_at: UTC. source_watermark: the last tick of the log that this was derived from.
     """
-    entries = entries.sort_by("rank").select(CROSSING_COLUMNS)
-    written = {name: testament[name] for name in ("golem_id", "at", "generation", "cause", *CATEGORIES)}
+    said = {name: testament[name] for name in ("golem_id", "at", "generation", "cause", *CATEGORIES)}
     files = {
-        ENTRIES: jsonl(entries),
+        ENTRIES: jsonl(entries.sort_by("rank").select(CROSSING_COLUMNS)),
         EPISODES: jsonl(episodes),
         LINEAGE: canonical({"lineage_id": lineage_id, "ancestors": list(lineage)}),
         PLAYBOOK: playbook.encode(),
-        TESTAMENT: canonical(written),
+        TESTAMENT: canonical(said),
         TESTAMENT_PAGE: str(testament["markdown"]).encode(),
     }
     head = {
-        "schema_version": BUNDLE_VERSION, "golem_id": golem_id, "generation": generation, "lineage_id": lineage_id,
-        "died_at": died_at, "derivation_id": derivation_id, "policy_hash": policy_hash, "source_watermark": source_watermark,
+        "schema_version": BUNDLE_VERSION,
+        "golem_id": golem_id,
+        "generation": generation,
+        "lineage_id": lineage_id,
+        "died_at": died_at,
+        "derivation_id": derivation_id,
+        "policy_hash": policy_hash,
+        "source_watermark": source_watermark,
         "learning_state": None,
-    }  # fmt: skip
+    }
     return seal(files, head)
 
 
 def seal(files: Mapping[str, bytes], head: Mapping[str, Any]) -> Bundle:
-    """Add the manifest: the head, then count and hash of each file, then the hash of all that."""
-    listed = {
-        name: {
-            "bytes": len(data),
-            "rows": data.count(b"\n") if name.endswith(".jsonl") else None,
-            "sha256": sha256(data),
-        }
-        for name, data in files.items()
-    }
-    manifest = orjson.loads(canonical({**head, "files": listed}))
+    """Add the manifest: the head, then size, rows and hash of each file, then the hash of all that."""
+    manifest = orjson.loads(canonical({**head, "files": {name: _listing(name, data) for name, data in files.items()}}))
     manifest["bundle_hash"] = manifest_hash(manifest)
     return Bundle({**files, MANIFEST: canonical(manifest)}, manifest)
 
 
 def read_bundle(files: Mapping[str, bytes]) -> Bundle:
     """A bundle from its files, each verified; BundleError names the file that is missing, foreign or altered."""
-    if MANIFEST not in files:
-        raise BundleError(f"{MANIFEST}: missing")
-    try:
-        manifest = orjson.loads(files[MANIFEST])
-    except orjson.JSONDecodeError as error:
-        raise BundleError(f"{MANIFEST}: not JSON ({error})") from None
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
-        raise BundleError(f"{MANIFEST}: names no files")
-    version = manifest.get("schema_version")
-    if not isinstance(version, int) or version > BUNDLE_VERSION:
-        raise BundleError(f"{MANIFEST}: schema version {version}; this program reads up to {BUNDLE_VERSION}")
-    faults = mismatches(files, manifest)
+    bundle = open_bundle(files)
+    faults = mismatches(files, bundle.manifest)
     if faults:
         raise BundleError("; ".join(faults))
-    return Bundle(dict(files), manifest)
+    return bundle
+
+
+def open_bundle(files: Mapping[str, bytes]) -> Bundle:
+    """A bundle from its files as they are, for the expectations to judge; an unreadable manifest is an empty one."""
+    try:
+        manifest = orjson.loads(files.get(MANIFEST, b""))
+    except orjson.JSONDecodeError:
+        manifest = {}
+    return Bundle(dict(files), manifest if isinstance(manifest, dict) else {})
 
 
 def mismatches(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> list[str]:
     """What does not agree between files and manifest, one sentence each, the file first; empty if all does."""
-    listed = manifest["files"]
-    faults = [f"{name}: missing" for name in sorted({*FILES, *listed} - set(files))]
-    faults += [f"{name}: not in the manifest" for name in sorted(set(files) - set(listed) - {MANIFEST})]
-    for name in sorted(set(listed) & set(files)):
-        said, found = listed[name].get("sha256"), sha256(files[name])
-        if said != found:
-            faults.append(f"{name}: its SHA-256 is {found[:16]}..., the manifest says {str(said)[:16]}...")
-    said, found = manifest.get("bundle_hash"), manifest_hash(manifest)
-    if said != found or files.get(MANIFEST) != canonical(manifest):
-        faults.append(f"{MANIFEST}: altered, its content hashes to {found[:16]}..., it says {str(said)[:16]}...")
+    if MANIFEST not in files:
+        return [f"{MANIFEST}: missing"]
+    listed, version = manifest.get("files"), manifest.get("schema_version")
+    if not isinstance(listed, dict):
+        return [f"{MANIFEST}: names no files"]
+    if not isinstance(version, int) or version > BUNDLE_VERSION:
+        return [f"{MANIFEST}: schema version {version}; this program reads up to {BUNDLE_VERSION}"]
+    faults = [f"{name}: missing" for name in FILES if name not in files]
+    faults += [f"{name}: not in the manifest" for name in FILES if name in files and name not in listed]
+    faults += [f"{name}: no file of a bundle" for name in sorted({*files, *listed} - {*FILES, MANIFEST})]
+    for name in FILES:
+        if name in files and name in listed and listed[name] != _listing(name, files[name]):
+            faults.append(f"{name}: altered, its SHA-256 is {sha256(files[name])}, the manifest lists {listed[name]}")
+    found = manifest_hash(manifest)
+    if manifest.get("bundle_hash") != found or files.get(MANIFEST) != canonical(manifest):
+        faults.append(f"{MANIFEST}: altered, it hashes to {found} and says {manifest.get('bundle_hash')}")
     return faults
 
 
@@ -157,8 +190,11 @@ def canonical(value: Any) -> bytes:
 
 
 def jsonl(table: pa.Table) -> bytes:
-    """One canonical line per row."""
-    return b"".join(canonical(row) for row in _plain(table).to_pylist())
+    """One canonical line per row; moments as text that reads back exactly."""
+    for place, field in enumerate(table.schema):
+        if pa.types.is_timestamp(field.type):
+            table = table.set_column(place, field.name, table.column(place).cast(pa.string()))
+    return b"".join(canonical(row) for row in table.to_pylist())
 
 
 def sha256(data: bytes) -> str:
@@ -166,9 +202,6 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _plain(table: pa.Table) -> pa.Table:
-    """Moments as text, so that rows turn into Python values faster and read back exactly."""
-    for place, field in enumerate(table.schema):
-        if pa.types.is_timestamp(field.type):
-            table = table.set_column(place, field.name, table.column(place).cast(pa.string()))
-    return table
+def _listing(name: str, data: bytes) -> dict[str, Any]:
+    rows = data.count(b"\n") if name.endswith(".jsonl") else None
+    return {"bytes": len(data), "rows": rows, "sha256": sha256(data)}

@@ -1,7 +1,7 @@
 """The Weismann barrier: what crosses a death loses confidence once, and leaves private experience behind. Pure.
 
-Three steps, each a function of columns: the dying leave their warnings as bloodstains, confidence is attenuated, and the
-golem's own sums are shed. Source: INH S7.2, KAT (bloodstains are death-sourced warnings), canon 2, 7-9.
+Three steps over columns: the dying leave their warnings as bloodstains, confidence is attenuated, own sums are shed.
+Source: INH S7.2, KAT (bloodstains: "death-sourced warnings"), canon 2, 7-9.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from bardo_pipeline.grimoire import confidence as conf
 from bardo_pipeline.grimoire.columns import (
@@ -19,10 +20,13 @@ from bardo_pipeline.grimoire.columns import (
     micros,
     moments,
     replaced,
+    truth,
     whole,
 )
 from bardo_pipeline.katabasis.votes import of_the_dead
 from bardo_pipeline.policy import InheritancePolicy, Policy
+
+Ints = NDArray[np.int64]
 
 SHED_COLUMNS = (
     "own_count",
@@ -41,41 +45,42 @@ SHED_COLUMNS = (
 
 
 def leave_bloodstains(entries: pa.Table, deaths: pa.Table, policy: Policy) -> pa.Table:
-    """Mark what the dying leave: their active warnings become bloodstains, each from its golem's death on.
+    """Mark what the dying leave: their active warnings become bloodstains, from death on.
 
-    entries: ENTRY_SCHEMA; entries of the living are left out. deaths: golem_id and at. The flag's longer half-life acts
-    from death, not from the anchor: an anchor keeps its time, and its confidence is restated so that the confidence at
-    death is what it was (to 1 ppm). What is a bloodstain already stays as it is.
+    entries: ENTRY_SCHEMA; entries of the living are left out. deaths: golem_id and at. Returns ENTRY_SCHEMA.
+    The flag's longer half-life acts from death, not from the anchor: an anchor keeps its time, and its confidence is
+    restated so that the confidence at death is what it was (to 1 ppm). What is a bloodstain already stays as it is, and
+    what the golem knows beside its warnings crosses unmarked (canon 7: not everything that its heir inherits).
     """
     dead, at_us = of_the_dead(entries, deaths)
-    fresh = pc.and_(pc.equal(dead.column("kind"), "warning"), pc.equal(dead.column("status"), "active"))
-    fresh = fresh.to_numpy(zero_copy_only=False).astype(bool) & ~flag(dead, "is_bloodstain")
-    before, half = confidence_of(dead, at_us, policy.decay), half_life_of(dead, policy.decay)
-    stained = replaced(dead, is_bloodstain=flag(dead, "is_bloodstain") | fresh)
-    longer, floor = half_life_of(stained, policy.decay), floor_of(stained, policy.decay)
+    stained = flag(dead, "is_bloodstain")
+    active_warning = pc.and_(pc.equal(dead.column("kind"), "warning"), pc.equal(dead.column("status"), "active"))
+    fresh = truth(active_warning) & ~stained
+    left = replaced(dead, is_bloodstain=stained | fresh)
+    at_death, floor = confidence_of(dead, at_us, policy.decay), floor_of(left, policy.decay)
     age = np.maximum(at_us - micros(dead, "anchor_at"), 0)
-    shift = np.where(half >= conf.FOREVER_US, 0.0, age / longer - age / half)
-    anchored = np.rint(whole(dead, "confidence_ppm") * np.exp2(shift)).astype(np.int64)
-    restated = np.where(before < floor, before, np.maximum(anchored, floor))
-    confidence = np.where(fresh, restated, whole(dead, "confidence_ppm"))
-    return fading(replaced(stained, confidence_ppm=confidence), policy)
+    slower = age / half_life_of(left, policy.decay) - age / half_life_of(dead, policy.decay)
+    anchored = np.rint(whole(dead, "confidence_ppm") * np.exp2(slower)).astype(np.int64)
+    restated = np.where(at_death < floor, at_death, np.maximum(anchored, floor))
+    return fading(replaced(left, confidence_ppm=np.where(fresh, restated, whole(dead, "confidence_ppm"))), policy)
 
 
 def attenuate(entries: pa.Table, policy: Policy) -> pa.Table:
-    """One crossing: confidence x 0.85 (or at most the flat 0.4), generation + 1, the anchor's time kept.
+    """One crossing: confidence x 0.85, generation + 1, the anchor's time kept.
 
-    entries: ENTRY_SCHEMA, more columns allowed. A floor binds the crossing as it binds decay: what stands above its
-    floor is not taken below it, and what stands below (a downvote went through) is left as it is.
+    entries: ENTRY_SCHEMA, further columns allowed; the switch "reset" reads confidence_death_ppm (SELECTED_SCHEMA) too,
+    and brings what stood above 0.4 at death to 0.4 there (nothing gains by crossing). A floor binds the crossing as it
+    binds decay: what stands above its floor is not taken below it, and what a downvote took below is left as it is.
     """
     confidence, floor = whole(entries, "confidence_ppm"), floor_of(entries, policy.decay)
     rules = policy.inheritance
     if rules.weismann == "reset":
-        crossed = np.minimum(confidence, conf.ppm(rules.reset_confidence))
+        at_death = np.maximum(whole(entries, "confidence_death_ppm"), 1)
+        crossed = np.floor(confidence * np.minimum(conf.ppm(rules.reset_confidence) / at_death, 1.0)).astype(np.int64)
     else:
         crossed = conf.attenuated(confidence, rules.attenuation)
     crossed = np.maximum(crossed, np.minimum(floor, confidence))
-    entries = replaced(entries, confidence_ppm=crossed, generation=whole(entries, "generation") + 1)
-    return fading(entries, policy)
+    return fading(replaced(entries, confidence_ppm=crossed, generation=whole(entries, "generation") + 1), policy)
 
 
 def shed(entries: pa.Table, policy: Policy) -> pa.Table:
@@ -85,21 +90,23 @@ def shed(entries: pa.Table, policy: Policy) -> pa.Table:
     """
     evidence = np.maximum(whole(entries, "own_count"), whole(entries, "evidence_count"))
     nothing = np.zeros(entries.num_rows, np.int64)
-    entries = replaced(entries, evidence_count=evidence, **dict.fromkeys(SHED_COLUMNS, nothing))
-    return fading(entries, policy)
+    return fading(replaced(entries, evidence_count=evidence, **dict.fromkeys(SHED_COLUMNS, nothing)), policy)
 
 
-def crossing_limit(at_death: np.ndarray, floor: np.ndarray, policy: InheritancePolicy) -> np.ndarray:
-    """The most confidence, in ppm, that may be left at death's own moment after one crossing; 1 ppm is for rounding."""
+def crossing_limit(at_death: Ints, floor: Ints, policy: InheritancePolicy) -> Ints:
+    """The most confidence, in ppm, that one crossing may leave at the moment of death; 1 ppm of it is for rounding.
+
+    at_death: confidence before the crossing; floor: 0 where there is none.
+    """
     if policy.weismann == "reset":
-        most = np.minimum(at_death, conf.ppm(policy.reset_confidence))
+        most = np.minimum(at_death, conf.ppm(policy.reset_confidence)) + 1
     else:
         most = conf.attenuated(at_death, policy.attenuation) + 1
     return np.maximum(most, np.minimum(floor, at_death))
 
 
 def fading(entries: pa.Table, policy: Policy) -> pa.Table:
-    """The same entries with fades_at as their anchors now say."""
+    """The same entries with fades_at as their anchors now say; null for what never fades or is not active."""
     fades = conf.fades_at_us(
         whole(entries, "confidence_ppm"),
         micros(entries, "anchor_at"),
@@ -107,7 +114,5 @@ def fading(entries: pa.Table, policy: Policy) -> pa.Table:
         floor_of(entries, policy.decay),
         conf.ppm(policy.curator.prune_confidence),
     )
-    never = (fades >= conf.FOREVER_US) | ~pc.equal(entries.column("status"), "active").to_numpy(
-        zero_copy_only=False
-    ).astype(bool)
+    never = (fades >= conf.FOREVER_US) | ~truth(pc.equal(entries.column("status"), "active"))
     return replaced(entries, fades_at=moments(fades, never))

@@ -31,68 +31,75 @@ CONSENSUS_SCHEMA = pa.schema(
         pa.field("votes_hash", pa.string(), nullable=False),
     ]
 )
-"""One row per proposition with a valid vote; key proposition_id. weighted_mean_ppm is the mean as counted,
-confidence_ppm the same lifted to the floor where the quorum rests on a death vote; variance_ppm2 is the weighted
-population variance in (1e-6)^2, rounded down; votes_hash is SHA-256 over the ids of the votes that were counted, in
-order: two rows with the same hash were made from the same votes."""
+"""One row per proposition with a valid vote; key proposition_id. weighted_mean_ppm is the mean as counted, rounded half
+up; confidence_ppm the same, lifted to the floor where the quorum rests on a death vote; variance_ppm2 the weighted
+population variance in (1e-6)^2, rounded down; first_vote_at and last_vote_at span all valid votes, also those that
+their voter has replaced; votes_hash is SHA-256 over the ids of the counted votes in order: two rows with the same hash
+were made from the same votes."""
+
+COUNT = """
+    with valid as (
+        select * from votes
+        where (not is_death_vote or vote_id in (select vote_id from backed))
+            and (not $partly or proposition_id in (select proposition_id from touched))
+        qualify row_number() over (partition by vote_id order by proposition_id, at_us, confidence_ppm) = 1
+    ),
+    latest as (
+        select * from valid
+        qualify row_number() over (
+            partition by proposition_id, voter_id order by at_us desc, is_death_vote desc, vote_id desc
+        ) = 1
+    ),
+    span as (
+        select proposition_id, min(at_us) as first_vote_at, max(at_us) as last_vote_at from valid group by all
+    ),
+    summed as (
+        select
+            proposition_id, min(domain) as domain, min(claim) as claim,
+            sum(weight_tenths)::hugeint as w,
+            sum(weight_tenths * confidence_ppm)::hugeint as s,
+            sum(weight_tenths * confidence_ppm * confidence_ppm)::hugeint as q,
+            count(*) as vote_count,
+            count(*) filter (is_death_vote) as death_vote_count,
+            coalesce(max(confidence_ppm) filter (is_death_vote), -1) as death_confidence_ppm,
+            sha256(string_agg(vote_id, ',' order by vote_id)) as votes_hash
+        from latest group by proposition_id
+    ),
+    counted as (
+        select *,
+            w as total_weight_tenths,
+            (2 * s + w) // (2 * w) as weighted_mean_ppm,
+            vote_count >= $quorum or death_vote_count > 0 as quorum_met,
+            vote_count < $quorum and death_confidence_ppm >= $floored_from as rests_on_death,
+            w * q - s * s > $variance_max::hugeint * w * w as contradicted,
+            (w * q - s * s) // (w * w) as variance_ppm2
+        from summed
+    )
+    select *, if(rests_on_death, greatest(weighted_mean_ppm, $floor), weighted_mean_ppm) as confidence_ppm
+    from counted join span using (proposition_id) order by proposition_id
+"""
 
 
 def consensus(votes: pa.Table, backed: pa.Array, policy: KatabasisPolicy, touched: pa.Array | None = None) -> pa.Table:
-    """Count the latest vote of each voter (of votes of one moment a death vote, then the greatest id, counts as latest).
+    """Count the latest vote of each voter; of votes of one moment the death vote, then the greatest id, is the latest.
 
     votes: VOTE_SCHEMA, all votes of the propositions asked for, any order, repeats allowed. backed: ids of the death
     votes whose death is on record (`backed_votes`); other death votes are left out. touched: ids of the propositions to
     count again, all by default. Returns CONSENSUS_SCHEMA sorted by proposition_id.
     """
-    among = "" if touched is None else "and proposition_id in (select proposition_id from touched)"
-    limit = ppm(policy.contradiction_variance) * PPM
+    numbers = {
+        "partly": touched is not None,
+        "quorum": policy.quorum_votes,
+        "floor": ppm(policy.death_floor),
+        "floored_from": ppm(policy.death_floor_confidence_min),
+        "variance_max": ppm(policy.contradiction_variance) * PPM,
+    }
+    none = pa.array([], pa.string())
     answer = asked(
-        f"""
-        with valid as (
-            select * from votes
-            where (not is_death_vote or vote_id in (select vote_id from backed)) {among}
-            qualify row_number() over (partition by vote_id order by proposition_id, at_us, confidence_ppm) = 1
-        ),
-        latest as (
-            select * from valid
-            qualify row_number() over (
-                partition by proposition_id, voter_id order by at_us desc, is_death_vote desc, vote_id desc
-            ) = 1
-        ),
-        span as (select proposition_id, min(at_us) as first_vote_at, max(at_us) as last_vote_at from valid group by all),
-        summed as (
-            select
-                proposition_id, min(domain) as domain, min(claim) as claim,
-                sum(weight_tenths)::hugeint as w,
-                sum(weight_tenths * confidence_ppm)::hugeint as s,
-                sum(weight_tenths * confidence_ppm * confidence_ppm)::hugeint as q,
-                count(*) as vote_count,
-                count(*) filter (is_death_vote) as death_vote_count,
-                coalesce(max(confidence_ppm) filter (is_death_vote), -1) as death_confidence_ppm,
-                sha256(string_agg(vote_id, ',' order by vote_id)) as votes_hash
-            from latest group by proposition_id
-        ),
-        counted as (
-            select *, (2 * s + w) // (2 * w) as weighted_mean_ppm,
-                vote_count >= {policy.quorum_votes} or death_vote_count > 0 as quorum_met,
-                vote_count < {policy.quorum_votes}
-                    and death_confidence_ppm >= {ppm(policy.death_floor_confidence_min)} as rests_on_death,
-                w * q - s * s > {limit}::hugeint * w * w as contradicted,
-                (w * q - s * s) // (w * w) as variance_ppm2
-            from summed
-        )
-        select *, w as total_weight_tenths,
-            case when rests_on_death then greatest(weighted_mean_ppm, {ppm(policy.death_floor)})
-                 else weighted_mean_ppm end as confidence_ppm
-        from counted join span using (proposition_id) order by proposition_id
-        """,
+        COUNT,
+        numbers,
         votes=votes.set_column(votes.schema.get_field_index("at"), "at_us", pa.array(micros(votes, "at"))),
         backed=pa.table({"vote_id": backed.cast(pa.string())}),
-        **({} if touched is None else {"touched": pa.table({"proposition_id": touched.cast(pa.string())})}),
+        touched=pa.table({"proposition_id": none if touched is None else touched.cast(pa.string())}),
     )
-    return _cast(answer)
-
-
-def _cast(answer: pa.Table) -> pa.Table:
-    """Hugeints arrive as decimals; they fit int64 by now."""
     return answer.select(CONSENSUS_SCHEMA.names).cast(CONSENSUS_SCHEMA)

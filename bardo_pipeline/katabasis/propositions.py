@@ -1,8 +1,8 @@
 """Propositions: which entries can be said to strangers, and in which words. Pure.
 
-A claim is written anew from an entry's structure, never cut out of its text: it names the chain, the protocol, the public
-pair, the regime and bands in words, and which side won. It has no place for who learned it, a position, a size, a
-threshold, a moment or a profit. Source: KAT (Lethe), canon 44.
+A claim is written anew from an entry's structure, never cut out of its text: it names the chain, the protocol, the
+public pair, the regime and bands in words, and which side won. It has no place for who learned it, a position, a size,
+a threshold, a moment or a profit. Source: KAT (Lethe), canon 44.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import hashlib
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from bardo_pipeline.grimoire.columns import whole
+from bardo_pipeline.grimoire.columns import contiguous, truth, whole
 from bardo_pipeline.grimoire.wording import ACTION_WORDS, GAS_WORDS, REGIME_WORDS
 
 PUBLIC_METRICS = ("gas_price", "pool_volume")
-"""Baselines that anyone can read off the chain. Slippage and gas cost were measured on the golem's own trades; the first
-grows with their size, so both stay at home."""
+"""Baselines that anyone can read off the chain. Slippage and gas cost were measured on the golem's own trades, and the
+first grows with their size: both stay at home."""
 
 RANGE_WORDS = {
     "calm": "a range that price is well inside",
@@ -27,12 +28,13 @@ RANGE_WORDS = {
     "stretched": "a range that price has just left",
     "broken": "a range that price has left far behind",
 }
+"""Where price stands to the range in question, by anomaly band."""
 
 _STEPS = np.array([0] + [m * 10**e for e in range(8) for m in (1, 2, 5)], dtype=np.int64)
-"""Edges of the bands in which a level is told: 1, 2, 5, 10, ... in the metric's unit."""
+"""Edges of the bands in which a level is told: 1, 2, 5, 10, ... in the metric's unit. Golems that saw nearly the same
+level then make the same claim."""
 
-_WORDED = (
-    "structure",
+_PARTS = (
     "source",
     "domain",
     "chain",
@@ -51,48 +53,42 @@ def proposition_id(domain: str, claim: str) -> str:
     return hashlib.sha256((domain + claim).encode()).hexdigest()[:16]
 
 
-def is_public(entries: pa.Table) -> np.ndarray:
-    """Which rows become propositions: active patterns that take a side, and baselines of public metrics. bool [rows]."""
+def is_public(entries: pa.Table) -> NDArray[np.bool_]:
+    """Which rows become propositions: active patterns that take a side, and baselines of public metrics."""
     pattern = pc.and_(pc.equal(entries.column("source"), "pattern"), pc.not_equal(entries.column("sign"), 0))
-    level = pc.and_(
-        pc.equal(entries.column("source"), "baseline"),
-        pc.is_in(entries.column("metric"), value_set=pa.array(PUBLIC_METRICS)),
-    )
-    active = pc.equal(entries.column("status"), "active")
-    return pc.and_(active, pc.or_(pattern, level)).to_numpy(zero_copy_only=False).astype(bool)
+    measured = pc.is_in(entries.column("metric"), value_set=pa.array(PUBLIC_METRICS))
+    level = pc.and_(pc.equal(entries.column("source"), "baseline"), measured)
+    return truth(pc.and_(pc.equal(entries.column("status"), "active"), pc.or_(pattern, level)))
 
 
 def with_claims(entries: pa.Table) -> pa.Table:
     """The rows that become propositions, with two columns more: proposition_id and claim.
 
-    entries: rows of ENTRY_SCHEMA or DECISION_SCHEMA. Golems that learned the same rule make the same claim.
+    entries: rows of ENTRY_SCHEMA or DECISION_SCHEMA. Golems that learned the same rule make the same claim; the size of
+    its effect is left out, so that they do even if they met it in different strength.
     """
     entries = entries.filter(pa.array(is_public(entries)))
-    structure = pc.dictionary_encode(entries.column("structure")).combine_chunks()
-    if isinstance(structure, pa.ChunkedArray):
-        structure = structure.chunk(0) if structure.num_chunks else pa.array([], pa.string()).dictionary_encode()
-    codes = structure.indices.to_numpy().astype(np.int64)
+    structure = contiguous(entries.column("structure")).dictionary_encode().indices.to_numpy().astype(np.int64)
     band = np.searchsorted(_STEPS, np.maximum(whole(entries, "effect_mean_ppm"), 0), side="right") - 1
-    level = pc.equal(entries.column("source"), "baseline").to_numpy(zero_copy_only=False).astype(bool)
-    parts = np.stack([codes, whole(entries, "sign"), np.where(level, band, 0)], axis=1)
-    unique, first, inverse = np.unique(parts, axis=0, return_index=True, return_inverse=True)
-    rows = entries.select(_WORDED).take(pa.array(first)).to_pylist()
-    claims = [claim_of(row, int(sign), int(step)) for row, (_, sign, step) in zip(rows, unique.tolist(), strict=True)]
-    ids = [proposition_id(row["domain"], claim) for row, claim in zip(rows, claims, strict=True)]
-    take = pa.array(inverse.reshape(-1))
-    entries = entries.append_column("proposition_id", pa.array(ids, pa.string()).take(take))
-    return entries.append_column("claim", pa.array(claims, pa.string()).take(take))
+    level = truth(pc.equal(entries.column("source"), "baseline"))
+    said = np.stack([structure, whole(entries, "sign"), np.where(level, band, 0)], axis=1)
+    distinct, first, inverse = np.unique(said, axis=0, return_index=True, return_inverse=True)
+    parts = entries.select(_PARTS).take(pa.array(first)).to_pylist()
+    claims = [claim_of(part, sign, step) for part, (_, sign, step) in zip(parts, distinct.tolist(), strict=True)]
+    ids = [proposition_id(part["domain"], claim) for part, claim in zip(parts, claims, strict=True)]
+    place = pa.array(inverse.reshape(-1))
+    entries = entries.append_column("proposition_id", pa.array(ids, pa.string()).take(place))
+    return entries.append_column("claim", pa.array(claims, pa.string()).take(place))
 
 
-def claim_of(row: dict[str, str | None], sign: int, band: int) -> str:
-    """One sentence from a structure's parts, the side that won, and the band of a level (index into the 1-2-5 steps)."""
-    place = f"On {row['chain']}, {row['protocol']} {row['pair']}"
-    if row["source"] == "baseline":
-        low, high = int(_STEPS[band]), int(_STEPS[min(band + 1, len(_STEPS) - 1)])
-        if row["metric"] == "gas_price":
+def claim_of(part: dict[str, str], sign: int, step: int) -> str:
+    """One sentence from a structure's parts, the side that won, and the band of a level (which of the 1-2-5 steps)."""
+    place = f"On {part['chain']}, {part['protocol']} {part['pair']}"
+    if part["source"] == "baseline":
+        low, high = int(_STEPS[step]), int(_STEPS[min(step + 1, len(_STEPS) - 1)])
+        if part["metric"] == "gas_price":
             return f"{place}: gas usually costs {low / 1000:g} to {high / 1000:g} gwei."
         return f"{place}: {low:,} to {high:,} dollars usually trade between two looks."
-    act = ACTION_WORDS.get(row["action_type"] or "", row["action_type"])
-    scene = f"in {REGIME_WORDS[row['regime'] or 'unknown']}, with {GAS_WORDS[row['gas_band'] or 'normal']}"
-    side = "beats" if sign > 0 else "loses to"
-    return f"{place}: {scene}, {act} {RANGE_WORDS[row['anomaly_band'] or 'calm']} {side} holding."
+    scene = f"in {REGIME_WORDS[part['regime']]}, with {GAS_WORDS[part['gas_band']]}"
+    act = f"{ACTION_WORDS.get(part['action_type'], part['action_type'])} {RANGE_WORDS[part['anomaly_band']]}"
+    return f"{place}: {scene}, {act} {'beats' if sign > 0 else 'loses to'} holding."

@@ -11,9 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from bardo_pipeline.errors import DerivationError
-from bardo_pipeline.grimoire.columns import asked, confidence_of, micros
+from bardo_pipeline.grimoire.columns import asked, confidence_of, contiguous, micros
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.katabasis.propositions import with_claims
@@ -58,8 +60,42 @@ DEATH_SCHEMA = pa.schema(
 )
 """Columns of a recorded death that votes need: the cycle that it closed and its moment. More columns do no harm."""
 
-VOTING_KINDS = ("insight", "heuristic", "warning")
-VOTING_OPERATIONS = ("created", "reinforced", "promoted")
+ROUTINE = """
+    with surviving as (
+        select *, max(revision) over (partition by golem_id, cycle) as revision_last from said
+    ),
+    last_word as (
+        select * from surviving where revision = revision_last
+        qualify row_number() over (partition by golem_id, cycle, entry_id order by seq desc) = 1
+    )
+    select golem_id, cycle, entry_id, proposition_id, domain, claim, confidence_ppm, at_us, false as is_death_vote,
+        $weight as weight_tenths
+    from last_word
+    where operation in ('created', 'reinforced', 'promoted') and kind in ('insight', 'heuristic', 'warning')
+        and status = 'active' and confidence_ppm >= $gate
+    qualify row_number() over (partition by golem_id, cycle, proposition_id order by confidence_ppm desc, entry_id) = 1
+"""
+
+LAST = """
+    select golem_id, cycle, entry_id, proposition_id, domain, claim, confidence_ppm, at_us, true as is_death_vote,
+        $weight as weight_tenths
+    from said join deaths using (golem_id)
+    qualify row_number() over (partition by golem_id, proposition_id order by confidence_ppm desc, entry_id) = 1
+"""
+
+NAMED = """
+    with named as (
+        select chosen.*, owner_id, left(sha256(golem_id || owner_id || proposition_id), 12) as voter_id
+        from chosen left join owners using (golem_id)
+    )
+    select *, left(sha256(concat_ws('|', voter_id, proposition_id, at_us, is_death_vote)), 24) as vote_id
+    from named order by vote_id
+"""
+
+BACKED = """
+    select distinct vote_id from votes join causes using (vote_id) join deaths using (golem_id)
+    where is_death_vote and votes.at_us = deaths.at_us order by vote_id
+"""
 
 
 class Ballots(NamedTuple):
@@ -75,26 +111,15 @@ def routine_votes(decisions: pa.Table, owners: pa.Table, policy: Policy) -> Ball
     decisions: DECISION_SCHEMA of whole cycles. owners: golem_id, owner_id. An entry votes if the cycle's last decision
     about it created, reinforced or promoted it, and its confidence then is at least the gate; what was merely received
     does not vote. Of entries that make the same claim in a cycle the surest speaks, ties by entry id.
+    DerivationError if a voter's owner is not known.
     """
     said = with_claims(decisions)
-    said = said.append_column("now_ppm", pa.array(confidence_of(said, micros(said, "at"), policy.decay)))
-    said = said.append_column("at_us", pa.array(micros(said, "at")))
-    chosen = f"""
-        select golem_id, cycle, entry_id, proposition_id, domain, claim, now_ppm, at_us, false as is_death_vote,
-               {LIVING_WEIGHT_TENTHS} as weight_tenths
-        from (
-            select * from (
-                select *, max(revision) over (partition by golem_id, cycle) as newest from said
-            )
-            where revision = newest
-            qualify row_number() over (partition by golem_id, cycle, entry_id order by seq desc) = 1
-        )
-        where operation in {VOTING_OPERATIONS} and kind in {VOTING_KINDS} and status = 'active'
-          and now_ppm >= {ppm(policy.katabasis.vote_confidence_min)}
-        qualify row_number() over (partition by golem_id, cycle, proposition_id order by now_ppm desc, entry_id) = 1
-    """
-    names = ["golem_id", "revision", "cycle", "seq", "entry_id", "operation", "kind", "status", "proposition_id"]
-    return _ballots(chosen, said.select([*names, "domain", "claim", "now_ppm", "at_us"]), owners)
+    numbers = {"gate": ppm(policy.katabasis.vote_confidence_min), "weight": LIVING_WEIGHT_TENTHS}
+    spoken = _spoken(said, confidence_of(said, micros(said, "at"), policy.decay), "revision", "cycle", "seq", "at")
+    kinds = said.select(["operation", "kind", "status"])
+    for name in kinds.column_names:
+        spoken = spoken.append_column(name, kinds.column(name))
+    return _ballots(asked(ROUTINE, numbers, said=spoken), owners)
 
 
 def death_votes(entries: pa.Table, deaths: pa.Table, policy: Policy) -> Ballots:
@@ -104,24 +129,16 @@ def death_votes(entries: pa.Table, deaths: pa.Table, policy: Policy) -> Ballots:
     The confidence is that of the moment of death.
     """
     said, at_us = of_the_dead(with_claims(entries), deaths)
-    said = said.append_column("now_ppm", pa.array(confidence_of(said, at_us, policy.decay)))
     weight = round(policy.katabasis.death_vote_weight * LIVING_WEIGHT_TENTHS)
-    chosen = f"""
-        select golem_id, deaths.cycle as cycle, entry_id, proposition_id, domain, claim, now_ppm, deaths.at_us as at_us,
-               true as is_death_vote, {weight} as weight_tenths
-        from said join deaths using (golem_id)
-        qualify row_number() over (partition by golem_id, proposition_id order by now_ppm desc, entry_id) = 1
-    """
-    names = ["golem_id", "entry_id", "proposition_id", "domain", "claim", "now_ppm"]
-    return _ballots(chosen, said.select(names), deaths)
+    spoken = _spoken(said, confidence_of(said, at_us, policy.decay))
+    ended = _in_micros(deaths.select(["golem_id", "cycle", "at"]))
+    return _ballots(asked(LAST, {"weight": weight}, said=spoken, deaths=ended), deaths)
 
 
-def of_the_dead(entries: pa.Table, deaths: pa.Table) -> tuple[pa.Table, np.ndarray]:
+def of_the_dead(entries: pa.Table, deaths: pa.Table) -> tuple[pa.Table, NDArray[np.int64]]:
     """The entries of those golems that died, and for each row the moment of its golem's death (microseconds)."""
-    place = pa.compute.index_in(entries.column("golem_id"), value_set=deaths.column("golem_id").combine_chunks())
-    dead = pa.compute.is_valid(place)
-    at_us = micros(deaths, "at")[place.drop_null().to_numpy()]
-    return entries.filter(dead), at_us
+    place = pc.index_in(entries.column("golem_id"), value_set=contiguous(deaths.column("golem_id")))
+    return entries.filter(pc.is_valid(place)), micros(deaths, "at")[place.drop_null().to_numpy()]
 
 
 def backed_votes(votes: pa.Table, causes: pa.Table, deaths: pa.Table) -> pa.Array:
@@ -131,41 +148,29 @@ def backed_votes(votes: pa.Table, causes: pa.Table, deaths: pa.Table) -> pa.Arra
     cast, or cast for another moment than the one on record, is not among them.
     """
     answer = asked(
-        """
-        select distinct vote_id from votes join causes using (vote_id) join deaths using (golem_id)
-        where is_death_vote and votes.at_us = deaths.at_us order by vote_id
-        """,
+        BACKED,
         votes=_in_micros(votes.select(["vote_id", "is_death_vote", "at"])),
         causes=causes.select(["vote_id", "golem_id"]),
         deaths=_in_micros(deaths.select(["golem_id", "at"])),
     )
-    return answer.column("vote_id").combine_chunks().cast(pa.string())
+    return contiguous(answer.column("vote_id")).cast(pa.string())
 
 
-def _ballots(chosen: str, said: pa.Table, owners: pa.Table) -> Ballots:
-    """Give each chosen row its ids (hex, cut as KAT says) and part what is public from what is not."""
-    deaths = _in_micros(owners) if "at" in owners.column_names else owners.select(["golem_id", "owner_id"])
-    cast = asked(
-        f"""
-        with chosen as ({chosen}),
-        named as (
-            select chosen.*, owner_id, left(sha256(golem_id || owner_id || proposition_id), 12) as voter_id
-            from chosen left join (select golem_id, owner_id from deaths) using (golem_id)
-        )
-        select *, left(sha256(voter_id || '|' || proposition_id || '|' || at_us || '|' || is_death_vote), 24) as vote_id
-        from named order by vote_id
-        """,
-        said=said,
-        deaths=deaths,
-    )
-    orphans = cast.filter(pa.compute.is_null(cast.column("owner_id"))).column("golem_id").to_pylist()
+def _spoken(said: pa.Table, confidence: NDArray[np.int64], *more: str) -> pa.Table:
+    columns = said.select(["golem_id", "entry_id", "proposition_id", "domain", "claim", *more])
+    columns = columns.append_column("confidence_ppm", pa.array(confidence, pa.int64()))
+    return _in_micros(columns) if "at" in more else columns
+
+
+def _ballots(chosen: pa.Table, owners: pa.Table) -> Ballots:
+    """Give each vote its ids (hex, cut as KAT says) and part what is public from what is not."""
+    known = owners.select(["golem_id", "owner_id"]).group_by(["golem_id", "owner_id"]).aggregate([])
+    cast = asked(NAMED, chosen=chosen, owners=known)
+    orphans = cast.filter(pc.is_null(cast.column("owner_id"))).column("golem_id").to_pylist()
     if orphans:
-        raise DerivationError(f"golem {min(orphans)}: no owner on record, so its votes cannot be made anonymous")
-    public = cast.rename_columns({"now_ppm": "confidence_ppm", "at_us": "at"})
-    return Ballots(
-        public.select(VOTE_SCHEMA.names).cast(VOTE_SCHEMA),
-        cast.select(VOTE_CAUSE_SCHEMA.names).cast(VOTE_CAUSE_SCHEMA),
-    )
+        raise DerivationError(f"golem {min(orphans)}: no owner on record, so its votes cannot be signed for")
+    public = cast.rename_columns({"at_us": "at"}).select(VOTE_SCHEMA.names).cast(VOTE_SCHEMA)
+    return Ballots(public, cast.select(VOTE_CAUSE_SCHEMA.names).cast(VOTE_CAUSE_SCHEMA))
 
 
 def _in_micros(table: pa.Table) -> pa.Table:
