@@ -83,6 +83,10 @@ class GrimoireState:
         order = np.argsort((merged["golem"] << 32) | merged["structure"], kind="stable")
         self.columns = {n: v[order] for n, v in merged.items()}
 
+    def absorb(self, entries: pa.Table) -> None:
+        """Take in entries (ENTRY_SCHEMA) of golems that have none of these structures yet."""
+        self.append(_rows_of(self, entries))
+
     def find(self, golem: np.ndarray, structure: np.ndarray) -> np.ndarray:
         """Rows of these pairs, all of which must be there. int64 [len(golem)]."""
         return np.searchsorted(self.keys(), (golem << 32) | structure)
@@ -113,12 +117,10 @@ class GrimoireState:
         return GrimoireState(list(self.golems), self.structures, {n: v[keep] for n, v in self.columns.items()}, dict(self._golem_codes))
 
 
-def _text(structure: Structure, kind: int, sign: int, mean: int, count: int, total: int, squares: int) -> str:
+def _text(structure: Structure, kind: int, sign: int, mean: int, low: int, high: int) -> str:
     if structure.source == "baseline":
-        level = total / count if count else float(mean)
-        spread = max(squares / count - level * level, 0.0) ** 0.5 if count else 0.0
         return baseline_text(
-            protocol=structure.protocol, pair=structure.pair, metric=structure.metric or "", mean=level, deviation=spread
+            protocol=structure.protocol, pair=structure.pair, metric=structure.metric or "", mean=mean, low=low, high=high
         )
     return pattern_text(
         kind=ENTRY_KINDS[kind], action_type=structure.action_type or "", protocol=structure.protocol, pair=structure.pair,
@@ -131,7 +133,7 @@ def entry_columns(state: GrimoireState, rows: dict[str, np.ndarray], curator: Cu
     """Snapshot columns to the Arrow columns of ENTRY_SCHEMA, text and fading moment computed."""
     table = state.structures
     take = pa.array(rows["structure"], pa.int64())
-    named = {n: pa.array(table.column(n), pa.string()).take(take) for n in Structure._fields if n != "key"}
+    named = {n: pa.array(table.column(n), pa.string()).take(take) for n in Structure._fields}
     golems = pa.array(state.golems, pa.string())
     keys = [s.key for s in table.rows]
     ids = _ids(state, rows, keys)
@@ -176,21 +178,17 @@ def _ids(state: GrimoireState, rows: dict[str, np.ndarray], keys: list[str]) -> 
 
 def _texts(state: GrimoireState, rows: dict[str, np.ndarray]) -> pa.Array:
     """Texts, written once for each distinct combination; patterns depend only on the band of their effect."""
-    base = np.array([s.source == "baseline" for s in state.structures.rows] or [False])[rows["structure"]] if len(rows["structure"]) else np.zeros(0, bool)
-    band = np.digitize(np.abs(rows["effect_mean_ppm"]), [150, 600])
+    facts = rows["decay_class"] == conf.CLASS_FACT
+    band = np.array([100, 300, 900])[np.digitize(np.abs(rows["effect_mean_ppm"]), [150, 600])]
     parts = np.stack(
         [
-            rows["structure"], rows["kind"], rows["sign"], np.where(base, rows["effect_mean_ppm"], band),
-            np.where(base, rows["own_count"], 0), np.where(base, rows["own_sum"], 0), np.where(base, rows["own_sumsq"], 0),
+            rows["structure"], rows["kind"], rows["sign"], np.where(facts, rows["effect_mean_ppm"], band),
+            np.where(facts, rows["effect_low_ppm"], 0), np.where(facts, rows["effect_high_ppm"], 0),
         ],
         axis=1,
     )  # fmt: skip
     unique, inverse = np.unique(parts, axis=0, return_inverse=True)
-    sizes = (100, 300, 900)
-    words = []
-    for s, kind, sign, mean, count, total, squares in unique.tolist():
-        structure = state.structures.rows[s]
-        words.append(_text(structure, kind, sign, mean if structure.source == "baseline" else sizes[mean], count, total, squares))
+    words = [_text(state.structures.rows[s], *rest) for s, *rest in unique.tolist()]
     return pa.array(words, pa.string()).take(pa.array(inverse.reshape(-1)))
 
 
@@ -209,8 +207,13 @@ def to_table(state: GrimoireState, curator: CuratorPolicy, decay: DecayPolicy) -
 def from_table(table: pa.Table) -> GrimoireState:
     """A grimoire's table (ENTRY_SCHEMA) back to columns."""
     state = GrimoireState()
-    if not table.num_rows:
-        return state
+    if table.num_rows:
+        state.absorb(table)
+    return state
+
+
+def _rows_of(state: GrimoireState, table: pa.Table) -> dict[str, np.ndarray]:
+    """Rows of ENTRY_SCHEMA as columns of codes; golems and structures enter the state's registries."""
     names = {n: table.column(n).to_pylist() for n in Structure._fields}
     built = [Structure(*parts) for parts in zip(*names.values(), strict=True)]
     rows = {n: table.column(n).to_numpy().astype(np.int64) for n in COUNTED}
@@ -224,5 +227,4 @@ def from_table(table: pa.Table) -> GrimoireState:
         rows[name] = table.column(name).to_numpy(zero_copy_only=False).astype(np.int64)
     for name, column in zip(MOMENTS, ("anchor_at", "created_at", "validated_at"), strict=True):
         rows[name] = table.column(column).cast(pa.int64()).to_numpy()
-    state.append(rows)
-    return state
+    return rows

@@ -60,13 +60,15 @@ def banded(value: float) -> str:
     return f"{rounded:,.{max(digits, 0)}f}" if digits > 0 else f"{rounded:,.0f}"
 
 
-def baseline_text(*, protocol: str, pair: str, metric: str, mean: float, deviation: float) -> str:
-    """One sentence for the level of a metric; mean and deviation in the metric's unit."""
+def baseline_text(*, protocol: str, pair: str, metric: str, mean: int, low: int, high: int) -> str:
+    """One sentence for the level of a metric and how surely it is known; figures in the metric's unit."""
     subject = f"{pair} on {protocol}"
+    scale = {"gas_price": 1000.0, "gas_cost": 1e6}.get(metric, 1.0)
+    about, give = banded(mean / scale), banded((high - low) / 2 / scale)
     if metric == "gas_price":
-        return f"While trading {subject}, gas usually costs about {banded(mean / 1000)} gwei (spread {banded(deviation / 1000)})."
+        return f"While trading {subject}, gas usually costs about {about} gwei (give or take {give})."
     if metric == "pool_volume":
-        return f"{subject} usually trades about {banded(mean)} dollars a tick (spread {banded(deviation)})."
+        return f"{subject} usually trades about {about} dollars a tick (give or take {give})."
     if metric == "slippage":
-        return f"Actions on {subject} usually slip about {banded(mean)} ppm (spread {banded(deviation)})."
-    return f"Actions on {subject} usually cost about {banded(mean / 1e6)} dollars of gas (spread {banded(deviation / 1e6)})."
+        return f"Actions on {subject} usually slip about {about} ppm (give or take {give})."
+    return f"Actions on {subject} usually cost about {about} dollars of gas (give or take {give})."

@@ -22,6 +22,11 @@ class Buffers:
                 column = self.columns[name] = np.zeros((self.golems, self.ticks, *items), array.dtype)
             column[:, at] = np.moveaxis(array, -1, 0) if array.ndim > 1 else array
 
+    def cut(self, ticks: int) -> None:
+        """Keep only the first ticks: nobody lived to see the others."""
+        self.ticks = ticks
+        self.columns = {name: np.ascontiguousarray(column[:, :ticks]) for name, column in self.columns.items()}
+
     def flat(self, name: str, rows: np.ndarray) -> np.ndarray:
         """A column as [rows, ...] in golem-major order, those rows (flat indices) alone."""
         column = self.columns[name]

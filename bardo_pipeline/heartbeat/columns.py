@@ -45,6 +45,36 @@ def struct(kind: pa.DataType, parts: Mapping[str, pa.Array], missing: np.ndarray
     return pa.StructArray.from_arrays(children, fields=list(kind), mask=None if missing is None else pa.array(missing))
 
 
+def absent(kind: pa.DataType, count: int) -> pa.Array:
+    """Nulls of a struct type, their children valid where they have to be."""
+    mask = pa.array(np.ones(count, bool))
+    return pa.StructArray.from_arrays([_blank(f, count) for f in kind], fields=list(kind), mask=mask)
+
+
+def _blank(field: pa.Field, count: int) -> pa.Array:
+    if field.nullable:
+        return pa.nulls(count, field.type)
+    if pa.types.is_struct(field.type):
+        return pa.StructArray.from_arrays([_blank(f, count) for f in field.type], fields=list(field.type))
+    if pa.types.is_list(field.type):
+        return empty_lists(field.type, count)
+    return same("" if pa.types.is_string(field.type) else 0, count).cast(field.type)
+
+
+def scattered(values: pa.Array, place: np.ndarray) -> pa.Array:
+    """Structs put at their places: place[i] is the position in values of row i, or -1 for null.
+
+    Children of a null stay valid, since a field that may not be null may not be null even where its parent is.
+    """
+    missing = place < 0
+    if not len(values):
+        return absent(values.type, len(place))
+    at = pa.array(np.where(missing, 0, place))
+    null = missing | np.asarray(values.is_null())[np.where(missing, 0, place)]
+    children = [values.field(i).take(at) for i in range(values.type.num_fields)]
+    return pa.StructArray.from_arrays(children, fields=list(values.type), mask=pa.array(null))
+
+
 def listed(kind: pa.DataType, counts: np.ndarray, values: pa.Array) -> pa.Array:
     """A list array of exactly this type: counts [rows], values in row order."""
     offsets = np.zeros(len(counts) + 1, np.int32)

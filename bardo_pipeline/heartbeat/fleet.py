@@ -28,12 +28,25 @@ CELLS = 5 * 5 * 3
 
 @dataclass(frozen=True)
 class Founding:
-    """How golems of a run are founded: owners, budgets in micro-dollars, bounds of the lifespan in ticks."""
+    """How golems of a run are founded: owners, one budget in micro-dollars, bounds of the lifespan in ticks.
+
+    The budget is INH S13's 50 dollars; a part of it is credits, which pay for thought and gas, the rest is put to work.
+    """
 
     owners: tuple[str, ...] = ("owner-1", "owner-2")
-    credits_micros: int = 10_000_000
-    capital_micros: int = 2_000_000_000
-    lifespan_ticks: tuple[int, int] = (2_000, 6_000)
+    budget_micros: int = 50_000_000
+    credit_share: float = 0.03
+    lifespan_ticks: tuple[int, int] = (2_000, 8_000)
+
+    @property
+    def credits_micros(self) -> int:
+        """Credits at birth, reserve included."""
+        return round(self.budget_micros * self.credit_share)
+
+    @property
+    def capital_micros(self) -> int:
+        """Capital at birth."""
+        return self.budget_micros - self.credits_micros
 
 
 def golem_name(lineage_id: str, generation: int) -> str:
@@ -121,6 +134,8 @@ class Fleet:
         self.home_mean, self.home_var, self.home_last = zeros(5), zeros(5), zeros(5)
         self.home_seen = np.zeros(count, np.int64)
         self.follow_ups = np.zeros(count, np.int64)
+        # how it ended: components of vitality, net asset value, position on the tape
+        self.final_life, self.final_nav, self.final_at = zeros(4), np.zeros(count, np.int64), np.full(count, -1, np.int64)
         # decisions on trial: [slots, golems], two branches each
         self.trial_due = np.full((CHECK_SLOTS, count), -1, np.int64)
         self.trial_tick = np.zeros((CHECK_SLOTS, count), np.int64)

@@ -16,7 +16,7 @@ from bardo_pipeline.events.schema import RECORD_SCHEMA
 from bardo_pipeline.grimoire.entries import ENTRY_KINDS
 from bardo_pipeline.heartbeat.buffers import Buffers
 from bardo_pipeline.heartbeat.choose import ACTIONS, BLOCKED, DEFERRED, EXECUTED, REBALANCE, STATUS, WHY
-from bardo_pipeline.heartbeat.columns import empty_lists, flag, joined, listed, percent, real, same, struct, whole, word
+from bardo_pipeline.heartbeat.columns import absent, empty_lists, flag, joined, listed, percent, real, same, scattered, struct, whole, word
 from bardo_pipeline.heartbeat.gate import FORCES, gating_reasons
 from bardo_pipeline.heartbeat.probes import HIGH, detail_arrow
 from bardo_pipeline.heartbeat.recall import Recall
@@ -228,20 +228,19 @@ def _thought(rows: _Rows) -> dict[str, pa.Array]:
     where = np.flatnonzero(thinking)
     names = ("context_bundle_summary", "retrieved_entries", "deliberation", "actions", "outcome", "somatic_markers_fired")
     if not len(where):
-        return {n: empty_lists(kind(n), count) if pa.types.is_list(kind(n)) else pa.nulls(count, kind(n)) for n in names}
+        return {n: empty_lists(kind(n), count) if pa.types.is_list(kind(n)) else absent(kind(n), count) for n in names}
     action, status = rows.of("choice_action", where), rows.of("choice_status", where)
     recalled = rows.of("choice_recalled", where)
     back = np.full(count, -1, np.int64)
     back[where] = np.arange(len(where))
-    place = pa.array(back, mask=back < 0)
     retrieved, felt = _retrieved(rows, where, recalled)
     return {
-        "context_bundle_summary": _context(rows, where, recalled).take(place),
+        "context_bundle_summary": scattered(_context(rows, where, recalled), back),
         "retrieved_entries": listed(kind("retrieved_entries"), _spread(count, where, (recalled >= 0).sum(axis=1)), retrieved),
         "somatic_markers_fired": felt,
-        "deliberation": _deliberation(rows, where, action, status).take(place),
+        "deliberation": scattered(_deliberation(rows, where, action, status), back),
         "actions": listed(kind("actions"), _spread(count, where, action > 0), _actions(rows, where, action, status)),
-        "outcome": _outcome(rows, where, action, status).take(place),
+        "outcome": scattered(_outcome(rows, where, action, status), back),
     }
 
 

@@ -88,7 +88,13 @@ def step(
         out.put(at, **{f"trial_{name}": np.moveaxis(value, 0, -2) for name, value in vars(verdicts).items()})
     _put_choice(out, at, choice, size)
     forecast(fleet, tape, t, fleet.health, policy)
-    fleet.alive = fleet.alive & (cause < 0)
+    dying = cause >= 0
+    if dying.any():
+        ends = np.stack([life.economic, life.epistemic, life.stochastic, life.composite])
+        fleet.final_life = np.where(dying, ends, fleet.final_life)
+        fleet.final_nav = np.where(dying, np.floor(fleet.nav).astype(np.int64), fleet.final_nav)
+        fleet.final_at = np.where(dying, t, fleet.final_at)
+        fleet.alive = fleet.alive & ~dying
     return cause
 
 

@@ -64,7 +64,7 @@ class SyntheticSpec:
     """
 
     price_start: float = 1_800.0
-    native_usd_micros: int = 50_000_000
+    native_usd_micros: int = 5_000_000
     fee_ppm: int = 500
     calm_share: float = 0.38
     volatile_share: float = 0.27

@@ -45,6 +45,17 @@ def open_embedder(name: str, cache_dir: Path) -> Embedder:
     return opener(cache_dir)
 
 
+def embedder_version(name: str) -> str:
+    """What decides the vectors of the embedder called `name`, without opening it; part of a derivation's id.
+
+    Raises ConfigError for an unknown name.
+    """
+    versions = {"minilm": f"{MINILM_WEIGHTS_SHA256}/graph{MINILM_GRAPH}/{MINILM_TOKEN_COUNT_MAX}", "nomic": f"{NOMIC_MODEL}/{NOMIC_PREFIX}"}
+    if name not in versions:
+        raise ConfigError(f"no embedder is called {name!r}; there are: {', '.join(sorted(versions))}")
+    return f"{versions[name]}/{PREPROCESS}"
+
+
 class FastembedEmbedder:
     """A fastembed model behind our `Embedder`: preprocessed texts in, unit vectors out.
 

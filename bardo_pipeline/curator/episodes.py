@@ -1,0 +1,159 @@
+"""Episodes: the records worth remembering, with a text to be found by. Pure, set-based over columns.
+
+The text is banded, so that alike moments read alike and share a vector. Source: canon 13, 14; MEM (episodic capture).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.curator.evidence import combined, is_episode, is_verified
+from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.grimoire.entries import MOMENT
+from bardo_pipeline.grimoire.wording import REGIME_WORDS
+from bardo_pipeline.policy import Policy
+
+IMPORTANCE_TIERS = ("routine", "notable", "critical", "emergency")
+
+EPISODE_SCHEMA = pa.schema(
+    [
+        pa.field("episode_id", pa.string(), nullable=False),
+        pa.field("golem_id", pa.string(), nullable=False),
+        pa.field("tick", pa.int64(), nullable=False),
+        pa.field("cycle", pa.int64(), nullable=False),
+        pa.field("at", MOMENT, nullable=False),
+        pa.field("chain", pa.string(), nullable=False),
+        pa.field("protocol", pa.string(), nullable=False),
+        pa.field("pair", pa.string(), nullable=False),
+        pa.field("regime", pa.string(), nullable=False),
+        pa.field("tier", pa.string(), nullable=False),
+        pa.field("action_type", pa.string()),
+        pa.field("action_status", pa.string()),
+        pa.field("value_micros", pa.int64()),
+        pa.field("gas_cost_micros", pa.int64()),
+        pa.field("pnl_impact_micros", pa.int64()),
+        pa.field("curiosity", pa.float64(), nullable=False),
+        pa.field("importance", pa.float64(), nullable=False),
+        pa.field("importance_tier", pa.string(), nullable=False),
+        pa.field("pleasure", pa.float64(), nullable=False),
+        pa.field("arousal", pa.float64(), nullable=False),
+        pa.field("dominance", pa.float64(), nullable=False),
+        pa.field("verified", pa.bool_(), nullable=False),
+        pa.field("text", pa.string(), nullable=False),
+        pa.field("text_hash", pa.string(), nullable=False),
+        pa.field("embedder", pa.string(), nullable=False),
+        pa.field("vector", pa.list_(pa.field("element", pa.float32(), nullable=False)), nullable=False),
+    ]
+)
+"""One row per episode; id "golem:tick" names its cause. importance in [0, 1], curiosity = prediction error; money in
+micro-dollars; vector: the text's, L2-normalised, by the embedder named."""
+
+EPISODE_COLUMNS = (
+    "golem_id", "tick", "observed_at", "observation", "regime", "tier", "prediction_error", "prediction_error_sources",
+    "actions", "anomalies", "outcome", "pad_after", "primary_emotion",
+)  # fmt: skip
+"""Columns of a record that episodes are made from."""
+
+TEXT_FIELDS = ("text_hash", "embedder", "vector")
+ACTION_TEXT = {
+    "rebalance": "re-centred the position",
+    "add_liquidity": "opened a position",
+    "remove_liquidity": "left the market",
+    "collect_fees": "collected fees",
+}
+STATUS_TEXT = {"executed": "", "blocked": "wanted but was stopped: ", "deferred": "put off: ", "reverted": "failed on inclusion: "}
+PROBE_TEXT = {
+    "price_delta": "the price jumped", "tvl_change": "liquidity moved", "position_health": "the position ran out of range",
+    "gas_price": "gas spiked", "credit_balance": "credits ran low", "rsi_macd": "momentum was extreme",
+    "circuit_breaker": "net worth fell hard", "kill_switch": "the kill switch was thrown",
+    "pheromone_threat": "peers signalled a threat", "homeostatic_deviation": "its own habits broke",
+    "world_model_drift": "its forecasts failed", "causal_graph": "a causal link broke",
+}  # fmt: skip
+
+
+def episodes_of(records: pa.Table, cycle: np.ndarray, policy: Policy) -> pa.Table:
+    """The episodes among these records: EPISODE_SCHEMA without the three fields of the text's vector.
+
+    records: EPISODE_COLUMNS; cycle: int64 [records].
+    """
+    where = np.flatnonzero(is_episode(records))
+    records, cycle = records.take(pa.array(where)), cycle[where]
+    observation, pad = combined(records.column("observation")), combined(records.column("pad_after"))
+    first = _first_action(records)
+    pnl = pc.struct_field(combined(records.column("outcome")), "pnl_impact_micros")
+    importance = _importance(pnl, pc.struct_field(observation, "net_asset_value_micros"), policy)
+    edges = np.array([policy.episode.notable, policy.episode.critical, policy.episode.emergency])
+    parts = {
+        "episode_id": pc.binary_join_element_wise(records.column("golem_id"), pc.cast(records.column("tick"), pa.string()), ":"),
+        "golem_id": records.column("golem_id"), "tick": records.column("tick"), "cycle": pa.array(cycle),
+        "at": records.column("observed_at"),
+        **{n: pc.struct_field(observation, n) for n in ("chain", "protocol", "pair")},
+        "regime": records.column("regime"), "tier": records.column("tier"),
+        "action_type": first["action_type"], "action_status": first["status"],
+        "value_micros": first["value_micros"], "gas_cost_micros": first["gas_cost_micros"], "pnl_impact_micros": pnl,
+        "curiosity": records.column("prediction_error"), "importance": pa.array(importance),
+        "importance_tier": pa.array(IMPORTANCE_TIERS).take(pa.array(np.searchsorted(edges, importance, side="right"))),
+        **{n: pc.struct_field(pad, n) for n in ("pleasure", "arousal", "dominance")},
+        "verified": pa.array(is_verified(records)), "text": _texts(records, first),
+    }  # fmt: skip
+    names = [n for n in EPISODE_SCHEMA.names if n not in TEXT_FIELDS]
+    return pa.table({n: parts[n] for n in names}, schema=pa.schema([EPISODE_SCHEMA.field(n) for n in names]))
+
+
+def _first_action(records: pa.Table) -> dict[str, pa.Array]:
+    """The first action's fields of each record, null without one."""
+    lists = combined(records.column("actions"))
+    offsets = lists.offsets.to_numpy().astype(np.int64)
+    none = np.diff(offsets) == 0
+    values = lists.values
+    at = pa.array(np.where(none, 0, offsets[:-1]), mask=none)
+    if not len(values):
+        return {f.name: pa.nulls(len(lists), f.type) for f in values.type}
+    return {f.name: pc.struct_field(values, f.name).take(at) for f in values.type}
+
+
+def _importance(pnl: pa.Array, worth: pa.Array, policy: Policy) -> np.ndarray:
+    """abs(PnL) over 2 % of the balance, capped at 1; 0 where nothing was done (canon 14)."""
+    lost = np.abs(pc.fill_null(pnl, 0).to_numpy(zero_copy_only=False))
+    balance = np.maximum(worth.to_numpy(zero_copy_only=False), 1)
+    return np.minimum(lost / (policy.episode.importance_balance_share * balance), 1.0)
+
+
+def _texts(records: pa.Table, first: dict[str, pa.Array]) -> pa.Array:
+    """A sentence or two an episode, from few words: regime, mood, what stood out, what was done, how it was taken."""
+    regime = _worded(records.column("regime"), {r: f"In {REGIME_WORDS[r]}" for r in REGIMES})
+    protocol = pc.struct_field(combined(records.column("observation")), "protocol")
+    pair = pc.struct_field(combined(records.column("observation")), "pair")
+    scene = pc.binary_join_element_wise(regime, " with ", pair, " on ", protocol, "")
+    stood_out = _standing_out(records)
+    done = pc.binary_join_element_wise(
+        _worded(pc.fill_null(first["status"], "executed"), STATUS_TEXT),
+        _worded(pc.fill_null(first["action_type"], "-"), ACTION_TEXT | {"-": "held"}), "",
+    )  # fmt: skip
+    surprise = pc.if_else(pc.greater_equal(records.column("prediction_error"), 0.6), ", a great surprise", "")
+    mood = records.column("primary_emotion")
+    return pc.binary_join_element_wise(scene, surprise, stood_out, ", feeling ", mood, ", the golem ", done, ".", "")
+
+
+def _standing_out(records: pa.Table) -> pa.Array:
+    """Which probes stood at high severity, in words; alike sets of probes give one text."""
+    lists = combined(records.column("anomalies"))
+    offsets = lists.offsets.to_numpy().astype(np.int64)
+    probe = pc.struct_field(lists.values, "probe") if len(lists.values) else pa.array([], pa.string())
+    names = list(PROBE_TEXT)
+    code = pc.index_in(probe, value_set=pa.array(names)).to_numpy(zero_copy_only=False).astype(np.int64)
+    bits = np.zeros(len(lists), np.int64)
+    np.bitwise_or.at(bits, np.repeat(np.arange(len(lists)), np.diff(offsets)), 1 << code[offsets[0] : offsets[-1]])
+    unique, inverse = np.unique(bits, return_inverse=True)
+    words = ["".join(f", {PROBE_TEXT[n]}" for i, n in enumerate(names) if mask >> i & 1) for mask in unique.tolist()]
+    return pa.array(words, pa.string()).take(pa.array(inverse)) if len(words) else pa.array([], pa.string())
+
+
+def _worded(codes: pa.Array | pa.ChunkedArray, words: dict[str, str]) -> pa.Array:
+    """Each code's words; a code without words stands for itself."""
+    array = combined(codes) if isinstance(codes, pa.ChunkedArray) else codes
+    encoded = array.dictionary_encode()
+    table = pa.array([words.get(w, w) for w in encoded.dictionary.to_pylist()], pa.string())
+    return table.take(encoded.indices)

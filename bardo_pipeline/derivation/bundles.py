@@ -1,0 +1,45 @@
+"""Bundles on disk: content-addressed folders, read only through their hashes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from bardo_pipeline.errors import BundleError
+from bardo_pipeline.inheritance.bundle import Bundle, read_bundle
+from bardo_pipeline.storage.home import Home
+
+
+def write_bundle(folder: Path, bundle: Bundle) -> Path:
+    """Write a bundle under its hash, whole or not at all; one that is there stays as it is."""
+    target = folder / bundle.bundle_hash
+    if target.exists():
+        return target
+    folder.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(dir=folder, prefix=".draft-"))
+    try:
+        for name, content in bundle.files.items():
+            (draft / name).write_bytes(content)
+        os.replace(draft, target)
+    except OSError:
+        shutil.rmtree(draft, ignore_errors=True)
+        if not target.exists():
+            raise
+    return target
+
+
+def read_bundle_folder(folder: Path) -> Bundle:
+    """A bundle from its folder. Raises BundleError if a file is missing, altered or not part of it."""
+    if not folder.is_dir():
+        raise BundleError(f"there is no bundle in {folder}: name a folder under bundles/")
+    return read_bundle({p.name: p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file()})
+
+
+def load_bundle(home: Home, bundle_hash: str) -> Bundle:
+    """A published bundle by its hash. Raises BundleError if it is not there or not what its hash says."""
+    bundle = read_bundle_folder(home.bundles / bundle_hash)
+    if bundle.bundle_hash != bundle_hash:
+        raise BundleError(f"bundle {bundle_hash} holds another bundle ({bundle.bundle_hash}): restore it from a copy")
+    return bundle

@@ -1,0 +1,16 @@
+"""The derivation id: what decides the content of every projection beside the events. Pure.
+
+Source: architecture ("They live under a derivation id (hash of policy, pass versions, embedder)").
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from bardo_pipeline.curator.passes import PASS_VERSION
+from bardo_pipeline.policy import Policy
+
+
+def derivation_id(policy: Policy, embedder_key: str) -> str:
+    """12 hex characters over the policy, the version of the passes and the embedder."""
+    return hashlib.sha256(f"{policy.hash}/{PASS_VERSION}/{embedder_key}".encode()).hexdigest()[:12]

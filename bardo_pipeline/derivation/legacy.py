@@ -1,0 +1,250 @@
+"""Legacy: what the dead leave: testaments, candidate bundles, verdicts, and the bundles that may be inherited.
+
+Testaments and candidates are projections; verdicts and publications are events. A bundle that fails is kept where it was
+made and goes no further; the others do. Source: INH S7, architecture ("Running", "Projections").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.curator.episodes import EPISODE_SCHEMA, TEXT_FIELDS
+from bardo_pipeline.derivation.belief import recorded_deaths
+from bardo_pipeline.derivation.bundles import read_bundle_folder, write_bundle
+from bardo_pipeline.derivation.memory import derive_episodes
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.verdicts import Candidate, Verdicts, at_death, judge
+from bardo_pipeline.errors import BundleError
+from bardo_pipeline.events.life import Published, life_event
+from bardo_pipeline.inheritance.bottleneck import bottleneck
+from bardo_pipeline.inheritance.bundle import Bundle, pack
+from bardo_pipeline.inheritance.testament import testaments
+from bardo_pipeline.inheritance.weismann import attenuate, leave_bloodstains, shed
+from bardo_pipeline.storage.projections import Written
+from bardo_pipeline.storage.tables import CANDIDATE_SCHEMA
+
+PRIVATE_EPISODE_FIELDS = ("value_micros", "gas_cost_micros", "pnl_impact_micros", "golem_id")
+"""What of an episode is a size or a profit, or says whose it was: it dies with the golem."""
+
+
+def _unwritten(stores: Stores, table: str, *, after: tuple[str, ...]) -> pa.Table:
+    """Deaths that these tables know to their last cycle and this one does not, with generation, lineage and cause."""
+    sources, target = [stores.projections.growing(n) for n in after], stores.projections.growing(table)
+    deaths = recorded_deaths(stores)
+    keep = [
+        target.done(g) is None and all((known := t.done(g)) is not None and known >= c for t in sources)
+        for g, c in zip(deaths["golem_id"].to_pylist(), deaths["cycle"].to_pylist(), strict=True)
+    ]
+    return _with_lives(stores, deaths.filter(pa.array(keep, pa.bool_())))
+
+
+def _with_lives(stores: Stores, deaths: pa.Table) -> pa.Table:
+    births = {e["golem_id"]: e["born"] for e in stores.life("GolemBorn").select(["golem_id", "born"]).to_pylist()}
+    died = {e["golem_id"]: e["died"] for e in stores.life("DeathDeclared").select(["golem_id", "died"]).to_pylist()}
+    names = deaths["golem_id"].to_pylist()
+    columns = {
+        "generation": pa.array([births[g]["generation"] for g in names], pa.int64()),
+        "lineage_id": pa.array([births[g]["lineage_id"] for g in names], pa.string()),
+        "cause": pa.array([died[g]["cause"] for g in names], pa.string()),
+        "tick": pa.array([died[g]["tick"] for g in names], pa.int64()),
+    }
+    for name, column in columns.items():
+        deaths = deaths.append_column(name, column)
+    return deaths
+
+
+def _entries_of(stores: Stores, deaths: pa.Table) -> pa.Table:
+    grimoire = stores.projections.renewed("grimoire")
+    rows = grimoire.read(grimoire.buckets(deaths["golem_id"].to_pylist()))
+    return rows.filter(pc.is_in(rows["golem_id"], value_set=deaths["golem_id"].combine_chunks()))
+
+
+def derive_testaments(stores: Stores) -> list[Written]:
+    """Write the testament of every golem that died since."""
+    with stores.deriving():
+        deaths = _unwritten(stores, "testaments", after=("cycles",))
+        if not deaths.num_rows:
+            return []
+        decisions = stores.projections.growing("curation").read(golems=deaths["golem_id"].to_pylist())
+        rows = testaments(_entries_of(stores, deaths), decisions, deaths, stores.policy)
+        return [stores.projections.growing("testaments").put(rows, _upto(deaths))]
+
+
+def _upto(deaths: pa.Table) -> dict[str, int]:
+    return dict(zip(deaths["golem_id"].to_pylist(), deaths["cycle"].to_pylist(), strict=True))
+
+
+def derive_candidates(stores: Stores) -> list[Written]:
+    """Press every golem that died since through the bottleneck, and make the bundle it would leave."""
+    with stores.deriving():
+        deaths = _unwritten(stores, "candidates", after=("cycles", "testaments", "episodes"))
+        if not deaths.num_rows:
+            return []
+        told = stores.projections.growing("testaments").read(golems=deaths["golem_id"].to_pylist())
+        testament = {row["golem_id"]: row for row in told.to_pylist()}
+        entries = leave_bloodstains(_entries_of(stores, deaths), deaths, stores.policy)
+        chosen = bottleneck(entries, deaths, stores.policy)
+        crossing = shed(attenuate(chosen, stores.policy), stores.policy)
+        episodes, books = _episodes_of_the_dead(stores, deaths), _last_playbooks(stores, deaths)
+        rows = []
+        for death in deaths.to_pylist():
+            mine = pa.scalar(death["golem_id"])
+            bundle = pack(
+                golem_id=death["golem_id"], generation=death["generation"], lineage_id=death["lineage_id"],
+                lineage=_ancestors(stores, death["golem_id"]), died_at=death["at"],
+                entries=crossing.filter(pc.equal(crossing["golem_id"], mine)),
+                episodes=_most_telling(episodes.filter(pc.equal(episodes["golem_id"], mine)), stores),
+                playbook=books.get(death["golem_id"], ""), testament=testament[death["golem_id"]],
+                derivation_id=stores.derivation_id, policy_hash=stores.policy.hash, source_watermark=death["tick"],
+            )  # fmt: skip
+            write_bundle(candidate_folder(stores), bundle)
+            rows.append(_candidate_row(death, bundle, entries.filter(pc.equal(entries["golem_id"], mine))))
+        table = pa.Table.from_pylist(rows, schema=CANDIDATE_SCHEMA)
+        return [stores.projections.growing("candidates").put(table, _upto(deaths))]
+
+
+def candidate_folder(stores: Stores) -> Path:
+    """Where candidate bundles lie."""
+    return stores.projections.root / "bundles"
+
+
+def _candidate_row(death: dict[str, Any], bundle: Bundle, entries: pa.Table) -> dict[str, Any]:
+    crossed = bundle.rows("entries.jsonl")
+    held = pc.and_(entries["is_anti_knowledge"], pc.equal(entries["status"], "active"))
+    return {
+        "golem_id": death["golem_id"], "owner_id": death["owner_id"], "lineage_id": death["lineage_id"],
+        "generation": death["generation"], "died_at": death["at"], "bundle_hash": bundle.bundle_hash,
+        "entry_count": len(crossed), "episode_count": len(bundle.rows("episodes.jsonl")),
+        "anti_knowledge_count": sum(1 for e in crossed if e["is_anti_knowledge"]),
+        "anti_knowledge_at_death": pc.sum(held).as_py() or 0, "cause_entries": sorted(e["entry_id"] for e in crossed),
+    }  # fmt: skip
+
+
+def _ancestors(stores: Stores, golem_id: str) -> list[dict[str, Any]]:
+    """Who came before, oldest first, the golem itself last."""
+    births = {e["golem_id"]: e["born"] for e in stores.life("GolemBorn").select(["golem_id", "born"]).to_pylist()}
+    line: list[dict[str, Any]] = []
+    at: str | None = golem_id
+    while at is not None and at in births:
+        line.append({"golem_id": at, "generation": births[at]["generation"], "bundle_hash": births[at]["bundle_hash"]})
+        at = births[at]["predecessor_id"]
+    return line[::-1]
+
+
+def _episodes_of_the_dead(stores: Stores, deaths: pa.Table) -> pa.Table:
+    """Episodes of these golems, without their vectors."""
+    names = [n for n in EPISODE_SCHEMA.names if n not in TEXT_FIELDS]
+    return stores.projections.growing("episodes").read(names, golems=deaths["golem_id"].to_pylist())
+
+
+def _most_telling(episodes: pa.Table, stores: Stores) -> pa.Table:
+    """The golem's most important verified episodes, without what must not cross; ties to curiosity, then to the newest."""
+    verified = episodes.filter(episodes["verified"])
+    keys = [("importance", "descending"), ("curiosity", "descending"), ("tick", "descending")]
+    ordered = verified.sort_by(keys).slice(0, stores.policy.inheritance.episode_count)
+    names = [n for n in EPISODE_SCHEMA.names if n not in (*TEXT_FIELDS, *PRIVATE_EPISODE_FIELDS)]
+    return ordered.select(names)
+
+
+def _last_playbooks(stores: Stores, deaths: pa.Table) -> dict[str, str]:
+    rows = stores.projections.growing("playbooks").read(["golem_id", "version", "markdown"], golems=deaths["golem_id"].to_pylist())
+    ordered = rows.sort_by([("golem_id", "ascending"), ("version", "ascending")])
+    return dict(zip(ordered["golem_id"].to_pylist(), ordered["markdown"].to_pylist(), strict=True))
+
+
+def unjudged(stores: Stores) -> list[dict[str, Any]]:
+    """Candidates that have no verdict, by golem."""
+    judged = stores.life("BundleJudged")
+    known = set(pc.struct_field(judged["judged"].combine_chunks(), "bundle_hash").to_pylist()) if judged.num_rows else set()
+    rows = stores.projections.growing("candidates").read().to_pylist()
+    return sorted((r for r in rows if r["bundle_hash"] not in known), key=lambda r: r["golem_id"])
+
+
+def judge_candidates(
+    stores: Stores, *, now: datetime, data_docs_dir: Path | None = None, read: Callable[[Path], Bundle] | None = None
+) -> Verdicts:
+    """One Great Expectations run over all candidates without a verdict; each verdict is recorded as an event.
+
+    now: the moment of recording. read: how a candidate's folder is read, by default with its hashes checked by the run.
+    """
+    rows = unjudged(stores)
+    if not rows:
+        return Verdicts((), None)
+    wanted = pa.array([r["golem_id"] for r in rows], pa.string())
+    deaths = recorded_deaths(stores)
+    deaths = deaths.filter(pc.is_in(deaths["golem_id"], value_set=wanted))
+    facts = at_death(leave_bloodstains(_entries_of(stores, deaths), deaths, stores.policy), deaths, stores.policy)
+    opened = read or loosely_read
+    folder = candidate_folder(stores)
+    candidates = [Candidate(r["bundle_hash"], opened(folder / r["bundle_hash"]), facts[r["golem_id"]]) for r in rows]
+    verdicts = judge(candidates, stores.policy, data_docs_dir)
+    events = [life_event(r["golem_id"], r["died_at"], v) for r, v in zip(rows, verdicts.judged, strict=True)]
+    stores.log.record(events, now)
+    return verdicts
+
+
+def loosely_read(folder: Path) -> Bundle:
+    """A candidate as it lies there; whether its hashes match is for the expectations to say."""
+    files = {p.name: p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file()}
+    return Bundle(files, orjson.loads(files["manifest.json"]))
+
+
+def publish(stores: Stores, *, now: datetime) -> list[str]:
+    """Publish the candidates that passed and are not published. Returns their hashes.
+
+    A candidate is read with its hashes checked once more; raises BundleError if it was altered since its verdict.
+    """
+    verdict = {j["bundle_hash"]: j["passed"] for j in _payloads(stores, "BundleJudged", "judged")}
+    out = {p["bundle_hash"] for p in _payloads(stores, "BundlePublished", "published")}
+    published = []
+    for row in sorted(stores.projections.growing("candidates").read().to_pylist(), key=lambda r: r["golem_id"]):
+        if not verdict.get(row["bundle_hash"]) or row["bundle_hash"] in out:
+            continue
+        bundle = read_bundle_folder(candidate_folder(stores) / row["bundle_hash"])
+        write_bundle(stores.home.bundles, bundle)
+        payload = Published(bundle_hash=row["bundle_hash"], entry_count=row["entry_count"], derivation_id=stores.derivation_id)
+        stores.log.record([life_event(row["golem_id"], row["died_at"], payload)], now)
+        published.append(row["bundle_hash"])
+    return published
+
+
+def _payloads(stores: Stores, kind: str, attribute: str) -> list[dict[str, Any]]:
+    events = stores.life(kind)
+    return events[attribute].to_pylist() if events.num_rows else []
+
+
+def published_bundles(stores: Stores) -> dict[str, str]:
+    """Golem to the hash of the bundle it left, for every bundle that was published."""
+    events = stores.life("BundlePublished").select(["golem_id", "published"]).to_pylist()
+    return {e["golem_id"]: e["published"]["bundle_hash"] for e in events}
+
+
+def wrongly_published(stores: Stores) -> list[str]:
+    """Hashes of published bundles without a passing verdict, or whose bytes are not what their hash says."""
+    passed = {j["bundle_hash"] for j in _payloads(stores, "BundleJudged", "judged") if j["passed"]}
+    wrong = []
+    for bundle_hash in sorted(p["bundle_hash"] for p in _payloads(stores, "BundlePublished", "published")):
+        try:
+            whole = read_bundle_folder(stores.home.bundles / bundle_hash).bundle_hash == bundle_hash
+        except BundleError:
+            whole = False
+        if bundle_hash not in passed or not whole:
+            wrong.append(bundle_hash)
+    return wrong
+
+
+def bequeath(stores: Stores, *, now: datetime, data_docs_dir: Path | None = None) -> list[str]:
+    """All that follows a death, in order: testament, candidate, verdict, publication. Returns the hashes published."""
+    derive_episodes(stores, now=now)
+    derive_testaments(stores)
+    derive_candidates(stores)
+    judge_candidates(stores, now=now, data_docs_dir=data_docs_dir)
+    return publish(stores, now=now)
+

@@ -1,0 +1,101 @@
+"""Memory: episodes with their vectors, and facts, from what is new.
+
+Vectors are events, keyed by text and embedder: a text is embedded once in the life of a home, and a rebuild never asks
+the model again. Source: architecture ("What is an event", "The episodes table (Delta) holds text and vector").
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, EPISODE_SCHEMA, episodes_of
+from bardo_pipeline.derivation.reading import CycleReader
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.grimoire.entries import METRIC_UNIT, MOMENT
+from bardo_pipeline.retrieval.embedding import text_hash
+from bardo_pipeline.storage.projections import Written
+from bardo_pipeline.storage.protocols import VECTORS_SCHEMA
+from bardo_pipeline.storage.tables import FACT_SCHEMA
+
+
+def derive_episodes(stores: Stores, *, now: datetime) -> list[Written]:
+    """Remember the episodes of closed cycles that are not on record. now: when vectors made here are recorded."""
+    with stores.deriving():
+        episodes = stores.projections.growing("episodes")
+        reader = CycleReader(stores, "episodes", EPISODE_COLUMNS)
+        fresh = reader.fresh(episodes.done)
+        written: list[Written] = []
+        if fresh.upto:
+            plain = episodes_of(fresh.records, fresh.cycle, stores.policy)
+            written.append(episodes.append(_with_vectors(stores, plain, now), fresh.upto))
+        reader.advance(fresh)
+        return written
+
+
+def _with_vectors(stores: Stores, plain: pa.Table, now: datetime) -> pa.Table:
+    """Add the three fields of the text's vector, embedding only texts that this home has never embedded."""
+    encoded = plain["text"].combine_chunks().dictionary_encode()
+    texts = encoded.dictionary.to_pylist()
+    hashes = [text_hash(t) for t in texts]
+    identity = stores.embedder.identity
+    known = stores.log.vectors(identity.key, hashes)
+    missing = sorted(set(hashes) - set(known["text_hash"].to_pylist()))
+    if missing:
+        by_hash = dict(zip(hashes, texts, strict=True))
+        stores.log.record_vectors(_vector_rows(stores, missing, [by_hash[h] for h in missing], now))
+        known = stores.log.vectors(identity.key, hashes)
+    place = pc.index_in(pa.array(hashes, pa.string()), value_set=known["text_hash"].combine_chunks())
+    by_text = known["vector"].combine_chunks().take(place)
+    columns = {
+        "text_hash": pa.array(hashes, pa.string()).take(encoded.indices),
+        "embedder": pa.repeat(pa.scalar(identity.key), plain.num_rows),
+        "vector": by_text.take(encoded.indices).cast(EPISODE_SCHEMA.field("vector").type),
+    }
+    return pa.table({n: columns.get(n, plain[n] if n in plain.column_names else None) for n in EPISODE_SCHEMA.names}, schema=EPISODE_SCHEMA)
+
+
+def _vector_rows(stores: Stores, hashes: list[str], texts: list[str], now: datetime) -> pa.Table:
+    identity, count = stores.embedder.identity, len(texts)
+    matrix = np.ascontiguousarray(stores.embedder.embed(texts), dtype=np.float32)
+    offsets = pa.array(np.arange(count + 1, dtype=np.int32) * identity.dimension)
+    kind = VECTORS_SCHEMA.field("vector").type
+    constant = {
+        "embedder": identity.key, "model": identity.model, "version": identity.version,
+        "preprocess_hash": identity.preprocess_hash, "chunk_config": identity.chunk_config,
+    }  # fmt: skip
+    columns = {n: pa.repeat(pa.scalar(w, pa.string()), count) for n, w in constant.items()}
+    columns |= {
+        "text_hash": pa.array(hashes, pa.string()),
+        "vector": pa.ListArray.from_arrays(offsets, pa.array(matrix.reshape(-1)), type=kind),
+        "dimension": pa.repeat(pa.scalar(identity.dimension, pa.int32()), count),
+        "created_at": pa.repeat(pa.scalar(now, MOMENT), count),
+    }
+    return pa.table({n: columns[n] for n in VECTORS_SCHEMA.names}, schema=VECTORS_SCHEMA)
+
+
+def derive_facts(stores: Stores) -> list[Written]:
+    """Renew the facts of the buckets whose grimoire changed since."""
+    with stores.deriving():
+        grimoire, facts = stores.projections.renewed("grimoire"), stores.projections.renewed("facts")
+        sources = {b: f"{d.low:x}{d.high:x}" for b, d in grimoire.digests().items()}
+        seen = facts.noted("grimoire")
+        buckets = {b for b, d in sources.items() if seen.get(str(b)) != d}
+        if not buckets:
+            return []
+        return [facts.renew(_facts(grimoire.read(buckets)), buckets, note={"grimoire": {str(b): d for b, d in sources.items()}})]
+
+
+def _facts(entries: pa.Table) -> pa.Table:
+    known = entries.filter(pc.and_(pc.equal(entries["source"], "baseline"), pc.equal(entries["status"], "active")))
+    metric = known["metric"].to_pylist()
+    renamed = {
+        "mean": "effect_mean_ppm", "low": "effect_low_ppm", "high": "effect_high_ppm", "episode_count": "evidence_count",
+        "reinforcement_count": "validations", "last_reinforced_at": "validated_at",
+    }  # fmt: skip
+    columns = {n: known[renamed.get(n, n)] for n in FACT_SCHEMA.names if n != "unit"}
+    columns["unit"] = pa.array([METRIC_UNIT[m] for m in metric], pa.string())
+    return pa.table({n: columns[n] for n in FACT_SCHEMA.names}).cast(FACT_SCHEMA)

@@ -1,0 +1,128 @@
+"""Reading: the records of newly closed cycles, at the cost of what is new.
+
+A cycle closes when its ticks are contiguous to its end, or by death. What has come but is not closed yet waits in a small
+file beside the reader's position in the log. Source: architecture ("Time and order").
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.derivation.stores import Stores
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """Records of closed cycles that were not derived yet, the cycle of each, and how far each golem gets with them."""
+
+    records: pa.Table
+    cycle: np.ndarray
+    upto: dict[str, int]
+    version: int
+    waiting: pa.Table
+
+
+def cycle_of(tick: np.ndarray, cycle_ticks: int) -> np.ndarray:
+    """The cycle of a tick: ticks 1 to 50 are cycle 1."""
+    return (np.asarray(tick) - 1) // cycle_ticks + 1
+
+
+def closed_through(stores: Stores) -> dict[str, int]:
+    """The last closed cycle of each golem, 0 before the first."""
+    span = stores.policy.curator.cycle_ticks
+    heads = stores.log.heads()
+    out = {g: int(c) // span for g, c in zip(heads["golem_id"].to_pylist(), heads["contiguous"].to_pylist(), strict=True)}
+    contiguous = dict(zip(heads["golem_id"].to_pylist(), heads["contiguous"].to_pylist(), strict=True))
+    deaths = stores.life("DeathDeclared")
+    ticks = pc.struct_field(deaths["died"].combine_chunks(), "tick").to_pylist() if deaths.num_rows else []
+    for golem_id, tick in zip(deaths["golem_id"].to_pylist(), ticks, strict=True):
+        if contiguous.get(golem_id, 0) >= tick:
+            out[golem_id] = int(cycle_of(np.array(tick), span))
+    return out
+
+
+class CycleReader:
+    """One consumer's place in the log: `fresh` gives what is new, `advance` keeps that it was derived."""
+
+    def __init__(self, stores: Stores, name: str, columns: tuple[str, ...]) -> None:
+        self._stores, self._columns = stores, list(columns)
+        self._folder = stores.projections.root / "readers" / name
+
+    def fresh(self, done: Callable[[str], int | None]) -> Fresh:
+        """Everything closed and not done yet. done: golem to the last cycle that is derived, None before the first."""
+        stores = self._stores
+        version, waiting = self._place()
+        now = stores.log.version
+        parts = [waiting] if waiting is not None else []
+        if version is None or now > version:
+            parts.append(stores.log.read_cycles(self._columns, version))
+        closed = closed_through(stores)
+        rows = pa.concat_tables(parts) if parts else stores.log.read_cycles(self._columns, now)
+        rows, golems, codes = _keyed(rows)
+        cycle = cycle_of(rows["tick"].to_numpy(), stores.policy.curator.cycle_ticks) if rows.num_rows else np.zeros(0, np.int64)
+        past = {g: done(g) for g in golems}
+        floor = np.array([past[g] or 0 for g in golems], dtype=np.int64)[codes] if golems else codes
+        limit = np.array([closed.get(g, 0) for g in golems], dtype=np.int64)[codes] if golems else codes
+        ready, kept = (cycle > floor) & (cycle <= limit), cycle > limit
+        upto = {g: closed[g] for g in golems if closed.get(g, 0) > (past[g] or 0)}
+        return Fresh(rows.filter(pa.array(ready)), cycle[ready], upto, now, rows.filter(pa.array(kept)))
+
+    def advance(self, fresh: Fresh) -> None:
+        """Keep the place: what waits goes into a file, then the file's name and the version into another, at once."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        name = f"waiting-{fresh.version}.arrow"
+        with pa.OSFile(str(self._folder / f".{name}"), "wb") as sink, pa.ipc.new_file(sink, fresh.waiting.schema) as out:
+            out.write_table(fresh.waiting)
+        os.replace(self._folder / f".{name}", self._folder / name)
+        draft = self._folder / ".place.json"
+        draft.write_bytes(orjson.dumps({"version": fresh.version, "waiting": name}))
+        os.replace(draft, self._folder / "place.json")
+        for old in self._folder.glob("waiting-*.arrow"):
+            if old.name != name:
+                old.unlink()
+
+    def _place(self) -> tuple[int | None, pa.Table | None]:
+        try:
+            place = orjson.loads((self._folder / "place.json").read_bytes())
+        except FileNotFoundError:
+            return None, None
+        with pa.memory_map(str(self._folder / place["waiting"])) as source, pa.ipc.open_file(source) as file:
+            return place["version"], file.read_all()
+
+
+def _keyed(rows: pa.Table) -> tuple[pa.Table, list[str], np.ndarray]:
+    """Rows once each in (golem, tick) order, the golems' ids, and each row's code."""
+    encoded = rows["golem_id"].combine_chunks().dictionary_encode()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.unify_dictionaries().combine_chunks()
+    golems = encoded.dictionary.to_pylist()
+    rank = np.argsort(np.argsort(golems)) if golems else np.zeros(0, np.int64)
+    codes = rank[encoded.indices.to_numpy(zero_copy_only=False)] if golems else np.zeros(0, np.int64)
+    key = (codes.astype(np.int64) << 40) | rows["tick"].to_numpy().astype(np.int64)
+    _, first = np.unique(key, return_index=True)
+    ordered = rows.take(pa.array(first)) if not np.array_equal(first, np.arange(rows.num_rows)) else rows
+    return ordered, sorted(golems), codes[first]
+
+
+def table_place(folder: Path) -> int | None:
+    """The version up to which a projection was read by the one who keeps this folder."""
+    try:
+        return int(orjson.loads((folder / "place.json").read_bytes())["version"])
+    except FileNotFoundError:
+        return None
+
+
+def keep_table_place(folder: Path, version: int) -> None:
+    """Keep that a projection was read up to this version."""
+    folder.mkdir(parents=True, exist_ok=True)
+    draft = folder / ".place.json"
+    draft.write_bytes(orjson.dumps({"version": version}))
+    os.replace(draft, folder / "place.json")

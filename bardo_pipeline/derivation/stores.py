@@ -1,0 +1,73 @@
+"""Stores: everything that a derivation reads from and writes to, opened once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.derivation.identity import derivation_id
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.retrieval.embedding import Embedder
+from bardo_pipeline.storage.embedders import embedder_version, open_embedder
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.projections import Projections
+
+DEFAULT_EMBEDDER = "minilm"
+
+
+@dataclass
+class Stores:
+    """A home with its log, and the projections of one derivation over it.
+
+    projections may lie elsewhere than in the home's derivation folder (a rebuild beside).
+    """
+
+    home: Home
+    log: EventLog
+    projections: Projections
+    policy: Policy
+    embedder_name: str
+    derivation_id: str
+    _life: pa.Table | None = None
+    _life_seen: int | None = None
+
+    @classmethod
+    def open(cls, root: Path, *, policy: Policy | None = None, embedder: str = DEFAULT_EMBEDDER, beside: Path | None = None) -> Self:
+        """Open what is there. Raises NoHomeError without a home."""
+        policy = policy or Policy()
+        home = Home.open(root)
+        identity = derivation_id(policy, embedder_version(embedder))
+        folder = beside if beside is not None else home.derivation(identity)
+        return cls(home, EventLog(home, policy), Projections(folder, home.bucket_count, policy), policy, embedder, identity)
+
+    def life(self, kind: str) -> pa.Table:
+        """Life events of one kind. What was read once is kept, so that asking again costs only what is new."""
+        version = self.log.life_version
+        if version != self._life_seen:
+            fresh = self.log.life(since_version=self._life_seen)
+            known = pa.concat_tables([self._life, fresh]) if self._life is not None else fresh
+            first = known.group_by("event_id", use_threads=False).aggregate([("event_id", "count")])
+            assert first.num_rows == known.num_rows, "the log repeats a life event"
+            self._life, self._life_seen = known.combine_chunks(), version
+        assert self._life is not None, "a log has its life table"
+        return self._life.filter(pc.equal(self._life["kind"], kind))
+
+    @cached_property
+    def embedder(self) -> Embedder:
+        """The embedder, opened on first use."""
+        return open_embedder(self.embedder_name, self.home.root / "models")
+
+    @contextmanager
+    def deriving(self) -> Iterator[None]:
+        """One process at a time derives into these projections."""
+        self.projections.root.mkdir(parents=True, exist_ok=True)
+        with self.home.lock(f"derive-{self.projections.root.name}"):
+            yield

@@ -1,0 +1,280 @@
+"""Living: a fleet goes through a market, from birth to succession, leaving nothing but events.
+
+A chunk is a cycle: golems step fifty ticks, the records are appended, closed cycles are curated, and what was learned is
+what they see in the next chunk. The dead are judged between chunks, and their heirs begin with the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pyarrow as pa
+
+from bardo_pipeline.derivation.bundles import load_bundle
+from bardo_pipeline.derivation.curation import Mind, commit
+from bardo_pipeline.derivation.legacy import bequeath, published_bundles
+from bardo_pipeline.derivation.reading import cycle_of
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.events.life import Born, Died, LifeEvent, Received, Steered, life_event
+from bardo_pipeline.events.record import PHASES, Vitality
+from bardo_pipeline.heartbeat.buffers import Buffers
+from bardo_pipeline.heartbeat.fleet import Fleet, Founding, born
+from bardo_pipeline.heartbeat.market import Market
+from bardo_pipeline.heartbeat.recall import EntryNames, recall_of
+from bardo_pipeline.heartbeat.records import Chunk, kind, records_of
+from bardo_pipeline.heartbeat.step import Interventions, step
+from bardo_pipeline.heartbeat.tape import Tape, tape_of
+from bardo_pipeline.inheritance.succession import inherited_entries
+from bardo_pipeline.mortality.vitality import CAUSES
+
+COMMIT_CHUNKS = 8
+"""Chunks between commits of what was curated; a death commits at once."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run is told. steers: golem or lineage index and tick to (severity, intent)."""
+
+    name: str
+    market: Market
+    golems: int
+    generations: int
+    founding: Founding
+    steers: Mapping[tuple[str, int], tuple[str, str]] = field(default_factory=dict)
+
+
+@dataclass
+class Progress:
+    """How a run goes: for whoever shows it."""
+
+    ticks_done: int
+    ticks_total: int
+    records: int
+    living: int
+    births: int
+    deaths: int
+    published: int
+    refused: int
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a run ended."""
+
+    records: int
+    births: int
+    deaths: int
+    published: int
+    refused: int
+
+
+class Living:
+    """One run over one home. The clock is only asked for the moment of recording, which no content depends on."""
+
+    def __init__(self, stores: Stores, run: Run, clock: Callable[[], datetime]) -> None:
+        if run.golems < 1 or run.generations < 1:
+            raise ConfigError("a run needs at least one golem and one generation: give --golems and --generations from 1 up")
+        self.stores, self.run, self.clock = stores, run, clock
+        self.tape: Tape = tape_of(run.market, stores.policy)
+        self.mind, self.names = Mind(stores.policy), EntryNames()
+        self.fleet = Fleet([], [], stores.policy)
+        self.segment = self.records = self.births = self.deaths = self.published = self.refused = 0
+        self._learned: dict[str, list[dict[str, str]]] = {}
+
+    def live(self, tell: Callable[[Progress], None] = lambda _: None) -> Ending:
+        """Go through the whole market, or until nobody is left."""
+        span = self.stores.policy.curator.cycle_ticks
+        self._found()
+        for start in range(0, self.tape.ticks, span):
+            if not self.fleet.size:
+                break
+            stop = min(start + span, self.tape.ticks)
+            dead = self._chunk(start, stop)
+            heirs = self._bury(dead, stop) if dead else []
+            if heirs:
+                self._welcome(heirs, stop)
+            if start // span % COMMIT_CHUNKS == COMMIT_CHUNKS - 1:
+                commit(self.stores, self.mind)
+            tell(self._progress(stop))
+        commit(self.stores, self.mind)
+        return Ending(self.records, self.births, self.deaths, self.published, self.refused)
+
+    def _progress(self, tick: int) -> Progress:
+        return Progress(
+            tick, self.tape.ticks, self.records, self.fleet.size, self.births, self.deaths, self.published, self.refused
+        )
+
+    # birth
+
+    def _found(self) -> None:
+        """The first generation: owners in turn, each golem the founder of a lineage."""
+        owners = self.run.founding.owners
+        births = [
+            self._birth(f"{self.run.name}/{i}", 0, owners[i % len(owners)]) for i in range(self.run.golems)
+        ]
+        self._welcome(births, 0)
+
+    def _birth(self, lineage_id: str, generation: int, owner_id: str, *, predecessor: tuple[str, Born, str] | None = None) -> tuple[str, Born]:
+        market = self.run.market
+        before = {} if predecessor is None else {
+            "predecessor_id": predecessor[0], "traits": predecessor[1].traits, "bundle_hash": predecessor[2]
+        }  # fmt: skip
+        return born(
+            lineage_id=lineage_id, generation=generation, owner_id=owner_id, founding=self.run.founding, market=market.name,
+            market_hash=market.content_hash, derivation_id=self.stores.derivation_id, policy=self.stores.policy, **before,
+        )  # fmt: skip
+
+    def _welcome(self, births: list[tuple[str, Born]], start: int) -> None:
+        """Record births and what comes with them; the newborn join the fleet for the next chunk."""
+        at = self._moment(min(start, self.tape.ticks - 1))
+        events: list[LifeEvent] = []
+        for golem_id, birth in births:
+            events.append(life_event(golem_id, at, birth))
+            inherited = None
+            if birth.bundle_hash is not None:
+                bundle = load_bundle(self.stores.home, birth.bundle_hash)
+                inherited = inherited_entries(bundle, golem_id, self.stores.policy)
+                received = Received(
+                    source="succession", from_golem_id=bundle.golem_id, content_hash=birth.bundle_hash, entry_count=inherited.num_rows
+                )
+                events.append(life_event(golem_id, at, received))
+            self.mind.begin(
+                golem_id, at=at, base_threshold=birth.traits.rebalance_threshold, inherited=inherited, bundle_hash=birth.bundle_hash
+            )
+        self.stores.log.record(events, self.clock())
+        newborn = Fleet([g for g, _ in births], [b for _, b in births], self.stores.policy)
+        if self.fleet.size:
+            self.fleet.join(newborn)
+        else:
+            self.fleet = newborn
+        self._see()
+        self.births += len(births)
+
+    # life
+
+    def _see(self) -> None:
+        """Put the playbooks of the last closed cycle before the golems."""
+        for i, golem_id in enumerate(self.fleet.golem_ids):
+            version, thresholds = self.mind.playbooks.of(golem_id, self.stores.policy)
+            self.fleet.playbook_version[i] = version
+            self.fleet.rebalance_threshold[:, i] = thresholds
+            self.fleet.cycle_seen[i] = self.mind.done.get(golem_id, 0)
+
+    def _chunk(self, start: int, stop: int) -> dict[str, int]:
+        """Live from start to stop, record it, and curate what closed. Returns the cause of death by golem."""
+        fleet, policy = self.fleet, self.stores.policy
+        recall = recall_of(self.mind.state, fleet.golem_ids, int(self.tape.at_us[start]), self.names, policy)
+        out = Buffers(fleet.size, stop - start)
+        dead: dict[str, int] = {}
+        asked_rows: dict[int, list[dict[str, str]]] = {}
+        for t in range(start, stop):
+            asked = self._asked(t, t - start, asked_rows, stop - start)
+            cause = step(fleet, self.tape, t, recall=recall, asked=asked, killed=False, policy=policy, out=out, at=t - start)
+            dead |= {fleet.golem_ids[i]: int(cause[i]) for i in np.flatnonzero(cause >= 0)}
+            if not fleet.alive.any():
+                out.cut(t - start + 1)
+                break
+        chunk = Chunk(
+            out, self.tape, start, fleet.golem_ids, recall, self.stores.derivation_id, policy,
+            mutations=self._mutations(out), interventions=_lists("active_interventions", asked_rows, out),
+        )  # fmt: skip
+        records = records_of(chunk)
+        self.segment += 1
+        self.stores.log.append(records, writer=f"run-{self.run.name}", segment=self.segment, recorded_at=self.clock())
+        self.records += records.num_rows
+        self._curate(records, dead)
+        return dead
+
+    def _asked(self, t: int, column: int, rows: dict[int, list[dict[str, str]]], ticks: int) -> Interventions | None:
+        """Interventions that fall due at this tick, recorded as events and shown in the record."""
+        if not self.run.steers:
+            return None
+        fleet = self.fleet
+        steer, follow = np.zeros(fleet.size, bool), np.zeros(fleet.size, np.int64)
+        for i, golem_id in enumerate(fleet.golem_ids):
+            due = int(fleet.tick[i]) + 1
+            told = self.run.steers.get((golem_id, due)) or self.run.steers.get(("*", due))
+            if told is None or not fleet.alive[i]:
+                continue
+            severity, intent = told
+            steer[i], follow[i] = severity == "high", severity == "low"
+            name = f"{golem_id}-{due}"
+            rows.setdefault(i * ticks + column, []).append(
+                {"intervention_id": name, "kind": "steer" if steer[i] else "follow_up", "severity": severity, "intent": intent}
+            )
+            payload = Steered(intervention_id=name, due_tick=due, severity="high" if steer[i] else "low", intent=intent)
+            self.stores.log.record([life_event(golem_id, self._moment(t), payload)], self.clock())
+        return Interventions(steer, follow)
+
+    def _mutations(self, out: Buffers) -> pa.Array:
+        """What the last closed cycle changed in each golem's grimoire, told in the first record after it."""
+        rows = {i * out.ticks: self._learned.get(g, []) for i, g in enumerate(self.fleet.golem_ids)}
+        return _lists("grimoire_mutations", rows, out)
+
+    def _curate(self, records: pa.Table, dead: dict[str, int]) -> None:
+        """Close the cycle of whoever finished it or died in it."""
+        span = self.stores.policy.curator.cycle_ticks
+        tick = {g: int(t) for g, t in zip(self.fleet.golem_ids, self.fleet.tick, strict=True)}
+        upto = {g: int(cycle_of(np.array(t), span)) for g, t in tick.items() if t % span == 0 or g in dead}
+        names = np.array(records["golem_id"].to_pylist(), dtype=object)
+        ready = np.isin(names, list(upto))
+        closed = records if ready.all() else records.filter(pa.array(ready))
+        made = self.mind.advance(closed, cycle_of(closed["tick"].to_numpy(), span), upto)
+        told = made.decisions.select(["golem_id", "operation", "entry_id", "kind"]).to_pylist()
+        self._learned = {}
+        for row in told:
+            if row["operation"] != "staged":
+                self._learned.setdefault(row.pop("golem_id"), []).append(row)
+        self._see()
+
+    # death
+
+    def _bury(self, dead: dict[str, int], stop: int) -> list[tuple[str, Born]]:
+        """Record the deaths, let the dead bequeath, and name the heirs of those whose bundle was published."""
+        gone = [i for i, g in enumerate(self.fleet.golem_ids) if g in dead]
+        lives = {self.fleet.golem_ids[i]: self.fleet.births[i] for i in gone}
+        self.stores.log.record([self._death(i, dead) for i in gone], self.clock())
+        commit(self.stores, self.mind)
+        published = bequeath(self.stores, now=self.clock())
+        self.deaths += len(gone)
+        self.published += len(published)
+        self.refused += len(gone) - len(published)
+        self.fleet.keep(~np.isin(np.arange(self.fleet.size), gone))
+        self.mind.forget(set(dead))
+        left = published_bundles(self.stores)
+        return [
+            self._birth(b.lineage_id, b.generation + 1, b.owner_id, predecessor=(g, b, left[g]))
+            for g, b in lives.items()
+            if g in left and b.generation + 1 < self.run.generations and stop < self.tape.ticks
+        ]
+
+    def _death(self, i: int, dead: dict[str, int]) -> LifeEvent:
+        fleet, golem_id = self.fleet, self.fleet.golem_ids[i]
+        tick = int(fleet.tick[i])
+        payload = Died(
+            cause=CAUSES[dead[golem_id]], tick=tick, phase=PHASES[-1], vitality=_vitality(fleet, i),
+            credits_micros=int(fleet.credits[i]), capital_micros=int(fleet.final_nav[i]), earned_micros=int(fleet.earned[i]),
+        )  # fmt: skip
+        return life_event(golem_id, self._moment(int(fleet.final_at[i])), payload)
+
+    def _moment(self, t: int) -> datetime:
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(self.tape.at_us[t]))
+
+
+def _vitality(fleet: Fleet, i: int) -> Vitality:
+    names = ("economic", "epistemic", "stochastic", "composite")
+    return Vitality(**dict(zip(names, fleet.final_life[:, i].tolist(), strict=True)))
+
+
+def _lists(name: str, rows: Mapping[int, list[dict[str, str]]], out: Buffers) -> pa.Array | None:
+    """Lists of structs by flat position in the buffers, as the record's column of that name; None if all are empty."""
+    if not any(rows.values()):
+        return None
+    values: list[list[dict[str, str]]] = [[] for _ in range(out.golems * out.ticks)]
+    for place, items in rows.items():
+        values[place] = items
+    return pa.array(values, kind(name))

@@ -1,0 +1,248 @@
+"""Projections: the derived tables of one derivation, each with a fingerprint that costs only what is new.
+
+A table's fingerprint is the sum of its rows' digests (each row holds its key, so order cannot show), hashed with their
+number; it is kept in the commit that changed it. Source: architecture ("Projections", "Fingerprints hash logical rows").
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, WriterProperties, write_deltalake
+from deltalake.exceptions import TableNotFoundError
+
+from bardo_pipeline.errors import SchemaVersionError
+from bardo_pipeline.events.digest import row_digests
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.delta import AppendOnlyTable, scan, whole
+from bardo_pipeline.storage.home import bucket_of
+from bardo_pipeline.storage.tables import TABLES, TableSpec
+
+
+@dataclass(frozen=True)
+class Digest:
+    """Sum of row digests and the number of rows."""
+
+    low: int
+    high: int
+    rows: int
+
+    @classmethod
+    def of(cls, table: pa.Table) -> Digest:
+        """The digest of a table's rows."""
+        low, high = (int(x) for x in row_digests(table).sum(axis=0, dtype=np.uint64)) if table.num_rows else (0, 0)
+        return cls(low, high, table.num_rows)
+
+    def __add__(self, other: Digest) -> Digest:
+        return Digest((self.low + other.low) % 2**64, (self.high + other.high) % 2**64, self.rows + other.rows)
+
+    @property
+    def fingerprint(self) -> str:
+        """32 hex characters."""
+        return hashlib.sha256(f"{self.low:016x}{self.high:016x}{self.rows}".encode()).hexdigest()[:32]
+
+
+EMPTY = Digest(0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a write did: rows added or renewed, the table's rows and fingerprint now, its version (None: nothing new)."""
+
+    table: str
+    rows_written: int
+    row_count: int
+    fingerprint: str
+    version: int | None
+
+
+class GrowingTable:
+    """A projection that only grows, exactly once by (app, number), an app being a golem and its number a cycle."""
+
+    def __init__(self, name: str, path: Path, spec: TableSpec, policy: Policy) -> None:
+        self.name, self.spec = name, spec
+        self.table = AppendOnlyTable(path, spec.schema, list(spec.stats), policy=policy)
+
+    def done(self, app: str) -> int | None:
+        """The newest number of an app that is on record."""
+        return self.table.transaction_version(app)
+
+    def append(self, rows: pa.Table, upto: Mapping[str, int]) -> Written:
+        """Append the rows of golems that advance, and note how far each has come.
+
+        rows: with golem_id and cycle. upto: golem to the cycle that it reaches with these rows. Rows of cycles that are
+        on record already are left out.
+        """
+        moving, before = self._moving(upto)
+        if not moving:
+            return self._written(0, None)
+        names = rows["golem_id"].to_pylist()
+        past = np.array([before[n] if n in moving else 2**62 for n in names], dtype=np.int64)
+        fresh = rows["cycle"].to_numpy() > past
+        return self._commit(rows if fresh.all() else rows.filter(pa.array(fresh)), moving)
+
+    def put(self, rows: pa.Table, upto: Mapping[str, int]) -> Written:
+        """Append all of these rows, and note how far each app has come; nothing if no app advances.
+
+        For rows that do not say whose they are; the caller has left out what is on record.
+        """
+        moving, _ = self._moving(upto)
+        return self._commit(rows, moving) if moving else self._written(0, None)
+
+    def _moving(self, upto: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+        """Apps that advance with their new numbers, and the number on record of each app (-1 without one)."""
+        before = {name: -1 if (known := self.done(name)) is None else known for name in upto}
+        return {n: k for n, k in upto.items() if before[n] < k}, before
+
+    def _commit(self, kept: pa.Table, moving: Mapping[str, int]) -> Written:
+        total = self.digest() + Digest.of(kept)
+        version = self.table.append(kept.cast(self.spec.schema), transactions=moving, facts={"digest": _packed(total)})
+        return self._written(kept.num_rows, version)
+
+    def digest(self) -> Digest:
+        """Digest of all rows."""
+        text = self.table.facts().get("digest")
+        return Digest(*orjson.loads(text)) if text else EMPTY
+
+    def _written(self, rows: int, version: int | None) -> Written:
+        total = self.digest()
+        return Written(self.name, rows, total.rows, total.fingerprint, version)
+
+    def read(self, columns: list[str] | None = None, since_version: int | None = None, golems: Iterable[str] | None = None) -> pa.Table:
+        """Rows, all or those committed after a version, of all golems or of these, in the order of their key if all columns."""
+        only = None if golems is None else pc.field("golem_id").isin(pa.array(list(golems), pa.string()))
+        return self.table.read(columns, since_version, only)
+
+
+class RenewedTable:
+    """A projection that is renewed bucket by bucket: the newest state, not its history."""
+
+    def __init__(self, name: str, path: Path, spec: TableSpec, bucket_count: int) -> None:
+        self.name, self.spec, self.path, self.bucket_count = name, spec, path, bucket_count
+        self.schema = spec.schema.append(pa.field("bucket", pa.int32(), nullable=False))
+        try:
+            self._handle = DeltaTable(path)
+        except TableNotFoundError:
+            path.mkdir(parents=True, exist_ok=True)
+            self._handle = DeltaTable.create(
+                path, self.schema, partition_by=["bucket"],
+                configuration={"delta.dataSkippingStatsColumns": ",".join(spec.stats)},
+            )  # fmt: skip
+        if self._handle.schema() != Schema.from_arrow(self.schema):
+            raise SchemaVersionError(f"{path} has other columns than this version writes: use the version that made it, or newer")
+
+    def buckets(self, keys: Iterable[str]) -> set[int]:
+        """Buckets of these keys."""
+        return {bucket_of(k, self.bucket_count) for k in keys}
+
+    def read(self, buckets: Iterable[int] | None = None) -> pa.Table:
+        """Rows of these buckets (all for None), sorted by key."""
+        self._handle.update_incremental()
+        filters = None if buckets is None else [("bucket", "in", [str(b) for b in sorted(buckets)])]
+        if filters is not None and not filters[0][2]:
+            return self.spec.schema.empty_table()
+        files = self._handle.file_uris(filters)
+        table = scan(files, self.spec.schema)
+        return table.sort_by([(k, "ascending") for k in self.spec.key])
+
+    def renew(self, rows: pa.Table, buckets: set[int], note: Mapping[str, object] | None = None) -> Written:
+        """Put these rows in place of all rows of these buckets. The key's first column decides a row's bucket.
+
+        note: what the commit carries beside (see `noted`).
+        """
+        self._handle.update_incremental()
+        digests = self.digests()
+        names = rows.column(self.spec.key[0]).to_pylist()
+        codes = np.array([bucket_of(n, self.bucket_count) for n in names], dtype=np.int32)
+        assert set(codes.tolist()) <= buckets, f"{self.name}: rows outside the buckets that are renewed"
+        for bucket in buckets:
+            digests[bucket] = Digest.of(rows.filter(pa.array(codes == bucket)))
+        table = whole(rows.cast(self.spec.schema).append_column(self.schema.field("bucket"), pa.array(codes)))
+        total = sum(digests.values(), EMPTY)
+        write_deltalake(
+            self._handle, table, mode="overwrite", predicate=f"bucket in ({','.join(str(b) for b in sorted(buckets))})",
+            writer_properties=WriterProperties(compression="ZSTD", compression_level=1),
+            commit_properties=CommitProperties(
+                custom_metadata={
+                    "digests": orjson.dumps({str(b): _listed(d) for b, d in sorted(digests.items())}).decode(),
+                    "note": orjson.dumps(note or {}).decode(),
+                }
+            ),
+            post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False),
+        )  # fmt: skip
+        return Written(self.name, rows.num_rows, total.rows, total.fingerprint, int(self._handle.version()))
+
+    def noted(self, name: str) -> dict[str, str]:
+        """What the newest commit's note says under a name."""
+        text = self._handle.history(1)[0].get("note")
+        found = orjson.loads(text).get(name, {}) if text else {}
+        assert isinstance(found, dict), f"{self.name}: a note is a mapping"
+        return found
+
+    def digests(self) -> dict[int, Digest]:
+        """Digest of each bucket's rows."""
+        text = self._handle.history(1)[0].get("digests")
+        return {int(b): Digest(*d) for b, d in orjson.loads(text).items()} if text else {}
+
+    def digest(self) -> Digest:
+        """Digest of all rows."""
+        self._handle.update_incremental()
+        return sum(self.digests().values(), EMPTY)
+
+
+class Projections:
+    """All tables of one derivation, under one folder."""
+
+    def __init__(self, root: Path, bucket_count: int, policy: Policy) -> None:
+        self.root, self.bucket_count, self._policy = root, bucket_count, policy
+        self._open: dict[str, GrowingTable | RenewedTable] = {}
+
+    def growing(self, name: str) -> GrowingTable:
+        """A projection that grows, by name."""
+        found = self._table(name)
+        assert isinstance(found, GrowingTable), f"{name} does not grow"
+        return found
+
+    def renewed(self, name: str) -> RenewedTable:
+        """A projection that is renewed, by name."""
+        found = self._table(name)
+        assert isinstance(found, RenewedTable), f"{name} is not renewed by bucket"
+        return found
+
+    def _table(self, name: str) -> GrowingTable | RenewedTable:
+        if name not in self._open:
+            spec, path = TABLES[name], self.root / name
+            self._open[name] = (
+                GrowingTable(name, path, spec, self._policy) if spec.grows else RenewedTable(name, path, spec, self.bucket_count)
+            )
+        return self._open[name]
+
+    def read(self, name: str) -> pa.Table:
+        """All rows of a projection, sorted by its key."""
+        table = self._table(name).read()
+        return table.sort_by([(k, "ascending") for k in TABLES[name].key]) if table.num_rows else table
+
+    def digest(self, name: str) -> Digest:
+        """Digest of a projection."""
+        return self._table(name).digest()
+
+    def drop(self) -> None:
+        """Remove all tables of this derivation from disk."""
+        shutil.rmtree(self.root, ignore_errors=True)
+        self._open.clear()
+
+
+def _listed(digest: Digest) -> list[int]:
+    return [digest.low, digest.high, digest.rows]
+
+
+def _packed(digest: Digest) -> str:
+    return orjson.dumps(_listed(digest)).decode()

@@ -1,0 +1,83 @@
+"""Tables: the projections of a derivation, each with its grain, its key and what it grows by. Data.
+
+Source: P-2; architecture ("Projections").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from bardo_pipeline.curator.decisions import DECISION_KEY, DECISION_SCHEMA
+from bardo_pipeline.curator.episodes import EPISODE_SCHEMA
+from bardo_pipeline.curator.passes import CYCLE_SCHEMA
+from bardo_pipeline.curator.playbook import PLAYBOOK_SCHEMA
+from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
+from bardo_pipeline.inheritance.testament import TESTAMENT_SCHEMA
+from bardo_pipeline.katabasis.consensus import CONSENSUS_SCHEMA
+from bardo_pipeline.katabasis.votes import VOTE_CAUSE_SCHEMA, VOTE_SCHEMA
+
+FACT_SCHEMA = pa.schema(
+    [
+        pa.field("golem_id", pa.string(), nullable=False),
+        pa.field("entry_id", pa.string(), nullable=False),
+        pa.field("chain", pa.string(), nullable=False),
+        pa.field("protocol", pa.string(), nullable=False),
+        pa.field("pair", pa.string(), nullable=False),
+        pa.field("metric", pa.string(), nullable=False),
+        pa.field("unit", pa.string(), nullable=False),
+        pa.field("mean", pa.int64(), nullable=False),
+        pa.field("low", pa.int64(), nullable=False),
+        pa.field("high", pa.int64(), nullable=False),
+        pa.field("episode_count", pa.int64(), nullable=False),
+        pa.field("reinforcement_count", pa.int64(), nullable=False),
+        pa.field("confidence_ppm", pa.int64(), nullable=False),
+        pa.field("last_reinforced_at", MOMENT, nullable=False),
+        pa.field("text", pa.string(), nullable=False),
+    ]
+)
+"""One row per (golem, protocol, metric) that is known: its level, an interval of the mean, how often it was reinforced."""
+
+CANDIDATE_SCHEMA = pa.schema(
+    [
+        pa.field("golem_id", pa.string(), nullable=False),
+        pa.field("owner_id", pa.string(), nullable=False),
+        pa.field("lineage_id", pa.string(), nullable=False),
+        pa.field("generation", pa.int64(), nullable=False),
+        pa.field("died_at", MOMENT, nullable=False),
+        pa.field("bundle_hash", pa.string(), nullable=False),
+        pa.field("entry_count", pa.int64(), nullable=False),
+        pa.field("episode_count", pa.int64(), nullable=False),
+        pa.field("anti_knowledge_count", pa.int64(), nullable=False),
+        pa.field("anti_knowledge_at_death", pa.int64(), nullable=False),
+        pa.field("cause_entries", pa.list_(pa.field("element", pa.string(), nullable=False)), nullable=False),
+    ]
+)
+"""One row per golem that died: the bundle it would leave, before any verdict."""
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """A projection: its columns, its key, and whether it grows by rows or is renewed by bucket."""
+
+    schema: pa.Schema
+    key: tuple[str, ...]
+    grows: bool
+    stats: tuple[str, ...]
+
+
+TABLES: dict[str, TableSpec] = {
+    "episodes": TableSpec(EPISODE_SCHEMA, ("episode_id",), True, ("golem_id", "tick")),
+    "curation": TableSpec(DECISION_SCHEMA, DECISION_KEY, True, ("golem_id", "cycle")),
+    "cycles": TableSpec(CYCLE_SCHEMA, ("golem_id", "cycle"), True, ("golem_id", "cycle")),
+    "playbooks": TableSpec(PLAYBOOK_SCHEMA, ("golem_id", "version"), True, ("golem_id", "version")),
+    "grimoire": TableSpec(ENTRY_SCHEMA, ("golem_id", "entry_id"), False, ("golem_id",)),
+    "facts": TableSpec(FACT_SCHEMA, ("golem_id", "entry_id"), False, ("golem_id",)),
+    "votes": TableSpec(VOTE_SCHEMA, ("vote_id",), True, ("proposition_id",)),
+    "vote_causes": TableSpec(VOTE_CAUSE_SCHEMA, ("vote_id",), True, ("golem_id",)),
+    "consensus": TableSpec(CONSENSUS_SCHEMA, ("proposition_id",), False, ("proposition_id",)),
+    "testaments": TableSpec(TESTAMENT_SCHEMA, ("golem_id",), True, ("golem_id",)),
+    "candidates": TableSpec(CANDIDATE_SCHEMA, ("golem_id",), True, ("golem_id",)),
+}
+"""Every projection by name, causes before effects."""
