@@ -1,7 +1,9 @@
 """Life events: what happens to a golem beside its ticks. One model a kind, one row an event.
 
 Each event names its golem, its event time, and carries exactly one payload. Its id is the SHA-256 of its content, so
-that the same event written twice is one. Source: architecture ("What is an event, not a projection"); MEM, INH S13, HB S7.
+that the same event written twice is one.
+
+Source: architecture ("What is an event, not a projection"); MEM, INH S13, HB S7.
 """
 
 from __future__ import annotations

@@ -1,13 +1,16 @@
 """Vectorised validation of records and events before every append. Pure.
 
-The rules are the constraints of the pydantic models, walked once into checks over leaf columns: nullability, finiteness,
-ranges, choices, lengths. Source: architecture ("validate(full=True) and vectorised checks ... before every append").
+The rules are the constraints of the pydantic models, walked once into checks over leaf columns: nullability,
+finiteness, ranges, choices, lengths.
+
+Source: architecture ("validate(full=True) and vectorised checks ... before every append").
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from datetime import UTC, datetime
+from functools import cache, partial
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import annotated_types as at
@@ -24,6 +27,8 @@ from bardo_pipeline.events.schema import _annotation, _split_optional
 Check = Callable[[pa.Array], pa.Array]
 """Values of a leaf column to a boolean array, true where a value is not allowed."""
 
+_FIRST_MOMENT, _LAST_MOMENT = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+
 
 @cache
 def _checks(model: type[BaseModel]) -> tuple[tuple[str, Any, tuple[tuple[str, Check], ...], bool], ...]:
@@ -36,35 +41,68 @@ def _field_checks(name: str, annotation: Any) -> tuple[str, Any, tuple[tuple[str
         inner_nullable, inner = _split_optional(get_args(bare)[0])
         if inner_nullable:
             nullable, bare = True, Annotated[(inner, *get_args(bare)[1:])]
-    core, rules = bare, []
+    core: Any = bare
+    rules: list[tuple[str, Check]] = []
     while get_origin(core) is Annotated:
         core, *metadata = get_args(core)
         for item in metadata:
             rules.extend(_rules(item))
     if core is float:
-        rules.append(("is not finite", lambda a: pc.invert(pc.is_finite(a))))
-    if get_origin(core) is Literal:
-        choices = pa.array(get_args(core))
-        rules.append((f"is none of {', '.join(get_args(core))}", lambda a: pc.invert(pc.is_in(a, value_set=choices))))
+        rules.append(("is not finite", _not_finite))
+    elif core is datetime:
+        rules.append(("is outside the years 1 to 9999", _not_a_datetime))
+    elif get_origin(core) is Literal:
+        rules.append((f"is none of {', '.join(get_args(core))}", partial(_not_in, choices=pa.array(get_args(core)))))
     return name, core, tuple(rules), nullable
 
 
 def _rules(item: Any) -> Iterator[tuple[str, Check]]:
-    parts = [p for m in item.metadata for p in [m]] if isinstance(item, FieldInfo) else [item]
-    for part in parts:
+    for part in item.metadata if isinstance(item, FieldInfo) else [item]:
+        assert not isinstance(part, at.Gt | at.Lt | at.MultipleOf), f"no column check for {part}"
         if isinstance(part, at.Ge):
-            yield f"is below {part.ge}", lambda a, x=part.ge: pc.less(a, pa.scalar(x, a.type))
+            yield f"is below {part.ge}", partial(_below, limit=part.ge)
         elif isinstance(part, at.Le):
-            yield f"is above {part.le}", lambda a, x=part.le: pc.greater(a, pa.scalar(x, a.type))
+            yield f"is above {part.le}", partial(_above, limit=part.le)
         elif isinstance(part, at.MinLen):
-            yield f"is shorter than {part.min_length}", lambda a, x=part.min_length: pc.less(pc.utf8_length(a), x)
+            yield f"is shorter than {part.min_length}", partial(_shorter, limit=part.min_length)
         elif isinstance(part, at.MaxLen):
-            yield f"is longer than {part.max_length}", lambda a, x=part.max_length: pc.greater(pc.utf8_length(a), x)
-        elif getattr(part, "pattern", None):
-            yield (
-                f"does not match {part.pattern}",
-                lambda a, x=str(part.pattern): pc.invert(pc.match_substring_regex(a, x)),
-            )
+            yield f"is longer than {part.max_length}", partial(_longer, limit=part.max_length)
+        elif pattern := getattr(part, "pattern", None):
+            yield f"does not match {pattern}", partial(_unlike, pattern=str(pattern))
+
+
+def _below(values: pa.Array, limit: Any) -> pa.Array:
+    return pc.less(values, pa.scalar(limit, values.type))
+
+
+def _above(values: pa.Array, limit: Any) -> pa.Array:
+    return pc.greater(values, pa.scalar(limit, values.type))
+
+
+def _shorter(values: pa.Array, limit: int) -> pa.Array:
+    return pc.less(pc.utf8_length(values), limit)
+
+
+def _longer(values: pa.Array, limit: int) -> pa.Array:
+    return pc.greater(pc.utf8_length(values), limit)
+
+
+def _unlike(values: pa.Array, pattern: str) -> pa.Array:
+    return pc.invert(pc.match_substring_regex(values, pattern))
+
+
+def _not_in(values: pa.Array, choices: pa.Array) -> pa.Array:
+    return pc.invert(pc.is_in(values, value_set=choices))
+
+
+def _not_finite(values: pa.Array) -> pa.Array:
+    return pc.invert(pc.is_finite(values))
+
+
+def _not_a_datetime(values: pa.Array) -> pa.Array:
+    """Moments that Arrow can hold and Python can not."""
+    first, last = (pa.scalar(m, values.type) for m in (_FIRST_MOMENT, _LAST_MOMENT))
+    return pc.or_(pc.less(values, first), pc.greater(values, last))
 
 
 def violations(table: pa.Table, model: type[BaseModel]) -> list[tuple[int, str]]:
@@ -92,7 +130,7 @@ def _walk(
         bad = check(array)
         if pc.any(bad).as_py():
             where = np.flatnonzero(np.asarray(bad))
-            found.extend((int(rows[i]), f"{path} {sentence}: {array[int(i)].as_py()!r:.60}") for i in where)
+            found.extend((int(rows[i]), f"{path} {sentence}: {_shown(array[int(i)]):.60}") for i in where)
     if get_origin(core) is tuple:
         offsets = array.offsets.to_numpy().astype(np.int64)
         child = array.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
@@ -103,17 +141,32 @@ def _walk(
             _walk(child, rows, f"{path}.{name}", inner, inner_rules, inner_nullable, found)
 
 
+def _shown(value: pa.Scalar) -> str:
+    # Not every moment that Arrow can hold has a Python value to show.
+    return f"{value.value} us" if pa.types.is_timestamp(value.type) else repr(value.as_py())
+
+
 def check_table(table: pa.Table, model: type[BaseModel], schema: pa.Schema) -> None:
     """Raise unless every row of the table fits the model.
 
     Raises SchemaVersionError for a newer version, RecordError (naming golem, tick and rule) for anything else.
     """
+    check_columns(table, model, schema)
+    check_rows(table, model)
+
+
+def check_columns(table: pa.Table, model: type[BaseModel], schema: pa.Schema) -> None:
+    """Raise unless the table has these columns, and every byte in them can be read as what it says it is."""
     if not table.schema.equals(schema):
         raise RecordError(f"the batch has not the columns of {model.__name__}: {_difference(table.schema, schema)}")
     try:
         table.validate(full=True)
     except pa.ArrowInvalid as error:
         raise RecordError(f"the batch holds bytes that are no valid {model.__name__}: {error}") from error
+
+
+def check_rows(table: pa.Table, model: type[BaseModel]) -> None:
+    """Raise unless every row of a table with the right columns keeps the model's rules."""
     versions = pc.max(table.column("schema_version")).as_py()
     if versions is not None and versions > SCHEMA_VERSION:
         raise SchemaVersionError(

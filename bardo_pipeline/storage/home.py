@@ -61,6 +61,7 @@ class Home:
 
         The system lets go of it when the process dies.
         """
+        self.locks.mkdir(exist_ok=True)
         with (self.locks / f"{name}.lock").open("ab") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             yield
@@ -103,7 +104,6 @@ class Home:
         home = cls.open(root)
         for folder in (home.cycles.parent, home.bundles, home.derivations, home.index, home.dagster, home.playbooks):
             folder.mkdir(parents=True, exist_ok=True)
-        home.locks.mkdir(exist_ok=True)
         return home
 
 

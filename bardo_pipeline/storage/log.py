@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
 from threading import RLock
@@ -18,19 +19,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from bardo_pipeline.errors import ForkError, RecordError, RegressionError, StoreError, StreamError
+from bardo_pipeline.errors import ForkError, RegressionError, StoreError, StreamError
 from bardo_pipeline.events.digest import digest_column, row_digests
 from bardo_pipeline.events.life import LifeEvent
 from bardo_pipeline.events.record import DecisionCycleRecord
 from bardo_pipeline.events.schema import LIFE_SCHEMA, MOMENT, RECORD_SCHEMA, to_table
-from bardo_pipeline.events.validate import check_table
+from bardo_pipeline.events.validate import check_columns, check_rows, check_table
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta import AppendOnlyTable, scan
 from bardo_pipeline.storage.heads import Heads, TickRange, Ticks, by_golem, golem_column
 from bardo_pipeline.storage.home import Home, bucket_of
-from bardo_pipeline.storage.protocols import CYCLES_SCHEMA, LIFE_LOG_SCHEMA, VECTORS_SCHEMA, Appended, utc
+from bardo_pipeline.storage.protocols import (
+    CYCLES_SCHEMA,
+    LIFE_LOG_SCHEMA,
+    VECTORS_SCHEMA,
+    Appended,
+    check_events,
+    check_transaction,
+    check_vectors,
+    utc,
+)
 
 _LOCK = "log"
+_BESIDE_ROWS = 4_000  # from here on arrays cost more than calls, and a second core helps
 _KEYS = ["golem_id", "tick", "content_hash"]
 
 
@@ -56,9 +67,9 @@ class EventLog:
     def append(self, records: pa.Table, *, writer: str, segment: int, recorded_at: datetime) -> Appended:
         """Append a batch, whole or not at all, each (golem, tick) once."""
         utc(recorded_at, "recorded_at")
-        check_table(records, DecisionCycleRecord, RECORD_SCHEMA)
+        check_transaction(writer, segment)
+        hashes = _checked_hashes(records)
         batch = records.combine_chunks()
-        hashes = digest_column(row_digests(batch))
         golem_ids, ticks = golem_column(batch), batch.column("tick").to_numpy()
         with self._writing():
             news = self._news(golem_ids, ticks, hashes)
@@ -71,8 +82,8 @@ class EventLog:
             )
             if version is None:
                 raise StoreError(
-                    f"writer {writer}: segment {segment} or a later one is on record without {int(news.sum())} of these records: "
-                    "number segments upwards and send one again unchanged"
+                    f"writer {writer}: segment {segment} or a later one is on record, but {int(news.sum())} of these "
+                    "records are not: number segments upwards and send one again unchanged"
                 )
             gaps, late = self._heads.record(golem_column(kept), kept.column("tick").to_numpy())
             if version == self._cycles_seen + 1:
@@ -173,7 +184,8 @@ class EventLog:
         """Cycles, all or those after a version, of all golems or of these."""
         only = None if golems is None else ds.field("golem_id").isin(pa.array(golems, pa.string()))
         with self._mutex:
-            return self._cycles.read(columns, since_version, only)
+            files = self._cycles.tail(since_version)[1]
+        return self._cycles.load(files, columns, only)
 
     # life
 
@@ -200,7 +212,8 @@ class EventLog:
     def life(self, kind: str | None = None, since_version: int | None = None) -> pa.Table:
         """Life events of one kind, or of all."""
         with self._mutex:
-            return self._life.read(None, since_version, None if kind is None else ds.field("kind") == kind)
+            files = self._life.tail(since_version)[1]
+        return self._life.load(files, None, None if kind is None else ds.field("kind") == kind)
 
     @property
     def life_version(self) -> int:
@@ -235,7 +248,8 @@ class EventLog:
         """The vectors that are on record for these texts (columns text_hash, vector), by text_hash."""
         asked = (ds.field("embedder") == embedder) & ds.field("text_hash").isin(pa.array(hashes, pa.string()))
         with self._mutex:
-            return self._vectors.read(["text_hash", "vector"], None, asked).sort_by("text_hash")
+            files = self._vectors.tail()[1]
+        return self._vectors.load(files, ["text_hash", "vector"], asked).sort_by("text_hash")
 
     # the state in memory
 
@@ -289,22 +303,16 @@ class EventLog:
         self.close()
 
 
-def check_events(events: Sequence[LifeEvent]) -> None:
-    """Raise RecordError for an event whose id is not that of its content."""
-    for event in events:
-        if event.event_id != event.content_id():
-            raise RecordError(f"golem {event.golem_id}: {event.kind} {event.event_id} has not the id of its content")
-
-
-def check_vectors(vectors: pa.Table) -> None:
-    """Raise RecordError unless the columns are those of VECTORS_SCHEMA, each vector of its dimension and finite."""
-    if not vectors.schema.equals(VECTORS_SCHEMA):
-        raise RecordError(f"vectors need the columns {', '.join(VECTORS_SCHEMA.names)}, in their types")
-    lengths = pc.list_value_length(vectors.column("vector"))
-    if not pc.all(pc.equal(lengths, vectors.column("dimension"))).as_py():
-        raise RecordError("a vector has not the number of components that its dimension says")
-    if not pc.all(pc.is_finite(pc.list_flatten(vectors.column("vector")))).as_py():
-        raise RecordError("a vector holds a component that is not finite")
+def _checked_hashes(records: pa.Table) -> pa.Array:
+    """The digest of each record's content; raises as `check_table` does for a record that does not fit."""
+    check_columns(records, DecisionCycleRecord, RECORD_SCHEMA)
+    if len(records) < _BESIDE_ROWS:
+        check_rows(records, DecisionCycleRecord)
+        return digest_column(row_digests(records))
+    with ThreadPoolExecutor(1) as beside:
+        digests = beside.submit(row_digests, records)
+        check_rows(records, DecisionCycleRecord)
+        return digest_column(digests.result())
 
 
 def _vector_keys(vectors: pa.Table) -> Iterator[tuple[str, str]]:

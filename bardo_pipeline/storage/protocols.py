@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Protocol, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bardo_pipeline.errors import RecordError
 from bardo_pipeline.events.life import LifeEvent
@@ -142,3 +143,34 @@ def utc(moment: datetime, what: str) -> datetime:
     if moment.utcoffset() != timedelta(0):
         raise RecordError(f"{what} is {moment}: give a UTC moment")
     return moment
+
+
+def check_transaction(writer: str, segment: int) -> None:
+    """Raise RecordError for a writer without a name or a segment below 0."""
+    if not writer or segment < 0:
+        raise RecordError(f"segment {segment} of writer {writer!r}: a writer has a name and numbers from 0 upwards")
+
+
+def check_events(events: Sequence[LifeEvent]) -> None:
+    """Raise RecordError for an event whose id is not that of its content."""
+    for event in events:
+        if event.event_id != event.content_id():
+            raise RecordError(f"golem {event.golem_id}: {event.kind} {event.event_id} has not the id of its content")
+
+
+def check_vectors(vectors: pa.Table) -> None:
+    """Raise RecordError unless the columns are those of VECTORS_SCHEMA, each vector of its dimension and finite."""
+    if not vectors.schema.equals(VECTORS_SCHEMA):
+        raise RecordError(f"vectors need the columns {', '.join(VECTORS_SCHEMA.names)}, in their types")
+    try:
+        vectors.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise RecordError(f"the vectors hold bytes that are none: {error}") from error
+    components = pc.list_flatten(vectors.column("vector"))
+    if components.null_count or any(column.null_count for column in vectors.columns):
+        raise RecordError("a vector, or something about it, is missing")
+    lengths = pc.list_value_length(vectors.column("vector"))
+    if not pc.all(pc.equal(lengths, vectors.column("dimension"))).as_py():
+        raise RecordError("a vector has not the number of components that its dimension says")
+    if not pc.all(pc.is_finite(components)).as_py():
+        raise RecordError("a vector holds a component that is not finite")

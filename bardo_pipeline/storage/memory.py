@@ -1,0 +1,227 @@
+"""The event log in memory: plain dicts, a row at a time. The twin by which the log on disk is judged, and a stand-in.
+
+Source: style ("one contract test suite per store, run on the memory twin and on the real one").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.errors import ForkError, RegressionError, StoreError
+from bardo_pipeline.events.digest import digest_column, row_digests
+from bardo_pipeline.events.life import LifeEvent
+from bardo_pipeline.events.record import DecisionCycleRecord
+from bardo_pipeline.events.schema import LIFE_SCHEMA, RECORD_SCHEMA, to_table
+from bardo_pipeline.events.validate import check_table
+from bardo_pipeline.storage.heads import HEADS_SCHEMA, TickRange
+from bardo_pipeline.storage.home import bucket_of
+from bardo_pipeline.storage.protocols import (
+    CYCLES_SCHEMA,
+    LIFE_LOG_SCHEMA,
+    VECTORS_SCHEMA,
+    Appended,
+    check_events,
+    check_transaction,
+    check_vectors,
+    utc,
+)
+
+Row = dict[str, Any]
+
+
+@dataclass
+class _Stream:
+    """One golem: its cycles by tick, and the ticks that were accepted as lost."""
+
+    cycles: dict[int, Row] = field(default_factory=dict)
+    accepted: list[tuple[int, int]] = field(default_factory=list)
+
+    def lost(self, tick: int) -> bool:
+        return any(first <= tick <= last for first, last in self.accepted)
+
+    def highest(self) -> int:
+        return max(self.cycles, default=0)
+
+    def missing(self) -> set[int]:
+        return {t for t in range(1, self.highest() + 1) if t not in self.cycles and not self.lost(t)}
+
+    def contiguous(self) -> int:
+        tick = 0
+        while tick + 1 in self.cycles or self.lost(tick + 1):
+            tick += 1
+        return tick
+
+
+class MemoryEventLog:
+    """The log in memory. See `Log` in protocols.py for what each method promises."""
+
+    def __init__(self, bucket_count: int = 16) -> None:
+        self._bucket_count = bucket_count
+        self._streams: dict[str, _Stream] = {}
+        self._segments: dict[str, int] = {}
+        self._events: dict[str, Row] = {}
+        self._vectors: dict[tuple[str, str], Row] = {}
+        self._version = self._life_version = 0
+
+    def append(self, records: pa.Table, *, writer: str, segment: int, recorded_at: datetime) -> Appended:
+        """Append a batch, whole or not at all, each (golem, tick) once."""
+        utc(recorded_at, "recorded_at")
+        check_transaction(writer, segment)
+        check_table(records, DecisionCycleRecord, RECORD_SCHEMA)
+        news: dict[tuple[str, int], Row] = {}
+        hashes = digest_column(row_digests(records)).to_pylist()
+        for row, content_hash in zip(records.to_pylist(), hashes, strict=True):
+            golem_id, tick = row["golem_id"], row["tick"]
+            stream = self._streams.get(golem_id, _Stream())
+            if (golem_id, tick) in news:
+                if not _same(news[golem_id, tick], row):
+                    raise ForkError(golem_id, tick, "comes twice in the batch, with different content")
+            elif tick in stream.cycles:
+                if not _same(stream.cycles[tick], row):
+                    raise ForkError(golem_id, tick, "is already on record with different content")
+            elif stream.lost(tick):
+                raise RegressionError(golem_id, tick, "comes after its gap was accepted as lost")
+            else:
+                news[golem_id, tick] = {**row, "content_hash": content_hash}
+        if not news:
+            return Appended(self._version, 0, len(records), (), ())
+        if self._segments.get(writer, -1) >= segment:
+            raise StoreError(f"writer {writer}: segment {segment} or a later one is on record, without these records")
+        before = {golem_id: self._streams.setdefault(golem_id, _Stream()).missing() for golem_id, _ in news}
+        self._version += 1
+        self._segments[writer] = segment
+        for (golem_id, tick), row in news.items():
+            row |= {"bucket": bucket_of(golem_id, self._bucket_count), "recorded_at": recorded_at}
+            row |= {"writer": writer, "segment": segment, "committed": self._version}
+            self._streams[golem_id].cycles[tick] = row
+        after = {golem_id: self._streams[golem_id].missing() for golem_id in before}
+        gaps = [r for g in sorted(before) for r in _ranges(g, after[g] - before[g])]
+        late = [r for g in sorted(before) for r in _ranges(g, before[g] - after[g])]
+        return Appended(self._version, len(news), len(records) - len(news), tuple(gaps), tuple(late))
+
+    def record(self, events: Sequence[LifeEvent], recorded_at: datetime) -> int:
+        """Append those events whose id is not on record; returns how many were new."""
+        utc(recorded_at, "recorded_at")
+        check_events(events)
+        fresh = {event.event_id: event for event in events if event.event_id not in self._events}
+        if not fresh:
+            return 0
+        table = to_table(fresh.values(), LIFE_SCHEMA)
+        check_table(table, LifeEvent, LIFE_SCHEMA)
+        self._life_version += 1
+        for row in table.to_pylist():
+            self._events[row["event_id"]] = {**row, "recorded_at": recorded_at, "committed": self._life_version}
+            if row["gap"] is not None:
+                span = (row["gap"]["tick_from"], row["gap"]["tick_to"])
+                self._streams.setdefault(row["golem_id"], _Stream()).accepted.append(span)
+        return len(fresh)
+
+    def record_vectors(self, vectors: pa.Table) -> int:
+        """Append those vectors whose (embedder, text_hash) is not on record; returns how many."""
+        check_vectors(vectors)
+        before = len(self._vectors)
+        for row in vectors.to_pylist():
+            self._vectors.setdefault((row["embedder"], row["text_hash"]), row)
+        return len(self._vectors) - before
+
+    def heads(self) -> pa.Table:
+        """How far each golem has come (HEADS_SCHEMA), by id."""
+        rows = [
+            {
+                "golem_id": golem_id,
+                "contiguous": stream.contiguous(),
+                "highest": stream.highest(),
+                "missing_count": len(stream.missing()),
+            }
+            for golem_id, stream in sorted(self._streams.items())
+        ]
+        return pa.Table.from_pylist(rows, schema=HEADS_SCHEMA)
+
+    def gaps(self) -> tuple[TickRange, ...]:
+        """Every run of ticks that is missing and not accepted as lost."""
+        return tuple(r for g in sorted(self._streams) for r in _ranges(g, self._streams[g].missing()))
+
+    def read_cycles(
+        self,
+        columns: Sequence[str] | None = None,
+        since_version: int | None = None,
+        golems: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """Cycles, all or those after a version, of all golems or of these."""
+        rows = [
+            row
+            for golem_id, stream in self._streams.items()
+            if golems is None or golem_id in golems
+            for row in stream.cycles.values()
+        ]
+        return _columns(pa.Table.from_pylist(_after(rows, since_version), schema=CYCLES_SCHEMA), columns)
+
+    @property
+    def version(self) -> int:
+        """The newest version of the cycles."""
+        return self._version
+
+    def life(self, kind: str | None = None, since_version: int | None = None) -> pa.Table:
+        """Life events of one kind, or of all."""
+        rows = [row for row in self._events.values() if kind is None or row["kind"] == kind]
+        return pa.Table.from_pylist(_after(rows, since_version), schema=LIFE_LOG_SCHEMA)
+
+    @property
+    def life_version(self) -> int:
+        """The newest version of the life events."""
+        return self._life_version
+
+    def vectors(self, embedder: str, hashes: Sequence[str]) -> pa.Table:
+        """The vectors that are on record for these texts (columns text_hash, vector), by text_hash."""
+        found = [self._vectors[embedder, h] for h in sorted(set(hashes)) if (embedder, h) in self._vectors]
+        return pa.Table.from_pylist(found, schema=VECTORS_SCHEMA).select(["text_hash", "vector"])
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def __enter__(self) -> Self:
+        """The log itself."""
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Close it."""
+
+
+def _same(row: Row, other: Row) -> bool:
+    return all(row[name] == other[name] for name in RECORD_SCHEMA.names)
+
+
+def _after(rows: Iterable[Row], version: int | None) -> list[Row]:
+    return [row for row in rows if version is None or row["committed"] > version]
+
+
+def _ranges(golem_id: str, ticks: Iterable[int]) -> list[TickRange]:
+    found: list[TickRange] = []
+    for tick in sorted(ticks):
+        if found and found[-1].tick_to == tick - 1:
+            found[-1] = found[-1]._replace(tick_to=tick)
+        else:
+            found.append(TickRange(golem_id, tick, tick))
+    return found
+
+
+def _columns(table: pa.Table, columns: Sequence[str] | None) -> pa.Table:
+    """The columns asked for; a path into structs becomes a column of that name."""
+    if columns is None:
+        return table
+    found: list[pa.ChunkedArray] = []
+    fields: list[pa.Field] = []
+    for path in columns:
+        name, *inner = path.split(".")
+        kind, values = table.schema.field(name), table.column(name)
+        for step in inner:
+            kind, values = kind.type.field(step), pc.struct_field(values, step)
+        found.append(values)
+        fields.append(kind.with_name(path))
+    return pa.Table.from_arrays(found, schema=pa.schema(fields))
