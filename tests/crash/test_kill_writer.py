@@ -1,0 +1,99 @@
+"""Writers that are killed: whatever the moment, and however often, each record ends in the log exactly once.
+
+A kill leaves the machine running, so this says nothing about fsync: that is the journal's to show (facts, Delta).
+Law 2 of the architecture.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from bardo_pipeline.events.digest import row_digests
+from bardo_pipeline.events.schema import RECORD_SCHEMA
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.log import EventLog
+from tests.records import records
+
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
+GOLEMS, TICKS_A_SEGMENT, SEGMENTS = 4, 5, 40
+ORDER = [("golem_id", "ascending"), ("tick", "ascending")]
+ROOT = Path(__file__).parents[2]
+WRITER = "import sys; from tests.crash.test_kill_writer import write; write(sys.argv[1], sys.argv[2], int(sys.argv[3]))"
+
+
+def segment_of(number: int) -> pa.Table:
+    count, first = GOLEMS * TICKS_A_SEGMENT, number * TICKS_A_SEGMENT + 1
+    return records(count, golems=GOLEMS, tick=first, seed=number)
+
+
+def write(root: str, writer: str, first: int) -> None:
+    """Send the segments from `first` on, and say each number that was acknowledged. Runs in a process of its own."""
+    with EventLog(Home.open(Path(root)), Policy()) as log:
+        for number in range(first, SEGMENTS):
+            log.append(segment_of(number), writer=writer, segment=number, recorded_at=NOW)
+            print(number, flush=True)
+
+
+def start(home: Home, writer: str, first: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", WRITER, str(home.root), writer, str(first)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def assert_each_once(home: Home, segments: int) -> None:
+    with EventLog(home, Policy()) as log:
+        found = log.read_cycles().sort_by(ORDER)
+        wanted = pa.concat_tables([segment_of(number) for number in range(segments)]).sort_by(ORDER)
+        assert np.array_equal(row_digests(found.select(RECORD_SCHEMA.names)), row_digests(wanted))
+        assert log.gaps() == ()
+        assert set(log.heads()["contiguous"].to_pylist()) == {segments * TICKS_A_SEGMENT}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home.create(tmp_path / "home", Policy(), NOW)
+
+
+@pytest.mark.row("EV-2", "P-1")
+def test_a_writer_that_is_killed_again_and_again_leaves_each_record_once(home: Home) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")  # pytest shows it when the test fails
+    rng = random.Random(seed)
+    acknowledged = -1
+    for _ in range(6):
+        # Restarted from a segment that is already there: a writer that died does not know how far it came.
+        process = start(home, "runtime", max(0, acknowledged - rng.randrange(4)))
+        assert process.stdout is not None
+        for _ in range(rng.randrange(1, 6)):
+            acknowledged = max(acknowledged, int(process.stdout.readline() or acknowledged))
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=rng.uniform(0.0, 0.03))
+        process.kill()
+        rest = process.communicate()[0].split()
+        acknowledged = max([acknowledged, *map(int, rest)])
+        with EventLog(home, Policy()) as log:
+            there = set(log.read_cycles(["segment"])["segment"].to_pylist())
+        assert set(range(acknowledged + 1)) <= there, "what was acknowledged is on record"
+        assert there <= set(range(acknowledged + 2)), "at most one segment landed unacknowledged"
+    process = start(home, "runtime", 0)
+    process.communicate()
+    assert process.returncode == 0
+    assert_each_once(home, SEGMENTS)
+
+
+@pytest.mark.row("EV-2", "P-1")
+def test_two_processes_with_the_same_records_leave_each_once(home: Home) -> None:
+    writers = [start(home, name, 0) for name in ("one", "two")]
+    for writer in writers:
+        writer.communicate()
+    assert [writer.returncode for writer in writers] == [0, 0]
+    assert_each_once(home, SEGMENTS)
