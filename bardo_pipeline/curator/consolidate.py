@@ -31,7 +31,9 @@ def consolidate(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     told = born | again
     own = state["own_count"][rows[told]]
     mean = state["own_sum"][rows[told]] / own
-    half = policy.curator.interval_z * np.sqrt(np.maximum(state["own_sumsq"][rows[told]] / own - mean * mean, 0.0) / own)
+    half = policy.curator.interval_z * np.sqrt(
+        np.maximum(state["own_sumsq"][rows[told]] / own - mean * mean, 0.0) / own
+    )
     for name, values in (("effect_mean_ppm", mean), ("effect_low_ppm", mean - half), ("effect_high_ppm", mean + half)):
         state[name][rows[told]] = np.rint(values).astype(np.int64)
     state["evidence_count"][rows[told]] = own

@@ -44,8 +44,9 @@ DECISION_SCHEMA = pa.schema(
         *[f for f in ENTRY_SCHEMA if f.name != "golem_id"],
     ]
 )
-"""One row per decision; key (golem_id, revision, cycle, seq). cause_ticks: the ticks of this golem whose records are its
-evidence (empty for what time alone did); cause_bundle: the content hash of the bundle an entry was received in."""
+"""One row per decision; key (golem_id, revision, cycle, seq). cause_ticks: the ticks of this golem whose records
+are its evidence (empty for what time alone did); cause_bundle: the content hash of the bundle an entry was received
+in."""
 
 DECISION_KEY = ("golem_id", "revision", "cycle", "seq")
 
@@ -57,19 +58,31 @@ class DecisionLog:
     parts: list[dict[str, np.ndarray]] = field(default_factory=list)
 
     def note(
-        self, state: GrimoireState, operation: int, rows: np.ndarray, *, cycle: np.ndarray, at_us: np.ndarray,
-        before: np.ndarray, causes: np.ndarray | None = None,
-    ) -> None:  # fmt: skip
-        """Keep a decision about each of these rows. causes: [rows, 2] bounds into the evidence's cause_tick, or None."""
+        self,
+        state: GrimoireState,
+        operation: int,
+        rows: np.ndarray,
+        *,
+        cycle: np.ndarray,
+        at_us: np.ndarray,
+        before: np.ndarray,
+        causes: np.ndarray | None = None,
+    ) -> None:
+        """Keep a decision about each row. causes: [rows, 2] bounds into the evidence's cause_tick, or None."""
         if not len(rows):
             return
         span = causes if causes is not None else np.zeros((len(rows), 2), np.int64)
         self.parts.append(
             {
-                **state.snapshot(rows), "operation": np.full(len(rows), operation), "cycle": cycle, "at_us": at_us,
-                "before": before, "cause_first": span[:, 0], "cause_stop": span[:, 1],
+                **state.snapshot(rows),
+                "operation": np.full(len(rows), operation),
+                "cycle": cycle,
+                "at_us": at_us,
+                "before": before,
+                "cause_first": span[:, 0],
+                "cause_stop": span[:, 1],
             }
-        )  # fmt: skip
+        )
 
     def table(self, state: GrimoireState, cause_tick: np.ndarray, policy: Policy, policy_hash: str) -> pa.Table:
         """All decisions as DECISION_SCHEMA, in the order of their key."""
@@ -92,7 +105,9 @@ class DecisionLog:
             "order": pa.array(rows["operation"]),
         }
         table = pa.table(columns)
-        table = table.take(pc.sort_indices(table, sort_keys=[(k, "ascending") for k in ("golem_id", "cycle", "order", "entry_id")]))
+        table = table.take(
+            pc.sort_indices(table, sort_keys=[(k, "ascending") for k in ("golem_id", "cycle", "order", "entry_id")])
+        )
         table = table.append_column("seq", pa.array(_sequence(table)))
         return table.select(DECISION_SCHEMA.names).cast(DECISION_SCHEMA)
 
@@ -102,7 +117,10 @@ def _reasons(rows: dict[str, np.ndarray]) -> pa.Array:
     sentence = pa.array(REASONS).take(pa.array(rows["operation"]))
     figures = [pa.array(rows[n]).cast(pa.string()) for n in ("evidence_count", "effect_low_ppm", "effect_high_ppm")]
     full = pc.binary_join_element_wise(
-        sentence, pc.binary_join_element_wise("n=", figures[0], ""), pc.binary_join_element_wise("interval ", figures[1], " to ", figures[2], ""), "; "
+        sentence,
+        pc.binary_join_element_wise("n=", figures[0], ""),
+        pc.binary_join_element_wise("interval ", figures[1], " to ", figures[2], ""),
+        "; ",
     )
     return pc.if_else(pa.array(rows["evidence_count"] > 0), full, sentence)
 
@@ -113,7 +131,11 @@ def _cause_lists(first: np.ndarray, stop: np.ndarray, cause_tick: np.ndarray) ->
     owner = np.repeat(np.arange(len(first)), lengths)
     inside = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     flat = cause_tick[np.repeat(first, lengths) + inside] if len(owner) else np.zeros((0, 2), np.int64)
-    pairs = np.unique(np.stack([np.repeat(owner, 2), flat.reshape(-1)], axis=1), axis=0) if len(owner) else np.zeros((0, 2), np.int64)
+    pairs = (
+        np.unique(np.stack([np.repeat(owner, 2), flat.reshape(-1)], axis=1), axis=0)
+        if len(owner)
+        else np.zeros((0, 2), np.int64)
+    )
     offsets = np.searchsorted(pairs[:, 0], np.arange(len(first) + 1))
     field_type = DECISION_SCHEMA.field("cause_ticks").type
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(pairs[:, 1], pa.int64())).cast(field_type)
@@ -130,9 +152,18 @@ def _sequence(table: pa.Table) -> np.ndarray:
 
 def fold(decisions: pa.Table) -> pa.Table:
     """A grimoire from its decisions: of each (golem, entry) the newest of the newest revision. ENTRY_SCHEMA."""
-    keys = [("golem_id", "ascending"), ("entry_id", "ascending"), ("revision", "ascending"), ("cycle", "ascending"), ("seq", "ascending")]
+    keys = [
+        ("golem_id", "ascending"),
+        ("entry_id", "ascending"),
+        ("revision", "ascending"),
+        ("cycle", "ascending"),
+        ("seq", "ascending"),
+    ]
     ordered = decisions.take(pc.sort_indices(decisions, sort_keys=keys))
-    golem, entry = ordered.column("golem_id").to_numpy(zero_copy_only=False), ordered.column("entry_id").to_numpy(zero_copy_only=False)
+    golem, entry = (
+        ordered.column("golem_id").to_numpy(zero_copy_only=False),
+        ordered.column("entry_id").to_numpy(zero_copy_only=False),
+    )
     if not len(golem):
         return ENTRY_SCHEMA.empty_table()
     last = np.r_[(golem[1:] != golem[:-1]) | (entry[1:] != entry[:-1]), True]

@@ -1,7 +1,7 @@
 """Distil: clusters of judged decisions become insights, and meet what is known already. Pure.
 
-A cluster that is large enough and whose interval leaves zero out is a rule: created, or an upvote of the entry that says
-the same, or a downvote of the one that says the opposite. Source: TOOLS (ExpeL operations), canon 17.
+A cluster that is large enough and whose interval leaves zero out is a rule: created, or an upvote of the entry that
+says the same, or a downvote of the one that says the opposite. Source: TOOLS (ExpeL operations), canon 17.
 """
 
 from __future__ import annotations
@@ -51,10 +51,22 @@ def create(state: GrimoireState, rows: np.ndarray, sign: np.ndarray, wave: Wave,
     at = wave.closing(state, rows) if len(rows) else rows
     place = wave.place(state, rows) if len(rows) else rows
     for name, value in (
-        ("status", ACTIVE), ("kind", INSIGHT), ("sign", sign), ("confidence_ppm", confidence), ("confidence_origin_ppm", confidence),
-        ("validations", 0), ("contradictions", 0), ("generation", 0), ("provenance", 0), ("is_anti_knowledge", 0), ("is_bloodstain", 0),
-        ("created_cycle", wave.cycle[place]), ("anchor_us", at), ("created_us", at), ("validated_us", at),
-    ):  # fmt: skip
+        ("status", ACTIVE),
+        ("kind", INSIGHT),
+        ("sign", sign),
+        ("confidence_ppm", confidence),
+        ("confidence_origin_ppm", confidence),
+        ("validations", 0),
+        ("contradictions", 0),
+        ("generation", 0),
+        ("provenance", 0),
+        ("is_anti_knowledge", 0),
+        ("is_bloodstain", 0),
+        ("created_cycle", wave.cycle[place]),
+        ("anchor_us", at),
+        ("created_us", at),
+        ("validated_us", at),
+    ):
         state[name][rows] = value
     state["origin"][rows] = state["golem"][rows]
     np.add.at(wave.proposed, place, 1)
@@ -67,5 +79,3 @@ def vote(state: GrimoireState, rows: np.ndarray, confidence: np.ndarray, at: np.
     state[counter][rows] += 1
     if counter == "validations":
         state["validated_us"][rows] = at
-
-

@@ -51,9 +51,20 @@ EPISODE_SCHEMA = pa.schema(
 micro-dollars; vector: the text's, L2-normalised, by the embedder named."""
 
 EPISODE_COLUMNS = (
-    "golem_id", "tick", "observed_at", "observation", "regime", "tier", "prediction_error", "prediction_error_sources",
-    "actions", "anomalies", "outcome", "pad_after", "primary_emotion",
-)  # fmt: skip
+    "golem_id",
+    "tick",
+    "observed_at",
+    "observation",
+    "regime",
+    "tier",
+    "prediction_error",
+    "prediction_error_sources",
+    "actions",
+    "anomalies",
+    "outcome",
+    "pad_after",
+    "primary_emotion",
+)
 """Columns of a record that episodes are made from."""
 
 TEXT_FIELDS = ("text_hash", "embedder", "vector")
@@ -63,14 +74,26 @@ ACTION_TEXT = {
     "remove_liquidity": "left the market",
     "collect_fees": "collected fees",
 }
-STATUS_TEXT = {"executed": "", "blocked": "wanted but was stopped: ", "deferred": "put off: ", "reverted": "failed on inclusion: "}
+STATUS_TEXT = {
+    "executed": "",
+    "blocked": "wanted but was stopped: ",
+    "deferred": "put off: ",
+    "reverted": "failed on inclusion: ",
+}
 PROBE_TEXT = {
-    "price_delta": "the price jumped", "tvl_change": "liquidity moved", "position_health": "the position ran out of range",
-    "gas_price": "gas spiked", "credit_balance": "credits ran low", "rsi_macd": "momentum was extreme",
-    "circuit_breaker": "net worth fell hard", "kill_switch": "the kill switch was thrown",
-    "pheromone_threat": "peers signalled a threat", "homeostatic_deviation": "its own habits broke",
-    "world_model_drift": "its forecasts failed", "causal_graph": "a causal link broke",
-}  # fmt: skip
+    "price_delta": "the price jumped",
+    "tvl_change": "liquidity moved",
+    "position_health": "the position ran out of range",
+    "gas_price": "gas spiked",
+    "credit_balance": "credits ran low",
+    "rsi_macd": "momentum was extreme",
+    "circuit_breaker": "net worth fell hard",
+    "kill_switch": "the kill switch was thrown",
+    "pheromone_threat": "peers signalled a threat",
+    "homeostatic_deviation": "its own habits broke",
+    "world_model_drift": "its forecasts failed",
+    "causal_graph": "a causal link broke",
+}
 
 
 def episodes_of(records: pa.Table, cycle: np.ndarray, policy: Policy) -> pa.Table:
@@ -86,18 +109,28 @@ def episodes_of(records: pa.Table, cycle: np.ndarray, policy: Policy) -> pa.Tabl
     importance = _importance(pnl, pc.struct_field(observation, "net_asset_value_micros"), policy)
     edges = np.array([policy.episode.notable, policy.episode.critical, policy.episode.emergency])
     parts = {
-        "episode_id": pc.binary_join_element_wise(records.column("golem_id"), pc.cast(records.column("tick"), pa.string()), ":"),
-        "golem_id": records.column("golem_id"), "tick": records.column("tick"), "cycle": pa.array(cycle),
+        "episode_id": pc.binary_join_element_wise(
+            records.column("golem_id"), pc.cast(records.column("tick"), pa.string()), ":"
+        ),
+        "golem_id": records.column("golem_id"),
+        "tick": records.column("tick"),
+        "cycle": pa.array(cycle),
         "at": records.column("observed_at"),
         **{n: pc.struct_field(observation, n) for n in ("chain", "protocol", "pair")},
-        "regime": records.column("regime"), "tier": records.column("tier"),
-        "action_type": first["action_type"], "action_status": first["status"],
-        "value_micros": first["value_micros"], "gas_cost_micros": first["gas_cost_micros"], "pnl_impact_micros": pnl,
-        "curiosity": records.column("prediction_error"), "importance": pa.array(importance),
+        "regime": records.column("regime"),
+        "tier": records.column("tier"),
+        "action_type": first["action_type"],
+        "action_status": first["status"],
+        "value_micros": first["value_micros"],
+        "gas_cost_micros": first["gas_cost_micros"],
+        "pnl_impact_micros": pnl,
+        "curiosity": records.column("prediction_error"),
+        "importance": pa.array(importance),
         "importance_tier": pa.array(IMPORTANCE_TIERS).take(pa.array(np.searchsorted(edges, importance, side="right"))),
         **{n: pc.struct_field(pad, n) for n in ("pleasure", "arousal", "dominance")},
-        "verified": pa.array(is_verified(records)), "text": _texts(records, first),
-    }  # fmt: skip
+        "verified": pa.array(is_verified(records)),
+        "text": _texts(records, first),
+    }
     names = [n for n in EPISODE_SCHEMA.names if n not in TEXT_FIELDS]
     return pa.table({n: parts[n] for n in names}, schema=pa.schema([EPISODE_SCHEMA.field(n) for n in names]))
 
@@ -130,8 +163,9 @@ def _texts(records: pa.Table, first: dict[str, pa.Array]) -> pa.Array:
     stood_out = _standing_out(records)
     done = pc.binary_join_element_wise(
         _worded(pc.fill_null(first["status"], "executed"), STATUS_TEXT),
-        _worded(pc.fill_null(first["action_type"], "-"), ACTION_TEXT | {"-": "held"}), "",
-    )  # fmt: skip
+        _worded(pc.fill_null(first["action_type"], "-"), ACTION_TEXT | {"-": "held"}),
+        "",
+    )
     surprise = pc.if_else(pc.greater_equal(records.column("prediction_error"), 0.6), ", a great surprise", "")
     mood = records.column("primary_emotion")
     return pc.binary_join_element_wise(scene, surprise, stood_out, ", feeling ", mood, ", the golem ", done, ".", "")
@@ -148,7 +182,7 @@ def _standing_out(records: pa.Table) -> pa.Array:
     np.bitwise_or.at(bits, np.repeat(np.arange(len(lists)), np.diff(offsets)), 1 << code[offsets[0] : offsets[-1]])
     unique, inverse = np.unique(bits, return_inverse=True)
     words = ["".join(f", {PROBE_TEXT[n]}" for i, n in enumerate(names) if mask >> i & 1) for mask in unique.tolist()]
-    return pa.array(words, pa.string()).take(pa.array(inverse)) if len(words) else pa.array([], pa.string())
+    return pa.array(words, pa.string()).take(pa.array(inverse)) if words else pa.array([], pa.string())
 
 
 def _worded(codes: pa.Array | pa.ChunkedArray, words: dict[str, str]) -> pa.Array:

@@ -1,7 +1,7 @@
 """Evidence: what a stretch of records says about which structure. Pure, set-based over columns.
 
-Two sources: judged decisions (resolutions) and levels of metrics. Only verified episodes take part (MEM's quality gate).
-All sums are integers, so that no order of addition shows.
+Two sources: judged decisions (resolutions) and levels of metrics. Only verified episodes take part (MEM's quality
+gate). All sums are integers, so that no order of addition shows.
 """
 
 from __future__ import annotations
@@ -34,13 +34,19 @@ EVIDENCE_COLUMNS = (
 
 _LIMIT_PPM = 1_000_000
 
+Market = tuple[str, str, str]
+"""Chain, protocol, pair."""
+
+Findings = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+"""Row of the record, structure, value, and the two ticks that are its causes, one element a finding."""
+
 
 @dataclass(frozen=True)
 class Evidence:
     """Evidence grouped by (golem, cycle, structure), one element a group, sorted by that key.
 
-    golem, cycle, structure: int64 codes. count, total, squares: exact integer sums (effect in ppm, or the metric's unit).
-    mood: int64 [groups, 3], sums of the mood in thousandths. first, stop: the group's rows in cause_tick.
+    golem, cycle, structure: int64 codes. count, total, squares: exact integer sums (effect in ppm, or the metric's
+    unit). mood: int64 [groups, 3], sums of the mood in thousandths. first, stop: the group's rows in cause_tick.
     """
 
     golem: np.ndarray
@@ -76,7 +82,7 @@ def exploded(lists: pa.ListArray) -> tuple[np.ndarray, pa.Array]:
 
 
 def is_episode(records: pa.Table) -> np.ndarray:
-    """Which records are episodes: an action, an anomaly, a regime change, or tier T1 and above (canon 13). bool [rows]."""
+    """Which records are episodes (canon 13): action, anomaly, regime change, or T1 and above. bool [rows]."""
     acted = pc.list_value_length(combined(records.column("actions"))).to_numpy(zero_copy_only=False) > 0
     odd = pc.list_value_length(combined(records.column("anomalies"))).to_numpy(zero_copy_only=False) > 0
     sources = combined(records.column("prediction_error_sources"))
@@ -110,27 +116,43 @@ def gather_evidence(
     order = np.lexsort((cause, structure, cycle[row], golem[row]))
     row, structure, value, cause, second = row[order], structure[order], value[order], cause[order], second[order]
     g, c = golem[row], cycle[row]
-    starts = np.flatnonzero(np.r_[True, (g[1:] != g[:-1]) | (c[1:] != c[:-1]) | (structure[1:] != structure[:-1])]) if len(row) else np.zeros(0, np.int64)
+    starts = (
+        np.flatnonzero(np.r_[True, (g[1:] != g[:-1]) | (c[1:] != c[:-1]) | (structure[1:] != structure[:-1])])
+        if len(row)
+        else np.zeros(0, np.int64)
+    )
     stops = np.r_[starts[1:], len(row)].astype(np.int64) if len(row) else starts
 
     def summed(values: np.ndarray) -> np.ndarray:
         return np.add.reduceat(values, starts, axis=0) if len(row) else values[:0]
 
     return Evidence(
-        golem=g[starts], cycle=c[starts], structure=structure[starts],
-        count=stops - starts, total=summed(value), squares=summed(value * value), mood=summed(mood[row]),
-        first=starts, stop=stops, cause_tick=np.stack([cause, second], axis=1),
-    )  # fmt: skip
+        golem=g[starts],
+        cycle=c[starts],
+        structure=structure[starts],
+        count=stops - starts,
+        total=summed(value),
+        squares=summed(value * value),
+        mood=summed(mood[row]),
+        first=starts,
+        stop=stops,
+        cause_tick=np.stack([cause, second], axis=1),
+    )
 
 
-def _market_codes(records: pa.Table) -> tuple[np.ndarray, list[tuple[str, str, str]]]:
+def _market_codes(records: pa.Table) -> tuple[np.ndarray, list[Market]]:
     observation = combined(records.column("observation"))
     names = pa.table({n: pc.struct_field(observation, n) for n in ("chain", "protocol", "pair")})
     joined = pc.binary_join_element_wise(*names.columns, "\x1f").combine_chunks().dictionary_encode()
     if isinstance(joined, pa.ChunkedArray):
         joined = joined.chunk(0)
-    rows = [tuple(word.split("\x1f")) for word in joined.dictionary.to_pylist()]
-    return joined.indices.to_numpy(zero_copy_only=False), rows  # type: ignore[return-value]
+    rows = [_market(word) for word in joined.dictionary.to_pylist()]
+    return joined.indices.to_numpy(zero_copy_only=False), rows
+
+
+def _market(word: str) -> Market:
+    chain, protocol, pair = word.split("\x1f")
+    return chain, protocol, pair
 
 
 def _mood(records: pa.Table) -> np.ndarray:
@@ -139,13 +161,24 @@ def _mood(records: pa.Table) -> np.ndarray:
     return np.rint(np.stack(parts, axis=1) * 1000).astype(np.int64)
 
 
-def _judged(records: pa.Table, tick, market, market_rows, structures: Structures, policy: CuratorPolicy):  # type: ignore[no-untyped-def]
+def _judged(
+    records: pa.Table,
+    tick: np.ndarray,
+    market: np.ndarray,
+    market_rows: list[Market],
+    structures: Structures,
+    policy: CuratorPolicy,
+) -> Findings:
     """Resolutions of verified decisions, each with the structure of its situation."""
     row, parts = exploded(combined(records.column("resolutions")))
     keep = pc.struct_field(parts, "verified").to_numpy(zero_copy_only=False).astype(bool)
     row, parts = row[keep], parts.filter(pa.array(keep))
-    anomaly = np.searchsorted(policy.anomaly_edges, pc.struct_field(parts, "anomaly_score").to_numpy(zero_copy_only=False), side="right")
-    gas = np.searchsorted(policy.gas_edges, pc.struct_field(parts, "gas_ratio").to_numpy(zero_copy_only=False), side="right")
+    anomaly = np.searchsorted(
+        policy.anomaly_edges, pc.struct_field(parts, "anomaly_score").to_numpy(zero_copy_only=False), side="right"
+    )
+    gas = np.searchsorted(
+        policy.gas_edges, pc.struct_field(parts, "gas_ratio").to_numpy(zero_copy_only=False), side="right"
+    )
     regime = pc.index_in(pc.struct_field(parts, "regime"), value_set=pa.array(REGIMES)).to_numpy(zero_copy_only=False)
     names = [pc.struct_field(parts, n).dictionary_encode() for n in ("tool_name", "action_type")]
     tool, action = (n.indices.to_numpy(zero_copy_only=False).astype(np.int64) for n in names)
@@ -154,19 +187,31 @@ def _judged(records: pa.Table, tick, market, market_rows, structures: Structures
     tools, actions = (n.dictionary.to_pylist() for n in names)
     codes = np.array(
         [
-            structures.code(
-                Structure("pattern", *market_rows[m], tools[t], actions[a], REGIMES[r], ANOMALY_BANDS[b], GAS_BANDS[g])
-            )
+            structures.code(_pattern(market_rows[m], tools[t], actions[a], REGIMES[r], ANOMALY_BANDS[b], GAS_BANDS[g]))
             for m, t, a, r, b, g in unique
         ],
         dtype=np.int64,
     )
-    effect = np.clip(pc.struct_field(parts, "effect_ppm").to_numpy(zero_copy_only=False), -_LIMIT_PPM, _LIMIT_PPM).astype(np.int64)
+    effect = np.clip(
+        pc.struct_field(parts, "effect_ppm").to_numpy(zero_copy_only=False), -_LIMIT_PPM, _LIMIT_PPM
+    ).astype(np.int64)
     decided = pc.struct_field(parts, "decision_tick").to_numpy(zero_copy_only=False).astype(np.int64)
-    return row, codes[inverse.reshape(-1)] if len(codes) else np.zeros(0, np.int64), effect, decided, tick[row].astype(np.int64)
+    return (
+        row,
+        codes[inverse.reshape(-1)] if len(codes) else np.zeros(0, np.int64),
+        effect,
+        decided,
+        tick[row].astype(np.int64),
+    )
 
 
-def _levels(records: pa.Table, tick, market, market_rows, structures: Structures):  # type: ignore[no-untyped-def]
+def _pattern(market: Market, tool: str, action: str, regime: str, anomaly: str, gas: str) -> Structure:
+    return Structure("pattern", market[0], market[1], market[2], tool, action, regime, anomaly, gas)
+
+
+def _levels(
+    records: pa.Table, tick: np.ndarray, market: np.ndarray, market_rows: list[Market], structures: Structures
+) -> Findings:
     """Metrics of verified episodes, in the integer units of METRIC_UNIT."""
     worth = np.flatnonzero(is_episode(records) & is_verified(records))
     observation = combined(records.column("observation"))
@@ -186,7 +231,10 @@ def _levels(records: pa.Table, tick, market, market_rows, structures: Structures
     rows, codes, values = [], [], []
     for metric in BASELINE_METRICS:
         row, value = columns[metric]
-        by_market = np.array([structures.code(Structure("baseline", *m, metric=metric)) for m in market_rows], dtype=np.int64)
+        by_market = np.array(
+            [structures.code(Structure("baseline", m[0], m[1], m[2], metric=metric)) for m in market_rows],
+            dtype=np.int64,
+        )
         rows.append(row)
         codes.append(by_market[market[row]] if len(row) else np.zeros(0, np.int64))
         values.append(np.clip(value, 0, 10**7).astype(np.int64))

@@ -28,7 +28,7 @@ from bardo_pipeline.policy import Policy
 PASSES: tuple[Callable[[GrimoireState, Wave, Policy], None], ...] = (weigh, consolidate, distil, promote, phage, prune)
 """The passes of a cycle, in order."""
 
-PASS_VERSION = "1"
+PASSES_EDITION = "1"
 """Changed whenever a pass decides differently; part of the derivation id."""
 
 CYCLE_SCHEMA = pa.schema(
@@ -56,7 +56,13 @@ class Curation:
 
 
 def curate(
-    state: GrimoireState, playbooks: Playbooks, records: pa.Table, cycle: np.ndarray, *, policy: Policy, policy_hash: str
+    state: GrimoireState,
+    playbooks: Playbooks,
+    records: pa.Table,
+    cycle: np.ndarray,
+    *,
+    policy: Policy,
+    policy_hash: str,
 ) -> Curation:
     """Take closed cycles through the passes.
 
@@ -74,7 +80,7 @@ def curate(
     by_wave = np.argsort(group_wave, kind="stable")
     bounds = np.searchsorted(group_wave[by_wave], np.arange(closed.waves + 1))
     log, books = DecisionLog(), PlaybookLog()
-    reports = []
+    reports: list[tuple[np.ndarray, ...]] = []
     for number in range(closed.waves):
         mine = np.flatnonzero(closed.wave == number)
         wave = wave_of(

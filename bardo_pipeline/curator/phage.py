@@ -1,4 +1,5 @@
-"""Phage: every hundred ticks the weakest entries are set against the newest evidence, and pay if it speaks against them. Pure.
+"""Phage: every hundred ticks the weakest entries are set against the newest evidence, and pay if it speaks against
+them. Pure.
 
 Source: canon ("phage pass"), MEM-6.
 """
@@ -16,7 +17,7 @@ from bardo_pipeline.policy import Policy
 
 
 def phage(state: GrimoireState, wave: Wave, policy: Policy) -> None:
-    """Try the weakest entries of every golem whose cycle is a hundredth tick; then their recent evidence starts anew."""
+    """Try the weakest entries of golems at a hundredth tick; then their recent evidence starts anew."""
     due = wave.cycle % policy.curator.phage_cycles == 0
     here = np.zeros(len(state.golems), bool)
     here[wave.golem[due]] = True

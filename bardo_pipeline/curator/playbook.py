@@ -60,7 +60,13 @@ class Playbooks:
         return self.version.get(golem_id, 0), self.threshold.get(golem_id, (base,) * len(REGIMES))
 
     def revise(
-        self, state: GrimoireState, golem: np.ndarray, cycle: np.ndarray, at_us: np.ndarray, log: PlaybookLog, policy: Policy
+        self,
+        state: GrimoireState,
+        golem: np.ndarray,
+        cycle: np.ndarray,
+        at_us: np.ndarray,
+        log: PlaybookLog,
+        policy: Policy,
     ) -> None:
         """Write a new version for each golem whose thresholds changed (and the first one for who has none)."""
         rows, now = rule_rows(state, golem, at_us, policy)
@@ -73,11 +79,20 @@ class Playbooks:
             version = self.version[golem_id] = self.version.get(golem_id, 0) + 1
             self.threshold[golem_id] = values
             mine = state["golem"][rows] == code
-            log.rows.append(_version_row(state, golem_id, version, int(cycle[i]), int(at_us[i]), values, rows[mine], now[mine]))
+            log.rows.append(
+                _version_row(state, golem_id, version, int(cycle[i]), int(at_us[i]), values, rows[mine], now[mine])
+            )
 
 
 def _version_row(
-    state: GrimoireState, golem_id: str, version: int, cycle: int, at_us: int, values: tuple[float, ...], rows: np.ndarray, now: np.ndarray
+    state: GrimoireState,
+    golem_id: str,
+    version: int,
+    cycle: int,
+    at_us: int,
+    values: tuple[float, ...],
+    rows: np.ndarray,
+    now: np.ndarray,
 ) -> dict[str, object]:
     ids, words = entry_ids(state, rows), rule_texts(state, rows)
     rules = [(ENTRY_KINDS[k], w, c) for k, w, c in zip(state["kind"][rows].tolist(), words, now.tolist(), strict=True)]
@@ -88,7 +103,9 @@ def _version_row(
     }  # fmt: skip
 
 
-def rule_rows(state: GrimoireState, golem: np.ndarray, at_us: np.ndarray, policy: Policy) -> tuple[np.ndarray, np.ndarray]:
+def rule_rows(
+    state: GrimoireState, golem: np.ndarray, at_us: np.ndarray, policy: Policy
+) -> tuple[np.ndarray, np.ndarray]:
     """(state rows, confidence now) of the living rules of these golems that move a threshold."""
     place = np.full(len(state.golems), -1)
     place[golem] = np.arange(len(golem))
@@ -100,12 +117,16 @@ def rule_rows(state: GrimoireState, golem: np.ndarray, at_us: np.ndarray, policy
     )  # fmt: skip
     now = state.confidence_at(rows, at_us[place[state["golem"][rows]]], policy.decay)
     limit = np.where(
-        state["kind"][rows] == WARNING, ppm(policy.playbook.block_confidence_min), ppm(policy.playbook.heuristic_confidence_min)
+        state["kind"][rows] == WARNING,
+        ppm(policy.playbook.block_confidence_min),
+        ppm(policy.playbook.heuristic_confidence_min),
     )
     return rows[now >= limit], now[now >= limit]
 
 
-def thresholds(state: GrimoireState, golem: np.ndarray, rows: np.ndarray, base: np.ndarray, policy: Policy) -> np.ndarray:
+def thresholds(
+    state: GrimoireState, golem: np.ndarray, rows: np.ndarray, base: np.ndarray, policy: Policy
+) -> np.ndarray:
     """Rebalance threshold [golems, regimes] in [0, 1] from the base of each golem and its rules."""
     regime, anomaly, _, _ = state.structures.bands()
     edges = np.array(policy.curator.anomaly_edges)
@@ -126,7 +147,9 @@ def playbook_markdown(golem_id: str, version: int, values: tuple[float, ...], ru
     lines = [f"# PLAYBOOK of {golem_id}", "", f"Version {version}.", "", "## rebalanceThreshold", ""]
     lines += [f"- {regime}: {value:.2f}" for regime, value in zip(REGIMES, values, strict=True)]
     lines += ["", "## Rules", ""]
-    lines += [f"- ({kind}, {100 * confidence / PPM:.0f} %) {text}" for kind, text, confidence in sorted(rules)] or ["None yet."]
+    lines += [f"- ({kind}, {100 * confidence / PPM:.0f} %) {text}" for kind, text, confidence in sorted(rules)] or [
+        "None yet."
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -13,7 +13,14 @@ import pyarrow as pa
 
 from bardo_pipeline.curator.structure import Structure, Structures
 from bardo_pipeline.grimoire import confidence as conf
-from bardo_pipeline.grimoire.entries import COUNTED_FIELDS, DECAY_CLASSES, ENTRY_KINDS, ENTRY_SCHEMA, PROVENANCES, STATUSES
+from bardo_pipeline.grimoire.entries import (
+    COUNTED_FIELDS,
+    DECAY_CLASSES,
+    ENTRY_KINDS,
+    ENTRY_SCHEMA,
+    PROVENANCES,
+    STATUSES,
+)
 from bardo_pipeline.grimoire.wording import baseline_text, pattern_text
 from bardo_pipeline.policy import CuratorPolicy, DecayPolicy
 
@@ -35,8 +42,8 @@ def entry_id(origin_golem_id: str, structure_key: str) -> str:
 class GrimoireState:
     """Entries and candidates as columns, sorted by (golem, structure).
 
-    golem, structure, origin: codes into `golems`, `structures`, `golems`. Everything else as in ENTRY_SCHEMA, moments in
-    UTC microseconds.
+    golem, structure, origin: codes into `golems`, `structures`, `golems`. Everything else as in ENTRY_SCHEMA,
+    moments in UTC microseconds.
     """
 
     golems: list[str] = field(default_factory=list)
@@ -103,7 +110,11 @@ class GrimoireState:
     def confidence_at(self, rows: np.ndarray, at_us: np.ndarray | int, policy: DecayPolicy) -> np.ndarray:
         """Confidence in ppm of these rows at a moment."""
         return conf.confidence_at(
-            self["confidence_ppm"][rows], self["anchor_us"][rows], at_us, self.half_life(rows, policy), self.floor(rows, policy)
+            self["confidence_ppm"][rows],
+            self["anchor_us"][rows],
+            at_us,
+            self.half_life(rows, policy),
+            self.floor(rows, policy),
         )
 
     def snapshot(self, rows: np.ndarray) -> dict[str, np.ndarray]:
@@ -114,22 +125,37 @@ class GrimoireState:
         """The state of all other golems."""
         gone = np.array([g in golem_ids for g in self.golems], dtype=bool)
         keep = ~gone[self["golem"]] if self.rows else np.zeros(0, bool)
-        return GrimoireState(list(self.golems), self.structures, {n: v[keep] for n, v in self.columns.items()}, dict(self._golem_codes))
+        return GrimoireState(
+            list(self.golems), self.structures, {n: v[keep] for n, v in self.columns.items()}, dict(self._golem_codes)
+        )
 
 
 def _text(structure: Structure, kind: int, sign: int, mean: int, low: int, high: int) -> str:
     if structure.source == "baseline":
         return baseline_text(
-            protocol=structure.protocol, pair=structure.pair, metric=structure.metric or "", mean=mean, low=low, high=high
+            protocol=structure.protocol,
+            pair=structure.pair,
+            metric=structure.metric or "",
+            mean=mean,
+            low=low,
+            high=high,
         )
     return pattern_text(
-        kind=ENTRY_KINDS[kind], action_type=structure.action_type or "", protocol=structure.protocol, pair=structure.pair,
-        regime=structure.regime or "", anomaly_band=structure.anomaly_band or "", gas_band=structure.gas_band or "",
-        sign=sign, mean_ppm=mean,
-    )  # fmt: skip
+        kind=ENTRY_KINDS[kind],
+        action_type=structure.action_type or "",
+        protocol=structure.protocol,
+        pair=structure.pair,
+        regime=structure.regime or "",
+        anomaly_band=structure.anomaly_band or "",
+        gas_band=structure.gas_band or "",
+        sign=sign,
+        mean_ppm=mean,
+    )
 
 
-def entry_columns(state: GrimoireState, rows: dict[str, np.ndarray], curator: CuratorPolicy, decay: DecayPolicy) -> dict[str, pa.Array]:
+def entry_columns(
+    state: GrimoireState, rows: dict[str, np.ndarray], curator: CuratorPolicy, decay: DecayPolicy
+) -> dict[str, pa.Array]:
     """Snapshot columns to the Arrow columns of ENTRY_SCHEMA, text and fading moment computed."""
     table = state.structures
     take = pa.array(rows["structure"], pa.int64())
@@ -138,7 +164,9 @@ def entry_columns(state: GrimoireState, rows: dict[str, np.ndarray], curator: Cu
     keys = [s.key for s in table.rows]
     ids = _ids(state, rows, keys)
     bloodstain, anti = rows["is_bloodstain"] == 1, rows["is_anti_knowledge"] == 1
-    half = conf.half_life_us(rows["decay_class"], np.maximum(rows["own_count"], rows["evidence_count"]), bloodstain, decay)
+    half = conf.half_life_us(
+        rows["decay_class"], np.maximum(rows["own_count"], rows["evidence_count"]), bloodstain, decay
+    )
     floor = conf.floor_ppm(anti, bloodstain, decay)
     fades = conf.fades_at_us(rows["confidence_ppm"], rows["anchor_us"], half, floor, conf.ppm(curator.prune_confidence))
     fades_null = (fades >= conf.FOREVER_US) | (rows["status"] != ACTIVE)
@@ -182,11 +210,15 @@ def _texts(state: GrimoireState, rows: dict[str, np.ndarray]) -> pa.Array:
     band = np.array([100, 300, 900])[np.digitize(np.abs(rows["effect_mean_ppm"]), [150, 600])]
     parts = np.stack(
         [
-            rows["structure"], rows["kind"], rows["sign"], np.where(facts, rows["effect_mean_ppm"], band),
-            np.where(facts, rows["effect_low_ppm"], 0), np.where(facts, rows["effect_high_ppm"], 0),
+            rows["structure"],
+            rows["kind"],
+            rows["sign"],
+            np.where(facts, rows["effect_mean_ppm"], band),
+            np.where(facts, rows["effect_low_ppm"], 0),
+            np.where(facts, rows["effect_high_ppm"], 0),
         ],
         axis=1,
-    )  # fmt: skip
+    )
     unique, inverse = np.unique(parts, axis=0, return_inverse=True)
     words = [_text(state.structures.rows[s], *rest) for s, *rest in unique.tolist()]
     return pa.array(words, pa.string()).take(pa.array(inverse.reshape(-1)))
@@ -219,8 +251,15 @@ def _rows_of(state: GrimoireState, table: pa.Table) -> dict[str, np.ndarray]:
     rows = {n: table.column(n).to_numpy().astype(np.int64) for n in COUNTED}
     rows["structure"] = np.array([state.structures.code(s) for s in built], dtype=np.int64)
     rows["golem"] = np.array([state.golem_code(g) for g in table.column("golem_id").to_pylist()], dtype=np.int64)
-    rows["origin"] = np.array([state.golem_code(g) for g in table.column("origin_golem_id").to_pylist()], dtype=np.int64)
-    for name, words in (("kind", ENTRY_KINDS), ("status", STATUSES), ("provenance", PROVENANCES), ("decay_class", DECAY_CLASSES)):
+    rows["origin"] = np.array(
+        [state.golem_code(g) for g in table.column("origin_golem_id").to_pylist()], dtype=np.int64
+    )
+    for name, words in (
+        ("kind", ENTRY_KINDS),
+        ("status", STATUSES),
+        ("provenance", PROVENANCES),
+        ("decay_class", DECAY_CLASSES),
+    ):
         index = {w: i for i, w in enumerate(words)}
         rows[name] = np.array([index[w] for w in table.column(name).to_pylist()], dtype=np.int64)
     for name in FLAGS:

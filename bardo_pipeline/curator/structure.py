@@ -1,7 +1,7 @@
 """Structures: what an entry is about, told apart from what it says. Pure.
 
-Two pieces of evidence concern the same rule when their structures are equal; sameness of words never decides (canon 17).
-A registry gives each structure a small integer, so that everything after it is arithmetic over arrays.
+Two pieces of evidence concern the same rule when their structures are equal; sameness of words never decides (canon
+17). A registry gives each structure a small integer, so that everything after it is arithmetic over arrays.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Structures:
         return np.array([int.from_bytes(d, "big") >> 1 for d in digests], np.int64)
 
     def bands(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """(regime, anomaly band, gas band, rebalances) by code; -1 where a structure has none. int8, int8, int8, bool."""
+        """(regime, anomaly band, gas band: int8, -1 for none; rebalances: bool) by code."""
         regime = [REGIMES.index(r.regime) if r.regime else -1 for r in self.rows]
         anomaly = [ANOMALY_BANDS.index(r.anomaly_band) if r.anomaly_band else -1 for r in self.rows]
         gas = [GAS_BANDS.index(r.gas_band) if r.gas_band else -1 for r in self.rows]

@@ -41,11 +41,20 @@ class Wave:
         order = np.argsort(self.golem)
         return order[np.searchsorted(self.golem, state["golem"][rows], sorter=order)]
 
-    def note(self, state: GrimoireState, operation: int, rows: np.ndarray, before: np.ndarray, causes: np.ndarray | None = None) -> None:
+    def note(
+        self,
+        state: GrimoireState,
+        operation: int,
+        rows: np.ndarray,
+        before: np.ndarray,
+        causes: np.ndarray | None = None,
+    ) -> None:
         """Record a decision about each of these rows, at the close of its golem's cycle."""
         if len(rows):
             place = self.place(state, rows)
-            self.log.note(state, operation, rows, cycle=self.cycle[place], at_us=self.at_us[place], before=before, causes=causes)
+            self.log.note(
+                state, operation, rows, cycle=self.cycle[place], at_us=self.at_us[place], before=before, causes=causes
+            )
 
     def closing(self, state: GrimoireState, rows: np.ndarray) -> np.ndarray:
         """Closing moment (microseconds) of the cycle of each row's golem."""
@@ -58,7 +67,15 @@ class Wave:
         return np.flatnonzero((state["status"] == ACTIVE) & here[state["golem"]])
 
 
-def wave_of(state: GrimoireState, evidence: Evidence, pick: np.ndarray, golem: np.ndarray, cycle: np.ndarray, at_us: np.ndarray, log: DecisionLog) -> Wave:
+def wave_of(
+    state: GrimoireState,
+    evidence: Evidence,
+    pick: np.ndarray,
+    golem: np.ndarray,
+    cycle: np.ndarray,
+    at_us: np.ndarray,
+    log: DecisionLog,
+) -> Wave:
     """The wave of these golems' cycles. pick: indices of the evidence groups that belong to it."""
     rows = state.find(evidence.golem[pick], evidence.structure[pick])
     zeros = np.zeros(len(golem), np.int64)

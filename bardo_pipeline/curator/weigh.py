@@ -13,7 +13,9 @@ from bardo_pipeline.curator.wave import Wave
 from bardo_pipeline.policy import Policy
 
 
-def interval(count: np.ndarray, total: np.ndarray, squares: np.ndarray, policy: Policy) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def interval(
+    count: np.ndarray, total: np.ndarray, squares: np.ndarray, policy: Policy
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(mean, low, high) of an effect in ppm, rounded to integers. count > 0."""
     rules = policy.curator
     mean = total / count
@@ -21,7 +23,8 @@ def interval(count: np.ndarray, total: np.ndarray, squares: np.ndarray, policy: 
     prior = rules.variance_prior * rules.effect_sigma_prior_ppm**2
     variance = (prior + spread) / (rules.variance_prior + np.maximum(count - 1, 0))
     half = rules.interval_z * np.sqrt(variance / count)
-    return tuple(np.rint(x).astype(np.int64) for x in (mean, mean - half, mean + half))  # type: ignore[return-value]
+    low, middle, high = (np.rint(x).astype(np.int64) for x in (mean - half, mean, mean + half))
+    return middle, low, high
 
 
 def weigh(state: GrimoireState, wave: Wave, policy: Policy) -> None:

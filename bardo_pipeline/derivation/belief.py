@@ -1,6 +1,7 @@
 """Belief: votes from decisions and deaths, consensus from votes, each at the cost of what is new.
 
-Source: KAT (Lethe); architecture ("Cross-golem tables are functions of sets, recomputed for the keys that were touched").
+Source: KAT (Lethe); architecture ("Cross-golem tables are functions of sets, recomputed for the
+keys that were touched").
 """
 
 from __future__ import annotations
@@ -18,17 +19,29 @@ from bardo_pipeline.storage.projections import GrowingTable, Written
 def owners(stores: Stores) -> pa.Table:
     """golem_id and owner_id of every golem that was born."""
     births = stores.life("GolemBorn")
-    return pa.table({"golem_id": births["golem_id"], "owner_id": pc.struct_field(births["born"].combine_chunks(), "owner_id")})
+    return pa.table(
+        {"golem_id": births["golem_id"], "owner_id": pc.struct_field(births["born"].combine_chunks(), "owner_id")}
+    )
 
 
 def recorded_deaths(stores: Stores) -> pa.Table:
-    """Every death on record whose owner is known, by golem (DEATH_SCHEMA); of two declarations the earlier tick counts."""
+    """Deaths on record whose owner is known, by golem (DEATH_SCHEMA); of two the earlier tick counts."""
     deaths = stores.life("DeathDeclared")
     died = deaths["died"].combine_chunks()
     tick = pc.struct_field(died, "tick")
-    cycle = cycle_of(tick.to_numpy(zero_copy_only=False), stores.policy.curator.cycle_ticks) if deaths.num_rows else []
-    table = pa.table({"golem_id": deaths["golem_id"], "cycle": pa.array(cycle, pa.int64()), "at": deaths["observed_at"], "tick": tick})
-    table = table.join(owners(stores), "golem_id", join_type="inner").sort_by([("golem_id", "ascending"), ("tick", "ascending")])
+    ticks = tick.to_numpy(zero_copy_only=False).astype("int64")
+    cycle = cycle_of(ticks, stores.policy.curator.cycle_ticks)
+    table = pa.table(
+        {
+            "golem_id": deaths["golem_id"],
+            "cycle": pa.array(cycle, pa.int64()),
+            "at": deaths["observed_at"],
+            "tick": tick,
+        }
+    )
+    table = table.join(owners(stores), "golem_id", join_type="inner").sort_by(
+        [("golem_id", "ascending"), ("tick", "ascending")]
+    )
     names = table["golem_id"].to_pylist()
     first = pa.array([i == 0 or names[i] != names[i - 1] for i in range(len(names))], pa.bool_())
     return table.filter(first).select(DEATH_SCHEMA.names).combine_chunks().cast(DEATH_SCHEMA)
@@ -53,7 +66,10 @@ def derive_votes(stores: Stores) -> list[Written]:
             last = death_votes(grimoire.read(grimoire.buckets(deaths["golem_id"].to_pylist())), deaths, stores.policy)
             cast.append((last, {f"death/{g}": c for g, c in _pairs(deaths)}))
         for ballots, reached in cast:
-            by_vote = {r["vote_id"]: (r["golem_id"], r["cycle"]) for r in ballots.causes.select(["vote_id", "golem_id", "cycle"]).to_pylist()}
+            by_vote = {
+                r["vote_id"]: (r["golem_id"], r["cycle"])
+                for r in ballots.causes.select(["vote_id", "golem_id", "cycle"]).to_pylist()
+            }
             prefix = "death/" if reached and next(iter(reached)).startswith("death/") else ""
             for table, rows in ((votes, ballots.votes), (causes, ballots.causes)):
                 kept = _not_yet(table, rows, by_vote, prefix)
@@ -75,7 +91,11 @@ def _pairs(deaths: pa.Table) -> list[tuple[str, int]]:
 def _may_speak(stores: Stores, golem_id: str, cycle: int) -> bool:
     """Whether a dead golem's last cycle is curated and its last votes are not cast."""
     curated = stores.projections.growing("cycles").done(golem_id)
-    return curated is not None and curated >= cycle and stores.projections.growing("votes").done(f"death/{golem_id}") is None
+    return (
+        curated is not None
+        and curated >= cycle
+        and stores.projections.growing("votes").done(f"death/{golem_id}") is None
+    )
 
 
 def _not_yet(table: GrowingTable, rows: pa.Table, by_vote: dict[str, tuple[str, int]], prefix: str) -> pa.Table:

@@ -1,6 +1,7 @@
 """Curation: closed cycles to decisions, grimoire, playbooks. The runtime and Dagster's job call the same code.
 
-Whoever comes second finds the cycle on record under (golem, cycle) and leaves it. Source: architecture ("Time and order").
+Whoever comes second finds the cycle on record under (golem, cycle) and leaves it. Source: architecture ("Time and
+order").
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ class Mind:
     pending: list[Curation] = field(default_factory=list)
     touched: set[str] = field(default_factory=set)
 
-    def begin(self, golem_id: str, *, at: datetime, base_threshold: float, inherited: pa.Table | None, bundle_hash: str | None) -> None:
+    def begin(
+        self, golem_id: str, *, at: datetime, base_threshold: float, inherited: pa.Table | None, bundle_hash: str | None
+    ) -> None:
         """A golem starts its life: with nothing, or with what its bundle holds (cycle 0)."""
         code = self.state.golem_code(golem_id)
         self.playbooks.base[golem_id] = base_threshold
@@ -87,7 +90,11 @@ def commit(stores: Stores, mind: Mind) -> list[Written]:
     held = pa.array(sorted(mind.touched), pa.string())
     mine = mine.filter(pc.is_in(mine["golem_id"], value_set=held))
     others = others.filter(pc.invert(pc.is_in(others["golem_id"], value_set=held)))
-    written.append(grimoire.renew(pa.concat_tables([others, mine]).sort_by([("golem_id", "ascending"), ("entry_id", "ascending")]), buckets))
+    written.append(
+        grimoire.renew(
+            pa.concat_tables([others, mine]).sort_by([("golem_id", "ascending"), ("entry_id", "ascending")]), buckets
+        )
+    )
     mind.pending.clear()
     mind.touched.clear()
     return written
@@ -100,7 +107,9 @@ def load_mind(stores: Stores, golem_ids: list[str]) -> Mind:
     grimoire = stores.projections.renewed("grimoire")
     table = grimoire.read(grimoire.buckets(golem_ids)) if golem_ids else grimoire.read([])
     mind.state = from_table(table.filter(pc.is_in(table["golem_id"], value_set=pa.array(golem_ids, pa.string()))))
-    births = {e["golem_id"]: e for e in stores.life("GolemBorn").select(["golem_id", "observed_at", "born"]).to_pylist()}
+    births = {
+        e["golem_id"]: e for e in stores.life("GolemBorn").select(["golem_id", "observed_at", "born"]).to_pylist()
+    }
     _load_playbooks(stores, mind, golem_ids)
     for golem_id in sorted(golem_ids):
         done, birth = curation.done(golem_id), births.get(golem_id)
@@ -121,7 +130,9 @@ def _begin(stores: Stores, mind: Mind, golem_id: str, at: datetime, base: float,
 
 
 def _load_playbooks(stores: Stores, mind: Mind, golem_ids: list[str]) -> None:
-    rows = stores.projections.growing("playbooks").read(["golem_id", "version", "rebalance_threshold"], golems=golem_ids)
+    rows = stores.projections.growing("playbooks").read(
+        ["golem_id", "version", "rebalance_threshold"], golems=golem_ids
+    )
     for row in sorted(rows.to_pylist(), key=lambda r: (r["golem_id"], r["version"])):
         mind.playbooks.version[row["golem_id"]] = row["version"]
         mind.playbooks.threshold[row["golem_id"]] = tuple(row["rebalance_threshold"][r] for r in REGIMES)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import hashlib
 
-from bardo_pipeline.curator.passes import PASS_VERSION
+from bardo_pipeline.curator.passes import PASSES_EDITION
 from bardo_pipeline.policy import Policy
 
 
 def derivation_id(policy: Policy, embedder_key: str) -> str:
     """12 hex characters over the policy, the version of the passes and the embedder."""
-    return hashlib.sha256(f"{policy.hash}/{PASS_VERSION}/{embedder_key}".encode()).hexdigest()[:12]
+    return hashlib.sha256(f"{policy.hash}/{PASSES_EDITION}/{embedder_key}".encode()).hexdigest()[:12]

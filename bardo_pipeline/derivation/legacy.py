@@ -1,7 +1,7 @@
 """Legacy: what the dead leave: testaments, candidate bundles, verdicts, and the bundles that may be inherited.
 
-Testaments and candidates are projections; verdicts and publications are events. A bundle that fails is kept where it was
-made and goes no further; the others do. Source: INH S7, architecture ("Running", "Projections").
+Testaments and candidates are projections; verdicts and publications are events. A bundle that fails is kept where
+it was made and goes no further; the others do. Source: INH S7, architecture ("Running", "Projections").
 """
 
 from __future__ import annotations
@@ -97,13 +97,19 @@ def derive_candidates(stores: Stores) -> list[Written]:
         for death in deaths.to_pylist():
             mine = pa.scalar(death["golem_id"])
             bundle = pack(
-                golem_id=death["golem_id"], generation=death["generation"], lineage_id=death["lineage_id"],
-                lineage=_ancestors(stores, death["golem_id"]), died_at=death["at"],
+                golem_id=death["golem_id"],
+                generation=death["generation"],
+                lineage_id=death["lineage_id"],
+                lineage=_ancestors(stores, death["golem_id"]),
+                died_at=death["at"],
                 entries=crossing.filter(pc.equal(crossing["golem_id"], mine)),
                 episodes=_most_telling(episodes.filter(pc.equal(episodes["golem_id"], mine)), stores),
-                playbook=books.get(death["golem_id"], ""), testament=testament[death["golem_id"]],
-                derivation_id=stores.derivation_id, policy_hash=stores.policy.hash, source_watermark=death["tick"],
-            )  # fmt: skip
+                playbook=books.get(death["golem_id"], ""),
+                testament=testament[death["golem_id"]],
+                derivation_id=stores.derivation_id,
+                policy_hash=stores.policy.hash,
+                source_watermark=death["tick"],
+            )
             write_bundle(candidate_folder(stores), bundle)
             rows.append(_candidate_row(death, bundle, entries.filter(pc.equal(entries["golem_id"], mine))))
         table = pa.Table.from_pylist(rows, schema=CANDIDATE_SCHEMA)
@@ -119,12 +125,18 @@ def _candidate_row(death: dict[str, Any], bundle: Bundle, entries: pa.Table) -> 
     crossed = bundle.rows("entries.jsonl")
     held = pc.and_(entries["is_anti_knowledge"], pc.equal(entries["status"], "active"))
     return {
-        "golem_id": death["golem_id"], "owner_id": death["owner_id"], "lineage_id": death["lineage_id"],
-        "generation": death["generation"], "died_at": death["at"], "bundle_hash": bundle.bundle_hash,
-        "entry_count": len(crossed), "episode_count": len(bundle.rows("episodes.jsonl")),
+        "golem_id": death["golem_id"],
+        "owner_id": death["owner_id"],
+        "lineage_id": death["lineage_id"],
+        "generation": death["generation"],
+        "died_at": death["at"],
+        "bundle_hash": bundle.bundle_hash,
+        "entry_count": len(crossed),
+        "episode_count": len(bundle.rows("episodes.jsonl")),
         "anti_knowledge_count": sum(1 for e in crossed if e["is_anti_knowledge"]),
-        "anti_knowledge_at_death": pc.sum(held).as_py() or 0, "cause_entries": sorted(e["entry_id"] for e in crossed),
-    }  # fmt: skip
+        "anti_knowledge_at_death": pc.sum(held).as_py() or 0,
+        "cause_entries": sorted(e["entry_id"] for e in crossed),
+    }
 
 
 def _ancestors(stores: Stores, golem_id: str) -> list[dict[str, Any]]:
@@ -145,7 +157,7 @@ def _episodes_of_the_dead(stores: Stores, deaths: pa.Table) -> pa.Table:
 
 
 def _most_telling(episodes: pa.Table, stores: Stores) -> pa.Table:
-    """The golem's most important verified episodes, without what must not cross; ties to curiosity, then to the newest."""
+    """The most important verified episodes without what must not cross; ties to curiosity, then the newest."""
     verified = episodes.filter(episodes["verified"])
     keys = [("importance", "descending"), ("curiosity", "descending"), ("tick", "descending")]
     ordered = verified.sort_by(keys).slice(0, stores.policy.inheritance.episode_count)
@@ -154,7 +166,9 @@ def _most_telling(episodes: pa.Table, stores: Stores) -> pa.Table:
 
 
 def _last_playbooks(stores: Stores, deaths: pa.Table) -> dict[str, str]:
-    rows = stores.projections.growing("playbooks").read(["golem_id", "version", "markdown"], golems=deaths["golem_id"].to_pylist())
+    rows = stores.projections.growing("playbooks").read(
+        ["golem_id", "version", "markdown"], golems=deaths["golem_id"].to_pylist()
+    )
     ordered = rows.sort_by([("golem_id", "ascending"), ("version", "ascending")])
     return dict(zip(ordered["golem_id"].to_pylist(), ordered["markdown"].to_pylist(), strict=True))
 
@@ -162,7 +176,9 @@ def _last_playbooks(stores: Stores, deaths: pa.Table) -> dict[str, str]:
 def unjudged(stores: Stores) -> list[dict[str, Any]]:
     """Candidates that have no verdict, by golem."""
     judged = stores.life("BundleJudged")
-    known = set(pc.struct_field(judged["judged"].combine_chunks(), "bundle_hash").to_pylist()) if judged.num_rows else set()
+    known = (
+        set(pc.struct_field(judged["judged"].combine_chunks(), "bundle_hash").to_pylist()) if judged.num_rows else set()
+    )
     rows = stores.projections.growing("candidates").read().to_pylist()
     return sorted((r for r in rows if r["bundle_hash"] not in known), key=lambda r: r["golem_id"])
 
@@ -209,7 +225,9 @@ def publish(stores: Stores, *, now: datetime) -> list[str]:
             continue
         bundle = read_bundle_folder(candidate_folder(stores) / row["bundle_hash"])
         write_bundle(stores.home.bundles, bundle)
-        payload = Published(bundle_hash=row["bundle_hash"], entry_count=row["entry_count"], derivation_id=stores.derivation_id)
+        payload = Published(
+            bundle_hash=row["bundle_hash"], entry_count=row["entry_count"], derivation_id=stores.derivation_id
+        )
         stores.log.record([life_event(row["golem_id"], row["died_at"], payload)], now)
         published.append(row["bundle_hash"])
     return published
@@ -247,4 +265,3 @@ def bequeath(stores: Stores, *, now: datetime, data_docs_dir: Path | None = None
     derive_candidates(stores)
     judge_candidates(stores, now=now, data_docs_dir=data_docs_dir)
     return publish(stores, now=now)
-

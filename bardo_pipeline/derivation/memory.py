@@ -55,7 +55,10 @@ def _with_vectors(stores: Stores, plain: pa.Table, now: datetime) -> pa.Table:
         "embedder": pa.repeat(pa.scalar(identity.key), plain.num_rows),
         "vector": by_text.take(encoded.indices).cast(EPISODE_SCHEMA.field("vector").type),
     }
-    return pa.table({n: columns.get(n, plain[n] if n in plain.column_names else None) for n in EPISODE_SCHEMA.names}, schema=EPISODE_SCHEMA)
+    return pa.table(
+        {n: columns.get(n, plain[n] if n in plain.column_names else None) for n in EPISODE_SCHEMA.names},
+        schema=EPISODE_SCHEMA,
+    )
 
 
 def _vector_rows(stores: Stores, hashes: list[str], texts: list[str], now: datetime) -> pa.Table:
@@ -64,9 +67,12 @@ def _vector_rows(stores: Stores, hashes: list[str], texts: list[str], now: datet
     offsets = pa.array(np.arange(count + 1, dtype=np.int32) * identity.dimension)
     kind = VECTORS_SCHEMA.field("vector").type
     constant = {
-        "embedder": identity.key, "model": identity.model, "version": identity.version,
-        "preprocess_hash": identity.preprocess_hash, "chunk_config": identity.chunk_config,
-    }  # fmt: skip
+        "embedder": identity.key,
+        "model": identity.model,
+        "version": identity.version,
+        "preprocess_hash": identity.preprocess_hash,
+        "chunk_config": identity.chunk_config,
+    }
     columns = {n: pa.repeat(pa.scalar(w, pa.string()), count) for n, w in constant.items()}
     columns |= {
         "text_hash": pa.array(hashes, pa.string()),
@@ -86,16 +92,24 @@ def derive_facts(stores: Stores) -> list[Written]:
         buckets = {b for b, d in sources.items() if seen.get(str(b)) != d}
         if not buckets:
             return []
-        return [facts.renew(_facts(grimoire.read(buckets)), buckets, note={"grimoire": {str(b): d for b, d in sources.items()}})]
+        return [
+            facts.renew(
+                _facts(grimoire.read(buckets)), buckets, note={"grimoire": {str(b): d for b, d in sources.items()}}
+            )
+        ]
 
 
 def _facts(entries: pa.Table) -> pa.Table:
     known = entries.filter(pc.and_(pc.equal(entries["source"], "baseline"), pc.equal(entries["status"], "active")))
     metric = known["metric"].to_pylist()
     renamed = {
-        "mean": "effect_mean_ppm", "low": "effect_low_ppm", "high": "effect_high_ppm", "episode_count": "evidence_count",
-        "reinforcement_count": "validations", "last_reinforced_at": "validated_at",
-    }  # fmt: skip
+        "mean": "effect_mean_ppm",
+        "low": "effect_low_ppm",
+        "high": "effect_high_ppm",
+        "episode_count": "evidence_count",
+        "reinforcement_count": "validations",
+        "last_reinforced_at": "validated_at",
+    }
     columns = {n: known[renamed.get(n, n)] for n in FACT_SCHEMA.names if n != "unit"}
     columns["unit"] = pa.array([METRIC_UNIT[m] for m in metric], pa.string())
     return pa.table({n: columns[n] for n in FACT_SCHEMA.names}).cast(FACT_SCHEMA)

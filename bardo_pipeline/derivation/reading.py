@@ -1,7 +1,7 @@
 """Reading: the records of newly closed cycles, at the cost of what is new.
 
-A cycle closes when its ticks are contiguous to its end, or by death. What has come but is not closed yet waits in a small
-file beside the reader's position in the log. Source: architecture ("Time and order").
+A cycle closes when its ticks are contiguous to its end, or by death. What has come but is not closed yet waits in a
+small file beside the reader's position in the log. Source: architecture ("Time and order").
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ def cycle_of(tick: np.ndarray, cycle_ticks: int) -> np.ndarray:
 def closed_through(stores: Stores) -> dict[str, int]:
     """The last closed cycle of each golem, 0 before the first."""
     span = stores.policy.curator.cycle_ticks
-    heads = stores.log.heads()
-    out = {g: int(c) // span for g, c in zip(heads["golem_id"].to_pylist(), heads["contiguous"].to_pylist(), strict=True)}
+    heads = stores.source.heads()
+    out = {
+        g: int(c) // span for g, c in zip(heads["golem_id"].to_pylist(), heads["contiguous"].to_pylist(), strict=True)
+    }
     contiguous = dict(zip(heads["golem_id"].to_pylist(), heads["contiguous"].to_pylist(), strict=True))
     deaths = stores.life("DeathDeclared")
     ticks = pc.struct_field(deaths["died"].combine_chunks(), "tick").to_pylist() if deaths.num_rows else []
@@ -60,14 +62,18 @@ class CycleReader:
         """Everything closed and not done yet. done: golem to the last cycle that is derived, None before the first."""
         stores = self._stores
         version, waiting = self._place()
-        now = stores.log.version
+        now = stores.source.version
         parts = [waiting] if waiting is not None else []
         if version is None or now > version:
-            parts.append(stores.log.read_cycles(self._columns, version))
+            parts.append(stores.source.read_cycles(self._columns, version))
         closed = closed_through(stores)
-        rows = pa.concat_tables(parts) if parts else stores.log.read_cycles(self._columns, now)
+        rows = pa.concat_tables(parts) if parts else stores.source.read_cycles(self._columns, now)
         rows, golems, codes = _keyed(rows)
-        cycle = cycle_of(rows["tick"].to_numpy(), stores.policy.curator.cycle_ticks) if rows.num_rows else np.zeros(0, np.int64)
+        cycle = (
+            cycle_of(rows["tick"].to_numpy(), stores.policy.curator.cycle_ticks)
+            if rows.num_rows
+            else np.zeros(0, np.int64)
+        )
         past = {g: done(g) for g in golems}
         floor = np.array([past[g] or 0 for g in golems], dtype=np.int64)[codes] if golems else codes
         limit = np.array([closed.get(g, 0) for g in golems], dtype=np.int64)[codes] if golems else codes
@@ -79,7 +85,10 @@ class CycleReader:
         """Keep the place: what waits goes into a file, then the file's name and the version into another, at once."""
         self._folder.mkdir(parents=True, exist_ok=True)
         name = f"waiting-{fresh.version}.arrow"
-        with pa.OSFile(str(self._folder / f".{name}"), "wb") as sink, pa.ipc.new_file(sink, fresh.waiting.schema) as out:
+        with (
+            pa.OSFile(str(self._folder / f".{name}"), "wb") as sink,
+            pa.ipc.new_file(sink, fresh.waiting.schema) as out,
+        ):
             out.write_table(fresh.waiting)
         os.replace(self._folder / f".{name}", self._folder / name)
         draft = self._folder / ".place.json"

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.derivation.identity import derivation_id
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedding import Embedder
+from bardo_pipeline.storage.as_of import LogAsOf
 from bardo_pipeline.storage.embedders import embedder_version, open_embedder
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
@@ -27,7 +28,8 @@ DEFAULT_EMBEDDER = "minilm"
 class Stores:
     """A home with its log, and the projections of one derivation over it.
 
-    projections may lie elsewhere than in the home's derivation folder (a rebuild beside).
+    projections may lie elsewhere than in the home's derivation folder, and read the log as of an earlier moment (a
+    rebuild).
     """
 
     home: Home
@@ -36,23 +38,33 @@ class Stores:
     policy: Policy
     embedder_name: str
     derivation_id: str
+    as_of: LogAsOf | None = None
     _life: pa.Table | None = None
     _life_seen: int | None = None
 
     @classmethod
-    def open(cls, root: Path, *, policy: Policy | None = None, embedder: str = DEFAULT_EMBEDDER, beside: Path | None = None) -> Self:
+    def open(
+        cls, root: Path, *, policy: Policy | None = None, embedder: str = DEFAULT_EMBEDDER, beside: Path | None = None
+    ) -> Self:
         """Open what is there. Raises NoHomeError without a home."""
         policy = policy or Policy()
         home = Home.open(root)
         identity = derivation_id(policy, embedder_version(embedder))
         folder = beside if beside is not None else home.derivation(identity)
-        return cls(home, EventLog(home, policy), Projections(folder, home.bucket_count, policy), policy, embedder, identity)
+        return cls(
+            home, EventLog(home, policy), Projections(folder, home.bucket_count, policy), policy, embedder, identity
+        )
+
+    @property
+    def source(self) -> EventLog | LogAsOf:
+        """Where records and life events are read from: the log, or the log as of an earlier moment."""
+        return self.as_of or self.log
 
     def life(self, kind: str) -> pa.Table:
         """Life events of one kind. What was read once is kept, so that asking again costs only what is new."""
-        version = self.log.life_version
+        version = self.source.life_version
         if version != self._life_seen:
-            fresh = self.log.life(since_version=self._life_seen)
+            fresh = self.source.life(since_version=self._life_seen)
             known = pa.concat_tables([self._life, fresh]) if self._life is not None else fresh
             first = known.group_by("event_id", use_threads=False).aggregate([("event_id", "count")])
             assert first.num_rows == known.num_rows, "the log repeats a life event"

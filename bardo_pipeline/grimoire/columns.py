@@ -5,7 +5,9 @@ Entries and decisions (which carry the entry as it was left) have the same colum
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import duckdb
@@ -90,7 +92,13 @@ def asked(query: str, numbers: Mapping[str, Any] | None = None, **tables: pa.Tab
 
     Sums of integers are exact there (128 bits), so no order of addition shows. Moments go in and out as microseconds.
     """
-    with duckdb.connect(":memory:") as connection:
+    with _engine(os.getpid()).cursor() as connection:
         for name, table in tables.items():
             connection.register(name, table)
         return connection.sql(query, params=dict(numbers) if numbers else None).to_arrow_table()
+
+
+@cache
+def _engine(process: int) -> Any:
+    """One empty database a process: a cursor on it costs 0.3 ms, a new database 12 ms. Cursors share no tables."""
+    return duckdb.connect(":memory:")

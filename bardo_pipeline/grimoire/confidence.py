@@ -23,13 +23,21 @@ def ppm(value: float) -> int:
     return round(value * PPM)
 
 
-def half_life_us(decay_class: np.ndarray, evidence: np.ndarray, bloodstain: np.ndarray, policy: DecayPolicy) -> np.ndarray:
+def half_life_us(
+    decay_class: np.ndarray, evidence: np.ndarray, bloodstain: np.ndarray, policy: DecayPolicy
+) -> np.ndarray:
     """Half-life in microseconds by class code; FOREVER_US for what does not fade.
 
     A fact's e-fold is scaled by max(1, ln(episodes)) (canon 6). A bloodstain fades three times slower (canon 7).
     """
     days = np.array(
-        [0.0, policy.regime_conditional_days, policy.tactical_days, policy.ephemeral_days, policy.fact_e_fold_days * np.log(2.0)]
+        [
+            0.0,
+            policy.regime_conditional_days,
+            policy.tactical_days,
+            policy.ephemeral_days,
+            policy.fact_e_fold_days * np.log(2.0),
+        ]
     )[decay_class]
     fact = decay_class == CLASS_FACT
     days = np.where(fact, days * np.maximum(1.0, np.log(np.maximum(evidence, 1))), days)
@@ -72,5 +80,5 @@ def retention(age_days: np.ndarray, strength_days: np.ndarray | float) -> np.nda
 
 
 def attenuated(confidence: np.ndarray, factor: float) -> np.ndarray:
-    """One crossing of the Weismann barrier: ppm in, ppm out, rounded down so that it never exceeds the factor (INH S7.2)."""
+    """One crossing of the Weismann barrier (INH S7.2): ppm, rounded down so as never to exceed the factor."""
     return np.floor(np.asarray(confidence, dtype=np.float64) * factor + 1e-9).astype(np.int64)

@@ -43,7 +43,7 @@ CATEGORIES: dict[str, str] = {
     "emergency": "risk",
     "general": "risk",
 }
-"""The nineteen categories and the KAT domain that each belongs to (canon 18). Lending has a domain and no category yet."""
+"""The nineteen categories and the KAT domain of each (canon 18). Lending has a domain and no category yet."""
 
 DOMAINS = ("dex_lp", "lending", "yield", "gas", "regime", "risk")
 """KAT's proposition domains."""

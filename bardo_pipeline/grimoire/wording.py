@@ -32,7 +32,16 @@ def size_word(effect_ppm: int) -> str:
 
 
 def pattern_text(
-    *, kind: str, action_type: str, protocol: str, pair: str, regime: str, anomaly_band: str, gas_band: str, sign: int, mean_ppm: int
+    *,
+    kind: str,
+    action_type: str,
+    protocol: str,
+    pair: str,
+    regime: str,
+    anomaly_band: str,
+    gas_band: str,
+    sign: int,
+    mean_ppm: int,
 ) -> str:
     """One sentence for a rule learned from judged decisions."""
     act = ACTION_WORDS.get(action_type, action_type)

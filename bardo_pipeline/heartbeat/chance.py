@@ -1,4 +1,4 @@
-"""Chance: uniform numbers from a golem's seed, its tick and a stream, so that no golem's luck depends on another. Pure."""
+"""Chance: uniform numbers from a golem's seed, tick and stream; nobody's luck depends on another's. Pure."""
 
 from __future__ import annotations
 

@@ -64,7 +64,9 @@ class Choice:
     cost_micros: np.ndarray
 
 
-def choose(fleet: Fleet, tape: Tape, t: int, sight: Sight, tier: np.ndarray, recall: Recall, policy: Policy) -> Choice | None:
+def choose(
+    fleet: Fleet, tape: Tape, t: int, sight: Sight, tier: np.ndarray, recall: Recall, policy: Policy
+) -> Choice | None:
     """Let the golems at T1 and T2 think, act and pay for it; None if the gate let nobody through."""
     golem = np.flatnonzero((tier == 1) | (tier == 2))
     if not len(golem):
@@ -87,7 +89,9 @@ def _cell(tape: Tape, t: int, score: np.ndarray, policy: Policy) -> np.ndarray:
     return (int(tape.regime[t]) * 5 + band) * 3 + gas
 
 
-def _remember(fleet: Fleet, tape: Tape, t: int, golem: np.ndarray, cell: np.ndarray, recall: Recall, policy: Policy) -> Choice:
+def _remember(
+    fleet: Fleet, tape: Tape, t: int, golem: np.ndarray, cell: np.ndarray, recall: Recall, policy: Policy
+) -> Choice:
     """Retrieve by four factors: likeness of the situation, recency, importance, congruence with the mood."""
     weights = policy.retrieval
     entry = recall.top[:, cell, golem]
@@ -99,15 +103,34 @@ def _remember(fleet: Fleet, tape: Tape, t: int, golem: np.ndarray, cell: np.ndar
     score = weights.semantic * likeness + weights.recency * recency
     score = np.minimum(score + weights.importance * importance + weights.affect * affect, 1.0)
     order = np.argsort(np.where(there, -score, 1.0), axis=0, kind="stable")
-    take = lambda a: np.take_along_axis(np.where(there, a, 0.0), order, axis=0)  # noqa: E731
+
+    def take(values: np.ndarray) -> np.ndarray:
+        return np.take_along_axis(np.where(there, values, 0.0), order, axis=0)
+
     zeros = np.zeros(len(golem), np.int64)
     return Choice(
-        golem=golem, action=zeros.copy(), status=zeros.copy(), why=zeros.copy(), threshold=np.zeros(len(golem)),
-        blocker=zeros - 1, recalled=np.take_along_axis(entry, order, axis=0), likeness=take(likeness), recency=take(recency),
-        importance=take(importance), affect=take(affect), score=take(score), gas_micros=zeros.copy(), slip_ppm=zeros.copy(),
-        expected_slip_ppm=zeros.copy(), moved_micros=zeros.copy(), swap_micros=zeros.copy(), certainty=np.zeros(len(golem)),
-        input_tokens=zeros.copy(), output_tokens=zeros.copy(), cost_micros=zeros.copy(),
-    )  # fmt: skip
+        golem=golem,
+        action=zeros.copy(),
+        status=zeros.copy(),
+        why=zeros.copy(),
+        threshold=np.zeros(len(golem)),
+        blocker=zeros - 1,
+        recalled=np.take_along_axis(entry, order, axis=0),
+        likeness=take(likeness),
+        recency=take(recency),
+        importance=take(importance),
+        affect=take(affect),
+        score=take(score),
+        gas_micros=zeros.copy(),
+        slip_ppm=zeros.copy(),
+        expected_slip_ppm=zeros.copy(),
+        moved_micros=zeros.copy(),
+        swap_micros=zeros.copy(),
+        certainty=np.zeros(len(golem)),
+        input_tokens=zeros.copy(),
+        output_tokens=zeros.copy(),
+        cost_micros=zeros.copy(),
+    )
 
 
 def _decide(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, block: np.ndarray, policy: Policy) -> None:
@@ -166,10 +189,14 @@ def _plan(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, policy
     swaps = swap > 0
     slip = slippage_ppm(swap, tape.liquidity[t], root, tape.market.fee_ppm, span, luck)
     expected = slippage_ppm(swap, tape.liquidity[t], root, tape.market.fee_ppm, span, np.full(len(golem), 0.5))
-    return Plan(lower, upper, root_lower, root_upper, value, swap, gas, np.where(swaps, slip, 0), np.where(swaps, expected, 0))
+    return Plan(
+        lower, upper, root_lower, root_upper, value, swap, gas, np.where(swaps, slip, 0), np.where(swaps, expected, 0)
+    )
 
 
-def _check(fleet: Fleet, sight: Sight, tape: Tape, t: int, choice: Choice, plan: Plan, deep: np.ndarray, policy: Policy) -> None:
+def _check(
+    fleet: Fleet, sight: Sight, tape: Tape, t: int, choice: Choice, plan: Plan, deep: np.ndarray, policy: Policy
+) -> None:
     """Simulate (T2), validate against the cage and the gas gate (T1 and T2), and meet the slippage that comes."""
     cage, golem = policy.cage, choice.golem
     limit = round(cage.slippage_max * 1e6)
@@ -195,7 +222,9 @@ def _check(fleet: Fleet, sight: Sight, tape: Tape, t: int, choice: Choice, plan:
     choice.moved_micros = np.where(choice.action != HOLD, np.rint(plan.value), 0).astype(np.int64)
 
 
-def _try(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, plan: Plan, recall: Recall, policy: Policy) -> None:
+def _try(
+    fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, plan: Plan, recall: Recall, policy: Policy
+) -> None:
     """Put re-centring on trial against holding, whichever was chosen."""
     golem = choice.golem
     acted = (choice.action == REBALANCE) & (choice.status == EXECUTED)
@@ -206,20 +235,34 @@ def _try(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, plan: P
         return
     who = golem[pick]
     units = policy.cost.rebalance_gas_units * (tape.gas_gwei[t] * 1e-9 * tape.market.native_usd_micros)
-    half = lambda a: a[pick].astype(np.float64)  # noqa: E731
     slip = np.where(acted[pick], plan.slip[pick], plan.expected_slip[pick])
     kept = plan.value[pick] - plan.swap[pick] * slip * 1e-6
     act = {
         "liquidity": liquidity_for(kept, plan.root_lower[pick], plan.root_upper[pick], tape.root[t]),
-        "lower": half(plan.lower), "upper": half(plan.upper), "root_lower": plan.root_lower[pick], "root_upper": plan.root_upper[pick],
+        "lower": plan.lower[pick].astype(np.float64),
+        "upper": plan.upper[pick].astype(np.float64),
+        "root_lower": plan.root_lower[pick],
+        "root_upper": plan.root_upper[pick],
         "idle": np.full(len(pick), -np.rint(units)),
-    }  # fmt: skip
-    hold = {n: getattr(fleet, n)[who].astype(np.float64) for n in ("liquidity", "lower", "upper", "root_lower", "root_upper")}
+    }
+    hold = {
+        n: getattr(fleet, n)[who].astype(np.float64)
+        for n in ("liquidity", "lower", "upper", "root_lower", "root_upper")
+    }
     hold["idle"] = np.zeros(len(pick))
     open_trials(
-        fleet, who, acted=acted[pick], regime=int(tape.regime[t]), score=sight.score[who], gas_ratio=float(tape.gas_hour_ratio[t]),
-        value=plan.value[pick], act=act, hold=hold, recalled=np.where(choice.recalled[:, pick] >= 0, recall.code[choice.recalled[:, pick]], -1), policy=policy,
-    )  # fmt: skip
+        fleet,
+        who,
+        acted=acted[pick],
+        regime=int(tape.regime[t]),
+        score=sight.score[who],
+        gas_ratio=float(tape.gas_hour_ratio[t]),
+        value=plan.value[pick],
+        act=act,
+        hold=hold,
+        recalled=np.where(choice.recalled[:, pick] >= 0, recall.code[choice.recalled[:, pick]], -1),
+        policy=policy,
+    )
 
 
 def _execute(fleet: Fleet, choice: Choice, plan: Plan, root: float, policy: Policy) -> None:
@@ -265,4 +308,3 @@ def worth_after(fleet: Fleet, root: float) -> np.ndarray:
     """Net asset value in micro-dollars after acting, [golems]."""
     held = np.where(fleet.liquidity > 0, worth(fleet.liquidity, fleet.root_lower, fleet.root_upper, root), 0.0)
     return held + fleet.fees + fleet.idle
-

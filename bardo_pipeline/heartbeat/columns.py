@@ -31,6 +31,8 @@ def word(choices: tuple[str | None, ...] | pa.Array, codes: np.ndarray) -> pa.Ar
     table = choices if isinstance(choices, pa.Array) else pa.array(choices, pa.string())
     codes = np.asarray(codes, dtype=np.int64)
     missing = codes < 0
+    if missing.all():
+        return pa.nulls(len(codes), table.type)
     return table.take(pa.array(codes, mask=missing) if missing.any() else pa.array(codes))
 
 

@@ -12,7 +12,14 @@ import numpy as np
 
 from bardo_pipeline.events.life import Born, Traits
 from bardo_pipeline.events.record import REGIMES
-from bardo_pipeline.heartbeat.chance import STREAM_FORECAST, STREAM_LIFESPAN, STREAM_THRESHOLD, STREAM_WIDTH, seed_of, uniform
+from bardo_pipeline.heartbeat.chance import (
+    STREAM_FORECAST,
+    STREAM_LIFESPAN,
+    STREAM_THRESHOLD,
+    STREAM_WIDTH,
+    seed_of,
+    uniform,
+)
 from bardo_pipeline.mortality.vitality import death_reserve_micros
 from bardo_pipeline.policy import Policy
 
@@ -55,9 +62,19 @@ def golem_name(lineage_id: str, generation: int) -> str:
 
 
 def born(
-    *, lineage_id: str, generation: int, owner_id: str, founding: Founding, market: str, market_hash: str, derivation_id: str,
-    policy: Policy, predecessor_id: str | None = None, bundle_hash: str | None = None, traits: Traits | None = None,
-) -> tuple[str, Born]:  # fmt: skip
+    *,
+    lineage_id: str,
+    generation: int,
+    owner_id: str,
+    founding: Founding,
+    market: str,
+    market_hash: str,
+    derivation_id: str,
+    policy: Policy,
+    predecessor_id: str | None = None,
+    bundle_hash: str | None = None,
+    traits: Traits | None = None,
+) -> tuple[str, Born]:
     """(golem id, its birth event). Traits come from the lineage's founder; lifespan from the golem's own seed."""
     golem_id = golem_name(lineage_id, generation)
     seed, zero = np.array([seed_of(golem_id)]), np.zeros(1, np.int64)
@@ -65,11 +82,21 @@ def born(
     lifespan = low + int(uniform(seed, zero, STREAM_LIFESPAN)[0] * (high - low + 1))
     reserve = int(death_reserve_micros(np.array([founding.credits_micros]), policy)[0])
     return golem_id, Born(
-        owner_id=owner_id, generation=generation, lineage_id=lineage_id, predecessor_id=predecessor_id, bundle_hash=bundle_hash,
-        credits_micros=founding.credits_micros - reserve, reserve_micros=reserve, capital_micros=founding.capital_micros,
-        lifespan_ticks=lifespan, market=market, market_hash=market_hash, policy_hash=policy.hash, derivation_id=derivation_id,
+        owner_id=owner_id,
+        generation=generation,
+        lineage_id=lineage_id,
+        predecessor_id=predecessor_id,
+        bundle_hash=bundle_hash,
+        credits_micros=founding.credits_micros - reserve,
+        reserve_micros=reserve,
+        capital_micros=founding.capital_micros,
+        lifespan_ticks=lifespan,
+        market=market,
+        market_hash=market_hash,
+        policy_hash=policy.hash,
+        derivation_id=derivation_id,
         traits=traits or _drawn_traits(seed, zero, policy),
-    )  # fmt: skip
+    )
 
 
 def _drawn_traits(seed: np.ndarray, zero: np.ndarray, policy: Policy) -> Traits:
@@ -96,7 +123,12 @@ class Fleet:
         def ints(values: list[int]) -> np.ndarray:
             return np.array(values, dtype=np.int64)
 
-        zeros, flags = lambda *s: np.zeros((*s, count)), lambda *s: np.zeros((*s, count), bool)  # noqa: E731
+        def zeros(*axes: int) -> np.ndarray:
+            return np.zeros((*axes, count))
+
+        def flags(*axes: int) -> np.ndarray:
+            return np.zeros((*axes, count), dtype=bool)
+
         self.seed = np.array([seed_of(g) for g in golem_ids], dtype=np.uint64)
         self.alive = np.ones(count, bool)
         self.tick = np.zeros(count, np.int64)
@@ -135,15 +167,26 @@ class Fleet:
         self.home_seen = np.zeros(count, np.int64)
         self.follow_ups = np.zeros(count, np.int64)
         # how it ended: components of vitality, net asset value, position on the tape
-        self.final_life, self.final_nav, self.final_at = zeros(4), np.zeros(count, np.int64), np.full(count, -1, np.int64)
+        self.final_life, self.final_nav, self.final_at = (
+            zeros(4),
+            np.zeros(count, np.int64),
+            np.full(count, -1, np.int64),
+        )
         # decisions on trial: [slots, golems], two branches each
         self.trial_due = np.full((CHECK_SLOTS, count), -1, np.int64)
         self.trial_tick = np.zeros((CHECK_SLOTS, count), np.int64)
         self.trial_chosen, self.trial_regime = flags(CHECK_SLOTS), np.zeros((CHECK_SLOTS, count), np.int64)
         self.trial_score, self.trial_gas, self.trial_value = zeros(CHECK_SLOTS), zeros(CHECK_SLOTS), zeros(CHECK_SLOTS)
         self.trial_recalled = np.full((RECALL, CHECK_SLOTS, count), -1, np.int64)
-        self.branch_liquidity, self.branch_idle, self.branch_fees = zeros(2, CHECK_SLOTS), zeros(2, CHECK_SLOTS), zeros(2, CHECK_SLOTS)
-        self.branch_root_lower, self.branch_root_upper = np.ones((2, CHECK_SLOTS, count)), np.full((2, CHECK_SLOTS, count), 2.0)
+        self.branch_liquidity, self.branch_idle, self.branch_fees = (
+            zeros(2, CHECK_SLOTS),
+            zeros(2, CHECK_SLOTS),
+            zeros(2, CHECK_SLOTS),
+        )
+        self.branch_root_lower, self.branch_root_upper = (
+            np.ones((2, CHECK_SLOTS, count)),
+            np.full((2, CHECK_SLOTS, count), 2.0),
+        )
         self.branch_lower, self.branch_upper = zeros(2, CHECK_SLOTS), np.ones((2, CHECK_SLOTS, count))
 
     @property

@@ -17,19 +17,25 @@ def sqrt_price(tick: np.ndarray) -> np.ndarray:
     return np.exp(np.asarray(tick, dtype=np.float64) * LOG_SQRT_BASE)
 
 
-def amounts(liquidity: np.ndarray, root_lower: np.ndarray, root_upper: np.ndarray, root: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
+def amounts(
+    liquidity: np.ndarray, root_lower: np.ndarray, root_upper: np.ndarray, root: np.ndarray | float
+) -> tuple[np.ndarray, np.ndarray]:
     """(raw token0, raw token1) of a position at the pool price root."""
     at = np.minimum(np.maximum(root, root_lower), root_upper)
     return liquidity * (1.0 / at - 1.0 / root_upper), liquidity * (at - root_lower)
 
 
-def worth(liquidity: np.ndarray, root_lower: np.ndarray, root_upper: np.ndarray, root: np.ndarray | float) -> np.ndarray:
+def worth(
+    liquidity: np.ndarray, root_lower: np.ndarray, root_upper: np.ndarray, root: np.ndarray | float
+) -> np.ndarray:
     """Value in micro-dollars of a position at the pool price root."""
     first, second = amounts(liquidity, root_lower, root_upper, root)
     return first + second / (root * root)
 
 
-def liquidity_for(value_micros: np.ndarray, root_lower: np.ndarray, root_upper: np.ndarray, root: np.ndarray | float) -> np.ndarray:
+def liquidity_for(
+    value_micros: np.ndarray, root_lower: np.ndarray, root_upper: np.ndarray, root: np.ndarray | float
+) -> np.ndarray:
     """Liquidity that this value buys in this range at the pool price root."""
     unit = worth(np.ones_like(root_lower), root_lower, root_upper, root)
     return value_micros / unit
@@ -50,7 +56,9 @@ def share_in_range(lower: np.ndarray, upper: np.ndarray, tick_low: float, tick_h
     return ((lower <= tick) & (tick < upper)).astype(np.float64)
 
 
-def fees_micros(liquidity: np.ndarray, pool_liquidity: float, volume_micros: float, fee_ppm: int, inside: np.ndarray) -> np.ndarray:
+def fees_micros(
+    liquidity: np.ndarray, pool_liquidity: float, volume_micros: float, fee_ppm: int, inside: np.ndarray
+) -> np.ndarray:
     """Fees that a position earned: its share of the active liquidity, of the volume that crossed its range."""
     return liquidity / (pool_liquidity + liquidity) * (volume_micros * (fee_ppm * 1e-6)) * inside
 

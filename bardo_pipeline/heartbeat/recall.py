@@ -16,7 +16,9 @@ from bardo_pipeline.grimoire.confidence import DAY_US, FOREVER_US, PPM, ppm
 from bardo_pipeline.heartbeat.fleet import CELLS, RECALL
 from bardo_pipeline.policy import Policy
 
-CELL_REGIME, CELL_ANOMALY, CELL_GAS = (a.reshape(-1) for a in np.meshgrid(np.arange(5), np.arange(5), np.arange(3), indexing="ij"))
+CELL_REGIME, CELL_ANOMALY, CELL_GAS = (
+    a.reshape(-1) for a in np.meshgrid(np.arange(5), np.arange(5), np.arange(3), indexing="ij")
+)
 
 
 class EntryNames:
@@ -65,9 +67,19 @@ def nothing_known(size: int, names: EntryNames) -> Recall:
     """The recall of golems that know nothing."""
     none = np.zeros(1, np.int64)
     return Recall(
-        names, none, none, none, none, np.zeros(1), np.ones(1), none, np.zeros((3, 1)),
-        np.full((RECALL, CELLS, size), -1), np.zeros((RECALL, CELLS, size)), np.full((CELLS, size), -1),
-    )  # fmt: skip
+        names,
+        none,
+        none,
+        none,
+        none,
+        np.zeros(1),
+        np.ones(1),
+        none,
+        np.zeros((3, 1)),
+        np.full((RECALL, CELLS, size), -1),
+        np.zeros((RECALL, CELLS, size)),
+        np.full((CELLS, size), -1),
+    )
 
 
 def recall_of(state: GrimoireState, golem_ids: list[str], at_us: int, names: EntryNames, policy: Policy) -> Recall:
@@ -77,7 +89,11 @@ def recall_of(state: GrimoireState, golem_ids: list[str], at_us: int, names: Ent
     for i, golem_id in enumerate(golem_ids):
         if golem_id in state._golem_codes:
             place[state._golem_codes[golem_id]] = i
-    rows = np.flatnonzero((state["status"] == ACTIVE) & (place[state["golem"]] >= 0)) if state.rows else np.zeros(0, np.int64)
+    rows = (
+        np.flatnonzero((state["status"] == ACTIVE) & (place[state["golem"]] >= 0))
+        if state.rows
+        else np.zeros(0, np.int64)
+    )
     if not len(rows):
         return nothing_known(size, names)
     golem = place[state["golem"][rows]]
@@ -86,7 +102,9 @@ def recall_of(state: GrimoireState, golem_ids: list[str], at_us: int, names: Ent
     likeness = _likeness(state, structure)
     confidence = state.confidence_at(rows, at_us, policy.decay)
     importance = _importance(state, rows, confidence, policy)
-    score = np.rint((policy.retrieval.semantic * likeness + policy.retrieval.importance * importance[:, None]) * 1e6).astype(np.int64)
+    score = np.rint(
+        (policy.retrieval.semantic * likeness + policy.retrieval.importance * importance[:, None]) * 1e6
+    ).astype(np.int64)
     top = _best(golem, score, size)
     taken = np.where(top >= 0, likeness[top, np.arange(CELLS)[:, None]], 0.0)
     half = state.half_life(rows, policy.decay).astype(np.float64)
@@ -94,13 +112,23 @@ def recall_of(state: GrimoireState, golem_ids: list[str], at_us: int, names: Ent
     count = np.maximum(state["own_count"][rows], 1)
     pad = np.stack([state[f"{n}_sum_milli"][rows] / count / 1000.0 for n in ("pleasure", "arousal", "dominance")])
     return Recall(
-        names, names.codes(entry_ids(state, rows)), state["kind"][rows], state["sign"][rows], confidence, importance, half,
-        state["validated_us"][rows], pad, top, taken, _blocks(state, rows, golem, confidence, likeness, size, policy),
-    )  # fmt: skip
+        names,
+        names.codes(entry_ids(state, rows)),
+        state["kind"][rows],
+        state["sign"][rows],
+        confidence,
+        importance,
+        half,
+        state["validated_us"][rows],
+        pad,
+        top,
+        taken,
+        _blocks(state, rows, golem, confidence, likeness, size, policy),
+    )
 
 
 def _likeness(state: GrimoireState, structure: np.ndarray) -> np.ndarray:
-    """How much each entry's situation resembles each cell, [entries, cells] in [0, 1]; a baseline is a little like any."""
+    """How much each entry resembles each cell, [entries, cells] in [0, 1]; a baseline is a little like any."""
     regime, anomaly, gas, _ = state.structures.bands()
     r, a, g = (x[structure][:, None].astype(np.int64) for x in (regime, anomaly, gas))
     like = 0.5 * (r == CELL_REGIME) + 0.3 * (1.0 - np.abs(a - CELL_ANOMALY) / 4.0) + 0.2 * (g == CELL_GAS)
@@ -111,7 +139,9 @@ def _importance(state: GrimoireState, rows: np.ndarray, confidence: np.ndarray, 
     """Confidence x validation ratio (canon 15), boosted for bloodstains."""
     votes = state["validations"][rows] + state["contradictions"][rows]
     ratio = (state["validations"][rows] + 1) / (votes + 1)
-    return confidence / PPM * ratio * np.where(state["is_bloodstain"][rows] == 1, policy.retrieval.bloodstain_boost, 1.0)
+    return (
+        confidence / PPM * ratio * np.where(state["is_bloodstain"][rows] == 1, policy.retrieval.bloodstain_boost, 1.0)
+    )
 
 
 def _best(golem: np.ndarray, score: np.ndarray, size: int) -> np.ndarray:
@@ -123,7 +153,11 @@ def _best(golem: np.ndarray, score: np.ndarray, size: int) -> np.ndarray:
     position = np.arange(len(golem)) - starts[golem]
     key[golem, position] = score * 65_536 + (65_535 - position)[:, None]
     keep = min(RECALL, most)
-    chosen = np.argpartition(-key, keep - 1, axis=1)[:, :keep] if most > keep else np.repeat(np.arange(most)[None, :, None], size, 0).repeat(CELLS, 2)
+    chosen = (
+        np.argpartition(-key, keep - 1, axis=1)[:, :keep]
+        if most > keep
+        else np.repeat(np.arange(most)[None, :, None], size, 0).repeat(CELLS, 2)
+    )
     picked = np.take_along_axis(key, chosen, axis=1)
     order = np.argsort(-picked, axis=1, kind="stable")
     chosen, picked = np.take_along_axis(chosen, order, 1), np.take_along_axis(picked, order, 1)
@@ -133,7 +167,13 @@ def _best(golem: np.ndarray, score: np.ndarray, size: int) -> np.ndarray:
 
 
 def _blocks(
-    state: GrimoireState, rows: np.ndarray, golem: np.ndarray, confidence: np.ndarray, likeness: np.ndarray, size: int, policy: Policy
+    state: GrimoireState,
+    rows: np.ndarray,
+    golem: np.ndarray,
+    confidence: np.ndarray,
+    likeness: np.ndarray,
+    size: int,
+    policy: Policy,
 ) -> np.ndarray:
     """The surest warning against re-centring in exactly that cell, [cells, golems]; -1 without one."""
     moves = state.structures.bands()[3][state["structure"][rows]]

@@ -16,7 +16,20 @@ from bardo_pipeline.events.schema import RECORD_SCHEMA
 from bardo_pipeline.grimoire.entries import ENTRY_KINDS
 from bardo_pipeline.heartbeat.buffers import Buffers
 from bardo_pipeline.heartbeat.choose import ACTIONS, BLOCKED, DEFERRED, EXECUTED, REBALANCE, STATUS, WHY
-from bardo_pipeline.heartbeat.columns import absent, empty_lists, flag, joined, listed, percent, real, same, scattered, struct, whole, word
+from bardo_pipeline.heartbeat.columns import (
+    absent,
+    empty_lists,
+    flag,
+    joined,
+    listed,
+    percent,
+    real,
+    same,
+    scattered,
+    struct,
+    whole,
+    word,
+)
 from bardo_pipeline.heartbeat.gate import FORCES, gating_reasons
 from bardo_pipeline.heartbeat.probes import HIGH, detail_arrow
 from bardo_pipeline.heartbeat.recall import Recall
@@ -114,11 +127,12 @@ def records_of(chunk: Chunk) -> pa.Table:
         "cost": struct(
             kind("cost"),
             {
-                "inference_micros": whole(rows["inference"]), "gas_micros": whole(rows["gas"]),
+                "inference_micros": whole(rows["inference"]),
+                "gas_micros": whole(rows["gas"]),
                 "total_micros": whole(rows["inference"] + rows["gas"]),
             },
         ),
-    }  # fmt: skip
+    }
     return pa.Table.from_arrays([parts[n] for n in RECORD_SCHEMA.names], schema=RECORD_SCHEMA)
 
 
@@ -128,27 +142,47 @@ def _given(rows: _Rows, name: str, values: pa.Array | None) -> pa.Array:
 
 
 def _pad(values: np.ndarray) -> pa.Array:
-    return struct(kind("pad_before"), {n: real(values[:, i]) for i, n in enumerate(("pleasure", "arousal", "dominance"))})
+    return struct(
+        kind("pad_before"), {n: real(values[:, i]) for i, n in enumerate(("pleasure", "arousal", "dominance"))}
+    )
 
 
 def _observation(rows: _Rows) -> pa.Array:
     tape, t, count = rows.chunk.tape, rows.t, rows.count
     market = tape.market
     money, position = rows["money"], rows["position"]
-    fixed = {n: same(getattr(market, a), count) for n, a in (("market", "name"), ("chain",) * 2, ("protocol",) * 2, ("pair",) * 2, ("pool",) * 2)}
+    fixed = {
+        n: same(getattr(market, a), count)
+        for n, a in (("market", "name"), ("chain",) * 2, ("protocol",) * 2, ("pair",) * 2, ("pool",) * 2)
+    }
     return struct(
         kind("observation"),
         {
             **fixed,
             "block_number": pa.nulls(count, pa.int64()),
-            **{n: real(getattr(tape, n)[t]) for n in ("price", "price_low", "price_high", "price_return", "sma", "sigma_ratio", "rsi", "macd", "liquidity", "gas_gwei", "gas_hour_ratio")},
+            **{
+                n: real(getattr(tape, n)[t])
+                for n in (
+                    "price",
+                    "price_low",
+                    "price_high",
+                    "price_return",
+                    "sma",
+                    "sigma_ratio",
+                    "rsi",
+                    "macd",
+                    "liquidity",
+                    "gas_gwei",
+                    "gas_hour_ratio",
+                )
+            },
             "volume_micros": whole(tape.volume_micros[t]),
             "idle_micros": whole(money[:, 0]),
             "net_asset_value_micros": whole(np.rint(rows["nav_seen"])),
             "anomaly_score": real(rows["score"]),
             "positions": _positions(rows, money, position),
         },
-    )  # fmt: skip
+    )
 
 
 def _positions(rows: _Rows, money: np.ndarray, position: np.ndarray) -> pa.Array:
@@ -187,19 +221,30 @@ def _probes(rows: _Rows) -> dict[str, pa.Array]:
     names = word(PROBE_NAMES, code)
     results = struct(
         kind("probe_results").value_type,
-        {"probe": names, "severity": word(SEVERITIES, severity), "value": real(value), "threshold": real(limit), "detail": detail},
+        {
+            "probe": names,
+            "severity": word(SEVERITIES, severity),
+            "value": real(value),
+            "threshold": real(limit),
+            "detail": detail,
+        },
     )
     high = np.flatnonzero(severity == HIGH)
     anomalies = struct(
         kind("anomalies").value_type,
         {
-            "probe": names.take(pa.array(high)), "value": real(value[high]), "threshold": real(limit[high]),
+            "probe": names.take(pa.array(high)),
+            "value": real(value[high]),
+            "threshold": real(limit[high]),
             "description": detail.take(pa.array(high)),
         },
-    )  # fmt: skip
+    )
     each = np.full(rows.count, len(PROBES))
     counts = (rows["severity"] == HIGH).sum(axis=1)
-    return {"probe_results": listed(kind("probe_results"), each, results), "anomalies": listed(kind("anomalies"), counts, anomalies)}
+    return {
+        "probe_results": listed(kind("probe_results"), each, results),
+        "anomalies": listed(kind("anomalies"), counts, anomalies),
+    }
 
 
 def _predictions(rows: _Rows) -> pa.Array:
@@ -209,10 +254,14 @@ def _predictions(rows: _Rows) -> pa.Array:
     values = struct(
         kind("predictions").value_type,
         {
-            "quantity": word(QUANTITIES, np.tile(np.arange(3), rows.count)[pick]), "expected": real(expected),
-            "low": real(expected - half), "high": real(expected + half), "actual": real(actual), "held": flag(held),
+            "quantity": word(QUANTITIES, np.tile(np.arange(3), rows.count)[pick]),
+            "expected": real(expected),
+            "low": real(expected - half),
+            "high": real(expected + half),
+            "actual": real(actual),
+            "held": flag(held),
         },
-    )  # fmt: skip
+    )
     return listed(kind("predictions"), resolved.sum(axis=1), values)
 
 
@@ -226,7 +275,14 @@ def _thought(rows: _Rows) -> dict[str, pa.Array]:
     """Everything that only a thinking golem leaves: context, retrieval, deliberation, actions, outcome."""
     count, thinking = rows.count, rows.thinking
     where = np.flatnonzero(thinking)
-    names = ("context_bundle_summary", "retrieved_entries", "deliberation", "actions", "outcome", "somatic_markers_fired")
+    names = (
+        "context_bundle_summary",
+        "retrieved_entries",
+        "deliberation",
+        "actions",
+        "outcome",
+        "somatic_markers_fired",
+    )
     if not len(where):
         return {n: empty_lists(kind(n), count) if pa.types.is_list(kind(n)) else absent(kind(n), count) for n in names}
     action, status = rows.of("choice_action", where), rows.of("choice_status", where)
@@ -236,7 +292,9 @@ def _thought(rows: _Rows) -> dict[str, pa.Array]:
     retrieved, felt = _retrieved(rows, where, recalled)
     return {
         "context_bundle_summary": scattered(_context(rows, where, recalled), back),
-        "retrieved_entries": listed(kind("retrieved_entries"), _spread(count, where, (recalled >= 0).sum(axis=1)), retrieved),
+        "retrieved_entries": listed(
+            kind("retrieved_entries"), _spread(count, where, (recalled >= 0).sum(axis=1)), retrieved
+        ),
         "somatic_markers_fired": felt,
         "deliberation": scattered(_deliberation(rows, where, action, status), back),
         "actions": listed(kind("actions"), _spread(count, where, action > 0), _actions(rows, where, action, status)),
@@ -255,26 +313,34 @@ def _retrieved(rows: _Rows, where: np.ndarray, recalled: np.ndarray) -> tuple[pa
     recall = rows.chunk.recall
     pick = (recalled >= 0).reshape(-1)
     entry = recalled.reshape(-1)[pick]
-    column = {n: rows.of(f"choice_{n}", where).reshape(-1)[pick] for n in ("score", "likeness", "recency", "importance", "affect")}
-    ids = word(pa.array(recall.names.ids or [None], pa.string()), recall.code[entry])
+    column = {
+        n: rows.of(f"choice_{n}", where).reshape(-1)[pick]
+        for n in ("score", "likeness", "recency", "importance", "affect")
+    }
+    ids = word(pa.array(recall.names.ids, pa.string()), recall.code[entry])
     values = struct(
         kind("retrieved_entries").value_type,
         {
-            "entry_id": ids, "kind": word(ENTRY_KINDS, recall.kind[entry]), "score": real(column["score"]),
-            "semantic": real(column["likeness"]), "recency": real(column["recency"]), "importance": real(column["importance"]),
+            "entry_id": ids,
+            "kind": word(ENTRY_KINDS, recall.kind[entry]),
+            "score": real(column["score"]),
+            "semantic": real(column["likeness"]),
+            "recency": real(column["recency"]),
+            "importance": real(column["importance"]),
             "affect": real(column["affect"]),
         },
-    )  # fmt: skip
+    )
     fires = (column["likeness"] >= 1.0 - 1e-9) & (recall.sign[entry] != 0)
     owner = np.repeat(where, (recalled >= 0).sum(axis=1))[fires]
     regime = word(REGIMES, rows.chunk.tape.regime[rows.t[owner]])
     markers = struct(
         kind("somatic_markers_fired").value_type,
         {
-            "entry_id": ids.filter(pa.array(fires)), "situation": joined(regime, same(", the situation of a rule", len(owner), pa.string())),
+            "entry_id": ids.filter(pa.array(fires)),
+            "situation": joined(regime, same(", the situation of a rule", len(owner), pa.string())),
             "valence": real(recall.sign[entry[fires]] * recall.confidence[entry[fires]] / 1e6),
         },
-    )  # fmt: skip
+    )
     return values, listed(kind("somatic_markers_fired"), np.bincount(owner, minlength=rows.count), markers)
 
 
@@ -302,20 +368,31 @@ def _deliberation(rows: _Rows, where: np.ndarray, action: np.ndarray, status: np
     call = struct(calls.value_type, {"tool": word(TOOLS, action[acts]), "action_type": word(ACTIONS, action[acts])})
     score, limit = rows.of("score", where), rows.of("choice_threshold", where)
     summary = joined(
-        same("anomaly ", count, pa.string()), percent(score), word((" is below", " reaches"), (score >= limit).astype(np.int64)),
-        same(" the playbook's ", count, pa.string()), percent(limit), same("; decision: ", count, pa.string()), word(ACTIONS, action),
-    )  # fmt: skip
+        same("anomaly ", count, pa.string()),
+        percent(score),
+        word((" is below", " reaches"), (score >= limit).astype(np.int64)),
+        same(" the playbook's ", count, pa.string()),
+        percent(limit),
+        same("; decision: ", count, pa.string()),
+        word(ACTIONS, action),
+    )
     return struct(
         wanted,
         {
-            "model": word(MODELS, tier), "tier": word(TIERS, tier), "input_tokens": whole(rows.of("choice_input_tokens", where)),
-            "output_tokens": whole(rows.of("choice_output_tokens", where)), "cache_read_tokens": pa.nulls(count, pa.int64()),
-            "reasoning_summary": summary, "tool_calls": listed(calls, (action > 0).astype(np.int64), call),
-            "decision": word(ACTIONS, action), "confidence": real(rows.of("choice_certainty", where)),
-            "latency_ms": pa.nulls(count, pa.int64()), "cost_micros": whole(rows.of("choice_cost_micros", where)),
+            "model": word(MODELS, tier),
+            "tier": word(TIERS, tier),
+            "input_tokens": whole(rows.of("choice_input_tokens", where)),
+            "output_tokens": whole(rows.of("choice_output_tokens", where)),
+            "cache_read_tokens": pa.nulls(count, pa.int64()),
+            "reasoning_summary": summary,
+            "tool_calls": listed(calls, (action > 0).astype(np.int64), call),
+            "decision": word(ACTIONS, action),
+            "confidence": real(rows.of("choice_certainty", where)),
+            "latency_ms": pa.nulls(count, pa.int64()),
+            "cost_micros": whole(rows.of("choice_cost_micros", where)),
             "recommends_action": flag(action > 0),
         },
-    )  # fmt: skip
+    )
 
 
 def _actions(rows: _Rows, where: np.ndarray, action: np.ndarray, status: np.ndarray) -> pa.Array:
@@ -324,24 +401,33 @@ def _actions(rows: _Rows, where: np.ndarray, action: np.ndarray, status: np.ndar
     done = status[acts] == EXECUTED
     sent = done | (status[acts] == STATUS.index("reverted"))
     ticks = whole(rows.of("tick", at)).cast(pa.string())
-    permit = joined(same("permit-", len(acts), pa.string()), rows.ids.take(pa.array(at)), same("-", len(acts), pa.string()), ticks)
+    permit = joined(
+        same("permit-", len(acts), pa.string()), rows.ids.take(pa.array(at)), same("-", len(acts), pa.string()), ticks
+    )
     why, blocker = rows.of("choice_why", at), rows.of("choice_blocker", at)
     reason = word(WHY, why)
     recall, warned = rows.chunk.recall, blocker >= 0
     if warned.any():
-        named = joined(reason, same(": ", len(acts), pa.string()), word(pa.array(recall.names.ids, pa.string()), np.where(warned, recall.code[blocker], -1)))
+        named = joined(
+            reason,
+            same(": ", len(acts), pa.string()),
+            word(pa.array(recall.names.ids, pa.string()), np.where(warned, recall.code[blocker], -1)),
+        )
         reason = pc.if_else(pa.array(warned), named, reason)
     return struct(
         kind("actions").value_type,
         {
-            "action_type": word(ACTIONS, action[acts]), "tool_name": word(TOOLS, action[acts]),
+            "action_type": word(ACTIONS, action[acts]),
+            "tool_name": word(TOOLS, action[acts]),
             "permit_id": pc.if_else(pa.array(sent), permit, pa.scalar(None, pa.string())),
-            "tx_hash": pa.nulls(len(acts), pa.string()), "status": word(STATUS, status[acts]), "block_reason": reason,
+            "tx_hash": pa.nulls(len(acts), pa.string()),
+            "status": word(STATUS, status[acts]),
+            "block_reason": reason,
             "gas_cost_micros": whole(rows.of("choice_gas_micros", at)),
             "slippage_ppm": whole(rows.of("choice_slip_ppm", at), missing=~done),
             "value_micros": whole(rows.of("choice_moved_micros", at)),
         },
-    )  # fmt: skip
+    )
 
 
 def _outcome(rows: _Rows, where: np.ndarray, action: np.ndarray, status: np.ndarray) -> pa.Array:
@@ -357,13 +443,25 @@ def _outcome(rows: _Rows, where: np.ndarray, action: np.ndarray, status: np.ndar
         kind("outcome"),
         {
             "verified": flag(np.ones(count, bool)),
-            "expected": joined(word(ACTIONS, action), same(" slips about ", count, pa.string()), whole(expected).cast(pa.string()), same(" ppm", count, pa.string())),
-            "actual": joined(word(("reverted: slippage above the limit; ", ""), ok.astype(np.int64)), same("slipped ", count, pa.string()), whole(slip).cast(pa.string()), same(" ppm", count, pa.string())),
-            "pnl_impact_micros": whole(loss), "ground_truth_source": same("trace", count, pa.string()),
-            "cause_variable": word(("anomaly_score",), cause), "effect_variable": word(("position_value",), cause),
+            "expected": joined(
+                word(ACTIONS, action),
+                same(" slips about ", count, pa.string()),
+                whole(expected).cast(pa.string()),
+                same(" ppm", count, pa.string()),
+            ),
+            "actual": joined(
+                word(("reverted: slippage above the limit; ", ""), ok.astype(np.int64)),
+                same("slipped ", count, pa.string()),
+                whole(slip).cast(pa.string()),
+                same(" ppm", count, pa.string()),
+            ),
+            "pnl_impact_micros": whole(loss),
+            "ground_truth_source": same("trace", count, pa.string()),
+            "cause_variable": word(("anomaly_score",), cause),
+            "effect_variable": word(("position_value",), cause),
         },
         missing=~sent,
-    )  # fmt: skip
+    )
 
 
 def _resolutions(rows: _Rows) -> pa.Array:
@@ -372,21 +470,34 @@ def _resolutions(rows: _Rows) -> pa.Array:
         return empty_lists(wanted, rows.count)
     due = rows["trial_due"]
     pick = due.reshape(-1)
-    column = {n: rows[f"trial_{n}"].reshape(-1)[pick] for n in ("decision_tick", "chosen_act", "regime", "score", "gas_ratio", "value", "effect_ppm")}
+    column = {
+        n: rows[f"trial_{n}"].reshape(-1)[pick]
+        for n in ("decision_tick", "chosen_act", "regime", "score", "gas_ratio", "value", "effect_ppm")
+    }
     recalled = rows["trial_recalled"].reshape(rows.count * due.shape[1], -1)[pick]
     ids = wanted.value_type.field("retrieved_entry_ids").type
     count = int(pick.sum())
     values = struct(
         wanted.value_type,
         {
-            "decision_tick": whole(column["decision_tick"]), "action_type": same("rebalance", count, pa.string()),
-            "tool_name": same("uniswap_v3_rebalance", count, pa.string()), "chosen": word(("hold", "act"), column["chosen_act"]),
-            "regime": word(REGIMES, column["regime"]), "anomaly_score": real(column["score"]), "gas_ratio": real(column["gas_ratio"]),
-            "value_micros": whole(np.rint(column["value"])), "effect_ppm": whole(column["effect_ppm"]),
-            "verified": flag(np.ones(count, bool)), "ground_truth_source": same("trace", count, pa.string()),
-            "retrieved_entry_ids": listed(ids, (recalled >= 0).sum(axis=1), word(pa.array(rows.chunk.recall.names.ids or [None], pa.string()), recalled[recalled >= 0])),
+            "decision_tick": whole(column["decision_tick"]),
+            "action_type": same("rebalance", count, pa.string()),
+            "tool_name": same("uniswap_v3_rebalance", count, pa.string()),
+            "chosen": word(("hold", "act"), column["chosen_act"]),
+            "regime": word(REGIMES, column["regime"]),
+            "anomaly_score": real(column["score"]),
+            "gas_ratio": real(column["gas_ratio"]),
+            "value_micros": whole(np.rint(column["value"])),
+            "effect_ppm": whole(column["effect_ppm"]),
+            "verified": flag(np.ones(count, bool)),
+            "ground_truth_source": same("trace", count, pa.string()),
+            "retrieved_entry_ids": listed(
+                ids,
+                (recalled >= 0).sum(axis=1),
+                word(pa.array(rows.chunk.recall.names.ids, pa.string()), recalled[recalled >= 0]),
+            ),
         },
-    )  # fmt: skip
+    )
     return listed(wanted, due.sum(axis=1), values)
 
 
@@ -394,6 +505,9 @@ def _episodes(rows: _Rows) -> pa.Array:
     """Id of the episode this record is, for records that are one (canon 13)."""
     odd = (rows["severity"] == HIGH).any(axis=1) | (rows["sources"][:, 1] > 0) | rows.thinking
     where = np.flatnonzero(odd)
-    ids = joined(rows.ids.take(pa.array(where)), same(":", len(where), pa.string()), whole(rows.of("tick", where)).cast(pa.string()))
+    ids = joined(
+        rows.ids.take(pa.array(where)),
+        same(":", len(where), pa.string()),
+        whole(rows.of("tick", where)).cast(pa.string()),
+    )
     return listed(kind("episodes_written"), odd.astype(np.int64), ids)
-

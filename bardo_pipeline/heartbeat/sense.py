@@ -57,13 +57,18 @@ def observe(fleet: Fleet, tape: Tape, t: int) -> Sight:
     stir = tape.sigma_ratio[t] - 1.0
     stir = 0.0 if np.isnan(stir) else min(max(stir, 0.0), 1.0)
     return Sight(
-        value=value, loss=np.where(held, fleet.hold0 + fleet.hold1 / (root * root) - value, 0.0), nav=nav,
-        drawdown=1.0 - nav / np.maximum(fleet.high_water, 1.0), inside=inside,
+        value=value,
+        loss=np.where(held, fleet.hold0 + fleet.hold1 / (root * root) - value, 0.0),
+        nav=nav,
+        drawdown=1.0 - nav / np.maximum(fleet.high_water, 1.0),
+        inside=inside,
         health=health,
-        score=np.where(held, np.minimum(0.7 * away + 0.1 * stir, 1.0), 0.0), change=change, open=held,
+        score=np.where(held, np.minimum(0.7 * away + 0.1 * stir, 1.0), 0.0),
+        change=change,
+        open=held,
         position=np.stack([fleet.liquidity, fleet.fees]),
         money=np.stack([fleet.idle, fleet.lower, fleet.upper, fleet.opened_tick]),
-    )  # fmt: skip
+    )
 
 
 @dataclass
@@ -91,16 +96,22 @@ def compare(fleet: Fleet, tape: Tape, t: int, sight: Sight, policy: Policy) -> C
     scale[HEALTH] = 1.0
     relative = np.where(resolved, residual / scale, 0.0)
     memory = fleet.forecast_memory
-    fleet.forecast_var = np.where(resolved, memory * fleet.forecast_var + (1.0 - memory) * relative * relative, fleet.forecast_var)
+    fleet.forecast_var = np.where(
+        resolved, memory * fleet.forecast_var + (1.0 - memory) * relative * relative, fleet.forecast_var
+    )
     _count(fleet, resolved, held, policy.prediction.fitness_window)
     size = np.abs(relative)
     number = resolved.sum(axis=0)
     return Comparison(
-        expected=fleet.expected, half=fleet.half, actual=actual, resolved=resolved, held=held,
+        expected=fleet.expected,
+        half=fleet.half,
+        actual=actual,
+        resolved=resolved,
+        held=held,
         price_error=np.where(resolved[PRICE], size[PRICE], np.nan),
         drift=np.where(number > 0, size.sum(axis=0) / np.maximum(number, 1), np.nan),
         held_share=np.where(number > 0, held.sum(axis=0) / np.maximum(number, 1), np.nan),
-    )  # fmt: skip
+    )
 
 
 def _count(fleet: Fleet, resolved: np.ndarray, held: np.ndarray, window: int) -> None:
@@ -131,7 +142,7 @@ def forecast(fleet: Fleet, tape: Tape, t: int, health: np.ndarray, policy: Polic
 
 
 def health_now(fleet: Fleet, pool_tick: float) -> np.ndarray:
-    """Health of each position at a pool tick, NaN without one: 2 at the centre, 1 at the edge, 0 from a width beyond."""
+    """Health of each position, NaN without one: 2 at the centre, 1 at the edge, 0 from a width beyond."""
     return np.where(fleet.liquidity > 0, np.maximum(2.0 - _away(fleet, pool_tick), 0.0), np.nan)
 
 
@@ -148,7 +159,7 @@ def deviation(fleet: Fleet) -> np.ndarray:
 
 
 def settle(fleet: Fleet, values: np.ndarray, policy: Policy) -> None:
-    """Take this tick's burn rate, inference cost, gas spend, action and prediction error [5, golems] into their means."""
+    """Take burn rate, inference cost, gas spend, action and prediction error [5, golems] into their means."""
     memory = policy.probes.homeostatic_memory
     delta = values - fleet.home_mean
     first = fleet.home_seen == 0

@@ -1,7 +1,7 @@
 """Step: one heartbeat of a whole fleet, nine steps in order. Pure, over columns.
 
-observe, compare, gate, retrieve and deliberate, simulate, validate, execute, verify, reflect (HB S3; retrieval after the
-gate, canon 24). What no golem can change is on the tape; what they leave behind goes into buffers.
+observe, compare, gate, retrieve and deliberate, simulate, validate, execute, verify, reflect (HB S3; retrieval
+after the gate, canon 24). What no golem can change is on the tape; what they leave behind goes into buffers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bardo_pipeline.heartbeat.buffers import Buffers
 from bardo_pipeline.heartbeat.choose import Choice, choose, worth_after
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.gate import adaptive_threshold, gate, prediction_error, transition_imminent
-from bardo_pipeline.heartbeat.probes import ProbeInputs, Probes, evaluate
+from bardo_pipeline.heartbeat.probes import ProbeInputs, evaluate
 from bardo_pipeline.heartbeat.recall import Recall
 from bardo_pipeline.heartbeat.sense import Comparison, Sight, compare, deviation, forecast, health_now, observe, settle
 from bardo_pipeline.heartbeat.tape import Tape
@@ -33,12 +33,21 @@ class Interventions:
 
 
 def step(
-    fleet: Fleet, tape: Tape, t: int, *, recall: Recall, asked: Interventions | None, killed: bool, policy: Policy, out: Buffers, at: int
+    fleet: Fleet,
+    tape: Tape,
+    t: int,
+    *,
+    recall: Recall,
+    asked: Interventions | None,
+    killed: bool,
+    policy: Policy,
+    out: Buffers,
+    at: int,
 ) -> np.ndarray:
     """Live one tick. Returns the cause of death of each golem, [golems]: a position in CAUSES, or -1.
 
-    t: position on the tape. asked: interventions due now. killed: the kill switch is thrown. at: position in the buffers.
-    Golems that are dead already keep their state and leave nothing.
+    t: position on the tape. asked: interventions due now. killed: the kill switch is thrown. at: position in the
+    buffers. Golems that are dead already keep their state and leave nothing.
     """
     size = fleet.size
     fleet.tick += fleet.alive
@@ -53,9 +62,15 @@ def step(
     turned = np.full(size, t > 0 and tape.regime[t] != tape.regime[t - 1]) & (fleet.tick > 1)
     health_change = sight.health - fleet.health
     error, sources = prediction_error(
-        fleet.expected[0], np.full(size, tape.price[t]), turned, health_change, np.full(size, np.nan),
-        fleet.follow_ups + steer, probes.anomaly_count, policy,
-    )  # fmt: skip
+        fleet.expected[0],
+        np.full(size, tape.price[t]),
+        turned,
+        health_change,
+        np.full(size, np.nan),
+        fleet.follow_ups + steer,
+        probes.anomaly_count,
+        policy,
+    )
     pad_before, follow_ups = fleet.pad, fleet.follow_ups
     threshold = adaptive_threshold(fleet.composite, fleet.pad[1], fleet.confidence, policy)
     tier, forced = gate(error, threshold, steer, transition_imminent(fleet.composite, policy), fleet.tick == 1, policy)
@@ -74,16 +89,44 @@ def step(
     settle(fleet, np.stack([inference + gas, inference, gas, acted, error]), policy)
 
     out.put(
-        at, alive=fleet.alive, tick=fleet.tick, cycle_seen=fleet.cycle_seen, playbook_version=fleet.playbook_version,
-        nav_seen=sight.nav, score=sight.score, open=sight.open, value=sight.value, loss=sight.loss, health=sight.health,
-        inside=sight.inside > 0, position=sight.position, money=sight.money,
-        severity=probes.severity, probe_value=probes.value, probe_threshold=probes.threshold,
-        expected=seen.expected, half=seen.half, actual=seen.actual, resolved=seen.resolved, held=seen.held,
-        pad_before=pad_before, pad_after=fleet.pad, emotion=emotion_codes(fleet.pad), error=error, sources=sources,
-        threshold=threshold, tier=tier, forced=forced, steer=steer, follow_ups=follow_ups,
+        at,
+        alive=fleet.alive,
+        tick=fleet.tick,
+        cycle_seen=fleet.cycle_seen,
+        playbook_version=fleet.playbook_version,
+        nav_seen=sight.nav,
+        score=sight.score,
+        open=sight.open,
+        value=sight.value,
+        loss=sight.loss,
+        health=sight.health,
+        inside=sight.inside > 0,
+        position=sight.position,
+        money=sight.money,
+        severity=probes.severity,
+        probe_value=probes.value,
+        probe_threshold=probes.threshold,
+        expected=seen.expected,
+        half=seen.half,
+        actual=seen.actual,
+        resolved=seen.resolved,
+        held=seen.held,
+        pad_before=pad_before,
+        pad_after=fleet.pad,
+        emotion=emotion_codes(fleet.pad),
+        error=error,
+        sources=sources,
+        threshold=threshold,
+        tier=tier,
+        forced=forced,
+        steer=steer,
+        follow_ups=follow_ups,
         life=np.stack([life.economic, life.epistemic, life.stochastic, life.composite]),
-        phase=phase_codes(life.composite, policy), credits=fleet.credits, inference=inference, gas=gas,
-    )  # fmt: skip
+        phase=phase_codes(life.composite, policy),
+        credits=fleet.credits,
+        inference=inference,
+        gas=gas,
+    )
     if verdicts is not None:
         out.put(at, **{f"trial_{name}": np.moveaxis(value, 0, -2) for name, value in vars(verdicts).items()})
     _put_choice(out, at, choice, size)
@@ -99,16 +142,24 @@ def step(
 
 
 def _probe_inputs(fleet: Fleet, tape: Tape, t: int, sight: Sight, seen: Comparison, killed: bool) -> ProbeInputs:
-    """What the twelve probes look at. Pheromones and the causal graph have no source in this fleet: absent, not quiet."""
+    """What the twelve probes look at. Pheromones and causal graph have no source here: absent, not quiet."""
     size = fleet.size
     absent = np.full(size, np.nan)
     return ProbeInputs(
-        price_change=np.full(size, np.expm1(tape.price_return[t])), liquidity_change=np.full(size, tape.liquidity_change[t]),
-        health_factor=sight.health, gas_hour_ratio=np.full(size, tape.gas_hour_ratio[t]),
-        credit_share=fleet.credits / fleet.first_credits, rsi=np.full(size, tape.rsi[t]), macd=np.full(size, tape.macd[t]),
-        nav_drawdown=np.maximum(sight.drawdown, 0.0), kill_switch=np.full(size, killed), threat=absent,
-        deviation_sigma=deviation(fleet), drift=seen.drift, causal=absent,
-    )  # fmt: skip
+        price_change=np.full(size, np.expm1(tape.price_return[t])),
+        liquidity_change=np.full(size, tape.liquidity_change[t]),
+        health_factor=sight.health,
+        gas_hour_ratio=np.full(size, tape.gas_hour_ratio[t]),
+        credit_share=fleet.credits / fleet.first_credits,
+        rsi=np.full(size, tape.rsi[t]),
+        macd=np.full(size, tape.macd[t]),
+        nav_drawdown=np.maximum(sight.drawdown, 0.0),
+        kill_switch=np.full(size, killed),
+        threat=absent,
+        deviation_sigma=deviation(fleet),
+        drift=seen.drift,
+        causal=absent,
+    )
 
 
 def _charge(fleet: Fleet, choice: Choice | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -123,9 +174,20 @@ def _charge(fleet: Fleet, choice: Choice | None) -> tuple[np.ndarray, np.ndarray
 
 
 _CHOICE_FIELDS = (
-    "action", "status", "why", "blocker", "gas_micros", "slip_ppm", "expected_slip_ppm", "moved_micros", "swap_micros",
-    "input_tokens", "output_tokens", "cost_micros", "certainty",
-)  # fmt: skip
+    "action",
+    "status",
+    "why",
+    "blocker",
+    "gas_micros",
+    "slip_ppm",
+    "expected_slip_ppm",
+    "moved_micros",
+    "swap_micros",
+    "input_tokens",
+    "output_tokens",
+    "cost_micros",
+    "certainty",
+)
 _RECALL_FIELDS = ("recalled", "likeness", "recency", "importance", "affect", "score")
 
 

@@ -1,7 +1,7 @@
 """The tape: a market as a fleet meets it, one element a tick, everything computed that no golem can change. Pure.
 
-Ticks come at the intervals that the regime asks for (HB S9), so a tick can span several bars: volume is summed over them,
-high and low are their extremes, levels are those of the last bar.
+Ticks come at the intervals that the regime asks for (HB S9), so a tick can span several bars: volume is summed over
+them, high and low are their extremes, levels are those of the last bar.
 """
 
 from __future__ import annotations
@@ -61,15 +61,33 @@ def tape_of(market: Market, policy: Policy) -> Tape:
         high[-1] = market.price_high[starts[-1] : bar[-1] + 1].max()
     total = np.r_[0, np.cumsum(market.volume_usd_micros)]
     price, liquidity = market.price[bar], market.liquidity[bar]
-    to_tick = lambda p: np.log(1e12 / p) / np.log(1.0001)  # noqa: E731
     pool_tick = market.tick[bar].astype(np.float64)
     return Tape(
-        market=market, bar=bar, at_us=market.at_us[bar], price=price, price_low=low, price_high=high,
-        pool_tick=pool_tick, pool_tick_low=np.minimum(to_tick(high), pool_tick), pool_tick_high=np.maximum(to_tick(low), pool_tick),
-        root=sqrt_price(pool_tick), liquidity=liquidity,
+        market=market,
+        bar=bar,
+        at_us=market.at_us[bar],
+        price=price,
+        price_low=low,
+        price_high=high,
+        pool_tick=pool_tick,
+        pool_tick_low=np.minimum(_pool_tick(high), pool_tick),
+        pool_tick_high=np.maximum(_pool_tick(low), pool_tick),
+        root=sqrt_price(pool_tick),
+        liquidity=liquidity,
         liquidity_change=np.r_[0.0, np.abs(np.diff(liquidity)) / liquidity[:-1]],
-        volume_micros=(total[bar + 1] - total[starts]).astype(np.int64), gas_gwei=market.gas_gwei[bar],
-        gas_hour_ratio=seen.gas_hour_ratio[bar], price_return=np.r_[0.0, np.diff(np.log(price))],
-        sma=seen.sma[bar], sigma_ratio=seen.sigma_ratio[bar], rsi=seen.rsi[bar], macd=seen.macd[bar],
-        regime=seen.regime[bar].astype(np.int64), interval_seconds=seen.interval_seconds[bar],
-    )  # fmt: skip
+        volume_micros=(total[bar + 1] - total[starts]).astype(np.int64),
+        gas_gwei=market.gas_gwei[bar],
+        gas_hour_ratio=seen.gas_hour_ratio[bar],
+        price_return=np.r_[0.0, np.diff(np.log(price))],
+        sma=seen.sma[bar],
+        sigma_ratio=seen.sigma_ratio[bar],
+        rsi=seen.rsi[bar],
+        macd=seen.macd[bar],
+        regime=seen.regime[bar].astype(np.int64),
+        interval_seconds=seen.interval_seconds[bar],
+    )
+
+
+def _pool_tick(price: np.ndarray) -> np.ndarray:
+    """The pool's tick at a price, not rounded."""
+    return np.asarray(np.log(1e12 / price) / np.log(1.0001))

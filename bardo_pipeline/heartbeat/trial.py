@@ -36,11 +36,15 @@ class Verdicts:
 
 
 def judge(fleet: Fleet, tape: Tape, t: int) -> Verdicts | None:
-    """Let every branch earn this tick; close the trials that are due (None if none is) and learn how often one chose well."""
+    """Let every branch earn, close the trials that are due (None if none is), learn how often one chose well."""
     running = fleet.trial_due >= 0
     if running.any():
-        inside = share_in_range(fleet.branch_lower, fleet.branch_upper, tape.pool_tick_low[t], tape.pool_tick_high[t], tape.pool_tick[t])
-        gained = fees_micros(fleet.branch_liquidity, tape.liquidity[t], tape.volume_micros[t], tape.market.fee_ppm, inside)
+        inside = share_in_range(
+            fleet.branch_lower, fleet.branch_upper, tape.pool_tick_low[t], tape.pool_tick_high[t], tape.pool_tick[t]
+        )
+        gained = fees_micros(
+            fleet.branch_liquidity, tape.liquidity[t], tape.volume_micros[t], tape.market.fee_ppm, inside
+        )
         fleet.branch_fees += np.where(running, gained, 0.0)
     due = running & (fleet.trial_due == fleet.tick)
     if not due.any():
@@ -53,17 +57,34 @@ def judge(fleet: Fleet, tape: Tape, t: int) -> Verdicts | None:
         right = (effect[slot] > 0) == fleet.trial_chosen[slot]
         fleet.confidence = np.where(due[slot], 0.9 * fleet.confidence + 0.1 * right, fleet.confidence)
     verdicts = Verdicts(
-        due, fleet.trial_tick.copy(), fleet.trial_chosen.copy(), fleet.trial_regime.copy(), fleet.trial_score.copy(),
-        fleet.trial_gas.copy(), fleet.trial_value.copy(), effect, fleet.trial_recalled.copy(),
-    )  # fmt: skip
+        due,
+        fleet.trial_tick.copy(),
+        fleet.trial_chosen.copy(),
+        fleet.trial_regime.copy(),
+        fleet.trial_score.copy(),
+        fleet.trial_gas.copy(),
+        fleet.trial_value.copy(),
+        effect,
+        fleet.trial_recalled.copy(),
+    )
     fleet.trial_due[due] = -1
     return verdicts
 
 
 def open_trials(
-    fleet: Fleet, golem: np.ndarray, *, acted: np.ndarray, regime: int, score: np.ndarray, gas_ratio: float, value: np.ndarray,
-    act: dict[str, np.ndarray], hold: dict[str, np.ndarray], recalled: np.ndarray, policy: Policy,
-) -> None:  # fmt: skip
+    fleet: Fleet,
+    golem: np.ndarray,
+    *,
+    acted: np.ndarray,
+    regime: int,
+    score: np.ndarray,
+    gas_ratio: float,
+    value: np.ndarray,
+    act: dict[str, np.ndarray],
+    hold: dict[str, np.ndarray],
+    recalled: np.ndarray,
+    policy: Policy,
+) -> None:
     """Put decisions of these golems on trial.
 
     act, hold: liquidity, lower, upper, root_lower, root_upper, idle of each branch. An act takes any free slot; a

@@ -1,7 +1,7 @@
 """Living: a fleet goes through a market, from birth to succession, leaving nothing but events.
 
-A chunk is a cycle: golems step fifty ticks, the records are appended, closed cycles are curated, and what was learned is
-what they see in the next chunk. The dead are judged between chunks, and their heirs begin with the next one.
+A chunk is a cycle: golems step fifty ticks, the records are appended, closed cycles are curated, and what was
+learned is what they see in the next chunk. The dead are judged between chunks, and their heirs begin with the next one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ COMMIT_CHUNKS = 8
 
 @dataclass(frozen=True)
 class Run:
-    """What a run is told. steers: golem or lineage index and tick to (severity, intent)."""
+    """What a run is told.
+
+    steers: (golem id or *, tick) to (severity, intent). killed: asked once a tick, whether the kill switch is thrown.
+    """
 
     name: str
     market: Market
@@ -45,6 +48,7 @@ class Run:
     generations: int
     founding: Founding
     steers: Mapping[tuple[str, int], tuple[str, str]] = field(default_factory=dict)
+    killed: Callable[[], bool] = lambda: False
 
 
 @dataclass
@@ -77,7 +81,9 @@ class Living:
 
     def __init__(self, stores: Stores, run: Run, clock: Callable[[], datetime]) -> None:
         if run.golems < 1 or run.generations < 1:
-            raise ConfigError("a run needs at least one golem and one generation: give --golems and --generations from 1 up")
+            raise ConfigError(
+                "a run needs at least one golem and one generation: give --golems and --generations from 1 up"
+            )
         self.stores, self.run, self.clock = stores, run, clock
         self.tape: Tape = tape_of(run.market, stores.policy)
         self.mind, self.names = Mind(stores.policy), EntryNames()
@@ -113,20 +119,27 @@ class Living:
     def _found(self) -> None:
         """The first generation: owners in turn, each golem the founder of a lineage."""
         owners = self.run.founding.owners
-        births = [
-            self._birth(f"{self.run.name}/{i}", 0, owners[i % len(owners)]) for i in range(self.run.golems)
-        ]
+        births = [self._birth(f"{self.run.name}/{i}", 0, owners[i % len(owners)]) for i in range(self.run.golems)]
         self._welcome(births, 0)
 
-    def _birth(self, lineage_id: str, generation: int, owner_id: str, *, predecessor: tuple[str, Born, str] | None = None) -> tuple[str, Born]:
+    def _birth(
+        self, lineage_id: str, generation: int, owner_id: str, *, predecessor: tuple[str, Born, str] | None = None
+    ) -> tuple[str, Born]:
         market = self.run.market
-        before = {} if predecessor is None else {
-            "predecessor_id": predecessor[0], "traits": predecessor[1].traits, "bundle_hash": predecessor[2]
-        }  # fmt: skip
+        dead, life, bundle_hash = predecessor or (None, None, None)
         return born(
-            lineage_id=lineage_id, generation=generation, owner_id=owner_id, founding=self.run.founding, market=market.name,
-            market_hash=market.content_hash, derivation_id=self.stores.derivation_id, policy=self.stores.policy, **before,
-        )  # fmt: skip
+            lineage_id=lineage_id,
+            generation=generation,
+            owner_id=owner_id,
+            founding=self.run.founding,
+            market=market.name,
+            market_hash=market.content_hash,
+            derivation_id=self.stores.derivation_id,
+            policy=self.stores.policy,
+            predecessor_id=dead,
+            traits=None if life is None else life.traits,
+            bundle_hash=bundle_hash,
+        )
 
     def _welcome(self, births: list[tuple[str, Born]], start: int) -> None:
         """Record births and what comes with them; the newborn join the fleet for the next chunk."""
@@ -139,11 +152,18 @@ class Living:
                 bundle = load_bundle(self.stores.home, birth.bundle_hash)
                 inherited = inherited_entries(bundle, golem_id, self.stores.policy)
                 received = Received(
-                    source="succession", from_golem_id=bundle.golem_id, content_hash=birth.bundle_hash, entry_count=inherited.num_rows
+                    source="succession",
+                    from_golem_id=bundle.golem_id,
+                    content_hash=birth.bundle_hash,
+                    entry_count=inherited.num_rows,
                 )
                 events.append(life_event(golem_id, at, received))
             self.mind.begin(
-                golem_id, at=at, base_threshold=birth.traits.rebalance_threshold, inherited=inherited, bundle_hash=birth.bundle_hash
+                golem_id,
+                at=at,
+                base_threshold=birth.traits.rebalance_threshold,
+                inherited=inherited,
+                bundle_hash=birth.bundle_hash,
             )
         self.stores.log.record(events, self.clock())
         newborn = Fleet([g for g, _ in births], [b for _, b in births], self.stores.policy)
@@ -173,15 +193,32 @@ class Living:
         asked_rows: dict[int, list[dict[str, str]]] = {}
         for t in range(start, stop):
             asked = self._asked(t, t - start, asked_rows, stop - start)
-            cause = step(fleet, self.tape, t, recall=recall, asked=asked, killed=False, policy=policy, out=out, at=t - start)
+            cause = step(
+                fleet,
+                self.tape,
+                t,
+                recall=recall,
+                asked=asked,
+                killed=self.run.killed(),
+                policy=policy,
+                out=out,
+                at=t - start,
+            )
             dead |= {fleet.golem_ids[i]: int(cause[i]) for i in np.flatnonzero(cause >= 0)}
             if not fleet.alive.any():
                 out.cut(t - start + 1)
                 break
         chunk = Chunk(
-            out, self.tape, start, fleet.golem_ids, recall, self.stores.derivation_id, policy,
-            mutations=self._mutations(out), interventions=_lists("active_interventions", asked_rows, out),
-        )  # fmt: skip
+            out,
+            self.tape,
+            start,
+            fleet.golem_ids,
+            recall,
+            self.stores.derivation_id,
+            policy,
+            mutations=self._mutations(out),
+            interventions=_lists("active_interventions", asked_rows, out),
+        )
         records = records_of(chunk)
         self.segment += 1
         self.stores.log.append(records, writer=f"run-{self.run.name}", segment=self.segment, recorded_at=self.clock())
@@ -204,7 +241,12 @@ class Living:
             steer[i], follow[i] = severity == "high", severity == "low"
             name = f"{golem_id}-{due}"
             rows.setdefault(i * ticks + column, []).append(
-                {"intervention_id": name, "kind": "steer" if steer[i] else "follow_up", "severity": severity, "intent": intent}
+                {
+                    "intervention_id": name,
+                    "kind": "steer" if steer[i] else "follow_up",
+                    "severity": severity,
+                    "intent": intent,
+                }
             )
             payload = Steered(intervention_id=name, due_tick=due, severity="high" if steer[i] else "low", intent=intent)
             self.stores.log.record([life_event(golem_id, self._moment(t), payload)], self.clock())
@@ -255,10 +297,17 @@ class Living:
     def _death(self, i: int, dead: dict[str, int]) -> LifeEvent:
         fleet, golem_id = self.fleet, self.fleet.golem_ids[i]
         tick = int(fleet.tick[i])
-        payload = Died(
-            cause=CAUSES[dead[golem_id]], tick=tick, phase=PHASES[-1], vitality=_vitality(fleet, i),
-            credits_micros=int(fleet.credits[i]), capital_micros=int(fleet.final_nav[i]), earned_micros=int(fleet.earned[i]),
-        )  # fmt: skip
+        payload = Died.model_validate(
+            {
+                "cause": CAUSES[dead[golem_id]],
+                "tick": tick,
+                "phase": PHASES[-1],
+                "vitality": _vitality(fleet, i),
+                "credits_micros": int(fleet.credits[i]),
+                "capital_micros": int(fleet.final_nav[i]),
+                "earned_micros": int(fleet.earned[i]),
+            }
+        )
         return life_event(golem_id, self._moment(int(fleet.final_at[i])), payload)
 
     def _moment(self, t: int) -> datetime:

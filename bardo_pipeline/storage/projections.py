@@ -1,7 +1,8 @@
 """Projections: the derived tables of one derivation, each with a fingerprint that costs only what is new.
 
 A table's fingerprint is the sum of its rows' digests (each row holds its key, so order cannot show), hashed with their
-number; it is kept in the commit that changed it. Source: architecture ("Projections", "Fingerprints hash logical rows").
+number; it is kept in the commit that changed it. Source: architecture ("Projections", "Fingerprints hash logical
+rows").
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ EMPTY = Digest(0, 0, 0)
 
 @dataclass(frozen=True)
 class Written:
-    """What a write did: rows added or renewed, the table's rows and fingerprint now, its version (None: nothing new)."""
+    """What a write did: rows added or renewed, then the table's rows, fingerprint and version (None: unchanged)."""
 
     table: str
     rows_written: int
@@ -116,8 +117,10 @@ class GrowingTable:
         total = self.digest()
         return Written(self.name, rows, total.rows, total.fingerprint, version)
 
-    def read(self, columns: list[str] | None = None, since_version: int | None = None, golems: Iterable[str] | None = None) -> pa.Table:
-        """Rows, all or those committed after a version, of all golems or of these, in the order of their key if all columns."""
+    def read(
+        self, columns: list[str] | None = None, since_version: int | None = None, golems: Iterable[str] | None = None
+    ) -> pa.Table:
+        """Rows, all or those committed after a version, of all golems or of these, in no promised order."""
         only = None if golems is None else pc.field("golem_id").isin(pa.array(list(golems), pa.string()))
         return self.table.read(columns, since_version, only)
 
@@ -133,11 +136,15 @@ class RenewedTable:
         except TableNotFoundError:
             path.mkdir(parents=True, exist_ok=True)
             self._handle = DeltaTable.create(
-                path, self.schema, partition_by=["bucket"],
+                path,
+                self.schema,
+                partition_by=["bucket"],
                 configuration={"delta.dataSkippingStatsColumns": ",".join(spec.stats)},
-            )  # fmt: skip
+            )
         if self._handle.schema() != Schema.from_arrow(self.schema):
-            raise SchemaVersionError(f"{path} has other columns than this version writes: use the version that made it, or newer")
+            raise SchemaVersionError(
+                f"{path} has other columns than this version writes: use the version that made it, or newer"
+            )
 
     def buckets(self, keys: Iterable[str]) -> set[int]:
         """Buckets of these keys."""
@@ -168,7 +175,10 @@ class RenewedTable:
         table = whole(rows.cast(self.spec.schema).append_column(self.schema.field("bucket"), pa.array(codes)))
         total = sum(digests.values(), EMPTY)
         write_deltalake(
-            self._handle, table, mode="overwrite", predicate=f"bucket in ({','.join(str(b) for b in sorted(buckets))})",
+            self._handle,
+            table,
+            mode="overwrite",
+            predicate=f"bucket in ({','.join(str(b) for b in sorted(buckets))})",
             writer_properties=WriterProperties(compression="ZSTD", compression_level=1),
             commit_properties=CommitProperties(
                 custom_metadata={
@@ -177,7 +187,7 @@ class RenewedTable:
                 }
             ),
             post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False),
-        )  # fmt: skip
+        )
         return Written(self.name, rows.num_rows, total.rows, total.fingerprint, int(self._handle.version()))
 
     def noted(self, name: str) -> dict[str, str]:
@@ -221,7 +231,9 @@ class Projections:
         if name not in self._open:
             spec, path = TABLES[name], self.root / name
             self._open[name] = (
-                GrowingTable(name, path, spec, self._policy) if spec.grows else RenewedTable(name, path, spec, self.bucket_count)
+                GrowingTable(name, path, spec, self._policy)
+                if spec.grows
+                else RenewedTable(name, path, spec, self.bucket_count)
             )
         return self._open[name]
 

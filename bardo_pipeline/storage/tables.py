@@ -37,7 +37,7 @@ FACT_SCHEMA = pa.schema(
         pa.field("text", pa.string(), nullable=False),
     ]
 )
-"""One row per (golem, protocol, metric) that is known: its level, an interval of the mean, how often it was reinforced."""
+"""One row per (golem, protocol, metric) that is known: its level, an interval, how often it was reinforced."""
 
 CANDIDATE_SCHEMA = pa.schema(
     [

@@ -1,0 +1,125 @@
+"""Lineage: from an entry, through generations, to the ticks that it came from.
+
+An entry's decisions name their ticks; one that was received names its bundle, and the bundle the golem that left it.
+Source: X-2; architecture, law 6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.derivation.bundles import load_bundle
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.errors import QueryError
+
+
+@dataclass(frozen=True)
+class TickCause:
+    """One record that an entry rests on: when, in what regime, what was judged there, and its transactions if any."""
+
+    tick: int
+    observed_at: datetime
+    regime: str
+    tier: str
+    actions: tuple[str, ...]
+    effects_ppm: tuple[int, ...]
+    transactions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Holding:
+    """An entry in one golem's grimoire: its decisions, the ticks behind them, and the bundle it came in (if it did)."""
+
+    golem_id: str
+    generation: int | None
+    entry_id: str
+    kind: str
+    status: str
+    text: str
+    confidence_ppm: int
+    decisions: tuple[dict[str, Any], ...]
+    ticks: tuple[TickCause, ...]
+    bundle_hash: str | None
+    from_golem_id: str | None
+
+
+def lineage_of(stores: Stores, entry: str, golem_id: str | None = None) -> list[Holding]:
+    """Every golem that held the entry, the first of each line first.
+
+    entry: its id or the beginning of it. golem_id: only this golem's and what it descends from.
+    Raises QueryError if nothing or more than one entry answers.
+    """
+    entry_id = _resolve(stores, entry)
+    decisions = stores.projections.growing("curation").table.read(None, None, pc.field("entry_id") == entry_id)
+    golems = sorted(set(decisions["golem_id"].to_pylist()))
+    born = {e["golem_id"]: e["born"] for e in stores.life("GolemBorn").select(["golem_id", "born"]).to_pylist()}
+    holdings = [_holding(stores, decisions.filter(pc.equal(decisions["golem_id"], g)), born.get(g)) for g in golems]
+    if golem_id is not None:
+        holdings = _line(holdings, golem_id)
+        if not holdings:
+            raise QueryError(f"golem {golem_id} never held entry {entry_id}: leave --golem out to see who did")
+    return sorted(holdings, key=lambda h: (h.generation or 0, h.golem_id))
+
+
+def _resolve(stores: Stores, entry: str) -> str:
+    grimoire = stores.projections.renewed("grimoire").read().select(["entry_id"])
+    ids = sorted({i for i in grimoire["entry_id"].to_pylist() if i.startswith(entry)})
+    if not ids:
+        raise QueryError(f"no entry begins with {entry!r}: `bardo sql 'from fct_knowledge'` shows their ids")
+    if len(ids) > 1:
+        raise QueryError(f"{len(ids)} entries begin with {entry!r} ({', '.join(ids[:4])}, …): give more of the id")
+    return ids[0]
+
+
+def _holding(stores: Stores, decisions: pa.Table, born: dict[str, Any] | None) -> Holding:
+    ordered = decisions.sort_by([("revision", "ascending"), ("cycle", "ascending"), ("seq", "ascending")]).to_pylist()
+    last, golem_id = ordered[-1], ordered[-1]["golem_id"]
+    bundle_hash = next((d["cause_bundle"] for d in ordered if d["cause_bundle"]), None)
+    ticks = sorted({t for d in ordered for t in d["cause_ticks"]})
+    names = ("cycle", "at", "operation", "reason", "confidence_before_ppm", "confidence_ppm", "cause_ticks")
+    return Holding(
+        golem_id=golem_id,
+        generation=None if born is None else born["generation"],
+        entry_id=last["entry_id"],
+        kind=last["kind"],
+        status=last["status"],
+        text=last["text"],
+        confidence_ppm=last["confidence_ppm"],
+        decisions=tuple({n: d[n] for n in names} for d in ordered),
+        ticks=_ticks(stores, golem_id, ticks),
+        bundle_hash=bundle_hash,
+        from_golem_id=None if bundle_hash is None else load_bundle(stores.home, bundle_hash).golem_id,
+    )
+
+
+def _ticks(stores: Stores, golem_id: str, ticks: list[int]) -> tuple[TickCause, ...]:
+    columns = ["golem_id", "tick", "observed_at", "regime", "tier", "actions", "resolutions"]
+    rows = stores.log.read_cycles(columns, golems=[golem_id])
+    rows = rows.filter(pc.is_in(rows["tick"], value_set=pa.array(ticks, pa.int64()))).sort_by("tick")
+    return tuple(
+        TickCause(
+            r["tick"],
+            r["observed_at"],
+            r["regime"],
+            r["tier"],
+            tuple(f"{a['action_type']} ({a['status']})" for a in r["actions"]),
+            tuple(x["effect_ppm"] for x in r["resolutions"]),
+            tuple(a["tx_hash"] for a in r["actions"] if a["tx_hash"]),
+        )
+        for r in rows.to_pylist()
+    )
+
+
+def _line(holdings: list[Holding], golem_id: str) -> list[Holding]:
+    by_golem = {h.golem_id: h for h in holdings}
+    line = []
+    at: str | None = golem_id
+    while at is not None and at in by_golem:
+        line.append(by_golem[at])
+        at = by_golem[at].from_golem_id
+    return line

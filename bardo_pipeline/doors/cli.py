@@ -1,0 +1,200 @@
+"""The command `bardo`: live, look, ask, trace, rebuild.
+
+Exit codes: 0 done, 1 what was checked does not hold, 2 bad input or nothing to work on.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from bardo_pipeline.doors import showing
+from bardo_pipeline.doors.dagster import execute_job, serve
+from bardo_pipeline.doors.runs import RunSettings, go
+from bardo_pipeline.errors import BardoError, ConfigError
+from bardo_pipeline.storage.home import home_root
+
+app = typer.Typer(
+    help="The memory of mortal agents: fleets live, learn, die and bequeath; every row traces to its tick.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+out = Console(soft_wrap=False)
+err = Console(stderr=True)
+
+HomeOption = Annotated[
+    Path | None, typer.Option("--home", help="The folder that holds everything (default: BARDO_HOME, else ./.bardo).")
+]
+Embedder = Annotated[str, typer.Option(help="minilm (ships in a package) or nomic (downloads once).")]
+
+
+def now() -> datetime:
+    """The clock at the door; what it says is only ever recorded as the moment of recording."""
+    return datetime.now(UTC)
+
+
+def _root(home: Path | None) -> Path:
+    return home.absolute() if home is not None else home_root(os.environ)
+
+
+@app.command()
+def demo(
+    home: HomeOption = None,
+    seed: Annotated[int, typer.Option(help="Seed of the synthetic market.")] = 7,
+    golems: Annotated[int, typer.Option(min=1, help="Golems of the first generation.")] = 8,
+    generations: Annotated[int, typer.Option(min=1, help="Generations until a lineage ends.")] = 3,
+    ui: Annotated[
+        bool, typer.Option(help="Derive through Dagster's own command, so that its UI shows the run.")
+    ] = True,
+) -> None:
+    """Three days of a synthetic market: short-lived golems learn, die and hand checked bundles to successors."""
+    root = _root(home)
+    settings = RunSettings(
+        golems=golems,
+        generations=generations,
+        seed=seed,
+        bars=4_320,
+        lifespan_ticks=(800, 1_600),
+        owners=("owner-1", "owner-2"),
+    )
+    ending = go(root, settings, clock=now, console=out, derive=not ui, marts=not ui)
+    if ui:
+        with out.status("deriving everything through Dagster's curator_job (open `bardo ui` to see it)"):
+            execute_job(root, "curator_job")
+    showing.ending(out, ending)
+    showing.fleet(out, root)
+    showing.learned(out, root)
+    showing.next_steps(out, root)
+
+
+@app.command()
+def run(
+    home: HomeOption = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(help="Folder of recorded minute bars (demeter-fetch CSV); without it, a synthetic market."),
+    ] = None,
+    golems: Annotated[int, typer.Option(min=1, help="Golems of the first generation.")] = 8,
+    generations: Annotated[int, typer.Option(min=1, help="Generations until a lineage ends.")] = 3,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the synthetic market, and of the golems' traits and lifespans.")
+    ] = 7,
+    bars: Annotated[int, typer.Option(min=60, help="Minutes of the synthetic market.")] = 5_760,
+    owner: Annotated[list[str] | None, typer.Option(help="An owner; give it several times for several.")] = None,
+    budget: Annotated[float, typer.Option(min=1.0, help="Dollars a golem is founded with.")] = 50.0,
+    lifespan: Annotated[str, typer.Option(help="Bounds of the lifespan in ticks, LOW-HIGH.")] = "2000-8000",
+    market: Annotated[
+        str, typer.Option(help="Without a trace: synthetic, or flat (nothing happens, gas is cheap).")
+    ] = "synthetic",
+    steer: Annotated[
+        list[str] | None,
+        typer.Option(help="Interrupt: GOLEM_OR_*@TICK:INTENT (high) or GOLEM_OR_*@TICK?INTENT (follow-up)."),
+    ] = None,
+    kill_switch: Annotated[
+        Path | None, typer.Option(help="While this file exists, the kill-switch probe is high.")
+    ] = None,
+    pool: Annotated[str | None, typer.Option(help="The pool to trade, if the trace folder holds several.")] = None,
+    marts: Annotated[bool, typer.Option(help="Build the analysts' warehouse at the end.")] = True,
+    embedder: Embedder = "minilm",
+) -> None:
+    """Let a fleet live through a market, recorded or synthetic, and derive everything from what it left."""
+    settings = RunSettings(
+        golems=golems,
+        generations=generations,
+        seed=seed,
+        bars=bars,
+        lifespan_ticks=_bounds(lifespan),
+        trace=trace,
+        pool=pool,
+        owners=tuple(owner or ("owner-1",)),
+        budget_micros=round(budget * 1_000_000),
+        market=market,
+        steers=tuple(steer or ()),
+        kill_switch=kill_switch,
+        embedder=embedder,
+    )
+    root = _root(home)
+    ending = go(root, settings, clock=now, console=out, derive=True, marts=marts)
+    showing.ending(out, ending)
+    showing.fleet(out, root)
+    showing.learned(out, root)
+
+
+def _bounds(text: str) -> tuple[int, int]:
+    low, _, high = text.partition("-")
+    if not (low.isdigit() and high.isdigit() and 1 <= int(low) <= int(high)):
+        raise ConfigError(f"--lifespan {text!r} is not LOW-HIGH in ticks: for example 2000-8000")
+    return int(low), int(high)
+
+
+@app.command()
+def status(home: HomeOption = None, embedder: Embedder = "minilm") -> None:
+    """What this home holds: the log and its gaps, the projections with their fingerprints, the warehouse."""
+    showing.status(out, _root(home), embedder)
+
+
+@app.command()
+def sql(
+    query: Annotated[str, typer.Argument(help='SQL over the marts, for example "from dim_golem".')],
+    home: HomeOption = None,
+    format: Annotated[str, typer.Option("--format", help="table, csv or json.")] = "table",
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many rows.")] = None,
+) -> None:
+    """Ask the analysts' warehouse."""
+    showing.answer(out, _root(home), query, format, limit)
+
+
+@app.command()
+def lineage(
+    entry: Annotated[str, typer.Argument(help="An entry's id, or the beginning of it.")],
+    home: HomeOption = None,
+    golem: Annotated[str | None, typer.Option(help="Only this golem's, and what it descends from.")] = None,
+    format: Annotated[str, typer.Option("--format", help="tree or json.")] = "tree",
+    embedder: Embedder = "minilm",
+) -> None:
+    """Trace an entry through generations down to the ticks that it came from."""
+    showing.lineage(out, _root(home), entry, golem, format, embedder)
+
+
+@app.command()
+def rebuild(
+    home: HomeOption = None,
+    as_of: Annotated[str | None, typer.Option(help="Compare as of a moment of event time (ISO 8601, UTC).")] = None,
+    as_of_version: Annotated[int | None, typer.Option(min=0, help="Compare as of a version of the log.")] = None,
+    embedder: Embedder = "minilm",
+) -> None:
+    """Derive everything again beside, from the log alone, and compare fingerprints; exit 1 on a difference."""
+    if not showing.rebuilt(out, _root(home), as_of, as_of_version, now(), embedder):
+        raise typer.Exit(1)
+
+
+@app.command()
+def ui(
+    home: HomeOption = None,
+    port: Annotated[int, typer.Option(min=1, max=65_535, help="Port of Dagster's page.")] = 3000,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+) -> None:
+    """Start Dagster on the workspace: the asset graph, jobs, schedules, sensors, checks."""
+    out.print(f"Dagster on http://{host}:{port} (stop it with Ctrl-C)")
+    raise typer.Exit(serve(_root(home), host, port))
+
+
+def main() -> None:
+    """Entry point: typed errors become one clear line and exit code 2."""
+    try:
+        app()
+    except BardoError as error:
+        err.print(f"[bold red]bardo:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

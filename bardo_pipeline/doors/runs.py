@@ -1,0 +1,147 @@
+"""Runs: from what a user asked for to a fleet that lives, with progress to look at."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import orjson
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from bardo_pipeline.derivation.memory import refresh_index
+from bardo_pipeline.derivation.rebuild import derive_everything
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.heartbeat.fleet import Founding
+from bardo_pipeline.heartbeat.market import Market
+from bardo_pipeline.heartbeat.synthetic import flat_market, synthetic_market
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.runtime import living
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.traces import read_trace
+from bardo_pipeline.storage.warehouse import build_warehouse
+
+SYNTHETIC_START = datetime(2026, 1, 1, tzinfo=UTC)
+"""When synthetic markets begin: a fixed moment, so that a seed gives the same bytes on any day."""
+
+_STEER = re.compile(r"^(?P<golem>\*|g-[0-9a-f]{8})@(?P<tick>\d+)(?P<how>[:?])(?P<intent>.+)$")
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What a user asks of a run."""
+
+    golems: int = 8
+    generations: int = 3
+    seed: int = 7
+    bars: int = 5_760
+    lifespan_ticks: tuple[int, int] = (2_000, 8_000)
+    owners: tuple[str, ...] = ("owner-1",)
+    budget_micros: int = 50_000_000
+    trace: Path | None = None
+    pool: str | None = None
+    market: str = "synthetic"
+    steers: tuple[str, ...] = ()
+    kill_switch: Path | None = None
+    embedder: str = "minilm"
+
+
+def go(
+    root: Path, settings: RunSettings, *, clock: Callable[[], datetime], console: Console, derive: bool, marts: bool
+) -> living.Ending:
+    """Live through the market, then derive everything from the log (unless somebody else will)."""
+    policy = Policy()
+    market = open_market(settings, console)
+    steers = parse_steers(settings.steers)
+    Home.create(root, policy, clock())
+    stores = Stores.open(root, policy=policy, embedder=settings.embedder)
+    founding = Founding(
+        owners=settings.owners, budget_micros=settings.budget_micros, lifespan_ticks=settings.lifespan_ticks
+    )
+    run = living.Run(
+        name=run_name(settings, market, stores),
+        market=market,
+        golems=settings.golems,
+        generations=settings.generations,
+        founding=founding,
+        steers=steers,
+        killed=_switch(settings.kill_switch),
+    )
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[now]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        life = living.Living(stores, run, clock)
+        task = progress.add_task("living", total=life.tape.ticks, now="")
+
+        def tell(p: living.Progress) -> None:
+            said = f"{p.records:,} records, {p.living} alive, {p.births} born, {p.deaths} dead, {p.published} bundles"
+            progress.update(task, completed=p.ticks_done, now=said)
+
+        ending = life.live(tell)
+        progress.update(task, completed=life.tape.ticks)
+        if derive:
+            step = progress.add_task("deriving", total=None, now="")
+            derive_everything(stores, now=clock(), tell=lambda name: progress.update(step, now=name))
+            progress.update(step, now="index")
+            refresh_index(stores)
+            if marts:
+                progress.update(step, now="warehouse (dbt)")
+                build_warehouse(stores.home, stores.derivation_id)
+    stores.log.close()
+    return ending
+
+
+def open_market(settings: RunSettings, console: Console) -> Market:
+    """The market that was asked for. Raises TraceError or ConfigError."""
+    if settings.trace is not None:
+        market, report = read_trace(settings.trace, pool=settings.pool)
+        skipped = "; ".join(sorted({reason for _, reason in report.files_skipped}))
+        console.print(
+            f"{market.name}: {report.bars:,} minutes, "
+            f"{report.first_at:%Y-%m-%d %H:%M} to {report.last_at:%Y-%m-%d %H:%M} UTC; "
+            f"{len(report.files_read)} files read, {len(report.files_skipped)} skipped"
+            + (f" ({skipped})" if skipped else ""),
+            highlight=False,
+            soft_wrap=True,
+        )
+        return market
+    if settings.market == "flat":
+        return flat_market(bars=settings.bars, start=SYNTHETIC_START)
+    if settings.market == "synthetic":
+        return synthetic_market(seed=settings.seed, bars=settings.bars, start=SYNTHETIC_START)
+    raise ConfigError(f"there is no market {settings.market!r}: synthetic or flat, or give --trace FOLDER")
+
+
+def run_name(settings: RunSettings, market: Market, stores: Stores) -> str:
+    """A name that only this run has: the same settings, market and derivation have the same."""
+    kept = {k: v for k, v in asdict(settings).items() if k not in ("trace", "kill_switch", "embedder")}
+    content = orjson.dumps([kept, market.content_hash, stores.derivation_id], option=orjson.OPT_SORT_KEYS, default=str)
+    return hashlib.sha256(content).hexdigest()[:8]
+
+
+def parse_steers(texts: tuple[str, ...]) -> dict[tuple[str, int], tuple[str, str]]:
+    """GOLEM@TICK:INTENT interrupts at once, GOLEM@TICK?INTENT waits as a follow-up; * is every golem."""
+    out = {}
+    for text in texts:
+        found = _STEER.match(text)
+        if found is None:
+            raise ConfigError(
+                f"--steer {text!r} is not GOLEM_OR_*@TICK:INTENT (or ?INTENT for a follow-up): for example '*@120:hold'"
+            )
+        severity = "high" if found["how"] == ":" else "low"
+        out[found["golem"], int(found["tick"])] = (severity, found["intent"])
+    return out
+
+
+def _switch(path: Path | None) -> Callable[[], bool]:
+    return (lambda: False) if path is None else path.exists

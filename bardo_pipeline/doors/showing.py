@@ -1,0 +1,236 @@
+"""Showing: what the commands print. Reads, never derives (except `rebuilt`)."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow.compute as pc
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.tree import Tree
+
+from bardo_pipeline.derivation.lineage import Holding, lineage_of
+from bardo_pipeline.derivation.reading import closed_through
+from bardo_pipeline.derivation.rebuild import rebuild
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.errors import BardoError, ConfigError
+from bardo_pipeline.runtime.living import Ending
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.tables import TABLES
+from bardo_pipeline.storage.warehouse import query
+
+SHOWN_DECISIONS = 6
+SHOWN_TICKS = 12
+
+
+def ending(out: Console, end: Ending) -> None:
+    """How a run ended, in a line."""
+    refused = f", {end.refused} refused" if end.refused else ""
+    out.print(
+        f"[bold]{end.records:,}[/] records; {end.births} golems born, {end.deaths} died, "
+        f"{end.published} bundles published{refused}",
+        highlight=False,
+    )
+
+
+def fleet(out: Console, root: Path) -> None:
+    """Golems by lineage: who was whose heir, how long each lived and of what it died."""
+    names, rows = query(Home.open(root), FLEET_SQL)
+    _table(out, "Lineages", names, rows)
+
+
+FLEET_SQL = """
+select golem_id as golem, generation as gen, owner_id as owner, coalesce(predecessor_id, '-') as heir_of,
+ticks_lived as ticks,
+       coalesce(cause, 'alive') as fate, knowledge_at_birth as born_knowing, knowledge_at_death as died_knowing
+from dim_golem order by lineage_id, generation
+"""
+
+LEARNED_SQL = """
+select kind, text, count(*) as golems, round(100 * avg(confidence), 0)::int as confidence, max(generation) as
+generations from fct_knowledge where source = 'pattern' group by all order by golems desc, confidence desc, text limit 6
+"""
+
+
+OLDEST_RULE_SQL = """
+select entry_id from fct_knowledge where source = 'pattern' order by generation desc, confidence desc, entry_id limit 1
+"""
+
+
+def learned(out: Console, root: Path) -> None:
+    """The rules that most golems hold."""
+    names, rows = query(Home.open(root), LEARNED_SQL)
+    _table(out, "What they learned (rules held by most golems)", names, rows)
+
+
+def next_steps(out: Console, root: Path) -> None:
+    """What to try now."""
+    _, rows = query(Home.open(root), OLDEST_RULE_SQL)
+    entry = rows[0][0][:10] if rows else "ENTRY"
+    out.print(
+        f'Next: bardo status | bardo sql "from fct_deaths" | bardo lineage {entry} | bardo rebuild | bardo ui',
+        highlight=False,
+    )
+
+
+def answer(out: Console, root: Path, sql: str, format: str, limit: int | None) -> None:
+    """A query's answer as a table, CSV or JSON."""
+    names, rows = query(Home.open(root), sql, limit)
+    if format == "json":
+        sys.stdout.buffer.write(orjson.dumps([dict(zip(names, r, strict=True)) for r in rows], default=str) + b"\n")
+    elif format == "csv":
+        writer = csv.writer(sys.stdout)
+        writer.writerow(names)
+        writer.writerows(rows)
+    elif format == "table":
+        _table(out, None, names, rows)
+    else:
+        raise ConfigError(f"--format {format!r}: table, csv or json")
+
+
+def status(out: Console, root: Path, embedder: str) -> None:
+    """The log, the projections and the warehouse of a home."""
+    stores = Stores.open(root, embedder=embedder)
+    heads, closed = stores.log.heads(), closed_through(stores)
+    curation = stores.projections.growing("curation")
+    behind = {g: c - (curation.done(g) or 0) for g, c in closed.items()}
+    births, deaths = stores.life("GolemBorn").num_rows, stores.life("DeathDeclared").num_rows
+    ticks = pc.sum(heads["contiguous"]).as_py() or 0
+    facts = [
+        ("home", str(root)),
+        ("derivation", stores.derivation_id),
+        ("policy", stores.policy.hash),
+        ("golems", f"{births} born, {deaths} dead"),
+        ("log", f"{ticks:,} ticks in order, version {stores.log.version}"),
+        ("closed cycles not curated", f"{sum(max(b, 0) for b in behind.values()):,}"),
+        ("warehouse", _as_of(root)),
+    ]
+    grid = Table.grid(padding=(0, 2))
+    for name, value in facts:
+        grid.add_row(f"[dim]{name}[/]", escape(value))
+    out.print(grid)
+    rows = [(n, d.rows, d.fingerprint) for n in TABLES for d in [stores.projections.digest(n)]]
+    _table(out, "Projections", ["table", "rows", "fingerprint"], rows)
+    gaps = stores.log.gaps()
+    if gaps:
+        _table(out, "Gaps: derivation waits here", ["golem", "from", "to"], [tuple(g) for g in gaps])
+
+
+def _as_of(root: Path) -> str:
+    home = Home.open(root)
+    if not home.warehouse.exists():
+        return "none yet: `bardo run` or the curator job builds it"
+    try:
+        _, rows = query(home, "select max(as_of) from dim_golem")
+    except BardoError as error:
+        return str(error)
+    return f"as of {rows[0][0]}"
+
+
+def lineage(out: Console, root: Path, entry: str, golem: str | None, format: str, embedder: str) -> None:
+    """An entry's way from ticks through generations, as a tree or JSON."""
+    holdings = lineage_of(Stores.open(root, embedder=embedder), entry, golem)
+    if format == "json":
+        sys.stdout.buffer.write(orjson.dumps([asdict(h) for h in holdings], default=str) + b"\n")
+        return
+    if format != "tree":
+        raise ConfigError(f"--format {format!r}: tree or json")
+    first = holdings[0]
+    tree = Tree(f"[bold]{first.entry_id}[/] {escape(first.text)}")
+    for held in holdings:
+        _branch(tree, held)
+    out.print(tree)
+
+
+def _branch(tree: Tree, held: Holding) -> None:
+    came = (
+        f", received from {held.from_golem_id} in bundle {held.bundle_hash[:12]}"
+        if held.bundle_hash
+        else ", its own experience"
+    )
+    trust = f"{held.confidence_ppm / 1e4:.0f} %"
+    label = f"[bold]{held.golem_id}[/] (generation {held.generation}): {held.kind}, {held.status}, {trust}{came}"
+    branch = tree.add(label)
+    decisions = branch.add(f"{len(held.decisions)} decisions")
+    for d in held.decisions[-SHOWN_DECISIONS:]:
+        ticks = ", ".join(str(t) for t in d["cause_ticks"][:8]) + (", …" if len(d["cause_ticks"]) > 8 else "")
+        moved = f"{d['confidence_before_ppm'] / 1e4:.0f} → {d['confidence_ppm'] / 1e4:.0f} %"
+        decisions.add(
+            escape(
+                f"cycle {d['cycle']}: {d['operation']} ({moved}); {d['reason']}" + (f"; ticks {ticks}" if ticks else "")
+            )
+        )
+    if held.ticks:
+        ticks_branch = branch.add(f"{len(held.ticks)} ticks")
+        for t in held.ticks[:SHOWN_TICKS]:
+            told = "; ".join(
+                [*t.actions, *(f"acting beside holding: {e:+,} ppm" for e in t.effects_ppm), *t.transactions]
+            )
+            ticks_branch.add(
+                escape(
+                    f"tick {t.tick}, {t.observed_at:%Y-%m-%d %H:%M}, {t.regime}, {t.tier}"
+                    + (f": {told}" if told else "")
+                )
+            )
+        if len(held.ticks) > SHOWN_TICKS:
+            ticks_branch.add(f"… {len(held.ticks) - SHOWN_TICKS} more (--format json has all)")
+
+
+def rebuilt(out: Console, root: Path, as_of: str | None, version: int | None, now: datetime, embedder: str) -> bool:
+    """Rebuild beside and show each table's two fingerprints. True if all are equal."""
+    stores = Stores.open(root, embedder=embedder)
+    with out.status("deriving everything again, beside") as spinner:
+        found = rebuild(
+            stores,
+            now=now,
+            moment=_moment(as_of),
+            version=version,
+            tell=lambda n: spinner.update(f"deriving again: {n}"),
+        )
+    rows = [
+        (c.table, c.row_count, c.fingerprint[:16], c.rebuilt_fingerprint[:16], "equal" if c.equal else "DIFFERENT")
+        for c in found
+    ]
+    _table(out, "Rebuilt beside what is in force", ["table", "rows", "in force", "rebuilt", ""], rows)
+    return all(c.equal for c in found)
+
+
+def _moment(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(f"--as-of {text!r} is no moment: for example 2026-01-02T12:00:00") from None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _table(out: Console, title: str | None, names: list[str], rows: list[tuple[Any, ...]]) -> None:
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for i, name in enumerate(names):
+        number = bool(rows) and all(
+            isinstance(r[i], int | float) and not isinstance(r[i], bool) for r in rows if r[i] is not None
+        )
+        table.add_column(name, justify="right" if number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(v) for v in row))
+    out.print(table)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "[dim]null[/]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.4g}"
+    return escape(str(value))

@@ -1,0 +1,71 @@
+"""The log as it was: only what had been committed by a version, or had happened by a moment. Reads alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.errors import QueryError
+from bardo_pipeline.storage.heads import Heads, golem_column
+from bardo_pipeline.storage.log import EventLog
+
+
+class LogAsOf:
+    """An event log, seen from an earlier version of its cycles or an earlier moment of event time.
+
+    Vectors are the log's own: they are keyed by content and change nothing that is derived.
+    """
+
+    def __init__(self, log: EventLog, *, version: int | None = None, moment: datetime | None = None) -> None:
+        if (version is None) == (moment is None):
+            raise QueryError("a log is seen as of a version or as of a moment: give one of them")
+        if version is not None and not 0 <= version <= log.version:
+            raise QueryError(f"the log has versions 0 to {log.version}, not {version}")
+        self._log, self._version, self._moment = log, version, moment
+        self.vectors, self.record_vectors = log.vectors, log.record_vectors
+
+    @property
+    def version(self) -> int:
+        """The version seen."""
+        return self._log.version if self._version is None else self._version
+
+    @property
+    def life_version(self) -> int:
+        """The newest version of the life events."""
+        return self._log.life_version
+
+    def read_cycles(
+        self,
+        columns: Sequence[str] | None = None,
+        since_version: int | None = None,
+        golems: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """Cycles, all or those after a version, up to where this looks."""
+        if self._moment is None:
+            return self._log.read_cycles_between(columns, since_version, self.version, golems)
+        extra = [c for c in ("observed_at",) if columns is not None and c not in columns]
+        rows = self._log.read_cycles(None if columns is None else [*columns, *extra], since_version, golems)
+        return rows.filter(pc.less_equal(rows["observed_at"], self._at())).drop_columns(extra)
+
+    def life(self, kind: str | None = None, since_version: int | None = None) -> pa.Table:
+        """Life events. As of a version, those of golems that had records, up to the last record's moment."""
+        events = self._log.life(kind, since_version)
+        return events.filter(pc.less_equal(events["observed_at"], self._at()))
+
+    def heads(self) -> pa.Table:
+        """How far each golem had come."""
+        heads = Heads()
+        rows = self.read_cycles(["golem_id", "tick"])
+        heads.record(golem_column(rows), rows["tick"].to_numpy())
+        for row in self.life("GapAccepted").select(["golem_id", "gap"]).to_pylist():
+            heads.head(row["golem_id"]).accept((row["gap"]["tick_from"], row["gap"]["tick_to"]))
+        return heads.table()
+
+    def _at(self) -> pa.Scalar:
+        if self._moment is not None:
+            return pa.scalar(self._moment, pa.timestamp("us", tz="UTC"))
+        newest = pc.max(self._log.read_cycles_between(["observed_at"], None, self.version)["observed_at"])
+        return newest.cast(pa.timestamp("us", tz="UTC"))
