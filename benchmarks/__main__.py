@@ -1,0 +1,58 @@
+"""`make bench`: measure, print a table with how each figure was taken, write benchmarks/results.json (not committed)."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import orjson
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.figures import Figure, append_figure, derive_figures, fleet_figure, incremental_figure
+from benchmarks.world import World
+
+RESULTS = Path(__file__).parent / "results.json"
+
+
+def main() -> None:
+    """Run every benchmark; --records makes it smaller for a quick look."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--records", type=int, default=200_000, help="records of the large log (64 golems)")
+    records = parser.parse_args().records
+    console = Console()
+    figures: list[Figure] = []
+    with tempfile.TemporaryDirectory(prefix="bardo-bench-") as folder:
+        root = Path(folder)
+        with console.status("living: 64 golems through a synthetic market") as status:
+            world = World(ticks=max(records // 64, 400))
+            figures.append(fleet_figure(world))
+            status.update("appending to the log, beside raw Parquet")
+            figures.append(append_figure(world, root))
+            status.update("deriving, beside the row-at-a-time twin")
+            figures.extend(derive_figures(world, root))
+            status.update("one more batch, on a small and a large log")
+            figures.append(incremental_figure(world, root))
+    table = Table(title=f"{world.records:,} records of 64 golems")
+    for column in ("figure", "value", "unit", "peer", "ratio", "aim"):
+        table.add_column(column, justify="right" if column in ("value", "peer", "ratio") else "left", no_wrap=True)
+    for f in figures:
+        table.add_row(f.name, _short(f.value), f.unit, _short(f.peer), f"{f.ratio:,.3g}", f.aim)
+    console.print(table)
+    for f in figures:
+        console.print(f"{f.name}: {f.how}", highlight=False)
+    RESULTS.write_bytes(
+        orjson.dumps(
+            {f.name: {"value": f.value, "unit": f.unit, "peer": f.peer, "ratio": f.ratio} for f in figures},
+            option=orjson.OPT_INDENT_2,
+        )
+    )
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:,.3g}"
+
+
+if __name__ == "__main__":
+    main()

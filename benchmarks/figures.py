@@ -1,0 +1,140 @@
+"""The figures: what is measured, beside what, and how."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, episodes_of
+from bardo_pipeline.derivation.belief import derive_consensus, derive_votes
+from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.memory import derive_facts
+from bardo_pipeline.derivation.stores import Stores
+from benchmarks.world import GOLEMS, NOW, SPAN, World
+
+FLEET_LIMIT = 50_000
+DERIVE_LIMIT = 50_000
+BATCH = 50_000
+TWIN_CYCLES = 4
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure: its value beside a peer or a limit from the same run."""
+
+    name: str
+    value: float
+    unit: str
+    peer: float
+    ratio: float
+    aim: str
+    how: str
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def fleet_figure(world: World) -> Figure:
+    """Golem-ticks a second, from tape to Arrow records."""
+    value = world.records / world.live_seconds
+    how = f"{GOLEMS} golems stepped as columns: recall, nine steps, records as Arrow; curation and storage apart; peer: the aim"
+    return Figure("fleet_ticks_per_s", value, "golem-ticks/s", FLEET_LIMIT, value / FLEET_LIMIT, "ratio >= 1", how)
+
+
+def append_figure(world: World, root: Path) -> Figure:
+    """Time to append all records to the log over that of writing the same Arrow data as bare Parquet."""
+    each = max(BATCH // (GOLEMS * SPAN), 1)
+    batches = [
+        pa.concat_tables(world.cycles[at : at + each]).combine_chunks() for at in range(0, len(world.cycles), each)
+    ]
+    stores = world.home(root / "append")
+    ours, bare = 0.0, 0.0
+    (root / "bare").mkdir()
+    for number, batch in enumerate(batches, 1):
+        ours += _seconds(lambda b=batch, n=number: stores.log.append(b, writer="bench", segment=n, recorded_at=NOW))
+        path = root / "bare" / f"{number}.parquet"
+        bare += _seconds(lambda b=batch, p=path: pq.write_table(b, p, compression="zstd", compression_level=1))
+    how = (
+        f"{world.records:,} records in batches of {BATCH:,}: checked, digested, locked, committed to Delta once; "
+        "peer: pyarrow's write_table, zstd 1, same Arrow, alternating"
+    )
+    return Figure("append_50k_vs_parquet", ours, "s", bare, ours / bare, "ratio <= 1.5", how)
+
+
+def derive_figures(world: World, root: Path) -> list[Figure]:
+    """Records a second through the whole derivation without embedding, and beside the row-at-a-time twin."""
+    stores = world.home(root / "derive")
+    world.fill(stores, 0, len(world.cycles), batch=BATCH, writer="bench")
+    spent = _seconds(lambda: derive(stores))
+    rate = world.records / spent
+    how = "curation, grimoire, playbooks, facts, episodes (without vectors), votes, consensus: from Delta to Delta; peer: the aim"
+    figures = [Figure("derive_records_per_s", rate, "records/s", DERIVE_LIMIT, rate / DERIVE_LIMIT, "ratio >= 1", how)]
+    figures.append(_twin_figure(world))
+    return figures
+
+
+def derive(stores: Stores) -> None:
+    """Everything but vectors."""
+    derive_curation(stores)
+    derive_facts(stores)
+    records = stores.log.read_cycles(list(EPISODE_COLUMNS))
+    episodes_of(records, (records["tick"].to_numpy() - 1) // SPAN + 1, stores.policy)
+    derive_votes(stores)
+    derive_consensus(stores)
+
+
+def _twin_figure(world: World) -> Figure:
+    """curate() beside its twin that takes one record at a time, on the same cycles."""
+    from bardo_pipeline.curator.passes import curate
+    from bardo_pipeline.curator.playbook import Playbooks
+    from bardo_pipeline.curator.state import GrimoireState
+    from tests.reference.curator import curate_by_row
+
+    cycles = world.cycles[:TWIN_CYCLES]
+    records = pa.concat_tables(cycles).combine_chunks()
+    cycle = np.concatenate([np.full(t.num_rows, k + 1) for k, t in enumerate(cycles)])
+    policy = world.policy
+    ours = _seconds(
+        lambda: curate(GrimoireState(), Playbooks(), records, cycle, policy=policy, policy_hash=policy.hash)
+    )
+    twin = _seconds(lambda: curate_by_row(records, cycle, policy))
+    how = f"curate() on {records.num_rows:,} records in memory; peer: tests/reference, one record at a time"
+    return Figure("derive_vs_twin", ours, "s", twin, twin / ours, "ratio > 1", how)
+
+
+def incremental_figure(world: World, root: Path) -> Figure:
+    """Time to derive one more batch on the large log over that on a log of 20,000 records."""
+    small = max(min(20_000 // (GOLEMS * SPAN), len(world.cycles) // 4), 1)
+    times = {}
+    for name, filled in (("small", small), ("large", len(world.cycles) - 3)):
+        stores = world.home(root / f"more-{name}")
+        world.fill(stores, 0, filled, batch=BATCH, writer="bench")
+        derive_incremental(stores)
+        runs = []
+        for extra in range(3):
+            world.fill(stores, filled + extra, filled + extra + 1, batch=BATCH, writer=f"more-{extra}")
+            runs.append(_seconds(lambda s=stores: derive_incremental(s)))
+        times[name] = min(runs)
+    value = times["large"] / times["small"]
+    how = (
+        f"derive one more cycle of {GOLEMS} golems after {small * GOLEMS * SPAN:,} and after "
+        f"{(len(world.cycles) - 3) * GOLEMS * SPAN:,} records; best of three; peer: the small log, s"
+    )
+    return Figure("incremental_ratio", times["large"], "s", times["small"], value, "ratio <= 1.3", how)
+
+
+def derive_incremental(stores: Stores) -> None:
+    """What a curator run does beside vectors."""
+    derive_curation(stores)
+    derive_facts(stores)
+    derive_votes(stores)
+    derive_consensus(stores)

@@ -1,0 +1,102 @@
+"""A world to measure in: records of 64 golems that really lived through a synthetic market."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from bardo_pipeline.derivation.curation import Mind
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.events.life import life_event
+from bardo_pipeline.heartbeat.buffers import Buffers
+from bardo_pipeline.heartbeat.fleet import Fleet, Founding, born
+from bardo_pipeline.heartbeat.recall import EntryNames, recall_of
+from bardo_pipeline.heartbeat.records import Chunk, records_of
+from bardo_pipeline.heartbeat.step import step
+from bardo_pipeline.heartbeat.synthetic import synthetic_market
+from bardo_pipeline.heartbeat.tape import tape_of
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.home import Home
+
+GOLEMS, SPAN = 64, 50
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class World:
+    """64 golems of one owner each live `ticks` ticks; nobody dies. cycles[k]: all records of cycle k + 1."""
+
+    def __init__(self, ticks: int) -> None:
+        self.policy = Policy()
+        market = synthetic_market(seed=7, bars=int(ticks * 1.3) + 200, start=NOW)
+        self.tape = tape_of(market, self.policy)
+        founding = Founding(budget_micros=10**12, lifespan_ticks=(10**9, 10**9))
+        self.births = [
+            born(
+                lineage_id=f"bench/{i}",
+                generation=0,
+                owner_id=f"owner-{i}",
+                founding=founding,
+                market=market.name,
+                market_hash=market.content_hash,
+                derivation_id="bench",
+                policy=self.policy,
+            )
+            for i in range(GOLEMS)
+        ]
+        self.live_seconds = 0.0
+        self.cycles: list[pa.Table] = []
+        self._live(min(ticks, self.tape.ticks) // SPAN)
+        self.records = sum(t.num_rows for t in self.cycles)
+
+    def _live(self, cycles: int) -> None:
+        ids = [g for g, _ in self.births]
+        fleet = Fleet(ids, [b for _, b in self.births], self.policy)
+        mind, names = Mind(self.policy), EntryNames()
+        for golem_id, birth in self.births:
+            mind.begin(
+                golem_id, at=NOW, base_threshold=birth.traits.rebalance_threshold, inherited=None, bundle_hash=None
+            )
+        for k in range(cycles):
+            started = time.perf_counter()
+            start = k * SPAN
+            recall = recall_of(mind.state, ids, int(self.tape.at_us[start]), names, self.policy)
+            out = Buffers(GOLEMS, SPAN)
+            for j in range(SPAN):
+                step(
+                    fleet,
+                    self.tape,
+                    start + j,
+                    recall=recall,
+                    asked=None,
+                    killed=False,
+                    policy=self.policy,
+                    out=out,
+                    at=j,
+                )
+            records = records_of(Chunk(out, self.tape, start, ids, recall, "bench", self.policy))
+            self.live_seconds += time.perf_counter() - started
+            self.cycles.append(records)
+            mind.advance(records, np.full(records.num_rows, k + 1), dict.fromkeys(ids, k + 1))
+            mind.pending.clear()
+            for i, golem_id in enumerate(ids):
+                fleet.playbook_version[i], fleet.rebalance_threshold[:, i] = mind.playbooks.of(golem_id, self.policy)
+                fleet.cycle_seen[i] = k + 1
+
+    def home(self, root: Path) -> Stores:
+        """A fresh home in which these golems were born."""
+        Home.create(root, self.policy, NOW)
+        stores = Stores.open(root, policy=self.policy)
+        stores.log.record([life_event(g, NOW, b) for g, b in self.births], NOW)
+        return stores
+
+    def fill(self, stores: Stores, first: int, last: int, *, batch: int, writer: str) -> None:
+        """Append cycles first to last (0-based, end excluded) in batches of about this many records."""
+        chosen = self.cycles[first:last]
+        each = max(batch // (GOLEMS * SPAN), 1)
+        for segment, at in enumerate(range(0, len(chosen), each), 1):
+            table = pa.concat_tables(chosen[at : at + each]).combine_chunks()
+            stores.log.append(table, writer=writer, segment=segment, recorded_at=NOW)
