@@ -176,6 +176,18 @@ def rebuild(
         raise typer.Exit(1)
 
 
+@app.command("accept-gap")
+def accept_gap(
+    golem: Annotated[str, typer.Argument(help="The golem whose ticks are missing.")],
+    tick_from: Annotated[int, typer.Argument(min=1, help="The first missing tick.")],
+    tick_to: Annotated[int, typer.Argument(min=1, help="The last missing tick.")],
+    why: Annotated[str, typer.Option(help="Why they will never come; it is recorded.")],
+    home: HomeOption = None,
+) -> None:
+    """Record that missing ticks are lost, so that derivation goes on behind them."""
+    showing.gap_accepted(out, _root(home), golem, (tick_from, tick_to), why, now())
+
+
 @app.command()
 def ui(
     home: HomeOption = None,

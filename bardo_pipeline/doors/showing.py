@@ -20,7 +20,8 @@ from bardo_pipeline.derivation.lineage import Holding, lineage_of
 from bardo_pipeline.derivation.reading import closed_through
 from bardo_pipeline.derivation.rebuild import rebuild
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.errors import BardoError, ConfigError
+from bardo_pipeline.errors import BardoError, ConfigError, QueryError
+from bardo_pipeline.events.life import Gap, life_event
 from bardo_pipeline.runtime.living import Ending
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.tables import TABLES
@@ -181,6 +182,20 @@ def _branch(tree: Tree, held: Holding) -> None:
             )
         if len(held.ticks) > SHOWN_TICKS:
             ticks_branch.add(f"… {len(held.ticks) - SHOWN_TICKS} more (--format json has all)")
+
+
+def gap_accepted(out: Console, root: Path, golem: str, ticks: tuple[int, int], why: str, now: datetime) -> None:
+    """Record a gap as accepted. Raises QueryError unless all these ticks are missing."""
+    stores = Stores.open(root)
+    missing = [
+        g for g in stores.log.gaps() if g.golem_id == golem and g.tick_from <= ticks[0] and ticks[1] <= g.tick_to
+    ]
+    if not missing or ticks[0] > ticks[1]:
+        raise QueryError(
+            f"golem {golem}: ticks {ticks[0]} to {ticks[1]} are not all missing: `bardo status` lists the gaps"
+        )
+    stores.log.record([life_event(golem, now, Gap(tick_from=ticks[0], tick_to=ticks[1], why=why))], now)
+    out.print(f"golem {golem}: ticks {ticks[0]} to {ticks[1]} are accepted as lost")
 
 
 def rebuilt(out: Console, root: Path, as_of: str | None, version: int | None, now: datetime, embedder: str) -> bool:

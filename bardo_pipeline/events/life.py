@@ -37,11 +37,10 @@ KINDS = (
     "KnowledgeReceived",
     "OwnerSteered",
     "GapAccepted",
-    "DerivationAdopted",
 )
 Kind = Literal[
     "GolemBorn", "DeathDeclared", "BundleJudged", "BundlePublished", "KnowledgeReceived",
-    "OwnerSteered", "GapAccepted", "DerivationAdopted",
+    "OwnerSteered", "GapAccepted",
 ]  # fmt: skip
 
 
@@ -141,14 +140,6 @@ class Gap(Part):
         return self
 
 
-class Adopted(Part):
-    """A derivation is in force from now on."""
-
-    derivation_id: Name
-    policy_hash: Name
-    why: Text
-
-
 class LifeEvent(Part):
     """One event; exactly the payload that belongs to its kind is present."""
 
@@ -164,7 +155,6 @@ class LifeEvent(Part):
     received: Received | None = None
     steered: Steered | None = None
     gap: Gap | None = None
-    adopted: Adopted | None = None
 
     @model_validator(mode="after")
     def _holds_its_payload(self) -> Self:
@@ -193,7 +183,6 @@ _KIND_OF: dict[type[Part], tuple[str, str]] = {
     Received: ("KnowledgeReceived", "received"),
     Steered: ("OwnerSteered", "steered"),
     Gap: ("GapAccepted", "gap"),
-    Adopted: ("DerivationAdopted", "adopted"),
 }
 
 

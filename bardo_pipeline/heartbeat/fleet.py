@@ -42,7 +42,7 @@ class Founding:
 
     owners: tuple[str, ...] = ("owner-1", "owner-2")
     budget_micros: int = 50_000_000
-    credit_share: float = 0.03
+    credit_share: float = 0.025
     lifespan_ticks: tuple[int, int] = (2_000, 8_000)
 
     @property

@@ -17,7 +17,7 @@ from deltalake.exceptions import CommitFailedError
 
 from bardo_pipeline.errors import ForkError, NoHomeError, RecordError, RegressionError, SchemaVersionError, StoreError
 from bardo_pipeline.events.digest import digest_column, row_digests
-from bardo_pipeline.events.life import Adopted, Gap, LifeEvent, life_event
+from bardo_pipeline.events.life import Gap, LifeEvent, Published, life_event
 from bardo_pipeline.events.schema import MOMENT, RECORD_SCHEMA
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta import AppendOnlyTable, whole
@@ -438,12 +438,12 @@ def test_an_event_is_recorded_once(log: Log) -> None:
 
 
 def test_events_are_read_by_kind_and_by_what_is_new(log: Log) -> None:
-    adopted = life_event(GOLEM, NOW, Adopted(derivation_id="d", policy_hash="p", why="the first"))
+    published = life_event(GOLEM, NOW, Published(bundle_hash="b", entry_count=1, derivation_id="d"))
     log.record([accepted(1, 1)], NOW)
     seen = log.life_version
-    log.record([adopted], LATER)
-    assert log.life("DerivationAdopted")["event_id"].to_pylist() == [adopted.event_id]
-    assert log.life(since_version=seen)["event_id"].to_pylist() == [adopted.event_id]
+    log.record([published], LATER)
+    assert log.life("BundlePublished")["event_id"].to_pylist() == [published.event_id]
+    assert log.life(since_version=seen)["event_id"].to_pylist() == [published.event_id]
     assert log.life("GapAccepted", since_version=seen).num_rows == 0
     assert log.life("GolemBorn").num_rows == 0
     assert log.life_version > seen
