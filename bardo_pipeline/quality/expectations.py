@@ -30,7 +30,7 @@ FORBIDDEN_PATTERNS = (
     r"\$\s?\d",
     r"(?i)\btick \d",
     r"\d{4}-\d{2}-\d{2}",
-    r"(?i)\bposition (id|size)\b",
+    r"(?i)\bposition (?:id|size)\b",
 )
 """Patterns that no words of an entry match: addresses and transactions, profit, amounts, ticks, dates, sizes."""
 

@@ -1,0 +1,36 @@
+"""Bundles made by hand, through the real bottleneck and barrier."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from bardo_pipeline.derivation.verdicts import Candidate, at_death
+from bardo_pipeline.inheritance.bottleneck import bottleneck
+from bardo_pipeline.inheritance.bundle import Bundle, pack
+from bardo_pipeline.inheritance.testament import testaments as written_by
+from bardo_pipeline.inheritance.weismann import attenuate, leave_bloodstains, shed
+from bardo_pipeline.policy import Policy
+from tests.grimoires import DIED, POLICY, deaths, decisions, grimoire
+
+
+def bundle_of(*rows: dict[str, Any], golem_id: str = "g-1", policy: Policy = POLICY, **said: Any) -> Bundle:
+    """The bundle that a golem with these entries leaves at DIED."""
+    known, died = grimoire(*rows), deaths(golem_id)
+    chosen = bottleneck(leave_bloodstains(known, died, policy), died, policy)
+    plain = {
+        "golem_id": golem_id, "generation": 0, "lineage_id": "line-1", "lineage": [], "died_at": DIED,
+        "entries": shed(attenuate(chosen, policy), policy), "episodes": pa.table({"episode": ["saw a storm"]}),
+        "playbook": "# PLAYBOOK\n", "testament": written_by(known, decisions(), died, policy).to_pylist()[0],
+        "derivation_id": "derivation-1", "policy_hash": policy.hash, "source_watermark": 150,
+    }  # fmt: skip
+    return pack(**(plain | said))
+
+
+def candidate_of(*rows: dict[str, Any], golem_id: str = "g-1", **said: Any) -> Candidate:
+    """That bundle with what is on record of the golem."""
+    bundle = bundle_of(*rows, golem_id=golem_id, **said)
+    died = deaths(golem_id)
+    facts = at_death(leave_bloodstains(grimoire(*rows), died, POLICY), died, POLICY)
+    return Candidate(bundle.bundle_hash, bundle, facts[golem_id])

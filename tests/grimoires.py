@@ -1,0 +1,108 @@
+"""Grimoires made by hand: an entry is a dictionary with what the test says and plain values for the rest."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bardo_pipeline.curator.decisions import DECISION_SCHEMA, REASONS
+from bardo_pipeline.curator.state import entry_id
+from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.grimoire.columns import confidence_of
+from bardo_pipeline.grimoire.entries import COUNTED_FIELDS, DECAY_CLASSES, ENTRY_SCHEMA, MOMENT
+from bardo_pipeline.grimoire.wording import baseline_text, pattern_text
+from bardo_pipeline.inheritance.weismann import fading
+from bardo_pipeline.policy import Policy
+
+POLICY = Policy()
+DIED = datetime(2024, 3, 1, tzinfo=UTC)
+DAY = timedelta(days=1)
+
+
+def pattern(tool: str, **parts: Any) -> Structure:
+    """A pattern's structure; the tool tells it from others."""
+    named = {"action_type": "rebalance", "regime": "volatile", "anomaly_band": "strained", "gas_band": "normal"} | parts
+    return Structure("pattern", "ethereum", "uniswap_v3", "USDC/WETH", tool=tool, **named)
+
+
+def baseline(metric: str, pair: str = "USDC/WETH") -> Structure:
+    """A baseline's structure."""
+    return Structure("baseline", "ethereum", "uniswap_v3", pair, metric=metric)
+
+
+def entry(golem_id: str = "g-1", about: Structure | str = "uniswap_rebalance", **said: Any) -> dict[str, Any]:
+    """One active insight of the golem's own, at 0.6 since ten days before DIED; `said` changes any column."""
+    structure = pattern(about) if isinstance(about, str) else about
+    origin, sign = said.get("origin_golem_id", golem_id), said.get("sign", 1 if structure.source == "pattern" else 0)
+    row: dict[str, Any] = {field.name: 0 for field in COUNTED_FIELDS}
+    row |= {
+        **structure._asdict(), "structure": structure.key, "category": structure.category, "domain": structure.domain,
+        "golem_id": golem_id, "entry_id": entry_id(origin, structure.key), "origin_golem_id": origin, "kind": "insight",
+        "status": "active", "provenance": "self", "decay_class": DECAY_CLASSES[structure.decay_class],
+        "is_anti_knowledge": False, "is_bloodstain": False, "sign": sign, "confidence_ppm": 600_000,
+        "confidence_origin_ppm": 600_000, "effect_mean_ppm": 300 * (sign or 1), "effect_low_ppm": 200,
+        "effect_high_ppm": 400, "evidence_count": 5, "anchor_at": DIED - 10 * DAY, "created_at": DIED - 20 * DAY,
+        "validated_at": DIED - 10 * DAY, "fades_at": None,
+    }  # fmt: skip
+    row |= said
+    return row | {"text": said.get("text", _text(structure, row))}
+
+
+def _text(structure: Structure, row: dict[str, Any]) -> str:
+    if structure.source == "baseline":
+        figures = {n: row[f"effect_{n}_ppm"] for n in ("mean", "low", "high")}
+        named = {"protocol": structure.protocol, "pair": structure.pair, "metric": structure.metric or ""}
+        return baseline_text(**named, **figures)
+    named = {
+        n: getattr(structure, n) or ""
+        for n in ("action_type", "protocol", "pair", "regime", "anomaly_band", "gas_band")
+    }
+    return pattern_text(kind=row["kind"], sign=row["sign"], mean_ppm=row["effect_mean_ppm"], **named)
+
+
+def grimoire(*rows: dict[str, Any], policy: Policy = POLICY) -> pa.Table:
+    """Entries as a table of ENTRY_SCHEMA, their fading moments computed."""
+    return fading(pa.Table.from_pylist(list(rows), schema=ENTRY_SCHEMA), policy)
+
+
+def deaths(*golem_ids: str, at: datetime = DIED, **said: Any) -> pa.Table:
+    """Recorded deaths, with all that votes, bottleneck and testament ask for."""
+    plain = {"owner_id": "owner-1", "cycle": 3, "at": at, "cause": "economic", "tick": 150, "generation": 0} | said
+    schema = {
+        "golem_id": pa.string(), "owner_id": pa.string(), "cycle": pa.int64(), "at": MOMENT, "cause": pa.string(),
+        "tick": pa.int64(), "generation": pa.int64(),
+    }  # fmt: skip
+    return pa.Table.from_pylist([{"golem_id": g, **plain} for g in golem_ids], schema=pa.schema(schema))
+
+
+def decisions(*rows: dict[str, Any]) -> pa.Table:
+    """Decisions: entries with operation, cycle and at (DECISION_SCHEMA); seq is the order of the rows."""
+    plain = {
+        "revision": 0,
+        "confidence_before_ppm": 0,
+        "cause_ticks": [],
+        "cause_bundle": None,
+        "policy_hash": POLICY.hash,
+    }
+    full = [{**plain, "reason": REASONS[0], "seq": i, **row} for i, row in enumerate(rows)]
+    return pa.Table.from_pylist(full, schema=DECISION_SCHEMA)
+
+
+def decided(operation: str, cycle: int, **said: Any) -> dict[str, Any]:
+    """A decision's row: an entry as an operation left it, at the close of a cycle (one a day)."""
+    at = DIED - (30 - cycle) * DAY
+    return {"operation": operation, "cycle": cycle, "at": at, **entry(**{"anchor_at": at, "validated_at": at} | said)}
+
+
+def shuffled(table: pa.Table, seed: int) -> pa.Table:
+    """The same rows in another order."""
+    return table.take(pa.array(np.random.default_rng(seed).permutation(table.num_rows)))
+
+
+def confidence_at(table: pa.Table, at: datetime, policy: Policy = POLICY) -> list[int]:
+    """Confidence of each row in ppm at a moment."""
+    micros = pa.array([at], MOMENT).cast(pa.int64())[0].as_py()
+    return confidence_of(table, micros, policy.decay).tolist()

@@ -1,0 +1,188 @@
+"""Bundles: the same bytes for the same death, every byte accounted for, and an heir that holds what crossed."""
+
+from datetime import timedelta
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bardo_pipeline.curator.decisions import fold
+from bardo_pipeline.curator.state import from_table, to_table
+from bardo_pipeline.errors import BundleError
+from bardo_pipeline.inheritance.bundle import (
+    CROSSING_COLUMNS,
+    ENTRIES,
+    FILES,
+    MANIFEST,
+    Bundle,
+    canonical,
+    forbidden_fields,
+    open_bundle,
+    read_bundle,
+    seal,
+)
+from bardo_pipeline.inheritance.succession import inherited_entries, received_decisions
+from bardo_pipeline.inheritance.weismann import SHED_COLUMNS
+from tests.bundles import bundle_of
+from tests.grimoires import DAY, DIED, POLICY, baseline, confidence_at, entry, grimoire, shuffled
+
+ROWS = (
+    entry(about="w", kind="warning", sign=-1, is_anti_knowledge=True),
+    entry(about="h", kind="heuristic", validations=3, confidence_ppm=900_000),
+    entry(about=baseline("gas_price"), own_count=40, own_sum=900_000, effect_mean_ppm=22_500),
+)
+
+
+def test_the_same_death_gives_the_same_bytes_in_whatever_order_its_entries_come() -> None:
+    one, other = bundle_of(*ROWS), bundle_of(*reversed(ROWS))
+    assert one.files == other.files
+    assert one.bundle_hash == other.bundle_hash
+
+
+def test_any_other_content_has_another_name() -> None:
+    names = {
+        bundle_of(*ROWS).bundle_hash, bundle_of(*ROWS[:2]).bundle_hash, bundle_of(*ROWS, playbook="other").bundle_hash,
+        bundle_of(*ROWS, derivation_id="other").bundle_hash,
+    }  # fmt: skip
+    assert len(names) == 4
+
+
+def test_the_manifest_lists_every_file_and_says_that_nothing_was_learned() -> None:
+    bundle = bundle_of(*ROWS)
+    assert set(bundle.manifest["files"]) == set(FILES)
+    assert bundle.manifest["files"][ENTRIES]["rows"] == 3
+    assert bundle.manifest["learning_state"] is None
+    assert orjson.loads(bundle.files[MANIFEST]) == bundle.manifest
+    assert read_bundle(bundle.files) == bundle
+
+
+@pytest.mark.parametrize("name", [*FILES, MANIFEST])
+def test_a_file_that_was_altered_or_is_missing_is_named(name: str) -> None:
+    files = dict(bundle_of(*ROWS).files)
+    with pytest.raises(BundleError, match=name.replace(".", r"\.")):
+        read_bundle(files | {name: files[name] + b" "})
+    with pytest.raises(BundleError, match=name.replace(".", r"\.")):
+        read_bundle({n: data for n, data in files.items() if n != name})
+
+
+@settings(deadline=None)
+@given(st.sampled_from([*FILES, MANIFEST]), st.integers(0, 10**6), st.integers(1, 255))
+def test_no_byte_can_be_turned_unnoticed(name: str, place: int, by: int) -> None:
+    files = dict(WHOLE.files)
+    data = bytearray(files[name] or b"\n")
+    data[place % len(data)] ^= by
+    with pytest.raises(BundleError, match=name.replace(".", r"\.")):
+        read_bundle(files | {name: bytes(data)})
+
+
+def test_a_foreign_file_is_refused_even_if_the_manifest_lists_it() -> None:
+    bundle = bundle_of(*ROWS)
+    with pytest.raises(BundleError, match=r"notes\.md: no file of a bundle"):
+        read_bundle(dict(bundle.files) | {"notes.md": b"hi"})
+    listed = resealed(bundle, {"../notes.md": b"hi"})
+    with pytest.raises(BundleError, match=r"notes\.md: no file of a bundle"):
+        read_bundle(listed.files)
+
+
+def test_a_bundle_of_a_newer_program_is_refused() -> None:
+    bundle = bundle_of(*ROWS)
+    head = {n: v for n, v in bundle.manifest.items() if n not in ("files", "bundle_hash")}
+    newer = seal({n: bundle.files[n] for n in FILES}, head | {"schema_version": 99})
+    with pytest.raises(BundleError, match=r"manifest\.json: schema version 99"):
+        read_bundle(newer.files)
+
+
+@pytest.mark.parametrize("manifest", [b"", b"nonsense", b"[]", b"{}"])
+def test_an_unreadable_manifest_is_an_empty_one_until_it_is_verified(manifest: bytes) -> None:
+    files = dict(bundle_of(*ROWS).files) | {MANIFEST: manifest}
+    assert open_bundle(files).bundle_hash == ""
+    with pytest.raises(BundleError, match=r"manifest\.json"):
+        read_bundle(files)
+
+
+@pytest.mark.parametrize("line", [b"nonsense", b"[1]", b'{"rank":"first"}'])
+def test_entries_that_cannot_be_read_are_named_with_their_file(line: bytes) -> None:
+    bundle = resealed(bundle_of(*ROWS), {ENTRIES: line + b"\n"})
+    with pytest.raises(BundleError, match=r"entries\.jsonl"):
+        read_bundle(bundle.files).entries()
+
+
+def resealed(bundle: Bundle, files: dict[str, bytes]) -> Bundle:
+    head = {n: v for n, v in bundle.manifest.items() if n not in ("files", "bundle_hash")}
+    return seal({n: bundle.files[n] for n in FILES} | files, head)
+
+
+def test_what_is_forbidden_is_no_column_that_crosses() -> None:
+    names, patterns = forbidden_fields()
+    assert not names & set(CROSSING_COLUMNS)
+    assert names >= {"liquidity", "tick_lower", "value_micros", "pnl", "own_sum", "recent_sum"}
+    assert patterns
+
+
+@settings(deadline=None)
+@given(st.integers(10**9, 10**15), st.integers(10**9, 10**15))
+def test_the_golem_s_own_sums_are_nowhere_in_its_bundle(total: int, squares: int) -> None:
+    own = {"own_sum": total, "recent_sum": total, "own_sumsq": squares, "pleasure_sum_milli": total}
+    bundle = bundle_of(entry(**own), entry(about=baseline("gas_price"), own_count=40, **own))
+    everything = b"".join(bundle.files.values())
+    assert str(total).encode() not in everything
+    assert str(squares).encode() not in everything
+
+
+def test_moments_read_back_to_the_microsecond() -> None:
+    exact = DIED - timedelta(days=3, microseconds=1)
+    (row,) = bundle_of(entry(anchor_at=exact)).entries().to_pylist()
+    assert row["anchor_at"] == exact
+
+
+def test_the_heir_holds_what_crossed_and_begins_without_experience() -> None:
+    bundle = bundle_of(*ROWS)
+    heir = inherited_entries(bundle, "heir", POLICY)
+    for row in heir.to_pylist():
+        assert (row["golem_id"], row["provenance"], row["status"]) == ("heir", "death_testament", "active")
+        assert (row["origin_golem_id"], row["generation"]) == ("g-1", 1)
+        assert [row[name] for name in SHED_COLUMNS] == [0] * len(SHED_COLUMNS)
+    assert {r["text"] for r in heir.to_pylist()} == {r["text"] for r in ROWS}
+
+
+def test_at_the_moment_of_death_the_heir_trusts_eighty_five_percent_or_the_floor() -> None:
+    known = {r["entry_id"]: r for r in ROWS}
+    heir = inherited_entries(bundle_of(*ROWS), "heir", POLICY)
+    for row, now in zip(heir.to_pylist(), confidence_at(heir, DIED), strict=True):
+        before = confidence_at(grimoire(known[row["entry_id"]]), DIED)[0]
+        assert now == pytest.approx(max(before * 0.85, 300_000 if row["is_anti_knowledge"] else 0), abs=2)
+
+
+def test_the_fold_of_what_was_received_is_what_was_inherited() -> None:
+    bundle = bundle_of(*ROWS)
+    rows = inherited_entries(bundle, "heir", POLICY)
+    received = received_decisions(shuffled(rows, 1), bundle.bundle_hash, DIED + DAY, POLICY.hash)
+    assert fold(received).equals(rows)
+    assert set(received.column("cause_bundle").to_pylist()) == {bundle.bundle_hash}
+    assert set(received.column("operation").to_pylist()) == {"received"}
+    assert received.column("seq").to_pylist() == list(range(rows.num_rows))
+
+
+def test_the_curator_s_state_takes_an_inheritance_and_gives_it_back_unchanged() -> None:
+    rows = inherited_entries(bundle_of(*ROWS), "heir", POLICY)
+    assert to_table(from_table(rows), POLICY.curator, POLICY.decay).equals(rows)
+
+
+def test_a_grandchild_s_entry_keeps_whose_experience_it_was() -> None:
+    child = inherited_entries(bundle_of(*ROWS), "child", POLICY).to_pylist()
+    grandchild = inherited_entries(bundle_of(*child, golem_id="child"), "grandchild", POLICY).to_pylist()
+    assert {(r["origin_golem_id"], r["generation"]) for r in grandchild} == {("g-1", 2)}
+    assert {r["entry_id"] for r in grandchild} == {r["entry_id"] for r in ROWS}
+
+
+def test_a_golem_that_knew_nothing_leaves_an_empty_bundle() -> None:
+    bundle = bundle_of()
+    rows = inherited_entries(bundle, "heir", POLICY)
+    assert rows.num_rows == 0
+    assert fold(received_decisions(rows, bundle.bundle_hash, DIED, POLICY.hash)).num_rows == 0
+    assert bundle.files[ENTRIES] == b""
+    assert canonical({}) == b"{}\n"
+
+
+WHOLE = bundle_of(*ROWS)

@@ -1,0 +1,116 @@
+"""Consensus: means, quorum, floor, contradiction, and who is counted."""
+
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from bardo_pipeline.katabasis.consensus import CONSENSUS_SCHEMA, consensus
+from bardo_pipeline.katabasis.votes import VOTE_SCHEMA
+from tests.grimoires import DAY, DIED, POLICY
+
+pytestmark = pytest.mark.row("KAT-5")
+
+
+def vote(name: str, confidence: float, *, dead: bool = False, voter: str = "", at: datetime = DIED) -> dict[str, Any]:
+    return {
+        "vote_id": name,
+        "proposition_id": "p",
+        "domain": "gas",
+        "claim": "gas is dear",
+        "voter_id": voter or f"of {name}",
+        "confidence_ppm": round(confidence * 10**6),
+        "is_death_vote": dead,
+        "weight_tenths": 25 if dead else 10,
+        "at": at,
+    }
+
+
+def counted(*votes: dict[str, Any], unbacked: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The one row of these votes; every death vote is backed but those named."""
+    backed = [v["vote_id"] for v in votes if v["is_death_vote"] and v["vote_id"] not in unbacked]
+    rows = consensus(
+        pa.Table.from_pylist(list(votes), schema=VOTE_SCHEMA), pa.array(backed, pa.string()), POLICY.katabasis
+    )
+    assert rows.schema.equals(CONSENSUS_SCHEMA)
+    return rows.to_pylist()[0] if rows.num_rows else {}
+
+
+def test_the_mean_is_weighted_and_a_death_vote_weighs_two_and_a_half() -> None:
+    row = counted(vote("a", 0.9), vote("b", 0.6), vote("c", 0.2, dead=True))
+    assert row["weighted_mean_ppm"] == round((0.9 + 0.6 + 0.2 * 2.5) / 4.5 * 10**6)
+    assert (row["total_weight_tenths"], row["vote_count"], row["death_vote_count"]) == (45, 3, 1)
+
+
+def test_three_votes_make_a_quorum_and_two_do_not() -> None:
+    assert not counted(vote("a", 0.9), vote("b", 0.9))["quorum_met"]
+    assert counted(vote("a", 0.9), vote("b", 0.9), vote("c", 0.9))["quorum_met"]
+
+
+def test_one_death_vote_makes_a_quorum_and_lifts_the_belief_to_the_floor() -> None:
+    row = counted(vote("a", 0.55, dead=True))
+    assert (row["quorum_met"], row["weighted_mean_ppm"], row["confidence_ppm"]) == (True, 550_000, 650_000)
+
+
+def test_the_floor_needs_a_death_vote_of_at_least_half() -> None:
+    assert counted(vote("a", 0.5, dead=True))["confidence_ppm"] == 650_000
+    assert counted(vote("a", 0.499999, dead=True))["confidence_ppm"] == 499_999
+
+
+def test_the_floor_does_not_lower_a_belief_that_stands_above() -> None:
+    assert counted(vote("a", 0.9, dead=True))["confidence_ppm"] == 900_000
+
+
+def test_the_floor_does_not_apply_where_three_votes_make_the_quorum() -> None:
+    row = counted(vote("a", 0.1), vote("b", 0.1), vote("c", 0.6, dead=True))
+    assert row["confidence_ppm"] == row["weighted_mean_ppm"] < 650_000
+
+
+def test_a_death_vote_without_a_recorded_death_is_not_counted_at_all() -> None:
+    assert counted(vote("a", 0.9, dead=True), unbacked=("a",)) == {}
+    row = counted(vote("a", 0.9, dead=True), vote("b", 0.7), unbacked=("a",))
+    assert (row["vote_count"], row["quorum_met"], row["confidence_ppm"]) == (1, False, 700_000)
+
+
+def test_votes_that_lie_far_apart_contradict_and_votes_at_the_limit_do_not() -> None:
+    assert counted(vote("a", 1.0), vote("b", 0.0))["contradicted"]
+    # Variance of two equal weights is the square of half their distance: 0.3873^2 = 0.15.
+    assert not counted(vote("a", 0.8872), vote("b", 0.1127))["contradicted"]
+    assert counted(vote("a", 0.8874), vote("b", 0.1126))["contradicted"]
+
+
+def test_the_variance_is_weighted_and_of_the_population() -> None:
+    row = counted(vote("a", 1.0), vote("b", 0.0, dead=True))
+    mean = 1.0 / 3.5
+    expected = (1.0 * (1 - mean) ** 2 + 2.5 * mean**2) / 3.5
+    assert row["variance_ppm2"] == pytest.approx(expected * 10**12)
+
+
+def test_only_the_latest_vote_of_a_voter_counts() -> None:
+    row = counted(vote("a", 0.9, voter="v", at=DIED - DAY), vote("b", 0.7, voter="v"), vote("c", 0.8))
+    assert (row["vote_count"], row["weighted_mean_ppm"]) == (2, 750_000)
+    assert (row["first_vote_at"], row["last_vote_at"]) == (DIED - DAY, DIED)
+
+
+def test_of_votes_of_one_moment_the_death_vote_is_the_latest() -> None:
+    assert counted(vote("a", 0.2, voter="v", dead=True), vote("b", 0.9, voter="v"))["weighted_mean_ppm"] == 200_000
+    assert counted(vote("a", 0.7, voter="v"), vote("b", 0.9, voter="v"))["weighted_mean_ppm"] == 900_000
+
+
+def test_a_vote_that_arrives_twice_counts_once() -> None:
+    once, twice = (vote("a", 0.9), vote("b", 0.7)), (vote("a", 0.9), vote("b", 0.7), vote("a", 0.9))
+    assert counted(*once) == counted(*twice)
+
+
+def test_sums_do_not_overflow_with_a_million_death_votes() -> None:
+    many = 1_000_000
+    one = pa.Table.from_pylist([vote("a", 1.0, dead=True)], schema=VOTE_SCHEMA)
+    names = pa.array([f"v{i}" for i in range(many)])
+    table = (
+        one.take(pa.array([0] * many))
+        .set_column(0, VOTE_SCHEMA.field(0), names)
+        .set_column(4, VOTE_SCHEMA.field(4), names)
+    )
+    (row,) = consensus(table, names, POLICY.katabasis).to_pylist()
+    assert (row["vote_count"], row["weighted_mean_ppm"], row["variance_ppm2"]) == (many, 10**6, 0)

@@ -1,0 +1,197 @@
+"""Verdicts: one run judges all, each bundle stands for itself, and every expectation has teeth."""
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bardo_pipeline.derivation.verdicts import Candidate, Verdicts, bundle_frame, judge
+from bardo_pipeline.inheritance.bundle import (
+    ENTRIES,
+    EPISODES,
+    FILES,
+    MANIFEST,
+    TESTAMENT_PAGE,
+    Bundle,
+    canonical,
+    open_bundle,
+    seal,
+)
+from bardo_pipeline.policy import InheritancePolicy, Policy
+from bardo_pipeline.quality.expectations import bundle_expectations
+from tests.bundles import bundle_of, candidate_of
+from tests.grimoires import POLICY, baseline, entry
+
+SIX = Policy(inheritance=InheritancePolicy(budget=6))
+"""A budget of six, so that a seventh entry is one too many."""
+
+Rows = list[dict[str, Any]]
+
+
+def known(golem_id: str, count: int = 5) -> list[dict[str, Any]]:
+    """A golem's entries: one anti-knowledge, one fact, the rest heuristics."""
+    return [
+        entry(golem_id, "w", kind="warning", sign=-1, is_anti_knowledge=True),
+        entry(golem_id, baseline("gas_price")),
+        *(entry(golem_id, f"h{i}", kind="heuristic", confidence_ppm=800_000) for i in range(count - 2)),
+    ]
+
+
+def altered(candidate: Candidate, files: dict[str, bytes]) -> Candidate:
+    """The candidate with other files, sealed as if they had been packed so."""
+    head = {n: v for n, v in candidate.bundle.manifest.items() if n not in ("files", "bundle_hash")}
+    bundle = seal({n: candidate.bundle.files[n] for n in FILES} | files, head)
+    return candidate._replace(bundle_hash=bundle.bundle_hash, bundle=bundle)
+
+
+def rewritten(change: Callable[[Rows], Rows]) -> Callable[[Candidate], Candidate]:
+    """A spoiler that changes the rows of entries.jsonl."""
+
+    def spoil(candidate: Candidate) -> Candidate:
+        rows = change(candidate.bundle.rows(ENTRIES))
+        return altered(candidate, {ENTRIES: b"".join(canonical(row) for row in rows)})
+
+    return spoil
+
+
+def first(**said: Any) -> Callable[[Candidate], Candidate]:
+    """A spoiler that changes the first heuristic."""
+
+    def change(rows: Rows) -> Rows:
+        place = next(i for i, row in enumerate(rows) if row["kind"] == "heuristic")
+        return [row | said if i == place else row for i, row in enumerate(rows)]
+
+    return rewritten(change)
+
+
+def one_byte_turned(candidate: Candidate) -> Candidate:
+    files = dict(candidate.bundle.files)
+    return candidate._replace(
+        bundle=Bundle(files | {"playbook.md": files["playbook.md"] + b" "}, candidate.bundle.manifest)
+    )
+
+
+SPOILERS: dict[str, Callable[[Candidate], Candidate]] = {
+    "entries_within_budget": lambda c: candidate_of(*known(c.bundle.golem_id, 7), golem_id=c.bundle.golem_id),
+    "episodes_within_budget": lambda c: altered(c, {EPISODES: b'{"episode":"again"}\n' * 65}),
+    "entry_ids_unique": rewritten(lambda rows: [*rows, rows[-1]]),
+    "confidence_in_range": first(confidence_ppm=-1),
+    "confidence_attenuated": first(confidence_ppm=800_000),
+    "anti_knowledge_present": rewritten(lambda rows: [row for row in rows if not row["is_anti_knowledge"]]),
+    "provenance_complete": first(origin_golem_id=None),
+    "hashes_match": one_byte_turned,
+    "no_forbidden_field": first(liquidity=3.5),
+    "no_forbidden_value": first(text="It was 0x" + "ab" * 20),
+    "testament_short": lambda c: altered(c, {TESTAMENT_PAGE: b"x" * 6_000}),
+    "knows_something": lambda c: candidate_of(golem_id=c.bundle.golem_id),
+}
+"""How to fail each expectation and no other."""
+
+
+def judged(*candidates: Candidate, policy: Policy = SIX) -> Verdicts:
+    return judge(candidates, policy)
+
+
+def failures(verdicts: Verdicts) -> list[list[str]]:
+    return [[f.expectation for f in one.failed] for one in verdicts.judged]
+
+
+@pytest.mark.row("P-5")
+def test_every_expectation_has_a_spoiler_and_a_description() -> None:
+    suite = bundle_expectations(POLICY.inheritance)
+    assert [one.name for one in suite] == list(SPOILERS)
+    assert all(one.description.endswith(".") for one in suite)
+
+
+@pytest.mark.row("P-5")
+@pytest.mark.parametrize("name", SPOILERS)
+def test_one_spoilt_bundle_of_many_fails_alone_and_for_that_reason_alone(name: str) -> None:
+    candidates = [candidate_of(*known(g), golem_id=g) for g in ("g-1", "g-2", "g-3")]
+    candidates[1] = SPOILERS[name](candidates[1])
+    verdicts = judged(*candidates)
+    severity = {one.name: one.severity for one in bundle_expectations(SIX.inheritance)}[name]
+    assert failures(verdicts) == [[], [name], []]
+    assert [one.passed for one in verdicts.judged] == [True, severity == "warning", True]
+    assert [one.bundle_hash for one in verdicts.judged] == [c.bundle_hash for c in candidates]
+    assert verdicts.judged[1].failed[0].severity == severity
+
+
+@pytest.mark.row("P-5")
+def test_all_spoilt_at_once_each_has_its_own_verdict() -> None:
+    candidates = [SPOILERS[name](candidate_of(*known(name), golem_id=name)) for name in SPOILERS]
+    assert failures(judged(*candidates)) == [[name] for name in SPOILERS]
+
+
+@pytest.mark.row("P-5")
+def test_data_docs_are_written_where_asked_and_nothing_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("a verdict opened a socket")
+
+    monkeypatch.setattr(socket, "socket", refuse)
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    spoilt = SPOILERS["no_forbidden_field"](candidate_of(*known("g-1")))
+    verdicts = judge([spoilt], SIX, data_docs_dir=tmp_path / "docs")
+    assert verdicts.data_docs == tmp_path / "docs" / "index.html"
+    pages = "".join(page.read_text() for page in (tmp_path / "docs").rglob("*.html"))
+    assert "forbidden_fields" in pages
+    assert spoilt.bundle_hash in pages
+
+
+def test_no_candidates_no_verdicts() -> None:
+    assert judge([], POLICY) == Verdicts((), None)
+
+
+def test_a_bundle_under_another_name_does_not_match_its_hash() -> None:
+    assert failures(judged(candidate_of(*known("g-1"))._replace(bundle_hash="f" * 64))) == [["hashes_match"]]
+
+
+@pytest.mark.parametrize("name", [ENTRIES, EPISODES, MANIFEST])
+def test_a_file_that_cannot_be_read_is_a_verdict_and_not_a_crash(name: str) -> None:
+    candidate = candidate_of(*known("g-1"))
+    broken = open_bundle(dict(candidate.bundle.files) | {name: b"nonsense"})
+    (verdict,) = judged(candidate._replace(bundle=broken)).judged
+    assert not verdict.passed
+    assert "hashes_match" in [one.expectation for one in verdict.failed]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"confidence_ppm": "high"}, {"confidence_ppm": None}, {"confidence_ppm": True}, {"confidence_ppm": 2**60},
+        {"anchor_at": "yesterday"}, {"anchor_at": 5}, {"entry_id": ["x"]}, {"text": ""}, {"generation": 1.5},
+    ],
+)  # fmt: skip
+def test_what_has_the_wrong_type_is_no_provenance(wrong: dict[str, Any]) -> None:
+    assert "provenance_complete" in failures(judged(first(**wrong)(candidate_of(*known("g-1")))))[0]
+
+
+def test_an_entry_that_the_dead_did_not_know_is_not_believed() -> None:
+    assert failures(judged(first(entry_id="f" * 24)(candidate_of(*known("g-1"))))) == [["confidence_attenuated"]]
+
+
+def test_an_entry_that_ages_slower_than_it_may_is_not_believed() -> None:
+    stained = first(is_bloodstain=True, confidence_ppm=800_000)(candidate_of(*known("g-1")))
+    assert failures(judged(stained)) == [["confidence_attenuated"]]
+
+
+def test_more_anti_knowledge_than_places_is_complete_when_every_place_is_taken() -> None:
+    rows = [entry("g-1", f"w{i}", kind="warning", sign=-1, is_anti_knowledge=True) for i in range(8)]
+    full = bundle_of(*rows, policy=SIX)
+    assert len(full.rows(ENTRIES)) == 6
+    assert failures(judged(candidate_of(*rows)._replace(bundle=full, bundle_hash=full.bundle_hash))) == [[]]
+
+
+def test_the_reset_switch_is_judged_by_its_own_limit() -> None:
+    reset = Policy(inheritance=InheritancePolicy(weismann="reset"))
+    made = candidate_of(*known("g-1"))
+    flat = bundle_of(*known("g-1"), policy=reset)
+    assert failures(judge([made._replace(bundle=flat, bundle_hash=flat.bundle_hash)], reset)) == [[]]
+    assert failures(judge([made], reset)) == [["confidence_attenuated"]]
+
+
+def test_the_frame_has_a_row_for_each_bundle_and_each_of_its_entries() -> None:
+    frame = bundle_frame([candidate_of(*known("g-1")), candidate_of(golem_id="g-2")], POLICY)
+    assert frame["entry_id"].isna().tolist() == [True, False, False, False, False, False, True]
+    assert frame["entry_count"].dropna().tolist() == [5, 0]
