@@ -260,7 +260,7 @@ class PlaybookPolicy(Frozen):
     )
     heuristic_confidence_min: Unit = Field(0.5, description="heuristics below do not move the playbook (ours)")
     trial_score_min: Unit = Field(
-        0.3, description="anomaly score from which holding is judged against re-centring (ours)"
+        0.5, description="anomaly score from which holding is judged against re-centring (ours)"
     )
     collect_fees_micros: Count = Field(
         500_000, description="fees owed from which they are collected while thinking anyway (ours)"

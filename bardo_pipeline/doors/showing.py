@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 import pyarrow.compute as pc
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -29,6 +30,7 @@ from bardo_pipeline.storage.warehouse import query
 
 SHOWN_DECISIONS = 6
 SHOWN_TICKS = 12
+SHORT_CELL = 34
 
 
 def ending(out: Console, end: Ending) -> None:
@@ -50,7 +52,7 @@ def fleet(out: Console, root: Path) -> None:
 FLEET_SQL = """
 select golem_id as golem, generation as gen, owner_id as owner, coalesce(predecessor_id, '-') as heir_of,
 ticks_lived as ticks,
-       coalesce(cause, 'alive') as fate, knowledge_at_birth as born_knowing, knowledge_at_death as died_knowing
+       coalesce(cause, 'alive') as fate, knowledge_at_birth as at_birth, knowledge_at_death as at_death
 from dim_golem order by lineage_id, generation
 """
 
@@ -228,14 +230,24 @@ def _moment(text: str | None) -> datetime | None:
 
 
 def _table(out: Console, title: str | None, names: list[str], rows: list[tuple[Any, ...]]) -> None:
-    table = Table(title=title, title_justify="left", header_style="bold")
+    """A table without frills; short columns never wrap, long ones take what is left."""
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        header_style="bold",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1),
+    )
+    cells = [[_cell(v) for v in row] for row in rows]
     for i, name in enumerate(names):
-        number = bool(rows) and all(
-            isinstance(r[i], int | float) and not isinstance(r[i], bool) for r in rows if r[i] is not None
-        )
-        table.add_column(name, justify="right" if number else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(_cell(v) for v in row))
+        values = [r[i] for r in rows if r[i] is not None]
+        number = bool(values) and all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+        short = max((len(c[i]) for c in cells), default=0) <= SHORT_CELL
+        table.add_column(name, justify="right" if number else "left", no_wrap=short, overflow="fold")
+    for row in cells:
+        table.add_row(*row)
     out.print(table)
 
 
