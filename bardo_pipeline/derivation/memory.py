@@ -6,6 +6,7 @@ the model again. Source: architecture ("What is an event", "The episodes table (
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 
 import numpy as np
@@ -15,11 +16,13 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, EPISODE_SCHEMA, episodes_of
 from bardo_pipeline.derivation.reading import CycleReader
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.errors import QueryError
 from bardo_pipeline.grimoire.entries import METRIC_UNIT, MOMENT
-from bardo_pipeline.retrieval.embedding import text_hash
+from bardo_pipeline.retrieval.embedding import preprocess, text_hash
 from bardo_pipeline.storage.projections import Written
 from bardo_pipeline.storage.protocols import VECTORS_SCHEMA
 from bardo_pipeline.storage.tables import FACT_SCHEMA
+from bardo_pipeline.storage.vectors import EpisodeIndex
 
 
 def derive_episodes(stores: Stores, *, now: datetime) -> list[Written]:
@@ -81,6 +84,29 @@ def _vector_rows(stores: Stores, hashes: list[str], texts: list[str], now: datet
         "created_at": pa.repeat(pa.scalar(now, MOMENT), count),
     }
     return pa.table({n: columns[n] for n in VECTORS_SCHEMA.names}, schema=VECTORS_SCHEMA)
+
+
+def refresh_index(stores: Stores) -> int:
+    """Bring the index of episodes up to the episodes table. Returns by how many rows it grew. One process at a time."""
+    with stores.home.lock(f"index-{stores.projections.root.name}"):
+        return _index(stores).refresh(stores.projections.growing("episodes"))
+
+
+def similar_episodes(stores: Stores, text: str, golem_ids: Iterable[str] | None = None, limit: int = 5) -> pa.Table:
+    """The episodes most like a text, by meaning and by words (MATCH_SCHEMA), as of the index's last refresh.
+
+    golem_ids: only episodes of these. Raises QueryError for a text without a word, StoreError without an index.
+    """
+    if not preprocess(text):
+        raise QueryError("an empty text is like nothing: say what to look for")
+    (vector,) = stores.embedder.embed([text])
+    return _index(stores).search(vector, text=text, golem_ids=golem_ids, limit=limit)
+
+
+def _index(stores: Stores) -> EpisodeIndex:
+    """The index of these projections' episodes: of the derivation in force, or of tables made beside it."""
+    identity = stores.embedder.identity
+    return EpisodeIndex(stores.home.index / "episodes" / stores.projections.root.name, identity.key, identity.dimension)
 
 
 def derive_facts(stores: Stores) -> list[Written]:

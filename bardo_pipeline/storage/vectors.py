@@ -1,0 +1,441 @@
+"""Vectors: an index over the episodes table, in LanceDB. It only accelerates: deleted, it is made again from Delta.
+
+Two tables make it: `episodes` (thin, one row an episode) and `texts` (one row a text, with its vector and its words).
+Episodes are worded in bands, so a text and its vector serve thirty of them: a search weighs texts and then takes their
+episodes, and no tie is left to chance. Every row says at which version of Delta's table it came; the watermark, written
+last, says up to which version they count.
+Source: architecture ("The episodes table holds text and vector; LanceDB is its index"); facts ("LanceDB"); MEM-10.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from bardo_pipeline.errors import ConfigError, QueryError, StoreError
+from bardo_pipeline.storage.delta import AppendOnlyTable, DataFile
+from bardo_pipeline.storage.projections import GrowingTable
+
+if TYPE_CHECKING:
+    from lancedb.table import Table
+
+MATCH_SCHEMA = pa.schema(
+    [
+        pa.field("episode_id", pa.string(), nullable=False),
+        pa.field("golem_id", pa.string(), nullable=False),
+        pa.field("tick", pa.int64(), nullable=False),
+        pa.field("text", pa.string(), nullable=False),
+        pa.field("distance", pa.float32(), nullable=False),
+        pa.field("score", pa.float32(), nullable=False),
+    ]
+)
+"""One row per episode found, best first. distance: cosine, in [0, 2]. score: more is better: the cosine of a search by
+vector, the sum of reciprocal ranks of a search by vector and words."""
+
+_FORMAT = 1  # raise when the tables change: an index of another number is made again
+_EPISODE_COLUMNS = ("episode_id", "golem_id", "tick", "text", "text_hash")
+_EPISODES = pa.schema(
+    [
+        pa.field("episode_id", pa.string()),
+        pa.field("golem_id", pa.string()),
+        pa.field("tick", pa.int64()),
+        pa.field("text", pa.string()),
+        pa.field("text_hash", pa.string()),
+        pa.field("version", pa.int64()),
+    ]
+)
+_MERGE_ROWS = 50_000  # episodes in memory at a time, when there are many
+_ASKED = 1_000  # text hashes in one question
+_ASKED_SHARE = 20  # where more than one hash in so many would be asked for, all are read
+_TAIL_SHARE = 10  # episodes are folded into their indexes when those miss more than one row in so many
+_FUSED_COUNT = 100  # candidates of each kind that are fused, or twice as many as are wanted
+_KEPT = timedelta(hours=1)  # what a fold replaced stays for readers that are in the middle of a search
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """What the index holds: all `rows` of Delta's table `table_id` up to `version`, in the Lance tables of `build`."""
+
+    format: int
+    embedder: str
+    dimension: int
+    table_id: str
+    build: str
+    version: int
+    rows: int
+    texts: int
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """The two Lance tables of one build."""
+
+    episodes: Table
+    texts: Table
+
+
+class EpisodeIndex:
+    """The episodes of one embedder, found by vector and words.
+
+    folder: of all embedders' indexes; this one's lies in the folder of its key. dimension: of the embedder's vectors.
+    Anyone may search at any time; refreshing is for one process at a time, which the caller sees to.
+    Raises ConfigError for a key that cannot name a folder, StoreError when the index on disk is of other vectors.
+    """
+
+    def __init__(self, folder: Path, embedder_key: str, dimension: int) -> None:
+        if not re.fullmatch(r"[\w-]+", embedder_key):
+            raise ConfigError(f"an embedder's key is of letters, digits and dashes, not {embedder_key!r}")
+        self.folder, self.embedder_key, self.dimension = folder / embedder_key, embedder_key, dimension
+        self._held: tuple[str, _Opened] | None = None
+        self.watermark()
+
+    def watermark(self) -> Watermark | None:
+        """What readers may count on; None without an index. Raises StoreError for an index of other vectors."""
+        try:
+            facts = orjson.loads((self.folder / "watermark.json").read_bytes())
+        except FileNotFoundError:
+            return None
+        except orjson.JSONDecodeError as error:
+            raise StoreError(f"{self.folder / 'watermark.json'} is damaged: delete {self.folder}") from error
+        if facts.get("format") != _FORMAT:
+            return None
+        mark = Watermark(**facts)
+        if (mark.embedder, mark.dimension) != (self.embedder_key, self.dimension):
+            raise StoreError(
+                f"{self.folder} holds vectors of {mark.embedder} in {mark.dimension} dimensions, "
+                f"not of {self.embedder_key} in {self.dimension}: two embedders never share an index"
+            )
+        return mark
+
+    # Writing
+
+    def refresh(self, episodes: GrowingTable) -> int:
+        """Take in what the episodes table has beyond the watermark. Returns by how many rows the index grew.
+
+        Repeated after an interruption it doubles nothing; where the index is damaged, or of another table, it is made
+        anew beside the old one. Raises StoreError for episodes of another embedder, or when rows were lost.
+        """
+        mark = self._sound(episodes.table)
+        version, files, rows = _news(episodes.table, None if mark is None else mark.version)
+        if mark is not None and mark.version == version:
+            return 0
+        build = uuid4().hex if mark is None else mark.build
+        opened = self._open(build, create=mark is None)
+        for some in _groups(files):
+            self._merge(opened, episodes.table.load(some, [*_EPISODE_COLUMNS, "embedder", "vector"]), version)
+        if (held := opened.episodes.count_rows()) != rows:
+            raise StoreError(f"{self.folder} holds {held} episodes of the {rows} on record: delete it and refresh")
+        _fold(opened)
+        texts = opened.texts.count_rows()
+        self._keep(
+            Watermark(_FORMAT, self.embedder_key, self.dimension, episodes.table.table_id, build, version, rows, texts)
+        )
+        return rows - (0 if mark is None else mark.rows)
+
+    def _merge(self, opened: _Opened, rows: pa.Table, version: int) -> None:
+        """Put in the episodes that are missing, their texts first. They do not count until the watermark says so."""
+        others = set(rows["embedder"].unique().to_pylist()) - {self.embedder_key}
+        if others:
+            raise StoreError(f"{self.folder} is of embedder {self.embedder_key}, the episodes of {sorted(others)}")
+        texts = _missing_texts(opened.texts, rows)
+        vectors = self._matrix(texts["vector"])
+        kind = _texts_schema(self.dimension)
+        columns = {
+            "text_hash": texts["text_hash"],
+            "text": texts["text"],
+            "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), type=kind.field("vector").type),
+            "version": pa.array(np.full(texts.num_rows, version)),
+        }
+        added = _put(opened.texts, "text_hash", pa.table(columns, schema=kind))
+        if added != texts.num_rows:
+            raise StoreError(f"{self.folder}: {added} texts were written of {texts.num_rows} that were missing")
+        episodes = rows.select(_EPISODE_COLUMNS).append_column("version", pa.array(np.full(rows.num_rows, version)))
+        _put(opened.episodes, "episode_id", episodes.cast(_EPISODES).combine_chunks())
+
+    def _keep(self, mark: Watermark) -> None:
+        """Let readers count on what was merged, at once, and remove what another build left."""
+        draft = self.folder / ".watermark.json"
+        draft.write_bytes(orjson.dumps(asdict(mark)))
+        os.replace(draft, self.folder / "watermark.json")
+        for table in self.folder.glob("*.lance"):
+            if table.stem not in _names(mark.build):
+                shutil.rmtree(table)
+
+    def _sound(self, table: AppendOnlyTable) -> Watermark | None:
+        """The watermark, if the index is of this table and holds what it says."""
+        mark = self.watermark()
+        if mark is None or mark.table_id != table.table_id or mark.version > table.version:
+            return None
+        try:
+            opened, visible = self._open(mark.build), f"version <= {mark.version}"
+            counts = (opened.episodes.count_rows(visible), opened.texts.count_rows(visible))
+        except (StoreError, OSError, RuntimeError):  # missing or torn: it is made anew
+            return None
+        return mark if counts == (mark.rows, mark.texts) else None
+
+    def _open(self, build: str, *, create: bool = False) -> _Opened:
+        if self._held is None or self._held[0] != build:
+            import lancedb  # takes a second, and most commands never search
+
+            if create:
+                self.folder.mkdir(parents=True, exist_ok=True)
+            # Zero: a handle looks at every use whether another process wrote.
+            connected = lancedb.connect(self.folder, read_consistency_interval=timedelta(0))
+            schemas = (_EPISODES, _texts_schema(self.dimension))
+            try:
+                tables = [
+                    connected.create_table(name, schema=schema) if create else connected.open_table(name)
+                    for name, schema in zip(_names(build), schemas, strict=True)
+                ]
+            except ValueError as error:  # how LanceDB says that there is no such table
+                raise StoreError(f"{self.folder} lacks a table ({error}): delete it and refresh") from error
+            self._held = build, _Opened(*tables)
+        return self._held[1]
+
+    def _matrix(self, vectors: pa.ChunkedArray) -> NDArray[np.float32]:
+        """The vectors as float32 [rows, dimension]: a copy, for LanceDB drops slices of nested Arrow (facts)."""
+        wrong = pc.filter(pc.list_value_length(vectors), pc.not_equal(pc.list_value_length(vectors), self.dimension))
+        if len(wrong):
+            raise StoreError(f"{self.folder} is of {self.dimension} dimensions, an episode's vector has {wrong[0]}")
+        flat = pc.list_flatten(vectors).to_numpy().astype(np.float32)
+        if not np.isfinite(flat).all():
+            raise StoreError(f"{self.folder}: an episode's vector holds NaN or an infinity")
+        return flat.reshape(-1, self.dimension)
+
+    # Reading
+
+    def search(
+        self,
+        vector: NDArray[np.float32],
+        *,
+        text: str | None = None,
+        golem_ids: Iterable[str] | None = None,
+        limit: int = 10,
+    ) -> pa.Table:
+        """The episodes nearest to a vector (MATCH_SCHEMA, at most `limit` rows), exactly; equals by golem and tick.
+
+        vector: float32 [dimension], of this index's embedder. text: words to search by as well (BM25); both rankings
+        are fused by reciprocal rank. golem_ids: only episodes of these.
+        Raises QueryError for a vector of another dimension or without a direction, StoreError without an index.
+        """
+        asked = self._asked(vector, limit)
+        mark = self.watermark()
+        if mark is None:
+            raise StoreError(
+                f"there is no index of episodes in {self.folder} yet: refresh it (the asset `episodes` does)"
+            )
+        if mark.rows == 0:
+            return MATCH_SCHEMA.empty_table()
+        visible = f"version <= {mark.version}"
+        try:
+            opened = self._open(mark.build)
+            whose, which = visible, visible
+            if golem_ids is not None:
+                whose = f"{visible} AND {_among('golem_id', golem_ids)}"
+                hashes = _rows(opened.episodes, whose, ["text_hash"])["text_hash"].unique()
+                which = f"{visible} AND {_among('text_hash', hashes.to_pylist())}"
+            texts = _Texts(opened.texts, which, mark.texts)
+            ranked = texts.near(asked, limit) if text is None else texts.fused(asked, text, limit)
+            return _episodes_of(opened.episodes, ranked, whose, limit)
+        except (OSError, RuntimeError) as error:  # ours are neither: so LanceDB speaks of missing or torn files
+            raise StoreError(f"{self.folder} cannot be read ({error}): delete it and refresh") from error
+
+    def _asked(self, vector: NDArray[np.float32], limit: int) -> NDArray[np.float32]:
+        asked = np.asarray(vector, dtype=np.float32)
+        if asked.shape != (self.dimension,):
+            raise QueryError(f"{self.folder} is searched by {self.dimension} numbers, not by {list(asked.shape)}")
+        if not np.isfinite(asked).all() or not asked.any():
+            raise QueryError("a vector of zeros, or with NaN or an infinity in it, is near to nothing")
+        if limit < 1:
+            raise QueryError(f"at least one episode must be wanted, not {limit}")
+        return asked
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """The texts that a search may find: a Lance table, a condition, and how many there are at most."""
+
+    table: Table
+    where: str
+    count: int
+
+    def near(self, vector: NDArray[np.float32], limit: int, where: str | None = None) -> pa.Table:
+        """The nearest texts, compared one by one: text_hash, _rowid, distance, score; best first."""
+        condition = self.where if where is None else where
+
+        def ask(count: int) -> pa.Table:
+            asked: Any = self.table.search(vector, vector_column_name="vector", query_type="vector")
+            asked = asked.distance_type("cosine").bypass_vector_index().where(condition).with_row_id(True)
+            return asked.select(["text_hash", "_distance"]).limit(count).to_arrow()
+
+        found = _best(ask, limit, self.count, "_distance", "ascending").rename_columns({"_distance": "distance"})
+        return found.append_column("score", pc.subtract(pa.scalar(1, pa.float32()), found["distance"]))
+
+    def worded(self, text: str, limit: int) -> pa.Table:
+        """The texts with the rarest words in common: text_hash, _rowid, _score; best first."""
+        from lancedb.query import MatchQuery
+
+        match: Any = MatchQuery  # typed as if none of its options had a default
+
+        def ask(count: int) -> pa.Table:
+            asked: Any = self.table.search(match(text, "text"), query_type="fts")
+            return asked.where(self.where).with_row_id(True).select(["text_hash", "_score"]).limit(count).to_arrow()
+
+        return _best(ask, limit, self.count, "_score", "descending")
+
+    def fused(self, vector: NDArray[np.float32], text: str, limit: int) -> pa.Table:
+        """Both rankings as one, by reciprocal rank: text_hash, distance, score; best first."""
+        from lancedb.rerankers import RRFReranker
+
+        depth = max(_FUSED_COUNT, 2 * limit)
+        near = self.near(vector, depth)
+        if not near.num_rows:
+            return near
+        found = [table.select(["text_hash", "_rowid"]) for table in (near, self.worded(text, depth))]
+        fused = RRFReranker().rerank_hybrid(text, *found).rename_columns({"_relevance_score": "score"})
+        # A text that only its words have found has its distance, too.
+        among = f"{self.where} AND {_among('text_hash', fused['text_hash'].to_pylist())}"
+        distance = self.near(vector, fused.num_rows, among)
+        place = pc.index_in(fused["text_hash"], value_set=distance["text_hash"].combine_chunks())
+        ranked = fused.append_column("distance", distance["distance"].take(place))
+        return ranked.sort_by([("score", "descending"), ("distance", "ascending"), ("text_hash", "ascending")])
+
+
+def _best(ask: Callable[[int], pa.Table], limit: int, count: int, column: str, order: str) -> pa.Table:
+    """The first rows by a column, equals by text: where the last ties with the next, all are asked for."""
+    found = ask(limit + 1)
+    if found.num_rows > limit and found[column][limit - 1] == found[column][limit]:
+        found = ask(count)
+    return found.sort_by([(column, order), ("text_hash", "ascending")]).slice(0, limit)
+
+
+def _episodes_of(table: Table, ranked: pa.Table, where: str, limit: int) -> pa.Table:
+    """The first episodes of the ranked texts; those of one text by golem and tick.
+
+    First of one text, which may have a hundred thousand, then of two more, four more, until there are enough.
+    """
+    from lancedb.query import ColumnOrdering
+
+    order = [ColumnOrdering(column_name=n) for n in ("golem_id", "tick", "episode_id")]
+    parts, held, at, size = [MATCH_SCHEMA.empty_table()], 0, 0, 1
+    while held < limit and at < ranked.num_rows:
+        some = ranked.slice(at, size)
+        asked: Any = table.search().where(f"{where} AND {_among('text_hash', some['text_hash'].to_pylist())}")
+        asked = asked.order_by(order).limit(limit - held if size == 1 else table.count_rows())
+        found = asked.select(["episode_id", "golem_id", "tick", "text", "text_hash"]).to_arrow()
+        place = pc.index_in(found["text_hash"], value_set=some["text_hash"].combine_chunks())
+        for name in ("distance", "score"):
+            found = found.append_column(name, some[name].take(place).cast(pa.float32()))
+        # A stable sort: those of one text stay in their order.
+        first = pc.sort_indices(place).slice(0, limit - held)
+        parts.append(found.take(first).select(MATCH_SCHEMA.names).cast(MATCH_SCHEMA))
+        held, at, size = held + len(first), at + size, size * 2
+    return pa.concat_tables(parts).combine_chunks()
+
+
+def _news(table: AppendOnlyTable, since: int | None) -> tuple[int, list[DataFile], int]:
+    """The table's version, the files since another, and the rows of all its files, as of one and the same moment."""
+    while True:
+        version, files = table.tail(since)
+        now, every = table.tail()
+        if now == version:
+            return version, files, sum(file.rows for file in every)
+
+
+def _groups(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
+    group: list[DataFile] = []
+    for file in files:
+        if group and sum(f.rows for f in group) + file.rows > _MERGE_ROWS:
+            yield group
+            group = []
+        group.append(file)
+    if group:
+        yield group
+
+
+def _missing_texts(table: Table, rows: pa.Table) -> pa.Table:
+    """The first row of each text that the table does not hold."""
+    hashes, first = np.unique(rows["text_hash"].to_numpy(), return_index=True)
+    names, known = hashes.tolist(), set[str]()
+    few = len(names) * _ASKED_SHARE < table.count_rows()
+    asked = [names[at : at + _ASKED] for at in range(0, len(names), _ASKED)]
+    for where in (_among("text_hash", some) for some in asked) if few else ("true",):
+        known.update(_rows(table, where, ["text_hash"])["text_hash"].to_pylist())
+    return rows.take(pa.array([at for name, at in zip(names, first, strict=True) if name not in known], pa.int64()))
+
+
+def _rows(table: Table, where: str, columns: list[str]) -> pa.Table:
+    asked: Any = table.search().where(where)
+    return asked.select(columns).limit(max(1, table.count_rows())).to_arrow()
+
+
+def _put(table: Table, key: str, rows: pa.Table) -> int:
+    """Insert the rows whose key is new. Returns how many there were."""
+    before = table.count_rows()
+    if rows.num_rows:
+        told = table.merge_insert(key).when_not_matched_insert_all().execute(rows).num_inserted_rows
+        if table.count_rows() != before + told:
+            raise StoreError(f"LanceDB says that it wrote {told} rows, and has {table.count_rows() - before} more")
+    return table.count_rows() - before
+
+
+def _fold(opened: _Opened) -> None:
+    """Make the indexes, or take new rows into them.
+
+    Texts at once: BM25 scores a row outside the index by other statistics, so the same words would score differently.
+    Episodes when enough have come: a fold copies the table, and what is found does not depend on it.
+    """
+    from lancedb.index import FTS, BTree
+
+    if opened.episodes.count_rows() == 0:
+        return
+    wanted: list[tuple[Table, str, Any, int]] = [
+        (opened.episodes, "episode_id", BTree(), _TAIL_SHARE),
+        (opened.episodes, "golem_id", BTree(), _TAIL_SHARE),
+        (opened.episodes, "text_hash", BTree(), _TAIL_SHARE),
+        (opened.texts, "text_hash", BTree(), 0),
+        (opened.texts, "text", FTS(with_position=False), 0),
+    ]
+    for table, column, config, share in wanted:
+        made = [index for index in table.list_indices() if index.columns == [column]]
+        if not made:
+            table.create_index(column, config=config)
+            continue
+        stats = table.index_stats(made[0].name)
+        assert stats is not None, f"{made[0].name} was listed a moment ago"
+        if stats.num_unindexed_rows * max(share, 1) > (stats.num_indexed_rows if share else 0):
+            table.optimize(cleanup_older_than=_KEPT)
+
+
+def _texts_schema(dimension: int) -> pa.Schema:
+    return pa.schema(
+        [
+            pa.field("text_hash", pa.string()),
+            pa.field("text", pa.string()),
+            pa.field("vector", pa.list_(pa.float32(), dimension)),
+            pa.field("version", pa.int64()),
+        ]
+    )
+
+
+def _names(build: str) -> tuple[str, str]:
+    return f"episodes-{build}", f"texts-{build}"
+
+
+def _among(column: str, values: Iterable[str]) -> str:
+    """SQL for: the column is one of these, exactly. Values come from users; in SQL only the quote is special."""
+    quoted = ",".join("'" + value.replace("'", "''") + "'" for value in sorted(set(values)))
+    return f"{column} IN ({quoted})" if quoted else "false"

@@ -1,0 +1,407 @@
+"""What the index of episodes promises: exact answers, nothing twice, nothing early, and no memory of its own."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from numpy.typing import NDArray
+
+from bardo_pipeline.curator.episodes import EPISODE_SCHEMA
+from bardo_pipeline.derivation.memory import refresh_index, similar_episodes
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.errors import ConfigError, QueryError, StoreError
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.retrieval.embedding import Embedder, text_hash
+from bardo_pipeline.storage import vectors
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.projections import GrowingTable, Projections
+from bardo_pipeline.storage.tables import TABLES
+from bardo_pipeline.storage.vectors import MATCH_SCHEMA, EpisodeIndex
+
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
+REGIMES = ("a rising trend", "a volatile market", "a calm market", "an unclear market", "a falling trend")
+EVENTS = ("gas spiked", "liquidity moved", "the price jumped", "credits ran low", "its forecasts failed")
+DEEDS = ("held", "re-centred the position")
+TEXTS = tuple(f"In {r} with WETH/USDC, {e}, the golem {d}." for r in REGIMES for e in EVENTS for d in DEEDS)
+QUESTIONS = ("gas was expensive while nothing happened", "running out of money", "predictions were wrong", TEXTS[17])
+USERS_IDS = (
+    "g-1",
+    "o'brien",
+    "''",
+    "' OR '1'='1",
+    "a\\",
+    'say "g"',
+    "g-1') OR (1=1",
+    "%",
+    "émile 流动性",
+    "a\nb",
+    "g--",
+)
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Stores:
+    root = tmp_path_factory.mktemp("home")
+    Home.create(root, Policy(), NOW)
+    return Stores.open(root)
+
+
+@pytest.fixture(scope="module")
+def embedder(stores: Stores) -> Embedder:
+    return stores.embedder
+
+
+@pytest.fixture(scope="module")
+def matrix(embedder: Embedder) -> NDArray[np.float32]:
+    return embedder.embed(TEXTS)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> GrowingTable:
+    return GrowingTable("episodes", tmp_path / "episodes", TABLES["episodes"], Policy())
+
+
+@pytest.fixture
+def index(tmp_path: Path, embedder: Embedder) -> EpisodeIndex:
+    return open_index(tmp_path, embedder)
+
+
+def open_index(folder: Path, embedder: Embedder) -> EpisodeIndex:
+    return EpisodeIndex(folder / "index", embedder.identity.key, embedder.identity.dimension)
+
+
+def rows(which: list[int], golems: list[str], ticks: list[int], matrix: NDArray, **said: Any) -> pa.Table:
+    """Episodes of the texts numbered `which`; what the index does not read has any value."""
+    count, texts = len(which), [TEXTS[at] for at in which]
+    known: dict[str, list[Any]] = {
+        "episode_id": [f"{g}:{t}" for g, t in zip(golems, ticks, strict=True)],
+        "golem_id": golems,
+        "tick": ticks,
+        "text": texts,
+        "text_hash": [text_hash(text) for text in texts],
+        "embedder": ["a8b9d7620f31dcab"] * count,
+        "vector": [matrix[at] for at in which],
+    } | said
+    anything = {"string": "x", "int64": 1, "double": 0.5, "bool": True}
+    plain = {f.name: [anything.get(str(f.type), NOW)] * count for f in EPISODE_SCHEMA}
+    return pa.table(plain | known, schema=EPISODE_SCHEMA)
+
+
+def lives(first_tick: int, tick_count: int, matrix: NDArray, golems: int = 3) -> pa.Table:
+    """Golems that live through all texts in turn, each from another one on."""
+    at = [(g, t) for t in range(first_tick, first_tick + tick_count) for g in range(golems)]
+    which = [(t * 7 + g * 3) % len(TEXTS) for g, t in at]
+    return rows(which, [f"g-{g}" for g, _ in at], [t for _, t in at], matrix)
+
+
+def commit(table: GrowingTable, batch: pa.Table) -> None:
+    table.put(batch, {"test": (table.done("test") or 0) + 1})
+
+
+def answers(index: EpisodeIndex, embedder: Embedder) -> list[dict[str, Any]]:
+    """What the index says to every question: by vector, by vector and words, of all and of one."""
+    asked = [
+        index.search(vector, text=text, golem_ids=golems, limit=limit)
+        for question, vector in zip(QUESTIONS, embedder.embed(QUESTIONS), strict=True)
+        for text in (None, question)
+        for golems in (None, ["g-1"])
+        for limit in (3, 30)
+    ]
+    return [row for found in asked for row in found.to_pylist()]
+
+
+def ids(found: pa.Table) -> list[str]:
+    return found["episode_id"].to_pylist()
+
+
+def crash_before_watermark(index: EpisodeIndex, table: GrowingTable) -> None:
+    """Refresh as a process does that is killed after the last merge."""
+
+    class Killed(Exception):
+        pass
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EpisodeIndex, "_keep", killed)
+        with pytest.raises(Killed):
+            index.refresh(table)
+
+
+# Answers
+
+
+@pytest.mark.parametrize("golems", [None, ["g-0"], ["g-0", "g-2"]])
+def test_the_nearest_are_those_that_comparing_each_one_finds(
+    index: EpisodeIndex, table: GrowingTable, embedder: Embedder, matrix: NDArray, golems: list[str] | None
+) -> None:
+    episodes = lives(1, 60, matrix)
+    commit(table, episodes)
+    index.refresh(table)
+    mine = episodes if golems is None else episodes.filter(pc.is_in(episodes["golem_id"], pa.array(golems)))
+    vector = np.vstack(mine["vector"].to_pylist()).astype(np.float64)
+    for asked in embedder.embed(QUESTIONS):
+        cosine = vector @ asked.astype(np.float64)
+        # Episodes of one text are equals; rounding keeps them so.
+        best = sorted(zip(-cosine.round(6), mine["golem_id"].to_pylist(), mine["tick"].to_pylist(), strict=True))[:25]
+        found = index.search(asked, golem_ids=golems, limit=25)
+        assert found.schema == MATCH_SCHEMA
+        assert ids(found) == [f"{golem}:{tick}" for _, golem, tick in best]
+        np.testing.assert_allclose(found["distance"], [1 + distance for distance, _, _ in best], atol=2e-6)
+        np.testing.assert_allclose(found["score"], [-distance for distance, _, _ in best], atol=2e-6)
+
+
+def test_a_limit_that_cuts_equals_keeps_the_first_by_golem_and_tick(
+    index: EpisodeIndex, table: GrowingTable, matrix: NDArray
+) -> None:
+    shuffled = np.random.default_rng(3).permutation(40)
+    far = rows([6] * 3, ["g-0"] * 3, [90, 91, 92], matrix)
+    commit(table, far)
+    commit(table, rows([5] * 40, [f"g-{at % 4}" for at in shuffled], [int(at) for at in shuffled], matrix))
+    index.refresh(table)
+    found = index.search(matrix[5], limit=12)
+    assert ids(found) == [f"g-0:{t}" for t in range(0, 40, 4)] + ["g-1:1", "g-1:5"]
+
+
+def test_words_lift_what_the_vector_alone_puts_last(
+    index: EpisodeIndex, table: GrowingTable, embedder: Embedder, matrix: NDArray
+) -> None:
+    odd = "The zyzzogeton fell silent."
+    rare = rows([0], ["g-9"], [1], embedder.embed([odd]), text=[odd], text_hash=[text_hash(odd)])
+    commit(table, pa.concat_tables([lives(1, 60, matrix), rare]))
+    index.refresh(table)
+    by_vector = index.search(matrix[3], limit=200)
+    assert ids(by_vector)[-1] == "g-9:1"
+    by_both = index.search(matrix[3], text="ZYZZOGETON!", limit=9)
+    # First in one ranking and last in the other, beside the text that is first by vector: both are on top.
+    assert ids(by_both).index("g-9:1") <= by_both["text"].to_pylist().count(TEXTS[3])
+    distance = dict(zip(ids(by_vector), by_vector["distance"].to_pylist(), strict=True))
+    assert by_both["distance"].to_pylist() == pytest.approx([distance[i] for i in ids(by_both)], abs=1e-6)
+    assert by_both["score"].to_pylist() == sorted(by_both["score"].to_pylist(), reverse=True)
+
+
+@pytest.mark.parametrize("text", ["", "the", "...", "AND ( OR \" ' * ~", "a\x00b", "word " * 500])
+def test_words_that_find_nothing_leave_the_ranking_by_vector(
+    index: EpisodeIndex, table: GrowingTable, matrix: NDArray, text: str
+) -> None:
+    commit(table, lives(1, 20, matrix))
+    index.refresh(table)
+    assert ids(index.search(matrix[3], text=text)) == ids(index.search(matrix[3]))
+
+
+def test_an_id_finds_its_own_whatever_is_in_it(index: EpisodeIndex, table: GrowingTable, matrix: NDArray) -> None:
+    commit(table, rows([*range(len(USERS_IDS))], [*USERS_IDS], [1] * len(USERS_IDS), matrix))
+    index.refresh(table)
+    for golem in USERS_IDS:
+        for text in (None, "gas spiked"):
+            assert index.search(matrix[0], text=text, golem_ids=[golem])["golem_id"].to_pylist() == [golem]
+    assert index.search(matrix[0], golem_ids=USERS_IDS, limit=99).num_rows == len(USERS_IDS)
+    for nobody in ([], ["g-77"], ["g-1' --"]):
+        assert index.search(matrix[0], text="gas", golem_ids=nobody).num_rows == 0
+
+
+# Growing
+
+
+def test_a_refresh_adds_what_is_new_and_a_second_one_nothing(
+    index: EpisodeIndex, table: GrowingTable, embedder: Embedder, matrix: NDArray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert index.refresh(table) == 0
+    assert index.search(matrix[0], text="gas").num_rows == 0
+    commit(table, lives(1, 50, matrix))
+    assert (index.refresh(table), index.refresh(table)) == (150, 0)
+    before = answers(index, embedder)
+    read: list[int] = []
+    load = table.table.load
+    monkeypatch.setattr(table.table, "load", lambda files, *more: read.append(len(files)) or load(files, *more))
+    assert open_index(index.folder.parents[1], embedder).refresh(table) == 0
+    assert answers(index, embedder) == before
+    commit(table, lives(51, 1, matrix))
+    commit(table, lives(52, 1, matrix))
+    assert (index.refresh(table), index.refresh(table)) == (6, 0)
+    assert read == [2], "only the two new files are read, once"
+    assert "g-2:52" in ids(index.search(matrix[0], limit=999))
+
+
+def test_however_it_grew_an_index_answers_as_one_that_was_deleted_and_made_anew(
+    index: EpisodeIndex, table: GrowingTable, embedder: Embedder, matrix: NDArray
+) -> None:
+    for first in range(1, 31, 5):  # texts come bit by bit, so each refresh changes what words are rare
+        commit(table, lives(first, 5, matrix, golems=2))
+        index.refresh(table)
+    grown = answers(index, embedder)
+    assert len(grown) > 300
+    shutil.rmtree(index.folder)
+    with pytest.raises(StoreError, match="no index of episodes"):
+        index.search(matrix[0])
+    assert index.refresh(table) == 60
+    assert answers(index, embedder) == grown
+    assert answers(open_index(index.folder.parents[1], embedder), embedder) == grown
+
+
+def test_many_rows_are_merged_in_parts(
+    index: EpisodeIndex, table: GrowingTable, matrix: NDArray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vectors, "_MERGE_ROWS", 20)
+    monkeypatch.setattr(vectors, "_ASKED", 2)
+    monkeypatch.setattr(vectors, "_ASKED_SHARE", 1)
+    for first in range(1, 25, 3):
+        commit(table, lives(first, 3, matrix))
+    assert index.refresh(table) == 72
+    assert sorted(ids(index.search(matrix[0], limit=999))) == sorted(lives(1, 24, matrix)["episode_id"].to_pylist())
+
+
+def test_a_table_that_was_made_again_has_its_index_made_again(
+    index: EpisodeIndex, table: GrowingTable, tmp_path: Path, matrix: NDArray
+) -> None:
+    commit(table, lives(1, 10, matrix))
+    index.refresh(table)
+    other = GrowingTable("episodes", tmp_path / "again", TABLES["episodes"], Policy())
+    commit(other, lives(100, 4, matrix))
+    assert index.refresh(other) == 12
+    assert set(index.search(matrix[0], limit=99)["tick"].to_pylist()) == {100, 101, 102, 103}
+
+
+# Crashes
+
+
+def test_rows_past_the_watermark_are_invisible_and_come_once_when_the_refresh_is_repeated(
+    index: EpisodeIndex, table: GrowingTable, embedder: Embedder, tmp_path: Path, matrix: NDArray
+) -> None:
+    commit(table, rows([0, 1, 2], ["g-0"] * 3, [1, 2, 3], matrix))
+    index.refresh(table)
+    commit(table, rows([2, 30, 31], ["g-0", "g-0", "g-1"], [4, 5, 1], matrix))
+    crash_before_watermark(index, table)
+    reader = open_index(tmp_path, embedder)
+    for text in (None, TEXTS[30]):
+        for golems in (None, ["g-0"]):
+            assert sorted(ids(reader.search(matrix[30], text=text, golem_ids=golems))) == ["g-0:1", "g-0:2", "g-0:3"]
+        assert reader.search(matrix[30], text=text, golem_ids=["g-1"]).num_rows == 0
+    commit(table, rows([31], ["g-1"], [2], matrix))
+    assert index.refresh(table) == 4
+    assert sorted(ids(reader.search(matrix[30], limit=99))) == sorted(
+        table.read(["episode_id"])["episode_id"].to_pylist()
+    )
+    assert ids(reader.search(matrix[30], text=TEXTS[30]))[0] == "g-0:5"
+    assert index.refresh(table) == 0
+
+
+def test_a_first_refresh_that_was_killed_leaves_nothing_behind_once_repeated(
+    index: EpisodeIndex, table: GrowingTable, embedder: Embedder, tmp_path: Path, matrix: NDArray
+) -> None:
+    commit(table, lives(1, 10, matrix))
+    crash_before_watermark(index, table)
+    with pytest.raises(StoreError, match="no index of episodes"):
+        index.search(matrix[0])
+    assert open_index(tmp_path, embedder).refresh(table) == 30
+    assert index.search(matrix[0], limit=99).num_rows == 30
+    assert len(list(index.folder.glob("*.lance"))) == 2
+
+
+def test_rows_that_lancedb_lost_are_noticed_before_the_watermark(
+    index: EpisodeIndex, table: GrowingTable, matrix: NDArray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = vectors._put
+    monkeypatch.setattr(vectors, "_put", lambda to, key, batch: put(to, key, batch.slice(0, batch.num_rows - 1)))
+    commit(table, lives(1, 10, matrix))
+    with pytest.raises(StoreError, match="27 texts were written of 28"):
+        index.refresh(table)
+    monkeypatch.setattr(
+        vectors, "_put", lambda to, key, batch: put(to, key, batch if key == "text_hash" else batch.slice(1))
+    )
+    with pytest.raises(StoreError, match="holds 29 episodes of the 30"):
+        index.refresh(table)
+    assert index.watermark() is None
+
+
+def test_a_damaged_index_is_refused_by_readers_and_made_anew_by_a_refresh(
+    index: EpisodeIndex, table: GrowingTable, embedder: Embedder, tmp_path: Path, matrix: NDArray
+) -> None:
+    commit(table, lives(1, 10, matrix))
+    index.refresh(table)
+    for file in index.folder.glob("*.lance/data/*"):
+        file.unlink()
+    with pytest.raises(StoreError, match="delete it and refresh"):
+        open_index(tmp_path, embedder).search(matrix[0])
+    assert open_index(tmp_path, embedder).refresh(table) == 30
+    assert open_index(tmp_path, embedder).search(matrix[0], limit=99).num_rows == 30
+
+
+# One embedder, one index
+
+
+def test_two_embedders_never_mix(
+    index: EpisodeIndex, table: GrowingTable, embedder: Embedder, tmp_path: Path, matrix: NDArray
+) -> None:
+    key, dimension = embedder.identity.key, embedder.identity.dimension
+    commit(table, lives(1, 10, matrix))
+    index.refresh(table)
+    other = EpisodeIndex(tmp_path / "index", "another", 3)
+    with pytest.raises(StoreError, match="is of embedder another"):
+        other.refresh(table)
+    with pytest.raises(StoreError, match="no index of episodes"):
+        other.search(np.ones(3, np.float32))
+    with pytest.raises(StoreError, match="two embedders never share"):
+        EpisodeIndex(tmp_path / "index", key, 768)
+    shutil.copytree(index.folder, other.folder, dirs_exist_ok=True)
+    with pytest.raises(StoreError, match=f"holds vectors of {key} in {dimension} dimensions, not of another"):
+        EpisodeIndex(tmp_path / "index", "another", dimension)
+    assert index.search(matrix[0], limit=99).num_rows == 30
+
+
+def test_episodes_with_vectors_that_are_none_are_refused(
+    index: EpisodeIndex, table: GrowingTable, matrix: NDArray
+) -> None:
+    short = GrowingTable("episodes", table.table.path.parent / "short", TABLES["episodes"], Policy())
+    commit(short, rows([0], ["g-0"], [1], matrix, vector=[[1.0, 0.0]]))
+    with pytest.raises(StoreError, match="384 dimensions, an episode's vector has 2"):
+        index.refresh(short)
+    commit(table, rows([0], ["g-0"], [1], matrix, vector=[[float("nan")] * 384]))
+    with pytest.raises(StoreError, match="NaN"):
+        index.refresh(table)
+
+
+def test_questions_that_cannot_be_answered_are_refused(
+    index: EpisodeIndex, table: GrowingTable, tmp_path: Path, matrix: NDArray
+) -> None:
+    commit(table, lives(1, 2, matrix))
+    index.refresh(table)
+    for vector in (np.ones(383), np.ones((1, 384)), np.zeros(384), np.full(384, np.nan)):
+        with pytest.raises(QueryError):
+            index.search(vector.astype(np.float32))
+    with pytest.raises(QueryError, match="at least one"):
+        index.search(matrix[0], limit=0)
+    for key in ("", "../x", "a b"):
+        with pytest.raises(ConfigError, match="an embedder's key"):
+            EpisodeIndex(tmp_path, key, 384)
+
+
+# In a home
+
+
+def test_a_home_recalls_what_is_like_a_text_and_what_is_beside_does_not_disturb_it(
+    stores: Stores, tmp_path: Path, matrix: NDArray
+) -> None:
+    with pytest.raises(StoreError, match="no index of episodes"):
+        similar_episodes(stores, "gas")
+    commit(stores.projections.growing("episodes"), lives(1, 60, matrix))
+    beside = replace(stores, projections=Projections(tmp_path / "beside", stores.home.bucket_count, stores.policy))
+    commit(beside.projections.growing("episodes"), lives(500, 2, matrix))
+    assert (refresh_index(stores), refresh_index(beside), refresh_index(stores)) == (180, 6, 0)
+    assert (stores.home.index / "episodes" / stores.derivation_id / stores.embedder.identity.key).is_dir()
+    found = similar_episodes(stores, "fuel for transactions was expensive; gas spiked", golem_ids=["g-1"])
+    assert found.num_rows == 5
+    assert set(found["golem_id"].to_pylist()) == {"g-1"}
+    assert all("gas spiked" in text for text in found["text"].to_pylist())
+    assert similar_episodes(beside, "gas", limit=99).num_rows == 6
+    with pytest.raises(QueryError, match="empty text"):
+        similar_episodes(stores, " \n")
