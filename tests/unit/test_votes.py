@@ -56,6 +56,8 @@ def test_proposition_and_voter_ids_are_the_hashes_that_kat_gives() -> None:
     claim = hashlib.sha256((vote["domain"] + vote["claim"]).encode()).hexdigest()[:16]
     voter = hashlib.sha256(("g-1" + "owner-1" + claim).encode()).hexdigest()[:12]
     assert (vote["proposition_id"], vote["voter_id"]) == (claim, voter)
+    public = f"{voter}|{claim}|{round(vote['at'].timestamp() * 10**6)}|false"
+    assert vote["vote_id"] == hashlib.sha256(public.encode()).hexdigest()[:24]
     assert proposition_id(vote["domain"], vote["claim"]) == claim
 
 
@@ -97,7 +99,11 @@ def test_a_golem_votes_anew_each_cycle_and_keeps_its_voter_id() -> None:
 
 
 def test_a_newer_revision_of_a_cycle_replaces_what_it_said() -> None:
-    rows = [decided("created", 1, confidence_ppm=700_000 + r, revision=r) for r in (0, 1)]
+    rows = [
+        decided("created", 1, confidence_ppm=700_001, revision=1),
+        decided("created", 1, confidence_ppm=700_000, revision=0),
+        decided("created", 1, about="struck", regime="unknown", confidence_ppm=700_000, revision=0),
+    ]
     votes = routine_votes(decisions(*rows), OWNERS, POLICY).votes
     assert votes.column("confidence_ppm").to_pylist() == [700_001]
 
