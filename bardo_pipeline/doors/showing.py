@@ -52,7 +52,7 @@ def fleet(out: Console, root: Path) -> None:
 FLEET_SQL = """
 select golem_id as golem, generation as gen, owner_id as owner, coalesce(predecessor_id, '-') as heir_of,
 ticks_lived as ticks,
-       coalesce(cause, 'alive') as fate, knowledge_at_birth as at_birth, knowledge_at_death as at_death
+       coalesce(cause, 'alive') as fate, knowledge_at_birth as knew, knowledge_at_death as left
 from dim_golem order by lineage_id, generation
 """
 
