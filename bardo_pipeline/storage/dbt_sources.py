@@ -1,0 +1,111 @@
+"""What dbt reads: the log and one derivation, as views over the files of one version of each table.
+
+A plugin of dbt-duckdb (profiles.yml names this module). The views lie in an attached database in memory, schema `raw`,
+so that nothing that reads outside files reaches the warehouse. Versions are chosen once a process: all models see the
+same log, while golems go on writing. Source: facts ("DuckDB 2.0 over Delta", "dbt").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import duckdb
+import pyarrow as pa
+from dbt.adapters.duckdb.plugins import BasePlugin
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.grimoire.confidence import ppm
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.protocols import CYCLES_SCHEMA, LIFE_LOG_SCHEMA
+from bardo_pipeline.storage.tables import TABLES
+from bardo_pipeline.storage.warehouse import quoted
+
+DATABASE = "home"
+"""Name of the attached database, as models/sources.yml has it."""
+
+DERIVED = ("cycles", "grimoire", "consensus")
+"""Projections that the marts read, as raw.derived_<name>; cycles first, so that the grimoire knows as much or more."""
+
+
+class Plugin(BasePlugin):
+    """Views of one home. Config: home (a folder), derivation (its id; if empty, the only one there), policy (JSON)."""
+
+    def initialize(self, plugin_config: dict[str, Any]) -> None:
+        """Keep the config; nothing is opened before dbt connects."""
+        self._config = plugin_config
+        self._views: list[str] | None = None
+
+    def configure_connection(self, conn: duckdb.DuckDBPyConnection) -> None:
+        """Attach the views."""
+        if self._views is None:
+            self._views = list(self._pinned(conn))
+        conn.execute(f"attach ':memory:' as {DATABASE}")
+        conn.execute(f"create schema {DATABASE}.raw")
+        for view in self._views:
+            conn.execute(view)
+
+    def _pinned(self, conn: duckdb.DuckDBPyConnection) -> Iterator[str]:
+        """The views' SQL. The life events come last: who acts in another table was born before."""
+        home = Home.open(Path(self._config["home"]))
+        derivation = home.derivation(self._config["derivation"] or _only(home))
+        for name in DERIVED:
+            yield _view(conn, f"derived_{name}", derivation / name, TABLES[name].schema)
+        yield _view(conn, "log_cycles", home.cycles, CYCLES_SCHEMA)
+        yield _view(conn, "log_life", home.life, LIFE_LOG_SCHEMA)
+        given = self._config["policy"]
+        yield _policy(Policy.model_validate_json(given) if given else Policy())
+
+
+def _only(home: Home) -> str:
+    found = sorted(path.name for path in home.derivations.iterdir() if path.is_dir())
+    if len(found) != 1:
+        raise ConfigError(f"{home.root} has {len(found)} derivations ({', '.join(found)}): set BARDO_DERIVATION to one")
+    return found[0]
+
+
+def _view(conn: duckdb.DuckDBPyConnection, name: str, path: Path, schema: pa.Schema) -> str:
+    """A view over the files of a table's newest version; an empty one with the same columns where there is no file."""
+    files = _files(path)
+    if files:
+        # Without union_by_name a nested field that only newer files have vanishes silently (facts).
+        listed = ", ".join(quoted(file) for file in files)
+        rows = f"select * from read_parquet([{listed}], union_by_name = true, hive_partitioning = false)"  # noqa: S608
+    else:
+        empty = conn.from_arrow(schema.empty_table())
+        nulls = (f'null::{kind} as "{column}"' for column, kind in zip(empty.columns, empty.types, strict=True))
+        rows = f"select {', '.join(nulls)} where false"
+    return f"create view {DATABASE}.raw.{name} as {rows}"
+
+
+def _files(path: Path) -> list[str]:
+    """Absolute paths of the files that hold a table's rows now; none where there is no table."""
+    try:
+        actions = pa.table(DeltaTable(path).get_add_actions(flatten=True))
+    except TableNotFoundError:
+        return []
+    # Not file_uris(): it percent-encodes the folder, too, and DuckDB takes that literally.
+    return sorted(str(path.absolute() / unquote(name)) for name in actions["path"].to_pylist())
+
+
+def _policy(policy: Policy) -> str:
+    decay = policy.decay
+    days = {
+        "regime_conditional_days": decay.regime_conditional_days,
+        "tactical_days": decay.tactical_days,
+        "ephemeral_days": decay.ephemeral_days,
+        "fact_e_fold_days": decay.fact_e_fold_days,
+        "bloodstain_multiplier": decay.bloodstain_multiplier,
+    }
+    counts = {
+        "anti_knowledge_floor_ppm": ppm(decay.anti_knowledge_floor),
+        "bloodstain_floor_ppm": ppm(decay.bloodstain_floor),
+        "cycle_ticks": policy.curator.cycle_ticks,
+    }
+    columns = [f"'{v!r}'::double as {k}" for k, v in days.items()] + [f"{v}::bigint as {k}" for k, v in counts.items()]
+    return f"create view {DATABASE}.raw.policy as select {', '.join(columns)}"

@@ -1,0 +1,6 @@
+select
+    golem_id, tick, observed_at, regime, tier, has_action, has_outcome, phase, prediction_error, threshold,
+    inference_micros, gas_micros, total_cost_micros, pnl_impact_micros, primary_emotion, cycle_seen, vitality,
+    credits_micros, as_of
+from {{ ref('stg_cycles') }} cross join {{ ref('stg_as_of') }}
+order by golem_id, tick

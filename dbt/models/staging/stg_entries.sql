@@ -1,0 +1,6 @@
+select * replace (
+    {{ utc('anchor_at') }} as anchor_at, {{ utc('created_at') }} as created_at,
+    {{ utc('validated_at') }} as validated_at, {{ utc('fades_at') }} as fades_at
+)
+from {{ source('home', 'derived_grimoire') }}
+where status = 'active'

@@ -1,0 +1,12 @@
+-- Every mart was made from the same log, so all of them carry the same moment, and nothing happened after it.
+with moments as (
+    select as_of from {{ ref('dim_golem') }}
+    union select as_of from {{ ref('fct_ticks') }}
+    union select as_of from {{ ref('fct_deaths') }}
+    union select as_of from {{ ref('fct_tier_costs') }}
+    union select as_of from {{ ref('fct_knowledge') }}
+    union select as_of from {{ ref('fct_consensus') }}
+)
+select 'marts differ' as why, count(*) as times from moments having count(*) > 1
+union all
+select 'ticks after as_of', count(*) from {{ ref('fct_ticks') }} where observed_at > as_of having count(*) > 0

@@ -1,0 +1,513 @@
+"""What analysts may rely on: marts that say what the log says, documented, tested, and swapped in whole."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+import yaml
+
+from bardo_pipeline.curator.passes import CYCLE_SCHEMA
+from bardo_pipeline.derivation.belief import derive_consensus, derive_votes
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.errors import BardoError, ConfigError, DerivationError, NoHomeError, QueryError
+from bardo_pipeline.events.life import Steered, life_event
+from bardo_pipeline.events.record import EMOTIONS, PHASES, REGIMES, TIERS
+from bardo_pipeline.grimoire import entries as vocabulary
+from bardo_pipeline.grimoire.columns import confidence_of, half_life_of, micros, replaced
+from bardo_pipeline.grimoire.confidence import FOREVER_US
+from bardo_pipeline.katabasis.consensus import CONSENSUS_SCHEMA
+from bardo_pipeline.mortality.vitality import CAUSES
+from bardo_pipeline.policy import DecayPolicy, Policy
+from bardo_pipeline.storage.dbt_sources import Plugin
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.protocols import CYCLES_SCHEMA, LIFE_LOG_SCHEMA
+from bardo_pipeline.storage.tables import TABLES
+from bardo_pipeline.storage.warehouse import PROJECT, WarehouseReport, build_warehouse, query
+from tests.conftest import NOW, copy_home
+
+MARTS = ("dim_golem", "fct_consensus", "fct_deaths", "fct_knowledge", "fct_ticks", "fct_tier_costs")
+TOLD = ("golem_id", "tick", "regime", "tier", "phase", "prediction_error", "primary_emotion", "cycle_seen")
+TICK = {
+    **{name: name for name in TOLD},
+    "observed_at": "observed_at", "threshold": "deliberation_threshold", "inference_micros": "cost.inference_micros",
+    "gas_micros": "cost.gas_micros", "total_cost_micros": "cost.total_micros",
+    "pnl_impact_micros": "outcome.pnl_impact_micros", "vitality": "vitality.composite",
+    "credits_micros": "credits_micros",
+}  # fmt: skip
+
+
+@dataclass
+class Built:
+    """A home with its warehouse."""
+
+    stores: Stores
+    report: WarehouseReport
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        return query(self.stores.home, sql)[1]
+
+    def table(self, sql: str) -> pa.Table:
+        with duckdb.connect(self.stores.home.warehouse, read_only=True) as connection:
+            return connection.sql(sql).to_arrow_table()
+
+
+@pytest.fixture(scope="module")
+def built(small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
+    """The small home under an awkward name, with knowledge of every kind of decay, and its warehouse."""
+    root = copy_home(small_home, tmp_path_factory.mktemp("warehouse") / "owner's-home")
+    stores = Stores.open(root)
+    derive_votes(stores)
+    derive_consensus(stores)
+    grimoire = stores.projections.renewed("grimoire")
+    known = grimoire.read()
+    grimoire.renew(
+        pa.concat_tables([known, of_every_decay(known, 500)]), grimoire.buckets(known["golem_id"].to_pylist())
+    )
+    yield Built(stores, build_warehouse(stores.home, stores.derivation_id, stores.policy))
+    stores.log.close()
+
+
+def of_every_decay(known: pa.Table, count: int) -> pa.Table:
+    """Active entries of these golems with every class, flag, age and weight of evidence that decay asks about."""
+    rng = np.random.default_rng(11)
+    rows = known.take(pa.array(rng.integers(0, known.num_rows, count)))
+    anchors = pc.min(known["anchor_at"]).cast(pa.int64()).as_py() - rng.integers(0, 40 * 86_400_000_000, count)
+    return replaced(
+        rows,
+        entry_id=pa.array([f"made-{i:04}" for i in range(count)]),
+        status=pa.array(["active"] * count),
+        decay_class=pa.array(vocabulary.DECAY_CLASSES).take(pa.array(rng.integers(0, 5, count))),
+        is_bloodstain=rng.random(count) < 0.3,
+        is_anti_knowledge=rng.random(count) < 0.3,
+        confidence_ppm=rng.integers(0, 1_000_001, count),
+        evidence_count=rng.integers(0, 60, count),
+        own_count=rng.integers(0, 60, count),
+        anchor_at=pa.array(anchors).cast(known["anchor_at"].type),
+    )
+
+
+def cycles(stores: Stores) -> pa.Table:
+    """The log's records as the columns of fct_ticks."""
+    read = stores.log.read_cycles([*TICK.values(), "actions", "outcome"])
+    table = pa.table({name: read[path] for name, path in TICK.items()})
+    table = table.append_column("has_action", pc.greater(pc.list_value_length(read["actions"]), 0))
+    table = table.append_column("has_outcome", pc.is_valid(read["outcome"]))
+    return table.sort_by([("golem_id", "ascending"), ("tick", "ascending")])
+
+
+def plain(table: pa.Table) -> list[dict[str, Any]]:
+    """Rows with moments as UTC without a zone, as the marts have them."""
+    return [
+        {k: v.replace(tzinfo=None) if isinstance(v, datetime) else v for k, v in row.items()}
+        for row in table.to_pylist()
+    ]
+
+
+def described() -> list[dict[str, Any]]:
+    return list(yaml.safe_load((PROJECT / "models/marts/schema.yml").read_text())["models"])
+
+
+# what the marts say
+
+
+@pytest.mark.row("EV-5")
+def test_the_tick_index_says_what_the_log_says(built: Built) -> None:
+    expected = cycles(built.stores)
+    assert expected.num_rows > 1_000
+    found = built.table(f"select {', '.join(expected.column_names)} from fct_ticks")
+    assert found.to_pylist() == plain(expected), "the same rows, in the order of their key"
+    assert built.report.rows["fct_ticks"] == expected.num_rows
+
+
+@pytest.mark.row("EV-5", "P-4")
+def test_the_queries_of_the_sql_index_are_answered(built: Built) -> None:
+    ticks = cycles(built.stores)
+    rows = plain(ticks)
+
+    def told(chosen: list[dict[str, Any]]) -> list[tuple[str, int]]:
+        return [(r["golem_id"], r["tick"]) for r in chosen]
+
+    replay = "select golem_id, tick from fct_ticks where tier in ('T1', 'T2') and regime = '{}' order by all"
+    for regime in REGIMES:
+        chosen = [r for r in rows if r["tier"] in ("T1", "T2") and r["regime"] == regime]
+        assert built.rows(replay.format(regime)) == told(chosen)
+    verified = built.rows("select golem_id, tick from fct_ticks where has_action and has_outcome order by all")
+    assert verified == told([r for r in rows if r["has_action"] and r["has_outcome"]])
+    assert verified, "somebody acted and learned what came of it"
+    phases = dict(built.rows("select phase, count(*) from fct_ticks group by phase"))
+    assert phases == {v["values"]: v["counts"] for v in pc.value_counts(ticks["phase"]).to_pylist()}
+    golem = rows[0]["golem_id"]
+    recent = built.rows(f"select tick from fct_ticks where golem_id = '{golem}' order by tick desc limit 50")
+    assert [t for (t,) in recent] == sorted((r["tick"] for r in rows if r["golem_id"] == golem), reverse=True)[:50]
+
+
+@pytest.mark.row("P-4")
+def test_a_golem_is_told_by_its_birth_its_records_and_its_death(built: Built) -> None:
+    stores = built.stores
+    births = {e["golem_id"]: e for e in stores.life("GolemBorn").to_pylist()}
+    deaths = {e["golem_id"]: e for e in stores.life("DeathDeclared").to_pylist()}
+    received = {e["golem_id"]: e["received"]["entry_count"] for e in stores.life("KnowledgeReceived").to_pylist()}
+    left = {e["golem_id"]: e["published"]["bundle_hash"] for e in stores.life("BundlePublished").to_pylist()}
+    active = stores.projections.read("grimoire").filter(pc.field("status") == "active")["golem_id"].to_pylist()
+    recorded = stores.log.read_cycles(["golem_id"])["golem_id"].to_pylist()
+    found = {r["golem_id"]: r for r in built.table("from dim_golem").to_pylist()}
+    assert found.keys() == births.keys()
+    assert {g for g, r in found.items() if not r["is_alive"]} == deaths.keys()
+    for golem_id, row in found.items():
+        born, end = births[golem_id]["born"], deaths.get(golem_id)
+        named = ("owner_id", "generation", "lineage_id", "predecessor_id", "bundle_hash", "lifespan_ticks")
+        budget = ("credits_micros", "reserve_micros", "capital_micros")
+        assert {n: row[n] for n in named + budget} == {n: born[n] for n in named + budget}
+        assert {n: row[n] for n in born["traits"]} == born["traits"]
+        assert row["ticks_recorded"] == recorded.count(golem_id)
+        assert row["ticks_lived"] == (end["died"]["tick"] if end else row["ticks_recorded"])
+        assert row["earned_micros"] == (end["died"]["earned_micros"] if end else None)
+        assert row["knowledge_at_birth"] == received.get(golem_id, 0)
+        assert row["knowledge_at_death"] == (active.count(golem_id) if end else None)
+        assert row["bundle_hash_left"] == left.get(golem_id)
+        assert row["born_at"].replace(tzinfo=UTC) == births[golem_id]["observed_at"]
+    assert any(row["knowledge_at_birth"] for row in found.values()), "somebody was born knowing"
+
+
+@pytest.mark.row("P-4")
+def test_a_death_names_its_cause_its_bundle_and_its_heir(built: Built) -> None:
+    heirs = {e["born"]["predecessor_id"]: e["golem_id"] for e in built.stores.life("GolemBorn").to_pylist()}
+    found = {r["golem_id"]: r for r in built.table("from fct_deaths").to_pylist()}
+    deaths = {e["golem_id"]: e for e in built.stores.life("DeathDeclared").to_pylist()}
+    assert found.keys() == deaths.keys()
+    for golem_id, row in found.items():
+        died = deaths[golem_id]["died"]
+        for name in ("cause", "tick", "phase", "credits_micros", "capital_micros", "earned_micros"):
+            assert row[name] == died[name]
+        assert row["vitality_stochastic"] == died["vitality"]["stochastic"]
+        assert row["hayflick_ratio"] == died["tick"] / row["lifespan_ticks"]
+        assert row["successor_id"] == heirs.get(golem_id)
+        assert (row["bundle_passed"], row["bundle_entries"] is not None) == (True, True)
+
+
+@pytest.mark.row("P-4")
+def test_tier_costs_sum_to_the_log(built: Built) -> None:
+    ticks = cycles(built.stores)
+    tier = pc.if_else(pc.equal(ticks["tier"], "suppress"), "T0", ticks["tier"])
+    days = pc.strftime(ticks["observed_at"], format="%Y-%m-%d")
+    ticks = ticks.set_column(ticks.schema.get_field_index("tier"), "tier", tier).append_column("day", days)
+    costs = ("inference_micros", "gas_micros", "total_cost_micros")
+    summed = ticks.group_by(["golem_id", "day", "tier"]).aggregate([("tick", "count"), *((c, "sum") for c in costs)])
+    expected = sorted(tuple(r.values()) for r in summed.to_pylist())
+    assert expected == built.rows(
+        f"select golem_id, day::varchar, tier, ticks, {', '.join(costs)} from fct_tier_costs order by all"
+    )
+    shares = built.rows("select sum(tick_share) from fct_tier_costs group by golem_id, day")
+    assert [s for (s,) in shares] == pytest.approx([1.0] * len(shares))
+
+
+@pytest.mark.row("P-4")
+def test_confidence_fades_in_sql_as_it_does_in_the_library(built: Built) -> None:
+    known = built.stores.projections.read("grimoire")
+    known = known.filter(pc.field("status") == "active")
+    found = built.table("from fct_knowledge order by golem_id, entry_id")
+    assert found.select(["golem_id", "entry_id"]).to_pylist() == known.select(["golem_id", "entry_id"]).to_pylist()
+    assert set(found["decay_class"].to_pylist()) == set(vocabulary.DECAY_CLASSES)
+    policy = built.stores.policy.decay
+    as_of = int(found["as_of"].cast(pa.int64())[0].as_py())
+    expected = confidence_of(known, as_of, policy)
+    np.testing.assert_array_equal(found["confidence_ppm"].to_numpy(), expected)
+    assert (expected < known["confidence_ppm"].to_numpy()).any(), "something has faded"
+    assert found["confidence_anchor_ppm"].to_pylist() == known["confidence_ppm"].to_pylist()
+    half_lives = half_life_of(known, policy)
+    days = [None if h >= FOREVER_US else h / 86_400_000_000 for h in half_lives.tolist()]
+    assert found["half_life_days"].to_pylist() == [None if d is None else pytest.approx(d) for d in days]
+    np.testing.assert_array_equal(micros(found, "anchor_at"), micros(known, "anchor_at"))
+
+
+@pytest.mark.row("P-4")
+def test_an_effect_comes_with_the_unit_of_its_metric(built: Built) -> None:
+    units = dict(built.rows("select distinct metric, effect_unit from fct_knowledge"))
+    assert units.items() <= {**vocabulary.METRIC_UNIT, None: "ppm"}.items()
+    case = (PROJECT / "models/marts/fct_knowledge.sql").read_text()
+    for metric, unit in vocabulary.METRIC_UNIT.items():
+        assert unit == "ppm" or f"when '{metric}' then '{unit}'" in case
+
+
+@pytest.mark.row("KAT-5", "P-4")
+def test_consensus_is_what_was_counted(built: Built) -> None:
+    names = [n for n in CONSENSUS_SCHEMA.names if n not in ("total_weight_tenths", "variance_ppm2")]
+    counted = built.stores.projections.read("consensus")
+    found = built.table(f"select {', '.join(names)} from fct_consensus order by proposition_id")
+    assert found.to_pylist() == plain(counted.select(names))
+    assert found.num_rows
+    assert pc.sum(found["death_vote_count"]).as_py(), "the dead have voted"
+    weights = [w / 10 for w in counted["total_weight_tenths"].to_pylist()]
+    assert [w for (w,) in built.rows("select total_weight from fct_consensus order by proposition_id")] == weights
+
+
+@pytest.mark.row("P-4")
+def test_every_mart_says_as_of_when(built: Built) -> None:
+    last = max(
+        pc.max(built.stores.log.read_cycles(["observed_at"])["observed_at"]).as_py(),
+        pc.max(built.stores.log.life()["observed_at"]).as_py(),
+    )
+    assert built.report.as_of == last
+    for mart in MARTS:
+        assert built.rows(f"select distinct as_of from {mart}") == [(last.replace(tzinfo=None),)]
+
+
+# what is documented
+
+
+@pytest.mark.row("P-4")
+def test_every_column_of_every_mart_is_described_in_the_project_and_in_the_file(built: Built) -> None:
+    models = described()
+    assert {m["name"] for m in models} == set(MARTS) == built.report.rows.keys()
+    for model in models:
+        told = built.rows(
+            "select column_name, lower(data_type), comment from duckdb_columns() "
+            f"where table_name = '{model['name']}' and database_name = 'warehouse' order by column_index"
+        )
+        assert told == [(c["name"], c["data_type"], c["description"]) for c in model["columns"]]
+        assert all(comment.strip() for _, _, comment in told)
+        assert built.rows(f"select comment from duckdb_tables() where table_name = '{model['name']}'") == [
+            (model["description"],)
+        ]
+    staging = yaml.safe_load((PROJECT / "models/staging/schema.yml").read_text())["models"]
+    assert {m["name"] for m in staging} == {p.stem for p in (PROJECT / "models/staging").glob("*.sql")}
+    assert all(m["name"].startswith("stg_") and m["description"] for m in staging)
+
+
+@pytest.mark.row("P-4")
+def test_accepted_values_are_the_words_of_the_library() -> None:
+    words = {
+        "regime": REGIMES, "phase": PHASES, "primary_emotion": EMOTIONS, "cause": CAUSES,
+        "kind": vocabulary.ENTRY_KINDS, "source": vocabulary.SOURCES, "category": vocabulary.CATEGORIES,
+        "domain": vocabulary.DOMAINS, "anomaly_band": vocabulary.ANOMALY_BANDS, "gas_band": vocabulary.GAS_BANDS,
+        "metric": vocabulary.BASELINE_METRICS, "provenance": vocabulary.PROVENANCES,
+        "decay_class": vocabulary.DECAY_CLASSES, "effect_unit": vocabulary.METRIC_UNIT.values(),
+    }  # fmt: skip
+    checked = set()
+    for model in described():
+        for column in model["columns"]:
+            for test in column.get("data_tests", []):
+                if isinstance(test, dict) and "accepted_values" in test:
+                    values = set(test["accepted_values"]["arguments"]["values"])
+                    if column["name"] == "tier":
+                        assert values == set(TIERS) - ({"suppress"} if model["name"] == "fct_tier_costs" else set())
+                    else:
+                        assert values == set(words[column["name"]]), (model["name"], column["name"])
+                    checked.add(column["name"])
+    assert checked == {*words, "tier"}
+
+
+def test_every_mart_has_its_key_tested() -> None:
+    for model in described():
+        together = [t for t in model["data_tests"] if "unique_together" in t]
+        alone = [c["name"] for c in model["columns"] if "unique" in c.get("data_tests", [])]
+        assert len(together) + len(alone) == 1, model["name"]
+        key = together[0]["unique_together"]["arguments"]["columns"] if together else alone
+        for column in model["columns"]:
+            if column["name"] in key:
+                assert "not_null" in column["data_tests"], (model["name"], column["name"])
+
+
+def test_the_project_tells_nobody_and_names_no_folder_of_this_machine() -> None:
+    project = yaml.safe_load((PROJECT / "dbt_project.yml").read_text())
+    assert project["flags"]["send_anonymous_usage_stats"] is False
+    assert not list(PROJECT.rglob("__init__.py")), "it would shadow the dbt package"
+    profile = yaml.safe_load((PROJECT / "profiles.yml").read_text())["bardo"]["outputs"]["home"]
+    assert all("env_var(" in place for place in (profile["path"], *profile["plugins"][0]["config"].values()))
+
+
+# one file, swapped in whole
+
+
+@pytest.mark.row("P-4")
+def test_the_file_stands_alone(built: Built, tmp_path: Path) -> None:
+    alone = tmp_path / "elsewhere.duckdb"
+    shutil.copy(built.stores.home.warehouse, alone)
+    with duckdb.connect(alone, read_only=True, config={"enable_external_access": False}) as connection:
+        for mart in MARTS:
+            assert connection.sql(f"from {mart}").to_arrow_table().num_rows == built.report.rows[mart]
+        assert connection.execute("select count(*) from duckdb_views() where not internal").fetchall() == [(0,)]
+    content = alone.read_bytes()
+    assert b".parquet" not in content
+    assert str(built.stores.home.root).encode() not in content
+    assert not list(built.stores.home.root.glob("warehouse.d*[!b]")), "no draft is left"
+
+
+@pytest.mark.row("P-4")
+def test_a_failed_test_changes_nothing_and_a_good_build_swaps_under_readers(built: Built, tmp_path: Path) -> None:
+    root = tmp_path / "home"
+    shutil.copytree(built.stores.home.root, root, symlinks=True)
+    stores = Stores.open(root)
+    grimoire = stores.projections.renewed("grimoire")
+    known = grimoire.read()
+    buckets = grimoire.buckets(known["golem_id"].to_pylist())
+    before = stores.home.warehouse.read_bytes()
+    reader = duckdb.connect(stores.home.warehouse, read_only=True)
+
+    doubled = known.filter(pc.field("status") == "active").slice(0, 1)
+    grimoire.renew(pa.concat_tables([known, doubled]), buckets)
+    with pytest.raises(DerivationError, match="unique_together_fct_knowledge") as failed:
+        build_warehouse(stores.home, stores.derivation_id, stores.policy)
+    assert doubled["entry_id"][0].as_py() in str(failed.value), "the message shows the row"
+    assert stores.home.warehouse.read_bytes() == before
+    assert not (root / "warehouse.draft").exists()
+
+    grimoire.renew(known, buckets)
+    assert built.report.as_of is not None
+    later = built.report.as_of + timedelta(days=30)
+    golem = known["golem_id"][0].as_py()
+    told = Steered(intervention_id="i-1", due_tick=10**6, severity="low", intent="rest")
+    stores.log.record([life_event(golem, later, told)], NOW)
+    report = build_warehouse(stores.home, stores.derivation_id, stores.policy)
+    assert report.as_of == later
+    assert report.rows == built.report.rows
+    asked = "select max(as_of), avg(confidence) from fct_knowledge"
+    old, new = reader.execute(asked).fetchall()[0], query(stores.home, asked)[1][0]
+    assert old[0].replace(tzinfo=UTC) == built.report.as_of, "who had it open goes on reading what was"
+    assert new[0].replace(tzinfo=UTC) == later, "who opens it reads what is"
+    assert new[1] < old[1], "a month later everything has faded"
+    reader.close()
+
+
+def test_what_dbt_cannot_even_parse_is_told_as_it_says_it(built: Built, tmp_path: Path) -> None:
+    project = tmp_path / "dbt"
+    shutil.copytree(PROJECT, project)
+    (project / "models/marts/fct_ticks.sql").write_text("select * from {{ ref('nobody_made_this') }}")
+    before = built.stores.home.warehouse.read_bytes()
+    with pytest.raises(DerivationError, match="nobody_made_this"):
+        build_warehouse(built.stores.home, built.stores.derivation_id, project=project)
+    assert built.stores.home.warehouse.read_bytes() == before
+
+
+def test_without_its_project_nothing_can_be_built(built: Built, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="run from a checkout"):
+        build_warehouse(built.stores.home, built.stores.derivation_id, project=tmp_path)
+
+
+# asking
+
+
+@pytest.mark.row("P-4")
+def test_a_query_gives_names_and_rows_up_to_a_limit(built: Built) -> None:
+    names, rows = query(built.stores.home, "select tick, tier from fct_ticks order by golem_id, tick", 3)
+    assert names == ["tick", "tier"]
+    assert [tick for tick, _ in rows] == [1, 2, 3]
+    assert query(built.stores.home, "select 1 as one where false") == (["one"], [])
+
+
+@pytest.mark.row("P-4")
+@pytest.mark.parametrize(
+    ("sql", "told"),
+    [
+        (
+            "from fct_tocks",
+            r"(?s)fct_tocks.*The tables are dim_golem, fct_consensus, fct_deaths, fct_knowledge, fct_ticks",
+        ),
+        ("select tack from fct_ticks", "tack"),
+        ("selekt 1", "syntax error"),
+        (" -- nothing", "the query is empty"),
+        ("delete from fct_ticks", "read-only"),
+        ("create table mine as select 1", "read-only"),
+        ("copy fct_ticks to 'ticks.csv'", "disabled by configuration"),
+        ("from read_csv('/etc/hostname')", "disabled by configuration"),
+        ("from names", "names does not exist"),
+    ],
+)
+def test_a_bad_question_is_told_why(built: Built, sql: str, told: str) -> None:
+    before = built.stores.home.warehouse.read_bytes()
+    with pytest.raises(QueryError, match=told):
+        query(built.stores.home, sql)
+    assert built.stores.home.warehouse.read_bytes() == before
+
+
+@pytest.mark.row("P-4")
+def test_without_a_warehouse_the_cure_is_named(tmp_path: Path) -> None:
+    home = Home.create(tmp_path, Policy(), NOW)
+    with pytest.raises(QueryError, match=r"no warehouse in .* yet: run `bardo run` or `bardo demo`"):
+        query(home, "from dim_golem")
+    home.warehouse.write_bytes(b"not a database")
+    with pytest.raises(QueryError, match="`bardo run` builds it again"):
+        query(home, "from dim_golem")
+
+
+# what dbt reads
+
+
+def sources(**config: str) -> Plugin:
+    return Plugin("home", {"derivation": "", "policy": ""} | config)
+
+
+def test_tables_without_files_are_empty_views_with_their_columns(tmp_path: Path) -> None:
+    home = Home.create(tmp_path, Policy(), NOW)
+    schemas = {
+        "log_cycles": CYCLES_SCHEMA, "log_life": LIFE_LOG_SCHEMA, "derived_cycles": CYCLE_SCHEMA,
+        "derived_grimoire": TABLES["grimoire"].schema, "derived_consensus": CONSENSUS_SCHEMA,
+    }  # fmt: skip
+    with duckdb.connect() as connection:
+        sources(home=str(home.root), derivation="none").configure_connection(connection)
+        for name, schema in schemas.items():
+            view = connection.sql(f"from home.raw.{name}")
+            kinds = connection.from_arrow(schema.empty_table()).types
+            assert (view.columns, view.types) == (schema.names, kinds)
+            assert view.to_arrow_table().num_rows == 0
+
+
+def test_a_home_may_lie_in_any_folder(tmp_path: Path) -> None:
+    home = Home.create(tmp_path / "my hôme's 5 %", Policy(), NOW)
+    with EventLog(home) as log, duckdb.connect() as connection:
+        told = Steered(intervention_id="i-0", due_tick=1, severity="low", intent="rest")
+        log.record([life_event("g-1", NOW, told)], NOW)
+        sources(home=str(home.root), derivation="none").configure_connection(connection)
+        assert connection.execute("select golem_id from home.raw.log_life").fetchall() == [("g-1",)]
+
+
+def test_all_models_of_a_build_see_one_version_of_the_log(built: Built, tmp_path: Path) -> None:
+    root = tmp_path / "home"
+    shutil.copytree(built.stores.home.root, root, symlinks=True)
+    stores = Stores.open(root)
+    plugin = sources(home=str(root), derivation=stores.derivation_id)
+    counted = "select count(*) from home.raw.log_life"
+    with duckdb.connect() as first:
+        plugin.configure_connection(first)
+        before = first.execute(counted).fetchall()
+    golem = stores.life("GolemBorn")["golem_id"][0].as_py()
+    told = Steered(intervention_id="i-2", due_tick=10**6, severity="low", intent="rest")
+    stores.log.record([life_event(golem, NOW, told)], NOW)
+    with duckdb.connect() as second, duckdb.connect() as other:
+        plugin.configure_connection(second)
+        assert second.execute(counted).fetchall() == before, "dbt may connect again in the middle of a build"
+        sources(home=str(root)).configure_connection(other)
+        assert other.execute(counted).fetchall() == [(before[0][0] + 1,)]
+
+
+def test_the_policy_that_was_given_is_computed_with(tmp_path: Path) -> None:
+    home = Home.create(tmp_path, Policy(), NOW)
+    policy = Policy(decay=DecayPolicy(tactical_days=0.1, anti_knowledge_floor=0.25))
+    with duckdb.connect() as connection:
+        plugin = sources(home=str(home.root), derivation="none", policy=policy.model_dump_json())
+        plugin.configure_connection(connection)
+        asked = "select tactical_days, anti_knowledge_floor_ppm, cycle_ticks from home.raw.policy"
+        assert connection.execute(asked).fetchall() == [(0.1, 250_000, 50)]
+
+
+@pytest.mark.parametrize(("derivations", "error"), [((), ConfigError), (("a", "b"), ConfigError), (None, NoHomeError)])
+def test_dbt_by_hand_needs_a_home_with_one_derivation(
+    tmp_path: Path, derivations: tuple[str, ...] | None, error: type[BardoError]
+) -> None:
+    if derivations is not None:
+        home = Home.create(tmp_path, Policy(), NOW)
+        for name in derivations:
+            (home.derivations / name).mkdir()
+    with duckdb.connect() as connection, pytest.raises(error):
+        sources(home=str(tmp_path)).configure_connection(connection)
