@@ -42,7 +42,6 @@ COUNT = """
         select * from votes
         where (not is_death_vote or vote_id in (select vote_id from backed))
             and (not $partly or proposition_id in (select proposition_id from touched))
-        qualify row_number() over (partition by vote_id order by proposition_id, at_us, confidence_ppm) = 1
     ),
     latest as (
         select * from valid

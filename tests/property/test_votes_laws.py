@@ -14,7 +14,8 @@ OWNERS = pa.table({"golem_id": ["g-1", "g-2"], "owner_id": ["owner-1", "owner-2"
 PRIVATE = st.fixed_dictionaries(
     {
         "own_count": st.integers(0, 10**6), "own_sum": st.integers(-(10**12), 10**12),
-        "own_sumsq": st.integers(0, 10**15), "effect_mean_ppm": st.integers(-(10**6), 10**6), "effect_low_ppm": st.integers(-(10**6), 10**6),
+        "own_sumsq": st.integers(0, 10**15), "effect_mean_ppm": st.integers(-(10**6), 10**6),
+        "effect_low_ppm": st.integers(-(10**6), 10**6),
         "evidence_count": st.integers(0, 10**6), "validations": st.integers(0, 99), "generation": st.integers(0, 9),
         "pleasure_sum_milli": st.integers(-(10**6), 10**6), "text": st.text(max_size=40),
         "kind": st.sampled_from(["insight", "heuristic", "warning"]),
