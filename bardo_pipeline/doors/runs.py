@@ -96,7 +96,7 @@ def go(
             refresh_index(stores)
             if marts:
                 progress.update(step, now="warehouse (dbt)")
-                build_warehouse(stores.home, stores.derivation_id)
+                build_warehouse(stores.home, stores.derivation_id, stores.policy)
     stores.log.close()
     return ending
 

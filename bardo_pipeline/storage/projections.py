@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 import orjson
@@ -153,10 +154,11 @@ class RenewedTable:
     def read(self, buckets: Iterable[int] | None = None) -> pa.Table:
         """Rows of these buckets (all for None), sorted by key."""
         self._handle.update_incremental()
-        filters = None if buckets is None else [("bucket", "in", [str(b) for b in sorted(buckets)])]
-        if filters is not None and not filters[0][2]:
-            return self.spec.schema.empty_table()
-        files = self._handle.file_uris(filters)
+        actions = pa.table(self._handle.get_add_actions(flatten=True))
+        if buckets is not None:
+            held = pc.is_in(actions["partition.bucket"], value_set=pa.array(sorted(buckets), pa.int32()))
+            actions = actions.filter(held)
+        files = [str(self.path.absolute() / unquote(path)) for path in actions["path"].to_pylist()]
         table = scan(files, self.spec.schema)
         return table.sort_by([(k, "ascending") for k in self.spec.key])
 
