@@ -37,8 +37,13 @@ def segment_of(number: int) -> pa.Table:
 
 
 def write(root: str, writer: str, first: int) -> None:
-    """Send the segments from `first` on, and say each number that was acknowledged. Runs in a process of its own."""
+    """Send the segments from `first` on, and say each number that was acknowledged. Runs in a process of its own.
+
+    Says "ready" when it has opened the log, and begins when it is told anything.
+    """
     with EventLog(Home.open(Path(root)), Policy()) as log:
+        print("ready", flush=True)
+        sys.stdin.readline()
         for number in range(first, SEGMENTS):
             log.append(segment_of(number), writer=writer, segment=number, recorded_at=NOW)
             print(number, flush=True)
@@ -46,7 +51,16 @@ def write(root: str, writer: str, first: int) -> None:
 
 def start(home: Home, writer: str, first: int) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", WRITER, str(home.root), writer, str(first)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def go(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("go\n")
+    process.stdin.flush()
 
 
 def assert_each_once(home: Home, segments: int) -> None:
@@ -72,6 +86,7 @@ def test_a_writer_that_is_killed_again_and_again_leaves_each_record_once(home: H
     for _ in range(6):
         # Restarted from a segment that is already there: a writer that died does not know how far it came.
         process = start(home, "runtime", max(0, acknowledged - rng.randrange(4)))
+        go(process)
         assert process.stdout is not None
         for _ in range(rng.randrange(1, 6)):
             acknowledged = max(acknowledged, int(process.stdout.readline() or acknowledged))
@@ -85,7 +100,7 @@ def test_a_writer_that_is_killed_again_and_again_leaves_each_record_once(home: H
         assert set(range(acknowledged + 1)) <= there, "what was acknowledged is on record"
         assert there <= set(range(acknowledged + 2)), "at most one segment landed unacknowledged"
     process = start(home, "runtime", 0)
-    process.communicate()
+    process.communicate("go\n")
     assert process.returncode == 0
     assert_each_once(home, SEGMENTS)
 
@@ -93,6 +108,8 @@ def test_a_writer_that_is_killed_again_and_again_leaves_each_record_once(home: H
 @pytest.mark.row("EV-2", "P-1")
 def test_two_processes_with_the_same_records_leave_each_once(home: Home) -> None:
     writers = [start(home, name, 0) for name in ("one", "two")]
+    for writer in writers:  # both have opened the log: from here on they race for every segment
+        go(writer)
     for writer in writers:
         writer.communicate()
     assert [writer.returncode for writer in writers] == [0, 0]
