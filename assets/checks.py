@@ -1,0 +1,118 @@
+"""Checks: what must hold of the tables. One of them stops whatever comes after; the others tell.
+
+Source: P-5; architecture ("the blocking check guards that invariant").
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from assets.legacy import standing_verdicts
+from assets.materialized import markdown_table
+from assets.stores import LazyStores
+from bardo_pipeline.derivation.legacy import unjudged, wrongly_published
+from bardo_pipeline.grimoire.confidence import PPM
+
+WARN, ERROR = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR
+
+
+@dg.asset_check(asset="bundles", blocking=True)
+def only_passed_bundles_are_published(home: dg.ResourceParam[LazyStores]) -> dg.AssetCheckResult:
+    """Every published bundle has a passing verdict, and its bytes are what its hash says.
+
+    Nothing downstream runs otherwise. The cure: restore the bundle's folder from a copy, or from its candidate, and run
+    the job again.
+    """
+    wrong = wrongly_published(home.stores)
+    metadata: dict[str, Any] = {
+        "published_count": home.stores.life("BundlePublished").num_rows,
+        "wrong": dg.MetadataValue.json(wrong),
+    }
+    return dg.AssetCheckResult(
+        passed=not wrong, severity=ERROR, metadata=metadata,
+        description=f"not passed or altered: {', '.join(wrong)}" if wrong else None,
+    )  # fmt: skip
+
+
+@dg.asset_check(asset="verdicts")
+def every_candidate_passed(home: dg.ResourceParam[LazyStores]) -> dg.AssetCheckResult:
+    """No candidate waits for its verdict, and none was refused. A refused one leaves its successor unborn."""
+    stores = home.stores
+    waiting, refused = unjudged(stores), standing_verdicts(stores)
+    refused = refused.filter(pc.invert(refused["passed"]))
+    rows = [
+        {"golem": r["golem_id"], "bundle": r["bundle_hash"], "failed": ", ".join(r["failed"])}
+        for r in refused.to_pylist()
+    ]
+    metadata: dict[str, Any] = {
+        "waiting_count": len(waiting),
+        "refused_count": len(rows),
+        "refused": markdown_table(rows),
+    }
+    return dg.AssetCheckResult(passed=not rows and not waiting, severity=WARN, metadata=metadata)
+
+
+@dg.asset_check(asset="grimoire")
+def confidence_is_a_probability(home: dg.ResourceParam[LazyStores]) -> dg.AssetCheckResult:
+    """Every entry's confidence is in [0, 1], that is 0 to a million ppm."""
+    confidence = home.stores.projections.read("grimoire")["confidence_ppm"]
+    wrong = pc.sum(pc.or_(pc.less(confidence, 0), pc.greater(confidence, PPM))).as_py() or 0
+    ends = pc.min_max(confidence).as_py() if len(confidence) else {"min": None, "max": None}
+    metadata: dict[str, Any] = {
+        "entry_count": len(confidence),
+        "out_of_range_count": wrong,
+        "range_ppm": dg.MetadataValue.json(ends),
+    }
+    return dg.AssetCheckResult(passed=wrong == 0, severity=WARN, metadata=metadata)
+
+
+@dg.asset_check(asset="consensus")
+def some_proposition_has_its_quorum(home: dg.ResourceParam[LazyStores]) -> dg.AssetCheckResult:
+    """Where golems vote at all, at least one proposition has enough voters to count. Shows the share that has."""
+    counted = home.stores.projections.read("consensus")
+    met = pc.sum(counted["quorum_met"]).as_py() or 0
+    contradicted = pc.sum(counted["contradicted"]).as_py() or 0
+    share = met / counted.num_rows if counted.num_rows else 0.0
+    metadata: dict[str, Any] = {
+        "proposition_count": counted.num_rows,
+        "quorum_share": share,
+        "contradicted_count": contradicted,
+    }
+    return dg.AssetCheckResult(passed=met > 0 or not counted.num_rows, severity=WARN, metadata=metadata)
+
+
+@dg.asset_check(asset="cycles")
+def no_cycle_waits_behind_a_gap(home: dg.ResourceParam[LazyStores]) -> dg.AssetCheckResult:
+    """No golem's ticks are missing. A cycle with a missing tick waits until it comes or its loss is accepted."""
+    gaps = home.stores.log.gaps()
+    rows = [{"golem": g.golem_id, "from tick": g.tick_from, "to tick": g.tick_to} for g in gaps]
+    metadata: dict[str, Any] = {"golem_count": len({g.golem_id for g in gaps}), "gaps": markdown_table(rows)}
+    return dg.AssetCheckResult(passed=not gaps, severity=WARN, metadata=metadata)
+
+
+@dg.asset_check(asset="playbooks")
+def playbook_versions_have_no_hole(home: dg.ResourceParam[LazyStores]) -> dg.AssetCheckResult:
+    """A golem's versions count 1, 2, 3 without a hole: none was lost, none written twice."""
+    rows = home.stores.projections.growing("playbooks").read(["golem_id", "version"])
+    summed = rows.group_by("golem_id").aggregate([("version", "max"), ("version", "count")])
+    torn = summed.filter(pc.not_equal(summed["version_max"], pc.cast(summed["version_count"], pa.int64())))
+    metadata: dict[str, Any] = {
+        "golem_count": summed.num_rows,
+        "torn": dg.MetadataValue.json(torn["golem_id"].to_pylist()[:50]),
+    }
+    return dg.AssetCheckResult(passed=torn.num_rows == 0, severity=WARN, metadata=metadata)
+
+
+CHECKS = [
+    only_passed_bundles_are_published,
+    every_candidate_passed,
+    confidence_is_a_probability,
+    some_proposition_has_its_quorum,
+    no_cycle_waits_behind_a_gap,
+    playbook_versions_have_no_hole,
+]
+"""Every check of the tables, for definitions.py."""

@@ -1,0 +1,59 @@
+"""Curation: closed cycles to decisions, and what follows from them: the grimoire and the playbook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import dagster as dg
+
+from assets.log import CYCLES, LIFE_EVENTS
+from assets.materialized import Seen, of_table, projected
+from assets.stores import LazyStores
+from bardo_pipeline.derivation.curation import derive_curation
+
+_SPECS = [
+    dg.AssetSpec(
+        "curation",
+        deps=[CYCLES, LIFE_EVENTS, "episodes"],
+        description="One row per decision of the curator: what happened to which entry of which golem, when, why, on "
+        "which evidence, under which policy. Key (golem_id, revision, cycle, seq). Confidence in parts per million; "
+        "effects in ppm of a position's value, or a baseline's own unit. Reads records of closed cycles past each "
+        "golem's watermark; appends. Episodes come first only so that a cycle is remembered before it is judged.",
+        **of_table("curation", "curation"),
+    ),
+    dg.AssetSpec(
+        "cycles",
+        deps=[CYCLES, LIFE_EVENTS],
+        description="One row per closed cycle (50 ticks, or fewer at a death) of a golem: its last tick, its records, "
+        "and how many entries were pruned, promoted and proposed. Key (golem_id, cycle). Appended with the decisions "
+        "of the same cycles.",
+        **of_table("cycles", "curation"),
+    ),
+    dg.AssetSpec(
+        "grimoire",
+        deps=["curation"],
+        description="One row per golem and entry, as its newest decision left it: what the golem knows, suspects or "
+        "has forgotten. Key (golem_id, entry_id). confidence_ppm is the confidence at anchor_at; at another moment it "
+        "is computed from the half-life of its class, so a quiet grimoire is never rewritten. Renews the buckets of "
+        "golems with new cycles.",
+        **of_table("grimoire", "curation"),
+    ),
+    dg.AssetSpec(
+        "playbooks",
+        deps=["grimoire"],
+        description="One row per version of a golem's PLAYBOOK.md: the thresholds by which it acts in each regime "
+        "(anomaly score in [0, 1]), the entries that moved them, and the page itself. Key (golem_id, version); version "
+        "1 is what it was born with. Appends.",
+        **of_table("playbooks", "curation", "markdown"),
+    ),
+]
+
+
+@dg.multi_asset(specs=_SPECS, name="curate")
+def curate(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult]:
+    """Curate every closed cycle that is not on record; whoever comes second finds it done."""
+    stores = home.stores
+    seen = Seen.before(stores)
+    written = derive_curation(stores)
+    for spec in _SPECS:
+        yield projected(stores, spec.key.to_user_string(), seen, written)

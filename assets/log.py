@@ -1,0 +1,89 @@
+"""The log: what was recorded. External to this graph: golems and their runtime write it, nothing here does.
+
+An observation gives each table the version that is read from then on, so that whatever is derived from it says so.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from assets.materialized import OWNERS, columns_of
+from assets.stores import LazyStores
+from bardo_pipeline.storage.projections import Digest
+from bardo_pipeline.storage.protocols import CYCLES_SCHEMA, LIFE_LOG_SCHEMA, VECTORS_SCHEMA
+
+CYCLES, LIFE_EVENTS, VECTORS = (dg.AssetKey(["log", n]) for n in ("cycles", "life_events", "vectors"))
+LOG = (CYCLES, LIFE_EVENTS, VECTORS)
+
+_SPECS = [
+    dg.AssetSpec(
+        CYCLES,
+        group_name="log",
+        kinds={"deltalake"},
+        owners=OWNERS,
+        metadata=columns_of(CYCLES_SCHEMA, ("golem_id", "tick")),
+        description="One DecisionCycleRecord per golem and tick: all that it observed, felt, thought, did and learned. "
+        "Key (golem_id, tick). Append-only. Money in micro-dollars, moments in UTC, `observed_at` is the event's time "
+        "and `recorded_at` ours.",
+    ),
+    dg.AssetSpec(
+        LIFE_EVENTS,
+        group_name="log",
+        kinds={"deltalake"},
+        owners=OWNERS,
+        metadata=columns_of(LIFE_LOG_SCHEMA, ("event_id",)),
+        description="One row per event in a golem's life: birth, death, verdict, publication, received knowledge, the "
+        "owner's word, an accepted gap. Key event_id, the hash of its content. Append-only; exactly the payload of its "
+        "kind is filled.",
+    ),
+    dg.AssetSpec(
+        VECTORS,
+        group_name="log",
+        kinds={"deltalake", "onnx"},
+        owners=OWNERS,
+        metadata=columns_of(VECTORS_SCHEMA, ("embedder", "text_hash")),
+        description="One row per embedder and text that this home ever embedded: the vector, L2-normalised, and all "
+        "that decided it. Key (embedder, text_hash). Append-only: a rebuild reads it and asks no model again.",
+    ),
+]
+
+
+def _look(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.ObserveResult]:
+    """Look how far the log has come."""
+    stores = home.stores
+    heads, version, life_version = stores.log.heads(), stores.log.version, stores.log.life_version
+    missing = [{"golem": g.golem_id, "from": g.tick_from, "to": g.tick_to} for g in stores.log.gaps()]
+    yield dg.ObserveResult(
+        asset_key=CYCLES, data_version=dg.DataVersion(f"{version}/{Digest.of(heads).fingerprint}"),
+        metadata={
+            **_facts(DeltaTable(stores.home.cycles, version=version), stores.home.cycles),
+            "golem_count": heads.num_rows,
+            "tick_max": pc.max(heads["highest"]).as_py() or 0,
+            "missing_tick_count": pc.sum(heads["missing_count"]).as_py() or 0,
+            "gaps": dg.MetadataValue.json(missing[:100]),
+        },
+    )  # fmt: skip
+    for key, folder, at in ((LIFE_EVENTS, stores.home.life, life_version), (VECTORS, stores.home.vectors, None)):
+        table = DeltaTable(folder, version=at)
+        yield dg.ObserveResult(
+            asset_key=key, data_version=dg.DataVersion(str(table.version())),
+            metadata=_facts(table, folder),
+        )  # fmt: skip
+
+
+def _facts(table: DeltaTable, folder: Path) -> dict[str, Any]:
+    path = dg.MetadataValue.path(folder)
+    return {"dagster/row_count": table.count(), "table_version": table.version(), "path": path}
+
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", dg.BetaWarning)  # an external asset that a job can observe; the version is locked
+    log = dg.multi_observable_source_asset(specs=_SPECS, name="log")(_look)
+"""Observed at the beginning of every job."""

@@ -1,0 +1,77 @@
+"""Marts: what analysts ask, in one DuckDB file that dbt builds beside and that is swapped in whole.
+
+The graph's edges are read from the models themselves: a mart depends on what its SQL names, through staging.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+import duckdb
+import yaml  # type: ignore[import-untyped]
+
+from assets.log import CYCLES, LIFE_EVENTS
+from assets.materialized import OWNERS, Seen, materialized
+from assets.stores import LazyStores
+from bardo_pipeline.storage.projections import Digest
+from bardo_pipeline.storage.warehouse import PROJECT, build_warehouse, quoted
+
+_SOURCES = {"log_cycles": CYCLES, "log_life": LIFE_EVENTS}
+_NAMED = re.compile(r"\{\{\s*(ref|source)\((?:'home',\s*)?'(\w+)'\)\s*\}\}")
+
+
+def _models() -> list[dict[str, Any]]:
+    """The marts as dbt describes them: name, description, columns."""
+    return list(yaml.safe_load((PROJECT / "models" / "marts" / "schema.yml").read_text())["models"])
+
+
+def _causes(sql: str) -> set[dg.AssetKey]:
+    """The assets that a model's SQL reads, through every staging model that it names."""
+    found: set[dg.AssetKey] = set()
+    for kind, name in _NAMED.findall(sql):
+        if kind == "ref" and (PROJECT / "models" / "staging" / f"{name}.sql").exists():
+            found |= _causes((PROJECT / "models" / "staging" / f"{name}.sql").read_text())
+        elif kind == "ref":
+            found.add(dg.AssetKey(name))
+        elif name != "policy":
+            found.add(_SOURCES.get(name) or dg.AssetKey(name.removeprefix("derived_")))
+    return found
+
+
+def _spec(model: dict[str, Any]) -> dg.AssetSpec:
+    columns = [dg.TableColumn(c["name"], c["data_type"], c["description"]) for c in model["columns"]]
+    causes = _causes((PROJECT / "models" / "marts" / f"{model['name']}.sql").read_text())
+    return dg.AssetSpec(
+        model["name"], group_name="marts", kinds={"dbt", "duckdb"}, owners=OWNERS, description=model["description"],
+        deps=[*sorted(causes), "bundles"], metadata={"dagster/column_schema": dg.TableSchema(columns)},
+    )  # fmt: skip
+
+
+SPECS = [_spec(model) for model in _models()]
+
+
+@dg.multi_asset(specs=SPECS, name="warehouse")
+def warehouse(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult]:
+    """Build every mart and put them in force together, if every data test passes.
+
+    Depends on the bundles only for order: while one that is published is not what it should be, no mart is built.
+    """
+    stores = home.stores
+    seen = Seen.before(stores, ["cycles", "grimoire", "consensus"])
+    report = build_warehouse(stores.home, stores.derivation_id, stores.policy)
+    more: dict[str, Any] = {
+        "as_of": str(report.as_of), "dbt_tests_passed": report.tests_passed, "build_seconds": round(report.seconds, 1),
+        "path": dg.MetadataValue.path(stores.home.warehouse),
+    }  # fmt: skip
+    with duckdb.connect(":memory:") as connection:
+        connection.execute(f"attach {quoted(str(stores.home.warehouse))} as warehouse (read_only)")
+        for spec in SPECS:
+            name = spec.key.to_user_string()
+            digest = Digest.of(connection.sql(f"from warehouse.{name}").to_arrow_table())
+            facts = more | {"dagster/table_name": f"warehouse.main.{name}"}
+            yield materialized(
+                stores, name, seen, digest, rows_written=report.rows[name], version=seen.log_version, more=facts
+            )

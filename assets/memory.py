@@ -1,0 +1,60 @@
+"""Memory: what a golem remembers of its days, and the facts it has settled on."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from assets.log import CYCLES, LIFE_EVENTS, VECTORS
+from assets.materialized import CODE_VERSION, OWNERS, Seen, columns_of, materialized, of_table, projected, version_of
+from assets.stores import LazyStores
+from bardo_pipeline.derivation.memory import derive_episodes, derive_facts, refresh_index
+from bardo_pipeline.storage.vectors import MATCH_SCHEMA
+
+
+@dg.asset(deps=[CYCLES, LIFE_EVENTS, VECTORS], **of_table("episodes", "memory", "onnx"))
+def episodes(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
+    """One row per episode: a tick worth remembering, with a text and its vector.
+
+    Key episode_id, "golem:tick", which names its cause. Importance and curiosity in [0, 1], mood in [-1, 1], money in
+    micro-dollars; the vector is the text's, of L2 norm 1. Reads records of closed cycles past each golem's watermark;
+    appends.
+    """
+    stores = home.stores
+    seen = Seen.before(stores)
+    written = derive_episodes(stores, now=home.now())
+    return projected(stores, "episodes", seen, written)
+
+
+@dg.asset(
+    deps=["episodes"],
+    group_name="memory",
+    kinds={"lancedb"},
+    owners=OWNERS,
+    code_version=CODE_VERSION,
+    metadata=columns_of(MATCH_SCHEMA, ("episode_id",)),
+)
+def episode_index(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
+    """One row per episode in LanceDB, to be found by meaning and by words. Deleted, it is made again.
+
+    Key episode_id; the columns are what a search answers, distance being a cosine's in [0, 2]. Merged by id from what
+    the episodes table gained; the data version is that of the episodes that it holds.
+    """
+    stores = home.stores
+    seen = Seen.before(stores, ["episodes"])
+    digest = stores.projections.digest("episodes")
+    grown = refresh_index(stores)
+    version = version_of(stores, "episodes")
+    return materialized(stores, "episode_index", seen, digest, rows_written=grown, version=version)
+
+
+@dg.asset(deps=["grimoire"], **of_table("facts", "memory"))
+def facts(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
+    """One row per golem and known level: what gas, volume or slippage is like at a protocol.
+
+    Key (golem_id, entry_id). mean, low and high in the unit that the row names (low and high bound the mean),
+    confidence in parts per million, last_reinforced_at in event time. Renews the buckets whose grimoire changed.
+    """
+    stores = home.stores
+    seen = Seen.before(stores, ["grimoire"])
+    written = derive_facts(stores)
+    return projected(stores, "facts", seen, written)

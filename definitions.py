@@ -1,0 +1,38 @@
+"""The only wiring: assets, checks, jobs, schedules, sensors and the one resource. Nothing imports it."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from assets import curation, katabasis, legacy, log, marts, memory
+from assets.checks import CHECKS
+from assets.stores import home
+from jobs.curator import curator_job
+from jobs.death import death_job
+from jobs.rebuild import rebuild_job
+from jobs.schedules import every_ten_minutes
+from sensors.cycles import cycles_closed
+from sensors.deaths import deaths_recorded
+
+defs = dg.Definitions(
+    assets=[
+        log.log,
+        memory.episodes,
+        memory.episode_index,
+        curation.curate,
+        memory.facts,
+        katabasis.vote,
+        katabasis.consensus,
+        legacy.testaments,
+        legacy.bundle_candidates,
+        legacy.verdicts,
+        legacy.bundles,
+        marts.warehouse,
+    ],
+    asset_checks=CHECKS,
+    jobs=[curator_job, death_job, rebuild_job],
+    schedules=[every_ten_minutes],
+    sensors=[deaths_recorded, cycles_closed],
+    resources={"home": home},
+    executor=dg.in_process_executor,  # a step in a process of its own costs a second, and these take milliseconds
+)

@@ -1,0 +1,28 @@
+"""Schedules: when the curator runs by the clock."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from assets.stores import LazyStores
+from bardo_pipeline.errors import NoHomeError
+from jobs.curator import curator_job, what_is_new
+
+
+@dg.schedule(
+    job=curator_job,
+    cron_schedule="*/10 * * * *",
+    default_status=dg.DefaultScheduleStatus.RUNNING,
+    description="Every ten minutes, if a cycle closed since. Runs as soon as Dagster does; switch it off on its page.",
+)
+def every_ten_minutes(
+    context: dg.ScheduleEvaluationContext, home: dg.ResourceParam[LazyStores]
+) -> dg.RunRequest | dg.SkipReason:
+    """Run the curator where something is new, and say why not where nothing is."""
+    try:
+        new = what_is_new(home.stores)
+    except NoHomeError as error:
+        return dg.SkipReason(str(error))
+    if new is None:
+        return dg.SkipReason("no cycle closed since the last run")
+    return dg.RunRequest(tags={"bardo/why": new})

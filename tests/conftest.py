@@ -1,0 +1,111 @@
+"""Shared by all tests: a small real home, lived once a session, of which each test takes its own copy."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.events.life import LifeEvent
+from bardo_pipeline.events.schema import RECORD_SCHEMA
+from bardo_pipeline.heartbeat.fleet import Founding
+from bardo_pipeline.heartbeat.synthetic import synthetic_market
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.runtime.living import Living, Run
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.log import EventLog
+
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
+"""When tests record; no content depends on it."""
+
+
+@pytest.fixture(scope="session")
+def session_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for all of a session's processes (pytest-xdist gives each of them a folder inside of it)."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
+
+
+@contextmanager
+def one_at_a_time(lock: Path) -> Iterator[None]:
+    """Hold a lock file against the session's other processes."""
+    with lock.open("ab") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture(scope="session")
+def small_home(session_folder: Path) -> Path:
+    """A home in which 3 golems and their heirs lived and died over 700 minutes of a synthetic market. Only for copying.
+
+    About 6 births and deaths, a published bundle each, 1,400 records. All of curation is in it, and the episodes of the
+    dead, but no votes, facts or marts.
+    """
+    root = session_folder / "small_home"
+    with one_at_a_time(session_folder / "small_home.lock"):
+        if not (root / "done").exists():
+            shutil.rmtree(root, ignore_errors=True)
+            Home.create(root, Policy(), NOW)
+            stores = Stores.open(root)
+            market = synthetic_market(seed=7, bars=700, start=datetime(2026, 1, 1, tzinfo=UTC))
+            run = Run(
+                name="small", market=market, golems=3, generations=2, founding=Founding(lifespan_ticks=(150, 300))
+            )
+            ending = Living(stores, run, lambda: NOW).live()
+            stores.log.close()
+            assert ending.births > 3, f"somebody must have succeeded somebody: {ending}"
+            assert ending.deaths == ending.published > 3, f"every death must have left a bundle: {ending}"
+            (root / "done").touch()
+    return root
+
+
+@pytest.fixture
+def copied_home(small_home: Path, tmp_path: Path) -> Path:
+    """A copy of the small home, to do with as one likes."""
+    return copy_home(small_home, tmp_path / "home")
+
+
+def copy_home(source: Path, target: Path) -> Path:
+    """Copy a home; its model, 87 MB that nobody writes to, is linked."""
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("models", "done"))
+    (target / "models").symlink_to(source / "models", target_is_directory=True)
+    return target
+
+
+def home_without_verdicts(source: Path, target: Path) -> Path:
+    """The same lives in a new home, of which nobody has derived anything: its log without verdicts and publications.
+
+    The bundles that heirs were born with are there, or those heirs could not begin.
+    """
+    home, known = Home.create(target, Policy(), NOW), Stores.open(source)
+    shutil.copytree(known.home.vectors, home.vectors)
+    (target / "models").symlink_to(source / "models", target_is_directory=True)
+    rows = known.log.life().drop_columns("recorded_at").to_pylist()
+    for row in rows:
+        if row["born"] and (bundle_hash := row["born"]["bundle_hash"]):
+            shutil.copytree(known.home.bundles / bundle_hash, home.bundles / bundle_hash)
+    events = [LifeEvent.model_validate(r) for r in rows if r["kind"] not in ("BundleJudged", "BundlePublished")]
+    with EventLog(home) as log:
+        log.record(events, NOW)
+        log.append(
+            known.log.read_cycles(RECORD_SCHEMA.names).cast(RECORD_SCHEMA), writer="copy", segment=1, recorded_at=NOW
+        )
+    return target
+
+
+@pytest.fixture
+def at_home(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Path]:
+    """Makes a folder the home of this process, for code that asks BARDO_HOME."""
+
+    def settle(root: Path) -> Path:
+        monkeypatch.setenv("BARDO_HOME", str(root))
+        return root
+
+    return settle

@@ -1,0 +1,36 @@
+"""Jobs in this process, and what their materializations said."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from definitions import defs
+
+
+def run(job: str, instance: dg.DagsterInstance, **options) -> dg.ExecuteInProcessResult:
+    """Run a job of the code location to its end, in this process."""
+    return defs.resolve_job_def(job).execute_in_process(instance=instance, **options)
+
+
+def materializations(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetMaterialization]:
+    """What was materialized, by asset."""
+    return {
+        e.asset_key.to_user_string(): e.step_materialization_data.materialization
+        for e in result.all_events
+        if e.event_type_value == "ASSET_MATERIALIZATION"
+    }
+
+
+def data_version(made: dg.AssetMaterialization) -> str:
+    """The data version under which Dagster keeps it."""
+    return made.tags["dagster/data_version"]
+
+
+def said(made: dg.AssetMaterialization, name: str):
+    """One metadata value of a materialization."""
+    return made.metadata[name].value
+
+
+def checks(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluation]:
+    """What was checked, by the check's name."""
+    return {e.check_name: e for e in result.get_asset_check_evaluations()}

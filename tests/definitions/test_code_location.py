@@ -1,0 +1,117 @@
+"""The code location: it loads with and without a home, and its graph reads by itself."""
+
+import os
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import yaml
+
+from bardo_pipeline.storage.dagster_home import prepare_dagster_home
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.tables import TABLES
+from bardo_pipeline.storage.warehouse import PROJECT
+from definitions import defs
+from tests.conftest import NOW
+
+ROOT = Path(__file__).resolve().parents[2]
+GRAPH = defs.resolve_asset_graph()
+NODES = [GRAPH.get(key) for key in sorted(GRAPH.get_all_asset_keys())]
+ASSET_OF_TABLE = {name: "bundle_candidates" if name == "candidates" else name for name in TABLES}
+
+
+def parents(asset: str) -> set[str]:
+    return {key.to_user_string() for key in GRAPH.get(dg.AssetKey.from_user_string(asset)).parent_keys}
+
+
+def ancestors(asset: str) -> set[str]:
+    return {key.to_user_string() for key in GRAPH.get_ancestor_asset_keys(dg.AssetKey.from_user_string(asset))}
+
+
+@pytest.mark.row("P-6")
+@pytest.mark.parametrize("with_home", [False, True], ids=["no home", "a home"])
+def test_the_workspace_loads(tmp_path: Path, with_home: bool) -> None:
+    root, instance = tmp_path / "home", tmp_path / "dagster"
+    instance.mkdir()
+    if with_home:
+        from bardo_pipeline.policy import Policy
+
+        instance = prepare_dagster_home(Home.create(root, Policy(), NOW))
+    ran = subprocess.run(
+        [Path(sys.executable).with_name("dagster"), "definitions", "validate", "-w", "workspace.yaml"],
+        cwd=ROOT,
+        env=os.environ | {"BARDO_HOME": str(root), "DAGSTER_HOME": str(instance)},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "Validation successful for code location bardo" in ran.stdout + ran.stderr
+    assert root.exists() == with_home, "loading definitions makes no home"
+
+
+@pytest.mark.row("P-2")
+@pytest.mark.parametrize("node", NODES, ids=lambda n: n.key.to_user_string())
+def test_an_asset_says_what_it_is(node: dg._core.definitions.assets.graph.asset_graph.AssetNode) -> None:
+    assert node.group_name in {"log", "memory", "curation", "katabasis", "legacy", "marts"}
+    assert len(node.description or "") > 30
+    assert (
+        "One row per" in node.description
+        or "One folder" in node.description
+        or node.group_name in {"log", "marts", "legacy"}
+    )
+    assert node.owners
+    assert node.kinds
+    assert node.metadata["dagster/column_schema"].columns
+
+
+def test_every_projection_is_an_asset() -> None:
+    keys = {node.key.to_user_string() for node in NODES}
+    assert set(ASSET_OF_TABLE.values()) <= keys
+    assert {"verdicts", "bundles", "log/cycles", "log/life_events", "log/vectors"} <= keys
+
+
+@pytest.mark.row("P-2")
+def test_the_graph_reads_like_the_way_of_a_record() -> None:
+    way = ["log/cycles", "episodes", "curation", "grimoire", "votes", "consensus", "fct_consensus"]
+    legacy = ["grimoire", "testaments", "bundle_candidates", "verdicts", "bundles", "dim_golem"]
+    for line in (way, legacy):
+        for cause, effect in pairwise(line):
+            assert cause in parents(effect), f"{effect} comes from {parents(effect)}"
+    assert "log/life_events" in parents("testaments")
+    assert {"log/cycles", "log/life_events"} <= ancestors("bundles")
+
+
+@pytest.mark.row("P-2")
+def test_every_mart_of_dbt_is_an_asset_with_the_description_and_the_causes_of_its_model() -> None:
+    models = yaml.safe_load((PROJECT / "models" / "marts" / "schema.yml").read_text())["models"]
+    assert {m["name"] for m in models} == {p.stem for p in (PROJECT / "models" / "marts").glob("*.sql")}
+    for model in models:
+        node = GRAPH.get(dg.AssetKey(model["name"]))
+        assert node.description == model["description"]
+        assert [c.name for c in node.metadata["dagster/column_schema"].columns] == [c["name"] for c in model["columns"]]
+        assert "bundles" in parents(model["name"]), "no mart is built while a published bundle is not what it should be"
+    assert "grimoire" in parents("fct_knowledge")
+    assert "log/cycles" in parents("fct_ticks")
+
+
+def test_only_the_check_of_the_bundles_stops_what_comes_after() -> None:
+    blocking = {key.name for key in GRAPH.asset_check_keys if GRAPH.get_check_spec(key).blocking}
+    assert blocking == {"only_passed_bundles_are_published"}
+    assert all(GRAPH.get_check_spec(key).description for key in GRAPH.asset_check_keys)
+
+
+def test_settings_of_the_instance_are_written_once(tmp_path: Path) -> None:
+    from bardo_pipeline.policy import Policy
+
+    home = Home.create(tmp_path / "home", Policy(), NOW)
+    folder = prepare_dagster_home(home)
+    assert folder == home.dagster
+    settings = yaml.safe_load((folder / "dagster.yaml").read_text())
+    assert settings["telemetry"] == {"enabled": False}
+    (folder / "dagster.yaml").write_text("telemetry: {enabled: false} # mine\n")
+    prepare_dagster_home(home)
+    assert (folder / "dagster.yaml").read_text().endswith("# mine\n")
+    assert [p.name for p in folder.iterdir()] == ["dagster.yaml"]

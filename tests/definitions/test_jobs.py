@@ -1,0 +1,113 @@
+"""The curator's job on a real log: what it writes, what it says of it, and that a second run writes nothing."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.memory import derive_episodes
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.storage.warehouse import query
+from tests.conftest import NOW, home_without_verdicts
+from tests.definitions.running import checks, data_version, materializations, run, said
+
+TABLES = ("episodes", "curation", "cycles", "grimoire", "playbooks", "facts", "votes", "vote_causes", "consensus")
+MARTS = ("dim_golem", "fct_consensus", "fct_deaths", "fct_knowledge", "fct_tier_costs", "fct_ticks")
+
+
+@pytest.fixture(scope="module")
+def stores(small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
+    root = home_without_verdicts(small_home, tmp_path_factory.mktemp("jobs") / "home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BARDO_HOME", str(root))
+        yield Stores.open(root)
+
+
+@pytest.fixture(scope="module")
+def runs(stores: Stores) -> list[dg.ExecuteInProcessResult]:
+    instance = dg.DagsterInstance.ephemeral()
+    return [run("curator_job", instance), run("curator_job", instance)]
+
+
+@pytest.mark.row("P-2", "P-3")
+def test_the_curator_derives_everything_that_the_log_holds(
+    runs: list[dg.ExecuteInProcessResult], stores: Stores
+) -> None:
+    made = materializations(runs[0])
+    assert set(made) == {*TABLES, "episode_index", *MARTS}
+    for table in TABLES:
+        assert said(made[table], "rows_written") == said(made[table], "dagster/row_count") > 0, table
+    assert said(made["episode_index"], "rows_written") == said(made["episodes"], "dagster/row_count")
+    assert said(made["fct_ticks"], "dagster/row_count") == stores.log.read_cycles(["tick"]).num_rows
+    assert query(stores.home, "select count(*) from fct_ticks")[1] == [(said(made["fct_ticks"], "dagster/row_count"),)]
+
+
+@pytest.mark.row("P-2", "X-1")
+def test_a_materialization_carries_the_fingerprint_of_its_table(
+    runs: list[dg.ExecuteInProcessResult], stores: Stores
+) -> None:
+    made = materializations(runs[0])
+    for table in TABLES:
+        digest = stores.projections.digest(table)
+        assert data_version(made[table]) == said(made[table], "fingerprint") == digest.fingerprint, table
+        assert said(made[table], "dagster/row_count") == digest.rows
+
+
+@pytest.mark.row("P-2", "X-1")
+def test_what_is_derived_again_beside_has_the_data_version_on_record(
+    runs: list[dg.ExecuteInProcessResult], stores: Stores, tmp_path: Path
+) -> None:
+    beside = Stores.open(stores.home.root, beside=tmp_path / "beside")
+    derive_episodes(beside, now=NOW)
+    derive_curation(beside)
+    made = materializations(runs[0])
+    for table in ("episodes", "curation", "cycles", "grimoire", "playbooks"):
+        assert beside.projections.digest(table).fingerprint == data_version(made[table]), table
+
+
+@pytest.mark.row("P-2")
+def test_a_materialization_says_what_it_was_made_from(runs: list[dg.ExecuteInProcessResult], stores: Stores) -> None:
+    made = materializations(runs[0])
+    heads = stores.log.heads()
+    for table in TABLES:
+        assert said(made[table], "derivation_id") == stores.derivation_id
+        assert said(made[table], "policy_hash") == stores.policy.hash
+        assert said(made[table], "log_version") == stores.log.version
+        assert said(made[table], "life_version") == stores.log.life_version
+        assert said(made[table], "golem_count") == heads.num_rows
+        assert said(made[table], "tick_max") == max(heads["contiguous"].to_pylist())
+    read = said(made["consensus"], "inputs")
+    assert read["votes"] == {
+        "version": said(made["votes"], "table_version"),
+        "fingerprint": said(made["votes"], "fingerprint"),
+    }
+    assert made["facts"].tags["dagster/input_data_version/grimoire"] == data_version(made["grimoire"])
+    assert made["episodes"].tags["dagster/input_data_version/log/cycles"].startswith(f"{stores.log.version}/")
+
+
+@pytest.mark.row("P-2")
+def test_a_second_run_writes_nothing_and_says_the_same(runs: list[dg.ExecuteInProcessResult]) -> None:
+    first, second = (materializations(r) for r in runs)
+    for table in (*TABLES, "episode_index"):
+        assert said(second[table], "rows_written") == 0, table
+        assert said(second[table], "table_version") == said(first[table], "table_version"), table
+    assert {k: data_version(m) for k, m in second.items()} == {k: data_version(m) for k, m in first.items()}
+
+
+def test_the_checks_of_a_healthy_home_pass(runs: list[dg.ExecuteInProcessResult]) -> None:
+    found = checks(runs[0])
+    assert {"confidence_is_a_probability", "no_cycle_waits_behind_a_gap", "only_passed_bundles_are_published"} <= set(
+        found
+    )
+    assert [name for name, e in found.items() if not e.passed and name != "some_proposition_has_its_quorum"] == []
+
+
+@pytest.mark.row("P-3", "X-1")
+def test_the_rebuild_job_finds_every_projection_equal(runs: list[dg.ExecuteInProcessResult]) -> None:
+    result = run("rebuild_job", dg.DagsterInstance.ephemeral())
+    (output,) = [e for e in result.all_events if e.event_type_value == "STEP_OUTPUT"]
+    table = output.step_output_data.metadata["compared"].value
+    assert "| grimoire |" in table
+    assert "False" not in table

@@ -1,0 +1,133 @@
+"""The death job: one spoilt candidate stops itself and no other; a published bundle that is altered stops the marts."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import dagster as dg
+import pytest
+
+from bardo_pipeline.derivation.legacy import candidate_folder, published_bundles, wrongly_published
+from bardo_pipeline.derivation.stores import Stores
+from tests.conftest import copy_home, home_without_verdicts
+from tests.definitions.running import checks, data_version, materializations, run, said
+
+BEFORE_VERDICTS = ["episodes", "curation", "cycles", "grimoire", "playbooks", "testaments", "bundle_candidates"]
+
+
+class Story(NamedTuple):
+    """What became of a home with one spoilt candidate."""
+
+    stores: Stores
+    spoilt: dict[str, str]
+    result: dg.ExecuteInProcessResult
+    instance: dg.DagsterInstance
+
+
+@pytest.fixture(scope="module")
+def story(small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    root = home_without_verdicts(small_home, tmp_path_factory.mktemp("legacy") / "home")
+    instance = dg.DagsterInstance.ephemeral()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BARDO_HOME", str(root))
+        run("death_job", instance, asset_selection=[dg.AssetKey(k) for k in BEFORE_VERDICTS])
+        stores = Stores.open(root)
+        heir = next(r for r in stores.projections.read("candidates").to_pylist() if r["generation"] == 1)
+        with (candidate_folder(stores) / heir["bundle_hash"] / "entries.jsonl").open("ab") as file:
+            file.write(b'{"entry_id":"whispered"}\n')
+        yield Story(stores, heir, run("death_job", instance), instance)
+
+
+@pytest.mark.row("P-5", "P-3")
+def test_one_spoilt_candidate_is_refused_and_the_others_are_published(story: Story) -> None:
+    golems = set(story.stores.projections.read("candidates")["golem_id"].to_pylist())
+    assert len(golems) > 3
+    assert story.result.success, "a refused bundle is no failure of the run"
+    assert set(published_bundles(story.stores)) == golems - {story.spoilt["golem_id"]}
+    assert not (story.stores.home.bundles / story.spoilt["bundle_hash"]).exists()
+    made = materializations(story.result)
+    assert said(made["verdicts"], "rows_written") == len(golems)
+    assert said(made["verdicts"], "refused_count") == 1
+    assert said(made["bundles"], "rows_written") == len(golems) - 1
+
+
+@pytest.mark.row("P-5")
+def test_the_verdict_says_what_failed(story: Story) -> None:
+    made = materializations(story.result)
+    (line,) = [line for line in said(made["verdicts"], "judged").splitlines() if "REFUSED" in line]
+    assert story.spoilt["golem_id"] in line
+    assert "hashes_match" in line
+    refused = checks(story.result)["every_candidate_passed"]
+    assert not refused.passed
+    assert refused.severity == dg.AssetCheckSeverity.WARN
+    assert story.spoilt["golem_id"] in refused.metadata["refused"].value
+
+
+@pytest.mark.row("P-5")
+def test_the_data_docs_of_the_run_lie_where_the_metadata_says(story: Story) -> None:
+    page = Path(said(materializations(story.result)["verdicts"], "data_docs_path"))
+    assert page.is_relative_to(story.stores.home.root / "data_docs")
+    assert page.exists()
+    (detail,) = page.parent.glob("validations/**/candidates-bundles.html")
+    assert "hash_mismatches" in detail.read_text()
+    assert (page.parent / "static" / "styles").is_dir()
+
+
+@pytest.mark.row("P-5")
+def test_the_guard_passes_where_only_passed_bundles_are_published(story: Story) -> None:
+    guard = checks(story.result)["only_passed_bundles_are_published"]
+    assert guard.passed
+    assert guard.blocking
+    assert guard.severity == dg.AssetCheckSeverity.ERROR
+    assert "fct_knowledge" in materializations(story.result)
+
+
+@pytest.mark.row("P-5")
+@pytest.mark.parametrize("job", ["death_job", "curator_job"])
+def test_an_altered_bundle_stops_the_marts(
+    story: Story, job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = copy_home(story.stores.home.root, tmp_path / "home")
+    monkeypatch.setenv("BARDO_HOME", str(root))
+    stores = Stores.open(root)
+    altered = sorted(published_bundles(stores).values())[0]
+    (root / "bundles" / altered / "playbook.md").write_text("do as I say")
+    result = run(job, dg.DagsterInstance.ephemeral(), raise_on_error=False)
+    assert not result.success
+    assert wrongly_published(stores) == [altered]
+    assert checks(result)["only_passed_bundles_are_published"].metadata["wrong"].value == [altered]
+    assert "grimoire" in materializations(result), "what does not hang on the bundles is derived"
+    assert "fct_ticks" not in materializations(result)
+    assert stores.home.warehouse.read_bytes() == story.stores.home.warehouse.read_bytes()
+
+
+@pytest.mark.row("P-5")
+def test_what_the_runtime_judged_gets_its_data_docs_and_the_same_verdict(copied_home: Path, at_home) -> None:
+    at_home(copied_home)
+    instance = dg.DagsterInstance.ephemeral()
+    only = {"asset_selection": [dg.AssetKey("verdicts")]}
+    made = materializations(first := run("death_job", instance, **only))["verdicts"]
+    repeated = checks(first)["verdicts_repeat"]
+    assert repeated.passed
+    assert repeated.metadata["judged_again"].value == said(made, "dagster/row_count") > 3
+    assert said(made, "rows_written") == 0
+    assert Path(said(made, "data_docs_path")).exists()
+    second = run("death_job", instance, **only)
+    assert checks(second)["verdicts_repeat"].metadata["judged_again"].value == 0, "documented once is documented"
+    assert said(materializations(second)["verdicts"], "data_docs_path") == said(made, "data_docs_path")
+    assert data_version(materializations(second)["verdicts"]) == data_version(made)
+
+
+@pytest.mark.row("P-5")
+def test_a_candidate_altered_after_its_verdict_is_noticed(copied_home: Path, at_home) -> None:
+    at_home(copied_home)
+    stores = Stores.open(copied_home)
+    bundle_hash = stores.projections.read("candidates")["bundle_hash"][0].as_py()
+    shutil.copy(
+        candidate_folder(stores) / bundle_hash / "playbook.md", candidate_folder(stores) / bundle_hash / "testament.md"
+    )
+    result = run("death_job", dg.DagsterInstance.ephemeral(), asset_selection=[dg.AssetKey("verdicts")])
+    repeated = checks(result)["verdicts_repeat"]
+    assert not repeated.passed
+    assert repeated.metadata["changed"].value == [bundle_hash]
