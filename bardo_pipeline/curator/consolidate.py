@@ -39,5 +39,5 @@ def consolidate(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     state["evidence_count"][rows[told]] = own
     create(state, rows[born], np.zeros(int(born.sum()), np.int64), wave, confidence=ppm(policy.curator.confidence_fact))
     vote(state, rows[again], before[again] + ppm(policy.curator.upvote), at[again], "validations")
-    for operation, chosen in ((STAGED, ~(born | active)), (CREATED, born), (REINFORCED, again)):
+    for operation, chosen in ((STAGED, ~(born | again)), (CREATED, born), (REINFORCED, again)):
         wave.note(state, operation, rows[chosen], before[chosen], causes[chosen])

@@ -46,7 +46,7 @@ DECISION_SCHEMA = pa.schema(
 )
 """One row per decision; key (golem_id, revision, cycle, seq). cause_ticks: the ticks of this golem whose records
 are its evidence (empty for what time alone did); cause_bundle: the content hash of the bundle an entry was received
-in."""
+in. seq follows the passes, so that the last one about an entry leaves it as the cycle did."""
 
 DECISION_KEY = ("golem_id", "revision", "cycle", "seq")
 
@@ -102,7 +102,7 @@ class DecisionLog:
             "cause_ticks": _cause_lists(rows["cause_first"], rows["cause_stop"], cause_tick),
             "cause_bundle": pa.nulls(count, pa.string()),
             "policy_hash": pa.array([policy_hash]).take(pa.array(np.zeros(count, np.int64))),
-            "order": pa.array(rows["operation"]),
+            "order": pa.array(np.repeat(np.arange(len(self.parts)), [len(p["golem"]) for p in self.parts])),
         }
         table = pa.table(columns)
         table = table.take(
@@ -151,20 +151,24 @@ def _sequence(table: pa.Table) -> np.ndarray:
 
 
 def fold(decisions: pa.Table) -> pa.Table:
-    """A grimoire from its decisions: of each (golem, entry) the newest of the newest revision. ENTRY_SCHEMA."""
+    """A grimoire from its decisions: of each (golem, structure) the newest of the newest revision. ENTRY_SCHEMA.
+
+    By structure, since an inherited entry that was pruned and learned again is the golem's own, under an id of its own.
+    """
     keys = [
         ("golem_id", "ascending"),
-        ("entry_id", "ascending"),
+        ("structure", "ascending"),
         ("revision", "ascending"),
         ("cycle", "ascending"),
         ("seq", "ascending"),
     ]
     ordered = decisions.take(pc.sort_indices(decisions, sort_keys=keys))
-    golem, entry = (
+    golem, structure = (
         ordered.column("golem_id").to_numpy(zero_copy_only=False),
-        ordered.column("entry_id").to_numpy(zero_copy_only=False),
+        ordered.column("structure").to_numpy(zero_copy_only=False),
     )
     if not len(golem):
         return ENTRY_SCHEMA.empty_table()
-    last = np.r_[(golem[1:] != golem[:-1]) | (entry[1:] != entry[:-1]), True]
-    return ordered.filter(pa.array(last)).select(ENTRY_SCHEMA.names).cast(ENTRY_SCHEMA)
+    last = np.r_[(golem[1:] != golem[:-1]) | (structure[1:] != structure[:-1]), True]
+    kept = ordered.filter(pa.array(last)).select(ENTRY_SCHEMA.names).cast(ENTRY_SCHEMA)
+    return kept.sort_by([("golem_id", "ascending"), ("entry_id", "ascending")])

@@ -68,7 +68,6 @@ def create(state: GrimoireState, rows: np.ndarray, sign: np.ndarray, wave: Wave,
         ("validated_us", at),
     ):
         state[name][rows] = value
-    state["origin"][rows] = state["golem"][rows]
     np.add.at(wave.proposed, place, 1)
 
 

@@ -1,5 +1,5 @@
-"""Phage: every hundred ticks the weakest entries are set against the newest evidence, and pay if it speaks against
-them. Pure.
+"""Phage: every hundred ticks the weakest entries are set against the newest evidence, that of the closing cycle, and
+pay if it speaks against them. Pure.
 
 Source: canon ("phage pass"), MEM-6.
 """
@@ -17,26 +17,24 @@ from bardo_pipeline.policy import Policy
 
 
 def phage(state: GrimoireState, wave: Wave, policy: Policy) -> None:
-    """Try the weakest entries of golems at a hundredth tick; then their recent evidence starts anew."""
-    due = wave.cycle % policy.curator.phage_cycles == 0
-    here = np.zeros(len(state.golems), bool)
-    here[wave.golem[due]] = True
+    """Try the weakest entries of every golem at a hundredth tick by what the closing cycle says of them."""
+    due = np.zeros(len(state.golems), bool)
+    due[wave.golem[wave.cycle % policy.curator.phage_cycles == 0]] = True
     rows = wave.living(state)
-    rows = rows[here[state["golem"][rows]] & (state["decay_class"][rows] != CLASS_FACT) & (state["sign"][rows] != 0)]
-    if len(rows):
-        at = wave.closing(state, rows)
-        now = state.confidence_at(rows, at, policy.decay)
-        order = np.lexsort((state.structures.stable()[state["structure"][rows]], now, state["golem"][rows]))
-        rows, now, at = rows[order], now[order], at[order]
-        golem = state["golem"][rows]
-        starts = np.flatnonzero(np.r_[True, golem[1:] != golem[:-1]])
-        rank = np.arange(len(rows)) - np.repeat(starts, np.diff(np.r_[starts, len(rows)]))
-        recent = state["recent_count"][rows]
-        against = np.sign(state["recent_sum"][rows]) == -state["sign"][rows]
-        strong = np.abs(state["recent_sum"][rows]) >= policy.curator.effect_min_ppm * np.maximum(recent, 1)
-        hit = (rank < policy.curator.phage_count) & (recent > 0) & against & strong
-        vote(state, rows[hit], now[hit] - ppm(policy.curator.downvote), at[hit], "contradictions")
-        wave.note(state, CONTRADICTED, rows[hit], now[hit])
-    fresh = here[state["golem"]]
-    state["recent_count"][fresh] = 0
-    state["recent_sum"][fresh] = 0
+    rows = rows[due[state["golem"][rows]] & (state["decay_class"][rows] != CLASS_FACT) & (state["sign"][rows] != 0)]
+    if not len(rows):
+        return
+    now = state.confidence_at(rows, wave.closing(state, rows), policy.decay)
+    order = np.lexsort((state.structures.stable()[state["structure"][rows]], now, state["golem"][rows]))
+    rows, now = rows[order], now[order]
+    golem = state["golem"][rows]
+    starts = np.flatnonzero(np.r_[True, golem[1:] != golem[:-1]])
+    rank = np.arange(len(rows)) - np.repeat(starts, np.diff(np.r_[starts, len(rows)]))
+    tried = (rank < policy.curator.phage_count) & np.isin(rows, wave.rows)
+    rows, now = rows[tried], now[tried]
+    at = np.searchsorted(wave.rows, rows)
+    total = wave.total[at]
+    hit = (np.sign(total) == -state["sign"][rows]) & (np.abs(total) >= policy.curator.effect_min_ppm * wave.count[at])
+    rows, now, at = rows[hit], now[hit], at[hit]
+    vote(state, rows, now - ppm(policy.curator.downvote), wave.closing(state, rows), "contradictions")
+    wave.note(state, CONTRADICTED, rows, now, wave.causes[at])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bardo_pipeline.curator.state import GrimoireState
+from bardo_pipeline.curator.state import PRUNED, GrimoireState
 from bardo_pipeline.curator.wave import Wave
 from bardo_pipeline.policy import Policy
 
@@ -28,11 +28,11 @@ def interval(
 
 
 def weigh(state: GrimoireState, wave: Wave, policy: Policy) -> None:
-    """Add the wave's evidence to its rows."""
+    """Add the wave's evidence to its rows. What was forgotten and comes up again is from now on the golem's own."""
     rows = wave.rows
+    again = rows[(state["status"][rows] == PRUNED) & (state["own_count"][rows] == 0)]
+    state["origin"][again] = state["golem"][again]
     for name, values in (("own_count", wave.count), ("own_sum", wave.total), ("own_sumsq", wave.squares)):
         state[name][rows] += values
-    state["recent_count"][rows] += wave.count
-    state["recent_sum"][rows] += wave.total
     for i, name in enumerate(("pleasure_sum_milli", "arousal_sum_milli", "dominance_sum_milli")):
         state[name][rows] += wave.mood[:, i]

@@ -105,8 +105,6 @@ COUNTED_FIELDS = [
         "own_count",
         "own_sum",
         "own_sumsq",
-        "recent_count",
-        "recent_sum",
         "pleasure_sum_milli",
         "arousal_sum_milli",
         "dominance_sum_milli",
@@ -136,5 +134,5 @@ ENTRY_SCHEMA = pa.schema(
 )
 """One row per (golem, entry). `confidence_ppm` is the confidence at `anchor_at` in parts per million; the confidence at
 another moment is computed (confidence.py). `effect_*` is the effect that the entry states, in ppm of a position's value
-(a baseline: mean and interval in the metric's unit); `own_*` are the exact sums of the golem's own evidence, `recent_*`
-those since the last phage pass, `*_sum_milli` of its mood at that evidence in thousandths."""
+(a baseline: mean and interval in the metric's unit); `own_*` are the exact sums of the golem's own evidence,
+`*_sum_milli` of its mood at that evidence in thousandths."""

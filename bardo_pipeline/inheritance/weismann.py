@@ -32,8 +32,6 @@ SHED_COLUMNS = (
     "own_count",
     "own_sum",
     "own_sumsq",
-    "recent_count",
-    "recent_sum",
     "pleasure_sum_milli",
     "arousal_sum_milli",
     "dominance_sum_milli",
