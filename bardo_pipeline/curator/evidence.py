@@ -219,6 +219,7 @@ def _levels(
     volume = pc.struct_field(observation, "volume_micros").to_numpy(zero_copy_only=False) // 1_000_000
     acted, actions = exploded(combined(records.column("actions")))
     done = pc.equal(pc.struct_field(actions, "status"), "executed").to_numpy(zero_copy_only=False)
+    done &= is_verified(records)[acted]
     acted, actions = acted[done], actions.filter(pa.array(done))
     slips = pc.struct_field(actions, "slippage_ppm")
     slipped = np.asarray(slips.is_valid())
