@@ -66,9 +66,11 @@ def confidence_at(
 def fades_at_us(
     confidence: np.ndarray, anchor_us: np.ndarray, half_life: np.ndarray, floor: np.ndarray, limit_ppm: int
 ) -> np.ndarray:
-    """The first moment (microseconds) at which confidence is below limit_ppm; FOREVER_US if that never comes."""
-    with np.errstate(divide="ignore"):
-        halvings = np.log2(np.maximum(confidence, 1) / max(limit_ppm, 1))
+    """The first moment (microseconds) at which confidence is below limit_ppm; FOREVER_US if that never comes.
+
+    Confidence is rounded to whole ppm, so it is below the limit from half a ppm under it on.
+    """
+    halvings = np.log2(np.maximum(confidence, 1) / (max(limit_ppm, 1) - 0.5))
     wait = np.ceil(np.maximum(halvings, 0.0) * np.minimum(half_life, FOREVER_US >> 8))
     never = (half_life >= FOREVER_US) | (np.minimum(floor, confidence) >= limit_ppm)
     return np.where(never, FOREVER_US, anchor_us + wait.astype(np.int64))
