@@ -172,6 +172,12 @@ def test_a_limit_that_cuts_equals_keeps_the_first_by_golem_and_tick(
     assert ids(found) == [f"g-0:{t}" for t in range(0, 40, 4)] + ["g-1:1", "g-1:5"]
 
 
+def test_of_texts_that_tie_for_the_last_place_the_first_by_name_is_taken() -> None:
+    stored = pa.table({"text_hash": ["e", "d", "c", "b", "a"], "_score": [9.0, 7.0, 7.0, 7.0, 1.0]})
+    found = vectors._best(lambda count: stored.slice(0, count), 2, stored.num_rows, "_score", "descending")
+    assert found["text_hash"].to_pylist() == ["e", "b"]
+
+
 def test_words_lift_what_the_vector_alone_puts_last(
     index: EpisodeIndex, table: GrowingTable, embedder: Embedder, matrix: NDArray
 ) -> None:
@@ -187,6 +193,14 @@ def test_words_lift_what_the_vector_alone_puts_last(
     distance = dict(zip(ids(by_vector), by_vector["distance"].to_pylist(), strict=True))
     assert by_both["distance"].to_pylist() == pytest.approx([distance[i] for i in ids(by_both)], abs=1e-6)
     assert by_both["score"].to_pylist() == sorted(by_both["score"].to_pylist(), reverse=True)
+
+
+def test_ranks_are_counted_among_the_golems_that_are_asked_for(
+    index: EpisodeIndex, table: GrowingTable, matrix: NDArray
+) -> None:
+    commit(table, pa.concat_tables([lives(1, 60, matrix), rows([0], ["g-9"], [1], matrix)]))
+    index.refresh(table)
+    assert index.search(matrix[3], text=TEXTS[3], golem_ids=["g-9"])["score"].to_pylist() == pytest.approx([2 / 61])
 
 
 @pytest.mark.parametrize("text", ["", "the", "...", "AND ( OR \" ' * ~", "a\x00b", "word " * 500])
@@ -233,8 +247,9 @@ def test_a_refresh_adds_what_is_new_and_a_second_one_nothing(
 
 
 def test_however_it_grew_an_index_answers_as_one_that_was_deleted_and_made_anew(
-    index: EpisodeIndex, table: GrowingTable, embedder: Embedder, matrix: NDArray
+    index: EpisodeIndex, table: GrowingTable, embedder: Embedder, matrix: NDArray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(vectors, "_FUSED_COUNT", 6)  # so few that not every text is weighed
     for first in range(1, 31, 5):  # texts come bit by bit, so each refresh changes what words are rare
         commit(table, lives(first, 5, matrix, golems=2))
         index.refresh(table)
@@ -334,6 +349,19 @@ def test_a_damaged_index_is_refused_by_readers_and_made_anew_by_a_refresh(
         open_index(tmp_path, embedder).search(matrix[0])
     assert open_index(tmp_path, embedder).refresh(table) == 30
     assert open_index(tmp_path, embedder).search(matrix[0], limit=99).num_rows == 30
+
+
+def test_an_index_that_holds_less_than_it_says_is_made_anew(
+    index: EpisodeIndex, table: GrowingTable, matrix: NDArray
+) -> None:
+    commit(table, lives(1, 10, matrix))
+    index.refresh(table)
+    mark = index.watermark()
+    assert mark is not None
+    index._open(mark.build).episodes.delete("tick = 3")
+    assert index.search(matrix[0], limit=99).num_rows == 27
+    assert index.refresh(table) == 30
+    assert index.search(matrix[0], limit=99).num_rows == 30
 
 
 # One embedder, one index
