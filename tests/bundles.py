@@ -15,14 +15,20 @@ from bardo_pipeline.policy import Policy
 from tests.grimoires import DIED, POLICY, deaths, decisions, grimoire
 
 
+def crossing_of(*rows: dict[str, Any], golem_id: str = "g-1", policy: Policy = POLICY) -> pa.Table:
+    """What of these entries crosses when their golem dies at DIED."""
+    died = deaths(golem_id)
+    chosen = bottleneck(leave_bloodstains(grimoire(*rows), died, policy), died, policy)
+    return shed(attenuate(chosen, policy), policy)
+
+
 def bundle_of(*rows: dict[str, Any], golem_id: str = "g-1", policy: Policy = POLICY, **said: Any) -> Bundle:
     """The bundle that a golem with these entries leaves at DIED."""
     known, died = grimoire(*rows), deaths(golem_id)
-    chosen = bottleneck(leave_bloodstains(known, died, policy), died, policy)
     plain = {
         "golem_id": golem_id, "generation": 0, "lineage_id": "line-1", "lineage": [], "died_at": DIED,
-        "entries": shed(attenuate(chosen, policy), policy), "episodes": pa.table({"episode": ["saw a storm"]}),
-        "playbook": "# PLAYBOOK\n", "testament": written_by(known, decisions(), died, policy).to_pylist()[0],
+        "entries": crossing_of(*rows, golem_id=golem_id, policy=policy),
+        "episodes": pa.table({"episode": ["saw a storm"]}), "playbook": "# PLAYBOOK\n", "testament": written_by(known, decisions(), died, policy).to_pylist()[0],
         "derivation_id": "derivation-1", "policy_hash": policy.hash, "source_watermark": 150,
     }  # fmt: skip
     return pack(**(plain | said))

@@ -53,14 +53,13 @@ def leave_bloodstains(entries: pa.Table, deaths: pa.Table, policy: Policy) -> pa
     dead, at_us = of_the_dead(entries, deaths)
     stained = flag(dead, "is_bloodstain")
     active_warning = pc.and_(pc.equal(dead.column("kind"), "warning"), pc.equal(dead.column("status"), "active"))
-    fresh = truth(active_warning) & ~stained
-    left = replaced(dead, is_bloodstain=stained | fresh)
+    left = replaced(dead, is_bloodstain=stained | truth(active_warning))
     at_death, floor = confidence_of(dead, at_us, policy.decay), floor_of(left, policy.decay)
     age = np.maximum(at_us - micros(dead, "anchor_at"), 0)
     slower = age / half_life_of(left, policy.decay) - age / half_life_of(dead, policy.decay)
     anchored = np.rint(whole(dead, "confidence_ppm") * np.exp2(slower)).astype(np.int64)
     restated = np.where(at_death < floor, at_death, np.maximum(anchored, floor))
-    return fading(replaced(left, confidence_ppm=np.where(fresh, restated, whole(dead, "confidence_ppm"))), policy)
+    return fading(replaced(left, confidence_ppm=restated), policy)
 
 
 def attenuate(entries: pa.Table, policy: Policy) -> pa.Table:

@@ -24,7 +24,7 @@ from bardo_pipeline.inheritance.bundle import (
 )
 from bardo_pipeline.inheritance.succession import inherited_entries, received_decisions
 from bardo_pipeline.inheritance.weismann import SHED_COLUMNS
-from tests.bundles import bundle_of
+from tests.bundles import bundle_of, crossing_of
 from tests.grimoires import DAY, DIED, POLICY, baseline, confidence_at, entry, grimoire, shuffled
 
 ROWS = (
@@ -36,7 +36,7 @@ ROWS = (
 
 def test_the_same_death_gives_the_same_bytes_in_whatever_order_its_entries_come() -> None:
     one, other = bundle_of(*ROWS), bundle_of(*reversed(ROWS))
-    assert one.files == other.files
+    assert one.files == other.files == bundle_of(*ROWS, entries=shuffled(crossing_of(*ROWS), 2)).files
     assert one.bundle_hash == other.bundle_hash
 
 
