@@ -175,18 +175,18 @@ class AppendOnlyTable:
         """
         return [file.path for file in self.tail(since_version)[1]]
 
-    def tail(self, since_version: int | None = None) -> tuple[int, list[DataFile]]:
-        """The newest version, and the files as `files` gives them, of one and the same moment."""
-        version = self.version
-        if since_version is None:
-            return version, self._active()
-        found: list[DataFile] = []
-        for committed in range(since_version + 1, version + 1):
-            added = self._added(committed)
-            if added is None:
-                return version, self._active()
-            found.extend(added)
-        return version, found
+    def tail(self, since_version: int | None = None, until_version: int | None = None) -> tuple[int, list[DataFile]]:
+        """The newest version, and the files as `files` gives them, of one and the same moment.
+
+        until_version: be a reader of that version instead: nothing that came after it is there, compacted or not.
+        """
+        newest = self.version
+        version = newest if until_version is None else until_version
+        assert version <= newest, f"{self.path} has no version {version} yet"
+        files = None if since_version is None else self._between(since_version, version)
+        if files is None:
+            files = self._active(self._handle if version == newest else DeltaTable(self.path, version=version))
+        return version, files
 
     def overlapping(self, bounds: Mapping[str, tuple[object, object]]) -> list[str]:
         """Paths of the active files that may hold rows within all these bounds (column to smallest and largest)."""
@@ -250,10 +250,20 @@ class AppendOnlyTable:
     def _reopen(self) -> None:
         self._handle, self._commits = DeltaTable(self.path), 0
 
-    def _active(self) -> list[DataFile]:
-        actions = pa.table(self._handle.get_add_actions(flatten=True)).select(["path", "num_records"])
+    def _active(self, handle: DeltaTable) -> list[DataFile]:
+        actions = pa.table(handle.get_add_actions(flatten=True)).select(["path", "num_records"])
         found = [DataFile(self._absolute(row["path"]), int(row["num_records"])) for row in actions.to_pylist()]
         return sorted(found, key=lambda file: file.path)
+
+    def _between(self, since_version: int, until_version: int) -> list[DataFile] | None:
+        """Files with the rows of these commits; None when the JSON of one of them is gone."""
+        found: list[DataFile] = []
+        for version in range(since_version + 1, until_version + 1):
+            added = self._added(version)
+            if added is None:
+                return None
+            found.extend(added)
+        return found
 
     def _added(self, version: int) -> list[DataFile] | None:
         """Files that a commit added with new rows; None when the commit's JSON is gone."""

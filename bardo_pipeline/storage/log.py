@@ -197,8 +197,7 @@ class EventLog:
         """Cycles committed after one version (from the first for None) and up to another."""
         only = None if golems is None else ds.field("golem_id").isin(pa.array(golems, pa.string()))
         with self._mutex:
-            later = {file.path for file in self._cycles.tail(until_version)[1]}
-            files = [file for file in self._cycles.tail(since_version)[1] if file.path not in later]
+            files = self._cycles.tail(since_version, until_version)[1]
         return self._cycles.load(files, columns, only)
 
     # life

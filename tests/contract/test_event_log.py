@@ -663,6 +663,16 @@ def test_a_compaction_brings_nothing_new(disk: EventLog, home: Home) -> None:
     assert same(content(EventLog(home, Policy())), ticks(1, 4))
 
 
+def test_a_version_is_read_as_it_was(disk: EventLog, home: Home) -> None:
+    for tick in range(1, 6):
+        append(disk, ticks(tick))
+    DeltaTable(home.cycles).optimize.compact()  # one file now holds what came before version 3 and after it
+    assert sorted(disk.read_cycles_between(["tick"], None, 3)["tick"].to_pylist()) == [1, 2, 3]
+    assert sorted(disk.read_cycles_between(["tick"], 1, 3)["tick"].to_pylist()) == [2, 3]
+    assert sorted(disk.read_cycles_between(["tick"], None, disk.version)["tick"].to_pylist()) == [1, 2, 3, 4, 5]
+    assert disk.read_cycles_between(None, None, 0).num_rows == 0
+
+
 def test_a_table_of_other_columns_is_not_touched(tmp_path: Path) -> None:
     AppendOnlyTable(tmp_path / "table", pa.schema([("a", pa.int64())]), ["a"])
     with pytest.raises(SchemaVersionError, match="other columns"):
