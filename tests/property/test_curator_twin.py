@@ -1,0 +1,174 @@
+"""The curator beside its row-at-a-time twin (law 8), on streams that make it say everything that it can say."""
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from bardo_pipeline.curator.decisions import OPERATIONS, fold
+from bardo_pipeline.curator.evidence import gather_evidence, is_episode, is_verified
+from bardo_pipeline.curator.passes import Curation, curate
+from bardo_pipeline.curator.playbook import Playbooks
+from bardo_pipeline.curator.state import GrimoireState, from_table, to_table
+from bardo_pipeline.curator.structure import Structures
+from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
+from bardo_pipeline.inheritance.weismann import SHED_COLUMNS
+from bardo_pipeline.policy import Policy
+from tests.reference import evidence as twin_of_evidence
+from tests.reference.curator import Mind, curate_by_row, grimoire_by_row
+from tests.reference.evidence import evidence_by_row
+from tests.streams import SITUATIONS, STORIES, STORM, Life, cycles_of, life, lives, stream
+
+POLICY = Policy()
+examples = settings(max_examples=120, deadline=None, derandomize=True)
+
+Rows = list[dict[str, Any]]
+
+
+def with_cycles(records: pa.Table) -> list[tuple[dict[str, Any], int]]:
+    return list(zip(records.to_pylist(), cycles_of(records).tolist(), strict=True))
+
+
+def close_enough(rows: Rows) -> Rows:
+    """Rows with the fading moment to the millisecond: it is the one figure that rests on a logarithm."""
+    return [
+        row | {"fades_at": row["fades_at"] and round(row["fades_at"].timestamp(), 3)} if "fades_at" in row else row
+        for row in rows
+    ]
+
+
+def assert_alike(found: pa.Table, expected: Iterable[dict[str, Any]]) -> None:
+    rows, wanted = close_enough(found.to_pylist()), close_enough(list(expected))
+    assert len(rows) == len(wanted)
+    for row, other in zip(rows, wanted, strict=True):
+        assert row == other
+
+
+def curated(records: pa.Table, state: GrimoireState) -> Curation:
+    return curate(state, Playbooks(), records, cycles_of(records), policy=POLICY, policy_hash=POLICY.hash)
+
+
+@pytest.mark.row("MEM-1", "MEM-6")
+@examples
+@given(lives(), st.randoms(use_true_random=False))
+def test_evidence_equals_its_twin(lived: tuple[Life, ...], chance: Any) -> None:
+    records = stream(lived)
+    order = list(range(records.num_rows))
+    chance.shuffle(order)
+    records = records.take(order)
+    structures, golems = Structures(), sorted({one.golem_id for one in lived})
+    golem = np.array([golems.index(g) for g in records.column("golem_id").to_pylist()])
+    found = gather_evidence(
+        records, golem=golem, cycle=cycles_of(records), structures=structures, policy=POLICY.curator
+    )
+    groups = {
+        (golems[found.golem[i]], int(found.cycle[i]), structures.rows[found.structure[i]]): (
+            int(found.count[i]), int(found.total[i]), int(found.squares[i]), found.mood[i].tolist(),
+            set(found.cause_tick[found.first[i] : found.stop[i]].reshape(-1).tolist()),
+        )
+        for i in range(found.groups)
+    }  # fmt: skip
+    expected = evidence_by_row(with_cycles(records), POLICY.curator)
+    assert groups == {k: (g.count, g.total, g.squares, g.mood, g.causes) for k, g in expected.items()}
+
+
+@examples
+@given(lives())
+def test_an_episode_and_its_ground_truth_are_told_as_the_twin_tells_them(lived: tuple[Life, ...]) -> None:
+    records = stream(lived)
+    rows = records.to_pylist()
+    assert is_episode(records).tolist() == [twin_of_evidence.is_episode(row) for row in rows]
+    assert is_verified(records).tolist() == [twin_of_evidence.is_verified(row) for row in rows]
+
+
+@pytest.mark.row("MEM-5", "MEM-6", "MEM-7")
+@examples
+@given(lives())
+def test_curating_equals_its_twin(lived: tuple[Life, ...]) -> None:
+    records, minds = stream(lived), {}
+    state = GrimoireState()
+    made = curated(records, state)
+    curate_by_row(minds, with_cycles(records), POLICY)
+    for operation in set(made.decisions.column("operation").to_pylist()):
+        event(operation)
+    _compare(made, state, minds)
+
+
+def _compare(made: Curation, state: GrimoireState, minds: dict[str, Mind]) -> None:
+    told = [minds[golem_id] for golem_id in sorted(minds)]
+    assert_alike(made.decisions, (row for mind in told for row in mind.decisions))
+    assert_alike(made.cycles, (row for mind in told for row in mind.cycles))
+    assert_alike(made.playbooks, (row for mind in told for row in mind.playbooks))
+    assert_alike(to_table(state, POLICY.curator, POLICY.decay), grimoire_by_row(minds, POLICY))
+
+
+@pytest.mark.row("MEM-6")
+@examples
+@given(lives())
+def test_a_grimoire_is_the_fold_of_its_decisions(lived: tuple[Life, ...]) -> None:
+    state = GrimoireState()
+    made = curated(stream(lived), state)
+    assert fold(made.decisions).equals(to_table(state, POLICY.curator, POLICY.decay))
+
+
+def bequeathed(entries: pa.Table, heir_id: str) -> pa.Table:
+    """What an heir would begin with: what was known, without the sums behind it."""
+    kept = [row for row in entries.to_pylist() if row["status"] == "active"]
+    changed = dict.fromkeys(SHED_COLUMNS, 0) | {"golem_id": heir_id, "provenance": "death_testament"}
+    rows = [row | changed | {"generation": row["generation"] + 1} for row in kept]
+    for row in rows:
+        row["confidence_ppm"] = row["confidence_ppm"] * 85 // 100
+        row["is_bloodstain"] = row["is_bloodstain"] or row["kind"] == "warning"
+    return pa.Table.from_pylist(rows, schema=ENTRY_SCHEMA)
+
+
+def inheriting(entries: pa.Table) -> Mind:
+    """The heir's mind in the twin."""
+    mind = Mind("g-heir", POLICY.playbook.rebalance_threshold)
+    structures = from_table(entries).structures.rows
+    for row, structure in zip(entries.to_pylist(), structures, strict=True):
+        moments = {n: row[f"{n}_at"] for n in ("anchor", "created", "validated")}
+        micros = {f"{n}_us": round(at.timestamp() * 10**6) for n, at in moments.items()}
+        mind.entries[structure] = row | micros | {"structure": structure}
+    return mind
+
+
+@pytest.mark.row("MEM-5", "MEM-7")
+@settings(examples, max_examples=30)
+@given(st.sampled_from(STORIES[:4]), st.integers(8, 20), st.data())
+def test_an_heir_is_curated_as_its_twin_is(story: tuple[Any, ...], ticks: int, data: st.DataObject) -> None:
+    ancestor = Life("g-dead", {STORM: story, SITUATIONS[2]: story}, (3,), timedelta(hours=3), ticks)
+    first = GrimoireState()
+    curated(stream([ancestor]), first)
+    entries = bequeathed(to_table(first, POLICY.curator, POLICY.decay), "g-heir")
+    records = stream([data.draw(life("g-heir", timedelta(days=2)))])
+    state, minds = from_table(entries), {"g-heir": inheriting(entries)}
+    made = curated(records, state)
+    curate_by_row(minds, with_cycles(records), POLICY)
+    event(f"entries inherited: {entries.num_rows}")
+    for operation in set(made.decisions.column("operation").to_pylist()):
+        event(operation)
+    _compare(made, state, minds)
+
+
+def test_the_stories_make_the_curator_say_everything_that_it_can() -> None:
+    said: Counter[str] = Counter()
+    kinds: Counter[tuple[str, str, bool]] = Counter()
+    for pace in (timedelta(minutes=1), timedelta(days=4)):
+        told = [Life(f"g-{i}", {STORM: story}, (4, 1), pace, 4 * len(story)) for i, story in enumerate(STORIES)]
+        state = GrimoireState()
+        made = curated(stream(told), state)
+        said.update(made.decisions.column("operation").to_pylist())
+        rows = made.decisions.select(["kind", "status", "is_anti_knowledge"]).to_pylist()
+        kinds.update((r["kind"], r["status"], r["is_anti_knowledge"]) for r in rows)
+    assert set(said) == set(OPERATIONS) - {"received"}
+    assert {kind for kind, _, _ in kinds} == {"insight", "heuristic", "warning"}
+    assert ("warning", "active", True) in kinds
+    assert ("warning", "active", False) in kinds
+    assert ("insight", "pruned", False) in kinds

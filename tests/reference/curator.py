@@ -1,0 +1,386 @@
+"""The row-at-a-time twin of the curator: one golem and one cycle after another, entries as dictionaries.
+
+It says what MEM, TOOLS, KAT and the canon say, in the order of MEM-6: weigh, consolidate, distil, promote, phage,
+prune.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from bardo_pipeline.curator.decisions import DECISION_SCHEMA, REASONS
+from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.grimoire.entries import DECAY_CLASSES, ENTRY_SCHEMA
+from bardo_pipeline.grimoire.wording import baseline_text, pattern_text
+from bardo_pipeline.policy import Policy
+from tests.reference.confidence import confidence_at, fades_at_us, floor_ppm, half_life_us
+from tests.reference.evidence import ANOMALY_BANDS, Group, evidence_by_row
+
+Entry = dict[str, Any]
+Row = dict[str, Any]
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+OWN = ("own_count", "own_sum", "own_sumsq", "pleasure_sum_milli", "arousal_sum_milli", "dominance_sum_milli")
+SENTENCES = dict(
+    zip(("received", "staged", "created", "reinforced", "contradicted", "promoted", "pruned"), REASONS, strict=True)
+)
+
+
+@dataclass
+class Mind:
+    """What one golem knows and goes by, and what was decided about it."""
+
+    golem_id: str
+    base: float
+    entries: dict[Structure, Entry] = field(default_factory=dict)
+    version: int = 0
+    thresholds: tuple[float, ...] = ()
+    decisions: list[Row] = field(default_factory=list)
+    cycles: list[Row] = field(default_factory=list)
+    playbooks: list[Row] = field(default_factory=list)
+
+
+@dataclass
+class _Cycle:
+    """One cycle as it is curated."""
+
+    mind: Mind
+    number: int
+    at_us: int
+    evidence: dict[Structure, Group]
+    policy: Policy
+    notes: list[tuple[int, str, Row]] = field(default_factory=list)
+    step: int = 0
+    counted: dict[str, int] = field(default_factory=lambda: {"pruned": 0, "promoted": 0, "proposed": 0})
+
+    def now(self, entry: Entry) -> int:
+        """The entry's confidence at the close of the cycle."""
+        return _confidence(entry, self.at_us, self.policy)
+
+    def note(self, operation: str, entry: Entry, before: int, causes: Iterable[int] = ()) -> None:
+        """Keep what was decided, with the entry as it stands now."""
+        row = shown(entry, self.policy) | {
+            "revision": 0, "cycle": self.number, "at": EPOCH + timedelta(microseconds=self.at_us),
+            "operation": operation, "reason": _reason(operation, entry), "confidence_before_ppm": before,
+            "cause_ticks": sorted(causes), "cause_bundle": None, "policy_hash": self.policy.hash,
+        }  # fmt: skip
+        self.notes.append((self.step, row["entry_id"], row))
+
+
+def curate_by_row(minds: dict[str, Mind], records: Iterable[tuple[Mapping[str, Any], int]], policy: Policy) -> None:
+    """Take each golem through its cycles; what is decided is left in its mind."""
+    told = list(records)
+    evidence = evidence_by_row(told, policy.curator)
+    for golem_id in sorted({row["golem_id"] for row, _ in told}):
+        mine = [(row, cycle) for row, cycle in told if row["golem_id"] == golem_id]
+        for cycle in sorted({c for _, c in mine}):
+            rows = [row for row, c in mine if c == cycle]
+            last = max(rows, key=lambda row: row["tick"])
+            said = {s: group for (g, c, s), group in evidence.items() if (g, c) == (golem_id, cycle)}
+            mind = minds.setdefault(golem_id, Mind(golem_id, policy.playbook.rebalance_threshold))
+            _curate_one(_Cycle(mind, cycle, _micros(last["observed_at"]), said, policy), last, len(rows))
+
+
+def _curate_one(cycle: _Cycle, last: Mapping[str, Any], count: int) -> None:
+    for step, one in enumerate((_weigh, _consolidate, _distil, _promote, _phage, _prune)):
+        cycle.step = 10 * step
+        one(cycle)
+    for seq, (_, _, row) in enumerate(sorted(cycle.notes, key=lambda note: note[:2])):
+        cycle.mind.decisions.append({name: (row | {"seq": seq})[name] for name in DECISION_SCHEMA.names})
+    cycle.mind.cycles.append(
+        {
+            "golem_id": cycle.mind.golem_id, "cycle": cycle.number, "tick_last": last["tick"],
+            "closed_at": last["observed_at"], "record_count": count, "entries_pruned": cycle.counted["pruned"],
+            "entries_promoted": cycle.counted["promoted"], "heuristics_proposed": cycle.counted["proposed"],
+        }
+    )  # fmt: skip
+    revise(cycle.mind, cycle.number, cycle.at_us, cycle.policy)
+
+
+def blank(golem_id: str, structure: Structure) -> Entry:
+    """A candidate that nothing is known of."""
+    entry: Entry = dict.fromkeys((f.name for f in ENTRY_SCHEMA if str(f.type) == "int64"), 0)
+    return entry | {
+        "golem_id": golem_id, "structure": structure, "origin_golem_id": golem_id, "kind": "insight",
+        "status": "candidate", "provenance": "self", "decay_class": DECAY_CLASSES[structure.decay_class],
+        "is_anti_knowledge": False, "is_bloodstain": False, "anchor_us": 0, "created_us": 0, "validated_us": 0,
+    }  # fmt: skip
+
+
+# the passes
+
+
+def _weigh(cycle: _Cycle) -> None:
+    """What was forgotten and comes up again is the golem's own."""
+    for structure, group in cycle.evidence.items():
+        entry = cycle.mind.entries.setdefault(structure, blank(cycle.mind.golem_id, structure))
+        if entry["status"] == "pruned" and entry["own_count"] == 0:
+            entry["origin_golem_id"] = cycle.mind.golem_id
+        for name, value in zip(OWN, (group.count, group.total, group.squares, *group.mood), strict=True):
+            entry[name] += value
+
+
+def _consolidate(cycle: _Cycle) -> None:
+    rules = cycle.policy.curator
+    for structure, group in cycle.evidence.items():
+        if structure.source != "baseline":
+            continue
+        entry = cycle.mind.entries[structure]
+        active = entry["status"] == "active"
+        before = cycle.now(entry) if active else 0
+        if (not active and entry["own_count"] < rules.baseline_min) or (active and group.count < rules.baseline_min):
+            _note(cycle, 0, "staged", entry, before, group)
+            continue
+        count = entry["own_count"]
+        mean = entry["own_sum"] / count
+        half = rules.interval_z * math.sqrt(max(entry["own_sumsq"] / count - mean * mean, 0.0) / count)
+        _state(entry, (mean, mean - half, mean + half))
+        if active:
+            _vote(entry, before + _ppm(rules.upvote), cycle.at_us, "validations")
+            _note(cycle, 2, "reinforced", entry, before, group)
+        else:
+            _create(cycle, entry, 0, _ppm(rules.confidence_fact))
+            _note(cycle, 1, "created", entry, before, group)
+
+
+def _distil(cycle: _Cycle) -> None:
+    rules = cycle.policy.curator
+    for structure, group in cycle.evidence.items():
+        if structure.source != "pattern":
+            continue
+        entry = cycle.mind.entries[structure]
+        mean, low, high = _interval(entry, cycle.policy)
+        sure = entry["own_count"] >= rules.cluster_min and abs(mean) >= rules.effect_min_ppm and (low > 0 or high < 0)
+        sign = 0 if not sure else 1 if mean > 0 else -1
+        active = entry["status"] == "active"
+        before = cycle.now(entry) if active else 0
+        if sure and (not active or sign == entry["sign"]):
+            _state(entry, (mean, low, high))
+        if not sure:
+            _note(cycle, 0, "staged", entry, before, group)
+        elif not active:
+            _create(cycle, entry, sign, _ppm(rules.confidence_insight))
+            _note(cycle, 1, "created", entry, before, group)
+        elif sign == entry["sign"]:
+            _vote(entry, before + _ppm(rules.upvote), cycle.at_us, "validations")
+            _note(cycle, 2, "reinforced", entry, before, group)
+        else:
+            _vote(entry, before - _ppm(rules.downvote), cycle.at_us, "contradictions")
+            _note(cycle, 3, "contradicted", entry, before, group)
+
+
+def _promote(cycle: _Cycle) -> None:
+    rules = cycle.policy.curator
+    for entry in cycle.mind.entries.values():
+        if entry["status"] != "active" or entry["kind"] != "insight" or entry["decay_class"] == "fact":
+            continue
+        now = cycle.now(entry)
+        ripe = entry["validations"] >= rules.promote_validations and entry["sign"] != 0
+        if ripe and now >= _ppm(rules.promote_confidence):
+            harms = entry["sign"] < 0
+            entry["kind"] = "warning" if harms else "heuristic"
+            entry["is_anti_knowledge"] = harms and entry["effect_high_ppm"] <= -rules.anti_effect_ppm
+            cycle.counted["promoted"] += 1
+            _note(cycle, 0, "promoted", entry, now)
+
+
+def _phage(cycle: _Cycle) -> None:
+    """The weakest rules beside what this cycle brought."""
+    rules = cycle.policy.curator
+    if cycle.number % rules.phage_cycles:
+        return
+    held = [
+        e for e in cycle.mind.entries.values() if e["status"] == "active" and e["decay_class"] != "fact" and e["sign"]
+    ]
+    held.sort(key=lambda e: (cycle.now(e), _tie(e["structure"])))
+    for entry in held[: rules.phage_count]:
+        group = cycle.evidence.get(entry["structure"])
+        if group is None:
+            continue
+        mean = group.total / group.count
+        if mean * entry["sign"] < 0 and abs(mean) >= rules.effect_min_ppm:
+            before = cycle.now(entry)
+            _vote(entry, before - _ppm(rules.downvote), cycle.at_us, "contradictions")
+            _note(cycle, 0, "contradicted", entry, before, group)
+
+
+def _prune(cycle: _Cycle) -> None:
+    for entry in cycle.mind.entries.values():
+        if entry["status"] != "active" or _floor(entry, cycle.policy.decay):
+            continue
+        now = cycle.now(entry)
+        if now < _ppm(cycle.policy.curator.prune_confidence):
+            entry["status"] = "pruned"
+            entry.update(dict.fromkeys(OWN, 0))
+            cycle.counted["pruned"] += 1
+            _note(cycle, 0, "pruned", entry, now)
+
+
+# what the passes do to an entry
+
+
+def _note(cycle: _Cycle, rank: int, operation: str, entry: Entry, before: int, group: Group | None = None) -> None:
+    """Within a pass, what is staged stands before what is created, that before votes."""
+    step, cycle.step = cycle.step, cycle.step + rank
+    cycle.note(operation, entry, before, group.causes if group else ())
+    cycle.step = step
+
+
+def _interval(entry: Entry, policy: Policy) -> tuple[int, int, int]:
+    rules = policy.curator
+    count, total = entry["own_count"], entry["own_sum"]
+    mean = total / count
+    spread = max(entry["own_sumsq"] - total * mean, 0.0)
+    prior = rules.variance_prior * rules.effect_sigma_prior_ppm**2
+    half = rules.interval_z * math.sqrt((prior + spread) / (rules.variance_prior + count - 1) / count)
+    return round(mean), round(mean - half), round(mean + half)
+
+
+def _state(entry: Entry, interval: tuple[float, float, float]) -> None:
+    for name, value in zip(("effect_mean_ppm", "effect_low_ppm", "effect_high_ppm"), interval, strict=True):
+        entry[name] = round(value)
+    entry["evidence_count"] = entry["own_count"]
+
+
+def _create(cycle: _Cycle, entry: Entry, sign: int, confidence: int) -> None:
+    at = cycle.at_us
+    entry |= {
+        "status": "active", "kind": "insight", "sign": sign, "confidence_ppm": confidence, "validations": 0,
+        "confidence_origin_ppm": confidence, "contradictions": 0, "generation": 0, "provenance": "self",
+        "is_anti_knowledge": False, "is_bloodstain": False, "created_cycle": cycle.number, "anchor_us": at,
+        "created_us": at, "validated_us": at,
+    }  # fmt: skip
+    cycle.counted["proposed"] += 1
+
+
+def _vote(entry: Entry, confidence: int, at_us: int, counter: str) -> None:
+    entry["confidence_ppm"], entry["anchor_us"] = max(0, min(10**6, confidence)), at_us
+    entry[counter] += 1
+    if counter == "validations":
+        entry["validated_us"] = at_us
+
+
+# the playbook
+
+
+def revise(mind: Mind, cycle: int, at_us: int, policy: Policy) -> None:
+    """A new version if the thresholds changed; the first one in any case."""
+    rules = policy.playbook
+    wanted = dict.fromkeys(REGIMES, mind.base)
+    moving: list[tuple[Entry, int]] = []
+    for entry in mind.entries.values():
+        about: Structure = entry["structure"]
+        if entry["status"] != "active" or entry["kind"] == "insight" or about.action_type != "rebalance":
+            continue
+        now = _confidence(entry, at_us, policy)
+        limit = rules.block_confidence_min if entry["kind"] == "warning" else rules.heuristic_confidence_min
+        if about.regime is not None and about.gas_band != "dear" and now >= _ppm(limit):
+            moving.append((entry, now))
+    edges = policy.curator.anomaly_edges
+    for kind in ("heuristic", "warning"):
+        for entry, _ in moving:
+            if entry["kind"] == kind:
+                regime, band = entry["structure"].regime, ANOMALY_BANDS.index(entry["structure"].anomaly_band)
+                lower, upper = (edges[0], *edges)[band], (*edges, 1.0)[band]
+                wanted[regime] = max(wanted[regime], upper) if kind == "warning" else min(wanted[regime], lower)
+    values = tuple(wanted[regime] for regime in REGIMES)
+    if mind.version and values == mind.thresholds:
+        return
+    mind.version, mind.thresholds = mind.version + 1, values
+    mind.playbooks.append(
+        {
+            "golem_id": mind.golem_id, "version": mind.version, "cycle": cycle,
+            "at": EPOCH + timedelta(microseconds=at_us), "rebalance_threshold": wanted,
+            "cause_entries": sorted(_entry_id(entry) for entry, _ in moving),
+            "markdown": _page(mind, values, moving),
+        }
+    )  # fmt: skip
+
+
+def _page(mind: Mind, values: tuple[float, ...], moving: list[tuple[Entry, int]]) -> str:
+    lines = [f"# PLAYBOOK of {mind.golem_id}", "", f"Version {mind.version}.", "", "## rebalanceThreshold", ""]
+    lines += [f"- {regime}: {value:.2f}" for regime, value in zip(REGIMES, values, strict=True)]
+    lines += ["", "## Rules", ""]
+    rules = sorted((entry["kind"], _text(entry), now) for entry, now in moving)
+    lines += [f"- ({kind}, {now / 10**4:.0f} %) {text}" for kind, text, now in rules] or ["None yet."]
+    return "\n".join(lines) + "\n"
+
+
+# what an entry looks like from outside
+
+
+def shown(entry: Entry, policy: Policy) -> Row:
+    """The entry as a row of ENTRY_SCHEMA."""
+    about: Structure = entry["structure"]
+    fades = None
+    if entry["status"] == "active":
+        limit = _ppm(policy.curator.prune_confidence)
+        fades = fades_at_us(
+            entry["confidence_ppm"], entry["anchor_us"], _half_life(entry, policy), _floor(entry, policy.decay), limit
+        )
+    moments = {f"{n}_at": EPOCH + timedelta(microseconds=entry[f"{n}_us"]) for n in ("anchor", "created", "validated")}
+    full = entry | about._asdict() | moments
+    full |= {
+        "entry_id": _entry_id(entry), "structure": about.key, "category": about.category, "domain": about.domain,
+        "text": _text(entry), "fades_at": None if fades is None else EPOCH + timedelta(microseconds=fades),
+    }  # fmt: skip
+    return {name: full[name] for name in ENTRY_SCHEMA.names}
+
+
+def grimoire_by_row(minds: Mapping[str, Mind], policy: Policy) -> list[Row]:
+    """All entries as rows of ENTRY_SCHEMA, by golem and entry."""
+    rows = [shown(entry, policy) for mind in minds.values() for entry in mind.entries.values()]
+    return sorted(rows, key=lambda row: (row["golem_id"], row["entry_id"]))
+
+
+def _entry_id(entry: Entry) -> str:
+    return hashlib.sha256(f"{entry['origin_golem_id']}|{entry['structure'].key}".encode()).hexdigest()[:24]
+
+
+def _text(entry: Entry) -> str:
+    about: Structure = entry["structure"]
+    named = {n: getattr(about, n) or "" for n in ("protocol", "pair")}
+    figures = {n: entry[f"effect_{n}_ppm"] for n in ("mean", "low", "high")}
+    if about.source == "baseline":
+        return baseline_text(**named, metric=about.metric or "", **figures)
+    when = {n: getattr(about, n) or "" for n in ("action_type", "regime", "anomaly_band", "gas_band")}
+    return pattern_text(kind=entry["kind"], **named, **when, sign=entry["sign"], mean_ppm=figures["mean"])
+
+
+def _reason(operation: str, entry: Entry) -> str:
+    if not entry["evidence_count"]:
+        return SENTENCES[operation]
+    interval = f"interval {entry['effect_low_ppm']} to {entry['effect_high_ppm']}"
+    return f"{SENTENCES[operation]}; n={entry['evidence_count']}; {interval}"
+
+
+def _confidence(entry: Entry, at_us: int, policy: Policy) -> int:
+    held, since = entry["confidence_ppm"], entry["anchor_us"]
+    return confidence_at(held, since, at_us, _half_life(entry, policy), _floor(entry, policy.decay))
+
+
+def _half_life(entry: Entry, policy: Policy) -> int | None:
+    evidence = max(entry["own_count"], entry["evidence_count"])
+    return half_life_us(entry["decay_class"], evidence, entry["is_bloodstain"], policy.decay)
+
+
+def _floor(entry: Entry, policy: Any) -> int:
+    return floor_ppm(entry["is_anti_knowledge"], entry["is_bloodstain"], policy)
+
+
+def _tie(structure: Structure) -> int:
+    return int.from_bytes(hashlib.sha256(structure.key.encode()).digest()[:8], "big") >> 1
+
+
+def _ppm(value: float) -> int:
+    return round(value * 10**6)
+
+
+def _micros(moment: datetime) -> int:
+    return (moment - EPOCH) // timedelta(microseconds=1)

@@ -1,0 +1,94 @@
+"""The row-at-a-time twin of curator/evidence.py: what each record says about which structure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.policy import CuratorPolicy
+
+Record = Mapping[str, Any]
+Key = tuple[str, int, Structure]
+
+ANOMALY_BANDS = ("calm", "stirred", "strained", "stretched", "broken")
+GAS_BANDS = ("cheap", "normal", "dear")
+
+
+@dataclass
+class Group:
+    """What one cycle of one golem says about one structure."""
+
+    count: int = 0
+    total: int = 0
+    squares: int = 0
+    mood: list[int] = field(default_factory=lambda: [0, 0, 0])
+    causes: set[int] = field(default_factory=set)
+
+    def add(self, value: int, mood: list[int], causes: set[int]) -> None:
+        """One observation more."""
+        self.count += 1
+        self.total += value
+        self.squares += value * value
+        self.mood = [held + felt for held, felt in zip(self.mood, mood, strict=True)]
+        self.causes |= causes
+
+
+def evidence_by_row(records: Iterable[tuple[Record, int]], policy: CuratorPolicy) -> dict[Key, Group]:
+    """Evidence of records, each with its cycle, by golem, cycle and structure."""
+    groups: dict[Key, Group] = {}
+    for row, cycle in records:
+        mood = [round(row["pad_after"][name] * 1000) for name in ("pleasure", "arousal", "dominance")]
+        for structure, value, causes in (*_decisions(row, policy), *_levels(row)):
+            groups.setdefault((row["golem_id"], cycle, structure), Group()).add(value, mood, causes)
+    return groups
+
+
+def is_episode(row: Record) -> bool:
+    """An action, an anomaly, a regime change, or tier T1 and above (canon 13)."""
+    turned = row["prediction_error_sources"]["regime"] > 0
+    return bool(row["actions"]) or bool(row["anomalies"]) or turned or row["tier"] in ("T1", "T2")
+
+
+def is_verified(row: Record) -> bool:
+    """Nothing was sent, or what came of it was verified."""
+    return row["outcome"] is None or row["outcome"]["verified"]
+
+
+def band(value: float, edges: Iterable[float], names: tuple[str, ...]) -> str:
+    """The band of a value; an edge belongs to the band above it."""
+    return names[sum(value >= edge for edge in edges)]
+
+
+def _market(row: Record) -> tuple[str, str, str]:
+    seen = row["observation"]
+    return seen["chain"], seen["protocol"], seen["pair"]
+
+
+def _decisions(row: Record, policy: CuratorPolicy) -> Iterator[tuple[Structure, int, set[int]]]:
+    for part in row["resolutions"]:
+        if part["verified"]:
+            structure = Structure(
+                "pattern", *_market(row), part["tool_name"], part["action_type"], part["regime"],
+                band(part["anomaly_score"], policy.anomaly_edges, ANOMALY_BANDS),
+                band(part["gas_ratio"], policy.gas_edges, GAS_BANDS),
+            )  # fmt: skip
+            effect = max(-(10**6), min(10**6, part["effect_ppm"]))
+            yield structure, effect, {part["decision_tick"], row["tick"]}
+
+
+def _levels(row: Record) -> Iterator[tuple[Structure, int, set[int]]]:
+    if not is_episode(row) or not is_verified(row):
+        return
+    values = [
+        ("gas_price", round(row["observation"]["gas_gwei"] * 1000)),
+        ("pool_volume", row["observation"]["volume_micros"] // 10**6),
+    ]
+    for done in row["actions"]:
+        if done["status"] == "executed":
+            if done["slippage_ppm"] is not None:
+                values.append(("slippage", done["slippage_ppm"]))
+            values.append(("gas_cost", done["gas_cost_micros"]))
+    for metric, value in values:
+        yield Structure("baseline", *_market(row), metric=metric), max(0, min(10**7, value)), {row["tick"]}

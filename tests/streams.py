@@ -1,0 +1,225 @@
+"""Streams made by hand: a record is a dictionary with what the test says and plain values for the rest.
+
+Cycles are a few ticks long here, which the curator is told, so that many lives fit into one example.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from bardo_pipeline.curator.evidence import EVIDENCE_COLUMNS
+from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.events.schema import RECORD_SCHEMA
+
+START = datetime(2024, 1, 1, tzinfo=UTC)
+SPAN = 4
+"""Ticks a cycle."""
+
+MARKET = {"chain": "polygon", "protocol": "uniswap_v3", "pair": "WETH/USDC"}
+TOOL = "uniswap_v3_rebalance"
+EVIDENCE_SCHEMA = pa.schema([RECORD_SCHEMA.field(name) for name in EVIDENCE_COLUMNS])
+
+_OBSERVATION: dict[str, Any] = MARKET | {
+    "market": "by hand", "pool": "0xpool", "block_number": None, "price": 2000.0, "price_low": 1999.0,
+    "price_high": 2001.0, "price_return": 0.0, "sma": None, "sigma_ratio": None, "rsi": None, "macd": None,
+    "liquidity": 1e18, "volume_micros": 5_000_000_000, "gas_gwei": 30.0, "gas_hour_ratio": 1.0, "idle_micros": 0,
+    "net_asset_value_micros": 48_500_000, "anomaly_score": 0.0, "positions": [],
+}  # fmt: skip
+_SOURCES = {"price": 0.01, "regime": 0.0, "health": None, "threat": None, "interventions": 0.0, "anomalies": 0.0}
+_ANOMALY = {"probe": "gas_price", "value": 6.0, "threshold": 5.0, "description": "gas is six times its hour"}
+
+
+class Situation(NamedTuple):
+    """When something was decided: the regime, how far the position had gone, gas against its hour."""
+
+    regime: str
+    score: float
+    gas: float
+
+    @property
+    def structure(self) -> Structure:
+        """What a rule about it is about; none of the four stands at an edge of a band."""
+        anomaly = ("calm", "stirred", "strained", "stretched", "broken")[sum(self.score >= e for e in _ANOMALY_EDGES)]
+        gas = ("cheap", "normal", "dear")[sum(self.gas >= e for e in (0.75, 2.0))]
+        return Structure("pattern", *MARKET.values(), TOOL, "rebalance", self.regime, anomaly, gas)
+
+
+_ANOMALY_EDGES = (0.5, 0.7, 0.8, 0.9)
+STORM = Situation("volatile", 0.75, 1.0)
+RALLY = Situation("trending_up", 0.95, 3.0)
+FOG = Situation("unknown", 0.2, 1.2)
+LULL = Situation("range_bound", 0.85, 0.5)
+SITUATIONS = (STORM, RALLY, FOG, LULL)
+
+
+def judged(when: Situation, effect_ppm: int, *, decided: int = 1, verified: bool = True) -> dict[str, Any]:
+    """A decision to re-centre in a situation, judged: what acting was worth more than holding."""
+    return {
+        "decision_tick": decided, "action_type": "rebalance", "tool_name": TOOL, "chosen": "act", "regime": when.regime,
+        "anomaly_score": when.score, "gas_ratio": when.gas, "value_micros": 48_000_000, "effect_ppm": effect_ppm,
+        "verified": verified, "ground_truth_source": "trace", "retrieved_entry_ids": [],
+    }  # fmt: skip
+
+
+def action(status: str = "executed", *, slippage_ppm: int | None = 700, gas_cost_micros: int = 9_000) -> dict[str, Any]:
+    """A tool call and what became of it."""
+    done = status == "executed"
+    return {
+        "action_type": "rebalance", "tool_name": TOOL, "permit_id": None, "tx_hash": None, "status": status,
+        "block_reason": None if done else "no", "gas_cost_micros": gas_cost_micros if done else 0,
+        "slippage_ppm": slippage_ppm if done else None, "value_micros": 48_000_000,
+    }  # fmt: skip
+
+
+def outcome(*, verified: bool = True, pnl_impact_micros: int = -40_000) -> dict[str, Any]:
+    """What acting cost."""
+    return {
+        "verified": verified, "expected": "700 ppm", "actual": "700 ppm", "pnl_impact_micros": pnl_impact_micros,
+        "ground_truth_source": "trace", "cause_variable": None, "effect_variable": None,
+    }  # fmt: skip
+
+
+def record(
+    golem_id: str, tick: int, *, every: timedelta = timedelta(minutes=1), observation: Mapping[str, Any] | None = None,
+    turned: bool = False, odd: bool = False, pad: tuple[float, float, float] = (0.0, 0.0, 0.0), **said: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """A quiet tick at T0. turned: the regime changed. odd: a probe stood high. `said` changes any column."""
+    row: dict[str, Any] = {
+        "golem_id": golem_id, "tick": tick, "observed_at": START + tick * every,
+        "observation": _OBSERVATION | dict(observation or {}), "tier": "T0", "anomalies": [_ANOMALY] if odd else [],
+        "prediction_error_sources": _SOURCES | {"regime": 0.4 if turned else 0.0}, "actions": [], "outcome": None,
+        "pad_after": dict(zip(("pleasure", "arousal", "dominance"), pad, strict=True)), "resolutions": [],
+    }  # fmt: skip
+    return row | said
+
+
+def table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Records with the columns that the curator reads."""
+    return pa.Table.from_pylist(list(rows), schema=EVIDENCE_SCHEMA)
+
+
+def cycles_of(records: pa.Table, span: int = SPAN) -> np.ndarray:
+    """The cycle of each record."""
+    return (records.column("tick").to_numpy() - 1) // span + 1
+
+
+# what golems live through, drawn
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """What a cycle says of a situation: how many judged decisions, of what effect, and whether they are verified."""
+
+    count: int
+    effect_ppm: int = 0
+    verified: bool = True
+
+
+SILENCE = Chapter(0)
+CHAPTERS = (
+    SILENCE,
+    Chapter(1, 900),
+    Chapter(2, 30),
+    Chapter(3, 1_500),
+    Chapter(4, -1_500),
+    Chapter(3, -20),
+    Chapter(14, 6_000),
+    Chapter(14, -6_000),
+    Chapter(14, -250),
+    Chapter(5, 4_000_000),
+    Chapter(9, -9_000, verified=False),
+)
+"""Enough to create, to confirm, to turn around, to stay open; more than the limit of an effect; and hearsay."""
+
+GOOD, BAD, MILD = CHAPTERS[6], CHAPTERS[7], CHAPTERS[8]
+STORIES = (
+    (CHAPTERS[3], CHAPTERS[3], GOOD, GOOD),
+    (CHAPTERS[4], CHAPTERS[4], BAD, BAD),
+    (GOOD, GOOD, GOOD, BAD, CHAPTERS[4]),
+    (CHAPTERS[3], BAD, BAD, BAD, BAD, BAD, BAD),
+    (CHAPTERS[1], CHAPTERS[1], CHAPTERS[1], CHAPTERS[1], SILENCE, CHAPTERS[4]),
+    (MILD, MILD, SILENCE, MILD),
+)
+"""Stories with a point: a rule is found and acted on, a warning becomes anti-knowledge, a rule is tried by newer
+evidence, a rule is turned around and learned anew, a candidate ripens slowly, a harm is too small for more than a
+warning."""
+
+stories = st.one_of(st.sampled_from(STORIES), st.lists(st.sampled_from(CHAPTERS), min_size=1, max_size=8).map(tuple))
+paces = st.sampled_from([timedelta(minutes=1), timedelta(hours=9), timedelta(days=4)])
+
+
+@dataclass(frozen=True)
+class Life:
+    """One golem: what each situation's cycles say, how many episodes each cycle holds, how fast time goes."""
+
+    golem_id: str
+    plot: Mapping[Situation, tuple[Chapter, ...]]
+    episodes: tuple[int, ...]
+    every: timedelta
+    ticks: int
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Its records, tick by tick."""
+        return [self._row(tick) for tick in range(1, self.ticks + 1)]
+
+    def _row(self, tick: int) -> dict[str, Any]:
+        cycle, place = divmod(tick - 1, SPAN)
+        said: dict[str, Any] = {"resolutions": self._resolutions(cycle, place, tick)}
+        if place < self.episodes[cycle % len(self.episodes)]:
+            said |= _episode(tick)
+        mood = tuple(((tick * factor) % 21 - 10) / 10 for factor in (7, 11, 4))
+        levels = {"gas_gwei": 30.0 + tick % 7, "volume_micros": 4_000_000_000 + tick % 5 * 1_234_567}
+        return record(self.golem_id, tick, every=self.every, observation=levels, pad=mood, **said)  # type: ignore[arg-type]
+
+    def _resolutions(self, cycle: int, place: int, tick: int) -> list[dict[str, Any]]:
+        told = []
+        for when, story in self.plot.items():
+            chapter = story[cycle] if cycle < len(story) else SILENCE
+            for number in range(place, chapter.count, SPAN):
+                effect = chapter.effect_ppm + 37 * (number - chapter.count // 2)
+                told.append(judged(when, effect, decided=max(1, tick - 3), verified=chapter.verified))
+        return told
+
+
+def _episode(tick: int) -> dict[str, Any]:
+    """Every way in which a tick can be an episode, in turn; one of them without its ground truth."""
+    kind = tick % 6
+    cost = {"slippage_ppm": 500 + tick, "gas_cost_micros": 8_000 + tick}
+    if kind == 0:
+        return {"tier": "T2", "actions": [action(**cost)], "outcome": outcome()}
+    if kind == 1:
+        return {"tier": "T2", "actions": [action(**cost)], "outcome": outcome(verified=False)}
+    if kind == 2:
+        return {"tier": "T1", "actions": [action("blocked")]}
+    return {"odd": True} if kind == 3 else {"turned": True} if kind == 4 else {"tier": "T1"}
+
+
+@st.composite
+def lives(draw: st.DrawFn, golems: int = 3) -> tuple[Life, ...]:
+    """Some golems, each with its own stories, pace and end."""
+    every = draw(paces)
+    count = draw(st.integers(1, golems))
+    return tuple(draw(life(f"g-{number}", every)) for number in range(count))
+
+
+@st.composite
+def life(draw: st.DrawFn, golem_id: str, every: timedelta) -> Life:
+    """One golem's life of some cycles; the last may end early, as by death."""
+    told = draw(st.lists(st.sampled_from(SITUATIONS), min_size=1, max_size=3, unique=True))
+    plot = {when: draw(stories) for when in told}
+    episodes = tuple(draw(st.lists(st.integers(0, SPAN), min_size=1, max_size=3)))
+    longest = max(len(story) for story in plot.values())
+    ticks = draw(st.integers(longest * SPAN - 2, (longest + 1) * SPAN))
+    return Life(golem_id, plot, episodes, every, max(1, ticks))
+
+
+def stream(lived: Iterable[Life]) -> pa.Table:
+    """All records of these lives."""
+    return table(row for one in lived for row in one.rows())

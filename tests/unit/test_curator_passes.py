@@ -1,0 +1,442 @@
+"""What each pass of the curator decides, on streams of a few records."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+
+from bardo_pipeline.curator.decisions import DECISION_SCHEMA
+from bardo_pipeline.curator.passes import PASSES, Curation, curate
+from bardo_pipeline.curator.playbook import Playbooks
+from bardo_pipeline.curator.state import GrimoireState, to_table
+from bardo_pipeline.derivation.reading import cycle_of
+from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.grimoire.entries import CATEGORIES, DOMAINS, ENTRY_KINDS, ENTRY_SCHEMA, PROVENANCES
+from bardo_pipeline.policy import Policy
+from tests.streams import (
+    FOG,
+    LULL,
+    RALLY,
+    SITUATIONS,
+    SPAN,
+    START,
+    STORM,
+    Chapter,
+    Life,
+    Situation,
+    action,
+    cycles_of,
+    judged,
+    lives,
+    outcome,
+    record,
+    stream,
+    table,
+)
+
+POLICY = Policy()
+INSTANT, WEEK = timedelta(milliseconds=1), timedelta(days=7)
+"""Between two ticks: too short for anything to fade, and long."""
+examples = settings(max_examples=60, deadline=None, derandomize=True)
+
+Row = dict[str, Any]
+GOOD, BAD, STRONG, WORSE = Chapter(3, 1_500), Chapter(3, -1_500), Chapter(14, 6_000), Chapter(14, -6_000)
+SILENCE = Chapter(0)
+
+
+class Told:
+    """What the curator made of a stream."""
+
+    def __init__(self, records: pa.Table, policy: Policy = POLICY, state: GrimoireState | None = None) -> None:
+        self.state = state or GrimoireState()
+        self.made: Curation = curate(
+            self.state, Playbooks(), records, cycles_of(records), policy=policy, policy_hash=policy.hash
+        )
+        self.decisions: list[Row] = self.made.decisions.to_pylist()
+        self.entries: list[Row] = to_table(self.state, policy.curator, policy.decay).to_pylist()
+
+    def of(self, when: Situation) -> list[Row]:
+        """Decisions about one situation's rule."""
+        return [row for row in self.decisions if row["structure"] == when.structure.key]
+
+    def said(self, when: Situation) -> list[tuple[int, str, int]]:
+        """Cycle, operation and confidence of those decisions."""
+        return [(row["cycle"], row["operation"], row["confidence_ppm"]) for row in self.of(when)]
+
+    def entry(self, when: Situation) -> Row:
+        """The rule of a situation as it stands."""
+        (row,) = [row for row in self.entries if row["structure"] == when.structure.key]
+        return row
+
+    def metric(self, name: str) -> Row:
+        """The baseline of a metric as it stands."""
+        (row,) = [row for row in self.entries if row["metric"] == name]
+        return row
+
+
+def lived(
+    *plots: tuple[Situation, Sequence[Chapter]], every: timedelta = INSTANT, episodes: int = 0, **told: Any
+) -> Told:
+    """One golem's life, chapter by chapter."""
+    plot = {when: tuple(story) for when, story in plots}
+    ticks = SPAN * max(len(story) for story in plot.values())
+    return Told(stream([Life("g-1", plot, (episodes,), every, ticks)]), **told)
+
+
+@pytest.mark.row("MEM-6")
+def test_the_passes_stand_in_their_order() -> None:
+    names = [one.__name__ for one in PASSES]
+    assert names == ["weigh", "consolidate", "distil", "promote", "phage", "prune"]
+
+
+@pytest.mark.row("MEM-6")
+def test_a_cycle_is_fifty_ticks_and_the_phage_comes_every_hundred() -> None:
+    rules = POLICY.curator
+    assert (rules.cycle_ticks, rules.cycle_ticks * rules.phage_cycles) == (50, 100)
+    assert cycle_of([1, 49, 50, 51, 100, 101], rules.cycle_ticks).tolist() == [1, 1, 1, 2, 2, 3]
+
+
+# confidence of an insight
+
+
+@pytest.mark.row("MEM-5", "MEM-6")
+def test_an_insight_begins_at_six_tenths_and_each_cycle_that_agrees_adds_one() -> None:
+    told = lived((STORM, [GOOD] * 6))
+    steps = [600_000, 700_000, 800_000, 900_000, 1_000_000, 1_000_000]
+    assert [c for _, o, c in told.said(STORM) if o != "promoted"] == steps
+    assert [o for _, o, _ in told.said(STORM) if o != "promoted"] == ["created"] + ["reinforced"] * 5
+
+
+@pytest.mark.row("MEM-5", "MEM-6")
+def test_each_cycle_that_disagrees_takes_fifteen_hundredths_down_to_nothing() -> None:
+    policy = POLICY.model_copy(update={"curator": POLICY.curator.model_copy(update={"prune_confidence": 0.0})})
+    told = lived((STORM, [GOOD, *[WORSE] * 8]), policy=policy)
+    falls = [c for _, o, c in told.said(STORM) if o == "contradicted"]
+    assert falls[:5] == [450_000, 300_000, 150_000, 0, 0]
+    assert falls[-1] == 0
+    assert told.entry(STORM)["contradictions"] == len(falls)
+
+
+@pytest.mark.row("MEM-5")
+def test_a_vote_acts_on_what_confidence_has_become_and_not_on_what_it_was() -> None:
+    told = lived((STORM, [GOOD, SILENCE, SILENCE, GOOD]), every=timedelta(days=1))
+    last = told.of(STORM)[-1]
+    assert last["operation"] == "reinforced"
+    assert last["confidence_before_ppm"] == pytest.approx(600_000 * 2 ** (-12 / 14), abs=1)
+    assert last["confidence_ppm"] == last["confidence_before_ppm"] + 100_000
+    assert last["anchor_at"] == last["validated_at"] == last["at"]
+
+
+@pytest.mark.row("MEM-5")
+def test_a_downvote_moves_the_anchor_and_does_not_validate() -> None:
+    told = lived((STORM, [GOOD, WORSE]), every=timedelta(hours=1))
+    created, against = told.of(STORM)[0], told.of(STORM)[-1]
+    assert against["operation"] == "contradicted"
+    assert against["anchor_at"] == against["at"] > created["at"]
+    assert against["validated_at"] == created["at"]
+
+
+@pytest.mark.row("MEM-5")
+def test_a_quiet_grimoire_writes_nothing() -> None:
+    told = lived((STORM, [GOOD, *[SILENCE] * 6]), every=timedelta(hours=6))
+    assert [row["cycle"] for row in told.decisions] == [1]
+    assert told.made.cycles.num_rows == 7
+
+
+# what becomes a rule
+
+
+def test_a_cluster_needs_three_decisions_an_effect_and_an_interval_beside_zero() -> None:
+    for chapter in (Chapter(2, 9_000), Chapter(14, 30), Chapter(3, 300)):
+        told = lived((STORM, [chapter]))
+        assert [o for _, o, _ in told.said(STORM)] == ["staged"]
+        assert told.entry(STORM)["status"] == "candidate"
+    assert lived((STORM, [Chapter(3, 1_500)])).entry(STORM)["status"] == "active"
+
+
+def test_a_candidate_ripens_over_cycles() -> None:
+    told = lived((STORM, [Chapter(1, 1_500)] * 3))
+    assert [o for _, o, _ in told.said(STORM)] == ["staged", "staged", "created"]
+    assert told.entry(STORM)["evidence_count"] == 3
+    assert told.of(STORM)[-1]["reason"].startswith("evidence is decisive; n=3; interval ")
+
+
+def test_the_opposite_sign_contradicts_and_another_regime_separates() -> None:
+    other = STORM._replace(regime="range_bound")
+    told = lived((STORM, [SILENCE, GOOD, WORSE]), (other, [SILENCE, SILENCE, WORSE]))
+    assert [o for _, o, _ in told.said(STORM)] == ["created", "contradicted"]
+    assert [o for _, o, _ in told.said(other)] == ["created"]
+    assert (told.entry(STORM)["sign"], told.entry(other)["sign"]) == (1, -1)
+
+
+@pytest.mark.parametrize("part", ["regime", "score", "gas"])
+def test_every_part_of_a_situation_separates_rules(part: str) -> None:
+    other = STORM._replace(**{part: getattr(LULL if part != "score" else RALLY, part)})
+    told = lived((STORM, [GOOD]), (other, [GOOD]))
+    assert {told.entry(STORM)["entry_id"]} != {told.entry(other)["entry_id"]}
+
+
+# promotion
+
+
+@pytest.mark.row("MEM-6")
+def test_what_pays_becomes_a_heuristic_and_what_harms_a_warning() -> None:
+    told = lived((STORM, [GOOD, STRONG]), (FOG, [Chapter(14, -250)] * 2), (LULL, [BAD, WORSE]))
+    found = {s: (told.entry(s)["kind"], told.entry(s)["is_anti_knowledge"]) for s in (STORM, FOG, LULL)}
+    assert found == {STORM: ("heuristic", False), FOG: ("warning", False), LULL: ("warning", True)}
+    assert told.entry(LULL)["effect_high_ppm"] <= -200 < told.entry(FOG)["effect_high_ppm"]
+
+
+def test_nothing_is_promoted_before_it_is_confirmed_or_while_it_is_doubtful() -> None:
+    assert lived((STORM, [STRONG])).entry(STORM)["kind"] == "insight"
+    late = lived((STORM, [GOOD, SILENCE, SILENCE, GOOD]), every=timedelta(days=1))
+    assert (late.entry(STORM)["validations"], late.entry(STORM)["kind"]) == (1, "insight")
+
+
+# the phage
+
+AGAINST = Chapter(4, -1_500)
+"""Too little to turn a strong rule around, enough to speak against it."""
+
+
+@pytest.mark.row("MEM-6")
+@pytest.mark.parametrize(("before", "operations"), [(2, ["reinforced"]), (3, ["reinforced", "contradicted"])])
+def test_the_phage_tries_a_rule_at_every_second_cycle_by_what_that_cycle_brought(
+    before: int, operations: list[str]
+) -> None:
+    told = lived((STORM, [STRONG] * before + [AGAINST]))
+    last = [row for row in told.of(STORM) if row["cycle"] == before + 1]
+    assert [row["operation"] for row in last if row["operation"] != "promoted"] == operations
+    if "contradicted" in operations:
+        assert last[-1]["confidence_ppm"] == last[-1]["confidence_before_ppm"] - 150_000
+        assert last[-1]["cause_ticks"] == list(range(SPAN * before - 2, SPAN * before + SPAN + 1))
+
+
+@pytest.mark.row("MEM-6")
+def test_the_phage_tries_only_the_weakest_and_no_facts() -> None:
+    regimes = [STORM._replace(regime=regime) for regime in REGIMES]
+    surest = LULL
+    plots = [(when, [SILENCE, SILENCE, STRONG, AGAINST]) for when in regimes]
+    told = lived(*plots, (surest, [STRONG, STRONG, STRONG, AGAINST]), episodes=SPAN)
+    tried = {row["structure"] for row in told.decisions if row["operation"] == "contradicted"}
+    assert tried == {when.structure.key for when in regimes}
+    assert len(tried) == POLICY.curator.phage_count
+
+
+def test_faint_or_absent_evidence_falsifies_nothing() -> None:
+    faint = lived((STORM, [STRONG, STRONG, STRONG, Chapter(4, -20)]))
+    silent = lived((STORM, [STRONG, STRONG, STRONG, SILENCE]))
+    for told in (faint, silent):
+        assert "contradicted" not in [o for _, o, _ in told.said(STORM)]
+
+
+# pruning
+
+
+@pytest.mark.row("MEM-5", "MEM-6")
+def test_what_has_faded_goes_and_can_be_learned_again() -> None:
+    told = lived((FOG, [GOOD, *[SILENCE] * 5, GOOD]), every=WEEK / SPAN)
+    assert [(c, o) for c, o, _ in told.said(FOG)] == [(1, "created"), (4, "pruned"), (7, "created")]
+    pruned, again = told.of(FOG)[1:]
+    assert pruned["confidence_before_ppm"] == 600_000 / 2**3
+    assert pruned["own_count"] == pruned["pleasure_sum_milli"] == 0
+    assert again["evidence_count"] == GOOD.count
+    assert again["confidence_ppm"] == 600_000
+
+
+@pytest.mark.row("MEM-5")
+def test_anti_knowledge_stays_at_its_floor_until_votes_take_it_lower() -> None:
+    told = lived((STORM, [BAD, WORSE, WORSE, *[SILENCE] * 30, STRONG]), every=timedelta(hours=6))
+    entry = told.entry(STORM)
+    assert entry["is_anti_knowledge"]
+    assert entry["fades_at"] is None
+    last = told.of(STORM)[-1]
+    assert (last["operation"], last["cycle"]) == ("contradicted", 34)
+    assert told.of(STORM)[-2]["confidence_before_ppm"] == 300_000
+    votes = (last["confidence_before_ppm"], last["confidence_ppm"])
+    assert votes == (400_000, 250_000), "a floor binds decay, not votes"
+    assert "pruned" not in [o for _, o, _ in told.said(STORM)], "what has a floor is never pruned"
+
+
+# facts
+
+
+def noted(*counts: int) -> Told:
+    """One golem, so many episodes in each cycle."""
+    rows = [
+        record("g-1", SPAN * cycle + place + 1, every=INSTANT, odd=place < count)
+        for cycle, count in enumerate(counts)
+        for place in range(SPAN)
+    ]
+    return Told(table(rows))
+
+
+@pytest.mark.row("MEM-5", "MEM-6")
+def test_three_episodes_make_a_fact_and_three_more_confirm_it() -> None:
+    told = noted(2, 1, 3, 4)
+    said = [(r["cycle"], r["operation"], r["confidence_ppm"]) for r in told.decisions if r["metric"] == "gas_price"]
+    assert said == [(1, "staged", 0), (2, "created", 700_000), (3, "reinforced", 800_000), (4, "reinforced", 900_000)]
+
+
+def test_a_fact_states_the_mean_and_its_interval() -> None:
+    rows = [record("g-1", tick, odd=True, observation={"gas_gwei": gas}) for tick, gas in enumerate((10, 20, 60), 1)]
+    fact = Told(table(rows)).metric("gas_price")
+    half = 1.96 * ((10**2 + 20**2 + 60**2) / 3 - 30**2) ** 0.5 / 3**0.5 * 1000
+    assert fact["effect_mean_ppm"] == 30_000
+    assert (fact["effect_low_ppm"], fact["effect_high_ppm"]) == (round(30_000 - half), round(30_000 + half))
+
+
+def test_less_evidence_than_a_fact_needs_is_kept_and_votes_nothing() -> None:
+    told = noted(3, 1, 2, 0)
+    assert [r["operation"] for r in told.decisions if r["metric"] == "gas_price"] == ["created", "staged", "staged"]
+    assert (told.metric("gas_price")["own_count"], told.metric("gas_price")["evidence_count"]) == (6, 3)
+    assert told.metric("gas_price")["confidence_ppm"] == 700_000
+
+
+# what takes part
+
+
+def _quietened(row: Row) -> Row:
+    """The record without what nobody verified."""
+    kept = [part for part in row["resolutions"] if part["verified"]]
+    hearsay = row["outcome"] is not None and not row["outcome"]["verified"]
+    still = {"actions": [], "outcome": None, "tier": "T0"} if hearsay else {}
+    return row | {"resolutions": kept} | still
+
+
+@pytest.mark.row("MEM-1")
+@examples
+@given(lives())
+def test_only_verified_episodes_take_part(told: tuple[Life, ...]) -> None:
+    rows = [row for one in told for row in one.rows()]
+    whole, verified = Told(table(rows)), Told(table(map(_quietened, rows)))
+    assert whole.decisions == verified.decisions
+    assert whole.entries == verified.entries
+    assert whole.made.playbooks.equals(verified.made.playbooks)
+
+
+@pytest.mark.row("MEM-1")
+@pytest.mark.parametrize("verified", [True, False])
+def test_an_action_teaches_its_cost_only_when_its_outcome_is_verified(verified: bool) -> None:
+    said = {"tier": "T1", "actions": [action()], "outcome": outcome(verified=verified)}
+    told = Told(table(record("g-1", tick, **said) for tick in (1, 2, 3)))
+    metrics = {row["metric"] for row in told.entries}
+    assert metrics == ({"gas_price", "pool_volume", "slippage", "gas_cost"} if verified else set())
+
+
+@pytest.mark.row("MEM-1")
+@pytest.mark.parametrize("status", ["blocked", "deferred", "reverted"])
+def test_what_was_not_executed_teaches_no_cost(status: str) -> None:
+    told = Told(table(record("g-1", tick, tier="T1", actions=[action(status)]) for tick in (1, 2, 3)))
+    assert {row["metric"] for row in told.entries} == {"gas_price", "pool_volume"}
+
+
+# reports
+
+
+@pytest.mark.row("MEM-6")
+@examples
+@given(lives())
+def test_a_cycle_reports_what_it_pruned_promoted_and_proposed(told: tuple[Life, ...]) -> None:
+    found = Told(stream(told))
+    counted: dict[tuple[str, int], dict[str, int]] = {}
+    for row in found.decisions:
+        mine = counted.setdefault((row["golem_id"], row["cycle"]), dict.fromkeys(("pruned", "promoted", "created"), 0))
+        if row["operation"] in mine:
+            mine[row["operation"]] += 1
+    for row in found.made.cycles.to_pylist():
+        mine = counted.get((row["golem_id"], row["cycle"]), dict.fromkeys(("pruned", "promoted", "created"), 0))
+        assert row["entries_pruned"] == mine["pruned"]
+        assert row["entries_promoted"] == mine["promoted"]
+        assert row["heuristics_proposed"] == mine["created"]
+        span = range(SPAN * (row["cycle"] - 1) + 1, row["tick_last"] + 1)
+        assert row["record_count"] == len(span)
+    lengths = {one.golem_id: one.ticks for one in told}
+    assert found.made.cycles.num_rows == sum(-(-ticks // SPAN) for ticks in lengths.values())
+
+
+@pytest.mark.row("MEM-6")
+@examples
+@given(lives())
+def test_decisions_are_numbered_in_their_order_and_name_causes_of_their_cycle(told: tuple[Life, ...]) -> None:
+    found = Told(stream(told))
+    at: dict[tuple[str, int], int] = {}
+    for row in found.decisions:
+        key = (row["golem_id"], row["cycle"])
+        assert row["seq"] == at.get(key, 0)
+        at[key] = row["seq"] + 1
+        if row["operation"] in ("staged", "created", "reinforced", "contradicted"):
+            assert row["cause_ticks"] == sorted(set(row["cause_ticks"]))
+            assert (max(row["cause_ticks"]) - 1) // SPAN + 1 == row["cycle"]
+        else:
+            assert row["cause_ticks"] == []
+
+
+# entries
+
+
+@pytest.mark.row("MEM-7")
+def test_there_are_five_kinds_of_entry_and_nineteen_categories_in_six_domains() -> None:
+    assert ENTRY_KINDS == ("insight", "heuristic", "warning", "causal_link", "strategy_fragment")
+    assert len(CATEGORIES) == 19
+    assert set(CATEGORIES.values()) <= set(DOMAINS)
+    assert len(DOMAINS) == 6
+
+
+@pytest.mark.row("MEM-7")
+def test_an_entry_says_where_it_comes_from_what_it_is_about_and_how_it_felt() -> None:
+    wanted = {
+        "provenance", "origin_golem_id", "regime", "category", "domain", "generation", "confidence_ppm",
+        "confidence_origin_ppm", "pleasure_sum_milli", "arousal_sum_milli", "dominance_sum_milli", "validated_at",
+    }  # fmt: skip
+    assert wanted <= set(ENTRY_SCHEMA.names) <= set(DECISION_SCHEMA.names) | {"golem_id"}
+    mood = {"pad": (0.5, -0.25, 0.125)}
+    parts = {"resolutions": [judged(STORM, 1_500)]}
+    entry = Told(table(record("g-1", tick, **mood, **parts) for tick in (1, 2, 3))).entry(STORM)
+    assert (entry["pleasure_sum_milli"], entry["arousal_sum_milli"], entry["dominance_sum_milli"]) == (1500, -750, 375)
+    assert (entry["provenance"], entry["origin_golem_id"], entry["generation"]) == (PROVENANCES[0], "g-1", 0)
+    assert (entry["regime"], entry["category"], entry["domain"]) == ("volatile", "rebalance_timing", "dex_lp")
+    assert entry["created_at"] == START + timedelta(minutes=3)
+
+
+# playbooks
+
+
+def _thresholds(told: Told) -> dict[str, float]:
+    found: dict[str, float] = told.made.playbooks.to_pylist()[-1]["rebalance_threshold"]
+    return found
+
+
+def test_a_heuristic_lowers_its_regimes_threshold_to_its_band_and_a_warning_lifts_it_above() -> None:
+    base = POLICY.playbook.rebalance_threshold
+    low, high = STORM._replace(score=0.55), LULL
+    told = lived((low, [GOOD, STRONG]), (high, [BAD, WORSE]))
+    assert _thresholds(told) == dict.fromkeys(REGIMES, base) | {"volatile": 0.5, "range_bound": 0.9}
+    first, second = told.made.playbooks.to_pylist()
+    assert (first["version"], second["version"], second["cycle"]) == (1, 2, 2)
+    assert second["cause_entries"] == sorted(told.entry(s)["entry_id"] for s in (low, high))
+
+
+def test_a_warning_wins_over_a_heuristic_and_nothing_learned_when_gas_is_dear_counts() -> None:
+    told = lived((STORM, [GOOD, STRONG]), (STORM._replace(gas=0.5), [BAD, WORSE]), (RALLY, [BAD, WORSE]))
+    assert _thresholds(told)["volatile"] == 0.8
+    assert _thresholds(told)["trending_up"] == POLICY.playbook.rebalance_threshold
+
+
+def test_a_rule_that_has_faded_lets_go_of_the_playbook() -> None:
+    told = lived((STORM._replace(score=0.55), [*[STRONG] * 4, *[SILENCE] * 4]), every=timedelta(hours=12))
+    found = [(row["cycle"], row["rebalance_threshold"]["volatile"]) for row in told.made.playbooks.to_pylist()]
+    assert found == [
+        (1, 0.7),
+        (4, 0.5),
+        (8, 0.7),
+    ]
+
+
+@pytest.mark.parametrize("when", SITUATIONS)
+def test_the_situations_of_these_tests_are_in_the_bands_that_they_say(when: Situation) -> None:
+    entry = lived((when, [GOOD])).entry(when)
+    assert entry["structure"] == when.structure.key
