@@ -28,7 +28,8 @@ def bundle_of(*rows: dict[str, Any], golem_id: str = "g-1", policy: Policy = POL
     plain = {
         "golem_id": golem_id, "generation": 0, "lineage_id": "line-1", "lineage": [], "died_at": DIED,
         "entries": crossing_of(*rows, golem_id=golem_id, policy=policy),
-        "episodes": pa.table({"episode": ["saw a storm"]}), "playbook": "# PLAYBOOK\n", "testament": written_by(known, decisions(), died, policy).to_pylist()[0],
+        "episodes": pa.table({"episode": ["saw a storm"]}), "playbook": "# PLAYBOOK\n",
+        "testament": written_by(known, decisions(), died, policy).to_pylist()[0],
         "derivation_id": "derivation-1", "policy_hash": policy.hash, "source_watermark": 150,
     }  # fmt: skip
     return pack(**(plain | said))
