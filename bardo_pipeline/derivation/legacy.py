@@ -11,7 +11,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,7 +23,7 @@ from bardo_pipeline.derivation.verdicts import Candidate, Verdicts, at_death, ju
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.events.life import Published, life_event
 from bardo_pipeline.inheritance.bottleneck import bottleneck
-from bardo_pipeline.inheritance.bundle import Bundle, pack
+from bardo_pipeline.inheritance.bundle import Bundle, open_bundle, pack
 from bardo_pipeline.inheritance.testament import testaments
 from bardo_pipeline.inheritance.weismann import attenuate, leave_bloodstains, shed
 from bardo_pipeline.storage.projections import Written
@@ -208,8 +207,7 @@ def judge_candidates(
 
 def loosely_read(folder: Path) -> Bundle:
     """A candidate as it lies there; whether its hashes match is for the expectations to say."""
-    files = {p.name: p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file()}
-    return Bundle(files, orjson.loads(files["manifest.json"]))
+    return open_bundle({p.name: p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file()})
 
 
 def publish(stores: Stores, *, now: datetime) -> list[str]:

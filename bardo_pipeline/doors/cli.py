@@ -55,14 +55,14 @@ def demo(
         bool, typer.Option(help="Derive through Dagster's own command, so that its UI shows the run.")
     ] = True,
 ) -> None:
-    """Three days of a synthetic market: short-lived golems learn, die and hand checked bundles to successors."""
+    """Four days of a synthetic market: short-lived golems learn, die and hand checked bundles to successors."""
     root = _root(home)
     settings = RunSettings(
         golems=golems,
         generations=generations,
         seed=seed,
-        bars=4_320,
-        lifespan_ticks=(800, 1_600),
+        bars=5_760,
+        lifespan_ticks=(1_000, 2_000),
         owners=("owner-1", "owner-2"),
     )
     ending = go(root, settings, clock=now, console=out, derive=not ui, marts=not ui)

@@ -94,9 +94,9 @@ def _fixed_digests(array: pa.Array) -> np.ndarray:
         array = pc.fill_null(array, False if pa.types.is_boolean(array.type) else 0)
     values = array.to_numpy(zero_copy_only=False)
     raw = (
-        (values + 0.0).astype(np.float64).view(np.uint64)
+        (values + 0.0).astype(np.float64, copy=False).view(np.uint64)
         if values.dtype.kind == "f"
-        else values.astype(np.int64).view(np.uint64)
+        else values.astype(np.int64, copy=False).view(np.uint64)
     )
     out = np.empty((len(raw), 2), dtype=np.uint64)
     out[:, 0] = mix64(raw)

@@ -80,11 +80,13 @@ def _above(values: pa.Array, limit: Any) -> pa.Array:
 
 
 def _shorter(values: pa.Array, limit: int) -> pa.Array:
-    return pc.less(pc.utf8_length(values), limit)
+    # Text has a character if it has a byte; counting bytes is cheaper.
+    return pc.less(pc.binary_length(values) if limit <= 1 else pc.utf8_length(values), limit)
 
 
 def _longer(values: pa.Array, limit: int) -> pa.Array:
-    return pc.greater(pc.utf8_length(values), limit)
+    in_bytes = pc.greater(pc.binary_length(values), limit)
+    return pc.greater(pc.utf8_length(values), limit) if pc.any(in_bytes).as_py() else in_bytes
 
 
 def _unlike(values: pa.Array, pattern: str) -> pa.Array:

@@ -37,7 +37,8 @@ class SyntheticSpec:
     """Every parameter of a synthetic market; shares are of the price (0.01 = 1 %), spans are in minute bars.
 
     price_start: USDC per WETH around which the price wanders. native_usd_micros: price of the gas token in
-    micro-dollars (50 dollars: an action of 400,000 gas costs about 0.90 at 45 gwei, in a spike 5 to 30 times that).
+    micro-dollars (65 cents, as on Polygon: an action of 620,000 gas costs about two cents at 45 gwei, in a spike 5 to
+    30 times that).
 
     Regimes: calm_share, volatile_share: probability that the next spell is one; the rest is trends, up and down in
     proportion to where the price stands (level_pull). spell_bars_min, spell_bars_mean: length of a spell (a shifted
@@ -64,7 +65,7 @@ class SyntheticSpec:
     """
 
     price_start: float = 1_800.0
-    native_usd_micros: int = 5_000_000
+    native_usd_micros: int = 650_000
     fee_ppm: int = 500
     calm_share: float = 0.38
     volatile_share: float = 0.27
