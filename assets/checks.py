@@ -10,12 +10,15 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 
 from assets.legacy import standing_verdicts
 from assets.materialized import markdown_table
 from assets.stores import LazyStores
 from bardo_pipeline.derivation.legacy import unjudged, wrongly_published
 from bardo_pipeline.grimoire.confidence import PPM
+from bardo_pipeline.storage.delta import scan
+from bardo_pipeline.storage.tables import TABLES
 
 WARN, ERROR = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR
 
@@ -59,7 +62,8 @@ def every_candidate_passed(home: dg.ResourceParam[LazyStores]) -> dg.AssetCheckR
 @dg.asset_check(asset="grimoire")
 def confidence_is_a_probability(home: dg.ResourceParam[LazyStores]) -> dg.AssetCheckResult:
     """Every entry's confidence is in [0, 1], that is 0 to a million ppm."""
-    confidence = home.stores.projections.read("grimoire")["confidence_ppm"]
+    path, schema = home.stores.projections.renewed("grimoire").path, TABLES["grimoire"].schema
+    confidence = scan(DeltaTable(path).file_uris(), schema, ["confidence_ppm"])["confidence_ppm"]
     wrong = pc.sum(pc.or_(pc.less(confidence, 0), pc.greater(confidence, PPM))).as_py() or 0
     ends = pc.min_max(confidence).as_py() if len(confidence) else {"min": None, "max": None}
     metadata: dict[str, Any] = {

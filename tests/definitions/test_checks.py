@@ -1,0 +1,86 @@
+"""The checks that warn: each is shown a home in which it has something to say."""
+
+from pathlib import Path
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from assets.checks import (
+    confidence_is_a_probability,
+    every_candidate_passed,
+    no_cycle_waits_behind_a_gap,
+    playbook_versions_have_no_hole,
+    some_proposition_has_its_quorum,
+)
+from assets.stores import LazyStores
+from bardo_pipeline.derivation.belief import derive_consensus, derive_votes
+from bardo_pipeline.derivation.rebuild import derive_everything
+from bardo_pipeline.events.schema import RECORD_SCHEMA
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.home import Home
+from tests.conftest import NOW, home_without_verdicts
+
+WARN = dg.AssetCheckSeverity.WARN
+
+
+def test_a_missing_tick_is_named(small_home: Path, tmp_path: Path) -> None:
+    known = LazyStores(small_home).stores
+    golem = known.log.heads()["golem_id"][0].as_py()
+    records = known.log.read_cycles(RECORD_SCHEMA.names, golems=[golem]).cast(RECORD_SCHEMA)
+    home = LazyStores(tmp_path / "home")
+    Home.create(home.root, Policy(), NOW)
+    kept = records.filter(pc.invert(pc.is_in(records["tick"], value_set=pa.array([60, 61]))))
+    home.stores.log.append(kept, writer="w", segment=1, recorded_at=NOW)
+    found = no_cycle_waits_behind_a_gap(home)
+    assert (found.passed, found.severity) == (False, WARN)
+    assert f"| {golem} | 60 | 61 |" in found.metadata["gaps"].value
+
+
+def test_a_confidence_above_one_is_counted(copied_home: Path) -> None:
+    home = LazyStores(copied_home)
+    assert confidence_is_a_probability(home).passed
+    grimoire = home.stores.projections.renewed("grimoire")
+    rows = grimoire.read()
+    place = rows.column_names.index("confidence_ppm")
+    raised = pa.array([1_000_001, *rows["confidence_ppm"].to_pylist()[1:]], pa.int64())
+    grimoire.renew(rows.set_column(place, rows.schema.field(place), raised), set(range(grimoire.bucket_count)))
+    found = confidence_is_a_probability(home)
+    assert (found.passed, found.severity) == (False, WARN)
+    assert found.metadata["out_of_range_count"].value == 1
+
+
+def test_a_version_of_a_playbook_that_is_missing_is_noticed(copied_home: Path) -> None:
+    home = LazyStores(copied_home)
+    assert playbook_versions_have_no_hole(home).passed
+    table = home.stores.projections.growing("playbooks")
+    golem = table.read(["golem_id"])["golem_id"][0].as_py()
+    last = table.read(golems=[golem]).sort_by([("version", "descending")]).slice(0, 1)
+    place = last.column_names.index("version")
+    skipped = last.set_column(place, last.schema.field(place), pc.add(last["version"], 2))
+    table.put(skipped.combine_chunks(), {"a-later-app": 1})
+    found = playbook_versions_have_no_hole(home)
+    assert (found.passed, found.severity) == (False, WARN)
+    assert found.metadata["torn"].value == [golem]
+
+
+@pytest.mark.row("P-5")
+def test_a_candidate_without_a_verdict_is_counted(small_home: Path, tmp_path: Path) -> None:
+    home = LazyStores(home_without_verdicts(small_home, tmp_path / "home"))
+    derive_everything(home.stores, now=NOW)
+    found = every_candidate_passed(home)
+    assert (found.passed, found.severity) == (False, WARN)
+    assert found.metadata["waiting_count"].value == home.stores.projections.digest("candidates").rows > 3
+
+
+def test_the_share_of_propositions_with_a_quorum_is_shown(copied_home: Path) -> None:
+    home = LazyStores(copied_home)
+    assert some_proposition_has_its_quorum(home).passed, "nobody voted yet"
+    derive_votes(home.stores)
+    derive_consensus(home.stores)
+    found = some_proposition_has_its_quorum(home)
+    rows = home.stores.projections.read("consensus")
+    met = pc.sum(rows["quorum_met"]).as_py()
+    assert found.metadata["quorum_share"].value == met / rows.num_rows
+    assert found.passed == (met > 0)
