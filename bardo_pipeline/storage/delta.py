@@ -58,7 +58,10 @@ class AppendOnlyTable:
         self._reopen_commits = (policy or Policy()).log.reopen_commits
         self._commits = 0
         self._stats_columns = tuple(stats_columns)
-        self._dictionaries = [path for column in schema for path in _text_paths(column)]
+        leaves = [leaf for column in schema for leaf in _leaves(column)]
+        # Text repeats, so it is worth a dictionary; numbers are not. Nobody finds a file by the extremes of lists.
+        self._dictionaries = [path for path, kind in leaves if pa.types.is_string(kind)]
+        self._extremes = [path for path, _ in leaves if ".list." not in path]
         try:
             self._handle = DeltaTable(path)
         except TableNotFoundError:
@@ -142,6 +145,7 @@ class AppendOnlyTable:
             compression="zstd",
             compression_level=1,
             use_dictionary=self._dictionaries,
+            write_statistics=self._extremes,
             metadata_collector=written,
         ) as out:
             out.write_table(rows)
@@ -282,14 +286,15 @@ class AppendOnlyTable:
         return str(self.path.absolute() / unquote(path))
 
 
-def _text_paths(column: pa.Field) -> Iterator[str]:
-    """Parquet paths of the text leaves below a column: what repeats, and so is worth a dictionary."""
+def _leaves(column: pa.Field) -> Iterator[tuple[str, pa.DataType]]:
+    """Parquet path and type of each leaf below a column."""
     if pa.types.is_struct(column.type):
-        yield from (f"{column.name}.{path}" for child in column.type for path in _text_paths(child))
+        below = (leaf for child in column.type for leaf in _leaves(child))
+        yield from ((f"{column.name}.{path}", kind) for path, kind in below)
     elif pa.types.is_list(column.type):
-        yield from (f"{column.name}.list.{path}" for path in _text_paths(column.type.value_field))
-    elif pa.types.is_string(column.type):
-        yield column.name
+        yield from ((f"{column.name}.list.{path}", kind) for path, kind in _leaves(column.type.value_field))
+    else:
+        yield column.name, column.type
 
 
 def _create(path: Path, schema: pa.Schema, stats_columns: Sequence[str]) -> DeltaTable:
