@@ -315,7 +315,7 @@ class InheritancePolicy(Frozen):
     baldwin_generation: Count = Field(3, description="INH S7.5")
     baldwin_confidence: Unit = Field(0.7, description="INH S7.5")
     episode_count: Count = Field(64, description="episodes in a bundle (canon 41)")
-    testament_items: Annotated[int, Field(ge=1, le=64)] = Field(8, description="items a reflection category keeps (ours)")
+    testament_items: Annotated[int, Field(ge=1, le=64)] = Field(8, description="items a category keeps (ours)")
     testament_bytes_max: Annotated[int, Field(ge=2048)] = Field(5120, description="about 5 KB (MEM)")
 
 

@@ -124,8 +124,9 @@ def run(
     root = _root(home)
     ending = go(root, settings, clock=now, console=out, derive=True, marts=marts)
     showing.ending(out, ending)
-    showing.fleet(out, root)
-    showing.learned(out, root)
+    if marts:
+        showing.fleet(out, root)
+        showing.learned(out, root)
 
 
 def _bounds(text: str) -> tuple[int, int]:

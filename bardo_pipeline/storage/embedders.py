@@ -50,7 +50,10 @@ def embedder_version(name: str) -> str:
 
     Raises ConfigError for an unknown name.
     """
-    versions = {"minilm": f"{MINILM_WEIGHTS_SHA256}/graph{MINILM_GRAPH}/{MINILM_TOKEN_COUNT_MAX}", "nomic": f"{NOMIC_MODEL}/{NOMIC_PREFIX}"}
+    versions = {
+        "minilm": f"{MINILM_WEIGHTS_SHA256}/graph{MINILM_GRAPH}/{MINILM_TOKEN_COUNT_MAX}",
+        "nomic": f"{NOMIC_MODEL}/{NOMIC_PREFIX}",
+    }
     if name not in versions:
         raise ConfigError(f"no embedder is called {name!r}; there are: {', '.join(sorted(versions))}")
     return f"{versions[name]}/{PREPROCESS}"

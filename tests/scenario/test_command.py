@@ -1,0 +1,116 @@
+"""The command, as a user meets it: exit codes, cures, answers that trace to the tick."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bardo_pipeline.derivation.rebuild import derive_everything
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.storage.warehouse import build_warehouse
+from tests.conftest import NOW, copy_home, one_at_a_time
+
+BARDO = str(Path(sys.executable).parent / "bardo")
+
+
+def bardo(*words: str, home: Path, expect: int = 0) -> str:
+    """Run the command on a home; returns what it said, error included."""
+    environment = {**os.environ, "BARDO_HOME": str(home), "COLUMNS": "160"}
+    done = subprocess.run([BARDO, *words], env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert done.returncode == expect, f"bardo {' '.join(words)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="session")
+def asked_home(small_home: Path, session_folder: Path) -> Path:
+    """The small home with everything derived, marts included. Only for reading."""
+    root = session_folder / "asked_home"
+    with one_at_a_time(session_folder / "asked_home.lock"):
+        if not (root / "warehouse.duckdb").exists():
+            copy_home(small_home, root)
+            stores = Stores.open(root)
+            derive_everything(stores, now=NOW)
+            build_warehouse(stores.home, stores.derivation_id, stores.policy)
+    return root
+
+
+@pytest.mark.row("P-4")
+def test_sql_answers_as_table_csv_and_json(asked_home: Path) -> None:
+    question = "select golem_id, generation, cause from dim_golem order by golem_id"
+    listed = json.loads(bardo("sql", question, "--format", "json", home=asked_home))
+    read = list(csv.DictReader(io.StringIO(bardo("sql", question, "--format", "csv", home=asked_home))))
+    assert [r["golem_id"] for r in read] == [r["golem_id"] for r in listed]
+    assert len(listed) > 3
+    table = bardo("sql", question, home=asked_home)
+    assert all(r["golem_id"] in table for r in listed)
+
+
+def test_a_wrong_question_says_how_to_ask(asked_home: Path, tmp_path: Path) -> None:
+    assert "bardo: " in bardo("sql", "from nowhere", home=asked_home, expect=2)
+    assert "bardo demo" in bardo("status", home=tmp_path / "none", expect=2)
+    assert "LOW-HIGH" in bardo("run", "--lifespan", "long", home=tmp_path / "none", expect=2)
+    assert "steer" in bardo("run", "--steer", "hold", home=tmp_path / "none", expect=2)
+    assert not (tmp_path / "none").exists(), "a refused command leaves nothing"
+
+
+@pytest.mark.row("X-2")
+def test_lineage_leads_from_an_heir_s_entry_to_its_ancestor_s_ticks(asked_home: Path) -> None:
+    heirs = "select entry_id, golem_id from fct_knowledge where generation > 0 order by entry_id limit 1"
+    row = json.loads(bardo("sql", heirs, "--format", "json", home=asked_home))[0]
+    words = ("lineage", row["entry_id"], "--golem", row["golem_id"], "--format", "json")
+    line = json.loads(bardo(*words, home=asked_home))
+    ancestor, heir = line[0], line[-1]
+    assert heir["golem_id"] == row["golem_id"]
+    assert heir["from_golem_id"] == ancestor["golem_id"]
+    assert ancestor["bundle_hash"] is None
+    assert ancestor["ticks"], "own experience rests on ticks"
+    ticks = ", ".join(str(t["tick"]) for t in ancestor["ticks"])
+    count = f"select count(*) n from fct_ticks where golem_id = '{ancestor['golem_id']}' and tick in ({ticks})"
+    found = json.loads(bardo("sql", count, "--format", "json", home=asked_home))
+    assert found == [{"n": len(ancestor["ticks"])}]
+    assert ancestor["golem_id"] in bardo("lineage", row["entry_id"][:12], home=asked_home)
+    assert "no entry begins with" in bardo("lineage", "zzzz", home=asked_home, expect=2)
+
+
+@pytest.mark.row("X-1")
+def test_rebuild_agrees_and_a_touched_projection_is_found(asked_home: Path, tmp_path: Path) -> None:
+    assert "DIFFERENT" not in bardo("rebuild", home=asked_home)
+    assert "DIFFERENT" not in bardo("rebuild", "--as-of", "2026-01-01T05:00", home=asked_home)
+    assert "DIFFERENT" not in bardo("rebuild", "--as-of-version", "3", home=asked_home)
+    touched = copy_home(asked_home, tmp_path / "touched")
+    stores = Stores.open(touched)
+    grimoire = stores.projections.renewed("grimoire")
+    rows = grimoire.read()
+    bucket = grimoire.buckets(rows["golem_id"].to_pylist()[:1])
+    mine = grimoire.read(bucket)
+    grimoire.renew(mine.slice(1), bucket)
+    assert "DIFFERENT" in bardo("rebuild", home=touched, expect=1)
+
+
+def test_status_shows_tables_and_gaps(asked_home: Path) -> None:
+    said = bardo("status", home=asked_home)
+    assert all(name in said for name in ("curation", "grimoire", "votes", "candidates"))
+    assert "Gaps" not in said
+    assert "not all missing" in bardo("accept-gap", "g-none", "1", "2", "--why", "lost", home=asked_home, expect=2)
+
+
+@pytest.mark.row("HB-4")
+def test_an_owner_s_steer_forces_full_thought_and_is_on_record(tmp_path: Path) -> None:
+    home = tmp_path / "steered"
+    words = ["run", "--golems", "2", "--generations", "1", "--bars", "200", "--lifespan", "500-600", "--no-marts"]
+    steers = ["--steer", "*@70:what now", "--steer", "*@80?look at gas"]
+    assert "records" in bardo(*words, *steers, home=home)
+    rows = Stores.open(home).log.read_cycles(["tick", "tier", "forced_by", "active_interventions"]).to_pylist()
+    told = {t: [r for r in rows if r["tick"] == t] for t in (70, 80)}
+    assert {r["tier"] for r in told[70]} == {"T2"}
+    assert {r["forced_by"] for r in told[70]} == {"steer"}
+    assert [r["active_interventions"][0]["kind"] for r in told[80]] == ["follow_up"] * 2
+    assert {r["forced_by"] for r in told[80]} == {None}
+    assert Stores.open(home).log.life("OwnerSteered").num_rows == 4

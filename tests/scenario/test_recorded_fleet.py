@@ -1,0 +1,51 @@
+"""A fleet on the real Polygon market of August 2023, the crash among its days, with default budgets."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.heartbeat.fleet import Founding
+from bardo_pipeline.heartbeat.market import Market
+from bardo_pipeline.heartbeat.synthetic import flat_market
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.runtime.living import Living, Run
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.traces import read_trace
+from tests.conftest import NOW
+
+DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+RECORDED = pytest.mark.skipif(not DATA.is_dir(), reason=f"the recorded market is not at {DATA}")
+
+
+def deaths(root: Path, market: Market) -> tuple[Stores, list[dict[str, object]]]:
+    """Eight golems of default founding live through a market; their deaths."""
+    Home.create(root, Policy(), NOW)
+    stores = Stores.open(root)
+    Living(stores, Run("recorded", market, 8, 3, Founding()), lambda: NOW).live()
+    return stores, stores.log.life("DeathDeclared")["died"].to_pylist()
+
+
+@RECORDED
+@pytest.mark.row("P-1", "INH-1")
+def test_on_the_recorded_days_somebody_dies_and_is_succeeded(tmp_path: Path) -> None:
+    market, _ = read_trace(DATA)
+    stores, died = deaths(tmp_path / "home", market)
+    births = stores.log.life("GolemBorn")["born"].to_pylist()
+    assert died
+    assert any(b["generation"] == 1 for b in births)
+    crash = datetime(2023, 8, 17, 21, 45, tzinfo=UTC)
+    rows = stores.log.read_cycles(["observed_at", "regime", "tier", "prediction_error", "anomalies"]).to_pylist()
+    then = [r for r in rows if abs((r["observed_at"] - crash).total_seconds()) <= 300]
+    assert then
+    assert {r["regime"] for r in then} <= {"volatile", "trending_down"}
+    assert any(r["tier"] in ("T1", "T2") for r in then)
+    assert all(r["anomalies"] for r in then)
+
+
+def test_on_a_flat_market_the_same_golems_do_not_die_of_poverty(tmp_path: Path) -> None:
+    _, died = deaths(tmp_path / "home", flat_market(bars=5_760, start=datetime(2026, 1, 1, tzinfo=UTC)))
+    assert all(d["cause"] != "economic" for d in died)

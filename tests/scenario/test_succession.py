@@ -1,0 +1,110 @@
+"""Succession in the runtime: who is born, who is not, and what an heir lives by."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pytest
+
+from bardo_pipeline.derivation import legacy
+from bardo_pipeline.derivation.memory import derive_episodes
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.heartbeat.fleet import Founding
+from bardo_pipeline.heartbeat.synthetic import synthetic_market
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.runtime import living
+from bardo_pipeline.storage.home import Home
+from tests.conftest import NOW
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def lived(root: Path, **run: object) -> tuple[Stores, living.Ending]:
+    """A small run in a fresh home."""
+    Home.create(root, Policy(), NOW)
+    stores = Stores.open(root)
+    market = synthetic_market(seed=7, bars=420, start=START)
+    told = {
+        "name": "s",
+        "market": market,
+        "golems": 3,
+        "generations": 2,
+        "founding": Founding(lifespan_ticks=(150, 150)),
+    }
+    return stores, living.Living(stores, living.Run(**{**told, **run}), lambda: NOW).live()  # type: ignore[arg-type]
+
+
+@pytest.mark.row("P-5", "INH-5")
+def test_one_spoilt_bundle_stops_its_own_heir_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoilt: list[str] = []
+
+    def bequeath_with_a_spoiler(stores: Stores, *, now: datetime, data_docs_dir: Path | None = None) -> list[str]:
+        derive_episodes(stores, now=now)
+        legacy.derive_testaments(stores)
+        legacy.derive_candidates(stores)
+        if not spoilt:
+            victim = legacy.unjudged(stores)[0]
+            spoilt.append(victim["golem_id"])
+            page = legacy.candidate_folder(stores) / victim["bundle_hash"] / "entries.jsonl"
+            page.write_bytes(page.read_bytes().replace(b'"confidence_ppm":', b'"confidence_ppm":9', 1))
+        legacy.judge_candidates(stores, now=now)
+        return legacy.publish(stores, now=now)
+
+    monkeypatch.setattr(living, "bequeath", bequeath_with_a_spoiler)
+    stores, ending = lived(tmp_path / "home")
+    births = stores.log.life("GolemBorn")["born"].to_pylist()
+    heirs_of = {b["predecessor_id"] for b in births if b["predecessor_id"]}
+    founders = {
+        g
+        for g, b in zip(stores.log.life("GolemBorn")["golem_id"].to_pylist(), births, strict=True)
+        if not b["generation"]
+    }
+    assert heirs_of == founders - set(spoilt)
+    assert ending.refused == 1
+    verdicts = {j["bundle_hash"]: j for j in stores.log.life("BundleJudged")["judged"].to_pylist()}
+    failed = [j for j in verdicts.values() if not j["passed"]]
+    assert len(failed) == 1
+    assert any(f["severity"] == "critical" for f in failed[0]["failed"])
+    assert failed[0]["bundle_hash"] not in set(legacy.published_bundles(stores).values())
+    assert legacy.wrongly_published(stores) == []
+
+
+@pytest.mark.row("INH-6", "P-2")
+def test_an_heir_begins_with_what_crossed_and_its_records_say_so(tmp_path: Path) -> None:
+    stores, ending = lived(tmp_path / "home")
+    assert (ending.births, ending.refused) == (6, 0)
+    events = stores.log.life("GolemBorn")
+    births = dict(zip(events["golem_id"].to_pylist(), events["born"].to_pylist(), strict=True))
+    received = stores.log.life("KnowledgeReceived")
+    decisions = stores.projections.growing("curation").read()
+    for golem, got in zip(received["golem_id"].to_pylist(), received["received"].to_pylist(), strict=True):
+        assert births[golem]["bundle_hash"] == got["content_hash"]
+        first = decisions.filter(
+            pc.and_(pc.equal(decisions["golem_id"], golem), pc.equal(decisions["operation"], "received"))
+        )
+        assert first.num_rows == got["entry_count"] > 0
+        assert set(first["cycle"].to_pylist()) == {0}
+        assert min(first["generation"].to_pylist()) >= 1
+        records = stores.log.read_cycles(["tick", "cycle_seen", "playbook_version"], golems=[golem]).sort_by("tick")
+        assert records["cycle_seen"].to_pylist()[:51] == [0] * 50 + [1]
+        assert records["playbook_version"][0].as_py() >= 1
+
+
+@pytest.mark.row("EV-2")
+def test_the_same_run_again_changes_nothing(tmp_path: Path) -> None:
+    stores, first = lived(tmp_path / "home")
+    before = (stores.log.version, stores.log.life_version)
+    again, second = lived(tmp_path / "home")
+    assert (again.log.version, again.log.life_version) == before
+    assert (second.births, second.records) == (first.births, first.records)
+
+
+@pytest.mark.row("P-2")
+def test_a_run_leaves_the_same_content_in_two_homes(tmp_path: Path) -> None:
+    one, _ = lived(tmp_path / "one")
+    other, _ = lived(tmp_path / "other")
+    for name in ("curation", "cycles", "playbooks", "grimoire", "testaments", "candidates", "episodes"):
+        assert one.projections.digest(name) == other.projections.digest(name), name
+    assert legacy.published_bundles(one) == legacy.published_bundles(other)
