@@ -1,0 +1,48 @@
+"""Which fields of a record do not vary, and why: the list is kept here, and told in ARCHITECTURE.md."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.property.test_fleet import constant_fields, crowd, heirs, rows
+
+HERE = Path(__file__).parent
+LIST = json.loads((HERE / "null_fields.json").read_text())
+ARCHITECTURE = HERE.parents[1] / "ARCHITECTURE.md"
+
+pytestmark = pytest.mark.row("HB-1")
+
+
+def test_every_other_field_of_a_record_varies() -> None:
+    constant = constant_fields(heirs().records) & constant_fields(crowd().records)
+    assert constant == {*LIST["constant_by_nature"], *LIST["null_in_this_slice"]}
+
+
+def test_what_this_slice_does_not_compute_is_null_and_not_a_placeholder() -> None:
+    for row in (*rows(heirs()), *rows(crowd())):
+        for path in LIST["null_in_this_slice"]:
+            values = [row]
+            for name in path.split("."):
+                values = [v.get(name.removesuffix("[]")) for v in values if v is not None]
+                values = [v for group in values for v in group] if name.endswith("[]") else values
+            assert set(values) <= {None}
+
+
+def test_every_probe_with_a_source_varies_and_every_other_one_is_absent() -> None:
+    said: dict[str, set[tuple[str | None, float | None]]] = {}
+    for row in rows(heirs()):
+        for result in row["probe_results"]:
+            said.setdefault(result["probe"], set()).add((result["severity"], result["value"]))
+    absent = {probe for probe, values in said.items() if values == {(None, None)}}
+    assert absent == set(LIST["absent_probes"])
+    for probe, values in said.items():
+        assert probe in absent or len(values) > 1, probe
+
+
+@pytest.mark.skipif(not ARCHITECTURE.exists(), reason="there is no ARCHITECTURE.md")
+def test_the_architecture_names_every_null_field() -> None:
+    text = ARCHITECTURE.read_text()
+    told = text[text.index("Null in this slice") :].split("\n\n")[0]
+    for path in (*LIST["null_in_this_slice"], *LIST["absent_probes"]):
+        assert path.rsplit(".", 1)[-1] in told, path

@@ -1,0 +1,379 @@
+"""A fleet: each golem lives as it would alone, nine steps as its tier allows, and dies of what kills it."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from bardo_pipeline.events.life import Traits
+from bardo_pipeline.events.record import EMOTIONS, PROBES
+from bardo_pipeline.heartbeat.market import Market
+from bardo_pipeline.mortality.affect import emotion_codes
+from bardo_pipeline.policy import Policy
+from tests import grimoires
+from tests.fleets import FOUNDING, Lived, drawn_market, live, lively_market, rule
+
+SHORT = replace(FOUNDING, lifespan_ticks=(150, 400))
+STEERS = {("*", 20): ("high", "look again"), ("*", 50): ("low", "how is it"), ("*", 51): ("low", "and now")}
+CALM_TICK = 200_000
+
+Row = dict[str, Any]
+
+
+def cage(**limits: float) -> Policy:
+    """The policy with other limits of the cage."""
+    policy = Policy()
+    return policy.model_copy(update={"cage": policy.cage.model_copy(update=limits)})
+
+
+@cache
+def crowd() -> Lived:
+    """Five lines of three generations on a lively market, steered at times: the births of heirs fall into the run."""
+    return live(lively_market(900), lineages=range(5), founding=SHORT, generations=3, steers=STEERS)
+
+
+REGIMES = ("volatile", "trending_up", "trending_down", "unknown", "range_bound")
+LONG = replace(FOUNDING, lifespan_ticks=(600, 900))
+
+
+@cache
+def known() -> pa.Table:
+    """What somebody learned before: when to act and when not to. One of the rules is about to be doubted."""
+    market = lively_market(900)
+    told = [rule(market, regime, band, "normal") for regime in REGIMES for band in ("calm", "stirred")]
+    told += [rule(market, r, "broken", "normal", kind="warning", sign=-1) for r in ("volatile", "trending_up")]
+    told.append(rule(market, "unknown", "stretched", "normal", kind="warning", sign=-1, confidence_ppm=503_000))
+    return grimoires.grimoire(*told)
+
+
+@cache
+def heirs() -> Lived:
+    """Four golems that inherited something, in a narrow cage, with a kill switch that is thrown now and then."""
+    calls = iter(range(10**6))
+    return live(
+        lively_market(900), lineages=range(4), founding=LONG, steers=STEERS, inherited=known(),
+        killed=lambda: next(calls) % 97 == 5, policy=cage(slippage_max=0.0009, gas_credit_share_max=0.02),
+    )  # fmt: skip
+
+
+@cache
+def told(kind: str) -> Lived:
+    """The same four golems on the same market: plain, or born with what a cautious, a wary or an eager life taught."""
+    market = lively_market(900)
+    bands = {
+        "plain": (),
+        "cautious": ("stretched", "broken"),
+        "wary": ("strained", "stretched"),
+        "eager": ("stirred", "strained"),
+    }[kind]
+    said = {"kind": "warning", "sign": -1} if kind in ("cautious", "wary") else {}
+    rules = [rule(market, regime, band, "normal", **said) for regime in REGIMES for band in bands]
+    return live(market, lineages=range(4), founding=LONG, inherited=grimoires.grimoire(*rules) if rules else None)
+
+
+def rows(lived: Lived) -> list[Row]:
+    found: list[Row] = lived.records.to_pylist()
+    return found
+
+
+# law: a golem is judged alike alone and in a fleet
+
+
+@pytest.mark.row("HB-1")
+def test_a_fleet_steps_as_so_many_fleets_of_one() -> None:
+    assert len(crowd().births) > 10
+    assert len(crowd().deaths) > 8
+    alone = [live(lively_market(900), lineages=[i], founding=SHORT, generations=3, steers=STEERS) for i in range(5)]
+    apart = pa.concat_tables([one.records for one in alone])
+    assert apart.sort_by([("golem_id", "ascending"), ("tick", "ascending")]).equals(crowd().records)
+    assert {g: death for one in alone for g, death in one.deaths.items()} == crowd().deaths
+
+
+@pytest.mark.row("HB-1")
+@pytest.mark.parametrize("lineages", [(4, 0), (2, 1, 3)])
+def test_who_else_is_there_and_in_what_order_changes_nothing_for_heirs_of_knowledge(lineages: Sequence[int]) -> None:
+    market = lively_market(300, seed=3)
+    some = live(market, lineages=lineages, inherited=known(), founding=SHORT)
+    everyone = live(market, lineages=range(5), inherited=known(), founding=SHORT)
+    for golem_id in some.births:
+        assert some.of(golem_id).equals(everyone.of(golem_id))
+
+
+# the nine steps, conditional on the tier
+
+
+@pytest.mark.row("HB-1")
+@pytest.mark.parametrize("lived", [crowd, heirs])
+def test_a_golem_that_the_gate_holds_back_neither_retrieves_nor_deliberates_nor_acts(
+    lived: Callable[[], Lived],
+) -> None:
+    quiet = [row for row in rows(lived()) if row["tier"] == "T0"]
+    assert len(quiet) > 1_000
+    for row in quiet:
+        assert row["forced_by"] is None
+        assert row["prediction_error"] < row["deliberation_threshold"]
+        assert row["deliberation"] is row["context_bundle_summary"] is row["outcome"] is None
+        assert row["retrieved_entries"] == row["actions"] == row["somatic_markers_fired"] == []
+        assert row["cost"] == {"inference_micros": 0, "gas_micros": 0, "total_micros": 0}
+
+
+@pytest.mark.row("HB-1")
+@pytest.mark.parametrize("lived", [crowd, heirs])
+def test_every_tick_observes_predicts_feels_and_pays_whatever_its_tier(lived: Callable[[], Lived]) -> None:
+    for row in rows(lived()):
+        assert len(row["probe_results"]) == len(PROBES)
+        assert {"price", "gas"} <= {p["quantity"] for p in row["predictions"]} or row["tick"] == 1
+        assert row["credit_consumed_micros"] == row["cost"]["total_micros"]
+        assert row["cost"]["total_micros"] == row["cost"]["inference_micros"] + row["cost"]["gas_micros"]
+        assert [a["probe"] for a in row["anomalies"]] == [
+            p["probe"] for p in row["probe_results"] if p["severity"] == "high"
+        ]
+
+
+@pytest.mark.row("HB-1")
+@pytest.mark.parametrize("lived", [crowd, heirs])
+def test_a_golem_that_thinks_leaves_what_it_saw_what_it_decided_and_what_came_of_it(
+    lived: Callable[[], Lived],
+) -> None:
+    thinking = [row for row in rows(lived()) if row["tier"] in ("T1", "T2")]
+    assert {row["tier"] for row in thinking} == {"T1", "T2"}
+    for row in thinking:
+        thought, actions = row["deliberation"], row["actions"]
+        assert thought["tier"] == row["tier"]
+        assert thought["cost_micros"] == row["cost"]["inference_micros"] > 0
+        assert thought["input_tokens"] == row["context_bundle_summary"]["tokens"]
+        assert thought["recommends_action"] is (thought["decision"] != "hold") is bool(actions)
+        assert [c["action_type"] for c in thought["tool_calls"]] == [a["action_type"] for a in actions]
+        sent = [a for a in actions if a["status"] in ("executed", "reverted")]
+        assert (row["outcome"] is not None) is bool(sent)
+        assert row["cost"]["gas_micros"] == sum(a["gas_cost_micros"] for a in sent)
+        assert all((a["permit_id"] is not None) is (a in sent) for a in actions)
+        assert all((a["block_reason"] is None) is (a["status"] == "executed") for a in actions)
+        limit = row["deliberation_threshold"] * (2 if row["tier"] == "T2" else 1)
+        assert row["forced_by"] or row["prediction_error"] >= limit
+
+
+@pytest.mark.row("HB-1")
+def test_only_the_highest_tier_simulates_and_both_are_validated() -> None:
+    market = lively_market(900)
+    stopped = Counter(
+        (row["tier"], action["status"], action["block_reason"])
+        for row in rows(live(market, lineages=range(5), founding=SHORT, policy=cage(slippage_max=0.00055)))
+        for action in row["actions"]
+        if action["status"] != "executed"
+    )
+    simulated = "simulation: slippage above the limit"
+    assert stopped["T2", "blocked", simulated] > 0
+    assert ("T1", "blocked", simulated) not in stopped
+    assert stopped["T1", "reverted", "slippage above the limit on inclusion"] > 0
+    dear = rows(live(market, lineages=range(5), founding=SHORT, policy=cage(gas_credit_share_max=0.001)))
+    deferred = {(row["tier"], a["block_reason"]) for row in dear for a in row["actions"] if a["status"] == "deferred"}
+    assert {tier for tier, _ in deferred} == {"T1", "T2"}
+
+
+@pytest.mark.row("HB-1")
+def test_what_was_sent_moves_the_position_and_what_was_stopped_does_not() -> None:
+    last: dict[str, Row] = {}
+    moved = Counter()
+    for row in rows(heirs()):
+        before = last.get(row["golem_id"])
+        if before is not None and before["actions"]:
+            (action,) = before["actions"]
+            held = [[(p["tick_lower"], p["tick_upper"]) for p in r["observation"]["positions"]] for r in (before, row)]
+            changed = held[0] != held[1]
+            moves = action["status"] == "executed" and action["action_type"] != "collect_fees"
+            assert changed is moves or (moves and action["action_type"] == "rebalance")
+            moved[action["status"], changed] += 1
+        last[row["golem_id"]] = row
+    assert moved["executed", True] > 3
+    assert sum(n for (status, _), n in moved.items() if status != "executed") > 3
+
+
+@pytest.mark.row("HB-1")
+def test_a_decision_is_judged_thirty_ticks_later_against_its_alternative() -> None:
+    ends = {g: max(r["tick"] for r in rows(crowd()) if r["golem_id"] == g) for g in crowd().births}
+    judged = {
+        (row["golem_id"], part["decision_tick"]): (row["tick"], part)
+        for row in rows(crowd())
+        for part in row["resolutions"]
+    }
+    assert len(judged) > 20
+    assert all(tick == decided + 30 for (_, decided), (tick, _) in judged.items())
+    assert {part["chosen"] for _, part in judged.values()} == {"act", "hold"}
+    assert {part["effect_ppm"] > 0 for _, part in judged.values()} == {True, False}
+    acts = {
+        (row["golem_id"], row["tick"])
+        for row in rows(crowd())
+        for action in row["actions"]
+        if (action["action_type"], action["status"]) == ("rebalance", "executed")
+        and row["tick"] + 30 <= ends[row["golem_id"]]
+    }
+    assert acts
+    assert acts <= {key for key, (_, part) in judged.items() if part["chosen"] == "act"}
+
+
+# feeling
+
+
+@pytest.mark.row("HB-28")
+@pytest.mark.parametrize("lived", [crowd, heirs])
+def test_the_mood_before_a_tick_is_the_mood_after_the_last_one(lived: Callable[[], Lived]) -> None:
+    last: dict[str, Row] = {}
+    for row in rows(lived()):
+        assert row["pad_before"] == last.get(row["golem_id"], dict.fromkeys(row["pad_before"], 0.0))
+        last[row["golem_id"]] = row["pad_after"]
+
+
+@pytest.mark.row("HB-28")
+def test_the_emotion_is_the_octant_of_the_mood_after() -> None:
+    pad = crowd().records["pad_after"].combine_chunks()
+    mood = np.stack([pad.field(n).to_numpy() for n in ("pleasure", "arousal", "dominance")])
+    expected = [EMOTIONS[code] for code in emotion_codes(mood)]
+    assert crowd().records["primary_emotion"].to_pylist() == expected
+    assert len(set(expected)) == len(EMOTIONS)
+
+
+@pytest.mark.row("HB-28")
+def test_a_somatic_marker_is_a_rule_of_exactly_this_situation_and_pulls_its_way() -> None:
+    signs = {r["entry_id"]: r["sign"] for r in known().to_pylist()}
+    fired = [(row, marker) for row in rows(heirs()) for marker in row["somatic_markers_fired"]]
+    assert len(fired) > 3
+    for row, marker in fired:
+        (entry,) = [e for e in row["retrieved_entries"] if e["entry_id"] == marker["entry_id"]]
+        assert entry["semantic"] == pytest.approx(1.0)
+        assert marker["situation"].startswith(row["regime"])
+        if marker["entry_id"] in signs:
+            assert np.sign(marker["valence"]) == signs[marker["entry_id"]]
+    assert {np.sign(marker["valence"]) for _, marker in fired} == {1.0, -1.0}
+
+
+# knowing changes acting
+
+
+def moves(lived: Lived) -> Counter[str]:
+    """What became of the golems' wishes to re-centre."""
+    return Counter(a["status"] for row in rows(lived) for a in row["actions"] if a["action_type"] == "rebalance")
+
+
+@pytest.mark.row("HB-1")
+def test_a_playbook_that_is_inherited_changes_how_a_golem_acts() -> None:
+    plain, cautious, eager = (moves(told(kind)) for kind in ("plain", "cautious", "eager"))
+    assert 2 * cautious["executed"] < plain["executed"] < eager["executed"]
+    assert cautious["blocked"] > 10
+    assert plain["blocked"] == eager["blocked"] == 0
+
+
+@pytest.mark.row("HB-1")
+@pytest.mark.parametrize(("kind", "acts"), [("wary", False), ("eager", True)])
+def test_golems_that_differ_in_what_they_know_part_at_a_decision_that_it_concerns(kind: str, acts: bool) -> None:
+    """The story's turn (KAT): one line in the playbook, and the heir holds where its predecessor acted."""
+    for golem_id in told("plain").births:
+        both = zip(told("plain").of(golem_id).to_pylist(), told(kind).of(golem_id).to_pylist(), strict=False)
+        for first, second in both:
+            assert first["observation"] == second["observation"]
+            if not first["deliberation"]:
+                assert not second["deliberation"]
+            elif first["deliberation"]["decision"] != second["deliberation"]["decision"]:
+                assert (second["deliberation"]["decision"] == "rebalance") is acts
+                assert first["playbook_version"] == second["playbook_version"] == 1
+                return
+            elif first["actions"] != second["actions"]:
+                break  # the same wish, and a warning that stopped it: from here on their positions differ
+    pytest.fail("they never parted")
+
+
+@pytest.mark.row("HB-1")
+def test_a_warning_of_exactly_this_situation_stops_a_move_and_is_named() -> None:
+    ids = {r["entry_id"] for r in known().to_pylist() if r["kind"] == "warning"}
+    reasons = [a["block_reason"] for row in rows(heirs()) for a in row["actions"] if a["status"] == "blocked"]
+    named = [r.rsplit(": ", 1)[1] for r in reasons if r.startswith("a warning stands against acting here")]
+    assert named
+    assert set(named) <= ids
+
+
+# what kills
+
+
+def still(bars: int, gas_gwei: float = 20.0) -> Market:
+    """Nothing happens: the price stays, gas is cheap."""
+    return drawn_market([CALM_TICK] * bars, gas_gwei)
+
+
+@pytest.mark.row("INH-1")
+def test_nobody_dies_of_poverty_where_nothing_happens() -> None:
+    lived = live(still(3_000), lineages=range(4), founding=replace(FOUNDING, lifespan_ticks=(2_000, 8_000)))
+    assert lived.deaths == {}
+    spent = {r["credits_micros"] / lived.births[r["golem_id"]].credits_micros for r in rows(lived)[-1:]}
+    assert min(spent) > 0.9
+
+
+@pytest.mark.row("INH-1")
+def test_a_market_that_asks_for_thought_and_dear_actions_kills_the_poor() -> None:
+    market = lively_market(1_500)
+    dear = replace(market, gas_gwei=market.gas_gwei * 20)
+    poor = replace(FOUNDING, lifespan_ticks=(5_000, 6_000), credit_share=0.01)
+    generous = cage(gas_share_max=1.0, gas_credit_share_max=1.0)
+    lived = live(dear, lineages=range(4), founding=poor, policy=generous)
+    assert "economic" in {cause for _, cause in lived.deaths.values()}
+    for golem_id, (tick, cause) in lived.deaths.items():
+        last = lived.of(golem_id).to_pylist()[-1]
+        assert last["tick"] == tick
+        assert (last["vitality"]["economic"] == 0) is (cause == "economic")
+        assert last["phase"] == "terminal"
+
+
+def jumping(bars: int) -> Market:
+    """Price and gas leap to and fro by more than a golem that does not learn from its errors ever expects."""
+    leaps = np.random.default_rng(5).choice([-1, 1], bars) * 60
+    gas = np.where(np.arange(bars) % 2 == 0, 20.0, 60.0)
+    return drawn_market((CALM_TICK + np.cumsum(leaps) % 900).tolist(), gas.tolist())
+
+
+@pytest.mark.row("INH-1")
+@pytest.mark.parametrize(("memory", "dies"), [(1.0, True), (0.92, False)])
+def test_a_world_model_that_never_learns_kills(memory: float, dies: bool) -> None:
+    traits = Traits(rebalance_threshold=0.7, range_half_width_ticks=160, forecast_memory=memory)
+    rich = replace(FOUNDING, lifespan_ticks=(5_000, 6_000), budget_micros=500_000_000)
+    lived = live(jumping(600), lineages=range(2), founding=rich, traits=traits)
+    causes = {cause for _, cause in lived.deaths.values()}
+    assert causes == ({"epistemic"} if dies else set())
+
+
+@pytest.mark.row("INH-1")
+def test_a_life_ends_with_its_lifespan() -> None:
+    lived = live(still(900), lineages=range(5), founding=SHORT)
+    assert {g: tick for g, (tick, _) in lived.deaths.items()} == {
+        g: birth.lifespan_ticks for g, birth in lived.births.items()
+    }
+    assert {cause for _, cause in lived.deaths.values()} == {"stochastic"}
+
+
+# no field is a placeholder
+
+
+def leaves(name: str, values: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+    """Every leaf column below a column, without what stands under a null."""
+    if pa.types.is_struct(values.type):
+        present = values.drop_null()
+        for i, child in enumerate(values.type):
+            yield from leaves(f"{name}.{child.name}", present.field(i))
+    elif pa.types.is_list(values.type):
+        yield from leaves(f"{name}[]", values.flatten())
+    else:
+        yield name, values
+
+
+def constant_fields(records: pa.Table) -> set[str]:
+    """Leaf columns in which fewer than two values are found."""
+    found = set()
+    for name in records.column_names:
+        for leaf, values in leaves(name, records[name].combine_chunks()):
+            if pc.count_distinct(values, mode="only_valid").as_py() < 2:
+                found.add(leaf)
+    return found
