@@ -8,7 +8,6 @@ PYTHON ?= python3
 BIN := $(CURDIR)/.venv/bin
 
 export PATH := $(BIN):$(PATH)
-export DAGSTER_HOME ?= $(CURDIR)/.bardo/dagster
 export DAGSTER_DISABLE_TELEMETRY := yes
 export DO_NOT_TRACK := 1
 export GX_ANALYTICS_ENABLED := false
@@ -48,8 +47,7 @@ bench: venv  ## one table, each figure beside a peer measured in the same run
 	$(BIN)/python -m benchmarks
 
 ui: venv  ## Dagster's own interface over this project
-	@mkdir -p $(DAGSTER_HOME)
-	$(BIN)/dagster dev
+	$(BIN)/bardo ui
 
 lock: venv  ## resolve pyproject.toml again into requirements.lock
 	$(BIN)/uv pip compile -q pyproject.toml --all-extras --generate-hashes --python-version 3.11 -o requirements.lock

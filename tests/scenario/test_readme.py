@@ -1,0 +1,63 @@
+"""The README does what it says: its commands run, its snippet runs, its paths exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.scenario.test_command import asked_home, bardo  # noqa: F401 (a fixture)
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+COMMANDS = [
+    line[2:]
+    for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL)
+    for line in block.splitlines()
+    if line.startswith("$ ")
+]
+LONG = ("ui", "run")
+
+
+def test_the_readme_shows_the_commands_it_promises() -> None:
+    assert "make demo" in COMMANDS
+    assert "make test" in COMMANDS
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert {c.split()[1] for c in COMMANDS if c.startswith("make ")} <= targets
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("bardo ") and c.split()[1] not in LONG])
+def test_a_command_of_the_readme_runs(command: str, asked_home: Path) -> None:  # noqa: F811
+    words = shlex.split(command)[1:]
+    if words[0] == "lineage":
+        ids = bardo("sql", "select entry_id from fct_knowledge order by 1 limit 1", "--format", "csv", home=asked_home)
+        words[1] = ids.splitlines()[1][:10]
+    assert bardo(*words, home=asked_home).strip()
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("bardo ") and c.split()[1] in LONG])
+def test_an_option_of_a_long_command_exists(command: str, tmp_path: Path) -> None:
+    words = shlex.split(command)[1:]
+    offered = bardo(words[0], "--help", home=tmp_path)
+    assert all(w in offered for w in words if w.startswith("--"))
+
+
+def test_options_and_paths_named_in_prose_exist(tmp_path: Path) -> None:
+    offered = " ".join(bardo(c, "--help", home=tmp_path) for c in ("run", "rebuild", "sql", "lineage", "status"))
+    named = set(re.findall(r"`(--[a-z-]+)", README))
+    assert named
+    assert named <= set(re.findall(r"--[a-z-]+", offered))
+    for path in re.findall(r"`((?:dbt|benchmarks)/[\w/.]+)`", README):
+        assert (ROOT / path).exists() or path.endswith("results.json")
+
+
+def test_the_snippet_runs(tmp_path: Path) -> None:
+    snippet = re.search(r"```python\n(.*?)```", README, re.DOTALL)
+    assert snippet is not None
+    done = subprocess.run([sys.executable, "-c", snippet[1]], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / ".bardo" / "home.json").exists()
