@@ -16,6 +16,7 @@ import yaml  # type: ignore[import-untyped]
 from assets.log import CYCLES, LIFE_EVENTS
 from assets.materialized import OWNERS, Seen, materialized
 from assets.stores import LazyStores
+from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.projections import Digest
 from bardo_pipeline.storage.warehouse import PROJECT, build_warehouse, quoted
 
@@ -66,12 +67,18 @@ def warehouse(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResu
         "as_of": str(report.as_of), "dbt_tests_passed": report.tests_passed, "build_seconds": round(report.seconds, 1),
         "path": dg.MetadataValue.path(stores.home.warehouse),
     }  # fmt: skip
+    digests = _digests(stores.home)
+    for spec in SPECS:
+        name = spec.key.to_user_string()
+        facts = more | {"dagster/table_name": f"warehouse.main.{name}"}
+        yield materialized(
+            stores, name, seen, digests[name], rows_written=report.rows[name], version=seen.log_version, more=facts
+        )
+
+
+def _digests(home: Home) -> dict[str, Digest]:
+    """The digest of each mart in force."""
     with duckdb.connect(":memory:") as connection:
-        connection.execute(f"attach {quoted(str(stores.home.warehouse))} as warehouse (read_only)")
-        for spec in SPECS:
-            name = spec.key.to_user_string()
-            digest = Digest.of(connection.sql(f"from warehouse.{name}").to_arrow_table())
-            facts = more | {"dagster/table_name": f"warehouse.main.{name}"}
-            yield materialized(
-                stores, name, seen, digest, rows_written=report.rows[name], version=seen.log_version, more=facts
-            )
+        connection.execute(f"attach {quoted(str(home.warehouse))} as warehouse (read_only)")
+        names = [spec.key.to_user_string() for spec in SPECS]
+        return {n: Digest.of(connection.sql(f"from warehouse.{n}").to_arrow_table()) for n in names}
