@@ -206,14 +206,17 @@ def judge_candidates(
 
 
 def loosely_read(folder: Path) -> Bundle:
-    """A candidate as it lies there; whether its hashes match is for the expectations to say."""
+    """A candidate as it lies there, empty if it is gone; whether its hashes match, the expectations say."""
+    if not folder.is_dir():
+        return open_bundle({})
     return open_bundle({p.name: p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file()})
 
 
 def publish(stores: Stores, *, now: datetime) -> list[str]:
     """Publish the candidates that passed and are not published. Returns their hashes.
 
-    A candidate is read with its hashes checked once more; raises BundleError if it was altered since its verdict.
+    A candidate is read with its hashes checked once more: one that was altered since its verdict stays where it is, in
+    nobody's way, and the check on waiting candidates names it.
     """
     verdict = {j["bundle_hash"]: j["passed"] for j in _payloads(stores, "BundleJudged", "judged")}
     out = {p["bundle_hash"] for p in _payloads(stores, "BundlePublished", "published")}
@@ -221,7 +224,10 @@ def publish(stores: Stores, *, now: datetime) -> list[str]:
     for row in sorted(stores.projections.growing("candidates").read().to_pylist(), key=lambda r: r["golem_id"]):
         if not verdict.get(row["bundle_hash"]) or row["bundle_hash"] in out:
             continue
-        bundle = read_bundle_folder(candidate_folder(stores) / row["bundle_hash"])
+        try:
+            bundle = read_bundle_folder(candidate_folder(stores) / row["bundle_hash"])
+        except BundleError:
+            continue
         write_bundle(stores.home.bundles, bundle)
         payload = Published(
             bundle_hash=row["bundle_hash"], entry_count=row["entry_count"], derivation_id=stores.derivation_id

@@ -11,6 +11,8 @@ import pytest
 from bardo_pipeline.derivation import legacy
 from bardo_pipeline.derivation.memory import derive_episodes
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.events.life import LifeEvent
+from bardo_pipeline.events.schema import to_models
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.heartbeat.synthetic import synthetic_market
 from bardo_pipeline.policy import Policy
@@ -108,3 +110,20 @@ def test_a_run_leaves_the_same_content_in_two_homes(tmp_path: Path) -> None:
     for name in ("curation", "cycles", "playbooks", "grimoire", "testaments", "candidates", "episodes"):
         assert one.projections.digest(name) == other.projections.digest(name), name
     assert legacy.published_bundles(one) == legacy.published_bundles(other)
+
+
+@pytest.mark.row("P-5")
+def test_a_bundle_altered_after_its_verdict_is_not_published_and_the_others_are(tmp_path: Path) -> None:
+    stores, _ = lived(tmp_path / "home")
+    folder, fresh = legacy.candidate_folder(stores), tmp_path / "fresh"
+    Home.create(fresh, Policy(), NOW)
+    rows = stores.projections.growing("candidates").read().to_pylist()
+    victim = folder / rows[0]["bundle_hash"] / "playbook.md"
+    victim.write_text("# something else\n")
+    events = [e for e in to_models(stores.log.life(), LifeEvent) if e.kind != "BundlePublished"]
+    again = Stores.open(fresh)
+    again.projections = stores.projections
+    again.log.record(events, NOW)
+    published = legacy.publish(again, now=NOW)
+    assert sorted(published) == sorted(r["bundle_hash"] for r in rows[1:])
+    assert legacy.publish(again, now=NOW) == []
