@@ -36,17 +36,18 @@ def cycle_of(tick: np.ndarray, cycle_ticks: int) -> np.ndarray:
 
 
 def closed_through(stores: Stores) -> dict[str, int]:
-    """The last closed cycle of each golem, 0 before the first."""
+    """The last closed cycle of each golem that was born, 0 before the first.
+
+    What a golem knows begins with its birth: records that come before it wait.
+    """
     span = stores.policy.curator.cycle_ticks
     heads = stores.source.heads()
-    out = {
-        g: int(c) // span for g, c in zip(heads["golem_id"].to_pylist(), heads["contiguous"].to_pylist(), strict=True)
-    }
     contiguous = dict(zip(heads["golem_id"].to_pylist(), heads["contiguous"].to_pylist(), strict=True))
+    out = {g: int(contiguous.get(g, 0)) // span for g in stores.life("GolemBorn")["golem_id"].to_pylist()}
     deaths = stores.life("DeathDeclared")
     ticks = pc.struct_field(deaths["died"].combine_chunks(), "tick").to_pylist() if deaths.num_rows else []
     for golem_id, tick in zip(deaths["golem_id"].to_pylist(), ticks, strict=True):
-        if contiguous.get(golem_id, 0) >= tick:
+        if golem_id in out and contiguous.get(golem_id, 0) >= tick:
             out[golem_id] = int(cycle_of(np.array(tick), span))
     return out
 
@@ -59,14 +60,17 @@ class CycleReader:
         self._folder = stores.projections.root / "readers" / name
 
     def fresh(self, done: Callable[[str], int | None]) -> Fresh:
-        """Everything closed and not done yet. done: golem to the last cycle that is derived, None before the first."""
+        """Everything closed and not done yet. done: golem to the last cycle that is derived, None before the first.
+
+        What is closed is asked before records are read: what a writer adds meanwhile waits for the next time.
+        """
         stores = self._stores
+        closed = closed_through(stores)
         version, waiting = self._place()
         now = stores.source.version
         parts = [waiting] if waiting is not None else []
         if version is None or now > version:
             parts.append(stores.source.read_cycles(self._columns, version))
-        closed = closed_through(stores)
         rows = pa.concat_tables(parts) if parts else stores.source.read_cycles(self._columns, now)
         rows, golems, codes = _keyed(rows)
         cycle = (
@@ -74,11 +78,12 @@ class CycleReader:
             if rows.num_rows
             else np.zeros(0, np.int64)
         )
-        past = {g: done(g) for g in golems}
-        floor = np.array([past[g] or 0 for g in golems], dtype=np.int64)[codes] if golems else codes
+        concerned = {*golems, *stores.life("GapAccepted")["golem_id"].to_pylist()}  # a lost cycle closes without rows
+        past = {g: done(g) or 0 for g in concerned}
+        floor = np.array([past[g] for g in golems], dtype=np.int64)[codes] if golems else codes
         limit = np.array([closed.get(g, 0) for g in golems], dtype=np.int64)[codes] if golems else codes
         ready, kept = (cycle > floor) & (cycle <= limit), cycle > limit
-        upto = {g: closed[g] for g in golems if closed.get(g, 0) > (past[g] or 0)}
+        upto = {g: closed[g] for g in sorted(concerned) if closed.get(g, 0) > past[g]}
         return Fresh(rows.filter(pa.array(ready)), cycle[ready], upto, now, rows.filter(pa.array(kept)))
 
     def advance(self, fresh: Fresh) -> None:
