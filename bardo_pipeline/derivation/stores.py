@@ -65,6 +65,8 @@ class Stores:
         version = self.source.life_version
         if version != self._life_seen:
             fresh = self.source.life(since_version=self._life_seen)
+            if self._life is not None:  # what was written while it was read last time comes again
+                fresh = fresh.filter(pc.invert(pc.is_in(fresh["event_id"], value_set=self._life["event_id"])))
             known = pa.concat_tables([self._life, fresh]) if self._life is not None else fresh
             first = known.group_by("event_id", use_threads=False).aggregate([("event_id", "count")])
             assert first.num_rows == known.num_rows, "the log repeats a life event"
