@@ -104,10 +104,15 @@ class Living:
             if heirs:
                 self._welcome(heirs, stop)
             if start // span % COMMIT_CHUNKS == COMMIT_CHUNKS - 1:
-                commit(self.stores, self.mind)
+                self._commit()
             tell(self._progress(stop))
-        commit(self.stores, self.mind)
+        self._commit()
         return Ending(self.records, self.births, self.deaths, self.published, self.refused)
+
+    def _commit(self) -> None:
+        """Write what was learned, while nobody else derives."""
+        with self.stores.deriving():
+            commit(self.stores, self.mind)
 
     def _progress(self, tick: int) -> Progress:
         return Progress(
@@ -280,7 +285,7 @@ class Living:
         gone = [i for i, g in enumerate(self.fleet.golem_ids) if g in dead]
         lives = {self.fleet.golem_ids[i]: self.fleet.births[i] for i in gone}
         self.stores.log.record([self._death(i, dead) for i in gone], self.clock())
-        commit(self.stores, self.mind)
+        self._commit()
         published = bequeath(self.stores, now=self.clock())
         self.deaths += len(gone)
         self.published += len(published)
