@@ -224,7 +224,7 @@ class AppendOnlyTable:
         filter: ds.Expression | None = None,
     ) -> pa.Table:
         """The rows of these files; see `read`."""
-        found = scan([file.path for file in files], self.schema, columns, filter)
+        found = scan([file.path for file in files if file.rows], self.schema, columns, filter)
         expected = sum(file.rows for file in files)
         if filter is None and found.num_rows != expected:
             raise StoreError(f"{self.path}: read {found.num_rows} rows of {expected} on record")
