@@ -6,6 +6,7 @@ An heir is born where its predecessor died, with nothing but what a test gives i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -95,7 +96,9 @@ class Unhoused(living.Living):
         traits: Traits | None,
     ) -> None:
         self.memory, self._lineages, self._inherited, self._traits = Memory(), lineages, inherited, traits
-        stores: Any = SimpleNamespace(policy=policy, derivation_id="by hand", log=self.memory, home=None)
+        stores: Any = SimpleNamespace(
+            policy=policy, derivation_id="by hand", log=self.memory, home=None, deriving=nullcontext
+        )
         super().__init__(stores, run, lambda: START)
 
     def _found(self) -> None:

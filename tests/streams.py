@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -223,3 +224,20 @@ def life(draw: st.DrawFn, golem_id: str, every: timedelta) -> Life:
 def stream(lived: Iterable[Life]) -> pa.Table:
     """All records of these lives."""
     return table(row for one in lived for row in one.rows())
+
+
+# whole records, for logs
+
+
+@cache
+def _plain() -> dict[str, Any]:
+    """One quiet tick of a real golem: what a record made by hand says of all that the curator does not read."""
+    from tests.fleets import drawn_market, live
+
+    row: dict[str, Any] = live(drawn_market([200_000] * 4)).records.to_pylist()[-1]
+    return row | {"episodes_written": []}
+
+
+def full(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Records with all columns, as a log takes them."""
+    return pa.Table.from_pylist([_plain() | dict(row) for row in rows], schema=RECORD_SCHEMA)

@@ -1,0 +1,610 @@
+"""The laws of the projections.
+
+However a stream is cut and whoever comes late, they are the same (3); made again from the log, they are the same (4); a
+run costs what is new (5); every row has its causes, and they exist (6).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, Phase, event, given, settings
+from hypothesis import strategies as st
+
+from bardo_pipeline.curator.decisions import DECISION_KEY, fold
+from bardo_pipeline.curator.passes import Curation, curate
+from bardo_pipeline.curator.playbook import Playbooks
+from bardo_pipeline.curator.state import GrimoireState, from_table, to_table
+from bardo_pipeline.derivation.belief import derive_consensus, derive_votes
+from bardo_pipeline.derivation.bundles import load_bundle
+from bardo_pipeline.derivation.curation import commit, derive_curation
+from bardo_pipeline.derivation.legacy import derive_candidates, derive_testaments, published_bundles
+from bardo_pipeline.derivation.memory import derive_episodes, derive_facts
+from bardo_pipeline.derivation.rebuild import rebuild
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.events.life import Died, Gap, LifeEvent, life_event
+from bardo_pipeline.events.record import Vitality
+from bardo_pipeline.heartbeat.fleet import Founding, born
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.retrieval.embedding import EmbedderIdentity
+from bardo_pipeline.runtime import living
+from bardo_pipeline.storage import delta, projections
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.tables import TABLES
+from tests.conftest import NOW, copy_home
+from tests.fleets import lively_market
+from tests.streams import FOG, SPAN, START, STORIES, STORM, Life, cycles_of, full, lives, stream
+
+POLICY = Policy()
+BRIEF = POLICY.model_copy(update={"curator": POLICY.curator.model_copy(update={"cycle_ticks": SPAN})})
+"""The policy with cycles of a few ticks."""
+
+KEYS = {"decisions": DECISION_KEY, "cycles": ("golem_id", "cycle"), "playbooks": ("golem_id", "version")}
+
+
+def by_key(table: pa.Table, *key: str) -> pa.Table:
+    return table.sort_by([(name, "ascending") for name in key])
+
+
+# law 3, in memory: any cut of the stream
+
+
+def taken(records: pa.Table, state: GrimoireState, books: Playbooks) -> Curation:
+    return curate(state, books, records, cycles_of(records), policy=POLICY, policy_hash=POLICY.hash)
+
+
+def cuts(draw: st.DrawFn, lived: Sequence[Life]) -> Iterator[dict[str, tuple[int, int]]]:
+    """Runs that together take every cycle: golem to the first and last tick of its part."""
+    left = {one.golem_id: list(range(1, one.ticks + 1, SPAN)) for one in lived}
+    ends = {one.golem_id: one.ticks for one in lived}
+    while any(left.values()):
+        part: dict[str, tuple[int, int]] = {}
+        for golem_id in draw(st.permutations([g for g, starts in left.items() if starts])):
+            count = draw(st.integers(0, len(left[golem_id])))
+            if count:
+                first, left[golem_id] = left[golem_id][0], left[golem_id][count:]
+                part[golem_id] = (first, left[golem_id][0] - 1 if left[golem_id] else ends[golem_id])
+        if not part:
+            golem_id = next(g for g, starts in left.items() if starts)
+            first, left[golem_id] = left[golem_id][0], []
+            part[golem_id] = (first, ends[golem_id])
+        yield part
+
+
+def within(records: pa.Table, part: dict[str, tuple[int, int]]) -> pa.Table:
+    golems, ticks = records["golem_id"].to_pylist(), records["tick"].to_pylist()
+    keep = [g in part and part[g][0] <= t <= part[g][1] for g, t in zip(golems, ticks, strict=True)]
+    return records.filter(pa.array(keep, pa.bool_()))
+
+
+@pytest.mark.row("P-2")
+@settings(max_examples=120, deadline=None, derandomize=True)
+@given(lives(), st.booleans(), st.data())
+def test_however_a_stream_is_cut_the_curator_decides_the_same(
+    lived: tuple[Life, ...], reloaded: bool, data: st.DataObject
+) -> None:
+    records = stream(lived)
+    whole_state = GrimoireState()
+    whole = taken(records, whole_state, Playbooks())
+    state, books, kept = GrimoireState(), Playbooks(), to_table(GrimoireState(), POLICY.curator, POLICY.decay)
+    made: list[Curation] = []
+    for part in cuts(data.draw, lived):
+        rows = within(records, part)
+        rows = rows.take(pa.array(data.draw(st.permutations(range(rows.num_rows)))))
+        here = pc.is_in(kept["golem_id"], value_set=pa.array(list(part), pa.string()))
+        state = from_table(kept.filter(here)) if reloaded else state
+        made.append(taken(rows, state, books))
+        now = to_table(state, POLICY.curator, POLICY.decay)
+        kept = pa.concat_tables([kept.filter(pc.invert(here)), now]) if reloaded else now
+    event(f"{len(made)} runs")
+    for name, key in KEYS.items():
+        together = pa.concat_tables([getattr(one, name) for one in made])
+        assert by_key(together, *key).equals(getattr(whole, name).combine_chunks()), name
+    wanted = to_table(whole_state, POLICY.curator, POLICY.decay)
+    assert by_key(kept, "golem_id", "entry_id").equals(wanted)
+
+
+# law 3, on disk: any order of arrival
+
+
+class Hashes:
+    """An embedder whose vectors are hashes: quick, and the same for the same text."""
+
+    identity = EmbedderIdentity("hashes", "1", 8, "0" * 16, "none")
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """A unit vector for each text."""
+        drawn = [np.frombuffer(hashlib.blake2b(t.encode(), digest_size=8).digest(), np.uint8) + 1.0 for t in texts]
+        matrix = np.array(drawn, dtype=np.float32).reshape(len(texts), 8)
+        return matrix / np.linalg.norm(matrix, axis=1, keepdims=True)
+
+
+def stores_at(root: Path, policy: Policy = BRIEF) -> Stores:
+    """A home in this folder, made if there is none."""
+    Home.create(root, policy, NOW)
+    return with_hashes(Stores.open(root, policy=policy))
+
+
+def with_hashes(stores: Stores) -> Stores:
+    stores.__dict__["embedder"] = Hashes()
+    return stores
+
+
+DERIVATIONS: tuple[Callable[[Stores], object], ...] = (
+    derive_curation,
+    derive_facts,
+    lambda stores: derive_episodes(stores, now=NOW),
+    derive_votes,
+    derive_consensus,
+    derive_testaments,
+    derive_candidates,
+)
+
+
+def derive_all(stores: Stores) -> None:
+    for derive in DERIVATIONS:
+        derive(stores)
+
+
+def fingerprints(stores: Stores) -> dict[str, tuple[int, str]]:
+    return {name: (d.rows, d.fingerprint) for name in TABLES if (d := stores.projections.digest(name))}
+
+
+def beside(stores: Stores, folder: Path) -> Stores:
+    """The same log, nothing derived yet."""
+    other = Stores.open(stores.home.root, policy=stores.policy, beside=folder)
+    return with_hashes(other)
+
+
+def birth_of(one: Life, policy: Policy = BRIEF) -> LifeEvent:
+    founding = Founding(owners=("a",), lifespan_ticks=(100, 200))
+    owner = "owner-1" if one.golem_id.endswith("0") else "owner-2"
+    _, birth = born(
+        lineage_id=one.golem_id, generation=0, owner_id=owner, founding=founding, market="by hand", market_hash="0",
+        derivation_id="d", policy=policy,
+    )  # fmt: skip
+    return life_event(one.golem_id, START, birth)
+
+
+def death_of(one: Life) -> LifeEvent:
+    vitality = Vitality(economic=0.0, epistemic=0.7, stochastic=0.5, composite=0.0)
+    payload = Died(
+        cause="economic", tick=one.ticks, phase="terminal", vitality=vitality, credits_micros=0, capital_micros=1,
+        earned_micros=0,
+    )  # fmt: skip
+    return life_event(one.golem_id, START + one.ticks * one.every, payload)
+
+
+class Parcel(NamedTuple):
+    """What arrives at once: some records, or an event."""
+
+    records: pa.Table | None
+    happened: LifeEvent | None
+
+    def __repr__(self) -> str:
+        """Short, for whoever reads a failure."""
+        if self.happened is not None:
+            return f"{self.happened.kind} {self.happened.golem_id}"
+        assert self.records is not None
+        ticks = self.records["tick"].to_pylist()
+        return f"{self.records['golem_id'][0]}: {ticks[0]}-{ticks[-1]}"
+
+
+def told(rows: list[dict[str, Any]]) -> Parcel:
+    return Parcel(full(rows), None)
+
+
+def happened(event: LifeEvent) -> Parcel:
+    return Parcel(None, event)
+
+
+def lost(golem_id: str, first: int, last: int) -> Parcel:
+    """Ticks that will never come."""
+    return happened(life_event(golem_id, START, Gap(tick_from=first, tick_to=last, why="the disk died")))
+
+
+@st.composite
+def parcels(draw: st.DrawFn) -> list[Parcel]:
+    """Records and life events of some golems, in an order in which they might arrive; some records never do."""
+    found: list[Parcel] = []
+    for one in draw(lives()):
+        found.append(happened(birth_of(one)))
+        if draw(st.booleans()):
+            found.append(happened(death_of(one)))
+        at = sorted(draw(st.sets(st.integers(1, max(1, one.ticks - 1)), max_size=3)) | {0, one.ticks})
+        missing = draw(st.integers(0, 3 * len(at)))
+        for number, (start, stop) in enumerate(pairwise(at)):
+            never = number == missing
+            found.append(lost(one.golem_id, start + 1, stop) if never else told(one.rows()[start:stop]))
+    return draw(st.permutations(found))
+
+
+def deliver(stores: Stores, parcel: Parcel, segment: int) -> None:
+    if parcel.records is not None:
+        stores.log.append(parcel.records, writer="w", segment=segment, recorded_at=NOW)
+    if parcel.happened is not None:
+        stores.log.record([parcel.happened], NOW)
+
+
+def at_once(arriving: Sequence[Parcel], root: Path) -> dict[str, tuple[int, str]]:
+    """The fingerprints where everything arrived in order and was derived once."""
+    stores = stores_at(root)
+    events = [p.happened for p in arriving if p.happened is not None]
+    stores.log.record(sorted(events, key=lambda e: (e.golem_id, e.kind != "GolemBorn", e.observed_at)), NOW)
+    batches = [p.records for p in arriving if p.records is not None]
+    if batches:
+        records = by_key(pa.concat_tables(batches), "golem_id", "tick")
+        stores.log.append(records, writer="w", segment=1, recorded_at=NOW)
+    derive_all(stores)
+    return fingerprints(stores)
+
+
+@pytest.mark.row("P-2", "X-1")
+@settings(
+    max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+)
+@given(parcels(), st.data())
+def test_in_whatever_order_records_and_events_arrive_the_projections_are_equal(
+    arriving: list[Parcel], data: st.DataObject
+) -> None:
+    with TemporaryDirectory() as folder:
+        stores = stores_at(Path(folder) / "late")
+        for number, parcel in enumerate(arriving):
+            deliver(stores, parcel, number)
+            for derive in DERIVATIONS:
+                if data.draw(st.integers(0, 2)) == 0:
+                    derive(stores)
+        derive_all(stores)
+        wanted = at_once(arriving, Path(folder) / "orderly")
+        for name, (rows, _) in wanted.items():
+            event(f"{name}: {'some' if rows else 'no'} rows")
+        assert fingerprints(stores) == wanted
+
+
+ONE = Life("g-0", {STORM: STORIES[0]}, (3, 2), timedelta(minutes=2), 14)
+"""A golem that learned something and died in its fourth cycle."""
+
+
+def part(first: int, last: int) -> Parcel:
+    return told(ONE.rows()[first - 1 : last])
+
+
+BIRTH, DEATH = happened(birth_of(ONE)), happened(death_of(ONE))
+LATE = {
+    "the birth comes late": [part(1, 14), BIRTH, DEATH],
+    "the birth comes after the death": [DEATH, part(1, 14), BIRTH],
+    "gaps are filled late": [BIRTH, part(9, 14), part(3, 6), part(1, 2), DEATH, part(7, 8)],
+    "a cycle is lost in the middle": [BIRTH, part(1, 3), part(9, 14), DEATH, lost("g-0", 4, 8)],
+    "the last cycle is lost, then the death is declared": [BIRTH, part(1, 12), lost("g-0", 13, 14), DEATH],
+    "the end is lost after the death was declared": [BIRTH, part(1, 11), DEATH, lost("g-0", 12, 14)],
+}
+
+
+@pytest.mark.row("P-2")
+@pytest.mark.parametrize("arriving", LATE.values(), ids=LATE.keys())
+def test_what_comes_late_or_never_ends_where_it_would_have(arriving: list[Parcel], tmp_path: Path) -> None:
+    stores = stores_at(tmp_path / "late")
+    for number, parcel in enumerate(arriving):
+        deliver(stores, parcel, number)
+        derive_all(stores)
+    assert fingerprints(stores) == at_once(arriving, tmp_path / "orderly")
+    left = fingerprints(stores)
+    assert all(left[name][0] for name in ("cycles", "testaments", "candidates")), "the dead have left something"
+
+
+# law 3, beside a writer
+
+
+@pytest.mark.row("P-2")
+@pytest.mark.parametrize("asked", ["read_cycles", "heads", "life"])
+def test_what_is_written_while_a_job_reads_is_neither_lost_nor_halved(
+    asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores, other = stores_at(tmp_path / "busy"), stores_at(tmp_path / "busy")
+    deliver(stores, BIRTH, 0)
+    deliver(stores, part(1, 6), 1)
+    arriving = iter([part(7, 14), DEATH] if asked != "life" else [DEATH])
+    if asked == "life":
+        deliver(stores, part(7, 14), 2)
+
+    def meanwhile(*args: Any, **kwargs: Any) -> Any:
+        before, parcel = (next(arriving, None), None) if asked == "life" else (None, next(arriving, None))
+        written(before)
+        found = plain(*args, **kwargs)
+        written(parcel)
+        return found
+
+    def written(parcel: Parcel | None) -> None:
+        if parcel is not None:
+            deliver(other, parcel, 2)
+
+    plain = getattr(stores.log, asked)
+    monkeypatch.setattr(stores.log, asked, meanwhile)
+    for _ in range(4):
+        derive_all(stores)
+    assert next(arriving, None) is None
+    assert fingerprints(stores) == at_once([BIRTH, part(1, 14), DEATH], tmp_path / "orderly")
+
+
+def small_run(name: str) -> living.Run:
+    founding = Founding(owners=("owner-1", "owner-2"), credit_share=0.03, lifespan_ticks=(120, 200))
+    return living.Run(name, lively_market(330), 2, 2, founding)
+
+
+@pytest.mark.row("P-2")
+def test_a_job_that_derives_while_golems_live_finds_what_they_find(tmp_path: Path) -> None:
+    undisturbed = stores_at(tmp_path / "alone", POLICY)
+    ending = living.Living(undisturbed, small_run("run"), lambda: NOW).live()
+    derive_all(undisturbed)
+    busy, job = stores_at(tmp_path / "busy", POLICY), with_hashes(Stores.open(tmp_path / "busy"))
+    assert living.Living(busy, small_run("run"), lambda: NOW).live(lambda _: derive_all(job)) == ending
+    derive_all(job)
+    assert ending.deaths >= 2
+    assert ending.births >= 4
+    assert fingerprints(busy) == fingerprints(job) == fingerprints(undisturbed)
+    assert published_bundles(busy) == published_bundles(undisturbed)
+
+
+@pytest.mark.row("P-2")
+def test_whoever_commits_keeps_everybody_else_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stores = stores_at(tmp_path / "home", POLICY)
+    held = []
+
+    def watched(stores: Stores, mind: Any) -> Any:
+        with (stores.home.locks / f"derive-{stores.projections.root.name}.lock").open("ab") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                held.append(False)
+            except BlockingIOError:
+                held.append(True)
+        return commit(stores, mind)
+
+    monkeypatch.setattr(living, "commit", watched)
+    living.Living(stores, small_run("run"), lambda: NOW).live()
+    assert len(held) >= 2
+    assert all(held)
+
+
+# law 4
+
+
+@pytest.fixture(scope="module")
+def lived(small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Stores:
+    """A home in which golems and their heirs lived and died, everything derived. Not to be changed."""
+    stores = Stores.open(copy_home(small_home, tmp_path_factory.mktemp("laws") / "home"))
+    derive_all(stores)
+    assert all(rows for rows, _ in fingerprints(stores).values())
+    return stores
+
+
+@pytest.mark.row("X-1", "P-2")
+def test_everything_made_again_beside_has_the_same_fingerprints(lived: Stores, tmp_path: Path) -> None:
+    again = Stores.open(lived.home.root, beside=tmp_path / "beside")
+    derive_all(again)
+    assert fingerprints(again) == fingerprints(lived)
+    made = {r["golem_id"]: r["bundle_hash"] for r in again.projections.read("candidates").to_pylist()}
+    published = published_bundles(lived)
+    assert len(published) > 3
+    assert published == {golem_id: made[golem_id] for golem_id in published}
+
+
+@pytest.mark.row("X-1")
+def test_a_fingerprint_is_that_of_the_rows_on_disk(lived: Stores) -> None:
+    for name, (rows, fingerprint) in fingerprints(lived).items():
+        table = lived.projections.read(name)
+        assert table.num_rows == rows
+        assert projections.Digest.of(table).fingerprint == fingerprint
+        shuffled = table.take(pa.array(np.random.default_rng(1).permutation(rows)))
+        assert projections.Digest.of(shuffled).fingerprint == fingerprint
+        assert projections.Digest.of(table.slice(1)).fingerprint != fingerprint
+
+
+@pytest.mark.row("X-1")
+def test_what_was_dropped_is_made_again(small_home: Path, lived: Stores, tmp_path: Path) -> None:
+    stores = Stores.open(copy_home(small_home, tmp_path / "home"))
+    stores.projections.drop()
+    derive_all(stores)
+    assert fingerprints(stores) == fingerprints(lived)
+
+
+@pytest.mark.row("X-1")
+@pytest.mark.parametrize("share", [0.3, 0.8])
+@pytest.mark.parametrize("by", ["version", "moment"])
+def test_as_of_an_earlier_version_or_moment_it_is_what_it_was_then(lived: Stores, by: str, share: float) -> None:
+    seen = pc.min_max(lived.log.read_cycles(["observed_at"])["observed_at"]).as_py()
+    moment = seen["min"] + share * (seen["max"] - seen["min"])
+    as_of: dict[str, Any] = {"version": round(share * lived.log.version)} if by == "version" else {"moment": moment}
+    compared = {one.table: one for one in rebuild(lived, now=NOW, **as_of)}
+    assert {"curation", "grimoire", "playbooks", "episodes"} <= set(compared)
+    assert [one.table for one in compared.values() if not one.equal] == []
+    assert 0 < compared["curation"].row_count < lived.projections.digest("curation").rows
+
+
+# law 5
+
+
+def reads_after_one_more_batch(root: Path, cycles: int, monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, str]]:
+    """Files and rows that a run reads for one more cycle of two golems, on a log of so many cycles."""
+    story = {STORM: STORIES[0] * (1 + cycles // 4), FOG: STORIES[5] * (1 + cycles // 4)}
+    both = [Life(f"g-{i}", story, (3, 1), timedelta(minutes=2), SPAN * (cycles + 1)) for i in range(2)]
+    rows = [one.rows() for one in both]
+    stores = stores_at(root)
+    stores.log.record([birth_of(one) for one in both], NOW)
+    for cycle in range(cycles):
+        batch = [row for mine in rows for row in mine[SPAN * cycle : SPAN * (cycle + 1)]]
+        stores.log.append(full(batch), writer="w", segment=cycle, recorded_at=NOW)
+        if cycle % 6 == 5:
+            derive_all(stores)
+    fresh = [row for mine in rows for row in mine[SPAN * cycles :]]
+    stores.log.append(full(fresh), writer="w", segment=cycles, recorded_at=NOW)
+    read: Counter[tuple[str, str]] = Counter()
+    plain = delta.scan
+
+    def counted(paths: Sequence[str], *args: Any) -> pa.Table:
+        for path in paths:
+            name = next(part for part in Path(path).parts[::-1][1:] if "=" not in part)
+            read[name, "files"] += 1
+            read[name, "rows"] += pq.read_metadata(path).num_rows
+        return plain(paths, *args)
+
+    with monkeypatch.context() as patch:
+        for module in (delta, projections):
+            patch.setattr(module, "scan", counted)
+        derive_all(stores)
+    assert stores.projections.digest("cycles").rows == 2 * (cycles + 1)
+    return read
+
+
+READERS = 2
+"""Curation and episodes read records."""
+
+RECOUNTED = {"votes", "vote_causes"}
+"""Consensus counts all votes of the propositions that were touched; it is the one run that reads what it has read."""
+
+
+@pytest.mark.row("P-2")
+def test_a_run_reads_what_is_new_however_long_the_log_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    short = reads_after_one_more_batch(tmp_path / "short", 6, monkeypatch)
+    long = reads_after_one_more_batch(tmp_path / "long", 60, monkeypatch)
+    for read in (short, long):
+        assert read["cycles", "files"] == READERS
+        assert read["cycles", "rows"] == READERS * 2 * SPAN
+        assert read["life", "files"] == 0
+    for table, measure in long:
+        if table not in RECOUNTED:
+            assert long[table, measure] <= short[table, measure] + 4, (table, measure)
+
+
+# law 6
+
+
+Ticks = set[tuple[str, int]]
+Rows = list[dict[str, Any]]
+
+
+def rows_of(stores: Stores, name: str) -> Rows:
+    found: Rows = stores.projections.read(name).to_pylist()
+    return found
+
+
+def recorded(stores: Stores) -> Ticks:
+    """Every golem and tick of the log."""
+    known = stores.log.read_cycles(["golem_id", "tick"])
+    return set(zip(known["golem_id"].to_pylist(), known["tick"].to_pylist(), strict=True))
+
+
+@pytest.mark.row("X-1", "P-2")
+def test_the_grimoire_is_the_fold_of_the_decisions(lived: Stores) -> None:
+    grimoire = lived.projections.read("grimoire")
+    assert fold(lived.projections.read("curation")).equals(grimoire.combine_chunks())
+
+
+@pytest.mark.row("X-1", "P-2")
+def test_every_decision_names_its_causes_and_they_exist(lived: Stores) -> None:
+    ticks, left = recorded(lived), set(published_bundles(lived).values())
+    founded: set[tuple[str, str]] = set()
+    for row in rows_of(lived, "curation"):
+        about = (row["golem_id"], row["entry_id"])
+        assert {(row["golem_id"], tick) for tick in row["cause_ticks"]} <= ticks
+        if row["operation"] == "received":
+            assert row["cause_bundle"] in left
+        elif row["operation"] in ("promoted", "pruned"):
+            assert about in founded, "what time or certainty did rests on what is known of the entry"
+        else:
+            assert row["cause_ticks"]
+        founded.add(about)
+    known = {(r["golem_id"], r["entry_id"]) for r in rows_of(lived, "grimoire")}
+    assert known <= founded
+
+
+@pytest.mark.row("P-2")
+def test_every_fact_and_every_line_of_a_playbook_rests_on_an_entry(lived: Stores) -> None:
+    decided: dict[tuple[str, str], int] = {}
+    for row in rows_of(lived, "curation"):
+        decided.setdefault((row["golem_id"], row["entry_id"]), row["cycle"])
+    for book in rows_of(lived, "playbooks"):
+        assert all(decided[book["golem_id"], entry] <= book["cycle"] for entry in book["cause_entries"])
+    baselines = {
+        (r["golem_id"], r["entry_id"])
+        for r in rows_of(lived, "grimoire")
+        if (r["source"], r["status"]) == ("baseline", "active")
+    }
+    assert {(r["golem_id"], r["entry_id"]) for r in rows_of(lived, "facts")} == baselines
+
+
+@pytest.mark.row("P-2")
+def test_every_episode_is_a_record_and_every_cycle_counts_its_own(lived: Stores) -> None:
+    ticks = recorded(lived)
+    for row in rows_of(lived, "episodes"):
+        assert row["episode_id"] == f"{row['golem_id']}:{row['tick']}"
+        assert (row["golem_id"], row["tick"]) in ticks
+    counted = {(r["golem_id"], r["cycle"]): r["record_count"] for r in rows_of(lived, "cycles")}
+    span = lived.policy.curator.cycle_ticks
+    assert counted == Counter((g, (t - 1) // span + 1) for g, t in ticks if (g, (t - 1) // span + 1) in counted)
+
+
+@pytest.mark.row("P-2")
+def test_every_vote_has_one_cause_whose_entry_exists(lived: Stores) -> None:
+    votes, causes = rows_of(lived, "votes"), {r["vote_id"]: r for r in rows_of(lived, "vote_causes")}
+    owner = {e["golem_id"]: e["born"]["owner_id"] for e in lived.life("GolemBorn").to_pylist()}
+    decided = {(r["golem_id"], r["entry_id"]) for r in rows_of(lived, "curation")}
+    closed = {(r["golem_id"], r["cycle"]): r["closed_at"] for r in rows_of(lived, "cycles")}
+    assert {v["vote_id"] for v in votes} == set(causes)
+    assert len(votes) == len(causes)
+    for vote in votes:
+        cause = causes[vote["vote_id"]]
+        assert (cause["golem_id"], cause["entry_id"]) in decided
+        assert cause["owner_id"] == owner[cause["golem_id"]]
+        assert vote["at"] == closed[cause["golem_id"], cause["cycle"]]
+    assert {r["proposition_id"] for r in rows_of(lived, "consensus")} == {v["proposition_id"] for v in votes}
+
+
+@pytest.mark.row("P-2")
+def test_every_bundle_holds_entries_that_the_dead_knew(lived: Stores) -> None:
+    known = {(r["golem_id"], r["entry_id"]) for r in rows_of(lived, "grimoire")}
+    died = set(lived.life("DeathDeclared")["golem_id"].to_pylist())
+    candidates = rows_of(lived, "candidates")
+    assert {r["golem_id"] for r in candidates} == {r["golem_id"] for r in rows_of(lived, "testaments")} == died
+    for row in candidates:
+        assert {(row["golem_id"], entry) for entry in row["cause_entries"]} <= known
+        bundle = load_bundle(lived.home, row["bundle_hash"])
+        assert sorted(bundle.entries()["entry_id"].to_pylist()) == row["cause_entries"]
+        assert (bundle.golem_id, bundle.bundle_hash) == (row["golem_id"], row["bundle_hash"])
+
+
+@pytest.mark.row("X-1", "P-2")
+def test_what_an_heir_received_leads_through_its_bundle_to_its_predecessors_ticks(lived: Stores) -> None:
+    ticks, published = recorded(lived), published_bundles(lived)
+    births = {e["golem_id"]: e["born"] for e in lived.life("GolemBorn").to_pylist()}
+    events = {e["golem_id"]: e["received"] for e in lived.life("KnowledgeReceived").to_pylist()}
+    heirs = {g for g, b in births.items() if b["predecessor_id"]}
+    assert len(heirs) >= 3
+    assert set(events) == heirs
+    decisions: dict[tuple[str, str], Rows] = {}
+    for row in rows_of(lived, "curation"):
+        decisions.setdefault((row["golem_id"], row["entry_id"]), []).append(row)
+    received = Counter(golem for (golem, _), rows in decisions.items() if rows[0]["operation"] == "received")
+    for (golem_id, entry_id), rows in decisions.items():
+        if rows[0]["operation"] != "received":
+            continue
+        bundle_hash, before = rows[0]["cause_bundle"], births[golem_id]["predecessor_id"]
+        assert bundle_hash == births[golem_id]["bundle_hash"] == events[golem_id]["content_hash"] == published[before]
+        assert events[golem_id]["from_golem_id"] == before
+        assert events[golem_id]["entry_count"] == received[golem_id]
+        assert entry_id in load_bundle(lived.home, bundle_hash).entries()["entry_id"].to_pylist()
+        behind = {(before, tick) for row in decisions[before, entry_id] for tick in row["cause_ticks"]}
+        assert behind or decisions[before, entry_id][0]["operation"] == "received"
+        assert behind <= ticks
