@@ -6,7 +6,7 @@ how often, makes no difference. Ticks start at 1. Source: architecture ("Time an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,6 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+
+from bardo_pipeline.errors import RecordError
+from bardo_pipeline.events.life import LifeEvent
 
 Ticks = NDArray[np.int64]
 Span = tuple[int, int]
@@ -157,6 +160,16 @@ def by_golem(golem_ids: pa.Array, ticks: Ticks) -> Iterator[tuple[str, NDArray[n
     bounds = np.searchsorted(codes[order], np.arange(len(encoded.dictionary) + 1))
     for golem_id, first, last in zip(encoded.dictionary.to_pylist(), bounds[:-1], bounds[1:], strict=True):
         yield golem_id, order[first:last]
+
+
+def check_deaths(events: Sequence[LifeEvent], highest: Callable[[str], int]) -> None:
+    """Raise RecordError for a death before the golem's last tick. highest: its highest tick on record, 0 for none."""
+    for event in events:
+        if event.died is not None and event.died.tick < (last := highest(event.golem_id)):
+            raise RecordError(
+                f"golem {event.golem_id}: a death at tick {event.died.tick} lies below tick {last}, the highest on "
+                f"record: declare it at tick {last} or later"
+            )
 
 
 def runs(ticks: Ticks) -> list[Span]:

@@ -27,7 +27,7 @@ from bardo_pipeline.events.schema import LIFE_SCHEMA, MOMENT, RECORD_SCHEMA, to_
 from bardo_pipeline.events.validate import check_columns, check_rows, check_table
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta import AppendOnlyTable, scan
-from bardo_pipeline.storage.heads import Heads, TickRange, Ticks, by_golem, golem_column
+from bardo_pipeline.storage.heads import Heads, TickRange, Ticks, by_golem, check_deaths, golem_column
 from bardo_pipeline.storage.home import Home, bucket_of
 from bardo_pipeline.storage.protocols import (
     CYCLES_SCHEMA,
@@ -58,6 +58,7 @@ class EventLog:
                 home.vectors, VECTORS_SCHEMA, ["embedder", "text_hash"], policy=self._policy
             )
         self._event_ids: set[str] = set()
+        self._deaths: dict[str, int] = {}
         self._vector_keys: set[tuple[str, str]] = set()
         self._life_seen = self._vectors_seen = -1
         self._heads, self._cycles_seen = self._load_index()
@@ -92,6 +93,7 @@ class EventLog:
 
     def _news(self, golem_ids: pa.Array, ticks: Ticks, hashes: pa.Array) -> np.ndarray:
         """Which rows are to be written. Raises the error of the first row that may not be."""
+        wrong: dict[int, StreamError] = {}
         news = np.ones(len(ticks), dtype=np.bool_)
         covered = np.zeros(len(ticks), dtype=np.bool_)
         original = np.arange(len(ticks))
@@ -104,7 +106,11 @@ class EventLog:
             head = self._heads.of.get(golem_id)
             if head is not None:
                 covered[rows] = head.covered(own)
-        wrong = self._conflicts(golem_ids, ticks, hashes, np.flatnonzero(~news), original)
+            death = self._deaths.get(golem_id)
+            if death is not None and own[-1] > death:
+                for row in rows[(own > death) & news[rows] & ~covered[rows]].tolist():
+                    wrong[row] = RegressionError(golem_id, int(ticks[row]), f"comes after its death at tick {death}")
+        wrong |= self._conflicts(golem_ids, ticks, hashes, np.flatnonzero(~news), original)
         wrong |= self._conflicts_on_record(golem_ids, ticks, hashes, np.flatnonzero(covered))
         if wrong:
             raise wrong[min(wrong)]
@@ -211,6 +217,7 @@ class EventLog:
             fresh = [event for event_id, event in given.items() if event_id not in self._event_ids]
             if not fresh:
                 return 0
+            check_deaths(fresh, lambda golem_id: head.highest if (head := self._heads.of.get(golem_id)) else 0)
             table = to_table(fresh, LIFE_SCHEMA)
             check_table(table, LifeEvent, LIFE_SCHEMA)
             moments = pa.repeat(pa.scalar(recorded_at, MOMENT), len(fresh))
@@ -239,6 +246,10 @@ class EventLog:
         gaps = events.select(["golem_id", "gap"]).filter(pc.equal(events.column("kind"), "GapAccepted"))
         for row in gaps.to_pylist():
             self._heads.head(row["golem_id"]).accept((row["gap"]["tick_from"], row["gap"]["tick_to"]))
+        deaths = events.select(["golem_id", "died"]).filter(pc.equal(events.column("kind"), "DeathDeclared"))
+        for row in deaths.to_pylist():
+            tick = row["died"]["tick"]
+            self._deaths[row["golem_id"]] = min(tick, self._deaths.get(row["golem_id"], tick))
 
     # vectors
 
@@ -276,7 +287,7 @@ class EventLog:
         """Learn what was committed since the last look, by whomever."""
         version, files = self._life.tail(self._life_seen)
         if files:
-            self._learn_life(self._life.load(files, ["event_id", "kind", "golem_id", "gap"]))
+            self._learn_life(self._life.load(files, ["event_id", "kind", "golem_id", "gap", "died"]))
         self._life_seen = version
         version, files = self._cycles.tail(self._cycles_seen)
         if files:

@@ -19,7 +19,7 @@ from bardo_pipeline.events.life import LifeEvent
 from bardo_pipeline.events.record import DecisionCycleRecord
 from bardo_pipeline.events.schema import LIFE_SCHEMA, RECORD_SCHEMA, to_table
 from bardo_pipeline.events.validate import check_table
-from bardo_pipeline.storage.heads import HEADS_SCHEMA, TickRange
+from bardo_pipeline.storage.heads import HEADS_SCHEMA, TickRange, check_deaths
 from bardo_pipeline.storage.home import bucket_of
 from bardo_pipeline.storage.protocols import (
     CYCLES_SCHEMA,
@@ -66,6 +66,7 @@ class MemoryEventLog:
         self._streams: dict[str, _Stream] = {}
         self._segments: dict[str, int] = {}
         self._events: dict[str, Row] = {}
+        self._deaths: dict[str, int] = {}
         self._vectors: dict[tuple[str, str], Row] = {}
         self._version = self._life_version = 0
 
@@ -87,6 +88,8 @@ class MemoryEventLog:
                     raise ForkError(golem_id, tick, "is already on record with different content")
             elif stream.lost(tick):
                 raise RegressionError(golem_id, tick, "comes after its gap was accepted as lost")
+            elif tick > self._deaths.get(golem_id, tick):
+                raise RegressionError(golem_id, tick, f"comes after its death at tick {self._deaths[golem_id]}")
             else:
                 news[golem_id, tick] = {**row, "content_hash": content_hash}
         if not news:
@@ -112,6 +115,7 @@ class MemoryEventLog:
         fresh = {event.event_id: event for event in events if event.event_id not in self._events}
         if not fresh:
             return 0
+        check_deaths(list(fresh.values()), lambda golem_id: self._streams.get(golem_id, _Stream()).highest())
         table = to_table(fresh.values(), LIFE_SCHEMA)
         check_table(table, LifeEvent, LIFE_SCHEMA)
         self._life_version += 1
@@ -120,6 +124,9 @@ class MemoryEventLog:
             if row["gap"] is not None:
                 span = (row["gap"]["tick_from"], row["gap"]["tick_to"])
                 self._streams.setdefault(row["golem_id"], _Stream()).accepted.append(span)
+            if row["died"] is not None:
+                tick = row["died"]["tick"]
+                self._deaths[row["golem_id"]] = min(tick, self._deaths.get(row["golem_id"], tick))
         return len(fresh)
 
     def record_vectors(self, vectors: pa.Table) -> int:

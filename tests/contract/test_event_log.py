@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from bardo_pipeline.errors import ForkError, NoHomeError, RecordError, RegressionError, SchemaVersionError, StoreError
 from bardo_pipeline.events.digest import digest_column, row_digests
-from bardo_pipeline.events.life import Gap, LifeEvent, Published, life_event
+from bardo_pipeline.events.life import Died, Gap, LifeEvent, Published, Vitality, life_event
 from bardo_pipeline.events.schema import MOMENT, RECORD_SCHEMA
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta import AppendOnlyTable, whole
@@ -82,6 +83,20 @@ def head(log: Log, golem_id: str = GOLEM) -> tuple[int, int, int]:
 
 def accepted(tick_from: int, tick_to: int, golem_id: str = GOLEM) -> LifeEvent:
     return life_event(golem_id, NOW, Gap(tick_from=tick_from, tick_to=tick_to, why="the machine was lost"))
+
+
+def died(tick: int, golem_id: str = GOLEM, *, credits_micros: int = 0) -> LifeEvent:
+    vitality = Vitality(economic=0.0, epistemic=0.5, stochastic=0.5, composite=0.0)
+    payload = Died(
+        cause="economic",
+        tick=tick,
+        phase="terminal",
+        vitality=vitality,
+        credits_micros=credits_micros,
+        capital_micros=1,
+        earned_micros=0,
+    )
+    return life_event(golem_id, NOW, payload)
 
 
 # one record per golem and tick
@@ -237,6 +252,58 @@ def test_what_is_on_record_inside_an_accepted_gap_stays(log: Log) -> None:
 
 
 @pytest.mark.row("EV-2")
+def test_nobody_acts_after_its_death(log: Log) -> None:
+    append(log, ticks(1, 3, golems=2))
+    assert log.record([died(5)], NOW) == 1
+    with pytest.raises(RegressionError, match=f"golem {GOLEM}: tick 6 comes after its death at tick 5") as error:
+        append(log, pa.concat_tables([ticks(4, 5, golems=2), ticks(6, 7)]))
+    assert (error.value.golem_id, error.value.tick) == (GOLEM, 6)
+    assert on_record(log) == [1, 1, 2, 2, 3, 3], "a batch is refused whole"
+    assert append(log, pa.concat_tables([ticks(5), ticks(4, 9, golems=2).filter(others())])).written == 7
+    assert append(log, ticks(4)).late == (TickRange(GOLEM, 4, 4),)
+    assert append(log, ticks(4, 5)).repeated == 2
+    with pytest.raises(RegressionError, match="tick 6 comes after its death"):
+        append(log, ticks(6))
+
+
+@pytest.mark.row("EV-2")
+def test_a_death_before_anything_came_is_kept_to(log: Log) -> None:
+    assert log.record([died(2)], NOW) == 1
+    assert log.heads().num_rows == 0
+    with pytest.raises(RegressionError, match="tick 3 comes after its death at tick 2"):
+        append(log, ticks(1, 3))
+    assert append(log, ticks(1, 2)).written == 2
+
+
+@pytest.mark.row("EV-2")
+def test_a_death_below_what_is_on_record_is_refused(log: Log) -> None:
+    append(log, ticks(1, 4, golems=2))
+    cure = r"a death at tick 3 lies below tick 4, the highest on record: declare it at tick 4 or later"
+    with pytest.raises(RecordError, match=f"golem {GOLEM}: {cure}"):
+        log.record([died(4, "golem-0001"), died(3)], NOW)
+    assert log.life().num_rows == 0, "events are refused together"
+    assert log.record([died(4)], NOW) == 1
+    assert log.record([died(4)], LATER) == 0
+    assert append(log, ticks(5, golems=2).filter(others())).written == 1
+
+
+@pytest.mark.row("EV-2")
+def test_of_two_deaths_the_earlier_counts_in_whichever_order(log: Log) -> None:
+    append(log, ticks(1, 2, golems=2))
+    assert log.record([died(3), died(3, credits_micros=7)], NOW) == 2
+    assert log.record([died(5), died(5, "golem-0001")], NOW) == 2
+    assert log.record([died(3, "golem-0001")], NOW) == 1
+    for golem in (0, 1):
+        with pytest.raises(RegressionError, match=f"golem golem-000{golem}: tick 4 comes after its death at tick 3"):
+            append(log, ticks(4, golems=2).slice(golem, 1))
+
+
+def others() -> pc.Expression:
+    """The records of everybody but GOLEM."""
+    return pc.field("golem_id") != GOLEM
+
+
+@pytest.mark.row("EV-2")
 def test_the_first_row_that_is_wrong_is_named(log: Log) -> None:
     append(log, ticks(1, 5))
     log.record([accepted(8, 8)], NOW)
@@ -244,6 +311,11 @@ def test_the_first_row_that_is_wrong_is_named(log: Log) -> None:
         append(log, pa.concat_tables([ticks(6), ticks(8), ticks(2, seed=1)]))
     with pytest.raises(ForkError, match="tick 2"):
         append(log, pa.concat_tables([ticks(6), ticks(2, seed=1), ticks(8)]))
+    log.record([died(10)], NOW)
+    with pytest.raises(RegressionError, match="tick 11 comes after its death"):
+        append(log, pa.concat_tables([ticks(6), ticks(11), ticks(11, seed=1), ticks(8)]))
+    with pytest.raises(RegressionError, match="tick 8 comes after its gap"):
+        append(log, pa.concat_tables([ticks(6), ticks(8), ticks(11), ticks(2, seed=1)]))
 
 
 @pytest.mark.row("EV-2", "P-1")
@@ -619,6 +691,14 @@ def test_what_another_handle_wrote_is_seen(disk: EventLog, home: Home) -> None:
     with pytest.raises(RegressionError, match="tick 5"):
         append(other, ticks(5), writer="other")
     assert other.record([accepted(5, 5)], LATER) == 0
+    disk.record([died(6)], NOW)
+    with pytest.raises(RegressionError, match="tick 7 comes after its death at tick 6"):
+        append(other, ticks(7), writer="other")
+    append(other, ticks(6), writer="other")
+    with pytest.raises(RecordError, match="a death at tick 5 lies below tick 6"):
+        disk.record([died(5)], NOW)
+    with pytest.raises(RegressionError, match="tick 7"):
+        append(EventLog(home, Policy()), ticks(7))
     disk.record_vectors(vectors(["a"]))
     assert other.record_vectors(vectors(["a"])) == 0
 
