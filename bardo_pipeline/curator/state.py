@@ -130,7 +130,7 @@ class GrimoireState:
         )
 
 
-def _text(structure: Structure, kind: int, sign: int, mean: int, low: int, high: int) -> str:
+def _text(structure: Structure, kind: int, sign: int, mean: int, low: int, high: int, known: int) -> str:
     if structure.source == "baseline":
         return baseline_text(
             protocol=structure.protocol,
@@ -139,6 +139,7 @@ def _text(structure: Structure, kind: int, sign: int, mean: int, low: int, high:
             mean=mean,
             low=low,
             high=high,
+            known=bool(known),
         )
     return pattern_text(
         kind=ENTRY_KINDS[kind],
@@ -216,6 +217,7 @@ def _texts(state: GrimoireState, rows: dict[str, np.ndarray]) -> pa.Array:
             np.where(facts, rows["effect_mean_ppm"], band),
             np.where(facts, rows["effect_low_ppm"], 0),
             np.where(facts, rows["effect_high_ppm"], 0),
+            rows["evidence_count"] > 0,
         ],
         axis=1,
     )

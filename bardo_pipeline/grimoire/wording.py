@@ -69,9 +69,19 @@ def banded(value: float) -> str:
     return f"{rounded:,.{max(digits, 0)}f}" if digits > 0 else f"{rounded:,.0f}"
 
 
-def baseline_text(*, protocol: str, pair: str, metric: str, mean: int, low: int, high: int) -> str:
+METRIC_WORDS = {
+    "gas_price": "what gas costs while trading {}",
+    "pool_volume": "how much {} trades",
+    "slippage": "how much actions on {} slip",
+    "gas_cost": "what actions on {} cost in gas",
+}
+
+
+def baseline_text(*, protocol: str, pair: str, metric: str, mean: int, low: int, high: int, known: bool = True) -> str:
     """One sentence for the level of a metric and how surely it is known; figures in the metric's unit."""
     subject = f"{pair} on {protocol}"
+    if not known:
+        return f"It is open {METRIC_WORDS[metric].format(subject)}."
     scale = {"gas_price": 1000.0, "gas_cost": 1e6}.get(metric, 1.0)
     about, give = banded(mean / scale), banded((high - low) / 2 / scale)
     if metric == "gas_price":
