@@ -348,7 +348,7 @@ def _text(entry: Entry) -> str:
     named = {n: getattr(about, n) or "" for n in ("protocol", "pair")}
     figures = {n: entry[f"effect_{n}_ppm"] for n in ("mean", "low", "high")}
     if about.source == "baseline":
-        return baseline_text(**named, metric=about.metric or "", **figures)
+        return baseline_text(**named, metric=about.metric or "", **figures, known=entry["evidence_count"] > 0)
     when = {n: getattr(about, n) or "" for n in ("action_type", "regime", "anomaly_band", "gas_band")}
     return pattern_text(kind=entry["kind"], **named, **when, sign=entry["sign"], mean_ppm=figures["mean"])
 

@@ -80,6 +80,16 @@ def test_each_metric_is_said_in_its_own_unit() -> None:
     }
 
 
+def test_a_level_that_is_not_known_yet_is_not_said_to_be_nothing() -> None:
+    place = {"protocol": "uniswap_v3", "pair": "WETH/USDC", "mean": 0, "low": 0, "high": 0, "known": False}
+    assert [baseline_text(**place, metric=metric) for metric in BASELINE_METRICS] == [
+        "It is open what gas costs while trading WETH/USDC on uniswap_v3.",
+        "It is open how much WETH/USDC on uniswap_v3 trades.",
+        "It is open how much actions on WETH/USDC on uniswap_v3 slip.",
+        "It is open what actions on WETH/USDC on uniswap_v3 cost in gas.",
+    ]
+
+
 def test_what_has_no_words_of_its_own_stands_for_itself() -> None:
     odd = STORM | {"action_type": "hedge", "regime": "weird", "anomaly_band": "odd"}
     assert "hedge has clearly beaten holding" in pattern_text(kind="insight", sign=1, mean_ppm=200, **odd)
