@@ -35,6 +35,8 @@ WHY = (
     "slippage above the limit on inclusion",
 )
 VOLATILE = 3
+MEDIAN_LUCK = 0.5
+"""The luck that a simulation expects of an execution: half of all go better."""
 
 
 @dataclass
@@ -153,7 +155,11 @@ def _decide(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, bloc
 
 @dataclass
 class Plan:
-    """The position that acting would lead to, [thinkers], and what it would swap on the way."""
+    """The position that acting would lead to, [thinkers], and what it would swap on the way.
+
+    swap, slip, expected_slip: of the chosen action, 0 where it swaps nothing. centre_swap, centre_expected_slip: of
+    re-centring, whatever was chosen; that is what goes on trial.
+    """
 
     lower: np.ndarray
     upper: np.ndarray
@@ -164,6 +170,8 @@ class Plan:
     gas: np.ndarray
     slip: np.ndarray
     expected_slip: np.ndarray
+    centre_swap: np.ndarray
+    centre_expected_slip: np.ndarray
 
 
 def _plan(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, policy: Policy) -> Plan:
@@ -176,9 +184,9 @@ def _plan(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, policy
     value = np.where(sight.open[golem], sight.value[golem], fleet.idle[golem].astype(np.float64))
     target = token1_share(root_lower, root_upper, root)
     now = np.where(sight.open[golem], token1_share(fleet.root_lower[golem], fleet.root_upper[golem], root), 0.0)
-    leaving = choice.action == LEAVE
-    swap = value * np.where(leaving, now, np.abs(target - now))
-    swap = np.where(choice.action == COLLECT, 0.0, swap)
+    centre_swap = value * np.abs(target - now)
+    mints = np.isin(choice.action, (REBALANCE, ENTER))
+    swap = np.where(mints, centre_swap, np.where(choice.action == LEAVE, value * now, 0.0))
     units = np.array(
         [policy.cost.rebalance_gas_units] * 2
         + [policy.cost.enter_gas_units, policy.cost.exit_gas_units, policy.cost.collect_gas_units]
@@ -186,11 +194,23 @@ def _plan(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, policy
     gas = np.rint(units * (tape.gas_gwei[t] * 1e-9 * tape.market.native_usd_micros)).astype(np.int64)
     span = tape.price_high[t] / tape.price_low[t] - 1.0
     luck = uniform(fleet.seed[golem], fleet.tick[golem], STREAM_EXECUTION)
-    swaps = swap > 0
-    slip = slippage_ppm(swap, tape.liquidity[t], root, tape.market.fee_ppm, span, luck)
-    expected = slippage_ppm(swap, tape.liquidity[t], root, tape.market.fee_ppm, span, np.full(len(golem), 0.5))
+
+    def slips(swap: np.ndarray, luck: np.ndarray | float) -> np.ndarray:
+        slip = slippage_ppm(swap, tape.liquidity[t], root, tape.market.fee_ppm, span, luck)
+        return np.where(swap > 0, slip, 0)
+
     return Plan(
-        lower, upper, root_lower, root_upper, value, swap, gas, np.where(swaps, slip, 0), np.where(swaps, expected, 0)
+        lower=lower,
+        upper=upper,
+        root_lower=root_lower,
+        root_upper=root_upper,
+        value=value,
+        swap=swap,
+        gas=gas,
+        slip=slips(swap, luck),
+        expected_slip=slips(swap, MEDIAN_LUCK),
+        centre_swap=centre_swap,
+        centre_expected_slip=slips(centre_swap, MEDIAN_LUCK),
     )
 
 
@@ -235,8 +255,8 @@ def _try(
         return
     who = golem[pick]
     units = policy.cost.rebalance_gas_units * (tape.gas_gwei[t] * 1e-9 * tape.market.native_usd_micros)
-    slip = np.where(acted[pick], plan.slip[pick], plan.expected_slip[pick])
-    kept = plan.value[pick] - plan.swap[pick] * slip * 1e-6
+    slip = np.where(acted[pick], plan.slip[pick], plan.centre_expected_slip[pick])
+    kept = plan.value[pick] - plan.centre_swap[pick] * slip * 1e-6
     act = {
         "liquidity": liquidity_for(kept, plan.root_lower[pick], plan.root_upper[pick], tape.root[t]),
         "lower": plan.lower[pick].astype(np.float64),

@@ -64,7 +64,12 @@ def fees_micros(
 
 
 def slippage_ppm(
-    swap_micros: np.ndarray, pool_liquidity: float, root: float, fee_ppm: int, bar_range: float, luck: np.ndarray
+    swap_micros: np.ndarray,
+    pool_liquidity: float,
+    root: float,
+    fee_ppm: int,
+    bar_range: float,
+    luck: np.ndarray | float,
 ) -> np.ndarray:
     """What a swap loses, in ppm of the swapped value: pool fee, price impact, and drift between decision and inclusion.
 

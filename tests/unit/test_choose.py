@@ -1,0 +1,71 @@
+"""Choose: what acting costs, what goes on trial, and what collecting leaves of a golem's standing."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bardo_pipeline.events.life import Traits
+from bardo_pipeline.heartbeat.choose import COLLECT, ENTER, EXECUTED, HOLD, Choice, choose
+from bardo_pipeline.heartbeat.fleet import Fleet, born
+from bardo_pipeline.heartbeat.recall import EntryNames, nothing_known
+from bardo_pipeline.heartbeat.sense import Sight, observe
+from bardo_pipeline.heartbeat.tape import Tape, tape_of
+from bardo_pipeline.heartbeat.trial import ACT
+from bardo_pipeline.policy import Policy
+from tests.fleets import FOUNDING, drawn_market
+
+POLICY = Policy()
+CENTRE = 200_000
+AWAY = CENTRE + 150
+"""Ticks from the centre of a range of 160 to each side: an anomaly worth a trial, under the playbook's threshold."""
+
+BRANCH = ("liquidity", "idle", "lower", "upper", "root_lower", "root_upper", "fees")
+
+
+def fleet_of(count: int) -> Fleet:
+    """Golems of equal traits."""
+    traits = Traits(rebalance_threshold=0.9, range_half_width_ticks=160, forecast_memory=0.95)
+    births = [
+        born(
+            lineage_id=f"choose/{i}", generation=0, owner_id="owner-1", founding=FOUNDING, market="by hand",
+            market_hash="0", derivation_id="by hand", policy=POLICY, traits=traits,
+        )
+        for i in range(count)
+    ]  # fmt: skip
+    return Fleet([g for g, _ in births], [b for _, b in births], POLICY)
+
+
+def think(fleet: Fleet, tape: Tape, t: int, policy: Policy = POLICY) -> tuple[Choice, Sight]:
+    """One tick in which everyone thinks at T1."""
+    fleet.tick += 1
+    sight = observe(fleet, tape, t)
+    recall = nothing_known(fleet.size, EntryNames())
+    choice = choose(fleet, tape, t, sight, np.ones(fleet.size, np.int64), recall, policy)
+    assert choice is not None
+    return choice, sight
+
+
+def entered(count: int, **market: Any) -> tuple[Fleet, Tape]:
+    """Golems that hold a position from tick 0, and the tape on which the price then goes away from it."""
+    tape = tape_of(drawn_market([CENTRE, *[AWAY] * 3], **market), POLICY)
+    fleet = fleet_of(count)
+    choice, _ = think(fleet, tape, 0)
+    assert (choice.action == ENTER).all()
+    assert (choice.status == EXECUTED).all()
+    return fleet, tape
+
+
+@pytest.mark.row("HB-1")
+def test_collecting_is_put_on_trial_against_the_same_recentring_as_holding() -> None:
+    fleet, tape = entered(2)
+    fleet.fees[:] = [0.0, 2.0 * POLICY.playbook.collect_fees_micros]
+    choice, _ = think(fleet, tape, 1)
+    assert choice.action.tolist() == [HOLD, COLLECT]
+    assert (choice.swap_micros == 0).all()
+    assert (fleet.trial_due[0] > 0).all()
+    for name in BRANCH:
+        first, second = getattr(fleet, f"branch_{name}")[ACT, 0]
+        assert first == second, name
+    gas = POLICY.cost.rebalance_gas_units * tape.gas_gwei[1] * 1e-9 * tape.market.native_usd_micros
+    assert (fleet.branch_idle[ACT, 0] == -np.rint(gas)).all()
