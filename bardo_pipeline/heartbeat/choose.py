@@ -80,7 +80,7 @@ def choose(
     plan = _plan(fleet, tape, t, sight, choice, policy)
     _check(fleet, sight, tape, t, choice, plan, deep, policy)
     _try(fleet, tape, t, sight, choice, plan, recall, policy)
-    _execute(fleet, choice, plan, tape.root[t], policy)
+    _execute(fleet, choice, plan, sight, tape.root[t], policy)
     _price(choice, deep, policy)
     return choice
 
@@ -285,8 +285,11 @@ def _try(
     )
 
 
-def _execute(fleet: Fleet, choice: Choice, plan: Plan, root: float, policy: Policy) -> None:
-    """Apply what was executed: collect fees into credits, swap with its slippage, mint, or stay in cash."""
+def _execute(fleet: Fleet, choice: Choice, plan: Plan, sight: Sight, root: float, policy: Policy) -> None:
+    """Apply what was executed: collect fees into credits, swap with its slippage, mint, or stay in cash.
+
+    What is collected is withdrawn, not lost: the high-water mark falls by the same share as the net asset value.
+    """
     done = (choice.action != HOLD) & (choice.status == EXECUTED)
     golem = choice.golem[done]
     if not len(golem):
@@ -296,6 +299,7 @@ def _execute(fleet: Fleet, choice: Choice, plan: Plan, root: float, policy: Poli
     fleet.credits[golem] += collected
     fleet.earned[golem] += collected
     fleet.fees[golem] -= collected
+    fleet.high_water[golem] *= 1.0 - collected / np.maximum(sight.nav[golem], 1.0)
     kept = plan.value[done] - plan.swap[done] * choice.slip_ppm[done] * 1e-6
     mint = np.isin(action, (REBALANCE, ENTER))
     to, value = golem[mint], kept[mint]

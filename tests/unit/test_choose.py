@@ -69,3 +69,23 @@ def test_collecting_is_put_on_trial_against_the_same_recentring_as_holding() -> 
         assert first == second, name
     gas = POLICY.cost.rebalance_gas_units * tape.gas_gwei[1] * 1e-9 * tape.market.native_usd_micros
     assert (fleet.branch_idle[ACT, 0] == -np.rint(gas)).all()
+
+
+@pytest.mark.row("HB-1")
+@pytest.mark.parametrize("fees", [600_000.0, 2_000_000.0])
+def test_collecting_leaves_the_drawdown_as_it_was(fees: float) -> None:
+    fleet, tape = entered(1)
+    fleet.fees[:] = fees
+    fleet.high_water[:] = 52_000_000.0  # some of it was lost before
+    credits, earned = fleet.credits.copy(), fleet.earned.copy()
+    choice, sight = think(fleet, tape, 1)
+    assert choice.action.tolist() == [COLLECT]
+    assert choice.status.tolist() == [EXECUTED]
+    collected = fleet.credits - credits
+    assert collected.tolist() == (fleet.earned - earned).tolist()
+    assert collected[0] >= fees
+    after = observe(fleet, tape, 2)
+    new_fees = fleet.fees.copy()
+    assert after.nav + collected - new_fees == pytest.approx(sight.nav, abs=1.0)
+    undone = (after.nav - new_fees) / fleet.high_water
+    assert 1.0 - undone == pytest.approx(sight.drawdown, abs=1e-6)
