@@ -6,7 +6,7 @@ import dagster as dg
 
 from assets.checks import only_passed_bundles_are_published
 from assets.log import LOG
-from bardo_pipeline.derivation.reading import closed_through, table_place
+from bardo_pipeline.derivation.reading import closed_through, curated, table_place
 from bardo_pipeline.derivation.stores import Stores
 
 curator_job = dg.define_asset_job(
@@ -25,7 +25,7 @@ def what_is_new(stores: Stores) -> str | None:
     curation, episodes = stores.projections.growing("curation"), stores.projections.growing("episodes")
     cycles = golems = 0
     for golem_id, closed in closed_through(stores).items():
-        waiting = closed - min(curation.done(golem_id) or 0, episodes.done(golem_id) or 0)
+        waiting = closed - min(curated(stores, golem_id) or 0, episodes.done(golem_id) or 0)
         cycles, golems = cycles + max(waiting, 0), golems + (waiting > 0)
     if cycles:
         return f"{cycles} closed cycles of {golems} golems"

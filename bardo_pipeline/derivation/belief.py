@@ -9,7 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.reading import cycle_of, keep_table_place, table_place
+from bardo_pipeline.derivation.reading import curated, cycle_of, keep_table_place, table_place
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.katabasis.consensus import consensus
 from bardo_pipeline.katabasis.votes import DEATH_SCHEMA, backed_votes, death_votes, routine_votes
@@ -90,11 +90,9 @@ def _pairs(deaths: pa.Table) -> list[tuple[str, int]]:
 
 def _may_speak(stores: Stores, golem_id: str, cycle: int) -> bool:
     """Whether a dead golem's last cycle is curated and its last votes are not cast."""
-    curated = stores.projections.growing("cycles").done(golem_id)
+    known = curated(stores, golem_id)
     return (
-        curated is not None
-        and curated >= cycle
-        and stores.projections.growing("votes").done(f"death/{golem_id}") is None
+        known is not None and known >= cycle and stores.projections.growing("votes").done(f"death/{golem_id}") is None
     )
 
 
@@ -125,7 +123,9 @@ def derive_consensus(stores: Stores) -> list[Written]:
         renewed = stores.projections.renewed("consensus")
         buckets = renewed.buckets(touched.to_pylist())
         concerned = votes.table.read(None, None, pc.field("proposition_id").isin(touched))
-        backed = backed_votes(concerned, stores.projections.growing("vote_causes").read(), recorded_deaths(stores))
+        last_words = concerned.filter(concerned["is_death_vote"])["vote_id"].unique()
+        causes = stores.projections.growing("vote_causes").table.read(None, None, pc.field("vote_id").isin(last_words))
+        backed = backed_votes(concerned, causes, recorded_deaths(stores))
         counted = consensus(concerned, backed, stores.policy.katabasis, touched)
         kept = renewed.read(buckets)
         kept = kept.filter(pc.invert(pc.is_in(kept["proposition_id"], value_set=touched)))

@@ -24,7 +24,7 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.record import REGIMES
 from bardo_pipeline.inheritance.succession import inherited_entries, received_decisions
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.projections import Written
+from bardo_pipeline.storage.projections import RenewedTable, Written
 
 
 @dataclass
@@ -71,40 +71,57 @@ class Mind:
 
 
 def commit(stores: Stores, mind: Mind) -> list[Written]:
-    """Write what was decided since the last commit: decisions, cycles and playbooks grow, the grimoire is renewed."""
-    if not mind.touched:
-        return []
-    upto = {g: mind.done[g] for g in sorted(mind.touched)}
-    written = []
-    for name, attribute, schema in (
-        ("curation", "decisions", DECISION_SCHEMA),
-        ("cycles", "cycles", CYCLE_SCHEMA),
-        ("playbooks", "playbooks", PLAYBOOK_SCHEMA),
-    ):
-        rows = pa.concat_tables([schema.empty_table(), *(getattr(c, attribute) for c in mind.pending)]).combine_chunks()
-        written.append(stores.projections.growing(name).append(rows, upto))
+    """Write what was decided since the last commit: decisions, cycles and playbooks grow, the grimoire is renewed.
+
+    The caller holds `stores.deriving()`. The grimoire comes last and carries how far each golem has come: until it is
+    there, the cycle counts as open, and whoever derives it again finds the rows that are on record and leaves them.
+    """
     grimoire = stores.projections.renewed("grimoire")
-    buckets = grimoire.buckets(upto)
-    mine = to_table(mind.state, stores.policy.curator, stores.policy.decay)
-    others = grimoire.read(buckets)
-    held = pa.array(sorted(mind.touched), pa.string())
-    mine = mine.filter(pc.is_in(mine["golem_id"], value_set=held))
-    others = others.filter(pc.invert(pc.is_in(others["golem_id"], value_set=held)))
-    written.append(
-        grimoire.renew(
-            pa.concat_tables([others, mine]).sort_by([("golem_id", "ascending"), ("entry_id", "ascending")]), buckets
-        )
-    )
+    upto = {g: mind.done[g] for g in sorted(mind.touched)}
+    upto = {g: cycle for g, cycle in upto.items() if (known := grimoire.done(g)) is None or known < cycle}
+    written = []
+    if upto:
+        for name, attribute, schema in (
+            ("curation", "decisions", DECISION_SCHEMA),
+            ("cycles", "cycles", CYCLE_SCHEMA),
+            ("playbooks", "playbooks", PLAYBOOK_SCHEMA),
+        ):
+            rows = pa.concat_tables([schema.empty_table(), *(getattr(c, attribute) for c in mind.pending)])
+            written.append(stores.projections.growing(name).append(rows.combine_chunks(), upto))
+        written.append(_renew_grimoire(stores, mind, grimoire, upto))
+        _write_playbooks(stores, mind)
     mind.pending.clear()
     mind.touched.clear()
     return written
 
 
+def _renew_grimoire(stores: Stores, mind: Mind, grimoire: RenewedTable, upto: dict[str, int]) -> Written:
+    buckets, held = grimoire.buckets(upto), pa.array(sorted(upto), pa.string())
+    mine = to_table(mind.state, stores.policy.curator, stores.policy.decay)
+    mine = mine.filter(pc.is_in(mine["golem_id"], value_set=held))
+    others = grimoire.read(buckets)
+    others = others.filter(pc.invert(pc.is_in(others["golem_id"], value_set=held)))
+    rows = pa.concat_tables([others, mine]).sort_by([("golem_id", "ascending"), ("entry_id", "ascending")])
+    return grimoire.renew(rows, buckets, upto=upto)
+
+
+def _write_playbooks(stores: Stores, mind: Mind) -> None:
+    """The newest PLAYBOOK.md of each golem as a file, for whoever reads files; a rebuild beside leaves it alone."""
+    if stores.projections.root != stores.home.derivation(stores.derivation_id):
+        return
+    newest = {r["golem_id"]: r["markdown"] for c in mind.pending for r in c.playbooks.to_pylist()}
+    for golem_id, markdown in newest.items():
+        folder = stores.home.playbooks / golem_id
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".PLAYBOOK.md").write_text(markdown)
+        (folder / ".PLAYBOOK.md").replace(folder / "PLAYBOOK.md")
+
+
 def load_mind(stores: Stores, golem_ids: list[str]) -> Mind:
     """These golems as they stood at their last committed cycle; golems without one are begun from their birth."""
     mind = Mind(stores.policy)
-    curation = stores.projections.growing("curation")
     grimoire = stores.projections.renewed("grimoire")
+    mind.done = {g: done for g in golem_ids if (done := grimoire.done(g)) is not None}
     table = grimoire.read(grimoire.buckets(golem_ids)) if golem_ids else grimoire.read([])
     mind.state = from_table(table.filter(pc.is_in(table["golem_id"], value_set=pa.array(golem_ids, pa.string()))))
     births = {
@@ -112,12 +129,10 @@ def load_mind(stores: Stores, golem_ids: list[str]) -> Mind:
     }
     _load_playbooks(stores, mind, golem_ids)
     for golem_id in sorted(golem_ids):
-        done, birth = curation.done(golem_id), births.get(golem_id)
+        birth = births.get(golem_id)
         base = birth["born"]["traits"]["rebalance_threshold"] if birth else stores.policy.playbook.rebalance_threshold
         mind.playbooks.base[golem_id] = base
-        if done is not None:
-            mind.done[golem_id] = done
-        elif birth is not None:
+        if golem_id not in mind.done and birth is not None:
             _begin(stores, mind, golem_id, birth["observed_at"], base, birth["born"]["bundle_hash"])
     return mind
 
@@ -131,9 +146,11 @@ def _begin(stores: Stores, mind: Mind, golem_id: str, at: datetime, base: float,
 
 def _load_playbooks(stores: Stores, mind: Mind, golem_ids: list[str]) -> None:
     rows = stores.projections.growing("playbooks").read(
-        ["golem_id", "version", "rebalance_threshold"], golems=golem_ids
+        ["golem_id", "version", "cycle", "rebalance_threshold"], golems=golem_ids
     )
     for row in sorted(rows.to_pylist(), key=lambda r: (r["golem_id"], r["version"])):
+        if row["cycle"] > mind.done.get(row["golem_id"], -1):
+            continue  # of a cycle that was not finished: it will be written again, the same
         mind.playbooks.version[row["golem_id"]] = row["version"]
         mind.playbooks.threshold[row["golem_id"]] = tuple(row["rebalance_threshold"][r] for r in REGIMES)
 
@@ -141,10 +158,10 @@ def _load_playbooks(stores: Stores, mind: Mind, golem_ids: list[str]) -> None:
 def derive_curation(stores: Stores) -> list[Written]:
     """Curate every closed cycle that is not on record. Returns what was written, nothing if nothing was new."""
     with stores.deriving():
-        curation = stores.projections.growing("curation")
+        grimoire = stores.projections.renewed("grimoire")
         reader = CycleReader(stores, "curation", EVIDENCE_COLUMNS)
-        fresh = reader.fresh(curation.done)
-        unborn = [g for g in stores.life("GolemBorn")["golem_id"].to_pylist() if curation.done(g) is None]
+        fresh = reader.fresh(grimoire.done)
+        unborn = [g for g in stores.life("GolemBorn")["golem_id"].to_pylist() if grimoire.done(g) is None]
         golems = sorted(set(fresh.upto) | set(unborn))
         written: list[Written] = []
         if golems:

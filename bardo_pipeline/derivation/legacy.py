@@ -18,6 +18,7 @@ from bardo_pipeline.curator.episodes import EPISODE_SCHEMA, TEXT_FIELDS
 from bardo_pipeline.derivation.belief import recorded_deaths
 from bardo_pipeline.derivation.bundles import read_bundle_folder, write_bundle
 from bardo_pipeline.derivation.memory import derive_episodes
+from bardo_pipeline.derivation.reading import curated
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.verdicts import Candidate, Verdicts, at_death, judge
 from bardo_pipeline.errors import BundleError
@@ -33,12 +34,13 @@ PRIVATE_EPISODE_FIELDS = ("value_micros", "gas_cost_micros", "pnl_impact_micros"
 """What of an episode is a size or a profit, or says whose it was: it dies with the golem."""
 
 
-def _unwritten(stores: Stores, table: str, *, after: tuple[str, ...]) -> pa.Table:
-    """Deaths that these tables know to their last cycle and this one does not, with generation, lineage and cause."""
+def _unwritten(stores: Stores, table: str, *, after: tuple[str, ...] = ()) -> pa.Table:
+    """Deaths that are curated to their last cycle and known to these tables, but not to this one, with their lives."""
     sources, target = [stores.projections.growing(n) for n in after], stores.projections.growing(table)
     deaths = recorded_deaths(stores)
     keep = [
-        target.done(g) is None and all((known := t.done(g)) is not None and known >= c for t in sources)
+        target.done(g) is None
+        and all(known is not None and known >= c for known in (curated(stores, g), *(t.done(g) for t in sources)))
         for g, c in zip(deaths["golem_id"].to_pylist(), deaths["cycle"].to_pylist(), strict=True)
     ]
     return _with_lives(stores, deaths.filter(pa.array(keep, pa.bool_())))
@@ -68,7 +70,7 @@ def _entries_of(stores: Stores, deaths: pa.Table) -> pa.Table:
 def derive_testaments(stores: Stores) -> list[Written]:
     """Write the testament of every golem that died since."""
     with stores.deriving():
-        deaths = _unwritten(stores, "testaments", after=("cycles",))
+        deaths = _unwritten(stores, "testaments")
         if not deaths.num_rows:
             return []
         decisions = stores.projections.growing("curation").read(golems=deaths["golem_id"].to_pylist())
@@ -83,7 +85,7 @@ def _upto(deaths: pa.Table) -> dict[str, int]:
 def derive_candidates(stores: Stores) -> list[Written]:
     """Press every golem that died since through the bottleneck, and make the bundle it would leave."""
     with stores.deriving():
-        deaths = _unwritten(stores, "candidates", after=("cycles", "testaments", "episodes"))
+        deaths = _unwritten(stores, "candidates", after=("testaments", "episodes"))
         if not deaths.num_rows:
             return []
         told = stores.projections.growing("testaments").read(golems=deaths["golem_id"].to_pylist())

@@ -24,6 +24,8 @@ from bardo_pipeline.storage.protocols import VECTORS_SCHEMA
 from bardo_pipeline.storage.tables import FACT_SCHEMA
 from bardo_pipeline.storage.vectors import EpisodeIndex
 
+_ASKED_GROWTH = 8  # alike episodes are many: so many times more are asked for when too few are left
+
 
 def derive_episodes(stores: Stores, *, now: datetime) -> list[Written]:
     """Remember the episodes of closed cycles that are not on record. now: when vectors made here are recorded."""
@@ -92,15 +94,46 @@ def refresh_index(stores: Stores) -> int:
         return _index(stores).refresh(stores.projections.growing("episodes"))
 
 
-def similar_episodes(stores: Stores, text: str, golem_ids: Iterable[str] | None = None, limit: int = 5) -> pa.Table:
+def similar_episodes(
+    stores: Stores,
+    text: str,
+    golem_ids: Iterable[str] | None = None,
+    limit: int = 5,
+    *,
+    at: datetime | None = None,
+    distinct: bool = True,
+) -> pa.Table:
     """The episodes most like a text, by meaning and by words (MATCH_SCHEMA), as of the index's last refresh.
 
-    golem_ids: only episodes of these. Raises QueryError for a text without a word, StoreError without an index.
+    golem_ids: only episodes of these. at: without those that may go before this moment. distinct: of alike episodes,
+    which share a text, only the first. Raises QueryError for a text without a word, StoreError without an index.
     """
     if not preprocess(text):
         raise QueryError("an empty text is like nothing: say what to look for")
     (vector,) = stores.embedder.embed([text])
-    return _index(stores).search(vector, text=text, golem_ids=golem_ids, limit=limit)
+    index, only, asked = _index(stores), None if golem_ids is None else set(golem_ids), limit
+    while True:  # what is left out is only known of what was found
+        found = index.search(vector, text=text, golem_ids=only, limit=asked)
+        kept = found if at is None else _not_gone(stores, found, at)
+        kept = _first_of_each(kept, "text") if distinct else kept
+        if kept.num_rows >= limit or found.num_rows < asked:
+            return kept.slice(0, limit)
+        asked *= _ASKED_GROWTH
+
+
+def _not_gone(stores: Stores, found: pa.Table, at: datetime) -> pa.Table:
+    """Without the episodes that may go before a moment."""
+    known = stores.projections.growing("episodes").read(
+        ["episode_id", "may_go_at"], golems=found["golem_id"].unique().to_pylist()
+    )
+    gone = known.filter(pc.less(known["may_go_at"], pa.scalar(at, MOMENT)))["episode_id"].combine_chunks()
+    return found.filter(pc.invert(pc.is_in(found["episode_id"], value_set=gone)))
+
+
+def _first_of_each(rows: pa.Table, column: str) -> pa.Table:
+    """The first row of each value, in their order."""
+    _, first = np.unique(rows[column].to_numpy(zero_copy_only=False).astype(object), return_index=True)
+    return rows.take(pa.array(np.sort(first), pa.int64()))
 
 
 def _index(stores: Stores) -> EpisodeIndex:

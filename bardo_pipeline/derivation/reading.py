@@ -52,6 +52,11 @@ def closed_through(stores: Stores) -> dict[str, int]:
     return out
 
 
+def curated(stores: Stores, golem_id: str) -> int | None:
+    """The last cycle of a golem that is curated to the end: the grimoire, written last, says so."""
+    return stores.projections.renewed("grimoire").done(golem_id)
+
+
 class CycleReader:
     """One consumer's place in the log: `fresh` gives what is new, `advance` keeps that it was derived."""
 

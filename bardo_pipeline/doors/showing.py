@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.tree import Tree
 
 from bardo_pipeline.derivation.lineage import Holding, lineage_of
-from bardo_pipeline.derivation.reading import closed_through
+from bardo_pipeline.derivation.reading import closed_through, curated
 from bardo_pipeline.derivation.rebuild import rebuild
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import BardoError, ConfigError, QueryError
@@ -102,8 +102,8 @@ def status(out: Console, root: Path, embedder: str) -> None:
     """The log, the projections and the warehouse of a home."""
     stores = Stores.open(root, embedder=embedder)
     heads, closed = stores.log.heads(), closed_through(stores)
-    curation = stores.projections.growing("curation")
-    behind = {g: c - (curation.done(g) or 0) for g, c in closed.items()}
+    behind = {g: c - (curated(stores, g) or 0) for g, c in closed.items()}
+    unborn = sorted(set(heads["golem_id"].to_pylist()) - set(closed))
     births, deaths = stores.life("GolemBorn").num_rows, stores.life("DeathDeclared").num_rows
     ticks = pc.sum(heads["contiguous"]).as_py() or 0
     facts = [
@@ -121,6 +121,8 @@ def status(out: Console, root: Path, embedder: str) -> None:
     out.print(grid)
     rows = [(n, d.rows, d.fingerprint) for n in TABLES for d in [stores.projections.digest(n)]]
     _table(out, "Projections", ["table", "rows", "fingerprint"], rows)
+    if unborn:
+        _table(out, "No birth on record: derivation waits here", ["golem"], [(g,) for g in unborn])
     gaps = stores.log.gaps()
     if gaps:
         _table(out, "Gaps: derivation waits here", ["golem", "from", "to"], [tuple(g) for g in gaps])

@@ -8,7 +8,6 @@ rows").
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,15 @@ import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, WriterProperties, write_deltalake
+from deltalake import (
+    CommitProperties,
+    DeltaTable,
+    PostCommitHookProperties,
+    Schema,
+    Transaction,
+    WriterProperties,
+    write_deltalake,
+)
 from deltalake.exceptions import TableNotFoundError
 
 from bardo_pipeline.errors import SchemaVersionError
@@ -162,10 +169,23 @@ class RenewedTable:
         table = scan(files, self.spec.schema)
         return table.sort_by([(k, "ascending") for k in self.spec.key])
 
-    def renew(self, rows: pa.Table, buckets: set[int], note: Mapping[str, object] | None = None) -> Written:
+    def done(self, app: str) -> int | None:
+        """The newest number of an app (a golem, its cycle) that a renewal carried."""
+        self._handle.update_incremental()
+        found = self._handle.transaction_version(app)
+        return None if found is None else int(found)
+
+    def renew(
+        self,
+        rows: pa.Table,
+        buckets: set[int],
+        *,
+        upto: Mapping[str, int] | None = None,
+        note: Mapping[str, object] | None = None,
+    ) -> Written:
         """Put these rows in place of all rows of these buckets. The key's first column decides a row's bucket.
 
-        note: what the commit carries beside (see `noted`).
+        upto: apps and the numbers that they reach with this (`done`). note: what the commit carries beside (`noted`).
         """
         self._handle.update_incremental()
         digests = self.digests()
@@ -183,10 +203,11 @@ class RenewedTable:
             predicate=f"bucket in ({','.join(str(b) for b in sorted(buckets))})",
             writer_properties=WriterProperties(compression="ZSTD", compression_level=1),
             commit_properties=CommitProperties(
+                app_transactions=[Transaction(app, number) for app, number in (upto or {}).items()],
                 custom_metadata={
                     "digests": orjson.dumps({str(b): _listed(d) for b, d in sorted(digests.items())}).decode(),
                     "note": orjson.dumps(note or {}).decode(),
-                }
+                },
             ),
             post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False),
         )
@@ -247,11 +268,6 @@ class Projections:
     def digest(self, name: str) -> Digest:
         """Digest of a projection."""
         return self._table(name).digest()
-
-    def drop(self) -> None:
-        """Remove all tables of this derivation from disk."""
-        shutil.rmtree(self.root, ignore_errors=True)
-        self._open.clear()
 
 
 def _listed(digest: Digest) -> list[int]:

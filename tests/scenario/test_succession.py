@@ -23,19 +23,19 @@ from tests.conftest import NOW
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
+def run_of(**run: object) -> living.Run:
+    """A run of three golems who all die at tick 150."""
+    market = synthetic_market(seed=7, bars=420, start=START)
+    founding = Founding(lifespan_ticks=(150, 150))
+    told = {"name": "s", "market": market, "golems": 3, "generations": 2, "founding": founding}
+    return living.Run(**{**told, **run})  # type: ignore[arg-type]
+
+
 def lived(root: Path, **run: object) -> tuple[Stores, living.Ending]:
     """A small run in a fresh home."""
     Home.create(root, Policy(), NOW)
     stores = Stores.open(root)
-    market = synthetic_market(seed=7, bars=420, start=START)
-    told = {
-        "name": "s",
-        "market": market,
-        "golems": 3,
-        "generations": 2,
-        "founding": Founding(lifespan_ticks=(150, 150)),
-    }
-    return stores, living.Living(stores, living.Run(**{**told, **run}), lambda: NOW).live()  # type: ignore[arg-type]
+    return stores, living.Living(stores, run_of(**run), lambda: NOW).live()
 
 
 @pytest.mark.row("P-5", "INH-5")

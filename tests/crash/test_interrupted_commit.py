@@ -1,0 +1,84 @@
+"""A derivation that is cut off between two of its commits is finished by the next one, to the same content."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bardo_pipeline.curator.decisions import fold
+from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.runtime.living import Living
+from bardo_pipeline.storage.projections import GrowingTable, RenewedTable
+from tests.conftest import NOW, copy_home, home_without_verdicts
+from tests.scenario.test_succession import lived, run_of
+
+CURATED = ("curation", "cycles", "playbooks", "grimoire")
+
+
+class PowerCut(Exception):
+    """What happens in the middle."""
+
+
+@pytest.fixture(scope="module")
+def bare_home(small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small home's log with nothing derived. Only for copying."""
+    return home_without_verdicts(small_home, tmp_path_factory.mktemp("bare") / "home")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(bare_home: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    stores = Stores.open(copy_home(bare_home, tmp_path_factory.mktemp("whole") / "home"))
+    derive_curation(stores)
+    return {name: stores.projections.digest(name) for name in CURATED}
+
+
+@pytest.mark.row("P-2", "MEM-6")
+@pytest.mark.parametrize("cut_before", CURATED)
+def test_a_cut_before_any_commit_is_made_good(
+    cut_before: str, bare_home: Path, undisturbed: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = copy_home(bare_home, tmp_path / "home")
+    with monkeypatch.context() as patch:
+        kind, method = (RenewedTable, "renew") if cut_before == "grimoire" else (GrowingTable, "append")
+        honest = getattr(kind, method)
+
+        def cut(table: GrowingTable | RenewedTable, *args: object, **more: object) -> object:
+            if table.name == cut_before:
+                raise PowerCut(cut_before)
+            return honest(table, *args, **more)
+
+        patch.setattr(kind, method, cut)
+        with pytest.raises(PowerCut):
+            derive_curation(Stores.open(root))
+    stores = Stores.open(root)
+    derive_curation(stores)
+    assert {name: stores.projections.digest(name) for name in CURATED} == undisturbed
+    folded = fold(stores.projections.read("curation"))
+    assert folded.equals(stores.projections.read("grimoire").cast(folded.schema))
+
+
+@pytest.mark.row("EV-2")
+def test_the_same_run_again_cut_off_half_way_moves_nothing_back(tmp_path: Path) -> None:
+    stores, _ = lived(tmp_path / "home")
+    before = {name: stores.projections.digest(name) for name in CURATED}
+
+    def stop(progress: object) -> None:
+        if getattr(progress, "ticks_done", 0) >= 200:
+            raise PowerCut("half way")
+
+    again = Stores.open(tmp_path / "home")
+    with pytest.raises(PowerCut):
+        Living(again, run_of(), lambda: NOW).live(stop)
+    derive_curation(again)
+    assert {name: again.projections.digest(name) for name in CURATED} == before
+
+
+def test_a_playbook_is_a_file_of_the_home(small_home: Path) -> None:
+    stores = Stores.open(small_home)
+    newest: dict[str, str] = {}
+    for row in stores.projections.read("playbooks").to_pylist():
+        newest[row["golem_id"]] = row["markdown"]
+    assert newest
+    assert {g: (small_home / "playbooks" / g / "PLAYBOOK.md").read_text() for g in newest} == newest
