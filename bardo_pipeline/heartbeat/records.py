@@ -123,7 +123,7 @@ def records_of(chunk: Chunk) -> pa.Table:
         ),
         "phase": word(PHASES, rows["phase"]),
         "credits_micros": whole(rows["credits"]),
-        "credit_consumed_micros": whole(rows["inference"] + rows["gas"]),
+        "credit_consumed_micros": whole(rows["consumed"]),
         "cost": struct(
             kind("cost"),
             {

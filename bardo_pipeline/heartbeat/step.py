@@ -78,7 +78,7 @@ def step(
     fleet.follow_ups = np.where(tier > 0, 0, follow_ups)
 
     choice = choose(fleet, tape, t, sight, tier, recall, policy)
-    inference, gas, acted = _charge(fleet, choice)
+    inference, gas, acted, consumed = _charge(fleet, choice)
     fleet.pad = appraise(pad_before, sight.change, error, threshold, seen.held_share, policy)
     fleet.nav, fleet.health = worth_after(fleet, tape.root[t]), health_now(fleet, tape.pool_tick[t])
 
@@ -126,6 +126,7 @@ def step(
         credits=fleet.credits,
         inference=inference,
         gas=gas,
+        consumed=consumed,
     )
     if verdicts is not None:
         out.put(at, **{f"trial_{name}": np.moveaxis(value, 0, -2) for name, value in vars(verdicts).items()})
@@ -162,15 +163,19 @@ def _probe_inputs(fleet: Fleet, tape: Tape, t: int, sight: Sight, seen: Comparis
     )
 
 
-def _charge(fleet: Fleet, choice: Choice | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pay for thought and gas from the credits. Returns inference and gas in micro-dollars, and who acted."""
-    inference, gas, acted = (np.zeros(fleet.size, np.int64) for _ in range(3))
+def _charge(fleet: Fleet, choice: Choice | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Pay for thought and gas from the credits, as far as they reach: who cannot pay dies of it.
+
+    Returns inference and gas in micro-dollars, who acted, and what was really taken from the credits.
+    """
+    inference, gas, acted, consumed = (np.zeros(fleet.size, np.int64) for _ in range(4))
     if choice is not None:
         inference[choice.golem] = choice.cost_micros
         gas[choice.golem] = choice.gas_micros
         acted[choice.golem] = choice.action > 0
-        fleet.credits = np.maximum(fleet.credits - inference - gas, 0)
-    return inference, gas, acted
+        consumed = np.minimum(inference + gas, fleet.credits)
+        fleet.credits = fleet.credits - consumed
+    return inference, gas, acted, consumed
 
 
 _CHOICE_FIELDS = (

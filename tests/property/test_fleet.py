@@ -129,7 +129,7 @@ def test_every_tick_observes_predicts_feels_and_pays_whatever_its_tier(lived: Ca
     for row in rows(lived()):
         assert len(row["probe_results"]) == len(PROBES)
         assert {"price", "gas"} <= {p["quantity"] for p in row["predictions"]} or row["tick"] == 1
-        assert row["credit_consumed_micros"] == row["cost"]["total_micros"]
+        assert row["credit_consumed_micros"] == row["cost"]["total_micros"] or row["credits_micros"] == 0
         assert row["cost"]["total_micros"] == row["cost"]["inference_micros"] + row["cost"]["gas_micros"]
         assert [a["probe"] for a in row["anomalies"]] == [
             p["probe"] for p in row["probe_results"] if p["severity"] == "high"
@@ -313,19 +313,45 @@ def test_nobody_dies_of_poverty_where_nothing_happens() -> None:
     assert min(spent) > 0.9
 
 
-@pytest.mark.row("INH-1")
-def test_a_market_that_asks_for_thought_and_dear_actions_kills_the_poor() -> None:
+@cache
+def needy() -> Lived:
+    """Golems that think much, act dearly, and run out of credits."""
     market = lively_market(1_500)
     dear = replace(market, gas_gwei=market.gas_gwei * 20)
     poor = replace(FOUNDING, lifespan_ticks=(5_000, 6_000), credit_share=0.01)
     generous = cage(gas_share_max=1.0, gas_credit_share_max=1.0)
-    lived = live(dear, lineages=range(4), founding=poor, policy=generous)
+    return live(dear, lineages=range(4), founding=poor, policy=generous)
+
+
+@pytest.mark.row("INH-1")
+def test_a_market_that_asks_for_thought_and_dear_actions_kills_the_poor() -> None:
+    lived = needy()
     assert "economic" in {cause for _, cause in lived.deaths.values()}
     for golem_id, (tick, cause) in lived.deaths.items():
         last = lived.of(golem_id).to_pylist()[-1]
         assert last["tick"] == tick
         assert (last["vitality"]["economic"] == 0) is (cause == "economic")
         assert last["phase"] == "terminal"
+
+
+@pytest.mark.row("INH-1")
+@pytest.mark.parametrize("lived", [needy, crowd, heirs])
+def test_every_credit_is_accounted_for(lived: Callable[[], Lived]) -> None:
+    credits = {golem_id: birth.credits_micros for golem_id, birth in lived().births.items()}
+    short = set()
+    for row in rows(lived()):
+        golem_id, consumed = row["golem_id"], row["credit_consumed_micros"]
+        done = any(action["status"] == "executed" for action in row["actions"])
+        collected = sum(p["fees_owed_micros"] for p in row["observation"]["positions"]) if done else 0
+        assert credits[golem_id] + collected - consumed == row["credits_micros"]
+        assert consumed <= row["cost"]["total_micros"]
+        if consumed < row["cost"]["total_micros"]:
+            assert row["credits_micros"] == 0
+            short.add((golem_id, row["tick"]))
+        credits[golem_id] = row["credits_micros"]
+    broke = {(golem_id, tick) for golem_id, (tick, cause) in lived().deaths.items() if cause == "economic"}
+    assert short <= broke
+    assert bool(short) is (lived is needy)
 
 
 def jumping(bars: int) -> Market:
