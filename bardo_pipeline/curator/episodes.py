@@ -5,15 +5,19 @@ The text is banded, so that alike moments read alike and share a vector. Source:
 
 from __future__ import annotations
 
+import math
+from datetime import UTC, datetime, timedelta
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.evidence import combined, is_episode, is_verified
 from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.grimoire.confidence import DAY_US
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.grimoire.wording import REGIME_WORDS
-from bardo_pipeline.policy import Policy
+from bardo_pipeline.policy import DecayPolicy, Policy
 
 IMPORTANCE_TIERS = ("routine", "notable", "critical", "emergency")
 
@@ -37,6 +41,7 @@ EPISODE_SCHEMA = pa.schema(
         pa.field("curiosity", pa.float64(), nullable=False),
         pa.field("importance", pa.float64(), nullable=False),
         pa.field("importance_tier", pa.string(), nullable=False),
+        pa.field("may_go_at", MOMENT, nullable=False),
         pa.field("pleasure", pa.float64(), nullable=False),
         pa.field("arousal", pa.float64(), nullable=False),
         pa.field("dominance", pa.float64(), nullable=False),
@@ -47,8 +52,9 @@ EPISODE_SCHEMA = pa.schema(
         pa.field("vector", pa.list_(pa.field("element", pa.float32(), nullable=False)), nullable=False),
     ]
 )
-"""One row per episode; id "golem:tick" names its cause. importance in [0, 1], curiosity = prediction error; money in
-micro-dollars; vector: the text's, L2-normalised, by the embedder named."""
+"""One row per episode; id "golem:tick" names its cause. importance in [0, 1], curiosity = prediction error; may_go_at:
+from then on it is retained less than the policy's minimum, as its tier has it; money in micro-dollars; vector: the
+text's, L2-normalised, by the embedder named."""
 
 EPISODE_COLUMNS = (
     "golem_id",
@@ -67,6 +73,7 @@ EPISODE_COLUMNS = (
 )
 """Columns of a record that episodes are made from."""
 
+_LAST_US = (datetime.max.replace(tzinfo=UTC) - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
 TEXT_FIELDS = ("text_hash", "embedder", "vector")
 ACTION_TEXT = {
     "rebalance": "re-centred the position",
@@ -108,6 +115,7 @@ def episodes_of(records: pa.Table, cycle: np.ndarray, policy: Policy) -> pa.Tabl
     pnl = pc.struct_field(combined(records.column("outcome")), "pnl_impact_micros")
     importance = _importance(pnl, pc.struct_field(observation, "net_asset_value_micros"), policy)
     edges = np.array([policy.episode.notable, policy.episode.critical, policy.episode.emergency])
+    tier = np.searchsorted(edges, importance, side="right")
     parts = {
         "episode_id": pc.binary_join_element_wise(
             records.column("golem_id"), pc.cast(records.column("tick"), pa.string()), ":"
@@ -126,7 +134,8 @@ def episodes_of(records: pa.Table, cycle: np.ndarray, policy: Policy) -> pa.Tabl
         "pnl_impact_micros": pnl,
         "curiosity": records.column("prediction_error"),
         "importance": pa.array(importance),
-        "importance_tier": pa.array(IMPORTANCE_TIERS).take(pa.array(np.searchsorted(edges, importance, side="right"))),
+        "importance_tier": pa.array(IMPORTANCE_TIERS).take(pa.array(tier)),
+        "may_go_at": _may_go_at(records.column("observed_at"), tier, policy.decay),
         **{n: pc.struct_field(pad, n) for n in ("pleasure", "arousal", "dominance")},
         "verified": pa.array(is_verified(records)),
         "text": _texts(records, first),
@@ -152,6 +161,17 @@ def _importance(pnl: pa.Array, worth: pa.Array, policy: Policy) -> np.ndarray:
     lost = np.abs(pc.fill_null(pnl, 0).to_numpy(zero_copy_only=False))
     balance = np.maximum(worth.to_numpy(zero_copy_only=False), 1)
     return np.minimum(lost / (policy.episode.importance_balance_share * balance), 1.0)
+
+
+def _may_go_at(at: pa.ChunkedArray, tier: np.ndarray, policy: DecayPolicy) -> pa.Array:
+    """When retention, exp(-t/S), falls below its minimum: t = S ln(1 / minimum) later (TOOLS), at most the year 9999.
+
+    tier: which of IMPORTANCE_TIERS, int64 [rows].
+    """
+    e_folds = -math.log(policy.episode_retention_min) if policy.episode_retention_min else math.inf
+    strength_days = [policy.routine_days, policy.notable_days, policy.critical_days, policy.emergency_days]
+    wait = np.array([math.ceil(min(s * e_folds * DAY_US, float(_LAST_US))) for s in strength_days], dtype=np.int64)
+    return pa.array(np.minimum(combined(at).cast(pa.int64()).to_numpy() + wait[tier], _LAST_US)).cast(MOMENT)
 
 
 def _texts(records: pa.Table, first: dict[str, pa.Array]) -> pa.Array:

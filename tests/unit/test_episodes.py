@@ -1,0 +1,158 @@
+"""Episodes: which records are worth remembering, what they weigh, and when they may be forgotten."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, EPISODE_SCHEMA, IMPORTANCE_TIERS, TEXT_FIELDS, episodes_of
+from bardo_pipeline.events.schema import RECORD_SCHEMA
+from bardo_pipeline.grimoire.confidence import retention
+from bardo_pipeline.policy import Policy
+from tests.streams import START, action, outcome, record
+
+POLICY = Policy()
+WORTH = 50_000_000
+PLAIN: dict[str, Any] = {"regime": "range_bound", "prediction_error": 0.1, "primary_emotion": "anticipation"}
+MOST = datetime.max.replace(tzinfo=UTC)
+
+
+def episodes(*rows: dict[str, Any], policy: Policy = POLICY) -> pa.Table:
+    schema = pa.schema([RECORD_SCHEMA.field(name) for name in EPISODE_COLUMNS])
+    records = pa.Table.from_pylist([PLAIN | row for row in rows], schema=schema)
+    return episodes_of(records, records["tick"].to_numpy() // 50 + 1, policy)
+
+
+def moved(tick: int, pnl_micros: int, **said: Any) -> dict[str, Any]:
+    """An action that moved the golem's worth."""
+    balance = {"net_asset_value_micros": WORTH}
+    done = {"actions": [action()], "outcome": outcome(pnl_impact_micros=pnl_micros)}
+    return record("g-1", tick, tier="T1", observation=balance, **(done | said))
+
+
+def one(pnl_micros: int, **said: Any) -> dict[str, Any]:
+    (row,) = episodes(moved(1, pnl_micros, **said)).to_pylist()
+    return row
+
+
+# what is an episode (canon 13)
+
+
+@pytest.mark.row("MEM-1")
+@pytest.mark.parametrize(
+    "reason",
+    [{"actions": [action()]}, {"odd": True}, {"turned": True}, {"tier": "T1"}, {"tier": "T2"}],
+    ids=["action", "anomaly", "regime change", "T1", "T2"],
+)
+def test_each_reason_alone_makes_an_episode(reason: dict[str, Any]) -> None:
+    found = episodes(record("g-1", 1), record("g-1", 2, **reason), record("g-2", 60))
+    assert found["episode_id"].to_pylist() == ["g-1:2"]
+    assert (found["golem_id"][0].as_py(), found["tick"][0].as_py(), found["cycle"][0].as_py()) == ("g-1", 2, 1)
+
+
+@pytest.mark.row("MEM-1")
+def test_a_quiet_tick_is_no_episode() -> None:
+    found = episodes(record("g-1", 1), record("g-1", 2, observation={"gas_hour_ratio": 9.0}), record("g-1", 3))
+    assert found.num_rows == 0
+    assert found.column_names == [name for name in EPISODE_SCHEMA.names if name not in TEXT_FIELDS]
+
+
+@pytest.mark.row("MEM-1")
+def test_an_episode_carries_what_the_record_says() -> None:
+    row = one(-40_000, prediction_error=0.37, pad_after={"pleasure": 0.1, "arousal": -0.2, "dominance": 0.3})
+    assert (row["chain"], row["protocol"], row["pair"]) == ("polygon", "uniswap_v3", "WETH/USDC")
+    assert (row["value_micros"], row["gas_cost_micros"], row["pnl_impact_micros"]) == (48_000_000, 9_000, -40_000)
+    assert (row["action_type"], row["action_status"], row["tier"]) == ("rebalance", "executed", "T1")
+    assert (row["pleasure"], row["arousal"], row["dominance"]) == (0.1, -0.2, 0.3)
+    assert row["curiosity"] == 0.37
+    assert row["at"] == START + timedelta(minutes=1)
+    assert row["verified"]
+    assert not one(-40_000, outcome=outcome(verified=False))["verified"]
+
+
+# what it weighs (canon 14)
+
+
+@pytest.mark.row("MEM-1")
+@pytest.mark.parametrize(
+    ("pnl_micros", "importance", "tier"),
+    [
+        (0, 0.0, "routine"),
+        (499_999, 0.499999, "routine"),
+        (500_000, 0.5, "notable"),
+        (-500_000, 0.5, "notable"),
+        (699_999, 0.699999, "notable"),
+        (700_000, 0.7, "critical"),
+        (-899_999, 0.899999, "critical"),
+        (900_000, 0.9, "emergency"),
+        (1_000_000, 1.0, "emergency"),
+        (-30_000_000, 1.0, "emergency"),
+    ],
+)
+def test_importance_is_what_was_won_or_lost_over_two_percent_of_the_balance(
+    pnl_micros: int, importance: float, tier: str
+) -> None:
+    row = one(pnl_micros)
+    assert row["importance"] == pytest.approx(importance, abs=1e-12)
+    assert row["importance_tier"] == tier
+
+
+@pytest.mark.row("MEM-1")
+def test_where_nothing_was_done_nothing_weighs() -> None:
+    assert one(0, actions=[], outcome=None)["importance"] == 0.0
+
+
+# when it may go (canon 14, TOOLS)
+
+
+@pytest.mark.row("MEM-5")
+@pytest.mark.parametrize(
+    ("pnl_micros", "tier", "days"),
+    [
+        (100_000, "routine", 21.0),
+        (500_000, "notable", 89.9),
+        (700_000, "critical", 269.6),
+        (900_000, "emergency", 539.2),
+    ],
+)
+def test_an_episode_may_go_when_a_twentieth_of_it_is_retained(pnl_micros: int, tier: str, days: float) -> None:
+    row = one(pnl_micros)
+    strength = getattr(POLICY.decay, f"{tier}_days")
+    age = (row["may_go_at"] - row["at"]) / timedelta(days=1)
+    assert row["importance_tier"] == tier
+    assert round(age, 1) == days
+    tick = 1 / 86_400_000_000
+    before, then, after = retention(np.array([age - 2 * tick, age, age + 2 * tick]), strength)
+    assert before > POLICY.decay.episode_retention_min > after
+    assert then == pytest.approx(0.05, abs=1e-12)
+
+
+@pytest.mark.row("MEM-5")
+def test_rows_of_several_tiers_keep_their_own_moments() -> None:
+    found = episodes(*(moved(t, pnl) for t, pnl in enumerate((900_000, 0, 700_000, 500_000, 0), start=1)))
+    expected = {tier: getattr(POLICY.decay, f"{tier}_days") for tier in IMPORTANCE_TIERS}
+    for row in found.to_pylist():
+        wait = timedelta(days=expected[row["importance_tier"]] * np.log(20))
+        assert abs(row["may_go_at"] - row["at"] - wait) <= timedelta(microseconds=2)
+
+
+@pytest.mark.row("MEM-5")
+@pytest.mark.parametrize("decay", [{"episode_retention_min": 0.0}, {"routine_days": 1e300}])
+def test_what_never_fades_may_never_go(decay: dict[str, float]) -> None:
+    (row,) = episodes(moved(1, 0), policy=Policy.model_validate({"decay": decay})).to_pylist()
+    assert row["may_go_at"] == MOST
+
+
+@pytest.mark.row("MEM-5")
+def test_what_retains_everything_may_go_at_once() -> None:
+    policy = Policy.model_validate({"decay": {"episode_retention_min": 1.0}})
+    (row,) = episodes(moved(1, 0), policy=policy).to_pylist()
+    assert row["may_go_at"] == row["at"]
+
+
+@pytest.mark.row("MEM-5")
+def test_no_moment_lies_beyond_the_calendar() -> None:
+    late = MOST - timedelta(days=1)
+    assert one(900_000, observed_at=late)["may_go_at"] == MOST
