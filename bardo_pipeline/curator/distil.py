@@ -1,7 +1,8 @@
 """Distil: clusters of judged decisions become insights, and meet what is known already. Pure.
 
-A cluster that is large enough and whose interval leaves zero out is a rule: created, or an upvote of the entry that
-says the same, or a downvote of the one that says the opposite. Source: TOOLS (ExpeL operations), canon 17.
+A cluster that is large enough and whose interval leaves zero out is a rule: created, or, where the cycle's own evidence
+points the same way, an upvote of the entry that says the same, or a downvote of the one that says the opposite.
+Source: TOOLS (ExpeL operations), canon 17.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ def distil(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     sure = (state["own_count"][rows] >= policy.curator.cluster_min) & (np.abs(mean) >= policy.curator.effect_min_ppm)
     sure &= (low > 0) | (high < 0)
     sign = np.where(sure, np.sign(mean), 0)
-    active = state["status"][rows] == ACTIVE
-    agrees = active & sure & (sign == state["sign"][rows])
-    opposes = active & sure & (sign == -state["sign"][rows])
+    active, says = state["status"][rows] == ACTIVE, state["sign"][rows]
+    told = sure & (np.sign(wave.total[mine]) == sign)  # only news that points the same way is a vote
+    agrees, opposes = active & told & (sign == says), active & told & (sign == -says)
     born = ~active & sure
     at = wave.closing(state, rows)
     before = np.where(active, state.confidence_at(rows, at, policy.decay), 0)
 
-    restated = agrees | born
+    restated = born | (active & sure & (sign == says))
     for name, values in (("effect_mean_ppm", mean), ("effect_low_ppm", low), ("effect_high_ppm", high)):
         state[name][rows[restated]] = values[restated]
     state["evidence_count"][rows[restated]] = state["own_count"][rows[restated]]

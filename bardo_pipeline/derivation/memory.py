@@ -153,12 +153,13 @@ def derive_facts(stores: Stores) -> list[Written]:
             return []
         return [
             facts.renew(
-                _facts(grimoire.read(buckets)), buckets, note={"grimoire": {str(b): d for b, d in sources.items()}}
+                facts_of(grimoire.read(buckets)), buckets, note={"grimoire": {str(b): d for b, d in sources.items()}}
             )
         ]
 
 
-def _facts(entries: pa.Table) -> pa.Table:
+def facts_of(entries: pa.Table) -> pa.Table:
+    """The facts among entries (ENTRY_SCHEMA): active baselines, as FACT_SCHEMA."""
     known = entries.filter(pc.and_(pc.equal(entries["source"], "baseline"), pc.equal(entries["status"], "active")))
     metric = known["metric"].to_pylist()
     renamed = {

@@ -16,18 +16,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.decisions import fold
-from bardo_pipeline.derivation.belief import derive_consensus, derive_votes
+from bardo_pipeline.derivation.belief import derive_consensus, derive_votes, recorded_deaths
 from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.legacy import derive_candidates, derive_testaments, published_bundles
-from bardo_pipeline.derivation.memory import derive_episodes, derive_facts
-from bardo_pipeline.derivation.reading import closed_through
+from bardo_pipeline.derivation.memory import derive_episodes, derive_facts, facts_of
+from bardo_pipeline.derivation.reading import closed_through, curated
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.errors import DerivationError
+from bardo_pipeline.katabasis.consensus import consensus
+from bardo_pipeline.katabasis.votes import backed_votes
 from bardo_pipeline.storage.as_of import LogAsOf
 from bardo_pipeline.storage.projections import Digest, Projections
 from bardo_pipeline.storage.tables import TABLES
 
 BY_CYCLE = ("curation", "cycles", "playbooks", "episodes")
-"""Tables whose rows say which cycle of which golem they came from."""
+"""Tables whose rows say which cycle of which golem they came from, and nothing of what is shared."""
 
 
 @dataclass(frozen=True)
@@ -70,13 +73,14 @@ def rebuild(
     moment: datetime | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> list[Compared]:
-    """Derive all tables beside and compare them with those in force, which are brought up to the log first.
+    """Derive all tables beside and compare their rows with those in force, which are brought up to the log first.
 
-    version, moment: compare as of an earlier version of the log, or moment of event time. The rebuilt tables are
-    removed.
+    version, moment: compare as of an earlier version of the log, or moment of event time. What was rebuilt is removed.
+    Raises DerivationError if the log grew meanwhile, since the two sides would not have read the same.
     """
     earlier = version is not None or moment is not None
     derive_everything(stores, now=now)
+    seen = (stores.log.version, stores.log.life_version)
     folder = stores.home.derivations / f"{stores.derivation_id}.rebuild"
     shutil.rmtree(folder, ignore_errors=True)
     beside = replace(
@@ -88,12 +92,15 @@ def rebuild(
     )
     try:
         derive_everything(beside, now=now, tell=tell)
-        if earlier:
-            return _compare_earlier(stores, beside)
-        found = [_compared(n, stores.projections.digest(n), beside.projections.digest(n)) for n in TABLES]
-        return [*found, _compare_bundles(stores, beside)]
+        standing = _as_of(stores, beside) if earlier else {name: stores.projections.read(name) for name in TABLES}
+        found = [_compared(n, Digest.of(standing[n]), Digest.of(beside.projections.read(n))) for n in TABLES]
+        if not earlier:
+            found.append(_compare_bundles(stores, beside))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    if (stores.log.version, stores.log.life_version) != seen:
+        raise DerivationError("the log grew while it was rebuilt: run it again, or as of a version (--as-of-version)")
+    return found
 
 
 def _compared(name: str, standing: Digest, rebuilt: Digest) -> Compared:
@@ -118,20 +125,34 @@ def _hashes(by_golem: dict[str, str]) -> Digest:
     return Digest.of(table)
 
 
-def _compare_earlier(stores: Stores, beside: Stores) -> list[Compared]:
-    """What is in force, cut to the cycles that were closed then, beside what was rebuilt as of then."""
+def _as_of(stores: Stores, beside: Stores) -> dict[str, pa.Table]:
+    """What is in force, cut to the cycles and deaths that the other side can know of."""
     closed = closed_through(beside)
-    known = set(beside.life("GolemBorn")["golem_id"].to_pylist())
-    found = []
-    for name in BY_CYCLE:
-        standing = _cut(stores.projections.growing(name).read(), closed, known)
-        found.append(_compared(name, Digest.of(standing), beside.projections.digest(name)))
-    decisions = _cut(stores.projections.growing("curation").read(), closed, known)
-    found.append(_compared("grimoire", Digest.of(fold(decisions)), beside.projections.digest("grimoire")))
-    return found
+    known, dead = set(closed), set(recorded_deaths(beside)["golem_id"].to_pylist())
+    out = {name: _cut(stores.projections.read(name), closed, known) for name in BY_CYCLE}
+    out["grimoire"] = fold(out["curation"])
+    out["facts"] = facts_of(out["grimoire"])
+    causes = stores.projections.read("vote_causes")
+    votes = stores.projections.read("votes")
+    last_words = votes.filter(votes["is_death_vote"])["vote_id"].combine_chunks()
+    spoken = pc.or_(pc.invert(pc.is_in(causes["vote_id"], value_set=last_words)), _of(causes, dead))
+    out["vote_causes"] = _cut(causes.filter(spoken), closed, known)
+    cast = out["vote_causes"]["vote_id"].combine_chunks()
+    out["votes"] = votes.filter(pc.is_in(votes["vote_id"], value_set=cast))
+    backed = backed_votes(out["votes"], out["vote_causes"], recorded_deaths(beside))
+    out["consensus"] = consensus(out["votes"], backed, stores.policy.katabasis)
+    done = {g for g in dead if (curated(beside, g) or 0) >= closed.get(g, 0)}
+    for name in ("testaments", "candidates"):
+        rows = stores.projections.read(name)
+        out[name] = rows.filter(_of(rows, done))
+    return out
+
+
+def _of(rows: pa.Table, golems: set[str]) -> pa.ChunkedArray:
+    return pc.is_in(rows["golem_id"], value_set=pa.array(sorted(golems), pa.string()))
 
 
 def _cut(rows: pa.Table, closed: dict[str, int], known: set[str]) -> pa.Table:
     golems = rows["golem_id"].to_pylist()
-    limit = np.array([closed.get(g, 0) if g in known or g in closed else -1 for g in golems], dtype=np.int64)
+    limit = np.array([closed.get(g, 0) if g in known else -1 for g in golems], dtype=np.int64)
     return rows.filter(pc.less_equal(rows["cycle"], pa.array(limit)))

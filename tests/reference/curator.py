@@ -162,11 +162,12 @@ def _distil(cycle: _Cycle) -> None:
         before = cycle.now(entry) if active else 0
         if sure and (not active or sign == entry["sign"]):
             _state(entry, (mean, low, high))
-        if not sure:
-            _note(cycle, 0, "staged", entry, before, group)
-        elif not active:
+        news = group.total
+        if sure and not active:
             _create(cycle, entry, sign, _ppm(rules.confidence_insight))
             _note(cycle, 1, "created", entry, before, group)
+        elif not sure or (news > 0) - (news < 0) != sign:
+            _note(cycle, 0, "staged", entry, before, group)
         elif sign == entry["sign"]:
             _vote(entry, before + _ppm(rules.upvote), cycle.at_us, "validations")
             _note(cycle, 2, "reinforced", entry, before, group)

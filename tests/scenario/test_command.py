@@ -10,10 +10,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from bardo_pipeline.derivation.rebuild import derive_everything
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.storage.tables import TABLES
 from bardo_pipeline.storage.warehouse import build_warehouse
 from tests.conftest import NOW, copy_home, one_at_a_time
 
@@ -82,8 +85,10 @@ def test_lineage_leads_from_an_heir_s_entry_to_its_ancestor_s_ticks(asked_home: 
 @pytest.mark.row("X-1")
 def test_rebuild_agrees_and_a_touched_projection_is_found(asked_home: Path, tmp_path: Path) -> None:
     assert "DIFFERENT" not in bardo("rebuild", home=asked_home)
-    assert "DIFFERENT" not in bardo("rebuild", "--as-of", "2026-01-01T05:00", home=asked_home)
-    assert "DIFFERENT" not in bardo("rebuild", "--as-of-version", "3", home=asked_home)
+    for earlier in (("--as-of", "2026-01-01T05:00"), ("--as-of", "2026-01-01T08:31"), ("--as-of-version", "8")):
+        said = bardo("rebuild", *earlier, home=asked_home)
+        assert "DIFFERENT" not in said, earlier
+        assert said.count("equal") == len(TABLES)
     touched = copy_home(asked_home, tmp_path / "touched")
     stores = Stores.open(touched)
     grimoire = stores.projections.renewed("grimoire")
@@ -91,6 +96,18 @@ def test_rebuild_agrees_and_a_touched_projection_is_found(asked_home: Path, tmp_
     bucket = grimoire.buckets(rows["golem_id"].to_pylist()[:1])
     mine = grimoire.read(bucket)
     grimoire.renew(mine.slice(1), bucket)
+    assert "DIFFERENT" in bardo("rebuild", home=touched, expect=1)
+
+
+@pytest.mark.row("X-1")
+def test_a_row_altered_behind_delta_s_back_is_found(asked_home: Path, tmp_path: Path) -> None:
+    touched = copy_home(asked_home, tmp_path / "touched")
+    stores = Stores.open(touched)
+    for name in stores.projections.growing("votes").table.files():
+        table = pq.read_table(name)
+        doubted = pa.array([1] * table.num_rows, pa.int64())
+        place = table.schema.get_field_index("confidence_ppm")
+        pq.write_table(table.set_column(place, table.schema.field(place), doubted), name)
     assert "DIFFERENT" in bardo("rebuild", home=touched, expect=1)
 
 
