@@ -104,7 +104,8 @@ def _regime(
 ) -> NDArray[np.int8]:
     """Codes by precedence: volatile, trending, range-bound, unknown (canon 32). A comparison with NaN is false.
 
-    The average is compared as a product, so that the first burst after stillness (average 0) is volatile too.
+    Range-bound is both of the canon's Ranging (near the mean for long enough) and its LowVol (sigma under half of its
+    average). The average is compared as a product, so that the first burst after stillness (average 0) is volatile too.
     """
     distance = price - sma
     ranging = _run_length(np.abs(distance) <= rules.range_sigma * price_sigma) > rules.range_ticks
@@ -113,7 +114,7 @@ def _regime(
             return_sigma > rules.volatile_ratio * average,
             distance > rules.trend_sigma * price_sigma,
             distance < -rules.trend_sigma * price_sigma,
-            ranging,
+            ranging | (return_sigma < rules.quiet_ratio * average),
         ],
         [VOLATILE, TRENDING_UP, TRENDING_DOWN, RANGE_BOUND],
         default=UNKNOWN,

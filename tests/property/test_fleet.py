@@ -48,7 +48,7 @@ def known() -> pa.Table:
     market = lively_market(900)
     told = [rule(market, regime, band, "normal") for regime in REGIMES for band in ("calm", "stirred")]
     told += [rule(market, r, "broken", "normal", kind="warning", sign=-1) for r in ("volatile", "trending_up")]
-    told.append(rule(market, "unknown", "stretched", "normal", kind="warning", sign=-1, confidence_ppm=503_000))
+    told.append(rule(market, "range_bound", "stretched", "normal", kind="warning", sign=-1, confidence_ppm=503_000))
     return grimoires.grimoire(*told)
 
 

@@ -191,6 +191,42 @@ def test_a_quiet_market_is_not_volatile_for_its_smallness() -> None:
     assert "volatile" not in regimes(features(market_of(price), POLICY))
 
 
+def sawtooth(steps: list[tuple[int, float]]) -> NDArray[np.float64]:
+    """Closes that leap to and fro by so many basis points of 1,800, for so many bars each; never near their mean."""
+    size = np.concatenate([np.full(bars, points * 0.18) for bars, points in steps])
+    return 1_800.0 + np.where(np.arange(len(size)) % 2, size, -size) / 2
+
+
+@pytest.mark.row("HB-14")
+@pytest.mark.parametrize(("points", "named"), [(2.4, "range_bound"), (2.6, "unknown"), (5.0, "unknown")])
+def test_returns_of_under_half_their_usual_size_are_range_bound_without_nearness(points: float, named: str) -> None:
+    policy = Policy(regime=RegimePolicy(trend_sigma=1.5))  # each close is one sigma away
+    seen = features(market_of(sawtooth([(2_000, 5.0), (21, points)])), policy)
+    assert set(regimes(seen)[:2_000]) == {"unknown"}
+    assert regimes(seen)[-1] == named
+    assert (seen.sigma_ratio[-1] < policy.regime.quiet_ratio) is np.bool_(named == "range_bound")
+    assert seen.interval_seconds[-1] == (120 if named == "range_bound" else 60)
+
+
+@pytest.mark.row("HB-14")
+def test_a_quiet_trend_is_a_trend() -> None:
+    price = np.concatenate([sawtooth([(400, 5.0)]), 1_801.0 + 0.01 * np.arange(60)])
+    seen = features(market_of(price), POLICY)
+    assert seen.sigma_ratio[-1] < POLICY.regime.quiet_ratio
+    assert regimes(seen)[-1] == "trending_up"
+
+
+@pytest.mark.row("HB-14")
+def test_nothing_is_quiet_before_there_is_an_average() -> None:
+    market = market_of(sawtooth([(20, 50.0), (60, 0.5)]))
+    seen, blind = (
+        features(market, Policy(regime=RegimePolicy(trend_sigma=1.5, quiet_ratio=ratio))) for ratio in (0.5, 1e-9)
+    )
+    assert np.isnan(seen.sigma_ratio[:39]).all()
+    assert regimes(seen)[:39] == regimes(blind)[:39]
+    assert {*regimes(seen)[60:]} == {"range_bound"} != {*regimes(blind)[60:]}
+
+
 @pytest.mark.row("HB-14")
 @pytest.mark.parametrize("seed", range(5))
 def test_stillness_longer_than_the_average_remembers_is_not_volatile(seed: int) -> None:
