@@ -24,7 +24,7 @@ HOLD, REBALANCE, ENTER, LEAVE, COLLECT = range(5)
 ACTIONS = ("hold", "rebalance", "add_liquidity", "remove_liquidity", "collect_fees")
 EXECUTED, BLOCKED, DEFERRED, REVERTED = range(4)
 STATUS = ("executed", "blocked", "deferred", "reverted")
-WHY_NONE, WHY_WARNING, WHY_SIMULATED, WHY_POOL, WHY_GAS_VALUE, WHY_GAS_CREDIT, WHY_SLIPPED = range(7)
+WHY_NONE, WHY_WARNING, WHY_SIMULATED, WHY_POOL, WHY_GAS_VALUE, WHY_GAS_CREDIT, WHY_SLIPPED, WHY_PROTOCOL = range(8)
 WHY = (
     None,
     "a warning stands against acting here",
@@ -33,6 +33,7 @@ WHY = (
     "gas gate: gas above its share of the position's value",
     "gas gate: gas above its share of available credits",
     "slippage above the limit on inclusion",
+    "policy cage: this protocol may not be touched",
 )
 VOLATILE = 3
 MEDIAN_LUCK = 0.5
@@ -225,7 +226,9 @@ def _check(
     dear = plan.gas > cage.gas_share_max * plan.value
     poor = plan.gas > cage.gas_credit_share_max * fleet.credits[golem]
     urgent = choice.action == LEAVE
+    foreign = np.full(len(golem), tape.market.protocol not in cage.protocols)
     for mask, status, why in (
+        (foreign, BLOCKED, WHY_PROTOCOL),
         (deep & (plan.expected_slip > limit), BLOCKED, WHY_SIMULATED),
         (crowd, BLOCKED, WHY_POOL),
         (dear & ~urgent, DEFERRED, WHY_GAS_VALUE),

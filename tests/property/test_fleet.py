@@ -178,6 +178,21 @@ def test_only_the_highest_tier_simulates_and_both_are_validated() -> None:
 
 
 @pytest.mark.row("HB-1")
+def test_nothing_is_done_on_a_protocol_that_is_not_allowed() -> None:
+    foreign = rows(live(replace(lively_market(200), protocol="sushiswap"), lineages=range(3)))
+    wished = [action for row in foreign for action in row["actions"]]
+    assert len(wished) >= 3
+    assert {(a["status"], a["block_reason"]) for a in wished} == {
+        ("blocked", "policy cage: this protocol may not be touched")
+    }
+    assert not any(row["observation"]["positions"] or row["cost"]["gas_micros"] for row in foreign)
+    both = Policy()
+    both = both.model_copy(update={"cage": both.cage.model_copy(update={"protocols": ("uniswap_v3", "sushiswap")})})
+    allowed = rows(live(replace(lively_market(200), protocol="sushiswap"), lineages=range(3), policy=both))
+    assert "executed" in {action["status"] for row in allowed for action in row["actions"]}
+
+
+@pytest.mark.row("HB-1")
 def test_what_was_sent_moves_the_position_and_what_was_stopped_does_not() -> None:
     last: dict[str, Row] = {}
     moved = Counter()
