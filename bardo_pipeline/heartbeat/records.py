@@ -15,7 +15,7 @@ from bardo_pipeline.events.record import EMOTIONS, PHASES, PROBES, REGIMES, SCHE
 from bardo_pipeline.events.schema import RECORD_SCHEMA
 from bardo_pipeline.grimoire.entries import ENTRY_KINDS
 from bardo_pipeline.heartbeat.buffers import Buffers
-from bardo_pipeline.heartbeat.choose import ACTIONS, BLOCKED, DEFERRED, EXECUTED, REBALANCE, STATUS, WHY
+from bardo_pipeline.heartbeat.choose import ACTIONS, BLOCKED, DEFERRED, EXECUTED, STATUS, WHY
 from bardo_pipeline.heartbeat.columns import (
     absent,
     empty_lists,
@@ -438,7 +438,6 @@ def _outcome(rows: _Rows, where: np.ndarray, action: np.ndarray, status: np.ndar
     moved, gas = rows.of("choice_swap_micros", where), rows.of("choice_gas_micros", where)
     ok = status == EXECUTED
     loss = -(gas + np.where(ok, moved * slip // 1_000_000, 0))
-    cause = np.where(action == REBALANCE, 0, -1)
     return struct(
         kind("outcome"),
         {
@@ -457,8 +456,8 @@ def _outcome(rows: _Rows, where: np.ndarray, action: np.ndarray, status: np.ndar
             ),
             "pnl_impact_micros": whole(loss),
             "ground_truth_source": same("trace", count, pa.string()),
-            "cause_variable": word(("anomaly_score",), cause),
-            "effect_variable": word(("position_value",), cause),
+            "cause_variable": pa.nulls(count, pa.string()),
+            "effect_variable": pa.nulls(count, pa.string()),
         },
         missing=~sent,
     )
