@@ -6,10 +6,12 @@ Source: architecture ("The fleet steps as columns over golems"); MEM (reserve), 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life import Born, Traits
 from bardo_pipeline.events.record import REGIMES
 from bardo_pipeline.heartbeat.chance import (
@@ -75,12 +77,17 @@ def born(
     bundle_hash: str | None = None,
     traits: Traits | None = None,
 ) -> tuple[str, Born]:
-    """(golem id, its birth event). Traits come from the lineage's founder; lifespan from the golem's own seed."""
+    """(golem id, its birth event). Traits come from the lineage's founder; lifespan from the golem's own seed.
+
+    Raises ConfigError where the budget leaves no credits beside the death reserve.
+    """
     golem_id = golem_name(lineage_id, generation)
     seed, zero = np.array([seed_of(golem_id)]), np.zeros(1, np.int64)
     low, high = founding.lifespan_ticks
     lifespan = low + int(uniform(seed, zero, STREAM_LIFESPAN)[0] * (high - low + 1))
     reserve = int(death_reserve_micros(np.array([founding.credits_micros]), policy)[0])
+    if founding.credits_micros <= reserve:
+        raise ConfigError(_too_poor(founding, reserve, policy))
     return golem_id, Born(
         owner_id=owner_id,
         generation=generation,
@@ -97,6 +104,22 @@ def born(
         derivation_id=derivation_id,
         traits=traits or _drawn_traits(seed, zero, policy),
     )
+
+
+def _too_poor(founding: Founding, reserve: int, policy: Policy) -> str:
+    said = (
+        f"a budget of ${founding.budget_micros / 1e6:,.2f} gives ${founding.credits_micros / 1e6:,.2f} of credits, "
+        f"and the death reserve alone takes ${reserve / 1e6:,.2f}"
+    )
+    if founding.credit_share <= 0.0 or policy.mortality.reserve_share >= 1.0:
+        return f"{said}: no budget is enough with this share of credits or of reserve"
+    cent = 10_000
+    least = math.floor((policy.mortality.reserve_min_micros + 1) / founding.credit_share / cent) * cent
+    while True:
+        richer = replace(founding, budget_micros=least)
+        if richer.credits_micros > int(death_reserve_micros(np.array([richer.credits_micros]), policy)[0]):
+            return f"{said}: give --budget {least / 1e6:.2f} or more"
+        least += cent
 
 
 def _drawn_traits(seed: np.ndarray, zero: np.ndarray, policy: Policy) -> Traits:
