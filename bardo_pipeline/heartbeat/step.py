@@ -13,7 +13,13 @@ import numpy as np
 from bardo_pipeline.heartbeat.buffers import Buffers
 from bardo_pipeline.heartbeat.choose import Choice, choose, worth_after
 from bardo_pipeline.heartbeat.fleet import Fleet
-from bardo_pipeline.heartbeat.gate import adaptive_threshold, gate, prediction_error, transition_imminent
+from bardo_pipeline.heartbeat.gate import (
+    adaptive_threshold,
+    gate,
+    prediction_error,
+    prediction_error_fallback,
+    transition_imminent,
+)
 from bardo_pipeline.heartbeat.probes import ProbeInputs, evaluate
 from bardo_pipeline.heartbeat.recall import Recall
 from bardo_pipeline.heartbeat.sense import Comparison, Sight, compare, deviation, forecast, health_now, observe, settle
@@ -43,11 +49,13 @@ def step(
     policy: Policy,
     out: Buffers,
     at: int,
+    oracle: bool = True,
 ) -> np.ndarray:
     """Live one tick. Returns the cause of death of each golem, [golems]: a position in CAUSES, or -1.
 
     t: position on the tape. asked: interventions due now. killed: the kill switch is thrown. at: position in the
-    buffers. Golems that are dead already keep their state and leave nothing.
+    buffers. oracle: whether golems predict; without it their surprise is the fallback's, and their fitness stays at
+    its prior. Golems that are dead already keep their state and leave nothing.
     """
     size = fleet.size
     fleet.tick += fleet.alive
@@ -61,16 +69,15 @@ def step(
         fleet.follow_ups += asked.follow_up
     turned = np.full(size, t > 0 and tape.regime[t] != tape.regime[t - 1]) & (fleet.tick > 1)
     health_change = sight.health - fleet.health
-    error, sources = prediction_error(
-        fleet.expected[0],
-        np.full(size, tape.price[t]),
-        turned,
-        health_change,
-        np.full(size, np.nan),
-        fleet.follow_ups + steer,
-        probes.anomaly_count,
-        policy,
-    )
+    threat = np.full(size, np.nan)
+    if oracle:
+        expected, price = fleet.expected[0], np.full(size, tape.price[t])
+        pending = fleet.follow_ups + steer
+        error, sources = prediction_error(
+            expected, price, turned, health_change, threat, pending, probes.anomaly_count, policy
+        )
+    else:
+        error, sources = prediction_error_fallback(turned, health_change, threat, probes.anomaly_count, policy)
     pad_before, follow_ups = fleet.pad, fleet.follow_ups
     threshold = adaptive_threshold(fleet.composite, fleet.pad[1], fleet.confidence, policy)
     tier, forced = gate(error, threshold, steer, transition_imminent(fleet.composite, policy), fleet.tick == 1, policy)
@@ -131,7 +138,8 @@ def step(
     if verdicts is not None:
         out.put(at, **{f"trial_{name}": np.moveaxis(value, 0, -2) for name, value in vars(verdicts).items()})
     _put_choice(out, at, choice, size)
-    forecast(fleet, tape, t, fleet.health, policy)
+    if oracle:
+        forecast(fleet, tape, t, fleet.health, policy)
     dying = cause >= 0
     if dying.any():
         ends = np.stack([life.economic, life.epistemic, life.stochastic, life.composite])

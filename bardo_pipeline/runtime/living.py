@@ -40,6 +40,7 @@ class Run:
     """What a run is told.
 
     steers: (golem id or *, tick) to (severity, intent). killed: asked once a tick, whether the kill switch is thrown.
+    oracle: whether golems predict; without it they judge surprise by the fallback (HB S3).
     """
 
     name: str
@@ -49,6 +50,7 @@ class Run:
     founding: Founding
     steers: Mapping[tuple[str, int], tuple[str, str]] = field(default_factory=dict)
     killed: Callable[[], bool] = lambda: False
+    oracle: bool = True
 
 
 @dataclass
@@ -208,6 +210,7 @@ class Living:
                 policy=policy,
                 out=out,
                 at=t - start,
+                oracle=self.run.oracle,
             )
             dead |= {fleet.golem_ids[i]: int(cause[i]) for i in np.flatnonzero(cause >= 0)}
             if not fleet.alive.any():

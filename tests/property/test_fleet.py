@@ -3,8 +3,9 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,7 @@ from bardo_pipeline.events.record import EMOTIONS, PROBES
 from bardo_pipeline.heartbeat.market import Market
 from bardo_pipeline.mortality.affect import emotion_codes
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.runtime import living
 from tests import grimoires
 from tests.fleets import FOUNDING, Lived, drawn_market, live, lively_market, rule
 
@@ -231,6 +233,46 @@ def test_a_decision_is_judged_thirty_ticks_later_against_its_alternative() -> No
     }
     assert acts
     assert acts <= {key for key, (_, part) in judged.items() if part["chosen"] == "act"}
+
+
+# without an oracle
+
+
+@cache
+def blind() -> Lived:
+    """The crowd of `crowd`, but nobody predicts."""
+    with patch.object(living, "Run", partial(living.Run, oracle=False)):
+        return live(lively_market(900), lineages=range(5), founding=SHORT, generations=3, steers=STEERS)
+
+
+@pytest.mark.row("HB-2")
+def test_a_golem_without_an_oracle_predicts_nothing_and_is_surprised_by_the_largest_of_four_signals() -> None:
+    policy, health = Policy(), dict[str, float | None]()
+    for row in rows(blind()):
+        sources, golem_id = row["prediction_error_sources"], row["golem_id"]
+        assert row["predictions"] == []
+        assert sources["price"] is None
+        assert sources["interventions"] == 0
+        assert row["prediction_error"] == pytest.approx(max(v for v in sources.values() if v is not None))
+        assert sources["anomalies"] == pytest.approx(min(len(row["anomalies"]), 5) / 5)
+        assert sources["regime"] in (0.0, policy.gate.regime_weight)
+        assert row["vitality"]["epistemic"] == policy.prediction.fitness_prior
+        now = [p["health_factor"] for p in row["observation"]["positions"]]
+        before = health.get(golem_id)
+        if now and before is not None and sources["health"] is not None:
+            assert sources["health"] == pytest.approx(min(abs(now[0] - before), 0.5) / 0.5)
+        health[golem_id] = now[0] if now and not row["actions"] else None
+    drift = [p for row in rows(blind()) for p in row["probe_results"] if p["probe"] == "world_model_drift"]
+    assert drift
+    assert {p["value"] for p in drift} == {None}
+
+
+@pytest.mark.row("HB-2")
+def test_golems_without_an_oracle_think_act_and_die_like_others() -> None:
+    assert {row["tier"] for row in rows(blind())} == {"T0", "T1", "T2"}
+    assert {a["status"] for row in rows(blind()) for a in row["actions"]} >= {"executed"}
+    assert len(blind().deaths) > 8
+    assert blind().records["prediction_error"] != crowd().records["prediction_error"]
 
 
 # feeling
