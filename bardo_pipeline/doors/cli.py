@@ -101,6 +101,9 @@ def run(
     kill_switch: Annotated[
         Path | None, typer.Option(help="While this file exists, the kill-switch probe is high.")
     ] = None,
+    oracle: Annotated[
+        bool, typer.Option(help="Golems predict; without, they judge surprise by what they see alone.")
+    ] = True,
     pool: Annotated[str | None, typer.Option(help="The pool to trade, if the trace folder holds several.")] = None,
     marts: Annotated[bool, typer.Option(help="Build the analysts' warehouse at the end.")] = True,
     embedder: Embedder = "minilm",
@@ -119,6 +122,7 @@ def run(
         market=market,
         steers=tuple(steer or ()),
         kill_switch=kill_switch,
+        oracle=oracle,
         embedder=embedder,
     )
     root = _root(home)
@@ -163,6 +167,19 @@ def lineage(
 ) -> None:
     """Trace an entry through generations down to the ticks that it came from."""
     showing.lineage(out, _root(home), entry, golem, format, embedder)
+
+
+@app.command()
+def similar(
+    text: Annotated[str, typer.Argument(help='What to look for, for example "gas spiked in a crash".')],
+    home: HomeOption = None,
+    golem: Annotated[str | None, typer.Option(help="Only this golem's episodes.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many episodes, no two of one text.")] = 5,
+    format: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    embedder: Embedder = "minilm",
+) -> None:
+    """Find the episodes most like a text, by meaning and by words."""
+    showing.similar(out, _root(home), text, golem, limit, format, embedder)
 
 
 @app.command()

@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.tree import Tree
 
 from bardo_pipeline.derivation.lineage import Holding, lineage_of
+from bardo_pipeline.derivation.memory import refresh_index, similar_episodes
 from bardo_pipeline.derivation.reading import closed_through, curated
 from bardo_pipeline.derivation.rebuild import rebuild
 from bardo_pipeline.derivation.stores import Stores
@@ -186,6 +187,32 @@ def _branch(tree: Tree, held: Holding) -> None:
             )
         if len(held.ticks) > SHOWN_TICKS:
             ticks_branch.add(f"… {len(held.ticks) - SHOWN_TICKS} more (--format json has all)")
+
+
+def similar(out: Console, root: Path, text: str, golem: str | None, limit: int, format: str, embedder: str) -> None:
+    """The episodes most like a text, best first, as a table or JSON. Brings the index up to the episodes before.
+
+    Raises QueryError for a golem that was never born, and where no episode is on record.
+    """
+    if format not in ("table", "json"):
+        raise ConfigError(f"--format {format!r}: table or json")
+    stores = Stores.open(root, embedder=embedder)
+    if golem is not None and golem not in stores.life("GolemBorn")["golem_id"].to_pylist():
+        raise QueryError(f'golem {golem}: nobody of this name was born: `bardo sql "from dim_golem"` lists all')
+    episodes = stores.projections.growing("episodes")
+    if not episodes.digest().rows:
+        raise QueryError(f"no episode by {embedder} is on record yet: `bardo run` or the curator job derives them")
+    with out.status("bringing the index up to the episodes"):
+        refresh_index(stores)
+    found = similar_episodes(stores, text, None if golem is None else [golem], limit)
+    known = episodes.read(["episode_id", "at"], golems=found["golem_id"].unique().to_pylist())
+    place = pc.index_in(found["episode_id"], value_set=known["episode_id"].combine_chunks())
+    rows = found.select(["episode_id", "text", "score"]).add_column(1, "at", known["at"].take(place)).to_pylist()
+    if format == "json":
+        sys.stdout.buffer.write(orjson.dumps(rows) + b"\n")
+    else:
+        told = [(r["episode_id"], f"{r['at']:%Y-%m-%d %H:%M}", r["text"], r["score"]) for r in rows]
+        _table(out, None, ["episode", "when", "text", "score"], told)
 
 
 def gap_accepted(out: Console, root: Path, golem: str, ticks: tuple[int, int], why: str, now: datetime) -> None:

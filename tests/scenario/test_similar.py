@@ -1,0 +1,114 @@
+"""Looking for what is like a text: the command `bardo similar`, and what it leaves out."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pytest
+
+from bardo_pipeline.derivation.memory import derive_episodes, refresh_index, similar_episodes
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.home import Home
+from tests.conftest import NOW, copy_home
+from tests.scenario.test_command import bardo
+
+QUESTION = "liquidity moved in a falling trend"
+
+
+@pytest.fixture(scope="module")
+def searched_home(small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small home with all of its episodes, and no index of them yet."""
+    root = copy_home(small_home, tmp_path_factory.mktemp("similar") / "home")
+    derive_episodes(Stores.open(root), now=NOW)
+    return root
+
+
+def test_it_finds_episodes_that_are_on_record_no_two_of_one_text(searched_home: Path) -> None:
+    found = json.loads(bardo("similar", QUESTION, "--format", "json", "--limit", "6", home=searched_home))
+    assert [list(row) for row in found] == [["episode_id", "at", "text", "score"]] * 6
+    assert len({row["text"] for row in found}) == 6
+    assert sum("liquidity moved" in row["text"] for row in found) >= 3
+    assert [row["score"] for row in found] == sorted((row["score"] for row in found), reverse=True)
+    stores = Stores.open(searched_home)
+    rows = stores.projections.growing("episodes").read(["episode_id", "at", "text"]).to_pylist()
+    known = {row["episode_id"]: (row["at"].isoformat(), row["text"]) for row in rows}
+    assert [known[row["episode_id"]] for row in found] == [(row["at"], row["text"]) for row in found]
+
+
+def test_the_table_shows_id_moment_text_and_score(searched_home: Path) -> None:
+    (row,) = json.loads(bardo("similar", QUESTION, "--format", "json", "--limit", "1", home=searched_home))
+    said = bardo("similar", QUESTION, "--limit", "1", home=searched_home)
+    assert all(word in said for word in ("episode", "when", "text", "score", row["episode_id"]))
+    assert row["at"][:16].replace("T", " ") in said
+    assert "falling trend" in " ".join(said.split())
+
+
+def test_one_golem_is_asked_alone(searched_home: Path) -> None:
+    born = Stores.open(searched_home).life("GolemBorn")["golem_id"].to_pylist()
+    for golem in born[:2]:
+        words = ("similar", QUESTION, "--golem", golem, "--format", "json")
+        found = json.loads(bardo(*words, home=searched_home))
+        assert found
+        assert {row["episode_id"].split(":")[0] for row in found} == {golem}
+
+
+def test_what_is_remembered_later_is_found_as_well(small_home: Path, tmp_path: Path) -> None:
+    root = copy_home(small_home, tmp_path / "home")
+    bardo("similar", QUESTION, home=root)
+    derive_episodes(Stores.open(root), now=NOW)
+    fresh = Stores.open(root).projections.growing("episodes").digest().rows
+    bardo("similar", QUESTION, home=root)
+    assert refresh_index(Stores.open(root)) == 0
+    assert similar_episodes(Stores.open(root), QUESTION, limit=10_000, distinct=False).num_rows == fresh
+
+
+@pytest.mark.parametrize(
+    ("words", "cure"),
+    [
+        ("similar ' '", "say what to look for"),
+        ("similar gas --golem nobody", 'golem nobody: nobody of this name was born: `bardo sql "from dim_golem"`'),
+        ("similar gas --format csv", "table or json"),
+        ("similar gas --limit 0", "Invalid value for '--limit'"),
+    ],
+)
+def test_a_wrong_question_says_how_to_ask(searched_home: Path, words: str, cure: str) -> None:
+    assert cure in bardo(*shlex.split(words), home=searched_home, expect=2)
+
+
+def test_where_nothing_is_remembered_it_says_how_to_begin(tmp_path: Path) -> None:
+    assert "bardo demo" in bardo("similar", "gas", home=tmp_path / "none", expect=2)
+    assert not (tmp_path / "none").exists()
+    home = Home.create(tmp_path / "home", Policy(), NOW)
+    assert "no episode by minilm is on record yet: `bardo run`" in bardo("similar", "gas", home=home.root, expect=2)
+
+
+@pytest.mark.row("MEM-5")
+def test_what_may_go_is_left_out_from_its_moment_on(searched_home: Path) -> None:
+    stores = Stores.open(searched_home)
+    refresh_index(stores)
+    rows = stores.projections.growing("episodes").read(["episode_id", "text", "may_go_at"])
+    bounds = pc.min_max(rows["may_go_at"]).as_py()
+    middle = pc.quantile(rows["may_go_at"].cast("int64"), 0.5, interpolation="nearest")
+    moments = [bounds["min"], middle.cast(rows["may_go_at"].type)[0].as_py(), bounds["max"]]
+    for at in (*moments, moments[1] + timedelta(microseconds=1), bounds["max"] + timedelta(microseconds=1)):
+        left = rows.filter(pc.greater_equal(rows["may_go_at"], at))
+        found = similar_episodes(stores, QUESTION, limit=rows.num_rows, at=at, distinct=False)
+        assert sorted(found["episode_id"].to_pylist()) == sorted(left["episode_id"].to_pylist())
+        once = similar_episodes(stores, QUESTION, limit=rows.num_rows, at=at)
+        assert sorted(once["text"].to_pylist()) == sorted(set(left["text"].to_pylist()))
+    assert similar_episodes(stores, QUESTION, at=bounds["min"]).equals(similar_episodes(stores, QUESTION))
+
+
+def test_alike_episodes_do_not_crowd_out_others(searched_home: Path) -> None:
+    stores = Stores.open(searched_home)
+    refresh_index(stores)
+    crowd = similar_episodes(stores, QUESTION, limit=8, distinct=False)["text"].to_pylist()
+    once = similar_episodes(stores, QUESTION, limit=8)["text"].to_pylist()
+    assert len(set(crowd)) < 8
+    assert len(set(once)) == len(once) == 8
+    assert once[: len(set(crowd))] == list(dict.fromkeys(crowd))
