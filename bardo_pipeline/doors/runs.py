@@ -48,6 +48,7 @@ class RunSettings:
     market: str = "synthetic"
     steers: tuple[str, ...] = ()
     kill_switch: Path | None = None
+    oracle: bool = True
     embedder: str = "minilm"
 
 
@@ -71,6 +72,7 @@ def go(
         founding=founding,
         steers=steers,
         killed=_switch(settings.kill_switch),
+        oracle=settings.oracle,
     )
     columns = (
         SpinnerColumn(),
