@@ -5,9 +5,9 @@ from __future__ import annotations
 import dagster as dg
 
 from assets.stores import LazyStores
-from bardo_pipeline.errors import NoHomeError
+from bardo_pipeline.derivation.stores import Stores
 from jobs.curator import curator_job, what_is_new
-from sensors.cursor import Cursor
+from sensors.cursor import Cursor, looked
 
 
 @dg.sensor(
@@ -21,15 +21,12 @@ def cycles_closed(
     context: dg.SensorEvaluationContext, home: dg.ResourceParam[LazyStores]
 ) -> dg.SensorResult | dg.SkipReason:
     """One run per look that finds closed cycles. Where nothing was recorded since, it costs a look at two versions."""
-    try:
-        stores = home.stores
-    except NoHomeError as error:
-        return dg.SkipReason(str(error))
-    now = Cursor.of(stores)
-    if Cursor.read(context.cursor, home=now.home) == now:
-        return dg.SkipReason("nothing was recorded since the last look")
+    return looked(context, home, _closed, at_rest="nothing was recorded since the last look")
+
+
+def _closed(stores: Stores, _: Cursor, now: Cursor) -> dg.RunRequest | str:
     new = what_is_new(stores)
     if new is None:
-        return dg.SensorResult(skip_reason=dg.SkipReason("no cycle closed since the last look"), cursor=now.text)
+        return "no cycle closed since the last look"
     key = f"{now.home}/log-{now.log_version}-life-{now.life_version}"
-    return dg.SensorResult(run_requests=[dg.RunRequest(run_key=key, tags={"bardo/why": new})], cursor=now.text)
+    return dg.RunRequest(run_key=key, tags={"bardo/why": new})

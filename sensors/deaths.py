@@ -5,9 +5,9 @@ from __future__ import annotations
 import dagster as dg
 
 from assets.stores import LazyStores
-from bardo_pipeline.errors import NoHomeError
+from bardo_pipeline.derivation.stores import Stores
 from jobs.death import death_job
-from sensors.cursor import Cursor
+from sensors.cursor import Cursor, looked
 
 
 @dg.sensor(
@@ -21,16 +21,13 @@ def deaths_recorded(
     context: dg.SensorEvaluationContext, home: dg.ResourceParam[LazyStores]
 ) -> dg.SensorResult | dg.SkipReason:
     """One run per look that finds deaths. The cursor is the version of the life events that was read last."""
-    try:
-        stores = home.stores
-    except NoHomeError as error:
-        return dg.SkipReason(str(error))
-    now = Cursor.of(stores)
-    before = Cursor.read(context.cursor, home=now.home)
+    return looked(context, home, _died)
+
+
+def _died(stores: Stores, before: Cursor, now: Cursor) -> dg.RunRequest | str:
     dead = stores.log.life("DeathDeclared", since_version=before.life_version)
     names = sorted(set(dead["golem_id"].to_pylist()))
     if not names:
-        return dg.SensorResult(skip_reason=dg.SkipReason("nobody died since the last look"), cursor=now.text)
+        return "nobody died since the last look"
     why = f"{', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''} died"
-    request = dg.RunRequest(run_key=f"{now.home}/life-{now.life_version}", tags={"bardo/why": why})
-    return dg.SensorResult(run_requests=[request], cursor=now.text)
+    return dg.RunRequest(run_key=f"{now.home}/life-{now.life_version}", tags={"bardo/why": why})
