@@ -30,8 +30,6 @@ class LogPolicy(Frozen):
     bucket_count: Annotated[int, Field(ge=1, le=4096)] = Field(
         16, description="hash buckets, fixed when the log is made (architecture)"
     )
-    batch_size: Annotated[int, Field(ge=1)] = Field(25, description="records a batch (HB S17)")
-    flush_seconds: Positive = Field(30.0, description="seconds between flushes (HB S17)")
     reopen_commits: Annotated[int, Field(ge=1)] = Field(
         100, description="commits after which a table handle is reopened (facts)"
     )
@@ -198,7 +196,6 @@ class DecayPolicy(Frozen):
     anti_knowledge_floor: Unit = Field(0.3, description="MEM, canon 8")
     bloodstain_floor: Unit = Field(0.05, description="KAT, canon 7")
     bloodstain_multiplier: Positive = Field(3.0, description="half-life x 3 (KAT, canon 7)")
-    dream_validated_multiplier: Positive = Field(2.0, description="half-life x 2 (canon 5)")
     fact_e_fold_days: Positive = Field(
         7.0, description="days in place of blocks, scaled by max(1, ln(episodes)) (canon 6)"
     )
