@@ -70,6 +70,7 @@ class ProbePolicy(Frozen):
     sigma_low: Positive = Field(1.0, description="homeostatic deviation in standard deviations (HB S9)")
     sigma_high: Positive = Field(2.0, description="HB S9")
     homeostatic_memory: Unit = Field(0.98, description="decay a tick of the homeostatic means and variances (ours)")
+    homeostatic_ticks_min: Count = Field(30, description="ticks before homeostatic deviations are judged (ours)")
     drift_low: Positive = Field(0.10, description="world model error (HB S9, S17)")
     drift_high: Positive = Field(0.25, description="HB S9, S17")
 
@@ -161,6 +162,13 @@ class AffectPolicy(Frozen):
     dominance_gain: Positive = Field(0.3, description="predictions held less the prior, to dominance (ours)")
 
 
+class AnomalyPolicy(Frozen):
+    """The anomaly score of a position: how far the price is from its centre, and how stirred the market is."""
+
+    away_gain: Positive = Field(0.7, description="the price a half-width from the centre of the range (ours)")
+    stir_gain: Unit = Field(0.1, description="sigma of returns at twice its average or over (ours)")
+
+
 class PredictionPolicy(Frozen):
     """The golem's own predictions, made before it observes (canon, "oracle")."""
 
@@ -168,11 +176,16 @@ class PredictionPolicy(Frozen):
     sigma_floor_price: Positive = Field(1e-5, description="smallest sigma of a log return")
     sigma_floor_gas: Positive = Field(0.02, description="smallest sigma of a log gas ratio")
     sigma_floor_health: Positive = Field(0.01, description="smallest sigma of a health change")
+    first_variance_price: Positive = Field(1e-6, description="variance of a log return at birth (ours)")
+    first_variance_gas: Positive = Field(0.01, description="variance of a log gas ratio at birth (ours)")
+    first_variance_health: Positive = Field(0.01, description="variance of a health change at birth (ours)")
     fitness_window: Annotated[int, Field(ge=1)] = Field(500, description="resolved predictions that count (canon)")
     fitness_prior: Unit = Field(0.7, description="canon")
     fitness_prior_weight: Positive = Field(50.0, description="canon")
     senescence: Unit = Field(0.35, description="fitness below reads 0: epistemic death (MEM)")
     check_ticks: Annotated[int, Field(ge=1)] = Field(30, description="ticks after which a decision is judged (KAT)")
+    first_confidence: Unit = Field(0.5, description="share of decisions that turned out right, at birth (ours)")
+    confidence_memory: Unit = Field(0.9, description="how much of that share stays when a decision is judged (ours)")
 
 
 class MortalityPolicy(Frozen):
@@ -264,6 +277,24 @@ class PlaybookPolicy(Frozen):
     )
     reentry_ticks: Count = Field(60, description="ticks out of the market after leaving it (ours)")
     block_confidence_min: Unit = Field(0.5, description="warnings below do not block (ours)")
+    sure_distance: Positive = Field(
+        0.3, description="distance of the score from the threshold at which a decision is plain (ours)"
+    )
+    sureness_away: Unit = Field(0.5, description="sureness of a golem that holds no position (ours)")
+    certainty_past: Unit = Field(
+        0.5, description="weight of past success in a decision's confidence; the rest is its plainness (ours)"
+    )
+
+
+class TraitPolicy(Frozen):
+    """What a lineage's founder draws: variation for selection to work on."""
+
+    threshold_step: Unit = Field(0.1, description="the rebalance threshold is lower, equal or higher by this (ours)")
+    width_scales: tuple[Positive, ...] = Field(
+        (0.6, 1.0, 1.6), min_length=1, description="half-widths of ranges, as shares of the playbook's (ours)"
+    )
+    forecast_memory_min: Unit = Field(0.90, description="lowest share of a forecast's variance that stays (ours)")
+    forecast_memory_span: Unit = Field(0.08, description="and how far above it may be drawn (ours)")
 
 
 class RetrievalPolicy(Frozen):
@@ -273,7 +304,10 @@ class RetrievalPolicy(Frozen):
     recency: Unit = Field(0.20, description="MEM, KAT")
     importance: Unit = Field(0.25, description="MEM, KAT")
     affect: Unit = Field(0.15, description="MEM, KAT")
-    t1_entries: Annotated[int, Field(ge=1)] = Field(5, description="top five at T1 (HB S3)")
+    like_regime: Unit = Field(0.5, description="part of the regime in how alike two situations are (ours)")
+    like_anomaly: Unit = Field(0.3, description="part of the anomaly band, less by its distance (ours)")
+    like_gas: Unit = Field(0.2, description="part of the gas band; the three sum to 1 (ours)")
+    like_baseline: Unit = Field(0.3, description="likeness of a baseline to any situation (ours)")
     bloodstain_boost: Positive = Field(1.2, description="on the importance factor (KAT)")
     structural_recency_days: Positive = Field(14.0, description="recency half-life of structural entries (canon 21)")
 
@@ -326,11 +360,13 @@ class Policy(Frozen):
     cost: CostPolicy = CostPolicy()
     cage: CagePolicy = CagePolicy()
     affect: AffectPolicy = AffectPolicy()
+    anomaly: AnomalyPolicy = AnomalyPolicy()
     prediction: PredictionPolicy = PredictionPolicy()
     mortality: MortalityPolicy = MortalityPolicy()
     decay: DecayPolicy = DecayPolicy()
     curator: CuratorPolicy = CuratorPolicy()
     playbook: PlaybookPolicy = PlaybookPolicy()
+    traits: TraitPolicy = TraitPolicy()
     retrieval: RetrievalPolicy = RetrievalPolicy()
     episode: EpisodePolicy = EpisodePolicy()
     katabasis: KatabasisPolicy = KatabasisPolicy()

@@ -150,8 +150,10 @@ def _decide(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, bloc
     warned = move & (block >= 0)
     choice.blocker = np.where(warned, block, -1)
     choice.status[warned], choice.why[warned] = BLOCKED, WHY_WARNING
-    sureness = np.where(held, np.minimum(np.abs(score - choice.threshold) / 0.3, 1.0), 0.5)
-    choice.certainty = 0.5 * fleet.confidence[golem] + 0.5 * sureness
+    rules = policy.playbook
+    plain = np.minimum(np.abs(score - choice.threshold) / rules.sure_distance, 1.0)
+    sureness = np.where(held, plain, rules.sureness_away)
+    choice.certainty = rules.certainty_past * fleet.confidence[golem] + (1.0 - rules.certainty_past) * sureness
 
 
 @dataclass

@@ -39,7 +39,8 @@ CELLS = 5 * 5 * 3
 class Founding:
     """How golems of a run are founded: owners, one budget in micro-dollars, bounds of the lifespan in ticks.
 
-    The budget is INH S13's 50 dollars; a part of it is credits, which pay for thought and gas, the rest is put to work.
+    The budget is INH S13's 50 dollars; a part of it is credits, which pay for thought and gas (ours: a fortieth), the
+    rest is put to work. The lifespan's bounds are ours: a day and a half to six days of minutes.
     """
 
     owners: tuple[str, ...] = ("owner-1", "owner-2")
@@ -124,12 +125,14 @@ def _too_poor(founding: Founding, reserve: int, policy: Policy) -> str:
 
 def _drawn_traits(seed: np.ndarray, zero: np.ndarray, policy: Policy) -> Traits:
     base, width = policy.playbook.rebalance_threshold, policy.playbook.range_half_width_ticks
+    rules = policy.traits
     step = int(uniform(seed, zero, STREAM_THRESHOLD)[0] * 3) - 1
-    scale = (0.6, 1.0, 1.6)[int(uniform(seed, zero, STREAM_WIDTH)[0] * 3)]
+    scale = rules.width_scales[int(uniform(seed, zero, STREAM_WIDTH)[0] * len(rules.width_scales))]
+    memory = rules.forecast_memory_min + rules.forecast_memory_span * float(uniform(seed, zero, STREAM_FORECAST)[0])
     return Traits(
-        rebalance_threshold=round(base + 0.1 * step, 4),
+        rebalance_threshold=round(base + rules.threshold_step * step, 4),
         range_half_width_ticks=int(width * scale) // 10 * 10,
-        forecast_memory=round(0.90 + 0.08 * float(uniform(seed, zero, STREAM_FORECAST)[0]), 4),
+        forecast_memory=round(memory, 4),
     )
 
 
@@ -176,11 +179,13 @@ class Fleet:
         self.cooldown = np.zeros(count, np.int64)
         # mood and belief
         self.pad = zeros(3)
-        self.confidence = np.full(count, 0.5)
+        self.confidence = np.full(count, policy.prediction.first_confidence)
         self.composite = np.full(count, policy.prediction.fitness_prior)
         self.health = np.full(count, np.nan)
         self.forecast_var = zeros(3)
-        self.forecast_var[0], self.forecast_var[1], self.forecast_var[2] = 1e-6, 0.01, 0.01
+        first = policy.prediction
+        self.forecast_var[0] = first.first_variance_price
+        self.forecast_var[1], self.forecast_var[2] = first.first_variance_gas, first.first_variance_health
         self.expected, self.half = np.full((3, count), np.nan), np.full((3, count), np.nan)
         self.ring = flags(policy.prediction.fitness_window)
         self.ring_used = flags(policy.prediction.fitness_window)

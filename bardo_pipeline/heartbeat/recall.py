@@ -99,7 +99,7 @@ def recall_of(state: GrimoireState, golem_ids: list[str], at_us: int, names: Ent
     golem = place[state["golem"][rows]]
     rows = rows[np.lexsort((state.structures.stable()[state["structure"][rows]], golem))]
     golem, structure = place[state["golem"][rows]], state["structure"][rows]
-    likeness = _likeness(state, structure)
+    likeness = _likeness(state, structure, policy)
     confidence = state.confidence_at(rows, at_us, policy.decay)
     importance = _importance(state, rows, confidence, policy)
     score = np.rint(
@@ -127,12 +127,13 @@ def recall_of(state: GrimoireState, golem_ids: list[str], at_us: int, names: Ent
     )
 
 
-def _likeness(state: GrimoireState, structure: np.ndarray) -> np.ndarray:
+def _likeness(state: GrimoireState, structure: np.ndarray, policy: Policy) -> np.ndarray:
     """How much each entry resembles each cell, [entries, cells] in [0, 1]; a baseline is a little like any."""
     regime, anomaly, gas, _ = state.structures.bands()
     r, a, g = (x[structure][:, None].astype(np.int64) for x in (regime, anomaly, gas))
-    like = 0.5 * (r == CELL_REGIME) + 0.3 * (1.0 - np.abs(a - CELL_ANOMALY) / 4.0) + 0.2 * (g == CELL_GAS)
-    return np.where(r >= 0, like, 0.3)
+    rules, near = policy.retrieval, 1.0 - np.abs(a - CELL_ANOMALY) / 4.0
+    like = rules.like_regime * (r == CELL_REGIME) + rules.like_anomaly * near + rules.like_gas * (g == CELL_GAS)
+    return np.where(r >= 0, like, rules.like_baseline)
 
 
 def _importance(state: GrimoireState, rows: np.ndarray, confidence: np.ndarray, policy: Policy) -> np.ndarray:

@@ -17,9 +17,6 @@ from bardo_pipeline.policy import Policy
 PRICE, GAS, HEALTH = range(3)
 """The three quantities that a golem predicts."""
 
-HOME_SETTLED = 30
-"""Ticks before homeostatic deviations are judged."""
-
 
 @dataclass
 class Sight:
@@ -42,7 +39,7 @@ class Sight:
     money: np.ndarray
 
 
-def observe(fleet: Fleet, tape: Tape, t: int) -> Sight:
+def observe(fleet: Fleet, tape: Tape, t: int, policy: Policy) -> Sight:
     """Bring positions up to the tick: fees flow in, worth and health follow."""
     root, tick = tape.root[t], tape.pool_tick[t]
     held = fleet.liquidity > 0
@@ -54,6 +51,7 @@ def observe(fleet: Fleet, tape: Tape, t: int) -> Sight:
     fleet.high_water = np.maximum(fleet.high_water, nav)
     health = health_now(fleet, tick)
     away = np.where(held, _away(fleet, tick), 0.0)
+    rules = policy.anomaly
     stir = tape.sigma_ratio[t] - 1.0
     stir = 0.0 if np.isnan(stir) else min(max(stir, 0.0), 1.0)
     return Sight(
@@ -63,7 +61,7 @@ def observe(fleet: Fleet, tape: Tape, t: int) -> Sight:
         drawdown=1.0 - nav / np.maximum(fleet.high_water, 1.0),
         inside=inside,
         health=health,
-        score=np.where(held, np.minimum(0.7 * away + 0.1 * stir, 1.0), 0.0),
+        score=np.where(held, np.minimum(rules.away_gain * away + rules.stir_gain * stir, 1.0), 0.0),
         change=change,
         open=held,
         position=np.stack([fleet.liquidity, fleet.fees]),
@@ -80,7 +78,6 @@ class Comparison:
     actual: np.ndarray
     resolved: np.ndarray
     held: np.ndarray
-    price_error: np.ndarray
     drift: np.ndarray
     held_share: np.ndarray
 
@@ -108,7 +105,6 @@ def compare(fleet: Fleet, tape: Tape, t: int, sight: Sight, policy: Policy) -> C
         actual=actual,
         resolved=resolved,
         held=held,
-        price_error=np.where(resolved[PRICE], size[PRICE], np.nan),
         drift=np.where(number > 0, size.sum(axis=0) / np.maximum(number, 1), np.nan),
         held_share=np.where(number > 0, held.sum(axis=0) / np.maximum(number, 1), np.nan),
     )
@@ -151,11 +147,11 @@ def _away(fleet: Fleet, pool_tick: float) -> np.ndarray:
     return np.abs(pool_tick - (fleet.lower + fleet.upper) * 0.5) / ((fleet.upper - fleet.lower) * 0.5)
 
 
-def deviation(fleet: Fleet) -> np.ndarray:
+def deviation(fleet: Fleet, policy: Policy) -> np.ndarray:
     """Largest absolute z of the five homeostatic variables; NaN while their means are young."""
     spread = np.sqrt(np.maximum(fleet.home_var, 1e-12))
     largest = np.max(np.abs(fleet.home_last - fleet.home_mean) / spread, axis=0)
-    return np.where(fleet.home_seen >= HOME_SETTLED, largest, np.nan)
+    return np.where(fleet.home_seen >= policy.probes.homeostatic_ticks_min, largest, np.nan)
 
 
 def settle(fleet: Fleet, values: np.ndarray, policy: Policy) -> None:

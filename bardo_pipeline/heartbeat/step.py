@@ -59,10 +59,10 @@ def step(
     """
     size = fleet.size
     fleet.tick += fleet.alive
-    sight = observe(fleet, tape, t)
+    sight = observe(fleet, tape, t, policy)
     seen = compare(fleet, tape, t, sight, policy)
-    probes = evaluate(_probe_inputs(fleet, tape, t, sight, seen, killed), policy)
-    verdicts = judge(fleet, tape, t)
+    probes = evaluate(_probe_inputs(fleet, tape, t, sight, seen, killed, policy), policy)
+    verdicts = judge(fleet, tape, t, policy)
 
     steer = asked.steer if asked is not None else np.zeros(size, bool)
     if asked is not None:
@@ -150,7 +150,9 @@ def step(
     return cause
 
 
-def _probe_inputs(fleet: Fleet, tape: Tape, t: int, sight: Sight, seen: Comparison, killed: bool) -> ProbeInputs:
+def _probe_inputs(
+    fleet: Fleet, tape: Tape, t: int, sight: Sight, seen: Comparison, killed: bool, policy: Policy
+) -> ProbeInputs:
     """What the twelve probes look at. Pheromones and causal graph have no source here: absent, not quiet."""
     size = fleet.size
     absent = np.full(size, np.nan)
@@ -165,7 +167,7 @@ def _probe_inputs(fleet: Fleet, tape: Tape, t: int, sight: Sight, seen: Comparis
         nav_drawdown=np.maximum(sight.drawdown, 0.0),
         kill_switch=np.full(size, killed),
         threat=absent,
-        deviation_sigma=deviation(fleet),
+        deviation_sigma=deviation(fleet, policy),
         drift=seen.drift,
         causal=absent,
     )

@@ -35,7 +35,7 @@ class Verdicts:
     recalled: np.ndarray
 
 
-def judge(fleet: Fleet, tape: Tape, t: int) -> Verdicts | None:
+def judge(fleet: Fleet, tape: Tape, t: int, policy: Policy) -> Verdicts | None:
     """Let every branch earn, close the trials that are due (None if none is), learn how often one chose well."""
     running = fleet.trial_due >= 0
     if running.any():
@@ -53,9 +53,10 @@ def judge(fleet: Fleet, tape: Tape, t: int) -> Verdicts | None:
     branch = branch + fleet.branch_fees + fleet.branch_idle
     raw = (branch[ACT] - branch[HOLD]) / np.maximum(fleet.trial_value, 1.0) * 1e6
     effect = np.where(due, np.clip(np.rint(raw), -LIMIT_PPM, LIMIT_PPM), 0.0).astype(np.int64)
+    memory = policy.prediction.confidence_memory
     for slot in range(due.shape[0]):
         right = (effect[slot] > 0) == fleet.trial_chosen[slot]
-        fleet.confidence = np.where(due[slot], 0.9 * fleet.confidence + 0.1 * right, fleet.confidence)
+        fleet.confidence = np.where(due[slot], memory * fleet.confidence + (1.0 - memory) * right, fleet.confidence)
     verdicts = Verdicts(
         due,
         fleet.trial_tick.copy(),

@@ -39,7 +39,7 @@ def fleet_of(count: int) -> Fleet:
 def think(fleet: Fleet, tape: Tape, t: int, policy: Policy = POLICY) -> tuple[Choice, Sight]:
     """One tick in which everyone thinks at T1."""
     fleet.tick += 1
-    sight = observe(fleet, tape, t)
+    sight = observe(fleet, tape, t, policy)
     recall = nothing_known(fleet.size, EntryNames())
     choice = choose(fleet, tape, t, sight, np.ones(fleet.size, np.int64), recall, policy)
     assert choice is not None
@@ -84,7 +84,7 @@ def test_collecting_leaves_the_drawdown_as_it_was(fees: float) -> None:
     collected = fleet.credits - credits
     assert collected.tolist() == (fleet.earned - earned).tolist()
     assert collected[0] >= fees
-    after = observe(fleet, tape, 2)
+    after = observe(fleet, tape, 2, POLICY)
     new_fees = fleet.fees.copy()
     assert after.nav + collected - new_fees == pytest.approx(sight.nav, abs=1.0)
     undone = (after.nav - new_fees) / fleet.high_water
