@@ -15,7 +15,8 @@ from bardo_pipeline.events.life import life_event
 from bardo_pipeline.heartbeat.buffers import Buffers
 from bardo_pipeline.heartbeat.fleet import Fleet, Founding, born
 from bardo_pipeline.heartbeat.recall import EntryNames, recall_of
-from bardo_pipeline.heartbeat.records import Chunk, records_of
+from bardo_pipeline.heartbeat.records import records_of
+from bardo_pipeline.heartbeat.rows import Chunk
 from bardo_pipeline.heartbeat.step import step
 from bardo_pipeline.heartbeat.synthetic import synthetic_market
 from bardo_pipeline.heartbeat.tape import tape_of

@@ -25,7 +25,8 @@ from bardo_pipeline.heartbeat.buffers import Buffers
 from bardo_pipeline.heartbeat.fleet import Fleet, Founding, born
 from bardo_pipeline.heartbeat.market import Market
 from bardo_pipeline.heartbeat.recall import EntryNames, recall_of
-from bardo_pipeline.heartbeat.records import Chunk, kind, records_of
+from bardo_pipeline.heartbeat.records import records_of
+from bardo_pipeline.heartbeat.rows import Chunk, kind
 from bardo_pipeline.heartbeat.step import Interventions, step
 from bardo_pipeline.heartbeat.tape import Tape, tape_of
 from bardo_pipeline.inheritance.succession import inherited_entries

@@ -1,0 +1,56 @@
+"""Rows: the living rows of a chunk of ticks, and how to read its columns at them. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from bardo_pipeline.events.schema import RECORD_SCHEMA
+from bardo_pipeline.heartbeat.buffers import Buffers
+from bardo_pipeline.heartbeat.recall import Recall
+from bardo_pipeline.heartbeat.tape import Tape
+from bardo_pipeline.policy import Policy
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """What a stretch of ticks needs to become records."""
+
+    out: Buffers
+    tape: Tape
+    start: int
+    golem_ids: list[str]
+    recall: Recall
+    derivation_id: str | None
+    policy: Policy
+    mutations: pa.Array | None = None
+    interventions: pa.Array | None = None
+
+
+def kind(name: str) -> pa.DataType:
+    """Arrow type of one part of a record."""
+    return RECORD_SCHEMA.field(name).type
+
+
+class Rows:
+    """The living rows of a chunk, and how to read a column at them."""
+
+    def __init__(self, chunk: Chunk) -> None:
+        self.chunk, self.out = chunk, chunk.out
+        self.at = np.flatnonzero(chunk.out.columns["alive"].reshape(-1))
+        self.golem, self.column = np.divmod(self.at, chunk.out.ticks)
+        self.t = chunk.start + self.column
+        self.count = len(self.at)
+        self.ids = pa.array(chunk.golem_ids, pa.string()).take(pa.array(self.golem))
+        self.thinking = np.isin(self["tier"], (1, 2))
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.out.flat(name, self.at)
+
+    def of(self, name: str, where: np.ndarray) -> np.ndarray:
+        return self.out.flat(name, self.at[where])
+
+    def has(self, name: str) -> bool:
+        return name in self.out.columns
