@@ -136,6 +136,10 @@ def _drawn_traits(seed: np.ndarray, zero: np.ndarray, policy: Policy) -> Traits:
     )
 
 
+def _whole(values: list[int]) -> np.ndarray:
+    return np.array(values, dtype=np.int64)
+
+
 class Fleet:
     """State of living golems, arrays [golems] (more axes first). Moments in microseconds, money in micro-dollars.
 
@@ -143,79 +147,86 @@ class Fleet:
     """
 
     def __init__(self, golem_ids: list[str], births: list[Born], policy: Policy) -> None:
-        count = len(golem_ids)
         self.golem_ids, self.births = list(golem_ids), list(births)
+        self._init_life()
+        self._init_position()
+        self._init_mind(policy)
+        self._init_ending()
+        self._init_trials()
 
-        def ints(values: list[int]) -> np.ndarray:
-            return np.array(values, dtype=np.int64)
-
-        def zeros(*axes: int) -> np.ndarray:
-            return np.zeros((*axes, count))
-
-        def flags(*axes: int) -> np.ndarray:
-            return np.zeros((*axes, count), dtype=bool)
-
-        self.seed = np.array([seed_of(g) for g in golem_ids], dtype=np.uint64)
-        self.alive = np.ones(count, bool)
-        self.tick = np.zeros(count, np.int64)
-        self.lifespan = ints([b.lifespan_ticks for b in births])
-        self.credits = ints([b.credits_micros for b in births])
+    def _init_life(self) -> None:
+        """Who they are, what they were born with, and what they saw of their last closed cycle."""
+        births = self.births
+        self.seed = np.array([seed_of(g) for g in self.golem_ids], dtype=np.uint64)
+        self.alive = np.ones(self.size, bool)
+        self.tick = self._ints()
+        self.lifespan = _whole([b.lifespan_ticks for b in births])
+        self.credits = _whole([b.credits_micros for b in births])
         self.first_credits = self.credits.copy()
-        self.idle = ints([b.capital_micros for b in births])
-        self.earned = np.zeros(count, np.int64)
-        self.half_width = ints([b.traits.range_half_width_ticks for b in births])
+        self.idle = _whole([b.capital_micros for b in births])
+        self.earned = self._ints()
+        self.half_width = _whole([b.traits.range_half_width_ticks for b in births])
         self.forecast_memory = np.array([b.traits.forecast_memory for b in births])
         base = np.array([b.traits.rebalance_threshold for b in births])
         self.rebalance_threshold = np.repeat(base[None, :], len(REGIMES), axis=0)
-        self.playbook_version = np.zeros(count, np.int64)
-        self.cycle_seen = np.zeros(count, np.int64)
-        # the position
-        self.liquidity, self.root_lower, self.root_upper = zeros(), np.ones(count), np.full(count, 2.0)
-        self.lower, self.upper = np.zeros(count, np.int64), np.ones(count, np.int64)
-        self.opened_tick = np.zeros(count, np.int64)
-        self.hold0, self.hold1, self.fees = zeros(), zeros(), zeros()
+        self.playbook_version, self.cycle_seen = self._ints(), self._ints()
+
+    def _init_position(self) -> None:
+        """No position yet: all capital is idle."""
+        self.liquidity = self._reals()
+        self.root_lower, self.root_upper = self._reals(fill=1.0), self._reals(fill=2.0)
+        self.lower, self.upper = self._ints(), self._ints(fill=1)
+        self.opened_tick = self._ints()
+        self.hold0, self.hold1, self.fees = self._reals(), self._reals(), self._reals()
         self.high_water = self.idle.astype(np.float64)
         self.nav = self.idle.astype(np.float64)
-        self.cooldown = np.zeros(count, np.int64)
-        # mood and belief
-        self.pad = zeros(3)
-        self.confidence = np.full(count, policy.prediction.first_confidence)
-        self.composite = np.full(count, policy.prediction.fitness_prior)
-        self.health = np.full(count, np.nan)
-        self.forecast_var = zeros(3)
-        first = policy.prediction
-        self.forecast_var[0] = first.first_variance_price
-        self.forecast_var[1], self.forecast_var[2] = first.first_variance_gas, first.first_variance_health
-        self.expected, self.half = np.full((3, count), np.nan), np.full((3, count), np.nan)
-        self.ring = flags(policy.prediction.fitness_window)
-        self.ring_used = flags(policy.prediction.fitness_window)
-        self.ring_at = np.zeros(count, np.int64)
-        self.held_count, self.resolved_count = np.zeros(count, np.int64), np.zeros(count, np.int64)
-        self.home_mean, self.home_var, self.home_last = zeros(5), zeros(5), zeros(5)
-        self.home_seen = np.zeros(count, np.int64)
-        self.follow_ups = np.zeros(count, np.int64)
-        # how it ended: components of vitality, net asset value, position on the tape
-        self.final_life, self.final_nav, self.final_at = (
-            zeros(4),
-            np.zeros(count, np.int64),
-            np.full(count, -1, np.int64),
-        )
-        # decisions on trial: [slots, golems], two branches each
-        self.trial_due = np.full((CHECK_SLOTS, count), -1, np.int64)
-        self.trial_tick = np.zeros((CHECK_SLOTS, count), np.int64)
-        self.trial_chosen, self.trial_regime = flags(CHECK_SLOTS), np.zeros((CHECK_SLOTS, count), np.int64)
-        self.trial_score, self.trial_gas, self.trial_value = zeros(CHECK_SLOTS), zeros(CHECK_SLOTS), zeros(CHECK_SLOTS)
-        self.trial_recalled = np.full((RECALL, CHECK_SLOTS, count), -1, np.int64)
-        self.branch_liquidity, self.branch_idle, self.branch_fees = (
-            zeros(2, CHECK_SLOTS),
-            zeros(2, CHECK_SLOTS),
-            zeros(2, CHECK_SLOTS),
-        )
+        self.cooldown = self._ints()
+
+    def _init_mind(self, policy: Policy) -> None:
+        """Mood, belief, forecasts, homeostasis."""
+        rules = policy.prediction
+        self.pad = self._reals(3)
+        self.confidence = self._reals(fill=rules.first_confidence)
+        self.composite = self._reals(fill=rules.fitness_prior)
+        self.health = self._reals(fill=np.nan)
+        first = (rules.first_variance_price, rules.first_variance_gas, rules.first_variance_health)
+        self.forecast_var = np.repeat(np.array(first)[:, None], self.size, axis=1)
+        self.expected, self.half = self._reals(3, fill=np.nan), self._reals(3, fill=np.nan)
+        self.ring, self.ring_used = self._flags(rules.fitness_window), self._flags(rules.fitness_window)
+        self.ring_at = self._ints()
+        self.held_count, self.resolved_count = self._ints(), self._ints()
+        self.home_mean, self.home_var, self.home_last = self._reals(5), self._reals(5), self._reals(5)
+        self.home_seen = self._ints()
+        self.follow_ups = self._ints()
+
+    def _init_ending(self) -> None:
+        """How it will have ended: components of vitality, net asset value, position on the tape."""
+        self.final_life, self.final_nav, self.final_at = self._reals(4), self._ints(), self._ints(fill=-1)
+
+    def _init_trials(self) -> None:
+        """Decisions on trial, [slots, golems]; two branches each."""
+        self.trial_due, self.trial_tick = self._ints(CHECK_SLOTS, fill=-1), self._ints(CHECK_SLOTS)
+        self.trial_chosen, self.trial_regime = self._flags(CHECK_SLOTS), self._ints(CHECK_SLOTS)
+        self.trial_score, self.trial_gas = self._reals(CHECK_SLOTS), self._reals(CHECK_SLOTS)
+        self.trial_value = self._reals(CHECK_SLOTS)
+        self.trial_recalled = self._ints(RECALL, CHECK_SLOTS, fill=-1)
+        branches = (2, CHECK_SLOTS)
+        self.branch_liquidity, self.branch_idle = self._reals(*branches), self._reals(*branches)
+        self.branch_fees = self._reals(*branches)
         self.branch_root_lower, self.branch_root_upper = (
-            np.ones((2, CHECK_SLOTS, count)),
-            np.full((2, CHECK_SLOTS, count), 2.0),
+            self._reals(*branches, fill=1.0),
+            self._reals(*branches, fill=2.0),
         )
-        self.branch_lower, self.branch_upper = zeros(2, CHECK_SLOTS), np.ones((2, CHECK_SLOTS, count))
+        self.branch_lower, self.branch_upper = self._reals(*branches), self._reals(*branches, fill=1.0)
+
+    def _reals(self, *axes: int, fill: float = 0.0) -> np.ndarray:
+        return np.full((*axes, self.size), fill)
+
+    def _ints(self, *axes: int, fill: int = 0) -> np.ndarray:
+        return np.full((*axes, self.size), fill, dtype=np.int64)
+
+    def _flags(self, *axes: int) -> np.ndarray:
+        return np.zeros((*axes, self.size), dtype=bool)
 
     @property
     def size(self) -> int:

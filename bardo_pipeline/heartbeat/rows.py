@@ -50,7 +50,9 @@ class Rows:
         return self.out.flat(name, self.at)
 
     def of(self, name: str, where: np.ndarray) -> np.ndarray:
+        """A column at some of the living rows."""
         return self.out.flat(name, self.at[where])
 
     def has(self, name: str) -> bool:
+        """Whether any tick of the chunk left this column."""
         return name in self.out.columns
