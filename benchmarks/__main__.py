@@ -1,4 +1,4 @@
-"""`make bench`: measure, print a table with how each figure was taken, write benchmarks/results.json (not committed)."""
+"""`make bench`: measure, print a table and how each figure was taken, write benchmarks/results.json (not committed)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def _short(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:,.3g}"
+    return f"{value / 1000:,.1f} k" if value >= 1000 else f"{value:,.3g}"
 
 
 if __name__ == "__main__":
