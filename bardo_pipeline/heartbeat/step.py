@@ -20,13 +20,13 @@ from bardo_pipeline.heartbeat.gate import (
     prediction_error_fallback,
     transition_imminent,
 )
-from bardo_pipeline.heartbeat.probes import ProbeInputs, evaluate
+from bardo_pipeline.heartbeat.probes import ProbeInputs, Probes, evaluate
 from bardo_pipeline.heartbeat.recall import Recall
 from bardo_pipeline.heartbeat.sense import Comparison, Sight, compare, deviation, forecast, health_now, observe, settle
 from bardo_pipeline.heartbeat.tape import Tape
-from bardo_pipeline.heartbeat.trial import judge
+from bardo_pipeline.heartbeat.trial import Verdicts, judge
 from bardo_pipeline.mortality.affect import appraise, emotion_codes
-from bardo_pipeline.mortality.vitality import cause_of_death, phase_codes, predictive_fitness, vitality
+from bardo_pipeline.mortality.vitality import Vitality, cause_of_death, phase_codes, predictive_fitness, vitality
 from bardo_pipeline.policy import Policy
 
 
@@ -57,13 +57,60 @@ def step(
     buffers. oracle: whether golems predict; without it their surprise is the fallback's, and their fitness stays at
     its prior. Golems that are dead already keep their state and leave nothing.
     """
-    size = fleet.size
     fleet.tick += fleet.alive
     sight = observe(fleet, tape, t, policy)
     seen = compare(fleet, tape, t, sight, policy)
     probes = evaluate(_probe_inputs(fleet, tape, t, sight, seen, killed, policy), policy)
     verdicts = judge(fleet, tape, t, policy)
+    waking = _wake(fleet, tape, t, sight, probes, asked, policy, oracle)
+    pad_before = fleet.pad
 
+    choice = choose(fleet, tape, t, sight, waking.tier, recall, policy)
+    bill = _charge(fleet, choice)
+    fleet.pad = appraise(pad_before, sight.change, waking.error, waking.threshold, seen.held_share, policy)
+    fleet.nav, fleet.health = worth_after(fleet, tape.root[t]), health_now(fleet, tape.pool_tick[t])
+    fitness = predictive_fitness(fleet.held_count, fleet.resolved_count, policy)
+    life = vitality(fleet.credits, fleet.first_credits, fitness, fleet.tick, fleet.lifespan, policy)
+    fleet.composite = life.composite
+    cause = np.where(fleet.alive, cause_of_death(life), -1)
+    costs = (bill.inference + bill.gas, bill.inference, bill.gas, bill.acted, waking.error)
+    settle(fleet, np.stack(costs), policy)
+
+    _put_senses(out, at, sight, seen, probes, verdicts)
+    out.put(at, **vars(waking))
+    _put_choice(out, at, choice, fleet.size)
+    _put_life(out, at, fleet, pad_before, bill, life, policy)
+    if oracle:
+        forecast(fleet, tape, t, fleet.health, policy)
+    _bury(fleet, t, life, cause >= 0)
+    return cause
+
+
+@dataclass
+class Waking:
+    """How surprising the tick is to each golem, and how much it thinks; [golems], sources [6, golems]."""
+
+    steer: np.ndarray
+    follow_ups: np.ndarray
+    error: np.ndarray
+    sources: np.ndarray
+    threshold: np.ndarray
+    tier: np.ndarray
+    forced: np.ndarray
+
+
+def _wake(
+    fleet: Fleet,
+    tape: Tape,
+    t: int,
+    sight: Sight,
+    probes: Probes,
+    asked: Interventions | None,
+    policy: Policy,
+    oracle: bool,
+) -> Waking:
+    """Measure the surprise and pass it through the gate. Follow-ups wait until somebody thinks."""
+    size = fleet.size
     steer = asked.steer if asked is not None else np.zeros(size, bool)
     if asked is not None:
         fleet.follow_ups += asked.follow_up
@@ -78,76 +125,25 @@ def step(
         )
     else:
         error, sources = prediction_error_fallback(turned, health_change, threat, probes.anomaly_count, policy)
-    pad_before, follow_ups = fleet.pad, fleet.follow_ups
+    follow_ups = fleet.follow_ups
     threshold = adaptive_threshold(fleet.composite, fleet.pad[1], fleet.confidence, policy)
     tier, forced = gate(error, threshold, steer, transition_imminent(fleet.composite, policy), fleet.tick == 1, policy)
     tier[~fleet.alive] = 0
     fleet.follow_ups = np.where(tier > 0, 0, follow_ups)
+    return Waking(steer, follow_ups, error, sources, threshold, tier, forced)
 
-    choice = choose(fleet, tape, t, sight, tier, recall, policy)
-    inference, gas, acted, consumed = _charge(fleet, choice)
-    fleet.pad = appraise(pad_before, sight.change, error, threshold, seen.held_share, policy)
-    fleet.nav, fleet.health = worth_after(fleet, tape.root[t]), health_now(fleet, tape.pool_tick[t])
 
-    fitness = predictive_fitness(fleet.held_count, fleet.resolved_count, policy)
-    life = vitality(fleet.credits, fleet.first_credits, fitness, fleet.tick, fleet.lifespan, policy)
-    fleet.composite = life.composite
-    cause = np.where(fleet.alive, cause_of_death(life), -1)
-    settle(fleet, np.stack([inference + gas, inference, gas, acted, error]), policy)
-
-    out.put(
-        at,
-        alive=fleet.alive,
-        tick=fleet.tick,
-        cycle_seen=fleet.cycle_seen,
-        playbook_version=fleet.playbook_version,
-        nav_seen=sight.nav,
-        score=sight.score,
-        open=sight.open,
-        value=sight.value,
-        loss=sight.loss,
-        health=sight.health,
-        inside=sight.inside > 0,
-        position=sight.position,
-        money=sight.money,
-        severity=probes.severity,
-        probe_value=probes.value,
-        probe_threshold=probes.threshold,
-        expected=seen.expected,
-        half=seen.half,
-        actual=seen.actual,
-        resolved=seen.resolved,
-        held=seen.held,
-        pad_before=pad_before,
-        pad_after=fleet.pad,
-        emotion=emotion_codes(fleet.pad),
-        error=error,
-        sources=sources,
-        threshold=threshold,
-        tier=tier,
-        forced=forced,
-        steer=steer,
-        follow_ups=follow_ups,
-        life=np.stack([life.economic, life.epistemic, life.stochastic, life.composite]),
-        phase=phase_codes(life.composite, policy),
-        credits=fleet.credits,
-        inference=inference,
-        gas=gas,
-        consumed=consumed,
-    )
-    if verdicts is not None:
-        out.put(at, **{f"trial_{name}": np.moveaxis(value, 0, -2) for name, value in vars(verdicts).items()})
-    _put_choice(out, at, choice, size)
-    if oracle:
-        forecast(fleet, tape, t, fleet.health, policy)
-    dying = cause >= 0
+def _bury(fleet: Fleet, t: int, life: Vitality, dying: np.ndarray) -> None:
+    """Keep how it ended for those who die in this tick."""
     if dying.any():
-        ends = np.stack([life.economic, life.epistemic, life.stochastic, life.composite])
-        fleet.final_life = np.where(dying, ends, fleet.final_life)
+        fleet.final_life = np.where(dying, _components(life), fleet.final_life)
         fleet.final_nav = np.where(dying, np.floor(fleet.nav).astype(np.int64), fleet.final_nav)
         fleet.final_at = np.where(dying, t, fleet.final_at)
         fleet.alive = fleet.alive & ~dying
-    return cause
+
+
+def _components(life: Vitality) -> np.ndarray:
+    return np.stack([life.economic, life.epistemic, life.stochastic, life.composite])
 
 
 def _probe_inputs(
@@ -173,19 +169,76 @@ def _probe_inputs(
     )
 
 
-def _charge(fleet: Fleet, choice: Choice | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Pay for thought and gas from the credits, as far as they reach: who cannot pay dies of it.
+@dataclass
+class Bill:
+    """What a tick cost, in micro-dollars: thought, gas, and what was really taken from the credits; and who acted."""
 
-    Returns inference and gas in micro-dollars, who acted, and what was really taken from the credits.
-    """
-    inference, gas, acted, consumed = (np.zeros(fleet.size, np.int64) for _ in range(4))
+    inference: np.ndarray
+    gas: np.ndarray
+    consumed: np.ndarray
+    acted: np.ndarray
+
+
+def _charge(fleet: Fleet, choice: Choice | None) -> Bill:
+    """Pay for thought and gas from the credits, as far as they reach: who cannot pay dies of it."""
+    bill = Bill(*(np.zeros(fleet.size, np.int64) for _ in range(4)))
     if choice is not None:
-        inference[choice.golem] = choice.cost_micros
-        gas[choice.golem] = choice.gas_micros
-        acted[choice.golem] = choice.action > 0
-        consumed = np.minimum(inference + gas, fleet.credits)
-        fleet.credits = fleet.credits - consumed
-    return inference, gas, acted, consumed
+        bill.inference[choice.golem] = choice.cost_micros
+        bill.gas[choice.golem] = choice.gas_micros
+        bill.acted[choice.golem] = choice.action > 0
+        bill.consumed = np.minimum(bill.inference + bill.gas, fleet.credits)
+        fleet.credits = fleet.credits - bill.consumed
+    return bill
+
+
+def _put_senses(
+    out: Buffers, at: int, sight: Sight, seen: Comparison, probes: Probes, verdicts: Verdicts | None
+) -> None:
+    """Leave what was seen, what had been predicted, what the probes said, and what was judged."""
+    out.put(
+        at,
+        nav_seen=sight.nav,
+        score=sight.score,
+        open=sight.open,
+        value=sight.value,
+        loss=sight.loss,
+        health=sight.health,
+        inside=sight.inside > 0,
+        position=sight.position,
+        money=sight.money,
+        severity=probes.severity,
+        probe_value=probes.value,
+        probe_threshold=probes.threshold,
+        expected=seen.expected,
+        half=seen.half,
+        actual=seen.actual,
+        resolved=seen.resolved,
+        held=seen.held,
+    )
+    if verdicts is not None:
+        out.put(at, **{f"trial_{name}": np.moveaxis(value, 0, -2) for name, value in vars(verdicts).items()})
+
+
+def _put_life(
+    out: Buffers, at: int, fleet: Fleet, pad_before: np.ndarray, bill: Bill, life: Vitality, policy: Policy
+) -> None:
+    """Leave who lives, in what mood, at what cost."""
+    out.put(
+        at,
+        alive=fleet.alive,
+        tick=fleet.tick,
+        cycle_seen=fleet.cycle_seen,
+        playbook_version=fleet.playbook_version,
+        pad_before=pad_before,
+        pad_after=fleet.pad,
+        emotion=emotion_codes(fleet.pad),
+        life=_components(life),
+        phase=phase_codes(life.composite, policy),
+        credits=fleet.credits,
+        inference=bill.inference,
+        gas=bill.gas,
+        consumed=bill.consumed,
+    )
 
 
 _CHOICE_FIELDS = (
