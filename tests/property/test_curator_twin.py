@@ -18,12 +18,13 @@ from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state import GrimoireState, from_table, to_table
 from bardo_pipeline.curator.structure import Structures
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
-from bardo_pipeline.inheritance.weismann import SHED_COLUMNS
+from bardo_pipeline.inheritance.succession import received_decisions
+from bardo_pipeline.inheritance.weismann import SHED_COLUMNS, fading
 from bardo_pipeline.policy import Policy
 from tests.reference import evidence as twin_of_evidence
 from tests.reference.curator import Mind, curate_by_row, grimoire_by_row
 from tests.reference.evidence import evidence_by_row
-from tests.streams import SITUATIONS, STORIES, STORM, Life, cycles_of, life, lives, stream
+from tests.streams import SILENCE, SITUATIONS, START, STORIES, STORM, Life, cycles_of, life, lives, stream
 
 POLICY = Policy()
 examples = settings(max_examples=120, deadline=None, derandomize=True)
@@ -125,7 +126,7 @@ def bequeathed(entries: pa.Table, heir_id: str) -> pa.Table:
     for row in rows:
         row["confidence_ppm"] = row["confidence_ppm"] * 85 // 100
         row["is_bloodstain"] = row["is_bloodstain"] or row["kind"] == "warning"
-    return pa.Table.from_pylist(rows, schema=ENTRY_SCHEMA)
+    return fading(pa.Table.from_pylist(rows, schema=ENTRY_SCHEMA), POLICY)
 
 
 def inheriting(entries: pa.Table) -> Mind:
@@ -155,6 +156,25 @@ def test_an_heir_is_curated_as_its_twin_is(story: tuple[Any, ...], ticks: int, d
     for operation in set(made.decisions.column("operation").to_pylist()):
         event(operation)
     _compare(made, state, minds)
+    received = received_decisions(entries, "a bundle", START, POLICY.hash)
+    wanted = to_table(state, POLICY.curator, POLICY.decay)
+    assert fold(pa.concat_tables([made.decisions, received])).equals(wanted)
+
+
+@pytest.mark.row("MEM-6")
+def test_what_was_inherited_forgotten_and_learned_again_has_one_row_and_it_is_the_golems_own() -> None:
+    first = GrimoireState()
+    curated(stream([Life("g-dead", {STORM: STORIES[0]}, (0,), timedelta(hours=3), 16)]), first)
+    entries = bequeathed(to_table(first, POLICY.curator, POLICY.decay), "g-heir")
+    silent = (SILENCE,) * 6
+    records = stream([Life("g-heir", {STORM: (*silent, *STORIES[0])}, (0,), timedelta(days=4), 4 * 10)])
+    state = from_table(entries)
+    made = curated(records, state)
+    grimoire = to_table(state, POLICY.curator, POLICY.decay)
+    about = [(r["operation"], r["origin_golem_id"]) for r in made.decisions.to_pylist()]
+    assert about[:2] == [("pruned", "g-dead"), ("created", "g-heir")]
+    assert grimoire.num_rows == 1
+    assert fold(pa.concat_tables([received_decisions(entries, "b", START, "p"), made.decisions])).equals(grimoire)
 
 
 def test_the_stories_make_the_curator_say_everything_that_it_can() -> None:

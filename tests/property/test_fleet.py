@@ -288,6 +288,26 @@ def test_the_mood_before_a_tick_is_the_mood_after_the_last_one(lived: Callable[[
 
 
 @pytest.mark.row("HB-28")
+def test_arousal_follows_surprise_dominance_what_held_and_pleasure_what_was_gained() -> None:
+    rules, prior = Policy().affect, Policy().prediction.fitness_prior
+    gained: dict[bool, list[float]] = {True: [], False: []}
+    for row in rows(crowd()):
+        before, after = row["pad_before"], row["pad_after"]
+        surprise = row["prediction_error"] - rules.arousal_pivot * row["deliberation_threshold"]
+        arousal = rules.memory * before["arousal"] + rules.arousal_gain * surprise
+        assert after["arousal"] == pytest.approx(max(-1.0, min(1.0, arousal)))
+        held = [p["held"] for p in row["predictions"]]
+        surer = rules.dominance_gain * (sum(held) / len(held) - prior) if held else 0.0
+        dominance = rules.memory * before["dominance"] + surer
+        assert after["dominance"] == pytest.approx(max(-1.0, min(1.0, dominance)))
+        change = after["pleasure"] - rules.memory * before["pleasure"]
+        if abs(row["observation"]["price_return"]) > 0.005 and abs(after["pleasure"]) < 1:
+            gained[row["observation"]["price_return"] > 0].append(change)
+    assert min(len(part) for part in gained.values()) > 50
+    assert np.mean(gained[True]) > 0 > np.mean(gained[False])
+
+
+@pytest.mark.row("HB-28")
 def test_the_emotion_is_the_octant_of_the_mood_after() -> None:
     pad = crowd().records["pad_after"].combine_chunks()
     mood = np.stack([pad.field(n).to_numpy() for n in ("pleasure", "arousal", "dominance")])
