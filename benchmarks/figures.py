@@ -78,7 +78,7 @@ def derive_figures(world: World, root: Path) -> list[Figure]:
     world.fill(stores, 0, len(world.cycles), batch=BATCH, writer="bench")
     spent = _seconds(lambda: derive(stores))
     rate = world.records / spent
-    how = "curation, grimoire, playbooks, facts, episodes without vectors, votes, consensus, Delta to Delta; peer: the aim"
+    how = "curation, grimoire, playbooks, facts, episodes without vectors, votes, consensus, on Delta; peer: the aim"
     figures = [Figure("derive_records_per_s", rate, "records/s", DERIVE_LIMIT, rate / DERIVE_LIMIT, "ratio >= 1", how)]
     figures.append(_twin_figure(world))
     return figures
