@@ -9,7 +9,7 @@ BardoError
 │   └── BundleError            a bundle that is incomplete, altered or not allowed
 ├── StreamError                the order of a golem's ticks; always names golem and tick
 │   ├── ForkError              another record for a tick that is already on record
-│   └── RegressionError        a tick below the accepted head that fills no gap
+│   └── RegressionError        a tick below the accepted head that fills no gap, or past a recorded death
 ├── StoreError                 a table or an index on disk is not what it should be
 │   ├── NoHomeError            there is no home in this folder yet
 │   └── SchemaVersionError     a record or table was written by a newer version
@@ -66,7 +66,7 @@ class ForkError(StreamError):
 
 
 class RegressionError(StreamError):
-    """A tick below the accepted head that fills no gap."""
+    """A tick below the accepted head that fills no gap, or past a recorded death."""
 
 
 class StoreError(BardoError):
