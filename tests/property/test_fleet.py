@@ -14,12 +14,14 @@ import pytest
 
 from bardo_pipeline.events.life import Traits
 from bardo_pipeline.events.record import EMOTIONS, PROBES
+from bardo_pipeline.heartbeat.fleet import RECALL
 from bardo_pipeline.heartbeat.market import Market
 from bardo_pipeline.mortality.affect import emotion_codes
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime import living
 from tests import grimoires
 from tests.fleets import FOUNDING, Lived, drawn_market, live, lively_market, rule
+from tests.reference import position as twin
 
 SHORT = replace(FOUNDING, lifespan_ticks=(150, 400))
 STEERS = {("*", 20): ("high", "look again"), ("*", 50): ("low", "how is it"), ("*", 51): ("low", "and now")}
@@ -273,6 +275,66 @@ def test_golems_without_an_oracle_think_act_and_die_like_others() -> None:
     assert {a["status"] for row in rows(blind()) for a in row["actions"]} >= {"executed"}
     assert len(blind().deaths) > 8
     assert blind().records["prediction_error"] != crowd().records["prediction_error"]
+
+
+@pytest.mark.row("HB-1")
+def test_of_two_ways_the_one_that_earned_fees_is_worth_them() -> None:
+    """The price leaps out of the range and stays: who re-centred earns what the pool pays, who held earns nothing."""
+    leap = [CALM_TICK] * 20 + [CALM_TICK + 200] * 200
+    traits = Traits(rebalance_threshold=0.7, range_half_width_ticks=160, forecast_memory=0.95)
+    found = []
+    for volume in (0, 40_000_000_000):
+        after = np.where(np.arange(len(leap)) <= 20, 0, volume).astype(np.int64)
+        told = rows(live(drawn_market(leap, volume_usd_micros=after), traits=traits))
+        acted = next(row for row in told if [a["action_type"] for a in row["actions"]] == ["rebalance"])
+        tick = acted["tick"]
+        (judged,) = [part for row in told for part in row["resolutions"] if part["decision_tick"] == tick]
+        (position,) = told[tick]["observation"]["positions"]
+        pools, size = [r["observation"] for r in told[tick : tick + 30]], position["liquidity"]
+        earned = sum(twin.fees_micros(size, p["liquidity"], p["volume_micros"], 500, 1.0) for p in pools)
+        found.append((judged["effect_ppm"], earned, judged["value_micros"]))
+    (without, nothing, _), (paid, earned, value) = found
+    assert nothing == 0
+    assert without < 0
+    assert paid > 0
+    assert paid - without == pytest.approx(earned / value * 10**6, rel=1e-3)
+
+
+@pytest.mark.row("HB-1")
+def test_trust_in_oneself_follows_the_judged_decisions_and_moves_the_threshold() -> None:
+    policy, trust, last = Policy(), dict[str, float](), dict[str, Row]()
+    for row in rows(told("plain")):
+        golem_id = row["golem_id"]
+        for part in row["resolutions"]:
+            right = (part["effect_ppm"] > 0) is (part["chosen"] == "act")
+            trust[golem_id] = 0.9 * trust.get(golem_id, 0.5) + 0.1 * right
+        own, before = trust.get(golem_id, 0.5), last.get(golem_id)
+        vitality = before["vitality"]["composite"] if before else policy.prediction.fitness_prior
+        alert = 1 - policy.gate.arousal_gain * max(0.0, row["pad_before"]["arousal"])
+        dying = 1 - policy.gate.mortality_gain * (1 - vitality)
+        threshold = policy.gate.base_threshold * (1 + policy.gate.confidence_gain * own) * dying * alert
+        assert row["deliberation_threshold"] == pytest.approx(max(0.05, min(0.8, threshold)))
+        if row["deliberation"] and not row["observation"]["positions"]:
+            assert row["deliberation"]["confidence"] == pytest.approx(0.5 * own + 0.25)
+        last[golem_id] = row
+    assert min(trust.values()) < 0.45
+    assert max(trust.values()) > 0.5
+
+
+@pytest.mark.row("HB-1")
+def test_what_is_retrieved_is_scored_by_its_four_factors_and_told_best_first() -> None:
+    weights = Policy().retrieval
+    several = 0
+    for row in rows(heirs()):
+        found = row["retrieved_entries"]
+        for e in found:
+            score = weights.semantic * e["semantic"] + weights.recency * e["recency"]
+            score += weights.importance * e["importance"] + weights.affect * e["affect"]
+            assert e["score"] == pytest.approx(min(score, 1.0))
+        assert [e["score"] for e in found] == sorted((e["score"] for e in found), reverse=True)
+        assert len({e["entry_id"] for e in found}) == len(found) <= RECALL
+        several += len(found) == RECALL
+    assert several > 50
 
 
 # feeling

@@ -226,6 +226,19 @@ def test_the_phage_tries_only_the_weakest_and_no_facts() -> None:
     assert len(tried) == POLICY.curator.phage_count
 
 
+def test_which_of_equally_weak_rules_are_tried_depends_on_nobody_else() -> None:
+    equal = [STORM._replace(regime=regime, gas=gas) for regime in REGIMES for gas in (0.5, 1.0)]
+    plots = dict.fromkeys(equal, (SILENCE, SILENCE, STRONG, AGAINST))
+    life = Life("g-1", plots, (0,), INSTANT, 4 * SPAN)
+    other = Life("g-0", dict(reversed(plots.items())), (0,), INSTANT, 4 * SPAN)
+    alone = [r for r in Told(stream([life])).decisions if r["operation"] == "contradicted"]
+    state = GrimoireState()
+    Told(stream([other]), state=state)
+    beside = [r for r in Told(stream([life]), state=state).decisions if r["operation"] == "contradicted"]
+    assert len(alone) == POLICY.curator.phage_count
+    assert beside == alone
+
+
 def test_faint_or_absent_evidence_falsifies_nothing() -> None:
     faint = lived((STORM, [STRONG, STRONG, STRONG, Chapter(4, -20)]))
     silent = lived((STORM, [STRONG, STRONG, STRONG, SILENCE]))
