@@ -230,7 +230,7 @@ def test_which_of_equally_weak_rules_are_tried_depends_on_nobody_else() -> None:
     equal = [STORM._replace(regime=regime, gas=gas) for regime in REGIMES for gas in (0.5, 1.0)]
     plots = dict.fromkeys(equal, (SILENCE, SILENCE, STRONG, AGAINST))
     life = Life("g-1", plots, (0,), INSTANT, 4 * SPAN)
-    other = Life("g-0", dict(reversed(plots.items())), (0,), INSTANT, 4 * SPAN)
+    other = Life("g-0", {when: plots[when] for when in equal[6:]}, (0,), INSTANT, 4 * SPAN)
     alone = [r for r in Told(stream([life])).decisions if r["operation"] == "contradicted"]
     state = GrimoireState()
     Told(stream([other]), state=state)
