@@ -10,6 +10,10 @@ from assets.log import CYCLES, LIFE_EVENTS
 from assets.materialized import Seen, of_table, projected
 from assets.stores import LazyStores
 from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.lineage import surest
+from bardo_pipeline.derivation.stores import Stores
+
+LINEAGE_ROWS = 20
 
 _SPECS = [
     dg.AssetSpec(
@@ -56,4 +60,27 @@ def curate(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult]
     seen = Seen.before(stores)
     written = derive_curation(stores)
     for spec in _SPECS:
-        yield projected(stores, spec.key.to_user_string(), seen, written)
+        name = spec.key.to_user_string()
+        more = {"lineage": dg.MetadataValue.md(_lineage(stores))} if name == "grimoire" else None
+        yield projected(stores, name, seen, written, more=more)
+
+
+def _lineage(stores: Stores) -> str:
+    """The surest rules with the ticks and bundles behind them, as a page of the UI; the command traces any other."""
+    lines = [
+        "| golem | generation | entry | confidence | says | its own ticks | came in bundle |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in surest(stores, LINEAGE_ROWS):
+        ticks = ", ".join(str(t) for t in row["ticks"][:12]) + (" …" if len(row["ticks"]) > 12 else "")
+        cells = (
+            row["golem_id"],
+            row["generation"],
+            f"`{row['entry_id'][:12]}`",
+            f"{row['confidence_ppm'] / 1e4:.0f} %",
+            row["text"],
+            ticks or "none yet",
+            ", ".join(b[:12] for b in row["bundles"]) or "none",
+        )
+        lines.append(f"| {' | '.join(str(c) for c in cells)} |")
+    return "\n".join([*lines, "", "`bardo lineage ENTRY` follows any entry through generations down to its ticks."])

@@ -66,6 +66,36 @@ def lineage_of(stores: Stores, entry: str, golem_id: str | None = None) -> list[
     return sorted(holdings, key=lambda h: (h.generation or 0, h.golem_id))
 
 
+def surest(stores: Stores, limit: int) -> list[dict[str, Any]]:
+    """The entries held most surely, rules before baselines, each with the ticks or the bundle that it came from.
+
+    One row an entry and golem: golem_id, generation, entry_id, kind, text, confidence_ppm, ticks, bundles.
+    """
+    rows = stores.projections.renewed("grimoire").read()
+    rows = rows.filter(pc.equal(rows["status"], "active"))
+    order = [
+        ("source", "descending"),
+        ("confidence_ppm", "descending"),
+        ("entry_id", "ascending"),
+        ("golem_id", "ascending"),
+    ]
+    names = ["golem_id", "generation", "entry_id", "kind", "text", "confidence_ppm"]
+    held = rows.sort_by(order).slice(0, limit).select(names).to_pylist()
+    wanted = pa.array(sorted({h["entry_id"] for h in held}), pa.string())
+    columns = ["golem_id", "entry_id", "cause_ticks", "cause_bundle"]
+    told = stores.projections.growing("curation").table.read(columns, None, pc.field("entry_id").isin(wanted))
+    causes: dict[tuple[str, str], tuple[set[int], set[str]]] = {}
+    for row in told.to_pylist():
+        ticks, bundles = causes.setdefault((row["golem_id"], row["entry_id"]), (set(), set()))
+        ticks.update(row["cause_ticks"])
+        bundles.update({row["cause_bundle"]} - {None})
+    out = []
+    for entry in held:
+        ticks, bundles = causes[entry["golem_id"], entry["entry_id"]]
+        out.append({**entry, "ticks": sorted(ticks), "bundles": sorted(bundles)})
+    return out
+
+
 def _resolve(stores: Stores, entry: str) -> str:
     grimoire = stores.projections.renewed("grimoire").read().select(["entry_id"])
     ids = sorted({i for i in grimoire["entry_id"].to_pylist() if i.startswith(entry)})

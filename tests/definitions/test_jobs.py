@@ -7,6 +7,7 @@ import dagster as dg
 import pytest
 
 from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.lineage import surest
 from bardo_pipeline.derivation.memory import derive_episodes
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.storage.warehouse import query
@@ -111,3 +112,20 @@ def test_the_rebuild_job_finds_every_projection_equal(runs: list[dg.ExecuteInPro
     table = output.step_output_data.metadata["compared"].value
     assert "| grimoire |" in table
     assert "False" not in table
+
+
+@pytest.mark.row("X-2")
+def test_the_grimoire_s_materialization_shows_where_its_rules_come_from(
+    runs: list[dg.ExecuteInProcessResult], stores: Stores
+) -> None:
+    page = said(materializations(runs[0])["grimoire"], "lineage")
+    rules = surest(stores, 20)
+    assert rules
+    for rule in rules:
+        line = next(
+            row for row in page.splitlines() if f"`{rule['entry_id'][:12]}`" in row and f"| {rule['golem_id']} |" in row
+        )
+        assert rule["text"] in line
+        assert (f"| {rule['ticks'][0]}" in line) if rule["ticks"] else ("none yet" in line)
+        assert all(bundle[:12] in line for bundle in rule["bundles"])
+        assert rule["ticks"] or rule["bundles"]
