@@ -236,7 +236,7 @@ class CuratorPolicy(Frozen):
     upvote: Unit = Field(0.1, description="cap 1.0 (TOOLS)")
     downvote: Unit = Field(0.15, description="floor 0.0 (TOOLS)")
     promote_confidence: Unit = Field(
-        0.7, description="an insight becomes a heuristic or a warning (MEM: validated heuristics)"
+        0.65, description="an insight of 0.6 reaches it by one upvote, unless it faded for days before (ours)"
     )
     promote_validations: Annotated[int, Field(ge=1)] = Field(
         1, description="cycles that confirmed it since it was made (ours)"

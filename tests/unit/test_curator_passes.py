@@ -444,7 +444,7 @@ def test_a_rule_that_has_faded_lets_go_of_the_playbook() -> None:
     found = [(row["cycle"], row["rebalance_threshold"]["volatile"]) for row in told.made.playbooks.to_pylist()]
     assert found == [
         (1, 0.7),
-        (4, 0.5),
+        (3, 0.5),
         (8, 0.7),
     ]
 
