@@ -41,6 +41,7 @@ def distil(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     create(state, rows[born], sign[born], wave, confidence=ppm(policy.curator.confidence_insight))
     vote(state, rows[agrees], before[agrees] + ppm(policy.curator.upvote), at[agrees], "validations")
     vote(state, rows[opposes], before[opposes] - ppm(policy.curator.downvote), at[opposes], "contradictions")
+    wave.doubted = rows[opposes]
 
     waits = ~(born | agrees | opposes)
     for operation, chosen in ((STAGED, waits), (CREATED, born), (REINFORCED, agrees), (CONTRADICTED, opposes)):

@@ -28,7 +28,7 @@ from bardo_pipeline.policy import Policy
 PASSES: tuple[Callable[[GrimoireState, Wave, Policy], None], ...] = (weigh, consolidate, distil, promote, phage, prune)
 """The passes of a cycle, in order."""
 
-PASSES_EDITION = "3"
+PASSES_EDITION = "4"
 """Changed whenever a pass decides differently; part of the derivation id."""
 
 CYCLE_SCHEMA = pa.schema(

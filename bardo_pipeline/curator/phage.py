@@ -17,7 +17,10 @@ from bardo_pipeline.policy import Policy
 
 
 def phage(state: GrimoireState, wave: Wave, policy: Policy) -> None:
-    """Try the weakest entries of every golem at a hundredth tick by what the closing cycle says of them."""
+    """Try the weakest entries of every golem at a hundredth tick by what the closing cycle says of them.
+
+    What that evidence was counted against already does not pay for it twice.
+    """
     due = np.zeros(len(state.golems), bool)
     due[wave.golem[wave.cycle % policy.curator.phage_cycles == 0]] = True
     rows = wave.living(state)
@@ -30,7 +33,7 @@ def phage(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     golem = state["golem"][rows]
     starts = np.flatnonzero(np.r_[True, golem[1:] != golem[:-1]])
     rank = np.arange(len(rows)) - np.repeat(starts, np.diff(np.r_[starts, len(rows)]))
-    tried = (rank < policy.curator.phage_count) & np.isin(rows, wave.rows)
+    tried = (rank < policy.curator.phage_count) & np.isin(rows, wave.rows) & ~np.isin(rows, wave.doubted)
     rows, now = rows[tried], now[tried]
     at = np.searchsorted(wave.rows, rows)
     total = wave.total[at]

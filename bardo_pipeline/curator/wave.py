@@ -5,7 +5,7 @@ Golems do not see each other, so the k-th cycle of every golem can be taken in o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -20,6 +20,7 @@ class Wave:
 
     golem, cycle, at_us: [golems in the wave], at_us being the cycle's closing moment (event time of its last tick).
     rows: state rows with new evidence; their count, total, squares, mood and span of causes beside them.
+    doubted: rows that this evidence has taken a vote from already.
     """
 
     golem: np.ndarray
@@ -35,6 +36,7 @@ class Wave:
     pruned: np.ndarray
     promoted: np.ndarray
     proposed: np.ndarray
+    doubted: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def place(self, state: GrimoireState, rows: np.ndarray) -> np.ndarray:
         """Position in the wave of the golem of each row."""

@@ -57,6 +57,7 @@ class _Cycle:
     policy: Policy
     notes: list[tuple[int, str, Row]] = field(default_factory=list)
     step: int = 0
+    doubted: set[Structure] = field(default_factory=set)
     counted: dict[str, int] = field(default_factory=lambda: {"pruned": 0, "promoted": 0, "proposed": 0})
 
     def now(self, entry: Entry) -> int:
@@ -174,6 +175,7 @@ def _distil(cycle: _Cycle) -> None:
         else:
             _vote(entry, before - _ppm(rules.downvote), cycle.at_us, "contradictions")
             _note(cycle, 3, "contradicted", entry, before, group)
+            cycle.doubted.add(structure)
 
 
 def _promote(cycle: _Cycle) -> None:
@@ -202,7 +204,7 @@ def _phage(cycle: _Cycle) -> None:
     held.sort(key=lambda e: (cycle.now(e), _tie(e["structure"])))
     for entry in held[: rules.phage_count]:
         group = cycle.evidence.get(entry["structure"])
-        if group is None:
+        if group is None or entry["structure"] in cycle.doubted:
             continue
         mean = group.total / group.count
         if mean * entry["sign"] < 0 and abs(mean) >= rules.effect_min_ppm:

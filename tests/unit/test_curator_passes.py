@@ -460,3 +460,10 @@ def test_news_that_speaks_against_a_rule_is_no_upvote_however_sure_the_whole_sti
     told = lived((STORM, [STRONG, STRONG, AGAINST]))
     assert told.said(STORM)[-1][1] == "staged"
     assert told.entry(STORM)["validations"] == 1
+
+
+@pytest.mark.row("MEM-6")
+def test_evidence_takes_one_vote_from_a_rule_and_not_two() -> None:
+    told = lived((STORM, [GOOD, WORSE]))
+    last = [row["operation"] for row in told.of(STORM) if row["cycle"] == 2]
+    assert last == ["contradicted"]
