@@ -11,7 +11,7 @@ import pytest
 from bardo_pipeline.derivation import legacy
 from bardo_pipeline.derivation.memory import derive_episodes
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.events.life import LifeEvent
+from bardo_pipeline.events.life import LifeEvent, life_event
 from bardo_pipeline.events.schema import to_models
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.heartbeat.synthetic import synthetic_market
@@ -127,3 +127,18 @@ def test_a_bundle_altered_after_its_verdict_is_not_published_and_the_others_are(
     published = legacy.publish(again, now=NOW)
     assert sorted(published) == sorted(r["bundle_hash"] for r in rows[1:])
     assert legacy.publish(again, now=NOW) == []
+
+
+@pytest.mark.row("P-5")
+def test_an_intact_bundle_that_was_refused_is_not_published(tmp_path: Path) -> None:
+    stores, _ = lived(tmp_path / "home")
+    told = [e for e in to_models(stores.log.life(), LifeEvent) if e.kind != "BundlePublished"]
+    victim = next(e for e in told if e.judged is not None)
+    assert victim.judged is not None
+    refused = life_event(victim.golem_id, victim.observed_at, victim.judged.model_copy(update={"passed": False}))
+    Home.create(tmp_path / "fresh", Policy(), NOW)
+    again = Stores.open(tmp_path / "fresh")
+    again.projections = stores.projections
+    again.log.record([refused if e is victim else e for e in told], NOW)
+    hashes = set(stores.projections.growing("candidates").read()["bundle_hash"].to_pylist())
+    assert set(legacy.publish(again, now=NOW)) == hashes - {victim.judged.bundle_hash}
