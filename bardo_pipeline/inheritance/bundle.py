@@ -19,7 +19,6 @@ from bardo_pipeline.errors import BundleError
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, STRUCTURE_FIELDS
 from bardo_pipeline.inheritance.bottleneck import SELECTED_SCHEMA
 from bardo_pipeline.inheritance.testament import CATEGORIES
-from bardo_pipeline.quality.expectations import FORBIDDEN_NAMES, FORBIDDEN_PATTERNS
 
 BUNDLE_VERSION = 1
 """The layout that this code writes; bundles of a higher version are refused."""
@@ -82,11 +81,6 @@ class Bundle:
             return pa.Table.from_pylist(self.rows(ENTRIES), schema=written).cast(CROSSING_SCHEMA)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise BundleError(f"{ENTRIES}: a row does not fit ({error})") from None
-
-
-def forbidden_fields() -> tuple[frozenset[str], tuple[str, ...]]:
-    """(names that no entry may have, patterns that no words of an entry may match)."""
-    return FORBIDDEN_NAMES, FORBIDDEN_PATTERNS
 
 
 def pack(

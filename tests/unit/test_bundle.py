@@ -17,13 +17,13 @@ from bardo_pipeline.inheritance.bundle import (
     MANIFEST,
     Bundle,
     canonical,
-    forbidden_fields,
     open_bundle,
     read_bundle,
     seal,
 )
 from bardo_pipeline.inheritance.succession import inherited_entries, received_decisions
 from bardo_pipeline.inheritance.weismann import SHED_COLUMNS
+from bardo_pipeline.quality.expectations import FORBIDDEN_NAMES, FORBIDDEN_PATTERNS
 from tests.bundles import bundle_of, crossing_of
 from tests.grimoires import DAY, DIED, POLICY, baseline, confidence_at, entry, grimoire, shuffled
 
@@ -114,7 +114,7 @@ def resealed(bundle: Bundle, files: dict[str, bytes]) -> Bundle:
 
 
 def test_what_is_forbidden_is_no_column_that_crosses() -> None:
-    names, patterns = forbidden_fields()
+    names, patterns = FORBIDDEN_NAMES, FORBIDDEN_PATTERNS
     assert not names & set(CROSSING_COLUMNS)
     assert names >= {"liquidity", "tick_lower", "value_micros", "pnl", "own_sum", "recent_sum"}
     assert patterns
