@@ -6,13 +6,20 @@ BardoError
 │   ├── RecordError            a record that does not fit the schema or a range
 │   ├── ConfigError            a setting, flag or environment variable
 │   ├── QueryError             SQL or an identifier that nothing answers to
-│   └── BundleError            a bundle that is incomplete, altered or not allowed
+│   ├── BundleError            a bundle that is incomplete, altered or not allowed
+│   ├── SignatureError         a record without the signature that its golem's key asks for, or with a wrong one
+│   ├── IdentityError          a record that claims another golem's identity
+│   └── SealError              private parts that cannot be sealed or opened
 ├── StreamError                the order of a golem's ticks; always names golem and tick
 │   ├── ForkError              another record for a tick that is already on record
 │   └── RegressionError        a tick below the accepted head that fills no gap, or past a recorded death
+├── LeaseError                 another writer holds the golem
+├── BackpressureError          the journal is full and the caller does not want to wait
 ├── StoreError                 a table or an index on disk is not what it should be
 │   ├── NoHomeError            there is no home in this folder yet
-│   └── SchemaVersionError     a record or table was written by a newer version
+│   ├── SchemaVersionError     a record or table was written by a newer version
+│   ├── JournalError           a journal segment is torn or altered
+│   └── CustodyError           a chain of records, a signature on record or a stored file is broken
 └── DerivationError            a projection cannot be derived
     └── FingerprintMismatch    a rebuilt projection differs from the one in force
 
@@ -53,6 +60,26 @@ class BundleError(InputError):
     """A bundle is incomplete, altered, or holds what must not cross."""
 
 
+class SignatureError(InputError):
+    """A record lacks the signature that its golem's key asks for, or has a wrong one."""
+
+
+class IdentityError(InputError):
+    """A record claims another golem's identity."""
+
+
+class SealError(InputError):
+    """Private parts cannot be sealed or opened."""
+
+
+class LeaseError(BardoError):
+    """Another writer holds the golem."""
+
+
+class BackpressureError(BardoError):
+    """The journal is full and the caller does not want to wait."""
+
+
 class StreamError(BardoError):
     """A golem's ticks are not in order."""
 
@@ -79,6 +106,14 @@ class NoHomeError(StoreError):
 
 class SchemaVersionError(StoreError):
     """Written by a newer version than this one can read."""
+
+
+class JournalError(StoreError):
+    """A journal segment is torn or altered."""
+
+
+class CustodyError(StoreError):
+    """A chain of records, a signature on record or a stored file is broken."""
 
 
 class DerivationError(BardoError):

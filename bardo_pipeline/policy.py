@@ -35,6 +35,38 @@ class LogPolicy(Frozen):
     )
 
 
+class WriterPolicy(Frozen):
+    """The live writer: how records wait in the journal, and when they go to the log."""
+
+    batch_records: Annotated[int, Field(ge=1)] = Field(25, description="records that seal a segment (HB S17)")
+    flush_seconds: Positive = Field(30.0, description="age that seals a segment (HB S17: 30,000 ms)")
+    segment_bytes_max: Annotated[int, Field(ge=4096)] = Field(
+        16 * 2**20, description="size that seals a segment while the drainer is busy (ours)"
+    )
+    journal_bytes_max: Annotated[int, Field(ge=4096)] = Field(
+        256 * 2**20, description="acknowledged and not drained yet, per writer; beyond it appends wait or fail (ours)"
+    )
+    drain_records_max: Annotated[int, Field(ge=1)] = Field(50_000, description="records a commit takes at most (ours)")
+    record_bytes_max: Annotated[int, Field(ge=1024)] = Field(
+        4 * 2**20, description="a longer record is refused before it is parsed (ours)"
+    )
+
+
+class ReorgPolicy(Frozen):
+    """How deep a block must lie before it counts (HB S10)."""
+
+    confirmations: Count = Field(2, description="blocks until an action counts as confirmed (HB S10)")
+    confirmations_deep: Count = Field(5, description="blocks while reorgs are frequent (HB S10)")
+    window_blocks: Annotated[int, Field(ge=1)] = Field(1_000, description="window in which reorgs are counted (HB S10)")
+    reorgs_per_100_blocks_max: Positive = Field(1.0, description="beyond it the depth is raised (HB S10)")
+
+
+class CarePolicy(Frozen):
+    """Maintenance: what is kept warm, cold, and how much of what only accelerates."""
+
+    lookback_ticks: Count = Field(500, description="ticks below a golem's head that stay warm (HB S6)")
+
+
 class ProbePolicy(Frozen):
     """Two thresholds a probe (HB S9)."""
 
@@ -350,10 +382,17 @@ class InheritancePolicy(Frozen):
     testament_bytes_max: Annotated[int, Field(ge=2048)] = Field(5120, description="about 5 KB (MEM)")
 
 
+OPERATIONAL = ("writer", "care", "reorg")
+"""Parts of the policy that are outside its hash: no projection depends on them."""
+
+
 class Policy(Frozen):
     """All of it. `Policy()` is the specification."""
 
     log: LogPolicy = LogPolicy()
+    writer: WriterPolicy = WriterPolicy()
+    care: CarePolicy = CarePolicy()
+    reorg: ReorgPolicy = ReorgPolicy()
     probes: ProbePolicy = ProbePolicy()
     regime: RegimePolicy = RegimePolicy()
     gate: GatePolicy = GatePolicy()
@@ -374,5 +413,8 @@ class Policy(Frozen):
 
     @property
     def hash(self) -> str:
-        """SHA-256 of the policy's canonical JSON, 16 hex characters."""
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
+        """SHA-256 of the canonical JSON of all that decides content, 16 hex characters.
+
+        How records are written and looked after decides nothing that is derived (OPERATIONAL).
+        """
+        return hashlib.sha256(self.model_dump_json(exclude=set(OPERATIONAL)).encode()).hexdigest()[:16]

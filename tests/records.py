@@ -22,7 +22,14 @@ _MEAN_LENGTHS = {
     "retrieved_entries": 1.0,
     "categories": 5.0,
 }
-_PRESENT = {"deliberation": 0.2, "context_bundle_summary": 0.2, "outcome": 0.05, "tx_hash": 0.0}
+_PRESENT = {
+    "deliberation": 0.2,
+    "context_bundle_summary": 0.2,
+    "outcome": 0.05,
+    "tx_hash": 0.0,
+    "pipeline": 0.3,
+    "sealed": 0.02,
+}
 _WORDS = pa.array(
     [
         "price moved",
@@ -100,8 +107,10 @@ class _Draw:
         if core is float:
             low, high = limits.get("low", -10.0), limits.get("high", 2000.0)
             return pa.array(self.rng.uniform(low, high, count), mask=absent)
-        if pattern is not None:  # a hash
-            return _masked(pa.array([f"0x{self.rng.bytes(32).hex()}" for _ in range(count)], pa.string()), absent)
+        if pattern is not None:  # hex digits of a fixed number: a hash, a nonce
+            start, digits = ("0x" if "0x" in pattern else ""), int(pattern[pattern.index("{") + 1 : pattern.index("}")])
+            drawn = [start + self.rng.bytes(digits // 2).hex() for _ in range(count)]
+            return _masked(pa.array(drawn, pa.string()), absent)
         return _masked(self.texts(name, count), absent)
 
     def lists(self, name: str, annotation: Any, count: int) -> pa.Array:

@@ -15,6 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.events.upcast import ADDED_LATER
+
 U64 = np.uint64
 _GOLDEN, _M1, _M2 = U64(0x9E3779B97F4A7C15), U64(0xBF58476D1CE4E5B9), U64(0x94D049BB133111EB)
 _BLOCK = 16_384
@@ -47,6 +49,7 @@ def _mix(lanes: np.ndarray) -> np.ndarray:
 def row_digests(table: pa.Table, columns: Sequence[str] | None = None) -> np.ndarray:
     """Digest of each row over the named columns (all by default), whatever their order.
 
+    A column that a later schema brought counts only where it is not null: an old record keeps its digest.
     Returns uint64 [rows, 2].
     """
     total = np.zeros((2, table.num_rows), dtype=np.uint64)
@@ -55,7 +58,11 @@ def row_digests(table: pa.Table, columns: Sequence[str] | None = None) -> np.nda
         array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
         if isinstance(array, pa.ChunkedArray):
             array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
-        total += _salted(array, name)
+        if name in ADDED_LATER and array.null_count:
+            if array.null_count < len(array):
+                total += np.where(np.asarray(array.is_null()), np.uint64(0), _salted(array, name))
+        else:
+            total += _salted(array, name)
     return np.ascontiguousarray(_mix(total).T)
 
 

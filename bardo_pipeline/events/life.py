@@ -37,10 +37,19 @@ KINDS = (
     "KnowledgeReceived",
     "OwnerSteered",
     "GapAccepted",
+    "RecordStruck",
+    "ReorgObserved",
+    "KnowledgeWithdrawn",
+    "KeyRegistered",
+    "KeyRotated",
+    "KeyRevoked",
+    "SealKeyMade",
+    "SealKeyDestroyed",
 )
 Kind = Literal[
     "GolemBorn", "DeathDeclared", "BundleJudged", "BundlePublished", "KnowledgeReceived",
-    "OwnerSteered", "GapAccepted",
+    "OwnerSteered", "GapAccepted", "RecordStruck", "ReorgObserved", "KnowledgeWithdrawn",
+    "KeyRegistered", "KeyRotated", "KeyRevoked", "SealKeyMade", "SealKeyDestroyed",
 ]  # fmt: skip
 
 
@@ -140,6 +149,85 @@ class Gap(Part):
         return self
 
 
+class Struck(Part):
+    """The record of this tick counts as if it had never been; the log keeps it (X-4, canon 20)."""
+
+    tick: Tick
+    why: Text
+
+
+class Reorg(Part):
+    """The chain took back these blocks: the records of these ticks count as if they had never been (HB S10, EV-8)."""
+
+    chain: Name
+    block_from: Whole
+    block_to: Whole
+    tick_from: Tick
+    tick_to: Tick
+
+    @model_validator(mode="after")
+    def _ascends(self) -> Self:
+        if self.tick_to < self.tick_from or self.block_to < self.block_from:
+            raise ValueError(
+                f"a reorg of blocks {self.block_from} to {self.block_to}, ticks {self.tick_from} to {self.tick_to}, "
+                "holds nothing"
+            )
+        return self
+
+
+class Withdrawn(Part):
+    """Inherited entries that came from a record which was struck or reorged since; `because` is that event's id."""
+
+    because: Name
+    from_golem_id: Name
+    tick: Tick
+    entry_ids: tuple[Name, ...]
+
+
+PublicKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+"""An Ed25519 public key: 32 bytes in hex."""
+
+
+class KeyRegistered(Part):
+    """The golem's first signing key; from this tick on every record of it is signed."""
+
+    key_id: Name
+    public_key: PublicKey
+    tick_from: Tick
+
+
+class KeyRotated(Part):
+    """Another signing key from this tick on. Signed by the previous key, or null where that one was revoked before."""
+
+    key_id: Name
+    public_key: PublicKey
+    previous_key_id: Name
+    tick_from: Tick
+    signature: Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")] | None
+    why: Text
+
+
+class KeyRevoked(Part):
+    """Nothing signed with this key is taken from this tick on."""
+
+    key_id: Name
+    tick_from: Tick
+    why: Text
+
+
+class SealKeyMade(Part):
+    """From here on the private parts of the golem's records are sealed under this key, which is not in the log."""
+
+    key_id: Name
+
+
+class SealKeyDestroyed(Part):
+    """The key is gone, and with it what was sealed under it."""
+
+    key_id: Name
+    why: Text
+
+
 class LifeEvent(Part):
     """One event; exactly the payload that belongs to its kind is present."""
 
@@ -155,6 +243,14 @@ class LifeEvent(Part):
     received: Received | None = None
     steered: Steered | None = None
     gap: Gap | None = None
+    struck: Struck | None = None
+    reorg: Reorg | None = None
+    withdrawn: Withdrawn | None = None
+    key_registered: KeyRegistered | None = None
+    key_rotated: KeyRotated | None = None
+    key_revoked: KeyRevoked | None = None
+    seal_key_made: SealKeyMade | None = None
+    seal_key_destroyed: SealKeyDestroyed | None = None
 
     @model_validator(mode="after")
     def _holds_its_payload(self) -> Self:
@@ -183,6 +279,14 @@ _KIND_OF: dict[type[Part], tuple[str, str]] = {
     Received: ("KnowledgeReceived", "received"),
     Steered: ("OwnerSteered", "steered"),
     Gap: ("GapAccepted", "gap"),
+    Struck: ("RecordStruck", "struck"),
+    Reorg: ("ReorgObserved", "reorg"),
+    Withdrawn: ("KnowledgeWithdrawn", "withdrawn"),
+    KeyRegistered: ("KeyRegistered", "key_registered"),
+    KeyRotated: ("KeyRotated", "key_rotated"),
+    KeyRevoked: ("KeyRevoked", "key_revoked"),
+    SealKeyMade: ("SealKeyMade", "seal_key_made"),
+    SealKeyDestroyed: ("SealKeyDestroyed", "seal_key_destroyed"),
 }
 
 

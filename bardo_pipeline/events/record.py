@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-SCHEMA_VERSION = 1
-"""The version that this code writes; records of a higher version are refused."""
+SCHEMA_VERSION = 2
+"""The version that this code writes; records of a higher version are refused. What each brought: upcast.py."""
 
 Text = Annotated[str, Field(max_length=65_536)]
 Name = Annotated[str, Field(min_length=1, max_length=256)]
@@ -304,6 +304,24 @@ class Cost(Part):
     total_micros: Spent
 
 
+class Pipeline(Part):
+    """How the heartbeat itself went: what waited, was dropped, how long it took, where a steer met it (HB S7, S12)."""
+
+    queue_depth: Whole
+    ticks_dropped: Whole
+    dropped_while_dreaming: bool
+    duration_ms: Whole | None
+    steer_state: Name | None
+
+
+class Sealed(Part):
+    """The private parts of this record, encrypted under the golem's key; they are absent where they stood (X-7)."""
+
+    key_id: Name
+    nonce: Annotated[str, Field(pattern=r"^[0-9a-f]{24}$")]
+    ciphertext: Annotated[str, Field(min_length=1, max_length=2**20)]
+
+
 class DecisionCycleRecord(Part):
     """One heartbeat of one golem."""
 
@@ -331,7 +349,7 @@ class DecisionCycleRecord(Part):
     prediction_error_sources: PredictionErrorSources
     deliberation_threshold: Unit
     tier: Tier
-    forced_by: Literal["steer", "phase_transition", "birth"] | None
+    forced_by: Literal["steer", "phase_transition", "birth", "reorg"] | None
     gating_reason: Text
 
     context_bundle_summary: ContextBundle | None
@@ -351,3 +369,6 @@ class DecisionCycleRecord(Part):
     credits_micros: Spent
     credit_consumed_micros: Spent
     cost: Cost
+
+    pipeline: Pipeline | None = None
+    sealed: Sealed | None = None

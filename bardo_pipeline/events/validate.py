@@ -148,6 +148,25 @@ def _shown(value: pa.Scalar) -> str:
     return f"{value.value} us" if pa.types.is_timestamp(value.type) else repr(value.as_py())
 
 
+def row_errors(table: pa.Table, model: type[BaseModel]) -> dict[int, RecordError | SchemaVersionError]:
+    """Each row of a table with the right columns that breaks the model's rules, with its first fault."""
+    found: dict[int, RecordError | SchemaVersionError] = {}
+    versions = table.column("schema_version").to_numpy(zero_copy_only=False)
+    for row in np.flatnonzero(versions > SCHEMA_VERSION).tolist():
+        found[row] = SchemaVersionError(
+            f"{_who(table, row)}: schema version {versions[row]:.0f} is newer than {SCHEMA_VERSION}: upgrade "
+            "bardo-pipeline to read it"
+        )
+    for row, sentence in violations(table, model):
+        found.setdefault(row, RecordError(f"{_who(table, row)}: {sentence}"))
+    return found
+
+
+def _who(table: pa.Table, row: int) -> str:
+    tick = f", tick {table.column('tick')[row].as_py()}" if "tick" in table.column_names else ""
+    return f"golem {table.column('golem_id')[row].as_py()}{tick}"
+
+
 def check_table(table: pa.Table, model: type[BaseModel], schema: pa.Schema) -> None:
     """Raise unless every row of the table fits the model.
 
@@ -177,10 +196,8 @@ def check_rows(table: pa.Table, model: type[BaseModel]) -> None:
     found = violations(table, model)
     if found:
         row, sentence = found[0]
-        golem = table.column("golem_id")[row].as_py()
-        tick = f", tick {table.column('tick')[row].as_py()}" if "tick" in table.column_names else ""
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        raise RecordError(f"golem {golem}{tick}: {sentence}{more}")
+        raise RecordError(f"{_who(table, row)}: {sentence}{more}")
 
 
 def _difference(given: pa.Schema, wanted: pa.Schema) -> str:

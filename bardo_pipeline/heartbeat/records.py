@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from bardo_pipeline.events.record import EMOTIONS, PHASES, PROBES, REGIMES, SCHEMA_VERSION, TIERS
 from bardo_pipeline.events.schema import RECORD_SCHEMA
+from bardo_pipeline.events.upcast import absent
 from bardo_pipeline.heartbeat.columns import (
     empty_lists,
     flag,
@@ -57,6 +58,8 @@ def records_of(chunk: Chunk) -> pa.Table:
         "deliberation_threshold": real(rows["threshold"]),
         "tier": word(TIERS, rows["tier"]),
         "forced_by": word(FORCES, rows["forced"]),
+        "pipeline": absent(kind("pipeline"), count),
+        "sealed": absent(kind("sealed"), count),
         "gating_reason": gating_reasons(rows["error"], rows["threshold"], rows["tier"], rows["forced"]),
         **thought(rows),
         "resolutions": _resolutions(rows),

@@ -27,6 +27,7 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction
 
 from bardo_pipeline.errors import SchemaVersionError, StoreError
+from bardo_pipeline.events.upcast import absent
 from bardo_pipeline.policy import Policy
 
 _RETRIES = 200  # four processes lost none at 200; the default of 15 failed once in 1,200 (facts)
@@ -66,8 +67,18 @@ class AppendOnlyTable:
             self._handle = DeltaTable(path)
         except TableNotFoundError:
             self._handle = _create(path, schema, stats_columns)
-        if self._handle.schema() != Schema.from_arrow(schema):
-            raise SchemaVersionError(f"{path} has other columns than this version writes: use the version that made it")
+        self._lacks = self._missing_columns()
+
+    def _missing_columns(self) -> list[pa.Field]:
+        """Columns that came after the table was made; the first append adds them."""
+        known = {field.name: field for field in self._handle.schema().fields}
+        wanted = {field.name: field for field in Schema.from_arrow(self.schema).fields}
+        lacking = [column for column in self.schema if column.name not in known]
+        if any(wanted.get(name) != field for name, field in known.items()) or not all(c.nullable for c in lacking):
+            raise SchemaVersionError(
+                f"{self.path} has other columns than this version writes: use the version that made it"
+            )
+        return lacking
 
     @property
     def table_id(self) -> str:
@@ -100,6 +111,10 @@ class AppendOnlyTable:
         self._renew()
         if self._done(transactions):
             return None
+        if self._lacks:
+            self._handle.alter.add_columns(Schema.from_arrow(pa.schema(self._lacks)).fields)
+            self._lacks = []
+            self._reopen()
         add = self._write(whole(table), table.num_rows)
         try:
             self._handle.create_write_transaction(
@@ -317,8 +332,20 @@ def scan(
     """Rows of Parquet files, in the order of the paths; a path into structs becomes a column of that name."""
     wanted = None if columns is None else {name: ds.field(*name.split(".")) for name in columns}
     if paths:
-        return ds.dataset(list(paths), schema=schema, format="parquet").to_table(columns=wanted, filter=filter)
+        found = ds.dataset(list(paths), schema=schema, format="parquet").to_table(columns=wanted, filter=filter)
+        return _filled(found)
     return ds.dataset(schema.empty_table()).to_table(columns=wanted)
+
+
+def _filled(table: pa.Table) -> pa.Table:
+    """The rows, where a file lacks a struct of later times, with values below that null, as the schema promises."""
+    for at, column in enumerate(table.schema):
+        if pa.types.is_struct(column.type) and not all(child.nullable for child in column.type):
+            chunks = table.column(at).chunks
+            if any(chunk.null_count == len(chunk) > 0 for chunk in chunks):
+                made = [absent(c.type, len(c)) if c.null_count == len(c) else c for c in chunks]
+                table = table.set_column(at, column, pa.chunked_array(made, column.type))
+    return table
 
 
 def whole(table: pa.Table) -> pa.Table:

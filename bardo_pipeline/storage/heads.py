@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bardo_pipeline.errors import RecordError
+from bardo_pipeline.events.custody import Tip
 from bardo_pipeline.events.life import LifeEvent
 
 Ticks = NDArray[np.int64]
@@ -34,7 +35,13 @@ HEADS_SCHEMA = pa.schema(
 """One row per golem, by id: the last tick before the first missing one, the highest tick on record."""
 
 _INDEX_SCHEMA = pa.schema(
-    [HEADS_SCHEMA.field("golem_id"), HEADS_SCHEMA.field("highest"), pa.field("missing", pa.list_(_SPAN))]
+    [
+        HEADS_SCHEMA.field("golem_id"),
+        HEADS_SCHEMA.field("highest"),
+        pa.field("missing", pa.list_(_SPAN)),
+        pa.field("link_number", pa.int64(), nullable=False),
+        pa.field("link_hash", pa.binary(), nullable=False),
+    ]
 )
 
 
@@ -48,11 +55,12 @@ class TickRange(NamedTuple):
 
 @dataclass
 class Head:
-    """One golem: the highest tick on record, the ticks below it that are not, and what was accepted as lost."""
+    """One golem: the highest tick on record, the ticks below it that are not, what was accepted as lost, its tip."""
 
     highest: int = 0
     missing: list[Span] = field(default_factory=list)
     accepted: list[Span] = field(default_factory=list)
+    tip: Tip = field(default_factory=Tip)
 
     @property
     def contiguous(self) -> int:
@@ -118,6 +126,18 @@ class Heads:
             late.extend(TickRange(golem_id, *span) for span in filled)
         return tuple(sorted(gaps)), tuple(sorted(late))
 
+    def follow(self, golem_ids: pa.Array, numbers: pa.Array, hashes: pa.Array) -> None:
+        """Learn the newest link of each golem from links in any order; null where a row has none."""
+        links = pa.table({"golem": golem_ids, "number": numbers, "hash": hashes}).filter(pc.is_valid(numbers))
+        newest = links.group_by("golem").aggregate([("number", "max")])
+        found = newest.join(links, ["golem", "number_max"], ["golem", "number"], join_type="inner")
+        for golem_id, number, link in zip(
+            *(found[c].to_pylist() for c in ("golem", "number_max", "hash")), strict=True
+        ):
+            head = self.head(golem_id)
+            if number > head.tip.number:
+                head.tip = Tip(number, link)
+
     def missing(self) -> tuple[TickRange, ...]:
         """Every run of missing ticks, by golem and tick."""
         return tuple(TickRange(g, *span) for g in sorted(self.of) for span in self.of[g].missing)
@@ -140,6 +160,8 @@ class Heads:
             "golem_id": [golem_id for golem_id, _ in rows],
             "highest": [head.highest for _, head in rows],
             "missing": [[{"tick_from": a, "tick_to": b} for a, b in head.missing] for _, head in rows],
+            "link_number": [head.tip.number for _, head in rows],
+            "link_hash": [head.tip.hash for _, head in rows],
         }
         return pa.table(columns, schema=_INDEX_SCHEMA)
 
@@ -148,7 +170,8 @@ class Heads:
         """The heads as `to_index` wrote them."""
         heads = cls()
         for row in index.to_pylist():
-            heads.of[row["golem_id"]] = Head(row["highest"], [(s["tick_from"], s["tick_to"]) for s in row["missing"]])
+            missing = [(span["tick_from"], span["tick_to"]) for span in row["missing"]]
+            heads.of[row["golem_id"]] = Head(row["highest"], missing, tip=Tip(row["link_number"], row["link_hash"]))
         return heads
 
 

@@ -50,6 +50,12 @@ class Home:
         self.dagster = root / "dagster"
         self.playbooks = root / "playbooks"
         self.locks = root / "locks"
+        self.journal = root / "journal"
+        self.leases = root / "leases"
+        self.spool = root / "spool"
+        self.quarantine = root / "log" / "quarantine"
+        self.keys = root / "keys"
+        self.conversations = root / "conversations"
 
     def derivation(self, derivation_id: str) -> Path:
         """The folder of one derivation's projections."""
@@ -88,6 +94,14 @@ class Home:
             raise SchemaVersionError(f"{root} was made by version {schema_version} of the log: upgrade bardo-pipeline")
         return cls(root, bucket_count=bucket_count, schema_version=schema_version, created_at=created_at)
 
+    def raise_version(self) -> None:
+        """Say in home.json that what is written from here on has today's schema, so that older code keeps out."""
+        if self.schema_version >= SCHEMA_VERSION:
+            return
+        facts = orjson.loads((self.root / _MARK).read_bytes()) | {"schema_version": SCHEMA_VERSION}
+        replace_file(self.root / _MARK, orjson.dumps(facts, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+        self.schema_version = SCHEMA_VERSION
+
     @classmethod
     def create(cls, root: Path, policy: Policy, now: datetime) -> Self:
         """Make the home, or open the one that is there: what home.json says already, stays."""
@@ -102,9 +116,39 @@ class Home:
             }
             _write_first(root / _MARK, orjson.dumps(facts, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
         home = cls.open(root)
-        for folder in (home.cycles.parent, home.bundles, home.derivations, home.index, home.dagster, home.playbooks):
+        for folder in (
+            home.cycles.parent,
+            home.bundles,
+            home.derivations,
+            home.index,
+            home.dagster,
+            home.playbooks,
+            home.journal,
+            home.leases,
+            home.spool,
+        ):
             folder.mkdir(parents=True, exist_ok=True)
         return home
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Put the whole content under this name, durably: a reader sees the old one or the new one."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with os.fdopen(handle, "wb") as out:
+        out.write(content)
+        out.flush()
+        os.fsync(out.fileno())
+    os.replace(name, path)
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder durable."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _write_first(path: Path, content: bytes) -> None:
@@ -121,10 +165,6 @@ def _write_first(path: Path, content: bytes) -> None:
                 os.link(draft, path)
             except FileExistsError:
                 return
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(path.parent)
     finally:
         draft.unlink()

@@ -7,9 +7,10 @@ Source: architecture ("Laws", "Time and order", "Writing"); HB S6.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from threading import RLock
 from typing import Self
@@ -19,21 +20,44 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from bardo_pipeline.errors import ForkError, RegressionError, StoreError, StreamError
+from bardo_pipeline.errors import (
+    BardoError,
+    ForkError,
+    LeaseError,
+    RegressionError,
+    SignatureError,
+    StoreError,
+    StreamError,
+)
+from bardo_pipeline.events.custody import (
+    KeyRing,
+    Signature,
+    Tip,
+    check_rings,
+    content_of,
+    in_order,
+    link_of,
+    slice_contents,
+)
 from bardo_pipeline.events.digest import digest_column, row_digests
 from bardo_pipeline.events.life import LifeEvent
 from bardo_pipeline.events.record import DecisionCycleRecord
-from bardo_pipeline.events.schema import LIFE_SCHEMA, MOMENT, RECORD_SCHEMA, to_table
-from bardo_pipeline.events.validate import check_columns, check_rows, check_table
+from bardo_pipeline.events.schema import LIFE_SCHEMA, MOMENT, RECORD_SCHEMA, to_models, to_table
+from bardo_pipeline.events.validate import check_columns, check_rows, check_table, row_errors
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta import AppendOnlyTable, scan
-from bardo_pipeline.storage.heads import Heads, TickRange, Ticks, by_golem, check_deaths, golem_column
+from bardo_pipeline.storage.heads import Head, Heads, TickRange, Ticks, by_golem, check_deaths, golem_column
 from bardo_pipeline.storage.home import Home, bucket_of
+from bardo_pipeline.storage.leases import leased
 from bardo_pipeline.storage.protocols import (
     CYCLES_SCHEMA,
+    DECIDING,
     LIFE_LOG_SCHEMA,
+    LINK_TYPE,
     VECTORS_SCHEMA,
+    Admitted,
     Appended,
+    Refused,
     check_events,
     check_transaction,
     check_vectors,
@@ -59,41 +83,209 @@ class EventLog:
             )
         self._event_ids: set[str] = set()
         self._deaths: dict[str, int] = {}
+        self._rings: dict[str, KeyRing] = {}
+        self._key_events: set[str] = set()
         self._vector_keys: set[tuple[str, str]] = set()
         self._life_seen = self._vectors_seen = -1
         self._heads, self._cycles_seen = self._load_index()
 
     # cycles
 
-    def append(self, records: pa.Table, *, writer: str, segment: int, recorded_at: datetime) -> Appended:
+    def append(
+        self,
+        records: pa.Table,
+        *,
+        writer: str,
+        segment: int,
+        recorded_at: datetime,
+        signatures: Mapping[str, Signature] | None = None,
+    ) -> Appended:
         """Append a batch, whole or not at all, each (golem, tick) once."""
         utc(recorded_at, "recorded_at")
         check_transaction(writer, segment)
         hashes = _checked_hashes(records)
-        batch = records.combine_chunks()
-        golem_ids, ticks = golem_column(batch), batch.column("tick").to_numpy()
+        batch = records.combine_chunks().append_column(CYCLES_SCHEMA.field("content_hash"), hashes)
         with self._writing():
-            news = self._news(golem_ids, ticks, hashes)
-            if not news.any():
-                return Appended(self._cycles_seen, 0, len(batch), (), ())
-            kept = batch.append_column(CYCLES_SCHEMA.field("content_hash"), hashes)
-            kept = kept if news.all() else kept.filter(pa.array(news))
-            version = self._cycles.append(
-                _cycles(kept, self._home.bucket_count, recorded_at, writer, segment), transactions={writer: segment}
-            )
-            if version is None:
-                raise StoreError(
-                    f"writer {writer}: segment {segment} or a later one is on record, but {int(news.sum())} of these "
-                    "records are not: number segments upwards and send one again unchanged"
-                )
-            gaps, late = self._heads.record(golem_column(kept), kept.column("tick").to_numpy())
-            if version == self._cycles_seen + 1:
-                self._cycles_seen = version
-            return Appended(version, len(kept), len(batch) - len(kept), gaps, late)
+            news, wrong = self._verdicts(batch, frozenset())
+            if wrong:
+                raise wrong[min(wrong)]
+            chained, wrong = self._chained(batch, news, signatures or {})
+            if wrong:
+                raise wrong[min(wrong)]
+            return self._write(chained, len(batch), recorded_at, writer, segment)
 
-    def _news(self, golem_ids: pa.Array, ticks: Ticks, hashes: pa.Array) -> np.ndarray:
-        """Which rows are to be written. Raises the error of the first row that may not be."""
-        wrong: dict[int, StreamError] = {}
+    def admit(
+        self,
+        records: pa.Table,
+        *,
+        writer: str,
+        segment: int,
+        recorded_at: datetime,
+        payloads: pa.Array | None = None,
+        signatures: Mapping[str, Signature] | Sequence[Signature | None] | None = None,
+        mine: frozenset[str] = frozenset(),
+    ) -> Admitted:
+        """Append the rows of a batch that may be appended, and say of each other one why not."""
+        utc(recorded_at, "recorded_at")
+        check_transaction(writer, segment)
+        check_columns(records, DecisionCycleRecord, RECORD_SCHEMA)
+        refused: dict[int, BardoError] = dict(row_errors(records, DecisionCycleRecord))
+        fit = np.setdiff1d(np.arange(len(records)), np.fromiter(refused, np.int64, len(refused)))
+        batch = records.combine_chunks() if not refused else records.take(pa.array(fit))
+        batch = batch.append_column(CYCLES_SCHEMA.field("content_hash"), digest_column(row_digests(batch)))
+        lines = None if payloads is None else (payloads if not refused else payloads.take(pa.array(fit)))
+        each = [signatures[i] for i in fit.tolist()] if isinstance(signatures, Sequence) else None
+        with self._writing():
+            news, wrong = self._verdicts(batch, mine)
+            if lines is not None:
+                chained, unsigned = self._chained_lines(batch, news, lines, each or [None] * len(batch))
+            else:
+                assert not isinstance(signatures, Sequence), "an Arrow batch is signed golem by golem"
+                chained, unsigned = self._chained(batch, news, signatures or {})
+            wrong |= unsigned
+            refused |= {int(fit[row]): error for row, error in wrong.items()}
+            appended = self._write(chained, len(batch) - len(wrong), recorded_at, writer, segment)
+        return Admitted(appended, tuple(Refused(row, refused[row]) for row in sorted(refused)))
+
+    def _write(self, kept: pa.Table, given: int, recorded_at: datetime, writer: str, segment: int) -> Appended:
+        """Commit rows that are news; given: how many were sent and are not wrong."""
+        if not len(kept):
+            return Appended(self._cycles_seen, 0, given, (), ())
+        due = self._cycles.version + 1
+        rows = _cycles(kept, self._home.bucket_count, recorded_at, writer, segment, due)
+        version = self._cycles.append(rows, transactions={writer: segment})
+        if version is None:
+            raise StoreError(
+                f"writer {writer}: segment {segment} or a later one is on record, but {len(kept)} of these "
+                "records are not: number segments upwards and send one again unchanged"
+            )
+        gaps, late = self._learn_cycles(rows)
+        if version == self._cycles_seen + 1:
+            self._cycles_seen = version
+        return Appended(version, len(kept), given - len(kept), gaps, late)
+
+    def _learn_cycles(self, rows: pa.Table) -> tuple[tuple[TickRange, ...], tuple[TickRange, ...]]:
+        golem_ids, link = golem_column(rows), rows.column("link").combine_chunks()
+        self._heads.follow(golem_ids, pc.struct_field(link, "number"), pc.struct_field(link, "hash"))
+        return self._heads.record(golem_ids, rows.column("tick").to_numpy())
+
+    def _chained(
+        self, batch: pa.Table, news: np.ndarray, signatures: Mapping[str, Signature]
+    ) -> tuple[pa.Table, dict[int, BardoError]]:
+        """The news of a batch that came as Arrow, golem by golem in tick order, one link a golem."""
+        ids, ticks = golem_column(batch), batch.column("tick").to_numpy()
+        picked: list[np.ndarray] = []
+        golems: list[str] = []
+        wrong: dict[int, BardoError] = {}
+        for golem_id, rows in by_golem(ids, ticks):
+            fresh = rows[news[rows]]
+            if golem_id in signatures and 0 < len(fresh) < len(rows):
+                wrong |= {
+                    int(row): SignatureError(
+                        f"golem {golem_id}: its signed slice is on record in part: sign and send what is new"
+                    )
+                    for row in fresh
+                }
+            elif len(fresh):
+                picked.append(fresh)
+                golems.append(golem_id)
+        order = np.concatenate(picked) if picked else np.zeros(0, np.int64)
+        kept = batch if len(order) == len(batch) and bool((np.diff(order) == 1).all()) else batch.take(pa.array(order))
+        edges = np.concatenate([[0], np.cumsum([len(rows) for rows in picked])]).astype(np.int64)
+        contents = slice_contents(kept.select(RECORD_SCHEMA.names), edges) if golems else []
+        links: list[tuple[int, bytes, bytes, str | None, bytes | None]] = []
+        stays = np.ones(len(kept), dtype=np.bool_)
+        for k, (golem_id, content) in enumerate(zip(golems, contents, strict=True)):
+            signature = signatures.get(golem_id)
+            try:
+                for end in (picked[k][0], picked[k][-1]):
+                    self._ring(golem_id).check(int(ticks[end]), content, signature)
+            except SignatureError as error:
+                wrong |= {int(row): error for row in picked[k]}
+                stays[edges[k] : edges[k + 1]] = False
+                links.append((0, b"", b"", None, None))
+                continue
+            tip = self._heads.head(golem_id).tip
+            link = link_of(golem_id, tip.number + 1, tip.hash, content)
+            links.append((tip.number + 1, tip.hash, link, *(signature or (None, None))))
+        which = pa.array(np.repeat(np.arange(len(golems)), np.diff(edges)))
+        kept = kept.append_column(CYCLES_SCHEMA.field("link"), _links(links).take(which))
+        kept = kept.append_column(CYCLES_SCHEMA.field("payload"), pa.nulls(len(kept), pa.binary()))
+        return (kept if stays.all() else kept.filter(pa.array(stays))), wrong
+
+    def _chained_lines(
+        self, batch: pa.Table, news: np.ndarray, lines: pa.Array, signatures: Sequence[Signature | None]
+    ) -> tuple[pa.Table, dict[int, BardoError]]:
+        """The news of a batch that came as JSON, in the order given, one link a record.
+
+        A link names the one before, so this is a loop over rows.
+        """
+        ids, ticks = golem_column(batch).to_pylist(), batch.column("tick").to_pylist()
+        tips: dict[str, Tip] = {}
+        links: list[tuple[int, bytes, bytes, str | None, bytes | None]] = []
+        kept: list[int] = []
+        wrong: dict[int, BardoError] = {}
+        for row in np.flatnonzero(news).tolist():
+            golem_id, signature = ids[row], signatures[row]
+            content = content_of(lines[row].as_py())
+            try:
+                self._ring(golem_id).check(ticks[row], content, signature)
+            except SignatureError as error:
+                wrong[row] = error
+                continue
+            tip = tips.get(golem_id) or self._heads.head(golem_id).tip
+            tips[golem_id] = Tip(tip.number + 1, link_of(golem_id, tip.number + 1, tip.hash, content))
+            links.append((*tips[golem_id][:1], tip.hash, tips[golem_id].hash, *(signature or (None, None))))
+            kept.append(row)
+        rows = pa.array(kept, pa.int64())
+        chosen = batch if len(kept) == len(batch) else batch.take(rows)
+        chosen = chosen.append_column(CYCLES_SCHEMA.field("link"), _links(links))
+        return chosen.append_column(CYCLES_SCHEMA.field("payload"), lines.take(rows).cast(pa.binary())), wrong
+
+    def _ring(self, golem_id: str) -> KeyRing:
+        return self._rings.get(golem_id) or KeyRing(golem_id)
+
+    def tip(self, golem_id: str) -> Tip:
+        """The newest link of a golem's chain."""
+        with self._mutex:
+            self._refresh()
+            head = self._heads.of.get(golem_id)
+            return head.tip if head is not None else Tip()
+
+    def head_of(self, golem_id: str) -> Head:
+        """A copy of what is known of one golem's stream."""
+        with self._mutex:
+            self._refresh()
+            head = self._heads.of.get(golem_id) or Head()
+            return replace(head, missing=list(head.missing), accepted=list(head.accepted))
+
+    def death_of(self, golem_id: str) -> int | None:
+        """The tick of a golem's recorded death."""
+        with self._mutex:
+            self._refresh()
+            return self._deaths.get(golem_id)
+
+    def ring_of(self, golem_id: str) -> KeyRing:
+        """The golem's signing keys."""
+        with self._mutex:
+            self._refresh()
+            return self._ring(golem_id)
+
+    def _verdicts(self, batch: pa.Table, mine: frozenset[str]) -> tuple[np.ndarray, dict[int, BardoError]]:
+        """Which rows are news and may be written, and what is wrong with those that may not."""
+        golem_ids, ticks = golem_column(batch), batch.column("tick").to_numpy()
+        news, wrong = self._news(golem_ids, ticks, batch.column("content_hash").combine_chunks())
+        held = leased(self._home, set(golem_ids.unique().to_pylist()) - mine)
+        for golem_id, why in held.items():
+            own = np.asarray(pc.equal(golem_ids, golem_id)) & news
+            for row in np.flatnonzero(own).tolist():
+                wrong.setdefault(row, LeaseError(f"golem {golem_id}: tick {ticks[row]} {why}"))
+        news[list(wrong)] = False
+        return news, wrong
+
+    def _news(self, golem_ids: pa.Array, ticks: Ticks, hashes: pa.Array) -> tuple[np.ndarray, dict[int, BardoError]]:
+        """Which rows are not on record yet, and which of all the rows may not be."""
+        wrong: dict[int, BardoError] = {}
         news = np.ones(len(ticks), dtype=np.bool_)
         covered = np.zeros(len(ticks), dtype=np.bool_)
         original = np.arange(len(ticks))
@@ -112,9 +304,7 @@ class EventLog:
                     wrong[row] = RegressionError(golem_id, int(ticks[row]), f"comes after its death at tick {death}")
         wrong |= self._conflicts(golem_ids, ticks, hashes, np.flatnonzero(~news), original)
         wrong |= self._conflicts_on_record(golem_ids, ticks, hashes, np.flatnonzero(covered))
-        if wrong:
-            raise wrong[min(wrong)]
-        return news & ~covered
+        return news & ~covered, wrong
 
     @staticmethod
     def _conflicts(
@@ -208,7 +398,7 @@ class EventLog:
 
     # life
 
-    def record(self, events: Sequence[LifeEvent], recorded_at: datetime) -> int:
+    def record(self, events: Sequence[LifeEvent], recorded_at: datetime, mine: frozenset[str] = frozenset()) -> int:
         """Append those events whose id is not on record; returns how many were new."""
         utc(recorded_at, "recorded_at")
         check_events(events)
@@ -217,6 +407,10 @@ class EventLog:
             fresh = [event for event_id, event in given.items() if event_id not in self._event_ids]
             if not fresh:
                 return 0
+            deciding = {event.golem_id for event in fresh if event.kind in DECIDING} - mine
+            for golem_id, why in leased(self._home, deciding).items():
+                raise LeaseError(f"golem {golem_id} {why}")
+            check_rings(fresh, self._rings)
             check_deaths(fresh, lambda golem_id: head.highest if (head := self._heads.of.get(golem_id)) else 0)
             table = to_table(fresh, LIFE_SCHEMA)
             check_table(table, LifeEvent, LIFE_SCHEMA)
@@ -225,6 +419,7 @@ class EventLog:
                 table.append_column(LIFE_LOG_SCHEMA.field("recorded_at"), moments), transactions={}
             )
             self._learn_life(table)
+            self._learn_keys(fresh)
             if version == self._life_seen + 1:
                 self._life_seen = version
             return len(fresh)
@@ -250,6 +445,11 @@ class EventLog:
         for row in deaths.to_pylist():
             tick = row["died"]["tick"]
             self._deaths[row["golem_id"]] = min(tick, self._deaths.get(row["golem_id"], tick))
+
+    def _learn_keys(self, events: Sequence[LifeEvent]) -> None:
+        for event in in_order(e for e in events if e.event_id not in self._key_events):
+            self._rings[event.golem_id] = self._ring(event.golem_id).after(event)
+            self._key_events.add(event.event_id)
 
     # vectors
 
@@ -280,6 +480,7 @@ class EventLog:
     @contextmanager
     def _writing(self) -> Iterator[None]:
         with self._mutex, self._home.lock(_LOCK):
+            self._home.raise_version()
             self._refresh()
             yield
 
@@ -288,11 +489,12 @@ class EventLog:
         version, files = self._life.tail(self._life_seen)
         if files:
             self._learn_life(self._life.load(files, ["event_id", "kind", "golem_id", "gap", "died"]))
+            keys = self._life.load(files, None, ds.field("kind").isin(["KeyRegistered", "KeyRotated", "KeyRevoked"]))
+            self._learn_keys(to_models(keys, LifeEvent))
         self._life_seen = version
         version, files = self._cycles.tail(self._cycles_seen)
         if files:
-            fresh = self._cycles.load(files, ["golem_id", "tick"])
-            self._heads.record(golem_column(fresh), fresh.column("tick").to_numpy())
+            self._learn_cycles(self._cycles.load(files, ["golem_id", "tick", "link"]))
         self._cycles_seen = version
 
     def _load_index(self) -> tuple[Heads, int]:
@@ -343,16 +545,25 @@ def _vector_keys(vectors: pa.Table) -> Iterator[tuple[str, str]]:
     return zip(vectors.column("embedder").to_pylist(), vectors.column("text_hash").to_pylist(), strict=True)
 
 
-def _cycles(batch: pa.Table, bucket_count: int, recorded_at: datetime, writer: str, segment: int) -> pa.Table:
-    """Records with their hashes, as rows of the log."""
+def _links(links: Sequence[tuple[int, bytes, bytes, str | None, bytes | None]]) -> pa.Array:
+    """Links (number, previous, hash, key id, signature) as a column."""
+    parts = zip(*links, strict=True) if links else ((), (), (), (), ())
+    fields = list(LINK_TYPE)
+    return pa.StructArray.from_arrays([pa.array(p, f.type) for p, f in zip(parts, fields, strict=True)], fields=fields)
+
+
+def _cycles(
+    batch: pa.Table, bucket_count: int, recorded_at: datetime, writer: str, segment: int, version: int
+) -> pa.Table:
+    """Records with their hashes and links, as rows of the log."""
     golems = golem_column(batch).dictionary_encode()
     buckets = pa.array([bucket_of(golem_id, bucket_count) for golem_id in golems.dictionary.to_pylist()], pa.int32())
     added = {
         "bucket": buckets.take(golems.indices),
-        "content_hash": batch.column("content_hash"),
         "recorded_at": pa.repeat(pa.scalar(recorded_at, MOMENT), len(batch)),
         "writer": pa.repeat(pa.scalar(writer, pa.string()), len(batch)),
         "segment": pa.repeat(pa.scalar(segment, pa.int64()), len(batch)),
+        "version": pa.repeat(pa.scalar(version, pa.int64()), len(batch)),
     }
     columns = [added[name] if name in added else batch.column(name) for name in CYCLES_SCHEMA.names]
     return pa.Table.from_arrays(columns, schema=CYCLES_SCHEMA)

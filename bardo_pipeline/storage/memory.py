@@ -5,7 +5,7 @@ Source: style ("one contract test suite per store, run on the memory twin and on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Self
@@ -13,19 +13,31 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.errors import ForkError, RegressionError, StoreError
+from bardo_pipeline.errors import BardoError, ForkError, RegressionError, SignatureError, StoreError
+from bardo_pipeline.events.custody import (
+    KeyRing,
+    Signature,
+    Tip,
+    check_rings,
+    content_of,
+    in_order,
+    link_of,
+    slice_contents,
+)
 from bardo_pipeline.events.digest import digest_column, row_digests
 from bardo_pipeline.events.life import LifeEvent
 from bardo_pipeline.events.record import DecisionCycleRecord
 from bardo_pipeline.events.schema import LIFE_SCHEMA, RECORD_SCHEMA, to_table
-from bardo_pipeline.events.validate import check_table
+from bardo_pipeline.events.validate import check_columns, check_table, row_errors
 from bardo_pipeline.storage.heads import HEADS_SCHEMA, TickRange, check_deaths
 from bardo_pipeline.storage.home import bucket_of
 from bardo_pipeline.storage.protocols import (
     CYCLES_SCHEMA,
     LIFE_LOG_SCHEMA,
     VECTORS_SCHEMA,
+    Admitted,
     Appended,
+    Refused,
     check_events,
     check_transaction,
     check_vectors,
@@ -67,54 +79,173 @@ class MemoryEventLog:
         self._segments: dict[str, int] = {}
         self._events: dict[str, Row] = {}
         self._deaths: dict[str, int] = {}
+        self._tips: dict[str, Tip] = {}
+        self._new_tips: dict[str, Tip] = {}
+        self._rings: dict[str, KeyRing] = {}
         self._vectors: dict[tuple[str, str], Row] = {}
         self._version = self._life_version = 0
 
-    def append(self, records: pa.Table, *, writer: str, segment: int, recorded_at: datetime) -> Appended:
+    def append(
+        self,
+        records: pa.Table,
+        *,
+        writer: str,
+        segment: int,
+        recorded_at: datetime,
+        signatures: Mapping[str, Signature] | None = None,
+    ) -> Appended:
         """Append a batch, whole or not at all, each (golem, tick) once."""
         utc(recorded_at, "recorded_at")
         check_transaction(writer, segment)
         check_table(records, DecisionCycleRecord, RECORD_SCHEMA)
-        news: dict[tuple[str, int], Row] = {}
-        hashes = digest_column(row_digests(records)).to_pylist()
-        for row, content_hash in zip(records.to_pylist(), hashes, strict=True):
+        news, wrong = self._judged(records.to_pylist(), set())
+        chained, unsigned = self._sliced(news, records, signatures or {})
+        if wrong or unsigned:
+            raise (wrong | unsigned)[min(wrong or unsigned)]
+        return self._commit(chained, len(records), recorded_at, writer, segment)
+
+    def admit(
+        self,
+        records: pa.Table,
+        *,
+        writer: str,
+        segment: int,
+        recorded_at: datetime,
+        payloads: pa.Array | None = None,
+        signatures: Mapping[str, Signature] | Sequence[Signature | None] | None = None,
+        mine: frozenset[str] = frozenset(),
+    ) -> Admitted:
+        """Append the rows of a batch that may be appended, and say of each other one why not. There are no leases."""
+        utc(recorded_at, "recorded_at")
+        check_transaction(writer, segment)
+        check_columns(records, DecisionCycleRecord, RECORD_SCHEMA)
+        refused: dict[int, BardoError] = dict(row_errors(records, DecisionCycleRecord))
+        news, wrong = self._judged(records.to_pylist(), set(refused))
+        if payloads is not None:
+            each = signatures if isinstance(signatures, Sequence) else [None] * len(records)
+            chained, unsigned = self._chained(news, payloads.to_pylist(), each)
+        else:
+            assert not isinstance(signatures, Sequence), "an Arrow batch is signed golem by golem"
+            chained, unsigned = self._sliced(news, records, signatures or {})
+        refused |= wrong | unsigned
+        appended = self._commit(chained, len(records) - len(refused), recorded_at, writer, segment)
+        return Admitted(appended, tuple(Refused(row, refused[row]) for row in sorted(refused)))
+
+    def _judged(self, rows: list[Row], left_out: set[int]) -> tuple[dict[int, Row], dict[int, BardoError]]:
+        """Rows that are news, and what is wrong with others."""
+        self._new_tips.clear()
+        news: dict[int, Row] = {}
+        first: dict[tuple[str, int], Row] = {}
+        wrong: dict[int, BardoError] = {}
+        for at, row in enumerate(rows):
             golem_id, tick = row["golem_id"], row["tick"]
             stream = self._streams.get(golem_id, _Stream())
-            if (golem_id, tick) in news:
-                if not _same(news[golem_id, tick], row):
-                    raise ForkError(golem_id, tick, "comes twice in the batch, with different content")
-            elif tick in stream.cycles:
+            if at in left_out:
+                continue
+            if (golem_id, tick) in first:
+                if not _same(first[golem_id, tick], row):
+                    wrong[at] = ForkError(golem_id, tick, "comes twice in the batch, with different content")
+                continue
+            first[golem_id, tick] = row
+            if tick in stream.cycles:
                 if not _same(stream.cycles[tick], row):
-                    raise ForkError(golem_id, tick, "is already on record with different content")
+                    wrong[at] = ForkError(golem_id, tick, "is already on record with different content")
             elif stream.lost(tick):
-                raise RegressionError(golem_id, tick, "comes after its gap was accepted as lost")
+                wrong[at] = RegressionError(golem_id, tick, "comes after its gap was accepted as lost")
             elif tick > self._deaths.get(golem_id, tick):
-                raise RegressionError(golem_id, tick, f"comes after its death at tick {self._deaths[golem_id]}")
+                wrong[at] = RegressionError(golem_id, tick, f"comes after its death at tick {self._deaths[golem_id]}")
             else:
-                news[golem_id, tick] = {**row, "content_hash": content_hash}
-        if not news:
-            return Appended(self._version, 0, len(records), (), ())
+                news[at] = row
+        return news, wrong
+
+    def _sliced(
+        self, news: dict[int, Row], records: pa.Table, signatures: Mapping[str, Signature]
+    ) -> tuple[list[Row], dict[int, BardoError]]:
+        """News with one link a golem."""
+        chained: list[Row] = []
+        wrong: dict[int, BardoError] = {}
+        for golem_id in sorted({row["golem_id"] for row in news.values()}):
+            own = sorted(
+                (at for at, row in news.items() if row["golem_id"] == golem_id), key=lambda at: news[at]["tick"]
+            )
+            content = slice_contents(records.take(pa.array(own)), [0, len(own)])[0]
+            signature = signatures.get(golem_id)
+            try:
+                sent = sum(g == golem_id for g in records["golem_id"].to_pylist())
+                if signature is not None and len(own) < sent:
+                    raise SignatureError(
+                        f"golem {golem_id}: its signed slice is on record in part: sign and send what is new"
+                    )
+                for end in (own[0], own[-1]):
+                    self._ring(golem_id).check(news[end]["tick"], content, signature)
+            except SignatureError as error:
+                wrong |= dict.fromkeys(own, error)
+                continue
+            link = self._next(golem_id, content, signature)
+            chained += [news[at] | {"link": link, "payload": None} for at in own]
+        return chained, wrong
+
+    def _chained(
+        self, news: dict[int, Row], lines: Sequence[bytes], signatures: Sequence[Signature | None]
+    ) -> tuple[list[Row], dict[int, BardoError]]:
+        """News with one link a record."""
+        chained: list[Row] = []
+        wrong: dict[int, BardoError] = {}
+        for at, row in news.items():
+            content = content_of(lines[at])
+            try:
+                self._ring(row["golem_id"]).check(row["tick"], content, signatures[at])
+            except SignatureError as error:
+                wrong[at] = error
+                continue
+            link = self._next(row["golem_id"], content, signatures[at])
+            chained.append(row | {"link": link, "payload": lines[at]})
+        return chained, wrong
+
+    def _next(self, golem_id: str, content: bytes, signature: Signature | None) -> Row:
+        tip = self._new_tips.get(golem_id) or self._tips.get(golem_id, Tip())
+        self._new_tips[golem_id] = Tip(tip.number + 1, link_of(golem_id, tip.number + 1, tip.hash, content))
+        key_id, value = signature or (None, None)
+        return {
+            "number": tip.number + 1,
+            "previous": tip.hash,
+            "hash": self._new_tips[golem_id].hash,
+            "key_id": key_id,
+            "signature": value,
+        }
+
+    def _ring(self, golem_id: str) -> KeyRing:
+        return self._rings.get(golem_id, KeyRing(golem_id))
+
+    def _commit(self, rows: Sequence[Row], given: int, recorded_at: datetime, writer: str, segment: int) -> Appended:
+        if not rows:
+            return Appended(self._version, 0, given, (), ())
+        kept = pa.Table.from_pylist(list(rows), schema=RECORD_SCHEMA)
+        hashes = digest_column(row_digests(kept)).to_pylist()
+        news = {(row["golem_id"], row["tick"]): row | {"content_hash": h} for row, h in zip(rows, hashes, strict=True)}
         if self._segments.get(writer, -1) >= segment:
             raise StoreError(f"writer {writer}: segment {segment} or a later one is on record, without these records")
         before = {golem_id: self._streams.setdefault(golem_id, _Stream()).missing() for golem_id, _ in news}
         self._version += 1
         self._segments[writer] = segment
+        self._tips |= self._new_tips
         for (golem_id, tick), row in news.items():
             row |= {"bucket": bucket_of(golem_id, self._bucket_count), "recorded_at": recorded_at}
-            row |= {"writer": writer, "segment": segment, "committed": self._version}
+            row |= {"writer": writer, "segment": segment, "committed": self._version, "version": self._version}
             self._streams[golem_id].cycles[tick] = row
         after = {golem_id: self._streams[golem_id].missing() for golem_id in before}
         gaps = [r for g in sorted(before) for r in _ranges(g, after[g] - before[g])]
         late = [r for g in sorted(before) for r in _ranges(g, before[g] - after[g])]
-        return Appended(self._version, len(news), len(records) - len(news), tuple(gaps), tuple(late))
+        return Appended(self._version, len(news), given - len(news), tuple(gaps), tuple(late))
 
-    def record(self, events: Sequence[LifeEvent], recorded_at: datetime) -> int:
+    def record(self, events: Sequence[LifeEvent], recorded_at: datetime, mine: frozenset[str] = frozenset()) -> int:
         """Append those events whose id is not on record; returns how many were new."""
         utc(recorded_at, "recorded_at")
         check_events(events)
         fresh = {event.event_id: event for event in events if event.event_id not in self._events}
         if not fresh:
             return 0
+        check_rings(fresh.values(), self._rings)
         check_deaths(list(fresh.values()), lambda golem_id: self._streams.get(golem_id, _Stream()).highest())
         table = to_table(fresh.values(), LIFE_SCHEMA)
         check_table(table, LifeEvent, LIFE_SCHEMA)
@@ -127,6 +258,8 @@ class MemoryEventLog:
             if row["died"] is not None:
                 tick = row["died"]["tick"]
                 self._deaths[row["golem_id"]] = min(tick, self._deaths.get(row["golem_id"], tick))
+        for event in in_order(fresh.values()):
+            self._rings[event.golem_id] = self._ring(event.golem_id).after(event)
         return len(fresh)
 
     def record_vectors(self, vectors: pa.Table) -> int:

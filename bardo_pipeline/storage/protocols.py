@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol, Self
@@ -10,7 +10,8 @@ from typing import Protocol, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.errors import RecordError
+from bardo_pipeline.errors import BardoError, RecordError
+from bardo_pipeline.events.custody import Signature
 from bardo_pipeline.events.life import LifeEvent
 from bardo_pipeline.events.schema import LIFE_SCHEMA, MOMENT, RECORD_SCHEMA
 from bardo_pipeline.storage.heads import TickRange
@@ -20,6 +21,20 @@ def _required(name: str, kind: pa.DataType) -> pa.Field:
     return pa.field(name, kind, nullable=False)
 
 
+DECIDING = frozenset({"DeathDeclared", "GapAccepted", "KeyRegistered", "KeyRotated", "KeyRevoked"})
+"""Life events that decide which records of their golem are taken."""
+
+LINK_TYPE = pa.struct(
+    [
+        _required("number", pa.int64()),
+        _required("previous", pa.binary()),
+        _required("hash", pa.binary()),
+        pa.field("key_id", pa.string()),
+        pa.field("signature", pa.binary()),
+    ]
+)
+"""A link of a golem's chain: its place (from 1), the hash before it (zeros for the first), its own, who signed it."""
+
 CYCLES_SCHEMA = pa.schema(
     [
         *RECORD_SCHEMA,
@@ -28,9 +43,16 @@ CYCLES_SCHEMA = pa.schema(
         _required("recorded_at", MOMENT),
         _required("writer", pa.string()),
         _required("segment", pa.int64()),
+        pa.field("version", pa.int64()),
+        pa.field("link", LINK_TYPE),
+        pa.field("payload", pa.binary()),
     ]
 )
-"""One row per (golem, tick): the record, its hash bucket, the digest of its content (16 bytes), who wrote it, when."""
+"""One row per (golem, tick): the record, its hash bucket, the digest of its content (16 bytes), who wrote it, when; the
+version of the log that brought it, its link in the golem's chain, and the sender's bytes where it came as JSON.
+
+The last three came with version 2 of the schema: null in rows that version 1 wrote.
+"""
 
 LIFE_LOG_SCHEMA = pa.schema([*LIFE_SCHEMA, _required("recorded_at", MOMENT)])
 """One row per life event, with the moment of its recording."""
@@ -66,20 +88,70 @@ class Appended:
     late: tuple[TickRange, ...]
 
 
+@dataclass(frozen=True)
+class Refused:
+    """A row of a batch that was not taken, and why."""
+
+    row: int
+    error: BardoError
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """What became of a batch of which the good rows were taken: see `Appended`; refused by row."""
+
+    appended: Appended
+    refused: tuple[Refused, ...]
+
+
 class Log(Protocol):
     """The record of all golems: cycles, life events and vectors. It only grows."""
 
-    def append(self, records: pa.Table, *, writer: str, segment: int, recorded_at: datetime) -> Appended:
-        """Append a batch (RECORD_SCHEMA), whole or not at all, each (golem, tick) once.
+    def append(
+        self,
+        records: pa.Table,
+        *,
+        writer: str,
+        segment: int,
+        recorded_at: datetime,
+        signatures: Mapping[str, Signature] | None = None,
+    ) -> Appended:
+        """Append a batch (RECORD_SCHEMA), whole or not at all, each (golem, tick) once; one link a golem.
 
         writer, segment: the transaction; a writer numbers its segments upwards and sends one again under its number.
+        signatures: golem to the signature of its slice (custody.py).
         Raises RecordError or SchemaVersionError for a record that does not fit, ForkError for another record of a tick
-        on record, RegressionError for a tick in an accepted gap, StoreError for a number that stands for other records.
+        on record, RegressionError for a tick in an accepted gap, LeaseError for a golem that a writer holds,
+        SignatureError, StoreError for a number that stands for other records.
         """
         ...
 
-    def record(self, events: Sequence[LifeEvent], recorded_at: datetime) -> int:
-        """Append those events whose id is not on record; returns how many were new. Raises RecordError."""
+    def admit(
+        self,
+        records: pa.Table,
+        *,
+        writer: str,
+        segment: int,
+        recorded_at: datetime,
+        payloads: pa.Array | None = None,
+        signatures: Mapping[str, Signature] | Sequence[Signature | None] | None = None,
+        mine: frozenset[str] = frozenset(),
+    ) -> Admitted:
+        """Append those rows of a batch that may be appended; each other one is refused with the error it deserves.
+
+        payloads: binary, the sender's bytes of each row, if they came as JSON: then each record is a link, and
+        signatures has one a row. mine: golems whose lease the caller holds.
+        Raises RecordError only for other columns than RECORD_SCHEMA's or bytes that are none.
+        """
+        ...
+
+    def record(self, events: Sequence[LifeEvent], recorded_at: datetime, mine: frozenset[str] = frozenset()) -> int:
+        """Append those events whose id is not on record; returns how many were new.
+
+        mine: golems whose lease the caller holds. Raises RecordError or SignatureError for an event that may not
+        follow those on record, LeaseError for one that decides which records are taken (DECIDING) of a golem that a
+        writer holds: that writer may have acknowledged what the event would refuse.
+        """
         ...
 
     def record_vectors(self, vectors: pa.Table) -> int:

@@ -437,9 +437,9 @@ REFUSED = {
     "no golem": (with_value("golem_id", ""), RecordError, r"golem_id is shorter than 1"),
     "too long a name": (with_value("golem_id", "g" * 257), RecordError, r"golem_id is longer than 256"),
     "a newer version": (
-        with_value("schema_version", 2),
+        with_value("schema_version", 3),
         SchemaVersionError,
-        r"schema version 2 is newer than 1: upgrade",
+        r"schema version 3 is newer than 2: upgrade",
     ),
     "bytes that are no text": (
         with_column("gating_reason", no_utf8),
@@ -755,8 +755,20 @@ def test_a_version_is_read_as_it_was(disk: EventLog, home: Home) -> None:
 
 def test_a_table_of_other_columns_is_not_touched(tmp_path: Path) -> None:
     AppendOnlyTable(tmp_path / "table", pa.schema([("a", pa.int64())]), ["a"])
-    with pytest.raises(SchemaVersionError, match="other columns"):
-        AppendOnlyTable(tmp_path / "table", pa.schema([("a", pa.int64()), ("b", pa.int64())]), ["a"])
+    demanding = pa.schema([("a", pa.int64()), pa.field("b", pa.int64(), nullable=False)])
+    for other in (demanding, pa.schema([("a", pa.string())]), pa.schema([("b", pa.int64())])):
+        with pytest.raises(SchemaVersionError, match="other columns"):
+            AppendOnlyTable(tmp_path / "table", other, ["a"])
+
+
+def test_a_column_that_may_be_null_is_added_by_the_first_append(tmp_path: Path) -> None:
+    old, new = pa.schema([("a", pa.int64())]), pa.schema([("a", pa.int64()), ("b", pa.struct([("c", pa.string())]))])
+    AppendOnlyTable(tmp_path / "table", old, ["a"]).append(pa.table({"a": [1]}, schema=old), transactions={"w": 1})
+    table = AppendOnlyTable(tmp_path / "table", new, ["a"])
+    assert table.read().to_pylist() == [{"a": 1, "b": None}]
+    table.append(pa.table({"a": [2], "b": [{"c": "x"}]}, schema=new), transactions={"w": 2})
+    found = AppendOnlyTable(tmp_path / "table", new, ["a"]).read().sort_by("a").to_pylist()
+    assert found == [{"a": 1, "b": None}, {"a": 2, "b": {"c": "x"}}]
 
 
 @pytest.mark.row("EV-2")
@@ -814,7 +826,7 @@ def test_a_home_is_made_once(tmp_path: Path) -> None:
         (b"{", StoreError),
         (b"[]", StoreError),
         (b'{"bucket_count": 16}', StoreError),
-        (b'{"bucket_count": 16, "schema_version": 2, "created_at": "2026-01-01T00:00:00+00:00"}', SchemaVersionError),
+        (b'{"bucket_count": 16, "schema_version": 3, "created_at": "2026-01-01T00:00:00+00:00"}', SchemaVersionError),
     ],
 )
 def test_a_home_that_cannot_be_read_is_not_opened(tmp_path: Path, mark: bytes, error: type[Exception]) -> None:

@@ -535,9 +535,12 @@ def leaves(name: str, values: pa.Array) -> Iterator[tuple[str, pa.Array]]:
 
 
 def constant_fields(records: pa.Table) -> set[str]:
-    """Leaf columns in which fewer than two values are found."""
+    """Leaf columns in which fewer than two values are found, or the whole column where it is null."""
     found = set()
     for name in records.column_names:
+        if records[name].null_count == len(records):
+            found.add(name)
+            continue
         for leaf, values in leaves(name, records[name].combine_chunks()):
             if pc.count_distinct(values, mode="only_valid").as_py() < 2:
                 found.add(leaf)

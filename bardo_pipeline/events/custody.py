@@ -1,0 +1,261 @@
+"""Chain of custody: what is hashed, how links follow each other, who may sign. Pure.
+
+Each golem's records form a chain of links. What a link covers (its content) depends on how the records came:
+
+- as JSON (a single record, a line of a spool file): SHA-256 of the sender's bytes, without the newline.
+- as Arrow: SHA-256 of the golem's canonical slice, its rows of the batch in tick order, see `slice_contents`.
+
+    link = SHA-256("bardo/link/1" 00 golem_id 00 number[8, big-endian] previous[32] content[32])
+    signed message = "bardo/signed/1" 00 golem_id 00 content[32]           (Ed25519)
+    rotation message = "bardo/rotate/1" 00 golem_id 00 key_id 00 public_key[32] tick_from[8, big-endian]
+
+Numbers count from 1; the first link names 32 zero bytes. The hash is hashlib's, the signatures are cryptography's.
+Source: issue "Chain of custody"; X-9.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from bardo_pipeline.errors import RecordError, SignatureError
+from bardo_pipeline.events.life import KeyRegistered, KeyRevoked, KeyRotated, LifeEvent
+from bardo_pipeline.events.upcast import ADDED_LATER
+
+GENESIS = bytes(32)
+"""What the first link of a chain names as the one before."""
+
+
+class Signature(NamedTuple):
+    """Whose key signed a content, and the 64 bytes of the signature."""
+
+    key_id: str
+    value: bytes
+
+
+class Tip(NamedTuple):
+    """The newest link of a golem's chain: its number and hash; (0, GENESIS) before the first."""
+
+    number: int = 0
+    hash: bytes = GENESIS
+
+
+def content_of(line: bytes) -> bytes:
+    """The content (32 bytes) of a record that came as JSON: SHA-256 of the sender's bytes."""
+    return hashlib.sha256(line).digest()
+
+
+def link_of(golem_id: str, number: int, previous: bytes, content: bytes) -> bytes:
+    """The link (32 bytes) that follows `previous` and covers this content."""
+    head = b"bardo/link/1\0" + golem_id.encode() + b"\0"
+    return hashlib.sha256(head + number.to_bytes(8, "big") + previous + content).digest()
+
+
+def signed_message(golem_id: str, content: bytes) -> bytes:
+    """What a golem's key signs."""
+    return b"bardo/signed/1\0" + golem_id.encode() + b"\0" + content
+
+
+def rotation_message(golem_id: str, key_id: str, public_key: str, tick_from: int) -> bytes:
+    """What the previous key signs when another takes its place."""
+    head = b"bardo/rotate/1\0" + golem_id.encode() + b"\0" + key_id.encode() + b"\0"
+    return head + bytes.fromhex(public_key) + tick_from.to_bytes(8, "big")
+
+
+def verified(public_key: str, signature: bytes, message: bytes) -> bool:
+    """Whether the Ed25519 key (hex) signed this message."""
+    try:
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(public_key)).verify(signature, message)
+    except InvalidSignature:
+        return False
+    return True
+
+
+# the canonical slice
+
+
+def slice_contents(table: pa.Table, bounds: Sequence[int] | np.ndarray) -> list[bytes]:
+    """The content (32 bytes) of each run of rows: SHA-256 of its canonical slice.
+
+    table: RECORD_SCHEMA, one golem's rows standing together in tick order. bounds: where runs begin, and the end.
+
+    The slice holds "bardo/slice/1" 00, the number of rows as 8 bytes, then each column in schema order: its name, 00,
+    then its levels from the outside in, as in the body of an Arrow IPC message but without padding. A level is a
+    validity byte a slot where the schema allows null; then a list's lengths (int32) and its elements' level, a text's
+    lengths (int32) and bytes, a boolean's bytes, an integer's, a moment's (microseconds) or a float's 8 bytes, all
+    little-endian; a null's length and value are 0, and what lies in a null struct is null. A column of a later schema
+    (ADDED_LATER) that is null in the whole run is left out, name and all.
+    """
+    edges = np.asarray(bounds, dtype=np.int64)
+    hashers = [hashlib.sha256(b"bardo/slice/1\0" + int(n).to_bytes(8, "little")) for n in np.diff(edges)]
+    for column in table.schema:
+        array = table.column(column.name).combine_chunks()
+        if isinstance(array, pa.ChunkedArray):
+            array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+        concerned: Iterable[int] = range(len(hashers))
+        if column.name in ADDED_LATER:
+            if array.null_count == len(array):
+                continue
+            present = np.add.reduceat(np.asarray(array.is_valid()).astype(np.int64), edges[:-1]) * (np.diff(edges) > 0)
+            concerned = np.flatnonzero(present).tolist()
+        name = column.name.encode() + b"\0"
+        for k in concerned:
+            hashers[k].update(name)
+        for view, ends in _levels(array, column.nullable, edges):
+            for k in concerned:
+                hashers[k].update(view[ends[k] : ends[k + 1]])
+    return [hasher.digest() for hasher in hashers]
+
+
+def _levels(array: pa.Array, nullable: bool, edges: np.ndarray) -> Iterator[tuple[memoryview, list[int]]]:
+    """The bytes of each level, and where each run's share of them begins and ends."""
+    if nullable:
+        yield _bytes(np.asarray(array.is_valid()), edges)
+    kind = array.type
+    if pa.types.is_struct(kind):
+        for child, values in zip(kind, array.flatten(), strict=True):
+            yield from _levels(values, child.nullable, edges)
+        return
+    if pa.types.is_list(kind):
+        offsets = array.offsets.to_numpy().astype(np.int64)
+        lengths = np.diff(offsets)
+        values = array.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
+        if array.null_count:
+            valid = np.asarray(array.is_valid())
+            if lengths[~valid].any():
+                values = values.filter(pa.array(np.repeat(valid, lengths)))
+            lengths = np.where(valid, lengths, 0)
+        yield _bytes(lengths.astype("<i4"), edges)
+        reached = np.concatenate([[0], np.cumsum(lengths)])
+        yield from _levels(values, kind.value_field.nullable, reached[edges])
+        return
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        filled = pc.fill_null(array, "" if pa.types.is_string(kind) else b"") if array.null_count else array
+        sizes = pc.binary_length(filled).to_numpy(zero_copy_only=False).astype("<i4")
+        yield _bytes(sizes, edges)
+        reached = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        first = _first_byte(filled)
+        data = filled.buffers()[2]
+        view = memoryview(data)[first : first + int(reached[-1])] if data is not None else memoryview(b"")
+        yield view, reached[edges].tolist()
+        return
+    if pa.types.is_timestamp(kind):
+        array = array.cast(pa.int64())
+    if array.null_count:
+        array = pc.fill_null(array, False if pa.types.is_boolean(kind) else 0)
+    yield _bytes(array.to_numpy(zero_copy_only=False), edges)
+
+
+def _first_byte(array: pa.Array) -> int:
+    offsets = array.buffers()[1]
+    if offsets is None or len(array) == 0:
+        return 0
+    return int(np.frombuffer(offsets, dtype=np.int32, count=1, offset=4 * array.offset)[0])
+
+
+def _bytes(values: np.ndarray, edges: np.ndarray) -> tuple[memoryview, list[int]]:
+    flat = np.ascontiguousarray(values)
+    return flat.view(np.uint8).reshape(-1).data, (edges * flat.dtype.itemsize).tolist()
+
+
+# keys
+
+
+@dataclass(frozen=True)
+class Key:
+    """A signing key: from which tick on it counts, and from which tick on no more (None: it still does)."""
+
+    key_id: str
+    public_key: str
+    tick_from: int
+    revoked_from: int | None = None
+
+
+@dataclass(frozen=True)
+class KeyRing:
+    """A golem's signing keys, oldest first: the fold of its key events."""
+
+    golem_id: str
+    keys: tuple[Key, ...] = field(default=())
+
+    def key_at(self, tick: int) -> Key | None:
+        """The key that must sign this tick; None where none is registered for it yet."""
+        return next((key for key in reversed(self.keys) if key.tick_from <= tick), None)
+
+    def check(self, tick: int, content: bytes, signature: Signature | None) -> None:
+        """Raise SignatureError unless the content of this tick is signed as this ring asks."""
+        key, who = self.key_at(tick), f"golem {self.golem_id}: tick {tick}"
+        if key is None:
+            if signature is not None:
+                raise SignatureError(f"{who} is signed with {signature.key_id}, which is not registered: register it")
+            return
+        if signature is None:
+            raise SignatureError(f"{who} is not signed, though key {key.key_id} is registered: sign it")
+        if signature.key_id != key.key_id:
+            raise SignatureError(f"{who} is signed with {signature.key_id}, but {key.key_id} counts there")
+        if key.revoked_from is not None and tick >= key.revoked_from:
+            raise SignatureError(f"{who} is signed with {key.key_id}, which was revoked from tick {key.revoked_from}")
+        if not verified(key.public_key, signature.value, signed_message(self.golem_id, content)):
+            raise SignatureError(f"{who} carries a signature that key {key.key_id} did not make")
+
+    def after(self, event: LifeEvent) -> KeyRing:
+        """The ring after a key event. Raises RecordError or SignatureError for one that may not follow."""
+        payload, who = event.payload, f"golem {self.golem_id}"
+        if isinstance(payload, KeyRegistered):
+            if self.keys:
+                raise RecordError(f"{who} has key {self.keys[-1].key_id} already: rotate it")
+            return replace(self, keys=(Key(payload.key_id, payload.public_key, payload.tick_from),))
+        if isinstance(payload, KeyRotated):
+            return self._rotated(payload)
+        if isinstance(payload, KeyRevoked):
+            if payload.key_id not in {key.key_id for key in self.keys}:
+                raise RecordError(f"{who} has no key {payload.key_id} to revoke")
+            return replace(
+                self, keys=tuple(_revoked(k, payload) if k.key_id == payload.key_id else k for k in self.keys)
+            )
+        return self
+
+    def _rotated(self, payload: KeyRotated) -> KeyRing:
+        who = f"golem {self.golem_id}"
+        if not self.keys or self.keys[-1].key_id != payload.previous_key_id:
+            raise RecordError(f"{who}: {payload.previous_key_id} is not its newest key and cannot be rotated")
+        if payload.key_id in {key.key_id for key in self.keys}:
+            raise RecordError(f"{who}: key {payload.key_id} was used before: give the new one its own id")
+        last = self.keys[-1]
+        if payload.tick_from <= last.tick_from:
+            raise RecordError(f"{who}: key {last.key_id} counts from tick {last.tick_from}, the next one later only")
+        message = rotation_message(self.golem_id, payload.key_id, payload.public_key, payload.tick_from)
+        if payload.signature is None and last.revoked_from is None:
+            raise SignatureError(f"{who}: a rotation is signed by {last.key_id}, unless that was revoked before")
+        if payload.signature is not None and (
+            last.revoked_from is not None or not verified(last.public_key, bytes.fromhex(payload.signature), message)
+        ):
+            raise SignatureError(f"{who}: key {last.key_id} did not sign this rotation, or was revoked before")
+        return replace(self, keys=(*self.keys, Key(payload.key_id, payload.public_key, payload.tick_from)))
+
+
+def in_order(events: Iterable[LifeEvent]) -> list[LifeEvent]:
+    """Key events as they follow each other: by the tick from which they count, registrations first."""
+    ranks = {"KeyRegistered": 0, "KeyRevoked": 1, "KeyRotated": 2}
+    chosen = [event for event in events if event.kind in ranks]
+    return sorted(chosen, key=lambda e: (e.golem_id, e.payload.tick_from, ranks[e.kind], e.event_id))  # type: ignore[attr-defined]
+
+
+def check_rings(events: Iterable[LifeEvent], rings: Mapping[str, KeyRing]) -> None:
+    """Raise RecordError or SignatureError for a key event that may not follow those on record (golem to ring)."""
+    known = dict(rings)
+    for event in in_order(events):
+        known[event.golem_id] = known.get(event.golem_id, KeyRing(event.golem_id)).after(event)
+
+
+def _revoked(key: Key, payload: KeyRevoked) -> Key:
+    earliest = payload.tick_from if key.revoked_from is None else min(key.revoked_from, payload.tick_from)
+    return replace(key, revoked_from=earliest)

@@ -1,0 +1,101 @@
+"""Leases: who may write a golem's single records. One lock file a golem, held for as long as its writer lives.
+
+The system lets go of it when the process dies; what the dead one acknowledged is then in its journal, and the lease
+stays behind until a drain has taken that. Source: architecture ("a writer leases its golem").
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+import orjson
+
+from bardo_pipeline.errors import LeaseError
+from bardo_pipeline.storage.home import Home
+
+
+class Lease:
+    """The exclusive right to write a golem's single records. Raises LeaseError when another writer has it."""
+
+    def __init__(self, home: Home, golem_id: str, holder: str) -> None:
+        self.golem_id, self.holder = golem_id, holder
+        self._path = lease_path(home, golem_id)
+        home.leases.mkdir(exist_ok=True)
+        while True:
+            self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                other = _holder(self._path)
+                os.close(self._handle)
+                raise LeaseError(f"golem {golem_id} is held by writer {other}: close that one first") from None
+            try:
+                if os.stat(self._path).st_ino == os.fstat(self._handle).st_ino:
+                    break
+            except FileNotFoundError:
+                pass
+            os.close(self._handle)  # its holder took the name away meanwhile: the lock is on nothing
+        os.ftruncate(self._handle, 0)
+        os.pwrite(self._handle, orjson.dumps({"golem_id": golem_id, "holder": holder, "pid": os.getpid()}), 0)
+
+    def release(self) -> None:
+        """Let go: the name first, so that nobody finds a free lease of a writer that closed in order."""
+        self._path.unlink(missing_ok=True)
+        os.close(self._handle)
+
+
+def lease_path(home: Home, golem_id: str) -> Path:
+    """Where the lease of a golem lies: any id makes a name that every file system takes."""
+    return home.leases / f"{hashlib.sha256(golem_id.encode()).hexdigest()[:40]}.lease"
+
+
+def leased(home: Home, golem_ids: Collection[str]) -> dict[str, str]:
+    """Those of these golems that a writer holds, or left with records in its journal: golem to why not."""
+    try:
+        names = {entry.name for entry in os.scandir(home.leases)}
+    except FileNotFoundError:
+        return {}
+    if not names:
+        return {}
+    found: dict[str, str] = {}
+    for golem_id in golem_ids:
+        path = lease_path(home, golem_id)
+        if path.name in names and (why := _why_not(path)) is not None:
+            found[golem_id] = why
+    return found
+
+
+def stale(home: Home) -> list[Path]:
+    """Leases whose holder is dead."""
+    return [path for path in sorted(home.leases.glob("*.lease")) if not _is_held(path)]
+
+
+def _why_not(path: Path) -> str | None:
+    try:
+        if _is_held(path):
+            return f"is held by writer {_holder(path)}: write through it, or close it first"
+        return f"was left by writer {_holder(path)}, which died: `bardo drain` takes what it acknowledged"
+    except FileNotFoundError:
+        return None
+
+
+def _is_held(path: Path) -> bool:
+    handle = os.open(path, os.O_RDWR)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def _holder(path: Path) -> str:
+    try:
+        return str(orjson.loads(path.read_bytes())["holder"])
+    except (orjson.JSONDecodeError, KeyError, FileNotFoundError):
+        return "unknown"

@@ -1,0 +1,89 @@
+"""Logs that older versions wrote are read today as they were written, and go on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from bardo_pipeline.errors import ForkError, SchemaVersionError
+from bardo_pipeline.events.digest import digest_column, row_digests
+from bardo_pipeline.events.record import SCHEMA_VERSION
+from bardo_pipeline.events.schema import RECORD_SCHEMA
+from bardo_pipeline.events.upcast import upcast
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.log import EventLog
+from tests.records import records
+
+LOGS = Path(__file__).parent / "event_logs"
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+VERSIONS = sorted(path.name for path in LOGS.iterdir() if path.is_dir())
+
+
+def hashed(row: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(row, sort_keys=True, default=str).encode()).hexdigest()
+
+
+@pytest.fixture(params=VERSIONS)
+def written(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, dict[str, Any]]:
+    root = tmp_path / "home"
+    shutil.copytree(LOGS / request.param, root)
+    return root, json.loads((LOGS / f"{request.param}.json").read_text())
+
+
+@pytest.mark.row("EV-1", "EV-2")
+def test_every_row_reads_as_it_was_written(written: tuple[Path, dict[str, Any]]) -> None:
+    root, expected = written
+    with EventLog(Home.open(root)) as log:
+        cycles = log.read_cycles().sort_by([("golem_id", "ascending"), ("tick", "ascending")])
+        found = [
+            {
+                "golem_id": row["golem_id"],
+                "tick": row["tick"],
+                "content_hash": row["content_hash"].hex(),
+                "row_sha256": hashed({name: row[name] for name in expected["cycles_columns"]}),
+            }
+            for row in cycles.to_pylist()
+        ]
+        assert found == expected["cycles"]
+        again = digest_column(row_digests(cycles.select(RECORD_SCHEMA.names)))
+        assert cycles["content_hash"].combine_chunks().equals(again), "an old record keeps its digest"
+        life = [
+            {
+                "event_id": row["event_id"],
+                "kind": row["kind"],
+                "row_sha256": hashed({name: row[name] for name in expected["life_columns"]}),
+            }
+            for row in log.life().sort_by("event_id").to_pylist()
+        ]
+        assert life == expected["life"]
+
+
+@pytest.mark.row("EV-2")
+def test_an_old_log_goes_on_in_today_s_schema(written: tuple[Path, dict[str, Any]]) -> None:
+    root, expected = written
+    with EventLog(Home.open(root)) as log:
+        old = log.read_cycles(RECORD_SCHEMA.names).cast(RECORD_SCHEMA)
+        again = log.append(old, writer="again", segment=1, recorded_at=NOW)
+        assert (again.written, again.repeated) == (0, len(expected["cycles"]))
+        with pytest.raises(ForkError):
+            log.append(records(2, golems=2, tick=8, seed=99), writer="fork", segment=1, recorded_at=NOW)
+        more = records(1, golems=1, tick=9, seed=3)
+        assert log.append(more, writer="more", segment=1, recorded_at=NOW).written == 1
+    assert json.loads((root / "home.json").read_text())["schema_version"] == SCHEMA_VERSION
+    with EventLog(Home.open(root), Policy()) as log:
+        assert len(log.read_cycles()) == len(expected["cycles"]) + 1
+        assert log.read_cycles(golems=["golem-0000"])["tick"].to_pylist().count(9) == 1
+
+
+def test_rows_of_no_known_version_are_refused() -> None:
+    table = pa.table({"golem_id": ["g"], "luck": [1]})
+    with pytest.raises(SchemaVersionError, match="luck"):
+        upcast(table, RECORD_SCHEMA)
