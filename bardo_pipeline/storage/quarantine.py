@@ -1,0 +1,262 @@
+"""Quarantine: what came and was not taken, with the reason and the bytes as they came, until somebody rules on it.
+
+Two append-only Delta tables: `items`, one row per thing that was refused, and `rulings`, what became of it since.
+Source: issue "Spool" (EV-4): nothing that came is lost, and nothing bad gets in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.errors import QueryError, StoreError
+from bardo_pipeline.events.custody import Signature
+from bardo_pipeline.events.schema import MOMENT
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.delta import AppendOnlyTable
+from bardo_pipeline.storage.home import Home, sync_folder
+from bardo_pipeline.storage.protocols import utc
+
+Source = Literal["spool", "journal"]
+Ruling = Literal["retried", "dropped"]
+
+_LOCK = "quarantine"
+_READ_BYTES = 2**20
+_SHOWN = 8
+"""Characters of an id that lists show, and the fewest that find one."""
+
+
+def _required(name: str, kind: pa.DataType) -> pa.Field:
+    return pa.field(name, kind, nullable=False)
+
+
+ITEMS_SCHEMA = pa.schema(
+    [
+        _required("item_id", pa.string()),
+        _required("source", pa.string()),
+        _required("file", pa.string()),
+        _required("line", pa.int64()),
+        pa.field("golem_id", pa.string()),
+        pa.field("tick", pa.int64()),
+        _required("error", pa.string()),
+        _required("reason", pa.string()),
+        pa.field("raw", pa.binary()),
+        _required("raw_hash", pa.string()),
+        _required("raw_bytes", pa.int64()),
+        pa.field("key_id", pa.string()),
+        pa.field("signature", pa.binary()),
+        _required("taken_at", MOMENT),
+    ]
+)
+"""One row per refused thing: where it stood, whose it says it is, which error and why, and its bytes.
+
+line: from 1; 0 for a whole file. raw: null where the bytes are long; they are then in the file raw/<raw_hash> beside
+this table. raw_hash: SHA-256 of the bytes in hex. key_id, signature: the detached signature that came with it.
+"""
+
+RULINGS_SCHEMA = pa.schema(
+    [
+        _required("item_id", pa.string()),
+        _required("ruling", pa.string()),
+        _required("at", MOMENT),
+        _required("why", pa.string()),
+    ]
+)
+"""One row per ruling: the item was taken after all (retried), or nobody wants it (dropped)."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Bytes that were put in a file of their own under raw/: their SHA-256 in hex, and how many they are."""
+
+    hash: str
+    length: int
+
+
+@dataclass(frozen=True)
+class QuarantineItem:
+    """One thing that was refused. line 0: the whole file. error: the name of the error's class."""
+
+    source: Source
+    file: str
+    line: int
+    golem_id: str | None
+    tick: int | None
+    error: str
+    reason: str
+    raw: bytes | Kept
+    signature: Signature | None = None
+
+    @cached_property
+    def kept(self) -> Kept:
+        """The SHA-256 of its bytes, and how many they are."""
+        return self.raw if isinstance(self.raw, Kept) else Kept(hashlib.sha256(self.raw).hexdigest(), len(self.raw))
+
+    @property
+    def item_id(self) -> str:
+        """SHA-256 over file, line and bytes (64 hex): the same line of the same file is one item, however it failed."""
+        place = b"\0".join((self.source.encode(), self.file.encode(), str(self.line).encode()))
+        return hashlib.sha256(place + b"\0" + self.kept.hash.encode()).hexdigest()
+
+
+class Quarantine:
+    """The quarantine of one home."""
+
+    def __init__(self, home: Home, policy: Policy | None = None) -> None:
+        self._home = home
+        self._inline_bytes_max = (policy or Policy()).writer.record_bytes_max
+        self._raw = home.quarantine / "raw"
+        with home.lock(_LOCK):
+            self._items = AppendOnlyTable(home.quarantine / "items", ITEMS_SCHEMA, ["taken_at"], policy=policy)
+            self._rulings = AppendOnlyTable(home.quarantine / "rulings", RULINGS_SCHEMA, ["item_id"], policy=policy)
+        self._known: set[str] = set()
+        self._known_version = -1
+
+    def put(self, items: Sequence[QuarantineItem], taken_at: datetime) -> int:
+        """Put in those that are not there yet, as one commit; returns how many were new.
+
+        An item that somebody ruled on already stays ruled on.
+        """
+        utc(taken_at, "taken_at")
+        given = {item.item_id: item for item in items}
+        with self._home.lock(_LOCK):
+            self._learn()
+            fresh = {item_id: item for item_id, item in given.items() if item_id not in self._known}
+            if fresh:
+                self._items.append(self._rows(fresh.items(), taken_at), transactions={})
+        return len(fresh)
+
+    def _learn(self) -> None:
+        version, files = self._items.tail(self._known_version)
+        if files:
+            self._known.update(self._items.load(files, ["item_id"]).column("item_id").to_pylist())
+        self._known_version = version
+
+    def _rows(self, items: Iterable[tuple[str, QuarantineItem]], taken_at: datetime) -> pa.Table:
+        rows = [
+            {
+                "item_id": item_id,
+                "source": item.source,
+                "file": item.file,
+                "line": item.line,
+                "golem_id": item.golem_id,
+                "tick": item.tick,
+                "error": item.error,
+                "reason": item.reason,
+                "raw": self._inline(item.raw),
+                "raw_hash": item.kept.hash,
+                "raw_bytes": item.kept.length,
+                "key_id": item.signature.key_id if item.signature else None,
+                "signature": item.signature.value if item.signature else None,
+                "taken_at": taken_at,
+            }
+            for item_id, item in items
+        ]
+        return pa.Table.from_pylist(rows, schema=ITEMS_SCHEMA)
+
+    def _inline(self, raw: bytes | Kept) -> bytes | None:
+        if isinstance(raw, bytes) and len(raw) > self._inline_bytes_max:
+            self.keep([raw])
+        return raw if isinstance(raw, bytes) and len(raw) <= self._inline_bytes_max else None
+
+    def keep(self, chunks: Iterable[bytes]) -> Kept:
+        """Write bytes that are too long for a row into a file of their own, durably, chunk by chunk."""
+        self._raw.mkdir(parents=True, exist_ok=True)
+        hasher, length = hashlib.sha256(), 0
+        handle, draft = tempfile.mkstemp(dir=self._raw, prefix=".")
+        with os.fdopen(handle, "wb") as out:
+            for chunk in chunks:
+                hasher.update(chunk)
+                length += out.write(chunk)
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(draft, self._raw / hasher.hexdigest())
+        sync_folder(self._raw)
+        sync_folder(self._raw.parent)
+        return Kept(hasher.hexdigest(), length)
+
+    def keep_file(self, path: Path) -> Kept:
+        """`keep` the content of a file."""
+        with path.open("rb") as file:
+            return self.keep(iter(lambda: file.read(_READ_BYTES), b""))
+
+    def open(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Items that nobody ruled on yet (ITEMS_SCHEMA, or these columns of it with item_id), by moment, file, line."""
+        asked = None if columns is None else list(dict.fromkeys(["item_id", "taken_at", "file", "line", *columns]))
+        items = self._items.read(asked)
+        ruled = self._rulings.read(["item_id"]).column("item_id").combine_chunks()
+        left = items.filter(pc.invert(pc.is_in(items.column("item_id"), value_set=ruled)))
+        ordered = left.sort_by([("taken_at", "ascending"), ("file", "ascending"), ("line", "ascending")])
+        return ordered if columns is None else ordered.select(list(dict.fromkeys(["item_id", *columns])))
+
+    def rulings(self) -> pa.Table:
+        """Every ruling (RULINGS_SCHEMA), by moment."""
+        return self._rulings.read().sort_by([("at", "ascending"), ("item_id", "ascending")])
+
+    def find(self, item_id: str) -> str:
+        """The whole id of the one item whose id begins so. Raises QueryError for none, or more than one."""
+        ids = self._items.read(["item_id"]).column("item_id")
+        found = pc.unique(ids.filter(pc.starts_with(ids, item_id))).to_pylist()
+        if len(item_id) < _SHOWN or len(found) != 1:
+            raise QueryError(
+                f"{len(found)} items in quarantine have an id that begins with {item_id!r}: give more of it "
+                f"(at least {_SHOWN} characters, as `bardo quarantine list` shows them)"
+            )
+        return str(found[0])
+
+    def show(self, item_id: str) -> QuarantineItem:
+        """The item of this whole id. Raises QueryError where there is none."""
+        found = self._items.read(filter=pc.field("item_id") == item_id).to_pylist()
+        if not found:
+            raise QueryError(f"there is no item {item_id} in quarantine: `bardo quarantine list` shows all")
+        return item_of(found[0])
+
+    def raw_of(self, item: QuarantineItem) -> bytes:
+        """The bytes of an item as they came. Raises StoreError if the file that holds them is gone or altered."""
+        if isinstance(item.raw, bytes):
+            return item.raw
+        path = self._raw / item.raw.hash
+        try:
+            raw = path.read_bytes()
+        except FileNotFoundError:
+            raise StoreError(f"{path} is gone: restore it from a copy of the home") from None
+        if hashlib.sha256(raw).hexdigest() != item.raw.hash:
+            raise StoreError(f"{path} has not the content of its name: restore it from a copy of the home")
+        return raw
+
+    def rule(self, item_ids: Sequence[str], ruling: Ruling, *, at: datetime, why: str) -> int:
+        """Record what became of these items (whole ids); returns on how many nobody had ruled before."""
+        utc(at, "the moment of a ruling")
+        with self._home.lock(_LOCK):
+            ruled = set(self._rulings.read(["item_id"]).column("item_id").to_pylist())
+            fresh = [item_id for item_id in dict.fromkeys(item_ids) if item_id not in ruled]
+            if fresh:
+                rows = [{"item_id": item_id, "ruling": ruling, "at": at, "why": why} for item_id in fresh]
+                self._rulings.append(pa.Table.from_pylist(rows, schema=RULINGS_SCHEMA), transactions={})
+        return len(fresh)
+
+
+def item_of(row: dict) -> QuarantineItem:
+    """A row of the items (ITEMS_SCHEMA) as an item."""
+    signed = row["signature"] is not None
+    return QuarantineItem(
+        source=row["source"],
+        file=row["file"],
+        line=row["line"],
+        golem_id=row["golem_id"],
+        tick=row["tick"],
+        error=row["error"],
+        reason=row["reason"],
+        raw=row["raw"] if row["raw"] is not None else Kept(row["raw_hash"], row["raw_bytes"]),
+        signature=Signature(row["key_id"], row["signature"]) if signed else None,
+    )
