@@ -1,0 +1,26 @@
+"""Options that every command takes, and the clock that only doors read."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bardo_pipeline.storage.home import home_root
+
+HomeOption = Annotated[
+    Path | None, typer.Option("--home", help="The folder that holds everything (default: BARDO_HOME, else ./.bardo).")
+]
+
+
+def now() -> datetime:
+    """The clock at the door; what it says is only ever recorded as the moment of recording."""
+    return datetime.now(UTC)
+
+
+def root_of(home: Path | None) -> Path:
+    """The folder that the option names, or BARDO_HOME, or ./.bardo."""
+    return home.absolute() if home is not None else home_root(os.environ)
