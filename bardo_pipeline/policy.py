@@ -67,6 +67,24 @@ class CarePolicy(Frozen):
     lookback_ticks: Count = Field(500, description="ticks below a golem's head that stay warm (HB S6)")
 
 
+class HealthPolicy(Frozen):
+    """What an operator is told of: measures beyond these are faults (X-11)."""
+
+    silence_seconds_max: Positive = Field(
+        600.0, description="since the last record while a golem lives: five of the longest intervals (ours)"
+    )
+    waiting_seconds_max: Positive = Field(
+        1_800.0, description="that a closed cycle waits to be derived: three turns of the schedule (ours)"
+    )
+    journal_share_max: Unit = Field(0.5, description="of a writer's journal_bytes_max that is not drained (ours)")
+    undrained_flushes_max: Positive = Field(
+        4.0, description="age of what is not drained, in flush_seconds: the drainer missed three turns (ours)"
+    )
+    spool_seconds_max: Positive = Field(300.0, description="that a file waits in the spool (ours)")
+    quarantine_share_max: Unit = Field(0.01, description="of a day's records that may end in quarantine (ours)")
+    refused_bundles_max: Count = Field(0, description="bundles refused within a day (ours)")
+
+
 class ProbePolicy(Frozen):
     """Two thresholds a probe (HB S9)."""
 
@@ -382,7 +400,7 @@ class InheritancePolicy(Frozen):
     testament_bytes_max: Annotated[int, Field(ge=2048)] = Field(5120, description="about 5 KB (MEM)")
 
 
-OPERATIONAL = ("writer", "care", "reorg")
+OPERATIONAL = ("writer", "care", "health", "reorg")
 """Parts of the policy that are outside its hash: no projection depends on them."""
 
 
@@ -392,6 +410,7 @@ class Policy(Frozen):
     log: LogPolicy = LogPolicy()
     writer: WriterPolicy = WriterPolicy()
     care: CarePolicy = CarePolicy()
+    health: HealthPolicy = HealthPolicy()
     reorg: ReorgPolicy = ReorgPolicy()
     probes: ProbePolicy = ProbePolicy()
     regime: RegimePolicy = RegimePolicy()

@@ -5,9 +5,7 @@ Exit codes: 0 done, 1 what was checked does not hold, 2 bad input or nothing to 
 
 from __future__ import annotations
 
-import os
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -15,11 +13,11 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from bardo_pipeline.doors import showing
+from bardo_pipeline.doors import sealing, showing, watching
 from bardo_pipeline.doors.dagster import execute_job, serve
+from bardo_pipeline.doors.options import HomeOption, now, root_of
 from bardo_pipeline.doors.runs import RunSettings, go
 from bardo_pipeline.errors import BardoError, ConfigError
-from bardo_pipeline.storage.home import home_root
 
 app = typer.Typer(
     help="The memory of mortal agents: fleets live, learn, die and bequeath; every row traces to its tick.",
@@ -30,19 +28,10 @@ app = typer.Typer(
 out = Console(soft_wrap=False)
 err = Console(stderr=True)
 
-HomeOption = Annotated[
-    Path | None, typer.Option("--home", help="The folder that holds everything (default: BARDO_HOME, else ./.bardo).")
-]
 Embedder = Annotated[str, typer.Option(help="minilm (ships in a package) or nomic (downloads once).")]
 
 
-def now() -> datetime:
-    """The clock at the door; what it says is only ever recorded as the moment of recording."""
-    return datetime.now(UTC)
-
-
-def _root(home: Path | None) -> Path:
-    return home.absolute() if home is not None else home_root(os.environ)
+app.add_typer(sealing.app, name="seal")
 
 
 @app.command()
@@ -56,7 +45,7 @@ def demo(
     ] = True,
 ) -> None:
     """Four days of a synthetic market: short-lived golems learn, die and hand checked bundles to successors."""
-    root = _root(home)
+    root = root_of(home)
     settings = RunSettings(
         golems=golems,
         generations=generations,
@@ -125,7 +114,7 @@ def run(
         oracle=oracle,
         embedder=embedder,
     )
-    root = _root(home)
+    root = root_of(home)
     ending = go(root, settings, clock=now, console=out, derive=True, marts=marts)
     showing.ending(out, ending)
     if marts:
@@ -141,9 +130,15 @@ def _bounds(text: str) -> tuple[int, int]:
 
 
 @app.command()
-def status(home: HomeOption = None, embedder: Embedder = "minilm") -> None:
-    """What this home holds: the log and its gaps, the projections with their fingerprints, the warehouse."""
-    showing.status(out, _root(home), embedder)
+def status(
+    home: HomeOption = None,
+    format: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    check: Annotated[bool, typer.Option("--check", help="Exit 1 if a threshold of the policy is broken.")] = False,
+    embedder: Embedder = "minilm",
+) -> None:
+    """How this home stands: log, lag, journals, spool, quarantine, verdicts, projections; what is beyond thresholds."""
+    if not watching.status(out, root_of(home), embedder, now(), format) and check:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -154,7 +149,7 @@ def sql(
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many rows.")] = None,
 ) -> None:
     """Ask the analysts' warehouse."""
-    showing.answer(out, _root(home), query, format, limit)
+    showing.answer(out, root_of(home), query, format, limit)
 
 
 @app.command()
@@ -166,7 +161,7 @@ def lineage(
     embedder: Embedder = "minilm",
 ) -> None:
     """Trace an entry through generations down to the ticks that it came from."""
-    showing.lineage(out, _root(home), entry, golem, format, embedder)
+    showing.lineage(out, root_of(home), entry, golem, format, embedder)
 
 
 @app.command()
@@ -179,7 +174,7 @@ def similar(
     embedder: Embedder = "minilm",
 ) -> None:
     """Find the episodes most like a text, by meaning and by words."""
-    showing.similar(out, _root(home), text, golem, limit, format, embedder)
+    showing.similar(out, root_of(home), text, golem, limit, format, embedder)
 
 
 @app.command()
@@ -190,7 +185,7 @@ def rebuild(
     embedder: Embedder = "minilm",
 ) -> None:
     """Derive everything again beside, from the log alone, and compare fingerprints; exit 1 on a difference."""
-    if not showing.rebuilt(out, _root(home), as_of, as_of_version, now(), embedder):
+    if not showing.rebuilt(out, root_of(home), as_of, as_of_version, now(), embedder):
         raise typer.Exit(1)
 
 
@@ -203,7 +198,7 @@ def accept_gap(
     home: HomeOption = None,
 ) -> None:
     """Record that missing ticks are lost, so that derivation goes on behind them."""
-    showing.gap_accepted(out, _root(home), golem, (tick_from, tick_to), why, now())
+    showing.gap_accepted(out, root_of(home), golem, (tick_from, tick_to), why, now())
 
 
 @app.command()
@@ -214,7 +209,7 @@ def ui(
 ) -> None:
     """Start Dagster on the workspace: the asset graph, jobs, schedules, sensors, checks."""
     out.print(f"Dagster on http://{host}:{port} (stop it with Ctrl-C)")
-    raise typer.Exit(serve(_root(home), host, port))
+    raise typer.Exit(serve(root_of(home), host, port))
 
 
 def main() -> None:

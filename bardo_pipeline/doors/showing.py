@@ -7,31 +7,26 @@ import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import orjson
 import pyarrow.compute as pc
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 from rich.tree import Tree
 
 from bardo_pipeline.derivation.lineage import Holding, lineage_of
 from bardo_pipeline.derivation.memory import refresh_index, similar_episodes
-from bardo_pipeline.derivation.reading import closed_through, curated
 from bardo_pipeline.derivation.rebuild import rebuild
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.errors import BardoError, ConfigError, QueryError
+from bardo_pipeline.doors.tables import print_table
+from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.events.life import Gap, life_event
 from bardo_pipeline.runtime.living import Ending
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.tables import TABLES
 from bardo_pipeline.storage.warehouse import query
 
 SHOWN_DECISIONS = 6
 SHOWN_TICKS = 12
-SHORT_CELL = 34
 
 
 def ending(out: Console, end: Ending) -> None:
@@ -47,7 +42,7 @@ def ending(out: Console, end: Ending) -> None:
 def fleet(out: Console, root: Path) -> None:
     """Golems by lineage: who was whose heir, how long each lived and of what it died."""
     names, rows = query(Home.open(root), FLEET_SQL)
-    _table(out, "Lineages", names, rows)
+    print_table(out, "Lineages", names, rows)
 
 
 FLEET_SQL = """
@@ -71,7 +66,7 @@ select entry_id from fct_knowledge where source = 'pattern' order by generation 
 def learned(out: Console, root: Path) -> None:
     """The rules that most golems hold."""
     names, rows = query(Home.open(root), LEARNED_SQL)
-    _table(out, "What they learned (rules held by most golems)", names, rows)
+    print_table(out, "What they learned (rules held by most golems)", names, rows)
 
 
 def next_steps(out: Console, root: Path) -> None:
@@ -94,50 +89,9 @@ def answer(out: Console, root: Path, sql: str, format: str, limit: int | None) -
         writer.writerow(names)
         writer.writerows(rows)
     elif format == "table":
-        _table(out, None, names, rows)
+        print_table(out, None, names, rows)
     else:
         raise ConfigError(f"--format {format!r}: table, csv or json")
-
-
-def status(out: Console, root: Path, embedder: str) -> None:
-    """The log, the projections and the warehouse of a home."""
-    stores = Stores.open(root, embedder=embedder)
-    heads, closed = stores.log.heads(), closed_through(stores)
-    behind = {g: c - (curated(stores, g) or 0) for g, c in closed.items()}
-    unborn = sorted(set(heads["golem_id"].to_pylist()) - set(closed))
-    births, deaths = stores.life("GolemBorn").num_rows, stores.life("DeathDeclared").num_rows
-    ticks = pc.sum(heads["contiguous"]).as_py() or 0
-    facts = [
-        ("home", str(root)),
-        ("derivation", stores.derivation_id),
-        ("policy", stores.policy.hash),
-        ("golems", f"{births} born, {deaths} dead"),
-        ("log", f"{ticks:,} ticks in order, version {stores.log.version}"),
-        ("closed cycles not curated", f"{sum(max(b, 0) for b in behind.values()):,}"),
-        ("warehouse", _as_of(root)),
-    ]
-    grid = Table.grid(padding=(0, 2))
-    for name, value in facts:
-        grid.add_row(f"[dim]{name}[/]", escape(value))
-    out.print(grid)
-    rows = [(n, d.rows, d.fingerprint) for n in TABLES for d in [stores.projections.digest(n)]]
-    _table(out, "Projections", ["table", "rows", "fingerprint"], rows)
-    if unborn:
-        _table(out, "No birth on record: derivation waits here", ["golem"], [(g,) for g in unborn])
-    gaps = stores.log.gaps()
-    if gaps:
-        _table(out, "Gaps: derivation waits here", ["golem", "from", "to"], [tuple(g) for g in gaps])
-
-
-def _as_of(root: Path) -> str:
-    home = Home.open(root)
-    if not home.warehouse.exists():
-        return "none yet: `bardo run` or the curator job builds it"
-    try:
-        _, rows = query(home, "select max(as_of) from dim_golem")
-    except BardoError as error:
-        return str(error)
-    return f"as of {rows[0][0]}"
 
 
 def lineage(out: Console, root: Path, entry: str, golem: str | None, format: str, embedder: str) -> None:
@@ -212,7 +166,7 @@ def similar(out: Console, root: Path, text: str, golem: str | None, limit: int, 
         sys.stdout.buffer.write(orjson.dumps(rows) + b"\n")
     else:
         told = [(r["episode_id"], f"{r['at']:%Y-%m-%d %H:%M}", r["text"], r["score"]) for r in rows]
-        _table(out, None, ["episode", "when", "text", "score"], told)
+        print_table(out, None, ["episode", "when", "text", "score"], told)
 
 
 def gap_accepted(out: Console, root: Path, golem: str, ticks: tuple[int, int], why: str, now: datetime) -> None:
@@ -244,7 +198,7 @@ def rebuilt(out: Console, root: Path, as_of: str | None, version: int | None, no
         (c.table, c.row_count, c.fingerprint[:16], c.rebuilt_fingerprint[:16], "equal" if c.equal else "DIFFERENT")
         for c in found
     ]
-    _table(out, "Rebuilt beside what is in force", ["table", "rows", "in force", "rebuilt", ""], rows)
+    print_table(out, "Rebuilt beside what is in force", ["table", "rows", "in force", "rebuilt", ""], rows)
     return all(c.equal for c in found)
 
 
@@ -256,37 +210,3 @@ def _moment(text: str | None) -> datetime | None:
     except ValueError:
         raise ConfigError(f"--as-of {text!r} is no moment: for example 2026-01-02T12:00:00") from None
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-
-
-def _table(out: Console, title: str | None, names: list[str], rows: list[tuple[Any, ...]]) -> None:
-    """A table without frills; short columns never wrap, long ones take what is left."""
-    table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        header_style="bold",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1),
-    )
-    cells = [[_cell(v) for v in row] for row in rows]
-    for i, name in enumerate(names):
-        values = [r[i] for r in rows if r[i] is not None]
-        number = bool(values) and all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
-        short = max((len(c[i]) for c in cells), default=0) <= SHORT_CELL
-        table.add_column(name, justify="right" if number else "left", no_wrap=short, overflow="fold")
-    for row in cells:
-        table.add_row(*row)
-    out.print(table)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "[dim]null[/]"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.4g}"
-    return escape(str(value))

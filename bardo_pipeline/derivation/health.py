@@ -1,0 +1,231 @@
+"""Health of a whole home: what lies between what happened and what is known of it, and which of that is a fault.
+
+Source: X-11. Thresholds: HealthPolicy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.derivation.legacy import unjudged
+from bardo_pipeline.derivation.reading import closed_through, curated, table_place
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.events.schema import MOMENT
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.health import (
+    Backlog,
+    Intake,
+    Journal,
+    Leases,
+    Quarantined,
+    committed_at,
+    intake,
+    journals,
+    leases,
+    quarantined,
+    spool,
+)
+
+Done = Callable[[str], int | None]
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How far a derivation is behind the log.
+
+    ticks: in order on record and not derived, of all golems; golem_max, ticks_max: of the one that is furthest behind.
+    cycles: closed and not derived. waiting_seconds: since the first of them closed. derived_at: the last commit.
+    """
+
+    ticks: int
+    golem_max: str | None
+    ticks_max: int
+    cycles: int
+    waiting_seconds: float | None
+    derived_at: datetime | None
+
+
+@dataclass(frozen=True)
+class Golems:
+    """Births and deaths on record, golems with records and no birth, and ticks that are missing."""
+
+    born: int
+    dead: int
+    unborn: tuple[str, ...]
+    missing_ticks: int
+
+
+@dataclass(frozen=True)
+class Judgements:
+    """The expectations' verdicts: bundles that failed, those of them within a day, and candidates without a verdict."""
+
+    refused: int
+    refused_day: int
+    unjudged: int
+
+
+@dataclass(frozen=True)
+class Health:
+    """All measures of a home at a moment."""
+
+    at: datetime
+    golems: Golems
+    intake: Intake
+    silent_seconds: float | None
+    curation: Lag
+    episodes: Lag
+    journals: tuple[Journal, ...]
+    leases: Leases
+    spool: Backlog
+    quarantine: Quarantined
+    judgements: Judgements
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A measure beyond its threshold: which, how much, how much is borne, and what it means with the cure."""
+
+    measure: str
+    value: float
+    limit: float
+    says: str
+
+
+def health_of(stores: Stores, now: datetime) -> Health:
+    """Measure a home as of now (UTC)."""
+    taken = intake(stores.log, now)
+    born, dead = stores.life("GolemBorn"), stores.life("DeathDeclared")
+    heads = stores.log.heads()
+    names = set(born["golem_id"].to_pylist())
+    episodes, cycles = (stores.projections.growing(name) for name in ("episodes", "cycles"))
+    return Health(
+        at=now,
+        golems=Golems(
+            len(names),
+            len(set(dead["golem_id"].to_pylist())),
+            tuple(sorted(set(heads["golem_id"].to_pylist()) - names)),
+            int(pc.sum(heads["missing_count"]).as_py() or 0),
+        ),
+        intake=taken,
+        silent_seconds=None if taken.recorded_at is None else (now - taken.recorded_at).total_seconds(),
+        curation=_lag(stores, "curation", lambda golem_id: curated(stores, golem_id), committed_at(cycles.table), now),
+        episodes=_lag(stores, "episodes", episodes.done, committed_at(episodes.table), now),
+        journals=tuple(journals(stores.home, now)),
+        leases=leases(stores.home),
+        spool=spool(stores.home, now),
+        quarantine=quarantined(stores.home, taken.day, now),
+        judgements=_judgements(stores, now),
+    )
+
+
+def _lag(stores: Stores, reader: str, done: Done, derived_at: datetime | None, now: datetime) -> Lag:
+    closed, heads = closed_through(stores), stores.log.heads()
+    reached = {golem_id: done(golem_id) or 0 for golem_id in closed}
+    span = stores.policy.curator.cycle_ticks
+    contiguous = dict(zip(heads["golem_id"].to_pylist(), heads["contiguous"].to_pylist(), strict=True))
+    ticks = {g: max(0, contiguous.get(g, 0) - cycle * span) for g, cycle in reached.items()}
+    first_open = {g: cycle + 1 for g, cycle in reached.items() if closed[g] > cycle}
+    since = _closed_since(stores, reader, first_open) if first_open else None
+    furthest = max(ticks, key=lambda g: (ticks[g], g), default=None)
+    return Lag(
+        ticks=sum(ticks.values()),
+        golem_max=furthest if furthest is not None and ticks[furthest] else None,
+        ticks_max=ticks[furthest] if furthest is not None else 0,
+        cycles=sum(closed[g] - reached[g] for g in first_open),
+        waiting_seconds=None if since is None else max(0.0, (now - since).total_seconds()),
+        derived_at=derived_at,
+    )
+
+
+def _closed_since(stores: Stores, reader: str, cycles: dict[str, int]) -> datetime | None:
+    """When the first of these cycles (golem to its cycle) closed: when the last of its records was taken."""
+    place = table_place(stores.projections.root / "readers" / reader)
+    rows = stores.log.read_cycles(["golem_id", "tick", "recorded_at"], place, golems=sorted(cycles))
+    asked = pa.table({"golem_id": pa.array(cycles, pa.string()), "cycle": pa.array(cycles.values(), pa.int64())})
+    number = pc.add(pc.divide(pc.subtract(rows["tick"], 1), stores.policy.curator.cycle_ticks), 1)
+    mine = rows.append_column("cycle", number).join(asked, ["golem_id", "cycle"], join_type="inner")
+    ends = mine.group_by("golem_id").aggregate([("recorded_at", "max")])["recorded_at_max"]
+    found = pc.min(ends).as_py()
+    return None if found is None else found.astimezone(UTC)
+
+
+def _judgements(stores: Stores, now: datetime) -> Judgements:
+    verdicts = stores.life("BundleJudged")
+    if verdicts.num_rows:
+        verdicts = verdicts.filter(pc.invert(pc.struct_field(verdicts["judged"].combine_chunks(), "passed")))
+    lately = pc.greater(verdicts["recorded_at"], pa.scalar(now - timedelta(days=1), MOMENT))
+    return Judgements(verdicts.num_rows, int(pc.sum(lately).as_py() or 0), len(unjudged(stores)))
+
+
+def faults(health: Health, policy: Policy) -> list[Fault]:
+    """The measures that are beyond their thresholds, worst kind first: what may be lost, then what is late."""
+    return [*overrun(health.journals, policy), *_intake_faults(health, policy), *_lag_faults(health, policy)]
+
+
+def overrun(found: tuple[Journal, ...] | list[Journal], policy: Policy) -> Iterator[Fault]:
+    """Journals that fill faster than they are drained, or that nobody drains."""
+    bytes_max = policy.health.journal_share_max * policy.writer.journal_bytes_max
+    seconds_max = policy.health.undrained_flushes_max * policy.writer.flush_seconds
+    for journal in found:
+        if journal.depth.bytes > bytes_max:
+            yield Fault(
+                f"journal {journal.writer}: bytes", journal.depth.bytes, bytes_max,
+                f"writer {journal.writer}: {journal.depth.bytes:,} acknowledged bytes are not in the log; at "
+                f"{policy.writer.journal_bytes_max:,} its appends wait or fail: `bardo drain` says what holds it up",
+            )  # fmt: skip
+        age = journal.depth.oldest_seconds
+        if age is not None and age > seconds_max:
+            yield Fault(
+                f"journal {journal.writer}: age", age, seconds_max,
+                f"writer {journal.writer}{'' if journal.alive else ' (dead)'}: what it acknowledged {age:,.0f} s ago "
+                "is not in the log: `bardo drain` says what holds it up",
+            )  # fmt: skip
+
+
+def _intake_faults(health: Health, policy: Policy) -> Iterator[Fault]:
+    limits = policy.health
+    if health.leases.stale:
+        yield Fault("leases: stale", health.leases.stale, 0, "their writers died: `bardo drain` takes what they left")
+    age = health.spool.oldest_seconds
+    if age is not None and age > limits.spool_seconds_max:
+        yield Fault(
+            "spool: age", age, limits.spool_seconds_max,
+            f"{health.spool.files} files wait in the spool: switch its sensor on, or run `bardo spool`",
+        )  # fmt: skip
+    if health.quarantine.day_share > limits.quarantine_share_max:
+        yield Fault(
+            "quarantine: share", health.quarantine.day_share, limits.quarantine_share_max,
+            f"{health.quarantine.day:,} of a day's records were refused: `bardo quarantine list` says why",
+        )  # fmt: skip
+    living = health.golems.born - health.golems.dead
+    if living and health.silent_seconds is not None and health.silent_seconds > limits.silence_seconds_max:
+        yield Fault(
+            "log: silence", health.silent_seconds, limits.silence_seconds_max,
+            f"{living} golems live and none has recorded for {health.silent_seconds:,.0f} s: see whether they run",
+        )  # fmt: skip
+    if health.golems.missing_ticks:
+        yield Fault(
+            "log: missing ticks", health.golems.missing_ticks, 0,
+            "derivation waits at the gaps: send the ticks, or `bardo accept-gap`",
+        )  # fmt: skip
+
+
+def _lag_faults(health: Health, policy: Policy) -> Iterator[Fault]:
+    limits = policy.health
+    for name, lag in (("curation", health.curation), ("episodes", health.episodes)):
+        if lag.cycles and (lag.waiting_seconds or 0.0) > limits.waiting_seconds_max:
+            yield Fault(
+                f"{name}: waiting", lag.waiting_seconds or 0.0, limits.waiting_seconds_max,
+                f"{lag.cycles:,} closed cycles wait for {name}, the first for {lag.waiting_seconds:,.0f} s: "
+                "run the curator job",
+            )  # fmt: skip
+    if health.judgements.refused_day > limits.refused_bundles_max:
+        yield Fault(
+            "verdicts: refused", health.judgements.refused_day, limits.refused_bundles_max,
+            "bundles failed their expectations within a day: their successors stay unborn (see the asset `verdicts`)",
+        )  # fmt: skip

@@ -1,0 +1,46 @@
+"""Tables: rows as the terminal shows them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+SHORT_CELL = 34
+
+
+def print_table(out: Console, title: str | None, names: list[str], rows: list[tuple[Any, ...]]) -> None:
+    """A table without frills; short columns never wrap, long ones take what is left."""
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        header_style="bold",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1),
+    )
+    cells = [[_cell(v) for v in row] for row in rows]
+    for i, name in enumerate(names):
+        values = [r[i] for r in rows if r[i] is not None]
+        number = bool(values) and all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+        short = max((len(c[i]) for c in cells), default=0) <= SHORT_CELL
+        table.add_column(name, justify="right" if number else "left", no_wrap=short, overflow="fold")
+    for row in cells:
+        table.add_row(*row)
+    out.print(table)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "[dim]null[/]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.4g}"
+    return escape(str(value))
