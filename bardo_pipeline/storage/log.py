@@ -366,6 +366,11 @@ class EventLog:
             return self._heads.missing()
 
     @property
+    def table_id(self) -> str:
+        """The id of the table of cycles: another log has another."""
+        return self._cycles.table_id
+
+    @property
     def version(self) -> int:
         """The newest version of the cycles."""
         with self._mutex:
