@@ -6,6 +6,7 @@ import dagster as dg
 
 from assets import curation, katabasis, legacy, log, marts, memory
 from assets.checks import CHECKS
+from assets.health_checks import health
 from assets.stores import home
 from jobs.curator import curator_job
 from jobs.death import death_job
@@ -13,6 +14,7 @@ from jobs.rebuild import rebuild_job
 from jobs.schedules import every_ten_minutes
 from sensors.cycles import cycles_closed
 from sensors.deaths import deaths_recorded
+from sensors.lag import writers_outrun_the_drainer
 
 defs = dg.Definitions(
     assets=[
@@ -29,10 +31,10 @@ defs = dg.Definitions(
         legacy.bundles,
         marts.warehouse,
     ],
-    asset_checks=CHECKS,
+    asset_checks=[*CHECKS, health],
     jobs=[curator_job, death_job, rebuild_job],
     schedules=[every_ten_minutes],
-    sensors=[deaths_recorded, cycles_closed],
+    sensors=[deaths_recorded, cycles_closed, writers_outrun_the_drainer],
     resources={"home": home},
     executor=dg.in_process_executor,  # a step in a process of its own costs a second, and these take milliseconds
 )

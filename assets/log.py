@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 
 from assets.materialized import OWNERS, columns_of
 from assets.stores import LazyStores
+from bardo_pipeline.derivation.health import Health, health_of
 from bardo_pipeline.storage.projections import Digest
 from bardo_pipeline.storage.protocols import CYCLES_SCHEMA, LIFE_LOG_SCHEMA, VECTORS_SCHEMA
 
@@ -68,6 +69,7 @@ def _look(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.ObserveResult]:
             "tick_max": pc.max(heads["highest"]).as_py() or 0,
             "missing_tick_count": pc.sum(heads["missing_count"]).as_py() or 0,
             "gaps": dg.MetadataValue.json(missing[:100]),
+            **standing(health_of(stores, home.now())),
         },
     )  # fmt: skip
     for key, folder, at in ((LIFE_EVENTS, stores.home.life, life_version), (VECTORS, stores.home.vectors, None)):
@@ -76,6 +78,27 @@ def _look(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.ObserveResult]:
             asset_key=key, data_version=dg.DataVersion(str(table.version())),
             metadata=_facts(table, folder),
         )  # fmt: skip
+
+
+def standing(health: Health) -> dict[str, Any]:
+    """How the home stands, as metadata: when the log grew last, at which rate, and what waits before and behind it."""
+    oldest = [j.depth.oldest_seconds for j in health.journals if j.depth.oldest_seconds is not None]
+    facts = {
+        "records_in_a_minute": health.intake.minute,
+        "records_in_an_hour": health.intake.hour,
+        "lag_ticks": health.curation.ticks,
+        "lag_cycles": health.curation.cycles,
+        "journal_bytes": sum(j.depth.bytes for j in health.journals),
+        "journal_segments": sum(j.depth.files for j in health.journals),
+        "journal_oldest_seconds": max(oldest, default=0.0),
+        "spool_files": health.spool.files,
+        "quarantine_open": health.quarantine.open,
+        "quarantine_day_share": health.quarantine.day_share,
+        "stale_lease_count": health.leases.stale,
+    }
+    if health.intake.recorded_at is None:
+        return facts
+    return facts | {"dagster/last_updated_timestamp": dg.MetadataValue.timestamp(health.intake.recorded_at)}
 
 
 def _facts(table: DeltaTable, folder: Path) -> dict[str, Any]:

@@ -70,6 +70,14 @@ class Judgements:
 
 
 @dataclass(frozen=True)
+class Marts:
+    """The analysts' warehouse: when it was built, and how long it lacks what was curated since (None: nothing)."""
+
+    built_at: datetime
+    waiting_seconds: float | None
+
+
+@dataclass(frozen=True)
 class Health:
     """All measures of a home at a moment."""
 
@@ -84,11 +92,12 @@ class Health:
     spool: Backlog
     quarantine: Quarantined
     judgements: Judgements
+    marts: Marts | None
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A measure beyond its threshold: which, how much, how much is borne, and what it means with the cure."""
+    """A measure beyond its threshold: which (part.measure), how much, how much is borne, what it means and the cure."""
 
     measure: str
     value: float
@@ -103,6 +112,7 @@ def health_of(stores: Stores, now: datetime) -> Health:
     heads = stores.log.heads()
     names = set(born["golem_id"].to_pylist())
     episodes, cycles = (stores.projections.growing(name) for name in ("episodes", "cycles"))
+    curated_at = committed_at(cycles.table)
     return Health(
         at=now,
         golems=Golems(
@@ -113,13 +123,14 @@ def health_of(stores: Stores, now: datetime) -> Health:
         ),
         intake=taken,
         silent_seconds=None if taken.recorded_at is None else (now - taken.recorded_at).total_seconds(),
-        curation=_lag(stores, "curation", lambda golem_id: curated(stores, golem_id), committed_at(cycles.table), now),
+        curation=_lag(stores, "curation", lambda golem_id: curated(stores, golem_id), curated_at, now),
         episodes=_lag(stores, "episodes", episodes.done, committed_at(episodes.table), now),
         journals=tuple(journals(stores.home, now)),
         leases=leases(stores.home),
         spool=spool(stores.home, now),
         quarantine=quarantined(stores.home, taken.day, now),
         judgements=_judgements(stores, now),
+        marts=_marts(stores, curated_at, now),
     )
 
 
@@ -162,6 +173,14 @@ def _judgements(stores: Stores, now: datetime) -> Judgements:
     return Judgements(verdicts.num_rows, int(pc.sum(lately).as_py() or 0), len(unjudged(stores)))
 
 
+def _marts(stores: Stores, curated_at: datetime | None, now: datetime) -> Marts | None:
+    if not stores.home.warehouse.exists():
+        return None
+    built_at = datetime.fromtimestamp(stores.home.warehouse.stat().st_mtime, UTC)
+    behind = curated_at is not None and curated_at > built_at
+    return Marts(built_at, (now - curated_at).total_seconds() if curated_at is not None and behind else None)
+
+
 def faults(health: Health, policy: Policy) -> list[Fault]:
     """The measures that are beyond their thresholds, worst kind first: what may be lost, then what is late."""
     return [*overrun(health.journals, policy), *_intake_faults(health, policy), *_lag_faults(health, policy)]
@@ -174,14 +193,14 @@ def overrun(found: tuple[Journal, ...] | list[Journal], policy: Policy) -> Itera
     for journal in found:
         if journal.depth.bytes > bytes_max:
             yield Fault(
-                f"journal {journal.writer}: bytes", journal.depth.bytes, bytes_max,
+                "journal.bytes", journal.depth.bytes, bytes_max,
                 f"writer {journal.writer}: {journal.depth.bytes:,} acknowledged bytes are not in the log; at "
                 f"{policy.writer.journal_bytes_max:,} its appends wait or fail: `bardo drain` says what holds it up",
             )  # fmt: skip
         age = journal.depth.oldest_seconds
         if age is not None and age > seconds_max:
             yield Fault(
-                f"journal {journal.writer}: age", age, seconds_max,
+                "journal.age", age, seconds_max,
                 f"writer {journal.writer}{'' if journal.alive else ' (dead)'}: what it acknowledged {age:,.0f} s ago "
                 "is not in the log: `bardo drain` says what holds it up",
             )  # fmt: skip
@@ -190,42 +209,50 @@ def overrun(found: tuple[Journal, ...] | list[Journal], policy: Policy) -> Itera
 def _intake_faults(health: Health, policy: Policy) -> Iterator[Fault]:
     limits = policy.health
     if health.leases.stale:
-        yield Fault("leases: stale", health.leases.stale, 0, "their writers died: `bardo drain` takes what they left")
+        yield Fault("leases.stale", health.leases.stale, 0, "their writers died: `bardo drain` takes what they left")
     age = health.spool.oldest_seconds
     if age is not None and age > limits.spool_seconds_max:
         yield Fault(
-            "spool: age", age, limits.spool_seconds_max,
+            "spool.age", age, limits.spool_seconds_max,
             f"{health.spool.files} files wait in the spool: switch its sensor on, or run `bardo spool`",
         )  # fmt: skip
     if health.quarantine.day_share > limits.quarantine_share_max:
         yield Fault(
-            "quarantine: share", health.quarantine.day_share, limits.quarantine_share_max,
+            "quarantine.share", health.quarantine.day_share, limits.quarantine_share_max,
             f"{health.quarantine.day:,} of a day's records were refused: `bardo quarantine list` says why",
         )  # fmt: skip
     living = health.golems.born - health.golems.dead
     if living and health.silent_seconds is not None and health.silent_seconds > limits.silence_seconds_max:
         yield Fault(
-            "log: silence", health.silent_seconds, limits.silence_seconds_max,
+            "log.silence", health.silent_seconds, limits.silence_seconds_max,
             f"{living} golems live and none has recorded for {health.silent_seconds:,.0f} s: see whether they run",
         )  # fmt: skip
     if health.golems.missing_ticks:
         yield Fault(
-            "log: missing ticks", health.golems.missing_ticks, 0,
+            "log.missing_ticks", health.golems.missing_ticks, 0,
             "derivation waits at the gaps: send the ticks, or `bardo accept-gap`",
         )  # fmt: skip
 
 
 def _lag_faults(health: Health, policy: Policy) -> Iterator[Fault]:
-    limits = policy.health
     for name, lag in (("curation", health.curation), ("episodes", health.episodes)):
-        if lag.cycles and (lag.waiting_seconds or 0.0) > limits.waiting_seconds_max:
-            yield Fault(
-                f"{name}: waiting", lag.waiting_seconds or 0.0, limits.waiting_seconds_max,
-                f"{lag.cycles:,} closed cycles wait for {name}, the first for {lag.waiting_seconds:,.0f} s: "
-                "run the curator job",
-            )  # fmt: skip
-    if health.judgements.refused_day > limits.refused_bundles_max:
+        if (fault := overdue(name, lag.waiting_seconds, policy)) is not None:
+            yield fault
+    if health.marts is not None and (fault := overdue("marts", health.marts.waiting_seconds, policy)) is not None:
+        yield fault
+    if health.judgements.refused_day > policy.health.refused_bundles_max:
         yield Fault(
-            "verdicts: refused", health.judgements.refused_day, limits.refused_bundles_max,
+            "verdicts.refused", health.judgements.refused_day, policy.health.refused_bundles_max,
             "bundles failed their expectations within a day: their successors stay unborn (see the asset `verdicts`)",
         )  # fmt: skip
+
+
+def overdue(name: str, waiting_seconds: float | None, policy: Policy) -> Fault | None:
+    """The fault of a derivation for which something has waited too long."""
+    limit = policy.health.waiting_seconds_max
+    if waiting_seconds is None or waiting_seconds <= limit:
+        return None
+    return Fault(
+        f"{name}.waiting", waiting_seconds, limit,
+        f"what closed {waiting_seconds:,.0f} s ago is not in {name}: run the curator job, see why it did not",
+    )  # fmt: skip

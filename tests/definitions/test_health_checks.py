@@ -1,0 +1,165 @@
+"""Health in Dagster: what an observation says, which check fails at which asset, and the sensor that goes red."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from assets.log import CYCLES
+from assets.stores import LazyStores
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.errors import BackpressureError
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.quarantine import Quarantine, QuarantineItem
+from definitions import defs
+from sensors.lag import writers_outrun_the_drainer
+from tests.conftest import NOW, home_without_verdicts
+from tests.definitions.running import checks, run
+from tests.records import records
+
+pytestmark = pytest.mark.row("X-11")
+
+
+class At(LazyStores):
+    """The stores of a home at a moment of one's own."""
+
+    moment = NOW
+
+    def now(self):
+        """The moment."""
+        return self.moment
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> At:
+    Home.create(tmp_path / "home", Policy(), NOW)
+    return At(tmp_path / "home")
+
+
+@pytest.fixture
+def instance() -> dg.DagsterInstance:
+    return dg.DagsterInstance.ephemeral()
+
+
+def look(home: LazyStores, instance: dg.DagsterInstance) -> dg.SkipReason:
+    return writers_outrun_the_drainer(dg.build_sensor_context(instance=instance, resources={"home": home}))
+
+
+def last(instance: dg.DagsterInstance, name: str, asset: str = "log/cycles") -> dg.AssetCheckEvaluation | None:
+    key = dg.AssetCheckKey(dg.AssetKey.from_user_string(asset), name)
+    record = instance.get_latest_asset_check_evaluation_record(key)
+    return record.evaluation if record else None
+
+
+def left_segment(home: Home, age: timedelta, size: int = 4_096) -> Path:
+    folder = home.journal / "runtime-1"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{1:020}.seg"
+    path.write_bytes(b"x" * size)
+    os.utime(path, ((NOW - age).timestamp(),) * 2)
+    return path
+
+
+def test_the_sensor_is_quiet_where_there_is_no_home(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    assert "there is no home" in look(LazyStores(tmp_path / "none"), instance).skip_message
+
+
+def test_the_sensor_is_quiet_while_the_drainer_keeps_up(home: At, instance: dg.DagsterInstance) -> None:
+    left_segment(home.stores.home, timedelta(seconds=40))
+    assert "1 journals hold 4,096 bytes" in look(home, instance).skip_message
+    assert last(instance, "journals_are_drained").passed
+
+
+def test_the_sensor_fails_while_writers_outrun_the_drainer(home: At, instance: dg.DagsterInstance) -> None:
+    left_segment(home.stores.home, timedelta(minutes=3))
+    with pytest.raises(BackpressureError, match=r"runtime-1.*180 s ago is not in the log.*bardo drain"):
+        look(home, instance)
+    found = last(instance, "journals_are_drained")
+    assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    assert "bardo drain" in found.description
+
+
+def test_the_sensor_is_on_from_the_start_and_fails_its_tick_in_the_daemon(
+    home: At, instance: dg.DagsterInstance
+) -> None:
+    assert writers_outrun_the_drainer.default_status == dg.DefaultSensorStatus.RUNNING
+    assert "writers_outrun_the_drainer" in {s.name for s in defs.sensors}
+    left_segment(home.stores.home, timedelta(minutes=3))
+    with pytest.raises(BackpressureError):
+        writers_outrun_the_drainer.evaluate_tick(dg.build_sensor_context(instance=instance, resources={"home": home}))
+
+
+def test_a_check_is_told_when_it_changes_and_not_at_every_look(home: At, instance: dg.DagsterInstance) -> None:
+    key = dg.AssetCheckKey(CYCLES, "journals_are_drained")
+
+    def told() -> int:
+        return len(instance.event_log_storage.get_asset_check_execution_history(key, limit=20))
+
+    segment = left_segment(home.stores.home, timedelta(seconds=1))
+    look(home, instance)
+    look(home, instance)
+    assert told() == 1
+    os.utime(segment, ((NOW - timedelta(hours=1)).timestamp(),) * 2)
+    for _ in range(2):
+        with pytest.raises(BackpressureError):
+            look(home, instance)
+    assert told() == 2
+    segment.unlink()
+    look(home, instance)
+    assert told() == 3
+    assert last(instance, "journals_are_drained").passed
+
+
+def test_refusals_and_silence_fail_the_checks_of_the_log(home: At, instance: dg.DagsterInstance) -> None:
+    bad = QuarantineItem("spool", "bad.jsonl", 1, None, None, "RecordError", "no number", b"{}")
+    Quarantine(home.stores.home).put([bad], NOW)
+    home.stores.log.append(records(10, golems=1).take([0, 1, 5]), writer="w", segment=1, recorded_at=NOW)
+    look(home, instance)
+    assert not last(instance, "quarantine_is_rare").passed
+    assert not last(instance, "records_keep_coming").passed
+    assert last(instance, "curation_is_fresh", "curation").passed
+
+
+def test_what_is_not_derived_fails_the_freshness_of_its_asset(
+    small_home: Path, tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    late = At(home_without_verdicts(small_home, tmp_path / "home"))
+    late.moment = NOW + timedelta(hours=1)
+    look(late, instance)
+    for name, asset in (("episodes_are_fresh", "episodes"), ("curation_is_fresh", "curation")):
+        found = last(instance, name, asset)
+        assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.WARN)
+        assert "run the curator job" in found.description
+    assert last(instance, "marts_are_fresh", "dim_golem").passed, "there are none to be late"
+
+
+def test_a_job_judges_health_at_its_end_and_the_observation_carries_the_measures(
+    small_home: Path, tmp_path: Path, at_home, instance: dg.DagsterInstance
+) -> None:
+    root = at_home(home_without_verdicts(small_home, tmp_path / "home"))
+    left_segment(Home.open(root), timedelta(minutes=3))
+    result = run("curator_job", instance)
+    judged = checks(result)
+    assert judged["curation_is_fresh"].passed, "it measures after the derivation"
+    assert judged["marts_are_fresh"].passed
+    assert not judged["journals_are_drained"].passed
+    (seen,) = [e for e in result.get_asset_observation_events() if e.asset_key == CYCLES]
+    said = {name: value.value for name, value in seen.asset_observation_data.asset_observation.metadata.items()}
+    assert (said["journal_segments"], said["journal_bytes"], said["quarantine_open"]) == (1, 4_096, 0)
+    assert said["lag_ticks"] == Stores.open(root).log.read_cycles(["tick"]).num_rows
+    assert said["dagster/last_updated_timestamp"] == NOW.timestamp()
+
+
+def test_a_mart_that_was_not_built_since_is_stale(copied_home: Path, instance: dg.DagsterInstance) -> None:
+    home = At(copied_home)
+    warehouse = home.stores.home.warehouse
+    warehouse.write_bytes(b"")
+    os.utime(warehouse, (NOW.timestamp(),) * 2)
+    home.moment = LazyStores.now() + timedelta(hours=1)
+    look(home, instance)
+    assert not last(instance, "marts_are_fresh", "dim_golem").passed

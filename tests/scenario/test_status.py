@@ -1,0 +1,56 @@
+"""`bardo status`, as an operator meets it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.home import Home
+from tests.conftest import NOW
+from tests.scenario.test_command import bardo
+
+pytestmark = pytest.mark.row("X-11")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home.create(tmp_path / "home", Policy(), NOW)
+
+
+def test_a_home_in_order_passes_the_check(home: Home) -> None:
+    said = bardo("status", "--check", home=home.root)
+    assert "nothing recorded yet" in said
+    assert "Beyond" not in said
+
+
+def test_a_broken_threshold_is_shown_and_fails_only_the_check(home: Home) -> None:
+    waiting = home.spool / "late.jsonl"
+    waiting.write_bytes(b"{}\n")
+    os.utime(waiting, (NOW.timestamp() - 3_600,) * 2)
+    assert "spool.age" in bardo("status", home=home.root)
+    assert "Beyond what the policy bears" in bardo("status", "--check", home=home.root, expect=1)
+    found = json.loads(bardo("status", "--check", "--format", "json", home=home.root, expect=1))
+    assert [fault["measure"] for fault in found["faults"]] == ["spool.age"]
+    assert found["faults"][0]["value"] > found["faults"][0]["limit"] == 300.0
+
+
+def test_the_document_s_keys_stay(home: Home) -> None:
+    found = json.loads(bardo("status", "--format", "json", home=home.root))
+    assert set(found) == {
+        "home", "derivation_id", "policy_hash", "log", "health", "faults", "projections", "warehouse",
+    }  # fmt: skip
+    assert set(found["health"]) == {
+        "at", "golems", "intake", "silent_seconds", "curation", "episodes", "journals", "leases", "spool",
+        "quarantine", "judgements", "marts",
+    }  # fmt: skip
+    assert set(found["health"]["curation"]) == {
+        "ticks", "golem_max", "ticks_max", "cycles", "waiting_seconds", "derived_at",
+    }  # fmt: skip
+
+
+def test_another_format_is_refused(home: Home) -> None:
+    assert "table or json" in bardo("status", "--format", "xml", home=home.root, expect=2)

@@ -1,0 +1,208 @@
+"""Health measures, each on a home that is really in the state that it is to show."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.health import faults, health_of
+from bardo_pipeline.derivation.memory import derive_episodes
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.events.life import LifeEvent
+from bardo_pipeline.events.schema import RECORD_SCHEMA
+from bardo_pipeline.policy import HealthPolicy, Policy, WriterPolicy
+from bardo_pipeline.storage.health import backlog, intake, leases, quarantined, spool
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.leases import Lease
+from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.quarantine import Quarantine, QuarantineItem
+from tests.conftest import NOW, home_without_verdicts
+from tests.records import records
+
+pytestmark = pytest.mark.row("X-11")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home.create(tmp_path / "home", Policy(), NOW)
+
+
+def item(line: int) -> QuarantineItem:
+    return QuarantineItem("spool", "bad.jsonl", line, None, None, "RecordError", "no number", b"{%d}" % line)
+
+
+def aged(path: Path, age: timedelta) -> Path:
+    path.write_bytes(b"1234")
+    os.utime(path, ((NOW - age).timestamp(),) * 2)
+    return path
+
+
+def founder(stores: Stores) -> dict:
+    """The birth of a golem that was nobody's heir."""
+    births = stores.log.life("GolemBorn").drop_columns("recorded_at").to_pylist()
+    return next(birth for birth in births if birth["born"]["bundle_hash"] is None)
+
+
+def measures(stores: Stores, now: datetime, policy: Policy | None = None) -> set[str]:
+    return {fault.measure for fault in faults(health_of(stores, now), policy or stores.policy)}
+
+
+def test_a_new_home_is_in_order(home: Home) -> None:
+    stores = Stores.open(home.root)
+    health = health_of(stores, NOW)
+    assert faults(health, stores.policy) == []
+    assert (health.silent_seconds, health.intake.recorded_at, health.curation.cycles) == (None, None, 0)
+
+
+def test_intake_counts_what_was_taken_lately_whatever_lies_before(home: Home) -> None:
+    moments = [timedelta(days=3), timedelta(hours=2), timedelta(minutes=5), timedelta(seconds=5)]
+    with EventLog(home) as log:
+        for number, age in enumerate(moments):
+            rows = records(10, golems=2, tick=5 * number + 1)
+            log.append(rows, writer="w", segment=number, recorded_at=NOW - age)
+        found = intake(log, NOW)
+    assert (found.minute, found.hour, found.day) == (10, 20, 30)
+    assert found.recorded_at == NOW - moments[-1]
+
+
+def test_intake_looks_as_far_back_as_a_day_needs(home: Home) -> None:
+    with EventLog(home) as log:
+        for number in range(12):
+            rows = records(2, golems=1, tick=2 * number + 1)
+            log.append(rows, writer="w", segment=number, recorded_at=NOW - timedelta(hours=36 - 2 * number))
+        assert intake(log, NOW).day == 2 * 5
+
+
+def test_files_that_wait_are_counted_with_the_age_of_the_oldest(home: Home) -> None:
+    aged(home.spool / "one.jsonl", timedelta(minutes=2))
+    aged(home.spool / "two.jsonl", timedelta(minutes=7))
+    aged(home.spool / ".half.jsonl", timedelta(minutes=9))
+    found = spool(home, NOW)
+    assert (found.files, found.bytes, found.oldest_seconds) == (2, 8, 420.0)
+    assert backlog([home.spool / "gone.jsonl"], NOW).files == 0, "what was taken meanwhile does not wait"
+
+
+def test_a_spool_that_nobody_takes_is_a_fault(home: Home) -> None:
+    aged(home.spool / "one.jsonl", timedelta(minutes=7))
+    assert measures(Stores.open(home.root), NOW) == {"spool.age"}
+    assert measures(Stores.open(home.root), NOW - timedelta(minutes=4)) == set()
+
+
+def test_quarantine_is_measured_against_a_day_s_records(home: Home) -> None:
+    assert quarantined(home, 0, NOW).open == 0
+    assert not (home.quarantine / "items").exists(), "looking makes no table"
+    box = Quarantine(home)
+    box.put([item(1)], NOW - timedelta(days=2))
+    box.put([item(2), item(3)], NOW - timedelta(hours=1))
+    found = quarantined(home, 98, NOW)
+    assert (found.open, found.day, found.day_share) == (3, 2, 0.02)
+    box.rule([item(2).item_id], "dropped", at=NOW, why="noise")
+    assert quarantined(home, 98, NOW).day == 1
+
+
+def test_many_refusals_are_a_fault(home: Home) -> None:
+    stores = Stores.open(home.root)
+    stores.log.append(records(100, golems=1), writer="w", segment=1, recorded_at=NOW)
+    Quarantine(home).put([item(1)], NOW)
+    assert measures(stores, NOW) == set(), "one of 101 is borne"
+    Quarantine(home).put([item(2)], NOW)
+    assert measures(stores, NOW) == {"quarantine.share"}
+
+
+def test_a_lease_whose_holder_was_killed_is_stale(home: Home) -> None:
+    held = Lease(home, "g-1", "w")
+    code = (
+        "import os, signal, sys; from pathlib import Path; from bardo_pipeline.storage.home import Home;"
+        "from bardo_pipeline.storage.leases import Lease; Lease(Home.open(Path(sys.argv[1])), 'g-2', 'x');"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(home.root)])
+    assert (leases(home).held, leases(home).stale) == (1, 1)
+    assert measures(Stores.open(home.root), NOW) == {"leases.stale"}
+    held.release()
+    assert leases(home).held == 0
+
+
+def test_silence_is_a_fault_only_while_somebody_lives(small_home: Path, home: Home) -> None:
+    known = Stores.open(small_home)
+    born = founder(known)
+    later = NOW + timedelta(hours=1)
+    dead = Stores.open(small_home)
+    assert "log.silence" not in measures(dead, later), "all are dead: nobody is expected to speak"
+    stores = Stores.open(home.root)
+    stores.log.record([LifeEvent.model_validate(born)], NOW)
+    rows = known.log.read_cycles(RECORD_SCHEMA.names, golems=[born["golem_id"]]).cast(RECORD_SCHEMA)
+    stores.log.append(rows, writer="w", segment=1, recorded_at=NOW)
+    assert "log.silence" not in measures(stores, NOW + timedelta(minutes=9))
+    assert "log.silence" in measures(stores, later)
+
+
+def test_a_gap_is_a_fault_until_it_is_filled(home: Home) -> None:
+    stores = Stores.open(home.root)
+    rows = records(10, golems=1)
+    stores.log.append(rows.take([0, 1, 2, 5, 6]), writer="w", segment=1, recorded_at=NOW)
+    assert health_of(stores, NOW).golems.missing_ticks == 2
+    assert measures(stores, NOW) == {"log.missing_ticks"}
+    stores.log.append(rows.take([3, 4]), writer="w", segment=2, recorded_at=NOW)
+    assert measures(stores, NOW) == set()
+
+
+class TestLag:
+    """How far derivation is behind, on the small home's log before and after it is derived."""
+
+    @pytest.fixture
+    def stores(self, small_home: Path, tmp_path: Path) -> Stores:
+        return Stores.open(home_without_verdicts(small_home, tmp_path / "home"))
+
+    def test_what_nobody_derived_is_all_behind_and_waits_since_it_was_recorded(self, stores: Stores) -> None:
+        health = health_of(stores, NOW + timedelta(seconds=90))
+        heads = {r["golem_id"]: r["contiguous"] for r in stores.log.heads().to_pylist()}
+        assert health.curation.ticks == sum(heads.values())
+        assert (health.curation.ticks_max, heads[health.curation.golem_max]) == (max(heads.values()),) * 2
+        assert health.curation.cycles == health.episodes.cycles > len(heads)
+        assert health.curation.waiting_seconds == 90.0
+        assert health.curation.derived_at is None
+
+    def test_it_is_a_fault_once_it_has_waited_for_three_turns_of_the_schedule(self, stores: Stores) -> None:
+        assert measures(stores, NOW + timedelta(minutes=29)) == set()
+        assert measures(stores, NOW + timedelta(minutes=31)) == {"curation.waiting", "episodes.waiting"}
+
+    def test_each_derivation_is_measured_by_itself(self, stores: Stores) -> None:
+        derive_curation(stores)
+        health = health_of(stores, NOW + timedelta(minutes=31))
+        assert (health.curation.ticks, health.curation.cycles, health.curation.waiting_seconds) == (0, 0, None)
+        assert health.curation.derived_at is not None
+        assert health.episodes.cycles > 0
+        derive_episodes(stores, now=NOW)
+        assert measures(stores, NOW + timedelta(minutes=31)) == set()
+
+    def test_the_wait_begins_when_a_cycle_closes_not_when_its_golem_was_last_derived(
+        self, small_home: Path, home: Home
+    ) -> None:
+        known, stores = Stores.open(small_home), Stores.open(home.root)
+        born = founder(known)
+        stores.log.record([LifeEvent.model_validate(born)], NOW)
+        rows = known.log.read_cycles(RECORD_SCHEMA.names, golems=[born["golem_id"]]).cast(RECORD_SCHEMA)
+        rows = rows.sort_by("tick")
+        for number, (first, last, minute) in enumerate([(0, 50, 0), (50, 80, 10), (80, 99, 20), (99, 100, 30)]):
+            moment = NOW + timedelta(minutes=minute)
+            part = rows.take(pa.array(range(first, last)))
+            stores.log.append(part, writer="w", segment=number, recorded_at=moment)
+            if number == 0:
+                derive_curation(stores)
+        lag = health_of(stores, NOW + timedelta(minutes=31)).curation
+        assert (lag.cycles, lag.ticks, lag.waiting_seconds) == (1, 50, 60.0)
+
+
+def test_thresholds_come_from_the_policy_and_move_no_projection(home: Home) -> None:
+    aged(home.spool / "one.jsonl", timedelta(minutes=7))
+    patient = Policy(health=HealthPolicy(spool_seconds_max=3_600.0), writer=WriterPolicy(flush_seconds=5.0))
+    assert measures(Stores.open(home.root), NOW, patient) == set()
+    assert patient.hash == Policy().hash
