@@ -1,0 +1,235 @@
+"""The tick index answers what HB's SQL index answers, over any parts, and never for another log."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pytest
+
+from bardo_pipeline.errors import QueryError
+from bardo_pipeline.events.life import Reorg, Struck, life_event
+from bardo_pipeline.events.record import PHASES, REGIMES, TIERS
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.tick_index import INDEX_SCHEMA, TickIndex
+from tests.conftest import NOW
+from tests.records import records
+from tests.scenario.test_command import bardo
+
+GOLEMS = [f"golem-{i:04}" for i in range(7)]
+SCOPES = [None, GOLEMS[:1], GOLEMS[1:4], GOLEMS[:6], ["nobody"], [GOLEMS[2], "nobody"]]
+
+SCHEMA = """
+create table cycle_index (
+    golem_id text not null, tick integer not null, regime text not null, tier text not null,
+    has_action boolean not null, has_outcome boolean not null, phase text not null, prediction_error real not null,
+    total_cost real not null, pnl_impact real, primary_emotion text, timestamp text not null,
+    primary key (golem_id, tick)
+)
+"""
+
+
+def appended(log: EventLog, batch: pa.Table, segment: int) -> None:
+    log.append(batch, writer="test", segment=segment, recorded_at=NOW)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home.create(tmp_path / "home", Policy(), NOW)
+
+
+@pytest.fixture
+def log(home: Home) -> EventLog:
+    """Seven golems of 120 ticks, in commits of uneven size; some golems are behind."""
+    log = EventLog(home)
+    first = records(7 * 100, golems=7, seed=3)
+    second = records(7 * 20, golems=7, tick=101, seed=4)
+    cuts = [0, 30, 400, 430, 431, 700]
+    for segment, (start, stop) in enumerate(pairwise(cuts), 1):
+        appended(log, first.take(pa.array(range(start, stop))), segment)
+    appended(log, second.take(pa.array([i for i in range(140) if i % 7 < 5])), 9)
+    return log
+
+
+def told(log: EventLog) -> sqlite3.Connection:
+    """The specification's own table, filled from the log row by row."""
+    connection = sqlite3.connect(":memory:")
+    connection.execute(SCHEMA)
+    for row in log.read_cycles().to_pylist():
+        outcome = row["outcome"]
+        pnl = outcome["pnl_impact_micros"] if outcome else None
+        connection.execute(
+            f"insert into cycle_index values ({','.join('?' * 12)})",
+            (
+                row["golem_id"], row["tick"], row["regime"], row["tier"], bool(row["actions"]), outcome is not None,
+                row["phase"], row["prediction_error"], row["cost"]["total_micros"], pnl, row["primary_emotion"],
+                row["observed_at"].isoformat(),
+            ),
+        )  # fmt: skip
+    return connection
+
+
+def asked(connection: sqlite3.Connection, scope: list[str] | None, where: str, limit: int) -> list[tuple[Any, ...]]:
+    among = "true" if scope is None else f"golem_id in ({','.join(repr(g) for g in scope)})"
+    return connection.execute(
+        f"select * from cycle_index where {among} and {where} order by tick desc, golem_id desc limit {limit}"
+    ).fetchall()
+
+
+def answered(found: pa.Table) -> list[tuple[Any, ...]]:
+    assert found.schema.equals(INDEX_SCHEMA)
+    return [(*list(row.values())[:-1], row["observed_at"].isoformat()) for row in found.to_pylist()]
+
+
+@pytest.mark.row("EV-5")
+@pytest.mark.parametrize("scope", SCOPES, ids=str)
+@pytest.mark.parametrize("limit", [1, 5, 10_000])
+def test_it_answers_each_of_the_four_kinds_as_the_sql_index_does(
+    home: Home, log: EventLog, scope: list[str] | None, limit: int
+) -> None:
+    index, connection = TickIndex.open(home, log), told(log)
+    for tier in TIERS:
+        for regime in REGIMES:
+            found = index.ticks(golems=scope, tier=tier, regime=regime, limit=limit)
+            assert answered(found) == asked(connection, scope, f"tier = '{tier}' and regime = '{regime}'", limit)
+    acted = index.ticks(golems=scope, has_action=True, has_outcome=True, limit=limit)
+    assert answered(acted) == asked(connection, scope, "has_action and has_outcome", limit)
+    assert answered(index.ticks(golems=scope, limit=limit)) == asked(connection, scope, "true", limit)
+    counts = {r["phase"]: r["tick_count"] for r in index.phases(golems=scope).to_pylist()}
+    assert counts == {p: len(asked(connection, scope, f"phase = '{p}'", 10**6)) for p in PHASES}
+    several = index.ticks(golems=scope, tier=["T1", "T2"], phase=["stable", "terminal"], limit=limit)
+    assert answered(several) == asked(
+        connection, scope, "tier in ('T1', 'T2') and phase in ('stable', 'terminal')", limit
+    )
+
+
+@pytest.mark.row("EV-5")
+def test_it_grows_by_what_is_new_and_keeps_few_parts(home: Home) -> None:
+    log = EventLog(home)
+    index = TickIndex.open(home, log)
+    for number in range(1, 33):
+        appended(log, records(20, golems=4, tick=1 + 5 * (number - 1), seed=number), number)
+        assert index.refresh() == 20
+    assert index.tick_count == 640
+    assert len(list((home.index / "ticks").glob("*.arrow"))) <= 8
+    again = TickIndex.open(home, log)
+    assert again.refresh() == 0
+    again.drop()
+    assert again.refresh() == 640
+    assert again.ticks(limit=640).equals(index.ticks(limit=640))
+
+
+@pytest.mark.row("EV-5")
+def test_two_readers_of_one_index_see_what_either_took_in(home: Home, log: EventLog) -> None:
+    one, other = TickIndex.open(home, log), TickIndex.open(home, EventLog(home))
+    appended(log, records(70, golems=7, tick=121, seed=9, prefix="late"), 20)
+    assert one.refresh() == 70
+    assert other.refresh() == 0
+    assert other.ticks(golems=["late-0001"], limit=99).equals(one.ticks(golems=["late-0001"], limit=99))
+    assert other.version == one.version == log.version
+
+
+def _torn(folder: Path) -> None:
+    part = next(folder.glob("*.arrow"))
+    part.write_bytes(part.read_bytes()[:-100])
+
+
+def _missing(folder: Path) -> None:
+    next(folder.glob("*.arrow")).unlink()
+
+
+def _of_another_log(folder: Path) -> None:
+    facts = orjson.loads((folder / "manifest.json").read_bytes())
+    (folder / "manifest.json").write_bytes(orjson.dumps(facts | {"table_id": "another"}))
+
+
+def _of_another_format(folder: Path) -> None:
+    facts = orjson.loads((folder / "manifest.json").read_bytes())
+    (folder / "manifest.json").write_bytes(orjson.dumps(facts | {"format": 0}))
+
+
+def _ahead_of_the_log(folder: Path) -> None:
+    facts = orjson.loads((folder / "manifest.json").read_bytes())
+    (folder / "manifest.json").write_bytes(orjson.dumps(facts | {"version": 10**6}))
+
+
+def _no_manifest(folder: Path) -> None:
+    (folder / "manifest.json").write_bytes(b'{"format": 1, "par')
+
+
+@pytest.mark.row("EV-5")
+@pytest.mark.parametrize(
+    "spoil", [_torn, _missing, _of_another_log, _of_another_format, _ahead_of_the_log, _no_manifest]
+)
+def test_an_index_that_is_torn_or_of_another_log_is_made_again(home: Home, log: EventLog, spoil: Any) -> None:
+    wanted = TickIndex.open(home, log).ticks(limit=10_000)
+    spoil(home.index / "ticks")
+    again = TickIndex.open(home, log)
+    assert again.ticks(limit=10_000).equals(wanted)
+    assert again.damaged() == []
+
+
+@pytest.mark.row("EV-5")
+def test_altered_bytes_of_a_part_are_found(home: Home, log: EventLog) -> None:
+    index = TickIndex.open(home, log)
+    part = next((home.index / "ticks").glob("*.arrow"))
+    content = bytearray(part.read_bytes())
+    content[len(content) // 2] ^= 4
+    part.write_bytes(content)
+    assert index.damaged() == [part.name]
+
+
+@pytest.mark.row("EV-5")
+def test_struck_and_reorged_ticks_can_be_left_out(home: Home, log: EventLog) -> None:
+    index = TickIndex.open(home, log)
+    reorg = Reorg(chain="base", block_from=5, block_to=9, tick_from=20, tick_to=24)
+    events = [
+        life_event(GOLEMS[0], NOW, Struck(tick=100, why="wrong feed")),
+        life_event(GOLEMS[1], NOW, reorg),
+        life_event("nobody", NOW, Struck(tick=1, why="unknown")),
+    ]
+    log.record(events, NOW)
+    with_them = {(r["golem_id"], r["tick"]) for r in index.ticks(limit=10_000).to_pylist()}
+    without = {(r["golem_id"], r["tick"]) for r in index.ticks(limit=10_000, struck=False).to_pylist()}
+    gone = {(GOLEMS[0], 100)} | {(GOLEMS[1], tick) for tick in range(20, 25)}
+    assert with_them - without == gone
+    assert without < with_them
+    assert len(index.ticks(golems=GOLEMS[:1], limit=10, struck=False)) == 10
+    counts = np.array(index.phases()["tick_count"]) - np.array(index.phases(struck=False)["tick_count"])
+    assert counts.sum() == 6
+    own = np.array(index.phases(golems=GOLEMS[1:2])["tick_count"])
+    assert (own - np.array(index.phases(golems=GOLEMS[1:2], struck=False)["tick_count"])).sum() == 5
+
+
+def test_a_question_that_no_tick_could_answer_is_refused(home: Home, log: EventLog) -> None:
+    index = TickIndex.open(home, log)
+    with pytest.raises(QueryError, match=r"T3.*T0, T1, T2"):
+        index.ticks(tier="T3")
+    with pytest.raises(QueryError, match="at least one"):
+        index.ticks(limit=0)
+
+
+@pytest.mark.row("EV-5")
+def test_the_command_asks_the_index(home: Home, log: EventLog) -> None:
+    log.close()
+    rows = json.loads(bardo("ticks", "--tier", "T1", "--last", "5", "--format", "json", home=home.root))
+    index = TickIndex.open(home, log)
+    assert [(r["golem_id"], r["tick"]) for r in rows] == [
+        (r["golem_id"], r["tick"]) for r in index.ticks(tier="T1", limit=5).to_pylist()
+    ]
+    table = bardo("ticks", "--golem", GOLEMS[1], "--golem", GOLEMS[2], "--last", "4", home=home.root)
+    assert [f"{golem}:{tick}" in table for golem in GOLEMS[:4] for tick in (119, 120)] == [
+        golem in GOLEMS[1:3] for golem in GOLEMS[:4] for _ in range(2)
+    ]
+    assert "no such tick" in bardo("ticks", "--golem", "nobody", "--acted", home=home.root)
+    counts = json.loads(bardo("ticks", "--phases", "--format", "json", home=home.root))
+    assert sum(r["tick_count"] for r in counts) == index.tick_count
+    assert "T0, T1, T2" in bardo("ticks", "--tier", "T9", home=home.root, expect=2)
