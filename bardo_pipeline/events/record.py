@@ -304,14 +304,29 @@ class Cost(Part):
     total_micros: Spent
 
 
+class ToolRun(Part):
+    """A run of a tool in this tick, one that only reads or remembers among them (TOOLS, "Event Fabric")."""
+
+    tool: Name
+    params_hash: Name | None
+    steps: tuple[Name, ...]
+    success: bool
+    duration_ms: Whole | None
+    result_summary: Text | None
+
+
 class Pipeline(Part):
-    """How the heartbeat itself went: what waited, was dropped, how long it took, where a steer met it (HB S7, S12)."""
+    """How the heartbeat itself went: what waited, was dropped, how long it took, where a steer met it (HB S7, S12).
+
+    tool_runs: every tool that ran, in order; null where the runtime does not say.
+    """
 
     queue_depth: Whole
     ticks_dropped: Whole
     dropped_while_dreaming: bool
     duration_ms: Whole | None
     steer_state: Name | None
+    tool_runs: tuple[ToolRun, ...] | None = None
 
 
 class Sealed(Part):
