@@ -107,7 +107,7 @@ class Home:
         """Make the home, or open the one that is there: what home.json says already, stays."""
         if now.utcoffset() is None:
             raise ConfigError(f"a home is made at a moment with a time zone, not at {now}")
-        root.mkdir(parents=True, exist_ok=True)
+        make_folder(root)
         if not (root / _MARK).exists():
             facts = {
                 "bucket_count": policy.log.bucket_count,
@@ -127,7 +127,7 @@ class Home:
             home.leases,
             home.spool,
         ):
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
         return home
 
 
@@ -140,6 +140,23 @@ def replace_file(path: Path, content: bytes) -> None:
         os.fsync(out.fileno())
     os.replace(name, path)
     sync_folder(path.parent)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, with those above it that are missing, and their names durable."""
+    if not path.is_dir():
+        make_folder(path.parent)
+        path.mkdir(exist_ok=True)
+        sync_folder(path.parent)
+
+
+def sync_file(path: Path) -> None:
+    """Make the content of a file durable, though not its name."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def sync_folder(path: Path) -> None:
