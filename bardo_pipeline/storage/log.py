@@ -252,6 +252,12 @@ class EventLog:
             head = self._heads.of.get(golem_id)
             return head.tip if head is not None else Tip()
 
+    def last_segment(self, writer: str) -> int:
+        """The highest segment of a writer that is on record; -1 for one that has none."""
+        with self._mutex:
+            found = self._cycles.transaction_version(writer)
+            return -1 if found is None else found
+
     def head_of(self, golem_id: str) -> Head:
         """A copy of what is known of one golem's stream."""
         with self._mutex:
