@@ -85,6 +85,17 @@ class HealthPolicy(Frozen):
     refused_bundles_max: Count = Field(0, description="bundles refused within a day (ours)")
 
 
+class FabricPolicy(Frozen):
+    """The event fabric: what is told, and to whom comes late."""
+
+    replay_events: Count = Field(10_000, description="newest events that a late subscriber gets (HB, Event Fabric)")
+    queue_warning_depth: Count = Field(2, description="waiting ticks from which on the queue warns (HB S12)")
+    accuracy_ticks: Annotated[int, Field(ge=1)] = Field(
+        50, description="ticks between two AccuracyUpdated, a curator cycle (ours; HB says periodic)"
+    )
+    poll_seconds: Positive = Field(0.25, description="between two looks at the log while nothing comes (ours)")
+
+
 class ProbePolicy(Frozen):
     """Two thresholds a probe (HB S9)."""
 
@@ -400,7 +411,7 @@ class InheritancePolicy(Frozen):
     testament_bytes_max: Annotated[int, Field(ge=2048)] = Field(5120, description="about 5 KB (MEM)")
 
 
-OPERATIONAL = ("writer", "care", "health", "reorg")
+OPERATIONAL = ("writer", "care", "health", "reorg", "fabric")
 """Parts of the policy that are outside its hash: no projection depends on them."""
 
 
@@ -412,6 +423,7 @@ class Policy(Frozen):
     care: CarePolicy = CarePolicy()
     health: HealthPolicy = HealthPolicy()
     reorg: ReorgPolicy = ReorgPolicy()
+    fabric: FabricPolicy = FabricPolicy()
     probes: ProbePolicy = ProbePolicy()
     regime: RegimePolicy = RegimePolicy()
     gate: GatePolicy = GatePolicy()

@@ -1,0 +1,169 @@
+"""The event fabric: every typed event by name, with its category and its payload. Data.
+
+An event is never logged: fabric_records.py and fabric_derived.py make it of a record, a life event or a projection,
+under an id that names its cause, so that it is the same whoever derives it, and when. Names and payloads are the
+documents' (HB S7, S12, S18; TOOLS; MEM); docs/events.md lists them, what was added, and which have no cause yet.
+Source: EV-7; HB "The Event Fabric".
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, SerializeAsAny
+
+from bardo_pipeline.events import life
+from bardo_pipeline.events.fabric_payloads import (
+    AccuracyUpdate,
+    ActionTaken,
+    Consolidated,
+    ContextAssembled,
+    CycleCurated,
+    DecisionResolved,
+    DroppedInDream,
+    EntryRetrieved,
+    EpisodeStored,
+    GrimoireWritten,
+    Imported,
+    ImportHook,
+    InferenceCompleted,
+    MarkerFired,
+    MarketObserved,
+    MoodShifted,
+    MutationSeen,
+    OutcomeVerified,
+    PhaseChanged,
+    PredictionRegistered,
+    PredictionResolved,
+    ProbeRaised,
+    QueueWarning,
+    RegimeShifted,
+    SteerReceived,
+    TickCompleted,
+    TickDropped,
+    TickGated,
+    TickSuppressed,
+    ToolEnded,
+    ToolStarted,
+    ToolUpdated,
+    VitalityChanged,
+)
+from bardo_pipeline.events.record import Part
+
+CATEGORIES = (
+    "prediction",
+    "attention",
+    "affect",
+    "cognition",
+    "action",
+    "memory",
+    "mortality",
+    "dream",
+    "social",
+    "hermes",
+)
+"""HB's ten. `hermes` has no event yet: skills are deferred (canon 4)."""
+
+
+class Family(NamedTuple):
+    """What the events of one name have in common."""
+
+    category: str
+    payload: type[Part]
+
+
+EVENTS: dict[str, Family] = {
+    "GolemBorn": Family("mortality", life.Born),
+    "KnowledgeReceived": Family("social", life.Received),
+    "grimoire:import_complete": Family("memory", Imported),
+    "dream:import_hook": Family("dream", ImportHook),
+    "OwnerSteered": Family("cognition", life.Steered),
+    "prediction:registered": Family("prediction", PredictionRegistered),
+    "heartbeat:queue_warning": Family("cognition", QueueWarning),
+    "heartbeat:tick_dropped": Family("cognition", TickDropped),
+    "heartbeat:tick_dropped_during_dream": Family("dream", DroppedInDream),
+    "heartbeat:observation": Family("cognition", MarketObserved),
+    "heartbeat:regime_shift": Family("cognition", RegimeShifted),
+    "attention:probe_raised": Family("attention", ProbeRaised),
+    "prediction:resolved": Family("prediction", PredictionResolved),
+    "prediction:decision_resolved": Family("prediction", DecisionResolved),
+    "AccuracyUpdated": Family("prediction", AccuracyUpdate),
+    "heartbeat:tick": Family("cognition", TickGated),
+    "heartbeat:suppress": Family("cognition", TickSuppressed),
+    "heartbeat:steer_received": Family("cognition", SteerReceived),
+    "grimoire:retrieved": Family("memory", EntryRetrieved),
+    "context:assembled": Family("cognition", ContextAssembled),
+    "inference:complete": Family("cognition", InferenceCompleted),
+    "tool:start": Family("action", ToolStarted),
+    "tool:update": Family("action", ToolUpdated),
+    "tool:end": Family("action", ToolEnded),
+    "action:executed": Family("action", ActionTaken),
+    "action:failed": Family("action", ActionTaken),
+    "action:blocked": Family("action", ActionTaken),
+    "action:deferred": Family("action", ActionTaken),
+    "action:verified": Family("action", OutcomeVerified),
+    "affect:shifted": Family("affect", MoodShifted),
+    "affect:somatic_marker": Family("affect", MarkerFired),
+    "grimoire:episode_stored": Family("memory", EpisodeStored),
+    "grimoire:mutation_seen": Family("memory", MutationSeen),
+    "mortality:vitality": Family("mortality", VitalityChanged),
+    "mortality:phase_transition": Family("mortality", PhaseChanged),
+    "heartbeat:complete": Family("cognition", TickCompleted),
+    "GrimoireWrite": Family("memory", GrimoireWritten),
+    "grimoire:consolidation_complete": Family("memory", Consolidated),
+    "CuratorCycleComplete": Family("memory", CycleCurated),
+    "DeathDeclared": Family("mortality", life.Died),
+    "BundleJudged": Family("social", life.Judged),
+    "BundlePublished": Family("social", life.Published),
+    "GapAccepted": Family("memory", life.Gap),
+    "RecordStruck": Family("memory", life.Struck),
+    "ReorgObserved": Family("memory", life.Reorg),
+    "KnowledgeWithdrawn": Family("memory", life.Withdrawn),
+    "KeyRegistered": Family("social", life.KeyRegistered),
+    "KeyRotated": Family("social", life.KeyRotated),
+    "KeyRevoked": Family("social", life.KeyRevoked),
+    "SealKeyMade": Family("memory", life.SealKeyMade),
+    "SealKeyDestroyed": Family("memory", life.SealKeyDestroyed),
+}
+"""Every event by name, in the order in which one moment's events follow each other."""
+
+
+class GolemEvent(BaseModel):
+    """One event. tick: null where it belongs to no single tick. at: event time.
+
+    position: how far the one who watches has come with it; give it to `watch` to go on from there. It is no part of the
+    event: two who watch the same event may have come to it by different ways.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    event_id: str
+    category: str
+    name: str
+    golem_id: str
+    tick: int | None
+    at: datetime
+    payload: SerializeAsAny[Part]
+    position: str = ""
+
+    @classmethod
+    def of(cls, name: str, row: dict[str, Any], position: str = "") -> GolemEvent:
+        """The event of a row of a frame (fabric_frames.py)."""
+        family = EVENTS[name]
+        return cls.model_construct(
+            event_id=row["event_id"],
+            category=family.category,
+            name=name,
+            golem_id=row["golem_id"],
+            tick=row["tick"],
+            at=row["at"],
+            payload=family.payload.model_validate(_tuples(row["payload"])),
+            position=position,
+        )
+
+
+def _tuples(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _tuples(v) for k, v in value.items()}
+    return tuple(_tuples(v) for v in value) if isinstance(value, list) else value

@@ -1,0 +1,109 @@
+"""The event fabric of what is not a record: the curator's decisions, closed cycles, life events. Pure. Source: EV-7."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.events.fabric import EVENTS
+from bardo_pipeline.events.fabric_frames import Emitted, event_ids, flat, frame_of, one
+from bardo_pipeline.events.life import _ATTRIBUTE_OF
+from bardo_pipeline.events.schema import arrow_schema
+
+DECISION_COLUMNS = (
+    "golem_id", "revision", "cycle", "seq", "at", "operation", "entry_id", "kind", "category", "confidence_ppm",
+    "provenance", "cause_ticks",
+)  # fmt: skip
+CYCLE_COLUMNS = (
+    "golem_id", "cycle", "tick_last", "closed_at", "record_count", "entries_pruned", "entries_promoted",
+    "heuristics_proposed",
+)  # fmt: skip
+
+
+def decision_events(decisions: pa.Table) -> Emitted:
+    """The events of the curator's decisions (DECISION_COLUMNS): what each wrote, and what each cycle came to."""
+    out = Emitted()
+    columns = {name: one(decisions.column(name)) for name in DECISION_COLUMNS}
+    numbers = [pc.cast(columns[name], pa.string()) for name in ("revision", "cycle", "seq")]
+    confidence = pa.array(columns["confidence_ppm"].to_numpy() / 1e6)
+    payload = {"entry_type": columns["kind"], "source": columns["provenance"], "confidence": confidence}
+    payload |= {name: columns[name] for name in ("category", "entry_id", "operation", "cycle")}
+    none = pa.nulls(decisions.num_rows, pa.int64())
+    seq = columns["seq"].to_numpy()
+    name, golems = "GrimoireWrite", columns["golem_id"]
+    out.add(name, frame_of(name, event_ids(name, golems, *numbers), golems, none, columns["at"], seq, payload))
+    _consolidations(columns, out)
+    return out
+
+
+def _consolidations(columns: Mapping[str, pa.Array], out: Emitted) -> None:
+    golem = columns["golem_id"].dictionary_encode().indices.to_numpy()
+    cycle, revision = columns["cycle"].to_numpy(), columns["revision"].to_numpy()
+    own = np.flatnonzero(np.asarray(pc.not_equal(columns["operation"], "received")))
+    keys, first, group = np.unique(
+        np.stack([golem, revision, cycle], axis=1)[own], axis=0, return_index=True, return_inverse=True
+    )
+    group = group.reshape(-1)
+    created, reinforced = (
+        np.bincount(group[np.asarray(pc.equal(columns["operation"].take(pa.array(own)), word))], minlength=len(keys))
+        for word in ("created", "reinforced")
+    )
+    cause, _, ticks = flat(columns["cause_ticks"].take(pa.array(own)))
+    pairs = np.unique(np.stack([group[cause], ticks.to_numpy()], axis=1), axis=0)
+    episodes = np.bincount(pairs[:, 0], minlength=len(keys)) if len(pairs) else np.zeros(len(keys), np.int64)
+    at = pa.array(own[first])
+    name, golems, none = (
+        "grimoire:consolidation_complete",
+        columns["golem_id"].take(at),
+        pa.nulls(len(keys), pa.int64()),
+    )
+    ids = event_ids(name, golems, *(pc.cast(columns[n].take(at), pa.string()) for n in ("revision", "cycle")))
+    payload = {
+        "episodes_processed": pa.array(episodes),
+        "insights_created": pa.array(created),
+        "insights_reinforced": pa.array(reinforced),
+        "cycle": columns["cycle"].take(at),
+    }
+    out.add(name, frame_of(name, ids, golems, none, columns["at"].take(at), keys[:, 1], payload))
+
+
+def cycle_events(cycles: pa.Table) -> Emitted:
+    """The events of closed cycles (CYCLE_COLUMNS, and `revision` where cycles have one)."""
+    out = Emitted()
+    columns = {name: one(cycles.column(name)) for name in cycles.column_names}
+    name, golems = "CuratorCycleComplete", columns["golem_id"]
+    keys = [columns[n] for n in ("revision", "cycle") if n in columns]
+    place = keys[0].to_numpy() if len(keys) > 1 else np.zeros(cycles.num_rows, np.int64)
+    payload = {n: columns[n] for n in EVENTS[name].payload.model_fields}
+    ids = event_ids(name, golems, *(pc.cast(key, pa.string()) for key in keys))
+    out.add(name, frame_of(name, ids, golems, columns["tick_last"], columns["closed_at"], place, payload))
+    return out
+
+
+def life_events(events: pa.Table, imports: Sequence[Mapping[str, Any]]) -> Emitted:
+    """The events of life events (LIFE_SCHEMA), a few at a time: each under its own name, and what an import is beside.
+
+    imports: of each `KnowledgeReceived`, in order, what `grimoire:import_complete` carries.
+    """
+    out = Emitted()
+    for kind, attribute in _ATTRIBUTE_OF.items():
+        chosen = events.filter(pc.equal(events["kind"], kind))
+        if not chosen.num_rows:
+            continue
+        golems, at = one(chosen["golem_id"]), one(chosen["observed_at"])
+        payload = one(chosen[attribute])
+        ids, place = one(chosen["event_id"]), np.zeros(chosen.num_rows, np.int64)
+        known = [name for name in ("tick", "due_tick") if name in EVENTS[kind].payload.model_fields]
+        ticks = payload.field(known[0]) if known else pa.nulls(chosen.num_rows, pa.int64())
+        fields = {name: payload.field(name) for name in EVENTS[kind].payload.model_fields}
+        out.add(kind, frame_of(kind, event_ids(kind, golems, ids), golems, ticks, at, place, fields))
+        if kind == "KnowledgeReceived":
+            told = pa.Table.from_pylist(list(imports), schema=arrow_schema(EVENTS["grimoire:import_complete"].payload))
+            for name in ("grimoire:import_complete", "dream:import_hook"):
+                own = {n: one(told[n]) for n in EVENTS[name].payload.model_fields}
+                out.add(name, frame_of(name, event_ids(name, golems, ids), golems, ticks, at, place, own))
+    return out
