@@ -17,7 +17,7 @@ export UV_NO_PROGRESS := 1
 # This project's environment, whatever else is active around it.
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
 
-.PHONY: help venv demo test bench ui lock clean
+.PHONY: help venv demo test bench crash ui lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */\1\t/'
@@ -45,6 +45,9 @@ test: venv  ## lint, format, types, import rules and tests
 
 bench: venv  ## one table, each figure beside a peer measured in the same run
 	$(BIN)/python -m benchmarks
+
+crash: venv  ## a thousand kills at named moments: nothing lost, nothing doubled, everything readable
+	$(BIN)/python -m tests.crash
 
 ui: venv  ## Dagster's own interface over this project
 	$(BIN)/bardo ui

@@ -1,0 +1,51 @@
+"""`python -m tests.crash`: a thousand kills, at least fifty in each named window; the table, and the seed.
+
+A round depends on the seed, its number and the kills before it: `--seed` with the seed that was printed plays the same
+rounds again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.crash.harness import Round
+
+
+def main() -> int:
+    """Play rounds until enough have died; 0 if nothing was lost, doubled, unreadable or broken."""
+    asked = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
+    asked.add_argument("--kills", type=int, default=1_000, help="kills in all")
+    asked.add_argument("--least", type=int, default=50, help="kills in each window")
+    asked.add_argument("--seed", type=int, default=None, help="the seed that an earlier run printed")
+    asked.add_argument("--folder", type=Path, default=None, help="where homes lie; kept, with what went wrong")
+    given = asked.parse_args()
+    seed = random.SystemRandom().randrange(2**32) if given.seed is None else given.seed
+    folder = given.folder or Path(tempfile.mkdtemp(prefix="bardo-crash-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    print(f"seed {seed}, homes in {folder}", flush=True)
+    rounds = Round(folder, seed)
+    began = time.monotonic()
+    while rounds.tally.left(given.kills, given.least):
+        rounds.play()
+        if rounds.tally.rounds % 10 == 0:
+            print(f"{time.monotonic() - began:6.0f} s: {sum(rounds.tally.kills.values())} kills", flush=True)
+    print(rounds.tally.table())
+    print(f"seed {seed}, {rounds.tally.rounds} rounds, {time.monotonic() - began:.0f} s")
+    for sentence in rounds.tally.says:
+        print(sentence, file=sys.stderr)
+    if not rounds.tally.clean:
+        print(f"homes with what went wrong: {folder}", file=sys.stderr)
+        return 1
+    if given.folder is None:
+        shutil.rmtree(folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,246 @@
+"""Harness: processes that write into one home are killed at named moments; then the home is opened, and all is counted.
+
+A round: four writers and whoever else is due are forked, each with a trap; what they were told is on record, they say
+through a pipe, and only that counts as acknowledged. When all are dead, another process opens the home, brings it to
+rest and looks at everything. The parent of all has every library loaded and none in use, so a fork costs milliseconds.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import selectors
+import shutil
+import signal
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+import orjson
+
+from tests.crash.recovery import Found, recover
+from tests.crash.roles import ROLES, Stage, furnish
+from tests.crash.windows import WINDOWS, Trap, Window
+
+WRITERS = 4
+SECONDS_MAX = 120.0
+ROUNDS_A_HOME = 5
+
+
+@dataclass
+class Ledger:
+    """What a home's writers said: sent and acknowledged (golem, tick) with the digest of the content."""
+
+    sent: dict[tuple[str, int], str] = field(default_factory=dict)
+    acknowledged: dict[tuple[str, int], str] = field(default_factory=dict)
+
+    def take(self, line: str) -> None:
+        """A line of a child: "sent GOLEM TICK DIGEST" or "kept GOLEM TICK DIGEST"."""
+        word, golem, tick, digest = line.split(" ")
+        (self.sent if word == "sent" else self.acknowledged)[golem, int(tick)] = digest
+
+
+@dataclass
+class Tally:
+    """Counts by window."""
+
+    kills: Counter[str] = field(default_factory=Counter)
+    lost: Counter[str] = field(default_factory=Counter)
+    doubled: Counter[str] = field(default_factory=Counter)
+    unreadable: Counter[str] = field(default_factory=Counter)
+    broken: Counter[str] = field(default_factory=Counter)
+    says: list[str] = field(default_factory=list)
+    rounds: int = 0
+    acknowledged: int = 0
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing is wrong."""
+        return not (self.lost or self.doubled or self.unreadable or self.broken or self.says)
+
+    def left(self, kills: int, least: int) -> bool:
+        """Whether there is still somebody to kill: so many in all, so many in each window. Trouble ends it."""
+        return self.clean and (
+            sum(self.kills.values()) < kills or any(self.kills[window.name] < least for window in WINDOWS)
+        )
+
+    def take(self, windows: Iterable[str], found: Found) -> None:
+        """Count a round's findings under the windows in which processes died."""
+        for name in set(windows):
+            for counter, number in (
+                (self.lost, len(found.lost)),
+                (self.doubled, len(found.doubled)),
+                (self.unreadable, len(found.unreadable)),
+                (self.broken, len(found.broken)),
+            ):
+                if number:
+                    counter[name] += number
+        self.says += found.sentences()
+
+    def table(self) -> str:
+        """Window by window."""
+        head = f"{'window':34} {'kills':>6} {'lost':>6} {'doubled':>8} {'unreadable':>11} {'verify':>8}"
+        rows = [
+            f"{w.name:34} {self.kills[w.name]:6} {self.lost[w.name]:6} {self.doubled[w.name]:8} "
+            f"{self.unreadable[w.name]:11} {'broken' if self.broken[w.name] else 'clean':>8}"
+            for w in WINDOWS
+        ]
+        total = f"{'all':34} {sum(self.kills.values()):6} {'':6} {'':8} {'':11} {self.acknowledged:,} acknowledged"
+        return "\n".join([head, *rows, total])
+
+
+@dataclass(frozen=True)
+class Child:
+    """A forked process: what it plays, under which trap, and the pipe on which it speaks."""
+
+    pid: int
+    pipe: int
+    name: str
+    window: Window | None
+
+
+def fork(play: Callable[[Callable[[str], None]], None], others: Iterable[int] = ()) -> tuple[int, int]:
+    """Run a function in a child, with a way to speak; returns its pid and the pipe. Its end is the process's end."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _in_child(play, writing, [reading, *others])
+    os.close(writing)
+    return pid, reading
+
+
+def _in_child(play: Callable[[Callable[[str], None]], None], writing: int, others: Iterable[int]) -> NoReturn:
+    for handle in others:
+        os.close(handle)
+
+    def say(line: str) -> None:
+        os.write(writing, line.encode() + b"\n")
+
+    code = 1
+    try:
+        play(say)
+        code = 0
+    except BaseException:
+        say("broken " + orjson.dumps(traceback.format_exc()).decode())
+    finally:
+        os._exit(code)
+
+
+def spawn(root: Path, name: str, role: str, window: Window | None, seed: str, others: Iterable[int]) -> Child:
+    """Start a process that plays a role, under a trap if a window is given."""
+    rng = random.Random(seed)
+
+    def play(say: Callable[[str], None]) -> None:
+        if window is not None:
+            point = rng.choice(window.points)
+            Trap(Window(window.name, role, (point,)), rng.randint(1, window.passings_max), root).set()
+        ROLES[role](Stage(root, name, rng, say))
+
+    return Child(*fork(play, others), name, window)
+
+
+def listen(children: list[Child], hear: Callable[[Child, str], None]) -> dict[str, int]:
+    """Hear all children to their ends; returns each one's status. One that says nothing for long is killed."""
+    rest = {child.pipe: b"" for child in children}
+    by_pipe = {child.pipe: child for child in children}
+    with selectors.DefaultSelector() as waiting:
+        for child in children:
+            waiting.register(child.pipe, selectors.EVENT_READ)
+        while waiting.get_map():
+            ready = waiting.select(SECONDS_MAX)
+            if not ready:
+                for pipe in list(waiting.get_map()):
+                    os.kill(by_pipe[pipe].pid, signal.SIGABRT)
+                raise TimeoutError(f"hung: {[by_pipe[p].name for p in waiting.get_map()]}")
+            for key, _ in ready:
+                content = os.read(key.fd, 1 << 16)
+                *lines, rest[key.fd] = (rest[key.fd] + content).split(b"\n")
+                for line in lines:
+                    hear(by_pipe[key.fd], line.decode())
+                if not content:
+                    waiting.unregister(key.fd)
+                    os.close(key.fd)
+    return {child.name: os.waitpid(child.pid, 0)[1] for child in children}
+
+
+class Round:
+    """Rounds on one home after another. seed: decides who dies where; the moments in between are the machine's."""
+
+    def __init__(self, folder: Path, seed: int, windows: tuple[Window, ...] = WINDOWS) -> None:
+        self.folder, self.seed, self.windows = folder, seed, windows
+        self.tally = Tally()
+        self._ledger = Ledger()
+        self._root = folder / "home-0"
+
+    def play(self) -> None:
+        """One round: all on stage, until everyone is dead or done; then everything is looked at."""
+        number = self.tally.rounds
+        self.tally.rounds += 1
+        if number % ROUNDS_A_HOME == 0:
+            self._move(number)
+        children: list[Child] = []
+        for name, window in self._cast(random.Random(f"{self.seed}/{number}")):
+            seed = f"{self.seed}/{number}/{name}"
+            children.append(spawn(self._root, name, window.role, window, seed, [c.pipe for c in children]))
+        ends = listen(children, self._hear)
+        struck = []
+        for child in children:
+            assert child.window is not None
+            if os.WIFSIGNALED(ends[child.name]) and os.WTERMSIG(ends[child.name]) == signal.SIGKILL:
+                self.tally.kills[child.window.name] += 1
+                struck.append(child.window.name)
+        found = self._look()
+        self.tally.take(struck, found)
+        if found.sentences():
+            shutil.copytree(self._root, self.folder / f"evidence-{number}", dirs_exist_ok=True)
+
+    def _move(self, number: int) -> None:
+        """Begin a new home, so that looking at everything stays cheap."""
+        shutil.rmtree(self._root, ignore_errors=True)
+        self._root, self._ledger = self.folder / f"home-{number}", Ledger()
+        pid, pipe = fork(lambda _: furnish(self._root, WRITERS))
+        self._finish(Child(pid, pipe, "furnish", None))
+
+    def _cast(self, rng: random.Random) -> list[tuple[str, Window]]:
+        """Four writers, and one of each other role; each under the window of its role that was struck least."""
+        roles = list(dict.fromkeys(window.role for window in self.windows))
+        of_role = {role: [w for w in self.windows if w.role == role] for role in roles}
+        writing = [w for w in self.windows if w.role in ("writer", "batch")]
+        cast = []
+        promised: Counter[str] = Counter(self.tally.kills)
+        slots = [(f"w{k}", writing) for k in range(WRITERS if writing else 0)]
+        slots += [(role, of_role[role]) for role in roles if role not in ("writer", "batch")]
+        for name, choice in slots:
+            least = min(promised[w.name] for w in choice)
+            window = rng.choice([w for w in choice if promised[w.name] == least])
+            promised[window.name] += 1
+            cast.append((name, window))
+        return cast
+
+    def _hear(self, child: Child, line: str) -> None:
+        if line.startswith("broken "):
+            self.tally.says.append(f"{child.name} ({child.window and child.window.name}): {orjson.loads(line[7:])}")
+        else:
+            self._ledger.take(line)
+            self.tally.acknowledged += line.startswith("kept ")
+
+    def _look(self) -> Found:
+        said: list[str] = []
+
+        def look(say: Callable[[str], None]) -> None:
+            say("found " + recover(self._root, self._ledger.sent, self._ledger.acknowledged).packed())
+
+        child = Child(*fork(look), "recovery", None)
+        ends = listen([child], lambda _, line: said.append(line))
+        found = next((line for line in said if line.startswith("found ")), None)
+        if ends["recovery"] != 0 or found is None:
+            return Found(broken=[f"recovery ended with {ends['recovery']}: {said}"])
+        return Found.unpacked(found[6:])
+
+    def _finish(self, child: Child) -> None:
+        said: list[str] = []
+        if listen([child], lambda _, line: said.append(line))[child.name] != 0:
+            raise RuntimeError(f"{child.name}: {said}")

@@ -1,0 +1,123 @@
+"""Recovery: a home whose processes all died is opened, brought to rest, and looked at in every way that we know."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import duckdb
+import orjson
+import pyarrow as pa
+
+from bardo_pipeline.curator.decisions import fold
+from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.errors import BardoError
+from bardo_pipeline.storage.delta import AppendOnlyTable
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.protocols import CYCLES_SCHEMA
+
+CURATED = ("curation", "cycles", "playbooks", "grimoire")
+Said = Mapping[tuple[str, int], str]
+
+
+@dataclass
+class Found:
+    """What is wrong: acknowledged and not there (or other than it was), there twice or unasked, not readable, broken.
+
+    Each is a list of sentences.
+    """
+
+    lost: list[str] = field(default_factory=list)
+    doubled: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+
+    def sentences(self) -> list[str]:
+        """All of it."""
+        return [f"{name}: {text}" for name, texts in asdict(self).items() for text in texts[:20]]
+
+    def packed(self) -> str:
+        """As one line."""
+        return orjson.dumps(asdict(self)).decode()
+
+    @classmethod
+    def unpacked(cls, line: str) -> Found:
+        """As it was packed."""
+        return cls(**orjson.loads(line))
+
+
+def recover(root: Path, sent: Said, acknowledged: Said) -> Found:
+    """Open the home, drain and derive, then look for each record that was sent or acknowledged."""
+    found = Found()
+    home = Home.open(root)
+    with EventLog(home) as log:
+        rows = _read(home, log, found)
+        if rows is not None:
+            _compare(rows, sent, acknowledged, found)
+        if log.gaps():
+            found.lost.append(f"gaps: {log.gaps()}")
+    _verified(home, found)
+    _curated(root, found)
+    return found
+
+
+def _read(home: Home, log: EventLog, found: Found) -> pa.Table | None:
+    """All of the log by pyarrow and by DuckDB, every value of it."""
+    try:
+        rows = log.read_cycles()
+        rows.validate(full=True)
+        files = AppendOnlyTable(home.cycles, CYCLES_SCHEMA, ["golem_id", "tick"]).files()
+        if files:
+            with duckdb.connect(":memory:") as connection:
+                table = f"read_parquet({files}, union_by_name=true)"
+                count = connection.sql(f"select count(*), bit_xor(hash(t)) from {table} t").fetchall()[0][0]
+            if count != len(rows):
+                found.unreadable.append(f"DuckDB reads {count} rows, pyarrow {len(rows)}")
+    except (BardoError, pa.ArrowException, duckdb.Error, OSError) as error:
+        found.unreadable.append(repr(error))
+        return None
+    return rows
+
+
+def _compare(rows: pa.Table, sent: Said, acknowledged: Said, found: Found) -> None:
+    keys = zip(rows["golem_id"].to_pylist(), rows["tick"].to_pylist(), strict=True)
+    there = dict(zip(keys, (digest.hex() for digest in rows["content_hash"].to_pylist()), strict=True))
+    times = Counter(zip(rows["golem_id"].to_pylist(), rows["tick"].to_pylist(), strict=True))
+    found.doubled += [f"{key} is there {count} times" for key, count in times.items() if count > 1]
+    found.doubled += [f"{key} is there and nobody sent it" for key in there if key not in sent]
+    found.lost += [f"{key} is not there" for key in acknowledged if key not in there]
+    found.lost += [f"{key} is other than was sent" for key in there if sent.get(key, there[key]) != there[key]]
+
+
+def _verified(home: Home, found: Found) -> None:
+    try:
+        from bardo_pipeline.storage.verify import verify
+    except ImportError:
+        return
+    found.broken += [each.sentence() for each in verify(home).breaks]
+
+
+def _curated(root: Path, found: Found) -> None:
+    """What was derived, and cut off, is finished and equals what is derived beside, at once."""
+    stores = Stores.open(root)
+    derive_curation(stores)
+    beside = root / "derivations" / "beside"
+    shutil.rmtree(beside, ignore_errors=True)
+    again = Stores.open(root, beside=beside)
+    derive_curation(again)
+    found.broken += list(_differences(stores, again))
+    shutil.rmtree(beside)
+
+
+def _differences(stores: Stores, again: Stores) -> Iterator[str]:
+    for name in CURATED:
+        if stores.projections.digest(name) != again.projections.digest(name):
+            yield f"{name} is other than it is when it is derived at once"
+    folded = fold(stores.projections.read("curation"))
+    if not folded.equals(stores.projections.read("grimoire").cast(folded.schema)):
+        yield "the grimoire is not the fold of its decisions"

@@ -1,0 +1,40 @@
+"""Processes that are killed inside named windows, a few times in each. `make crash` does it a thousand times.
+
+A kill leaves the machine running and its page cache whole: what is missing in fsyncs shows in test_power_cut.py alone.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.crash.harness import Tally
+from tests.crash.recovery import Found
+from tests.crash.windows import WINDOWS
+
+
+@pytest.mark.row("EV-2", "EV-3", "P-1")
+def test_whoever_is_killed_wherever_each_record_is_on_record_once(tmp_path: Path) -> None:
+    # In a process of its own: what is forked must not have a library's threads behind it.
+    command = [sys.executable, "-m", "tests.crash", "--kills", "40", "--least", "4", "--folder", str(tmp_path)]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    print(done.stdout)  # the seed is in it
+    assert done.returncode == 0, done.stderr
+    rows = {line[:34].strip(): line[34:].split() for line in done.stdout.splitlines()}
+    for window in WINDOWS:
+        kills, lost, doubled, unreadable, verify = rows[window.name]
+        assert int(kills) >= 4
+        assert (lost, doubled, unreadable, verify) == ("0", "0", "0", "clean")
+
+
+def test_the_table_shows_what_is_wrong_under_the_window_in_which_somebody_died() -> None:
+    tally = Tally()
+    tally.kills["curator"] += 1
+    tally.take(["curator"], Found(lost=["one", "two"], broken=["three"]))
+    (line,) = [line for line in tally.table().splitlines() if line.startswith("curator")]
+    assert line.split() == ["curator", "1", "2", "0", "0", "broken"]
+    assert tally.says == ["lost: one", "lost: two", "broken: three"]
+    assert not tally.clean

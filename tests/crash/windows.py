@@ -1,0 +1,132 @@
+"""Windows: the named moments at which a process is killed.
+
+A window is a few points on the way of a record: a call to the system on a certain file, before it, after it, or in its
+middle. They are found by standing between the code and the system, in the process that is to die; nothing in the code
+knows of them. A call by name ("module:function") stands for what a library does where Python cannot look.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any, Literal
+
+When = Literal["before", "after", "half"]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A call, which side of it, and the paths (below the home, as a regular expression) on which it counts."""
+
+    call: str
+    when: When
+    path: str = ""
+
+
+@dataclass(frozen=True)
+class Window:
+    """A named window: the role that passes it, and the points that are in it. passings_max: how late it may strike."""
+
+    name: str
+    role: str
+    points: tuple[Point, ...]
+    passings_max: int = 4
+
+
+_SEGMENT = r"journal/[^/]+/\d+\.seg"
+_JOURNAL = r"journal/[^/]+"
+_CYCLES_COMMIT = r"log/cycles/_delta_log/\d+\.json"
+_CYCLES_FILE = r"log/cycles/[^/]*\.parquet"
+_PROJECTED = r"derivations/[^/]+/[^/]+/_delta_log/\d+\.json"
+
+WINDOWS = (
+    Window(
+        "direct batch, before the commit",
+        "batch",
+        (Point("link", "before", _CYCLES_COMMIT), Point("fsync", "before", _CYCLES_FILE)),
+    ),
+    Window(
+        "direct batch, after the commit",
+        "batch",
+        (Point("link", "after", _CYCLES_COMMIT), Point("fsync", "after", "log/cycles/_delta_log")),
+    ),
+    Window(
+        "curator",
+        "curator",
+        (
+            Point("link", "before", _PROJECTED),
+            Point("link", "after", _PROJECTED),
+            Point("bardo_pipeline.storage.projections:write_deltalake", "before"),
+            Point("bardo_pipeline.storage.projections:write_deltalake", "after"),
+            Point("replace", "before", r"derivations/.*"),
+            Point("replace", "after", r"derivations/.*"),
+        ),
+        8,
+    ),
+)
+"""Every window, in the order in which a record comes to them."""
+
+
+class Trap:
+    """Kills this process at the n-th passing of a window."""
+
+    def __init__(self, window: Window, passing: int, root: Path) -> None:
+        self._window, self._left, self._root = window, passing, root
+        self._lock = Lock()
+
+    def set(self) -> None:
+        """Stand between this process's code and the system, for good."""
+        for call in {point.call for point in self._window.points}:
+            module, _, name = call.rpartition(":")
+            owner = importlib.import_module(module) if module else os
+            setattr(owner, name, self._between(call, getattr(owner, name)))
+
+    def _between(self, call: str, honest: Callable[..., Any]) -> Callable[..., Any]:
+        points = [point for point in self._window.points if point.call == call]
+
+        def stands(*args: Any, **more: Any) -> Any:
+            paths = [] if ":" in call else [self._below(arg) for arg in args[:2] if isinstance(arg, int | str | Path)]
+            met = [p.when for p in points if not p.path or any(re.fullmatch(p.path, path) for path in paths)]
+            if "before" in met:
+                self._passed()
+            if "half" in met and self._passes():
+                _write_half(*args)
+                _die()
+            done = honest(*args, **more)
+            if "after" in met:
+                self._passed()
+            return done
+
+        return stands
+
+    def _below(self, place: int | str | Path) -> str:
+        """The path below the home of a file or an open handle."""
+        try:
+            path = os.readlink(f"/proc/self/fd/{place}") if isinstance(place, int) else os.path.abspath(place)
+        except FileNotFoundError:
+            return ""
+        return os.path.relpath(path, self._root)
+
+    def _passes(self) -> bool:
+        with self._lock:
+            self._left -= 1
+            return self._left == 0
+
+    def _passed(self) -> None:
+        if self._passes():
+            _die()
+
+
+def _write_half(handle: int, content: Any) -> None:
+    whole = bytes(content) if isinstance(content, bytes | bytearray | memoryview) else b"".join(content)
+    os.write(handle, whole[: len(whole) // 2])
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
