@@ -47,6 +47,9 @@ class WriterPolicy(Frozen):
         256 * 2**20, description="acknowledged and not drained yet, per writer; beyond it appends wait or fail (ours)"
     )
     drain_records_max: Annotated[int, Field(ge=1)] = Field(50_000, description="records a commit takes at most (ours)")
+    drain_bytes_max: Annotated[int, Field(ge=4096)] = Field(
+        64 * 2**20, description="bytes of the journal a commit takes at most (ours)"
+    )
     record_bytes_max: Annotated[int, Field(ge=1024)] = Field(
         4 * 2**20, description="a longer record is refused before it is parsed (ours)"
     )
