@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import time
 from collections.abc import Collection
 from pathlib import Path
 
@@ -16,6 +17,8 @@ import orjson
 
 from bardo_pipeline.errors import LeaseError
 from bardo_pipeline.storage.home import Home
+
+_LOOKS_MAX, _LOOK_SECONDS = 50, 0.001
 
 
 class Lease:
@@ -27,25 +30,42 @@ class Lease:
         home.leases.mkdir(exist_ok=True)
         while True:
             self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
-            try:
-                fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not try_lock(self._handle):
                 other = _holder(self._path)
                 os.close(self._handle)
-                raise LeaseError(f"golem {golem_id} is held by writer {other}: close that one first") from None
+                raise LeaseError(f"golem {golem_id} is held by writer {other}: close that one first")
             try:
                 if os.stat(self._path).st_ino == os.fstat(self._handle).st_ino:
                     break
             except FileNotFoundError:
                 pass
             os.close(self._handle)  # its holder took the name away meanwhile: the lock is on nothing
-        os.ftruncate(self._handle, 0)
-        os.pwrite(self._handle, orjson.dumps({"golem_id": golem_id, "holder": holder, "pid": os.getpid()}), 0)
+        self.inherited = os.fstat(self._handle).st_size > 0
+        """Whether a writer that died had it: what that one acknowledged must be drained before anything is accepted."""
+        said = orjson.dumps({"golem_id": golem_id, "holder": holder, "pid": os.getpid()})
+        os.pwrite(self._handle, said, 0)  # over what is there: killed in between, it must not look like a new one
+        os.ftruncate(self._handle, len(said))
 
     def release(self) -> None:
         """Let go: the name first, so that nobody finds a free lease of a writer that closed in order."""
         self._path.unlink(missing_ok=True)
         os.close(self._handle)
+
+    def abandon(self) -> None:
+        """Let go and leave the name: what was acknowledged under it still waits for a drain."""
+        os.close(self._handle)
+
+
+def try_lock(handle: int) -> bool:
+    """Lock an open file for us alone. Whoever only looks at it holds it for microseconds: that is waited for."""
+    for _ in range(_LOOKS_MAX):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_LOOK_SECONDS)
+        else:
+            return True
+    return False
 
 
 def lease_path(home: Home, golem_id: str) -> Path:
@@ -72,6 +92,24 @@ def leased(home: Home, golem_ids: Collection[str]) -> dict[str, str]:
 def stale(home: Home) -> list[Path]:
     """Leases whose holder is dead."""
     return [path for path in sorted(home.leases.glob("*.lease")) if not _is_held(path)]
+
+
+def clear(path: Path, *, kept: Collection[str]) -> bool:
+    """Take away a stale lease, unless one of these writers left it or somebody has taken it up meanwhile."""
+    try:
+        handle = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _holder(path) in kept or os.stat(path).st_ino != os.fstat(handle).st_ino:
+            return False
+        path.unlink()
+    except (BlockingIOError, FileNotFoundError):
+        return False
+    finally:
+        os.close(handle)
+    return True
 
 
 def _why_not(path: Path) -> str | None:

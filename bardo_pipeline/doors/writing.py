@@ -1,0 +1,65 @@
+"""Writing: `bardo drain`, and the drainer that a writer keeps beside it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from bardo_pipeline.doors.options import HomeOption, now, root_of
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.drainer import Drainer, DrainReport, only_drainer, serve
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.log import EventLog
+
+out = Console(soft_wrap=False)
+
+
+def drain(
+    home: HomeOption = None,
+    follow: Annotated[bool, typer.Option("--follow/--once", help="Go on until interrupted.")] = False,
+) -> None:
+    """Take what writers acknowledged from their journals to the log; exit 1 where a piece of a journal is broken."""
+    opened, broken = Home.open(root_of(home)), False
+
+    def tell(report: DrainReport) -> None:
+        nonlocal broken
+        broken = broken or bool(report.faults)
+        _tell(report)
+
+    with EventLog(opened, Policy()) as log:
+        drainer = Drainer(opened, log, clock=now)
+        if follow:
+            with only_drainer(opened) as alone, suppress(KeyboardInterrupt):
+                out.print(f"draining {opened.journal}{'' if alone else ', as others do'} (stop it with Ctrl-C)")
+                drainer.run(threading.Event(), tell)
+        else:
+            tell(drainer.once())
+    if broken:
+        raise typer.Exit(1)
+
+
+def _tell(report: DrainReport) -> None:
+    out.print(
+        f"[bold]{report.records:,}[/] records from {report.segments:,} segments ({report.bytes:,} bytes) "
+        f"in {report.seconds:.2f} s",
+        highlight=False,
+    )
+    if report.oldest_seconds is not None:
+        out.print(f"the oldest was accepted {report.oldest_seconds:,.1f} s before", highlight=False)
+    if report.torn:
+        out.print(f"{report.torn:,} bytes that a dead writer left half written were cut off", highlight=False)
+    if report.refused:
+        out.print(f"[bold red]{report.refused:,}[/] in quarantine: `bardo quarantine list`", highlight=False)
+    for writer, error in report.faults:
+        out.print(f"[bold red]{writer}:[/] {error}", highlight=False, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    # The drainer's own process, as storage/drainer.py begins it.
+    serve(Path(sys.argv[1]), Policy.model_validate_json(sys.argv[2]), now)

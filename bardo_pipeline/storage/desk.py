@@ -1,0 +1,114 @@
+"""Desk: what all writers of one process and journal share: the journal, the log, and who drains meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Literal, Self
+
+from bardo_pipeline.errors import JournalError
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.drainer import Drainer, DrainProcess, DrainReport, DrainThread
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.journal import Journal
+from bardo_pipeline.storage.log import EventLog
+
+Drain = Literal["process", "thread", "none"]
+
+_open: dict[tuple[Path, str], Desk] = {}
+_opening = threading.Lock()
+
+
+class Desk:
+    """Made by `enter`, which counts who is at it; the last to leave closes it."""
+
+    def __init__(
+        self,
+        home: Home,
+        writer: str,
+        policy: Policy,
+        drain: Drain,
+        clock: Callable[[], datetime],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self.clock = clock
+        self._key, self._count = (home.root, writer), 0
+        self.log = EventLog(home, policy)
+        self.journal, left = Journal.open(
+            home,
+            writer,
+            policy=policy.writer,
+            monotonic=monotonic,
+            last_segment=lambda: self.log.last_segment(writer),
+        )
+        self._drainer = Drainer(home, self.log, clock=clock, policy=policy)
+        self.recovered: DrainReport | None = None
+        if left is not None:
+            self.recovered = self._drainer.once()
+            self.recovered.torn += left.bytes
+            self._drainer.clear_leases(writer)
+        self._beside: DrainProcess | DrainThread | None = None
+        if drain == "process":
+            self._beside = DrainProcess(home, policy)
+        elif drain == "thread":
+            self._beside = DrainThread(Drainer(home, self.log, clock=clock, policy=policy))
+        if self._beside is not None:
+            self._beside.tend()
+            self.journal.keeper.tend = self._beside.tend
+        self.journal.keeper.start()
+
+    @classmethod
+    def enter(
+        cls,
+        home: Home,
+        writer: str,
+        policy: Policy,
+        drain: Drain,
+        clock: Callable[[], datetime],
+        monotonic: Callable[[], float],
+    ) -> Self:
+        """The desk of this journal; the first one at it decides how it is."""
+        with _opening:
+            desk = _open.get((home.root, writer))
+            if desk is None:
+                desk = _open[home.root, writer] = cls(home, writer, policy, drain, clock, monotonic)
+            desk._count += 1
+        try:
+            desk.mend()
+        except BaseException:
+            desk.leave()
+            raise
+        return desk  # type: ignore[return-value]
+
+    def leave(self) -> None:
+        """The last one lets go of everything."""
+        with _opening:
+            self._count -= 1
+            if self._count:
+                return
+            del _open[self._key]
+            if self._beside is not None:
+                self._beside.stop()
+            self.journal.close()
+            self.log.close()
+
+    def recover(self) -> DrainReport:
+        """Drain what dead writers left."""
+        return self._drainer.once()
+
+    def drain(self) -> None:
+        """Bring everything that was accepted here to the log. Raises JournalError where a piece of it is broken."""
+        self.journal.seal()
+        report = self._drainer.once()
+        for writer, error in report.faults:
+            if writer == self.journal.writer:
+                raise error
+
+    def mend(self) -> None:
+        """Go on after a failure of the disk. Raises JournalError while it lasts."""
+        try:
+            self.journal.mend()
+        except OSError as error:
+            raise JournalError(f"{self.journal.folder} cannot be written ({error}): see to the disk first") from error

@@ -1,0 +1,237 @@
+"""Frames: how an acknowledged record lies in a journal, byte by byte, and how it is read back. Pure but for `read`.
+
+A journal is the folder `journal/<writer>/` of one process: segments `<number:020>.seg`, numbered upwards, and `lock`,
+which that process holds (flock) for as long as it lives. A segment is sealed when the next number exists, or when the
+lock is free. All numbers are little-endian; every checksum is CRC-32 (zlib).
+
+    segment  = header frame*
+    header   = "BARDOSEG"  version u32 (1)  checksum u32 (of the number)  number u64                         24 bytes
+    frame    = head body
+    head     = "FRAM"  payload length u32  golem length u16  key length u16  signature length u16  0 u16
+               synced u64  tick u64  link number u64  accepted at i64 (microseconds since 1970, UTC)
+               previous link 32  link 32
+               checksum u32 (of the body)  checksum u32 (of the head before it, begun with the segment's number)
+    body     = golem id (UTF-8)  key id (UTF-8)  signature  payload (the sender's JSON bytes, no newline)
+
+The link covers the payload (custody.py), so a byte that was altered while it waited is found even where somebody made
+the checksums right. `synced` is how many bytes of the segment were known to be on the disk when the frame was written:
+what is broken before a later frame's `synced` was acknowledged, and is damage; what is broken at the end is the torn
+tail of an append that nobody was told of.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from bardo_pipeline.errors import JournalError
+from bardo_pipeline.events.custody import Signature, content_of, link_of
+
+_HEADER = struct.Struct("<8sIIQ")
+_HEAD = struct.Struct("<4sIHHHHQQQq32s32sI")
+_CHECKSUM = struct.Struct("<I")
+_SEGMENT_MARK, _FRAME_MARK = b"BARDOSEG", b"FRAM"
+_VERSION = 1
+_U64 = struct.Struct("<Q")
+
+HEADER_BYTES = _HEADER.size
+HEAD_BYTES = _HEAD.size + _CHECKSUM.size
+
+
+class Frame(NamedTuple):
+    """One accepted record. accepted_at: microseconds since 1970, UTC."""
+
+    golem_id: str
+    tick: int
+    number: int
+    previous: bytes
+    link: bytes
+    accepted_at: int
+    signature: Signature | None
+    payload: bytes
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A run of bytes of a segment that is no frame of its own. golem_id, tick: where its head can still be read."""
+
+    offset: int
+    raw: bytes
+    why: str
+    golem_id: str | None = None
+    tick: int | None = None
+
+
+@dataclass(frozen=True)
+class Segment:
+    """What was read of one segment: the frames, and what lies between them and should not.
+
+    torn: bytes at the end that no acknowledged append left there; they are not among the faults.
+    """
+
+    path: Path
+    number: int
+    frames: tuple[Frame, ...]
+    faults: tuple[Fault, ...]
+    torn: int
+    size: int
+
+    def error(self, fault: Fault) -> JournalError:
+        """The fault as an error that names file and offset."""
+        return JournalError(
+            f"{self.path}, offset {fault.offset}: {len(fault.raw)} bytes {fault.why}: they are kept in quarantine; "
+            "ask the sender for those ticks again"
+        )
+
+
+def segment_path(folder: Path, number: int) -> Path:
+    """Where a journal's segment of that number lies."""
+    return folder / f"{number:020}.seg"
+
+
+def segment_numbers(folder: Path) -> list[int]:
+    """The numbers of a journal's segments, ascending; none where there is no such folder."""
+    try:
+        return sorted(int(path.stem) for path in folder.glob("*.seg") if path.stem.isdigit())
+    except FileNotFoundError:
+        return []
+
+
+def segment_header(number: int) -> bytes:
+    """What a segment begins with."""
+    return _HEADER.pack(_SEGMENT_MARK, _VERSION, zlib.crc32(_U64.pack(number)), number)
+
+
+class Draft:
+    """A frame that waits for its place in a segment."""
+
+    __slots__ = ("_fields", "_names", "payload")
+
+    def __init__(
+        self,
+        golem: bytes,
+        tick: int,
+        number: int,
+        previous: bytes,
+        link: bytes,
+        accepted_at: int,
+        signature: Signature | None,
+        payload: bytes,
+    ) -> None:
+        key, value = (b"", b"") if signature is None else (signature.key_id.encode(), signature.value)
+        self._names = names = golem + key + value if key else golem
+        self.payload = payload
+        checksum = zlib.crc32(payload, zlib.crc32(names))
+        self._fields = (
+            (_FRAME_MARK, len(payload), len(golem), len(key), len(value), 0),
+            (tick, number, accepted_at, previous, link, checksum),
+        )
+
+    def head(self, segment: int, synced: int) -> bytes:
+        """The frame's bytes before the payload, in that segment."""
+        head = _HEAD.pack(*self._fields[0], synced, *self._fields[1])
+        return head + _CHECKSUM.pack(zlib.crc32(head, segment & 0xFFFFFFFF)) + self._names
+
+    @property
+    def size(self) -> int:
+        """Bytes that the frame takes."""
+        return HEAD_BYTES + len(self._names) + len(self.payload)
+
+
+class _Head(NamedTuple):
+    payload: int
+    golem: int
+    key: int
+    signature: int
+    synced: int
+    tick: int
+    number: int
+    accepted_at: int
+    previous: bytes
+    link: bytes
+    checksum: int
+
+    @property
+    def body(self) -> int:
+        return self.golem + self.key + self.signature + self.payload
+
+
+def read(path: Path, *, sealed: bool) -> Segment:
+    """Read a segment. sealed: everything in it was acknowledged, so that nothing may be torn."""
+    return parse(path, path.read_bytes(), sealed=sealed)
+
+
+def parse(path: Path, raw: bytes, *, sealed: bool) -> Segment:
+    """The frames in a segment's bytes, each checked against its checksums and its link."""
+    number = int(path.stem)
+    found: list[tuple[int, Frame | Fault]] = []
+    synced = at = 0
+    if raw[:HEADER_BYTES] != segment_header(number):
+        at = _next_frame(raw, 0, number)
+        found.append((0, Fault(0, raw[:at], "are not this segment's header")))
+    at = max(at, HEADER_BYTES)
+    while at < len(raw):
+        head = _head(raw, at, number)
+        if head is None:
+            after = _next_frame(raw, at + 1, number)
+            found.append((at, Fault(at, raw[at:after], "are no whole frame")))
+        else:
+            after = at + HEAD_BYTES + head.body
+            synced = max(synced, head.synced)
+            found.append((at, _frame(raw, at, head)))
+        at = after
+    # A frame behind what was torn belongs to the same unacknowledged append, or it would say that all was synced.
+    broken = (at for at, part in found if isinstance(part, Fault) and at >= synced)
+    torn = len(raw) if sealed else next(broken, len(raw))
+    kept = [part for at, part in found if at < torn]
+    frames, faults = (tuple(part for part in kept if isinstance(part, kind)) for kind in (Frame, Fault))
+    return Segment(path, number, frames, faults, len(raw) - torn, len(raw))  # type: ignore[arg-type]
+
+
+def _head(raw: bytes, at: int, segment: int) -> _Head | None:
+    end = at + HEAD_BYTES
+    if raw[at : at + 4] != _FRAME_MARK or end > len(raw):
+        return None
+    (checksum,) = _CHECKSUM.unpack_from(raw, end - _CHECKSUM.size)
+    if zlib.crc32(raw[at : end - _CHECKSUM.size], segment & 0xFFFFFFFF) != checksum:
+        return None
+    _, payload, golem, key, signature, _, *rest = _HEAD.unpack_from(raw, at)
+    return _Head(payload, golem, key, signature, *rest)
+
+
+def _frame(raw: bytes, at: int, head: _Head) -> Frame | Fault:
+    start = at + HEAD_BYTES
+    end = start + head.body
+    if end > len(raw):
+        return Fault(at, raw[at:], "are a frame that breaks off", None, head.tick)
+    key = start + head.golem
+    signature = key + head.key
+    payload = signature + head.signature
+    line = raw[payload:end]
+    golem_id = raw[start:key].decode(errors="replace")
+    if zlib.crc32(line, zlib.crc32(raw[start:payload])) != head.checksum:
+        return Fault(at, raw[at:end], "are a frame whose checksum does not fit", golem_id, head.tick)
+    if link_of(golem_id, head.number, head.previous, content_of(line)) != head.link:
+        return Fault(at, raw[at:end], "are a frame whose link does not cover its payload", golem_id, head.tick)
+    signed = Signature(raw[key:signature].decode(), raw[signature:payload]) if head.key else None
+    return Frame(golem_id, head.tick, head.number, head.previous, head.link, head.accepted_at, signed, line)
+
+
+def _next_frame(raw: bytes, at: int, segment: int) -> int:
+    """Where the next head stands that fits its checksum; the end where there is none."""
+    while (at := raw.find(_FRAME_MARK, at)) >= 0:
+        if _head(raw, at, segment) is not None:
+            return at
+        at += 1
+    return len(raw)
+
+
+def first_accepted_at(path: Path) -> list[int]:
+    """When the first record of a segment was accepted (microseconds since 1970), if it can be read."""
+    with path.open("rb") as segment:
+        raw = segment.read(HEADER_BYTES + HEAD_BYTES)
+    head = _head(raw, HEADER_BYTES, int(path.stem))
+    return [] if head is None else [head.accepted_at]

@@ -1,0 +1,563 @@
+"""Journal: where a writer's records are acknowledged. One a process and home; many waiting appends share one fsync.
+
+The bytes are described in frames.py. Whoever finds nobody at work commits what waits: it writes the frames, makes them
+durable, and wakes the first of those it committed, who wakes the next, so that at any time one or two threads want the
+interpreter; the last one wakes whoever commits next. Without callers' threads (asyncio) the keeper's thread commits.
+Source: architecture ("Many journals, one drainer a home"); EV-3.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from itertools import count, pairwise
+from pathlib import Path
+
+from bardo_pipeline.errors import BackpressureError, ConfigError, JournalError, LeaseError
+from bardo_pipeline.policy import WriterPolicy
+from bardo_pipeline.storage.frames import (
+    HEADER_BYTES,
+    Draft,
+    first_accepted_at,
+    read,
+    segment_header,
+    segment_numbers,
+    segment_path,
+)
+from bardo_pipeline.storage.home import Home, sync_folder
+from bardo_pipeline.storage.leases import try_lock
+
+_GROUP_FRAMES_MAX = 256  # two buffers a frame: far below what one writev takes
+_GROUP_BYTES_MAX = 8 * 2**20
+_ROOM_SECONDS = 0.005
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_LOCK = "lock"
+DRAIN, LOG = "drain", "log"
+"""The home's locks of whoever drains, and of whoever writes to the log; to be taken in this order."""
+
+_own = threading.local()
+
+
+@dataclass(frozen=True)
+class Torn:
+    """The last segment of a dead writer, and how many bytes at its end were of an append that nobody was told of."""
+
+    path: Path
+    bytes: int
+
+
+@dataclass(frozen=True)
+class JournalDepth:
+    """What waits in all journals of a home: segments that hold records, their bytes, when the oldest was accepted."""
+
+    segments: int
+    bytes: int
+    oldest_at: datetime | None
+
+
+Done = Callable[["list[Ticket]"], None]
+
+
+class Ticket:
+    """What waits for the next commit: a frame, or only that all before it be durable.
+
+    seals: the segment is sealed behind it. done: called with the tickets of one commit that have it, instead of waking
+    a thread.
+    """
+
+    __slots__ = ("chosen", "done", "draft", "error", "following", "seals", "waits")
+
+    def __init__(self, draft: Draft | None = None, *, seals: bool = False, done: Done | None = None) -> None:
+        self.draft, self.seals, self.done = draft, seals, done
+        self.waits: threading.Lock | None = None
+        self.following: Ticket | None = None
+        self.chosen = False
+        self.error: JournalError | None = None
+
+
+class Journal:
+    """The journal of one process. Made by `Journal.open`.
+
+    first: the lowest number that a new segment may have. monotonic: seconds that never step back, for ages.
+    """
+
+    def __init__(
+        self, folder: Path, lock: int, *, first: int, policy: WriterPolicy, monotonic: Callable[[], float]
+    ) -> None:
+        self.folder, self.policy = folder, policy
+        self.writer = folder.name
+        self.broken: JournalError | None = None
+        self.mended = 0
+        self._lock, self._monotonic = lock, monotonic
+        self._queue: deque[Ticket] = deque()
+        self._committing = threading.Lock()
+        self._ledger = threading.Lock()
+        self._sealed: deque[tuple[int, int]] = deque()
+        self._sealed_bytes = 0
+        self._handle: int | None = None
+        self._number = first - 1
+        self._synced = self._records = 0
+        self._first_at = 0.0
+        self.keeper = Keeper(self)
+
+    @classmethod
+    def open(
+        cls,
+        home: Home,
+        writer: str,
+        *,
+        policy: WriterPolicy,
+        monotonic: Callable[[], float] = time.monotonic,
+        last_segment: Callable[[], int],
+    ) -> tuple[Journal, Torn | None]:
+        """The journal of this name, which no other process may have; what a dead one left in it counts as sealed.
+
+        last_segment: asked under the lock for the highest number that is on record.
+        Returns also what the dead one left at the end of it; None where there was nothing left of anybody.
+        Raises LeaseError when another process has it, ConfigError for a name that is no file's.
+        """
+        folder = home.journal / checked_name(writer)
+        lock = _locked(home, folder)
+        try:
+            numbers = segment_numbers(folder)
+            left = _cut(segment_path(folder, numbers[-1])) if numbers else None
+            first = max([last_segment(), *numbers]) + 1
+            journal = cls(folder, lock, first=first, policy=policy, monotonic=monotonic)
+            for number in numbers:
+                journal._count(number, segment_path(folder, number).stat().st_size)
+            if numbers:
+                journal._roll()  # the next number is what seals them
+        except BaseException:
+            os.close(lock)
+            raise
+        return journal, left
+
+    # appending
+
+    def enqueue(self, ticket: Ticket) -> None:
+        """Give a ticket its place in the order; `finish` or `send` must follow."""
+        if ticket.done is None:
+            try:
+                ticket.waits = _own.lock
+            except AttributeError:
+                ticket.waits = _own.lock = threading.Lock()
+                ticket.waits.acquire()
+        self._queue.append(ticket)
+
+    def finish(self, ticket: Ticket) -> None:
+        """Return when what the ticket stands for is durable, by the thread that enqueued it.
+
+        Raises JournalError when it could not be written, or may not have been.
+        """
+        if self._committing.acquire(blocking=False):
+            self._commit(ticket)
+        else:
+            _wait(ticket)
+            if ticket.chosen:
+                self._commit(ticket)
+        if ticket.error is not None:
+            raise JournalError(*ticket.error.args)
+
+    def send(self) -> None:
+        """See to it that what was enqueued with a `done` is committed; that is called then, on another thread."""
+        if self._committing.acquire(blocking=False):
+            self.keeper.commit()
+
+    def put(self, ticket: Ticket) -> None:
+        """Enqueue and finish."""
+        self.enqueue(ticket)
+        self.finish(ticket)
+
+    def _commit(self, own: Ticket | None) -> None:
+        """Commit what waits, and see to it that somebody commits what came meanwhile."""
+        group, interrupt = self._round()
+        chain: list[Ticket] = []
+        told: dict[Done, list[Ticket]] = {}
+        for ticket in group:
+            if ticket.done is not None:
+                told.setdefault(ticket.done, []).append(ticket)
+            elif ticket is not own:
+                chain.append(ticket)
+        for done, tickets in told.items():
+            done(tickets)
+        following = self._next()
+        if following is not None:
+            if following.done is not None:
+                self.keeper.commit()
+            else:
+                following.chosen = True
+                chain.append(following)
+        if chain:
+            for ticket, after in pairwise(chain):
+                ticket.following = after
+            assert chain[0].waits is not None
+            chain[0].waits.release()
+        if interrupt is not None:
+            raise interrupt
+
+    def _next(self) -> Ticket | None:
+        """The ticket whose thread commits next; None when nothing waits, and then nobody is committing."""
+        if self._queue:
+            return self._queue[0]
+        self._committing.release()
+        # Whoever came between the look and the release went to sleep, trusting us.
+        return self._queue[0] if self._queue and self._committing.acquire(blocking=False) else None
+
+    def _round(self) -> tuple[list[Ticket], BaseException | None]:
+        """Take what waits and make it durable; whatever goes wrong, the tickets say so."""
+        group: list[Ticket] = []
+        drafts: list[Draft] = []
+        size = 0
+        seals = False
+        while self._queue and len(group) < _GROUP_FRAMES_MAX and size < _GROUP_BYTES_MAX and not seals:
+            ticket = self._queue.popleft()
+            group.append(ticket)
+            if ticket.draft is not None:
+                drafts.append(ticket.draft)
+                size += ticket.draft.size
+            seals = ticket.seals
+        interrupt = None
+        if self.broken is None:
+            interrupt = self._trying(partial(self._store, drafts))
+        for ticket in group:
+            ticket.error = self.broken
+        # These are on the disk: if the next segment cannot be begun, the next append learns it.
+        if self.broken is None and self._records and (seals or self._is_due()):
+            interrupt = self._trying(self._roll)
+        return group, interrupt
+
+    def _trying(self, act: Callable[[], None]) -> BaseException | None:
+        try:
+            act()
+        except OSError as error:
+            self._break(f"{self.folder}: a record could not be made durable ({error})")
+        except BaseException as error:
+            self._break(f"{self.folder}: writing was interrupted ({error!r})")
+            return error
+        return None
+
+    def _break(self, why: str) -> None:
+        # What a failed fsync left behind is unknown, and a second one would report success (fsyncgate).
+        self.broken = JournalError(f"{why}: see to the disk, close every writer of this process, and open them again")
+
+    def _store(self, drafts: Sequence[Draft]) -> None:
+        if not drafts:
+            return
+        if self._handle is None:
+            self._begin()
+        assert self._handle is not None
+        buffers: list[bytes] = []
+        size = 0
+        for draft in drafts:
+            buffers += (draft.head(self._number, self._synced), draft.payload)
+            size += draft.size
+        written = os.writev(self._handle, buffers)
+        if written < size:
+            rest = memoryview(b"".join(buffers))[written:]
+            while rest:
+                rest = rest[os.write(self._handle, rest) :]
+        os.fdatasync(self._handle)
+        if not self._records:
+            self._first_at = self._monotonic()
+        self._synced += size
+        self._records += len(drafts)
+
+    # segments
+
+    def _begin(self) -> None:
+        """A new segment, its name on the disk before anything in it is acknowledged."""
+        number = self._number + 1
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        handle = os.open(segment_path(self.folder, number), flags, 0o644)
+        try:
+            os.write(handle, segment_header(number))
+            os.fsync(handle)
+            sync_folder(self.folder)
+        except BaseException:
+            os.close(handle)
+            raise
+        self._number, self._handle = number, handle
+        self._synced, self._records = HEADER_BYTES, 0
+
+    def _roll(self) -> None:
+        """Seal the segment at hand by beginning the next one."""
+        handle, number, size, records = self._handle, self._number, self._synced, self._records
+        self._begin()
+        if handle is not None:
+            if records:
+                self._count(number, size)
+            os.close(handle)
+
+    def _count(self, number: int, size: int) -> None:
+        with self._ledger:
+            self._sealed.append((number, size))
+            self._sealed_bytes += size
+
+    def _is_due(self) -> bool:
+        if self._records < self.policy.batch_records:
+            return False
+        return self._synced >= self.policy.segment_bytes_max or not self.backlog()
+
+    def backlog(self) -> int:
+        """How many sealed segments the drainer has not taken yet."""
+        with self._ledger:
+            while self._sealed and not segment_path(self.folder, self._sealed[0][0]).exists():
+                self._sealed_bytes -= self._sealed.popleft()[1]
+            return len(self._sealed)
+
+    @property
+    def undrained_bytes(self) -> int:
+        """Bytes that were acknowledged and, as far as was last seen, not drained."""
+        return self._sealed_bytes + self._synced
+
+    def seal(self) -> None:
+        """Seal the segment at hand, if there is a record in it."""
+        self.put(Ticket(seals=True))
+
+    def due_seconds(self) -> float:
+        """The seconds until the segment at hand is old enough to be sealed; 0 or less: it is."""
+        left = self._first_at + self.policy.flush_seconds - self._monotonic()
+        return left if self._records else self.policy.flush_seconds
+
+    def make_room(self, size: int, *, wait: bool, timeout: float | None) -> None:
+        """Return once a frame of this size fits. Raises BackpressureError where that takes longer than one waits."""
+        until = None if timeout is None else self._monotonic() + timeout
+        while self.undrained_bytes + size > self.policy.journal_bytes_max:
+            if self.broken is not None:
+                raise self.broken
+            if not self.backlog() and self._records:
+                self.seal()
+            elif self.undrained_bytes + size <= self.policy.journal_bytes_max or not self.backlog():
+                return  # a record that alone is larger than the bound is taken when nothing else waits
+            elif not wait or (until is not None and self._monotonic() >= until):
+                raise BackpressureError(
+                    f"{self.folder} holds {self.undrained_bytes:,} bytes that wait for the drainer, and "
+                    f"journal_bytes_max is {self.policy.journal_bytes_max:,}: wait, or see whether `bardo drain` runs"
+                )
+            else:
+                time.sleep(_ROOM_SECONDS)
+
+    # the end
+
+    def mend(self) -> None:
+        """After a failure: cut off what was not acknowledged, so that one can go on in the next segment.
+
+        Whoever had the journal open must open it again. Raises OSError when the disk still refuses.
+        """
+        if self.broken is None:
+            return
+        self._committing.acquire()
+        try:
+            if self._handle is not None:
+                os.ftruncate(self._handle, self._synced)
+                os.fsync(self._handle)
+            self._roll()
+            self.broken, self.mended = None, self.mended + 1
+        finally:
+            self._commit(None)
+
+    def close(self) -> None:
+        """Let go of it: an empty journal goes with its folder, any other waits for a drainer."""
+        self.keeper.stop()
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+        if not self._records and not self.backlog():
+            remove_journal(self.folder)
+        os.close(self._lock)
+
+
+class Keeper:
+    """The thread that seals what is old, commits where no caller's thread waits, and does what else is to be done.
+
+    tend: called about once a second while it lives.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._stirred = threading.Event()
+        self._commits = self._stops = False
+        self._thread: threading.Thread | None = None
+        self.tend: Callable[[], None] = lambda: None
+
+    def start(self) -> None:
+        """Begin to keep."""
+        self._thread = threading.Thread(target=self._keep, name=f"journal-{self._journal.writer}", daemon=True)
+        self._thread.start()
+
+    def commit(self) -> None:
+        """Have this thread commit what waits; the caller has taken the committer's place for it."""
+        self._commits = True
+        self._stirred.set()
+
+    def stop(self) -> None:
+        """End it."""
+        self._stops = True
+        self._stirred.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _keep(self) -> None:
+        wait = 1.0
+        while True:
+            self._stirred.wait(wait)
+            self._stirred.clear()
+            while self._commits:
+                self._commits = False
+                self._journal._commit(None)
+            if self._stops:
+                return
+            wait = self._journal.due_seconds()
+            if wait <= 0 and self._journal.broken is None:
+                self._journal.enqueue(Ticket(seals=True, done=_nobody))
+                self._journal.send()
+            wait = min(max(wait, 0.0), 1.0)
+            self.tend()
+
+
+def _nobody(tickets: list[Ticket]) -> None:
+    """Nobody waits for these."""
+
+
+def _wait(ticket: Ticket) -> None:
+    """Wait until woken, then wake the next. An interrupt waits too: others depend on us, and it takes but an fsync."""
+    interrupt: BaseException | None = None
+    waits = ticket.waits
+    assert waits is not None
+    while True:
+        try:
+            waits.acquire()
+            break
+        except BaseException as error:
+            interrupt = error
+    if ticket.following is not None:
+        assert ticket.following.waits is not None
+        ticket.following.waits.release()
+    if interrupt is not None and not ticket.chosen:
+        raise interrupt
+
+
+def checked_name(writer: str) -> str:
+    """The name, if it can be a journal's folder; ConfigError otherwise."""
+    if not _NAME.fullmatch(writer):
+        raise ConfigError(f"writer {writer!r}: a name has up to 100 letters, digits, dots, dashes or underscores")
+    return writer
+
+
+def _locked(home: Home, folder: Path) -> int:
+    """The lock of a writer's folder, made where it is missing."""
+    with ExitStack() as alone:
+        for attempt in count():
+            if not folder.exists():
+                folder.mkdir(parents=True, exist_ok=True)
+                sync_folder(home.journal)
+            handle = _try_lock(folder / _LOCK, try_lock)
+            if handle is not None and handle >= 0:
+                return handle
+            if handle is None and attempt:
+                raise LeaseError(f"writer {folder.name} is open in another process: give this one another name")
+            if not attempt:
+                alone.enter_context(home.lock(DRAIN))  # perhaps it was a drainer that had a look at the dead
+    raise AssertionError("unreachable")
+
+
+def _try_lock(path: Path, lock: Callable[[int], bool]) -> int | None:
+    """The handle of a lock file that is ours now; None when another has it, -1 when it was taken away meanwhile."""
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except FileNotFoundError:
+        return -1
+    try:
+        if not lock(handle):
+            os.close(handle)
+            return None
+        if os.stat(path).st_ino == os.fstat(handle).st_ino:
+            return handle
+    except FileNotFoundError:
+        pass
+    os.close(handle)
+    return -1
+
+
+def _at_once(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextmanager
+def dead(folder: Path) -> Iterator[bool]:
+    """Whether the writer of this journal is dead; if so, nobody else takes its place meanwhile."""
+    handle = _try_lock(folder / _LOCK, _at_once)
+    ours = handle is not None and handle >= 0
+    try:
+        yield ours
+    finally:
+        if ours:
+            os.close(handle)  # type: ignore[arg-type]
+
+
+def remove_journal(folder: Path) -> None:
+    """Take away a drained journal, of which the caller has the lock."""
+    for number in segment_numbers(folder):
+        segment_path(folder, number).unlink()
+    (folder / _LOCK).unlink(missing_ok=True)
+    folder.rmdir()
+    sync_folder(folder.parent)
+
+
+def _cut(path: Path) -> Torn:
+    """Cut off what a dead writer left half written at the end of its last segment."""
+    found = read(path, sealed=False)
+    if found.torn:
+        with path.open("r+b") as segment:
+            segment.truncate(found.size - found.torn)
+            os.fsync(segment.fileno())
+    return Torn(path, found.torn)
+
+
+def journal_folders(home: Home) -> list[Path]:
+    """The journals of a home, by writer."""
+    try:
+        return sorted(path for path in home.journal.iterdir() if path.is_dir())
+    except FileNotFoundError:
+        return []
+
+
+def sealed_numbers(folder: Path, *, ended: bool) -> list[int]:
+    """The segments of a journal that a drainer may take; all of them, if its writer is dead."""
+    numbers = segment_numbers(folder)
+    return numbers if ended else numbers[:-1]
+
+
+def journal_depth(home: Home) -> JournalDepth:
+    """What waits in all journals; looks at names and sizes, and at the beginning of each journal's oldest segment."""
+    segments = size = 0
+    oldest: list[int] = []
+    for folder in journal_folders(home):
+        begun = False
+        for number in segment_numbers(folder):
+            path = segment_path(folder, number)
+            try:
+                held = path.stat().st_size - HEADER_BYTES
+                if held <= 0:
+                    continue
+                if not begun:
+                    oldest += first_accepted_at(path)
+            except FileNotFoundError:  # drained meanwhile
+                continue
+            begun = True
+            segments, size = segments + 1, size + held
+    moment = datetime.fromtimestamp(min(oldest) / 1e6, UTC) if oldest else None
+    return JournalDepth(segments, size, moment)

@@ -1,0 +1,400 @@
+"""EventWriter: a golem's records, one by one, each acknowledged when it is durable and sure to be taken by the log.
+
+A writer leases its golem, so what it accepts nobody can contradict; it knows head, chain and keys, and checks each
+record by them before it is written. Source: architecture ("Writing"); EV-3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import numpy as np
+import pyarrow.compute as pc
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
+
+from bardo_pipeline.errors import (
+    CustodyError,
+    ForkError,
+    IdentityError,
+    JournalError,
+    RecordError,
+    RegressionError,
+    SchemaVersionError,
+    SignatureError,
+)
+from bardo_pipeline.events.custody import KeyRing, Signature, Tip, content_of, link_of, signed_message
+from bardo_pipeline.events.digest import digest_column, row_digests
+from bardo_pipeline.events.life import LifeEvent
+from bardo_pipeline.events.record import SCHEMA_VERSION, DecisionCycleRecord
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.desk import Desk, Drain
+from bardo_pipeline.storage.drainer import DrainReport
+from bardo_pipeline.storage.frames import HEAD_BYTES, Draft
+from bardo_pipeline.storage.heads import Head, TickRange
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.journal import LOG, Ticket
+from bardo_pipeline.storage.json_lines import read_lines, sentence_of
+from bardo_pipeline.storage.leases import Lease
+
+_validate = DecisionCycleRecord.__pydantic_validator__.validate_json
+_to_json = DecisionCycleRecord.__pydantic_serializer__.to_json
+_REMEMBERED = 4_096
+
+
+class Signer(NamedTuple):
+    """The key that signs a golem's records, and the id under which it is registered."""
+
+    key_id: str
+    key: Ed25519PrivateKey
+
+
+class Ack(NamedTuple):
+    """The record is durable, and the log will hold it.
+
+    link: its place in the golem's chain; None for one that came before there were chains. repeated: it was there
+    already. gaps: ticks that are missing since. late: it fills a tick that was missing.
+    """
+
+    golem_id: str
+    tick: int
+    link: Tip | None
+    repeated: bool = False
+    gaps: tuple[TickRange, ...] = ()
+    late: bool = False
+
+
+class EventWriter:
+    """The writer of one golem. Made by `EventWriter.open`; any threads may use it at once."""
+
+    def __init__(self, desk: Desk, lease: Lease, signer: Signer | None) -> None:
+        self.golem_id = lease.golem_id
+        self._desk, self._lease, self._signer = desk, lease, signer
+        self._journal, self._clock = desk.journal, desk.clock
+        self._mended = desk.journal.mended
+        self._mutex = threading.Lock()
+        self._encoded = self.golem_id.encode()
+        self._head, self._tip, self._accepted_to = Head(), Tip(), 0
+        self._death: int | None = None
+        self._ring = KeyRing(self.golem_id)
+        self._recent: dict[int, tuple[bytes, Tip]] = {}
+        self._closed = False
+        self.recovered: DrainReport | None = None
+
+    @classmethod
+    def open(
+        cls,
+        home: Home | Path,
+        golem_id: str,
+        *,
+        clock: Callable[[], datetime],
+        policy: Policy | None = None,
+        writer: str | None = None,
+        signer: Signer | None = None,
+        drain: Drain = "process",
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> Self:
+        """Lease the golem, and learn how far it has come; what a dead writer left is drained before.
+
+        clock: now, in UTC, for the moments of acceptance and recording. writer: the journal's name, shared by all
+        writers of this process that give the same (default: after the process). drain: who brings records to the log
+        meanwhile: a child process, a thread, or nobody (another process does, or `close`). The first to open a journal
+        decides on policy, drain and clocks. `recovered` says what a dead writer had left.
+        Raises LeaseError when another writer has the golem or the name.
+        """
+        found = Home.open(home) if isinstance(home, Path) else home
+        desk = Desk.enter(found, writer or f"process-{os.getpid()}", policy or Policy(), drain, clock, monotonic)
+        try:
+            with found.lock(LOG):  # whoever appends a batch of this golem right now is waited for
+                lease = Lease(found, golem_id, desk.journal.writer)
+            try:
+                self = cls(desk, lease, signer)
+                self.recovered = desk.recover() if lease.inherited else desk.recovered
+                self._learn()
+            except BaseException:
+                lease.abandon() if lease.inherited else lease.release()
+                raise
+        except BaseException:
+            desk.leave()
+            raise
+        return self
+
+    def append(self, record: DecisionCycleRecord | bytes, *, wait: bool = True, timeout: float | None = None) -> Ack:
+        """Return when the record is durable.
+
+        record: the model, or its JSON as the sender made it (no newline in it). wait, timeout: whether to wait, and how
+        many seconds at most, while the journal is full; then BackpressureError.
+        Raises RecordError or SchemaVersionError for a record that does not fit, IdentityError for another golem's,
+        ForkError, RegressionError or SignatureError for one that the log would refuse, JournalError when it could not
+        be made durable.
+        """
+        line, tick = self.checked(record)
+        journal = self._journal
+        size = len(line) + HEAD_BYTES
+        if journal.undrained_bytes + size > journal.policy.journal_bytes_max:
+            journal.make_room(size, wait=wait, timeout=timeout)
+        ticket = Ticket()
+        with self._mutex:
+            ack = self._accept(line, tick, ticket)
+            journal.enqueue(ticket)
+        journal.finish(ticket)
+        return ack
+
+    def submit(self, line: bytes, tick: int, ticket: Ticket) -> Ack:
+        """Accept a checked record without waiting; the ticket's `done` is called when it is durable."""
+        with self._mutex:
+            ack = self._accept(line, tick, ticket)
+            self._journal.enqueue(ticket)
+        self._journal.send()
+        return ack
+
+    def record(self, *events: LifeEvent) -> int:
+        """Put life events of this golem on record, behind all that was appended; returns how many were new.
+
+        Raises as `EventLog.record`, and IdentityError for another golem's event.
+        """
+        for event in events:
+            if event.golem_id != self.golem_id:
+                raise IdentityError(f"golem {event.golem_id}: this is the writer of golem {self.golem_id}")
+        with self._mutex:
+            self._check_open()
+            self._drain()
+            try:
+                return self._desk.log.record(events, self._clock(), mine=frozenset((self.golem_id,)))
+            finally:
+                self._learn()
+
+    def close(self) -> None:
+        """Drain what was appended, and let go of the golem.
+
+        Raises JournalError when a part of it cannot be brought to the log; the lease then waits for `bardo drain`.
+        """
+        with self._mutex:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                self._desk.mend()
+                self._drain()
+            except BaseException:
+                self._lease.abandon()
+                raise
+            else:
+                self._lease.release()
+            finally:
+                self._desk.leave()
+
+    def __enter__(self) -> Self:
+        """The writer itself."""
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Close it."""
+        self.close()
+
+    # what may be accepted
+
+    def checked(self, record: DecisionCycleRecord | bytes) -> tuple[bytes, int]:
+        """The record's line and tick, if it fits the schema and is this golem's."""
+        try:
+            line = record if isinstance(record, bytes) else _to_json(record)
+            if len(line) > self._journal.policy.record_bytes_max:
+                raise RecordError(
+                    f"golem {self.golem_id}: a record of {len(line):,} bytes is longer than record_bytes_max"
+                )
+            if b"\n" in line or b"\r" in line:
+                raise RecordError(f"golem {self.golem_id}: a record is one line: send it without newlines")
+            model = _validate(line, strict=True)
+        except ValidationError as error:
+            raise _misfit(self.golem_id, error) from None
+        except (PydanticSerializationError, TypeError) as error:
+            raise RecordError(f"golem {self.golem_id}: this is no record: {error}") from error
+        if model.golem_id != self.golem_id:
+            raise IdentityError(f"golem {model.golem_id}: this is the writer of golem {self.golem_id}")
+        return line, model.tick
+
+    def is_swift(self, line: bytes, tick: int) -> bool:
+        """Whether a record can be accepted at once: above all that were accepted, and with room in the journal."""
+        room = self._journal.policy.journal_bytes_max - self._journal.undrained_bytes
+        return tick > self._head.highest and len(line) + HEAD_BYTES <= room
+
+    def _accept(self, line: bytes, tick: int, ticket: Ticket) -> Ack:
+        """Decide on the record, and give the ticket its frame if it is news."""
+        self._check_open()
+        content = content_of(line)
+        head = self._head
+        gaps: tuple[TickRange, ...] = ()
+        late = False
+        if tick == head.highest + 1 and tick > self._accepted_to:
+            if self._death is not None and tick > self._death:
+                raise RegressionError(self.golem_id, tick, f"comes after its death at tick {self._death}")
+            signature = self._signed(tick, content)
+            head.highest = tick
+        else:
+            ticks = np.array([tick])
+            if head.covered(ticks)[0]:
+                return self._repeated(line, tick, content)
+            if self._death is not None and tick > self._death:
+                raise RegressionError(self.golem_id, tick, f"comes after its death at tick {self._death}")
+            signature = self._signed(tick, content)
+            opened, filled = head.record(ticks)
+            gaps, late = tuple(TickRange(self.golem_id, *span) for span in opened), bool(filled)
+        number, previous = self._tip
+        self._tip = tip = Tip(number + 1, link_of(self.golem_id, number + 1, previous, content))
+        accepted_at = int(self._clock().timestamp() * 1e6)
+        ticket.draft = Draft(self._encoded, tick, tip.number, previous, tip.hash, accepted_at, signature, line)
+        recent = self._recent
+        recent[tick] = content, tip
+        if len(recent) > _REMEMBERED:
+            del recent[next(iter(recent))]
+        return Ack(self.golem_id, tick, tip, False, gaps, late)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise JournalError(f"golem {self.golem_id}: its writer is closed: open another")
+        if self._journal.broken is not None:
+            raise JournalError(*self._journal.broken.args)
+        if self._journal.mended != self._mended:
+            raise JournalError(f"golem {self.golem_id}: the journal failed since: close this writer and open another")
+
+    def _signed(self, tick: int, content: bytes) -> Signature | None:
+        """The signature that the golem's keys ask for at this tick; SignatureError where we have another key."""
+        key, signer = self._ring.key_at(tick), self._signer
+        if key is None:
+            return None
+        who = f"golem {self.golem_id}: tick {tick}"
+        if signer is None:
+            raise SignatureError(f"{who} is not signed, though key {key.key_id} is registered: open with a signer")
+        if signer.key_id != key.key_id or signer.key.public_key().public_bytes_raw().hex() != key.public_key:
+            raise SignatureError(f"{who} asks for key {key.key_id}, and the signer has {signer.key_id}")
+        if key.revoked_from is not None and tick >= key.revoked_from:
+            raise SignatureError(f"{who} is signed with {key.key_id}, which was revoked from tick {key.revoked_from}")
+        return Signature(signer.key_id, signer.key.sign(signed_message(self.golem_id, content)))
+
+    def _repeated(self, line: bytes, tick: int, content: bytes) -> Ack:
+        """The answer to a tick that is there, or was accepted as lost."""
+        known = self._recent.get(tick)
+        if known is not None and known[0] == content:
+            return Ack(self.golem_id, tick, known[1], True)
+        self._drain()
+        rows = self._desk.log.read_cycles(["tick", "content_hash", "link"], golems=[self.golem_id])
+        rows = rows.filter(pc.equal(rows["tick"], tick))
+        if not len(rows):
+            raise RegressionError(self.golem_id, tick, "comes after its gap was accepted as lost")
+        digest = digest_column(row_digests(read_lines([line]).records))[0].as_py()
+        if rows["content_hash"][0].as_py() != digest:
+            raise ForkError(self.golem_id, tick, "is already on record with different content")
+        link = rows["link"][0].as_py()
+        return Ack(self.golem_id, tick, Tip(link["number"], link["hash"]) if link else None, True)
+
+    # beside the log
+
+    def _drain(self) -> None:
+        """Bring all that was accepted to the log."""
+        self._desk.drain()
+        tip = self._desk.log.tip(self.golem_id)
+        if tip != self._tip and self._journal.mended == self._mended:
+            raise CustodyError(
+                f"golem {self.golem_id}: link {self._tip.number} was acknowledged, but the log holds {tip.number}, or "
+                "another one: `bardo quarantine list` and `bardo verify` show why"
+            )
+
+    def _learn(self) -> None:
+        log = self._desk.log
+        self._head = log.head_of(self.golem_id)
+        self._tip = self._head.tip
+        self._death, self._ring = log.death_of(self.golem_id), log.ring_of(self.golem_id)
+        self._accepted_to = max((last for _, last in self._head.accepted), default=0)
+
+
+class AsyncEventWriter:
+    """An EventWriter for the coroutines of one event loop: same journal, same promises, and no thread a caller."""
+
+    def __init__(self, writer: EventWriter) -> None:
+        self._writer = writer
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[Ticket, asyncio.Future[None]] = {}
+
+    @classmethod
+    async def open(
+        cls,
+        home: Home | Path,
+        golem_id: str,
+        *,
+        clock: Callable[[], datetime],
+        policy: Policy | None = None,
+        writer: str | None = None,
+        signer: Signer | None = None,
+        drain: Drain = "process",
+    ) -> Self:
+        """See `EventWriter.open`."""
+        opened = partial(EventWriter.open, clock=clock, policy=policy, writer=writer, signer=signer, drain=drain)
+        return cls(await asyncio.to_thread(opened, home, golem_id))
+
+    @property
+    def recovered(self) -> DrainReport | None:
+        """What a dead writer had left."""
+        return self._writer.recovered
+
+    async def append(
+        self, record: DecisionCycleRecord | bytes, *, wait: bool = True, timeout: float | None = None
+    ) -> Ack:
+        """See `EventWriter.append`."""
+        checked = self._writer.checked(record)
+        if not self._writer.is_swift(*checked):
+            # Something has to be looked up, or there is no room: that may take its time.
+            return await asyncio.to_thread(self._writer.append, record, wait=wait, timeout=timeout)
+        ticket = Ticket(done=self._done)
+        done = self._waiting[ticket] = self._loop.create_future()
+        try:
+            ack = self._writer.submit(*checked, ticket)
+        except BaseException:
+            del self._waiting[ticket]
+            raise
+        await asyncio.shield(done)
+        if ticket.error is not None:
+            raise JournalError(*ticket.error.args)
+        return ack
+
+    def _done(self, tickets: list[Ticket]) -> None:
+        self._loop.call_soon_threadsafe(self._wake, tickets)
+
+    def _wake(self, tickets: list[Ticket]) -> None:
+        for ticket in tickets:
+            done = self._waiting.pop(ticket)
+            if not done.done():
+                done.set_result(None)
+
+    async def record(self, *events: LifeEvent) -> int:
+        """See `EventWriter.record`."""
+        return await asyncio.to_thread(self._writer.record, *events)
+
+    async def close(self) -> None:
+        """See `EventWriter.close`."""
+        await asyncio.to_thread(self._writer.close)
+
+    async def __aenter__(self) -> Self:
+        """The writer itself."""
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Close it."""
+        await self.close()
+
+
+def _misfit(golem_id: str, error: ValidationError) -> RecordError | SchemaVersionError:
+    """What pydantic has against a record, as our error."""
+    newer = [e for e in error.errors(include_url=False) if e["loc"] == ("schema_version",)]
+    if newer and newer[0]["type"] == "less_than_equal":
+        which = f"schema version {newer[0]['input']} is newer than {SCHEMA_VERSION}"
+        return SchemaVersionError(f"golem {golem_id}: {which}: upgrade bardo-pipeline to write it")
+    return RecordError(f"golem {golem_id}: {sentence_of(error)}")
