@@ -23,7 +23,7 @@ from pydantic_core import ErrorDetails, from_json
 
 from bardo_pipeline.errors import RecordError, SchemaVersionError
 from bardo_pipeline.events.record import SCHEMA_VERSION, DecisionCycleRecord
-from bardo_pipeline.events.schema import MOMENT, RECORD_SCHEMA, to_table
+from bardo_pipeline.events.schema import MOMENT, RECORD_SCHEMA
 from bardo_pipeline.storage.loose import loosened, tightened
 
 _GROUP_BYTES = 2**20
@@ -167,15 +167,15 @@ def _judged(lines: Sequence[bytes], offset: int) -> tuple[pa.Table, np.ndarray, 
             good.append(at)
         except ValidationError as error:
             bad.append(_bad_line(offset + at, line, error))
-    loose = _read_block(b"\n".join(lines[at] for at in good), len(good)) if good else None
-    if loose is None:
-        return to_table(models, RECORD_SCHEMA), np.array(good, np.int64) + offset, bad
-    told = {
-        "schema_version": pa.array([model.schema_version for model in models], pa.int64()),
-        "observed_at": pa.array([model.observed_at for model in models], MOMENT),
-    }
-    for name, column in told.items():
-        loose = _set(loose, name, column)
+    if not good:
+        return RECORD_SCHEMA.empty_table(), np.zeros(0, np.int64), bad
+    loose = _read_block(b"\n".join(lines[at] for at in good), len(good))
+    if loose is None:  # a key that stands twice: pydantic took the last, which it writes again
+        loose = _read_block(b"\n".join(model.model_dump_json().encode() for model in models), len(good))
+    assert loose is not None, "Arrow reads what pydantic writes"
+    versions = pa.array([model.schema_version for model in models], pa.int64())
+    moments = pa.array([model.observed_at for model in models], MOMENT)
+    loose = _set(_set(loose, "schema_version", versions), "observed_at", moments)
     return tightened(loose, RECORD_SCHEMA), np.array(good, np.int64) + offset, bad
 
 

@@ -71,6 +71,8 @@ def conformed(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
 
     Raises SchemaVersionError for a child that the type does not know or that is of another family.
     """
+    if pa.types.is_null(array.type):
+        return absent(kind, len(array))
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if pa.types.is_struct(kind) and pa.types.is_struct(array.type):

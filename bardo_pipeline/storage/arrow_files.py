@@ -1,0 +1,123 @@
+"""Arrow IPC files and streams that others wrote, as records: batch by batch, under today's schema.
+
+Nothing in a batch is touched before Arrow checked all of its offsets and lengths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from bardo_pipeline.errors import RecordError, SchemaVersionError
+from bardo_pipeline.events.schema import RECORD_SCHEMA
+from bardo_pipeline.events.upcast import upcast
+from bardo_pipeline.storage.loose import conformed, loosened, tightened
+
+_LOOSE = loosened(RECORD_SCHEMA)
+_BYTES_AS_TEXT = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A record batch of a file: the rows that can be read (RECORD_SCHEMA), where each stood, and those that cannot.
+
+    Rows may still leave their ranges (`row_errors`). rows: index in the batch of each record. unreadable: rows with
+    text that is no UTF-8.
+    """
+
+    records: pa.Table
+    rows: np.ndarray
+    unreadable: tuple[int, ...]
+
+
+def read_batches(source: pa.NativeFile) -> Iterator[Batch]:
+    """The record batches of an IPC file or stream.
+
+    Raises RecordError where it is neither, or broken from there on, and SchemaVersionError for other columns.
+    """
+    for batch in _raw_batches(source):
+        try:
+            records = _as_records(batch)
+        except (pa.ArrowException, UnicodeDecodeError) as error:
+            raise RecordError(f"holds a batch that cannot be read: {error}") from error
+        yield records
+
+
+def _raw_batches(source: pa.NativeFile) -> Iterator[pa.RecordBatch]:
+    try:
+        if source.read(6) == b"ARROW1":
+            file = pa.ipc.open_file(source)
+            yield from (file.get_batch(at) for at in range(file.num_record_batches))
+        else:
+            source.seek(0)
+            yield from pa.ipc.open_stream(source)
+    except (pa.ArrowException, OSError) as error:
+        raise RecordError(f"cannot be read as an Arrow IPC file or stream to its end: {error}") from error
+
+
+def _as_records(batch: pa.RecordBatch) -> Batch:
+    everything = np.arange(batch.num_rows)
+    try:
+        batch.validate(full=True)
+        sound = everything
+    except pa.ArrowInvalid:
+        sound = _sound_rows(batch)
+        batch = batch.take(pa.array(sound))
+    whole = pa.Table.from_batches([batch])
+    given = set(whole.column_names)
+    known = pa.schema([column for column in RECORD_SCHEMA if column.name in given])
+    unknown = sorted(given - set(RECORD_SCHEMA.names))
+    if unknown or len(given) < len(whole.column_names):
+        raise SchemaVersionError(f"has columns that no version up to this one knows, or twice: {', '.join(unknown)}")
+    loose = [conformed(whole.column(c.name).combine_chunks(), _LOOSE.field(c.name).type, c.name) for c in known]
+    shaped = tightened(pa.table(loose, schema=pa.schema([_LOOSE.field(c.name) for c in known])), known)
+    unreadable = tuple(np.setdiff1d(everything, sound).tolist())
+    return Batch(upcast(shaped, RECORD_SCHEMA), sound, unreadable)
+
+
+def _sound_rows(batch: pa.RecordBatch) -> np.ndarray:
+    """Rows whose text is UTF-8. Raises RecordError where more is wrong: then nothing in it can be trusted."""
+    try:
+        batch.validate()  # lengths: with a wrong one, a mere look at a child ends the process
+        octets = pa.Table.from_arrays([_as_octets(column) for column in batch.columns], names=batch.schema.names)
+        octets.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise RecordError(f"holds a batch with broken offsets or lengths: {error}") from error
+    sound: list[np.ndarray] = [np.zeros(0, np.int64)]
+    todo = [np.arange(batch.num_rows)]
+    while todo:
+        rows = todo.pop()
+        try:
+            batch.take(pa.array(rows)).validate(full=True)
+            sound.append(rows)
+        except pa.ArrowInvalid:
+            if len(rows) > 1:
+                todo.extend(np.array_split(rows, 2))
+    return np.sort(np.concatenate(sound))
+
+
+def _as_octets(array: pa.Array) -> pa.Array:
+    """The same array where text is mere bytes, so that all but its encoding can be checked."""
+    kind = array.type
+    if kind in _BYTES_AS_TEXT:
+        return array.view(_BYTES_AS_TEXT[kind])
+    if pa.types.is_struct(kind):
+        children = [_as_octets(array.field(i)) for i in range(kind.num_fields)]
+        fields = [pa.field(child.name, made.type) for child, made in zip(kind, children, strict=True)]
+        return pa.StructArray.from_buffers(pa.struct(fields), len(array), array.buffers()[:1], children=children)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        values = _as_octets(array.values)
+        made = pa.large_list(values.type) if pa.types.is_large_list(kind) else pa.list_(values.type)
+        return pa.ListArray.from_buffers(made, len(array), array.buffers()[:2], children=[values])
+    return array
+
+
+def row_bytes(records: pa.Table) -> bytes:
+    """Rows as an Arrow IPC stream of their own."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, records.schema) as out:
+        out.write_table(records)
+    return sink.getvalue().to_pybytes()
