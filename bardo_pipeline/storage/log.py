@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from threading import RLock
 from typing import Self
 
@@ -63,6 +64,7 @@ from bardo_pipeline.storage.protocols import (
     check_vectors,
     utc,
 )
+from bardo_pipeline.storage.sums import Sums
 
 _LOCK = "log"
 _BESIDE_ROWS = 4_000  # from here on arrays cost more than calls, and a second core helps
@@ -76,11 +78,9 @@ class EventLog:
         self._home, self._policy = home, policy or Policy()
         self._mutex = RLock()
         with home.lock(_LOCK):
-            self._cycles = AppendOnlyTable(home.cycles, CYCLES_SCHEMA, ["golem_id", "tick"], policy=self._policy)
-            self._life = AppendOnlyTable(home.life, LIFE_LOG_SCHEMA, ["golem_id", "kind"], policy=self._policy)
-            self._vectors = AppendOnlyTable(
-                home.vectors, VECTORS_SCHEMA, ["embedder", "text_hash"], policy=self._policy
-            )
+            self._cycles = self._table(home.cycles, CYCLES_SCHEMA, ["golem_id", "tick"])
+            self._life = self._table(home.life, LIFE_LOG_SCHEMA, ["golem_id", "kind"])
+            self._vectors = self._table(home.vectors, VECTORS_SCHEMA, ["embedder", "text_hash"])
         self._event_ids: set[str] = set()
         self._deaths: dict[str, int] = {}
         self._rings: dict[str, KeyRing] = {}
@@ -88,6 +88,9 @@ class EventLog:
         self._vector_keys: set[tuple[str, str]] = set()
         self._life_seen = self._vectors_seen = -1
         self._heads, self._cycles_seen = self._load_index()
+
+    def _table(self, path: Path, schema: pa.Schema, stats_columns: list[str]) -> AppendOnlyTable:
+        return AppendOnlyTable(path, schema, stats_columns, policy=self._policy, sums=Sums(self._home, path))
 
     # cycles
 

@@ -1,0 +1,63 @@
+"""The chain of custody at the door: `bardo verify`."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import Annotated
+
+import orjson
+import typer
+from rich.console import Console
+
+from bardo_pipeline.doors.options import HomeOption, root_of
+from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.storage.findings import Report
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.verify import verify
+
+out = Console(soft_wrap=True, highlight=False)
+
+
+def verify_home(
+    home: HomeOption = None,
+    expect: Annotated[
+        str | None, typer.Option(help="The fleet's digest that an earlier run printed: a shortened log is found by it.")
+    ] = None,
+    format: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+) -> None:
+    """Walk the whole log as it lies on disk, chains, signatures, files; exit 1 and name what is broken."""
+    if format not in ("text", "json"):
+        raise ConfigError(f"--format {format!r}: text or json")
+    report = verify(Home.open(root_of(home)), expect=expect)
+    if format == "json":
+        sys.stdout.buffer.write(orjson.dumps(as_json(report), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    else:
+        _print(report)
+    if not report.clean:
+        raise typer.Exit(1)
+
+
+def as_json(report: Report) -> dict[str, object]:
+    """A report as `bardo verify --format json` gives it."""
+    return {
+        "clean": report.clean,
+        "breaks": [{**asdict(broken), "count": report.counts[broken.kind]} for broken in report.breaks],
+        "facts": report.facts,
+        "gaps": [gap._asdict() for gap in report.gaps],
+        "digest": report.digest,
+    }
+
+
+def _print(report: Report) -> None:
+    for broken in report.breaks:
+        more = f" (and {count - 1} more)" if (count := report.counts[broken.kind]) > 1 else ""
+        out.print(f"[bold red]broken[/] {broken.kind}: ", broken.sentence(), more, sep="", markup=True)
+    for name, value in report.facts.items():
+        out.print(f"{name:<24} {value:,}")
+    for gap in report.gaps:
+        out.print(
+            f"gap                      golem {gap.golem_id}: ticks {gap.tick_from} to {gap.tick_to}", markup=False
+        )
+    out.print(f"digest of the fleet      {report.digest}")
+    out.print("[bold]clean[/]" if report.clean else "[bold red]broken[/]")

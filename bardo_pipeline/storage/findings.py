@@ -1,0 +1,74 @@
+"""Findings: what a verification saw, collected as it goes: the first break of each kind, and how many there were."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from bardo_pipeline.storage.heads import TickRange
+
+
+@dataclass(frozen=True)
+class Break:
+    """Something that is not as it was recorded: of what kind, in which file, of which golem, at which tick and link."""
+
+    kind: str
+    fact: str
+    file: str | None = None
+    golem_id: str | None = None
+    tick: int | None = None
+    number: int | None = None
+
+    def sentence(self) -> str:
+        """The fact with all that it is about."""
+        about = [
+            self.file,
+            None if self.golem_id is None else f"golem {self.golem_id}",
+            None if self.tick is None else f"tick {self.tick}",
+            None if self.number is None else f"link {self.number}",
+        ]
+        return f"{', '.join(part for part in about if part)}: {self.fact}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `verify` found. breaks: the first of each kind; counts: how many of each kind; digest: of all tips."""
+
+    breaks: tuple[Break, ...]
+    counts: dict[str, int]
+    facts: dict[str, int]
+    gaps: tuple[TickRange, ...]
+    digest: str
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing is broken."""
+        return not self.breaks
+
+
+@dataclass
+class Findings:
+    """Breaks by kind, and facts by name."""
+
+    first: dict[str, Break] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    facts: Counter[str] = field(default_factory=Counter)
+
+    def broken(
+        self,
+        kind: str,
+        fact: str,
+        *,
+        file: str | None = None,
+        golem_id: str | None = None,
+        tick: int | None = None,
+        number: int | None = None,
+    ) -> None:
+        """Something is broken."""
+        self.first.setdefault(kind, Break(kind, fact, file, golem_id, tick, number))
+        self.counts[kind] += 1
+
+    def report(self, gaps: Sequence[TickRange], digest: str) -> Report:
+        """All of it, breaks in the order in which they were met."""
+        return Report(tuple(self.first.values()), dict(self.counts), dict(self.facts), tuple(gaps), digest)
