@@ -114,8 +114,7 @@ def episodes_of(records: pa.Table, cycle: np.ndarray, policy: Policy) -> pa.Tabl
     first = _first_action(records)
     pnl = pc.struct_field(combined(records.column("outcome")), "pnl_impact_micros")
     importance = _importance(pnl, pc.struct_field(observation, "net_asset_value_micros"), policy)
-    edges = np.array([policy.episode.notable, policy.episode.critical, policy.episode.emergency])
-    tier = np.searchsorted(edges, importance, side="right")
+    tier = _tier(importance, policy)
     parts = {
         "episode_id": pc.binary_join_element_wise(
             records.column("golem_id"), pc.cast(records.column("tick"), pa.string()), ":"
@@ -161,6 +160,16 @@ def _importance(pnl: pa.Array, worth: pa.Array, policy: Policy) -> np.ndarray:
     lost = np.abs(pc.fill_null(pnl, 0).to_numpy(zero_copy_only=False))
     balance = np.maximum(worth.to_numpy(zero_copy_only=False), 1)
     return np.minimum(lost / (policy.episode.importance_balance_share * balance), 1.0)
+
+
+def _tier(importance: np.ndarray, policy: Policy) -> np.ndarray:
+    edges = np.array([policy.episode.notable, policy.episode.critical, policy.episode.emergency])
+    return np.searchsorted(edges, importance, side="right")
+
+
+def importance_tiers(pnl: pa.Array, worth: pa.Array, policy: Policy) -> pa.Array:
+    """The tier of each record as an episode, by its outcome's PnL (null: none) and net worth in micro-dollars."""
+    return pa.array(IMPORTANCE_TIERS).take(pa.array(_tier(_importance(pnl, worth, policy), policy)))
 
 
 def _may_go_at(at: pa.ChunkedArray, tier: np.ndarray, policy: DecayPolicy) -> pa.Array:

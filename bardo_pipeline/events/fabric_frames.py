@@ -6,9 +6,8 @@ time, golem, tick, the order of EVENTS, then the place in the record's own list.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -34,12 +33,18 @@ class Emitted:
     """The events of one commit: a frame a name."""
 
     frames: dict[str, pa.Table] = field(default_factory=dict)
+    _order: tuple[np.ndarray, np.ndarray] | None = None
 
     def __len__(self) -> int:
         return sum(frame.num_rows for frame in self.frames.values())
 
     def order(self) -> tuple[np.ndarray, np.ndarray]:
         """Which name (place in EVENTS), and which row of its frame, comes first, second and so on: int64 [events]."""
+        if self._order is None:
+            self._order = self._sorted()
+        return self._order
+
+    def _sorted(self) -> tuple[np.ndarray, np.ndarray]:
         names = list(EVENTS)
         made = [(names.index(name), frame) for name, frame in self.frames.items()]
         if not made:
@@ -54,17 +59,27 @@ class Emitted:
         )
         return rank[order], row[order]
 
-    def events(self, first: int = 0, last: int | None = None) -> list[GolemEvent]:
-        """The events in order, as models; only those from one place up to another."""
-        rank, row = (values[first:last] for values in self.order())
-        found: list[Any] = [None] * len(rank)
-        for number, name in enumerate(EVENTS):
-            where = np.flatnonzero(rank == number)
-            if len(where):
-                rows = self.frames[name].take(pa.array(row[where])).to_pylist()
-                for place, values in zip(where.tolist(), rows, strict=True):
-                    found[place] = GolemEvent.of(name, values)
-        return found
+    def events(
+        self,
+        first: int = 0,
+        last: int | None = None,
+        *,
+        names: Collection[str] | None = None,
+        golems: Collection[str] | None = None,
+    ) -> list[tuple[int, GolemEvent]]:
+        """The events in order as models, each with its place; from one place to another, of these names or golems."""
+        ranks, rows = self.order()
+        found: dict[int, GolemEvent] = {}
+        for rank, name in enumerate(EVENTS):
+            if name not in self.frames or (names is not None and name not in names):
+                continue
+            where = np.flatnonzero(ranks[first:last] == rank) + first
+            for place, row in zip(
+                where.tolist(), self.frames[name].take(pa.array(rows[where])).to_pylist(), strict=True
+            ):
+                if golems is None or row["golem_id"] in golems:
+                    found[place] = GolemEvent.of(name, row)
+        return sorted(found.items())
 
     def add(self, name: str, frame: pa.Table) -> None:
         if frame.num_rows:
