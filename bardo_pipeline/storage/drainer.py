@@ -26,7 +26,7 @@ from bardo_pipeline.events.custody import Tip
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.frames import Fault, Frame, Segment, read, segment_path
 from bardo_pipeline.storage.home import Home, sync_folder
-from bardo_pipeline.storage.journal import DRAIN, LOG, dead, journal_folders, remove_journal, sealed_numbers
+from bardo_pipeline.storage.journals import DRAIN, LOG, dead, journal_folders, remove_journal, sealed_numbers
 from bardo_pipeline.storage.json_lines import read_lines
 from bardo_pipeline.storage.leases import clear, stale
 from bardo_pipeline.storage.log import EventLog
@@ -36,7 +36,6 @@ DRAINER = "drainer"
 """The lock of the one that drains for as long as there are writers."""
 
 _POLL_SECONDS = 0.05
-_IDLE_SECONDS = 2.0
 
 
 @dataclass
@@ -168,6 +167,9 @@ class Drainer:
             signatures=[frame.signature for frame in kept],
             mine=frozenset(frame.golem_id for frame in kept),
         )
+        if admitted.appended.repeated:
+            # A drainer that was killed may have named its commit without making the name durable.
+            sync_folder(self._home.cycles / "_delta_log")
         self._report.records += admitted.appended.written
         refused = [(parsed.lines[row.row], row.error) for row in admitted.refused]
         refused += [(bad.line, bad.error) for bad in parsed.bad]
@@ -274,7 +276,10 @@ class DrainProcess:
         if nobody:
             command = [sys.executable, "-m", "bardo_pipeline.doors.writing", str(self._home.root)]
             self._child = subprocess.Popen(
-                [*command, self._policy.model_dump_json()], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+                [*command, self._policy.model_dump_json()],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is for the writer; this one ends when that has gone
             )
 
     def stop(self) -> None:
@@ -288,21 +293,21 @@ class DrainProcess:
 
 
 class DrainThread:
-    """A thread that drains with the log that the writers have open."""
+    """A thread that drains with the log that the writers have open; begun again where it failed."""
 
     def __init__(self, drainer: Drainer) -> None:
         self._stop = threading.Event()
         self._drainer = drainer
-        self._thread = threading.Thread(target=self._run, name="drainer", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        self._drainer.run(self._stop)
+        self._thread: threading.Thread | None = None
 
     def tend(self) -> None:
-        """It needs nothing."""
+        """Begin it if it is not at work."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._drainer.run, args=(self._stop,), name="drainer", daemon=True)
+            self._thread.start()
 
     def stop(self) -> None:
         """Let it finish what it is at."""
         self._stop.set()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()

@@ -8,61 +8,26 @@ Source: architecture ("Many journals, one drainer a home"); EV-3.
 
 from __future__ import annotations
 
-import fcntl
 import os
-import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import count, pairwise
+from itertools import pairwise
 from pathlib import Path
 
-from bardo_pipeline.errors import BackpressureError, ConfigError, JournalError, LeaseError
+from bardo_pipeline.errors import BackpressureError, JournalError
 from bardo_pipeline.policy import WriterPolicy
-from bardo_pipeline.storage.frames import (
-    HEADER_BYTES,
-    Draft,
-    first_accepted_at,
-    read,
-    segment_header,
-    segment_numbers,
-    segment_path,
-)
+from bardo_pipeline.storage.frames import HEADER_BYTES, Draft, segment_header, segment_numbers, segment_path
 from bardo_pipeline.storage.home import Home, sync_folder
-from bardo_pipeline.storage.leases import try_lock
+from bardo_pipeline.storage.journals import Torn, checked_name, cut_tail, locked_journal, remove_journal
 
 _GROUP_FRAMES_MAX = 256  # two buffers a frame: far below what one writev takes
 _GROUP_BYTES_MAX = 8 * 2**20
 _ROOM_SECONDS = 0.005
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_LOCK = "lock"
-DRAIN, LOG = "drain", "log"
-"""The home's locks of whoever drains, and of whoever writes to the log; to be taken in this order."""
 
 _own = threading.local()
-
-
-@dataclass(frozen=True)
-class Torn:
-    """The last segment of a dead writer, and how many bytes at its end were of an append that nobody was told of."""
-
-    path: Path
-    bytes: int
-
-
-@dataclass(frozen=True)
-class JournalDepth:
-    """What waits in all journals of a home: segments that hold records, their bytes, when the oldest was accepted."""
-
-    segments: int
-    bytes: int
-    oldest_at: datetime | None
-
 
 Done = Callable[["list[Ticket]"], None]
 
@@ -126,10 +91,10 @@ class Journal:
         Raises LeaseError when another process has it, ConfigError for a name that is no file's.
         """
         folder = home.journal / checked_name(writer)
-        lock = _locked(home, folder)
+        lock = locked_journal(home, folder)
         try:
             numbers = segment_numbers(folder)
-            left = _cut(segment_path(folder, numbers[-1])) if numbers else None
+            left = cut_tail(segment_path(folder, numbers[-1])) if numbers else None
             first = max([last_segment(), *numbers]) + 1
             journal = cls(folder, lock, first=first, policy=policy, monotonic=monotonic)
             for number in numbers:
@@ -159,11 +124,11 @@ class Journal:
         Raises JournalError when it could not be written, or may not have been.
         """
         if self._committing.acquire(blocking=False):
-            self._commit(ticket)
+            self.commit(ticket)
         else:
             _wait(ticket)
             if ticket.chosen:
-                self._commit(ticket)
+                self.commit(ticket)
         if ticket.error is not None:
             raise JournalError(*ticket.error.args)
 
@@ -177,8 +142,11 @@ class Journal:
         self.enqueue(ticket)
         self.finish(ticket)
 
-    def _commit(self, own: Ticket | None) -> None:
-        """Commit what waits, and see to it that somebody commits what came meanwhile."""
+    def commit(self, own: Ticket | None = None) -> None:
+        """Commit what waits, and see to it that somebody commits what came meanwhile.
+
+        For whoever has the committer's place; own: the ticket that this thread waits for.
+        """
         group, interrupt = self._round()
         chain: list[Ticket] = []
         told: dict[Done, list[Ticket]] = {}
@@ -363,7 +331,7 @@ class Journal:
             self._roll()
             self.broken, self.mended = None, self.mended + 1
         finally:
-            self._commit(None)
+            self.commit()
 
     def close(self) -> None:
         """Let go of it: an empty journal goes with its folder, any other waits for a drainer."""
@@ -406,22 +374,23 @@ class Keeper:
         if self._thread is not None:
             self._thread.join()
 
+    def turn(self) -> float:
+        """Do what is to be done now; returns the seconds until there may be more."""
+        while self._commits:
+            self._commits = False
+            self._journal.commit()
+        wait = self._journal.due_seconds()
+        if wait <= 0 and self._journal.broken is None:
+            self._journal.enqueue(Ticket(seals=True, done=_nobody))
+            self._journal.send()
+            return 0.0
+        self.tend()
+        return min(max(wait, 0.0), 1.0)
+
     def _keep(self) -> None:
-        wait = 1.0
-        while True:
-            self._stirred.wait(wait)
+        while not self._stops:
+            self._stirred.wait(self.turn())
             self._stirred.clear()
-            while self._commits:
-                self._commits = False
-                self._journal._commit(None)
-            if self._stops:
-                return
-            wait = self._journal.due_seconds()
-            if wait <= 0 and self._journal.broken is None:
-                self._journal.enqueue(Ticket(seals=True, done=_nobody))
-                self._journal.send()
-            wait = min(max(wait, 0.0), 1.0)
-            self.tend()
 
 
 def _nobody(tickets: list[Ticket]) -> None:
@@ -444,120 +413,3 @@ def _wait(ticket: Ticket) -> None:
         ticket.following.waits.release()
     if interrupt is not None and not ticket.chosen:
         raise interrupt
-
-
-def checked_name(writer: str) -> str:
-    """The name, if it can be a journal's folder; ConfigError otherwise."""
-    if not _NAME.fullmatch(writer):
-        raise ConfigError(f"writer {writer!r}: a name has up to 100 letters, digits, dots, dashes or underscores")
-    return writer
-
-
-def _locked(home: Home, folder: Path) -> int:
-    """The lock of a writer's folder, made where it is missing."""
-    with ExitStack() as alone:
-        for attempt in count():
-            if not folder.exists():
-                folder.mkdir(parents=True, exist_ok=True)
-                sync_folder(home.journal)
-            handle = _try_lock(folder / _LOCK, try_lock)
-            if handle is not None and handle >= 0:
-                return handle
-            if handle is None and attempt:
-                raise LeaseError(f"writer {folder.name} is open in another process: give this one another name")
-            if not attempt:
-                alone.enter_context(home.lock(DRAIN))  # perhaps it was a drainer that had a look at the dead
-    raise AssertionError("unreachable")
-
-
-def _try_lock(path: Path, lock: Callable[[int], bool]) -> int | None:
-    """The handle of a lock file that is ours now; None when another has it, -1 when it was taken away meanwhile."""
-    try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except FileNotFoundError:
-        return -1
-    try:
-        if not lock(handle):
-            os.close(handle)
-            return None
-        if os.stat(path).st_ino == os.fstat(handle).st_ino:
-            return handle
-    except FileNotFoundError:
-        pass
-    os.close(handle)
-    return -1
-
-
-def _at_once(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-@contextmanager
-def dead(folder: Path) -> Iterator[bool]:
-    """Whether the writer of this journal is dead; if so, nobody else takes its place meanwhile."""
-    handle = _try_lock(folder / _LOCK, _at_once)
-    ours = handle is not None and handle >= 0
-    try:
-        yield ours
-    finally:
-        if ours:
-            os.close(handle)  # type: ignore[arg-type]
-
-
-def remove_journal(folder: Path) -> None:
-    """Take away a drained journal, of which the caller has the lock."""
-    for number in segment_numbers(folder):
-        segment_path(folder, number).unlink()
-    (folder / _LOCK).unlink(missing_ok=True)
-    folder.rmdir()
-    sync_folder(folder.parent)
-
-
-def _cut(path: Path) -> Torn:
-    """Cut off what a dead writer left half written at the end of its last segment."""
-    found = read(path, sealed=False)
-    if found.torn:
-        with path.open("r+b") as segment:
-            segment.truncate(found.size - found.torn)
-            os.fsync(segment.fileno())
-    return Torn(path, found.torn)
-
-
-def journal_folders(home: Home) -> list[Path]:
-    """The journals of a home, by writer."""
-    try:
-        return sorted(path for path in home.journal.iterdir() if path.is_dir())
-    except FileNotFoundError:
-        return []
-
-
-def sealed_numbers(folder: Path, *, ended: bool) -> list[int]:
-    """The segments of a journal that a drainer may take; all of them, if its writer is dead."""
-    numbers = segment_numbers(folder)
-    return numbers if ended else numbers[:-1]
-
-
-def journal_depth(home: Home) -> JournalDepth:
-    """What waits in all journals; looks at names and sizes, and at the beginning of each journal's oldest segment."""
-    segments = size = 0
-    oldest: list[int] = []
-    for folder in journal_folders(home):
-        begun = False
-        for number in segment_numbers(folder):
-            path = segment_path(folder, number)
-            try:
-                held = path.stat().st_size - HEADER_BYTES
-                if held <= 0:
-                    continue
-                if not begun:
-                    oldest += first_accepted_at(path)
-            except FileNotFoundError:  # drained meanwhile
-                continue
-            begun = True
-            segments, size = segments + 1, size + held
-    moment = datetime.fromtimestamp(min(oldest) / 1e6, UTC) if oldest else None
-    return JournalDepth(segments, size, moment)

@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -42,7 +43,8 @@ from bardo_pipeline.storage.drainer import DrainReport
 from bardo_pipeline.storage.frames import HEAD_BYTES, Draft
 from bardo_pipeline.storage.heads import Head, TickRange
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.journal import LOG, Ticket
+from bardo_pipeline.storage.journal import Ticket
+from bardo_pipeline.storage.journals import LOG
 from bardo_pipeline.storage.json_lines import read_lines, sentence_of
 from bardo_pipeline.storage.leases import Lease
 
@@ -79,6 +81,7 @@ class EventWriter:
     def __init__(self, desk: Desk, lease: Lease, signer: Signer | None) -> None:
         self.golem_id = lease.golem_id
         self._desk, self._lease, self._signer = desk, lease, signer
+        self._public_key = signer.key.public_key().public_bytes_raw().hex() if signer is not None else None
         self._journal, self._clock = desk.journal, desk.clock
         self._mended = desk.journal.mended
         self._mutex = threading.Lock()
@@ -274,7 +277,7 @@ class EventWriter:
         who = f"golem {self.golem_id}: tick {tick}"
         if signer is None:
             raise SignatureError(f"{who} is not signed, though key {key.key_id} is registered: open with a signer")
-        if signer.key_id != key.key_id or signer.key.public_key().public_bytes_raw().hex() != key.public_key:
+        if signer.key_id != key.key_id or self._public_key != key.public_key:
             raise SignatureError(f"{who} asks for key {key.key_id}, and the signer has {signer.key_id}")
         if key.revoked_from is not None and tick >= key.revoked_from:
             raise SignatureError(f"{who} is signed with {key.key_id}, which was revoked from tick {key.revoked_from}")
@@ -366,7 +369,8 @@ class AsyncEventWriter:
         return ack
 
     def _done(self, tickets: list[Ticket]) -> None:
-        self._loop.call_soon_threadsafe(self._wake, tickets)
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._wake, tickets)
 
     def _wake(self, tickets: list[Ticket]) -> None:
         for ticket in tickets:

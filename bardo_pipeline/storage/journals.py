@@ -1,0 +1,158 @@
+"""The folders of journals: whose they are, which of their segments may be drained, how much waits in them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+
+from bardo_pipeline.errors import ConfigError, LeaseError
+from bardo_pipeline.storage.frames import HEADER_BYTES, first_accepted_at, read, segment_numbers, segment_path
+from bardo_pipeline.storage.home import Home, sync_folder
+from bardo_pipeline.storage.leases import try_lock
+
+DRAIN, LOG = "drain", "log"
+"""The home's locks of whoever drains, and of whoever writes to the log; to be taken in this order."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_LOCK = "lock"
+
+
+@dataclass(frozen=True)
+class Torn:
+    """The last segment of a dead writer, and how many bytes at its end were of an append that nobody was told of."""
+
+    path: Path
+    bytes: int
+
+
+@dataclass(frozen=True)
+class JournalDepth:
+    """What waits in all journals of a home: segments that hold records, their bytes, when the oldest was accepted."""
+
+    segments: int
+    bytes: int
+    oldest_at: datetime | None
+
+
+def checked_name(writer: str) -> str:
+    """The name, if it can be a journal's folder; ConfigError otherwise."""
+    if not _NAME.fullmatch(writer):
+        raise ConfigError(f"writer {writer!r}: a name has up to 100 letters, digits, dots, dashes or underscores")
+    return writer
+
+
+def locked_journal(home: Home, folder: Path) -> int:
+    """The lock of a writer's folder, made where it is missing."""
+    with ExitStack() as alone:
+        for attempt in count():
+            if not folder.exists():
+                folder.mkdir(parents=True, exist_ok=True)
+                sync_folder(home.journal)
+            handle = _try_lock(folder / _LOCK, try_lock)
+            if handle is not None and handle >= 0:
+                return handle
+            if handle is None and attempt:
+                raise LeaseError(f"writer {folder.name} is open in another process: give this one another name")
+            if not attempt:
+                alone.enter_context(home.lock(DRAIN))  # perhaps it was a drainer that had a look at the dead
+    raise AssertionError("unreachable")
+
+
+def _try_lock(path: Path, lock: Callable[[int], bool]) -> int | None:
+    """The handle of a lock file that is ours now; None when another has it, -1 when it was taken away meanwhile."""
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except FileNotFoundError:
+        return -1
+    try:
+        if not lock(handle):
+            os.close(handle)
+            return None
+        if os.stat(path).st_ino == os.fstat(handle).st_ino:
+            return handle
+    except FileNotFoundError:
+        pass
+    os.close(handle)
+    return -1
+
+
+def _at_once(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextmanager
+def dead(folder: Path) -> Iterator[bool]:
+    """Whether the writer of this journal is dead; if so, nobody else takes its place meanwhile."""
+    handle = _try_lock(folder / _LOCK, _at_once)
+    ours = handle is not None and handle >= 0
+    try:
+        yield ours
+    finally:
+        if ours:
+            os.close(handle)  # type: ignore[arg-type]
+
+
+def remove_journal(folder: Path) -> None:
+    """Take away a drained journal, of which the caller has the lock."""
+    for number in segment_numbers(folder):
+        segment_path(folder, number).unlink()
+    (folder / _LOCK).unlink(missing_ok=True)
+    folder.rmdir()
+    sync_folder(folder.parent)
+
+
+def cut_tail(path: Path) -> Torn:
+    """Cut off what a dead writer left half written at the end of its last segment."""
+    found = read(path, sealed=False)
+    if found.torn:
+        with path.open("r+b") as segment:
+            segment.truncate(found.size - found.torn)
+            os.fsync(segment.fileno())
+    return Torn(path, found.torn)
+
+
+def journal_folders(home: Home) -> list[Path]:
+    """The journals of a home, by writer."""
+    try:
+        return sorted(path for path in home.journal.iterdir() if path.is_dir())
+    except FileNotFoundError:
+        return []
+
+
+def sealed_numbers(folder: Path, *, ended: bool) -> list[int]:
+    """The segments of a journal that a drainer may take; all of them, if its writer is dead."""
+    numbers = segment_numbers(folder)
+    return numbers if ended else numbers[:-1]
+
+
+def journal_depth(home: Home) -> JournalDepth:
+    """What waits in all journals; looks at names and sizes, and at the beginning of each journal's oldest segment."""
+    segments = size = 0
+    oldest: list[int] = []
+    for folder in journal_folders(home):
+        begun = False
+        for number in segment_numbers(folder):
+            path = segment_path(folder, number)
+            try:
+                held = path.stat().st_size - HEADER_BYTES
+                if held <= 0:
+                    continue
+                if not begun:
+                    oldest += first_accepted_at(path)
+            except FileNotFoundError:  # drained meanwhile
+                continue
+            begun = True
+            segments, size = segments + 1, size + held
+    moment = datetime.fromtimestamp(min(oldest) / 1e6, UTC) if oldest else None
+    return JournalDepth(segments, size, moment)
