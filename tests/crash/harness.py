@@ -28,6 +28,7 @@ from tests.crash.windows import WINDOWS, Trap, Window
 WRITERS = 4
 SECONDS_MAX = 120.0
 ROUNDS_A_HOME = 5
+_WRITING = ("writer", "batch")
 
 
 @dataclass
@@ -208,11 +209,11 @@ class Round:
         """Four writers, and one of each other role; each under the window of its role that was struck least."""
         roles = list(dict.fromkeys(window.role for window in self.windows))
         of_role = {role: [w for w in self.windows if w.role == role] for role in roles}
-        writing = [w for w in self.windows if w.role in ("writer", "batch")]
+        writing = [w for w in self.windows if w.role in _WRITING]
         cast = []
         promised: Counter[str] = Counter(self.tally.kills)
         slots = [(f"w{k}", writing) for k in range(WRITERS if writing else 0)]
-        slots += [(role, of_role[role]) for role in roles if role not in ("writer", "batch")]
+        slots += [(role, of_role[role]) for role in roles if role not in _WRITING]
         for name, choice in slots:
             least = min(promised[w.name] for w in choice)
             window = rng.choice([w for w in choice if promised[w.name] == least])

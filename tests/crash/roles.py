@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import orjson
+
 from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.digest import digest_column, row_digests
 from bardo_pipeline.events.life import Born, Traits, life_event
-from bardo_pipeline.policy import Policy
+from bardo_pipeline.events.record import DecisionCycleRecord
+from bardo_pipeline.events.schema import to_models
+from bardo_pipeline.policy import CarePolicy, Policy, WriterPolicy
+from bardo_pipeline.storage.drainer import Drainer
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.maintenance import maintain
+from bardo_pipeline.storage.writer import EventWriter
 from tests.records import records
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 BATCHES, BATCH_TICKS = 12, 25
+APPENDS = 60
+PASSES, PASS_SECONDS = 400, 0.005
+POLICY = Policy(
+    writer=WriterPolicy(batch_records=5, flush_seconds=0.2), care=CarePolicy(lookback_ticks=50, grace_seconds=3.0)
+)
+"""Small segments and little patience, so that every window is passed often."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +94,79 @@ def _digests(rows) -> list[str]:
     return [digest.hex() for digest in digest_column(row_digests(rows)).to_pylist()]
 
 
+def line_of(golem_id: str, tick: int) -> bytes:
+    """The record of a golem's tick as its sender makes it: the same bytes whoever asks."""
+    content = _CONTENTS[tick % len(_CONTENTS)] | {"golem_id": golem_id, "tick": tick}
+    return orjson.dumps(content)
+
+
+def _contents() -> list[dict]:
+    models = to_models(records(32, golems=1, seed=3), DecisionCycleRecord)
+    return [orjson.loads(model.model_dump_json()) for model in models]
+
+
+_CONTENTS = _contents()
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def writer(stage: Stage) -> None:
+    """Append record by record to two golems, from a thread each; both share the process's journal."""
+    name = stage.rng.choice([stage.name, None])  # a name of one's own, or one that no process had before
+    drain = stage.rng.choice(["none", "none", "thread"])
+    failed: list[BaseException] = []
+
+    def write(golem_id: str) -> None:
+        try:
+            opened = EventWriter.open(
+                Home.open(stage.root),
+                golem_id,
+                clock=_now,
+                policy=POLICY,
+                writer=name,
+                drain=drain,
+            )
+            with EventLog(Home.open(stage.root)) as log:
+                first = log.head_of(golem_id).highest + 1
+            with opened:
+                for tick in range(first, first + APPENDS):
+                    line = line_of(golem_id, tick)
+                    digest = hashlib.sha256(line).hexdigest()[:32]
+                    stage.say(f"sent {golem_id} {tick} {digest}")
+                    opened.append(line)
+                    stage.say(f"kept {golem_id} {tick} {digest}")
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=write, args=(f"{stage.name}-{part}",)) for part in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+
+
+def drainer(stage: Stage) -> None:
+    """Drain for as long as writers may write."""
+    home = Home.open(stage.root)
+    with EventLog(home) as log:
+        drains = Drainer(home, log, clock=_now, policy=POLICY)
+        for _ in range(PASSES):
+            drains.once()
+            time.sleep(PASS_SECONDS)
+
+
+def care(stage: Stage) -> None:
+    """Compact and sweep while others write."""
+    home = Home.open(stage.root)
+    with EventLog(home) as log:
+        for _ in range(4):
+            maintain(home, log, POLICY, now=_now(), in_force=[p.name for p in home.derivations.iterdir()])
+
+
 def curator(stage: Stage) -> None:
     """Curate what closes, again and again."""
     stores = Stores.open(stage.root)
@@ -85,5 +174,11 @@ def curator(stage: Stage) -> None:
         derive_curation(stores)
 
 
-ROLES: dict[str, Callable[[Stage], None]] = {"batch": batch, "curator": curator}
+ROLES: dict[str, Callable[[Stage], None]] = {
+    "batch": batch,
+    "writer": writer,
+    "drainer": drainer,
+    "care": care,
+    "curator": curator,
+}
 """Every role by name."""

@@ -43,6 +43,9 @@ _SEGMENT = r"journal/[^/]+/\d+\.seg"
 _JOURNAL = r"journal/[^/]+"
 _CYCLES_COMMIT = r"log/cycles/_delta_log/\d+\.json"
 _CYCLES_FILE = r"log/cycles/[^/]*\.parquet"
+_REWRITTEN = r"log/cycles/(warm|cold)/[^/]*\.parquet"
+_CHECKPOINT = r"log/cycles/_delta_log/(\d+\.checkpoint\.parquet|_last_checkpoint)"
+_SWEPT = r"log/cycles/.*\.parquet"
 _PROJECTED = r"derivations/[^/]+/[^/]+/_delta_log/\d+\.json"
 
 WINDOWS = (
@@ -55,6 +58,59 @@ WINDOWS = (
         "direct batch, after the commit",
         "batch",
         (Point("link", "after", _CYCLES_COMMIT), Point("fsync", "after", "log/cycles/_delta_log")),
+    ),
+    Window("append", "writer", (Point("writev", "before", _SEGMENT), Point("writev", "half", _SEGMENT)), 40),
+    Window("fsync, before it", "writer", (Point("fdatasync", "before", _SEGMENT),), 40),
+    Window("fsync, after it", "writer", (Point("fdatasync", "after", _SEGMENT),), 40),
+    Window(
+        "seal",
+        "writer",
+        (
+            Point("open", "after", _SEGMENT),
+            Point("write", "half", _SEGMENT),
+            Point("fsync", "before", _SEGMENT),
+            Point("fsync", "after", _SEGMENT),
+            Point("fsync", "after", _JOURNAL),
+        ),
+        8,
+    ),
+    Window(
+        "drain, before the commit",
+        "drainer",
+        (
+            Point("fsync", "before", _CYCLES_FILE),
+            Point("fsync", "after", _CYCLES_FILE),
+            Point("link", "before", _CYCLES_COMMIT),
+        ),
+        8,
+    ),
+    Window(
+        "drain, after the commit",
+        "drainer",
+        (
+            Point("link", "after", _CYCLES_COMMIT),
+            Point("fsync", "before", "log/cycles/_delta_log"),
+            Point("fsync", "after", "log/cycles/_delta_log"),
+            Point("unlink", "before", _SEGMENT),
+            Point("unlink", "after", _SEGMENT),
+            Point("fsync", "before", _JOURNAL),
+        ),
+        8,
+    ),
+    Window(
+        "compaction",
+        "care",
+        (
+            Point("fsync", "before", _REWRITTEN),
+            Point("fsync", "after", _REWRITTEN),
+            Point("link", "before", _CYCLES_COMMIT),
+            Point("link", "after", _CYCLES_COMMIT),
+            Point("replace", "before", _CHECKPOINT),
+            Point("replace", "after", _CHECKPOINT),
+            Point("unlink", "before", _SWEPT),
+            Point("unlink", "after", _SWEPT),
+        ),
+        2,
     ),
     Window(
         "curator",
