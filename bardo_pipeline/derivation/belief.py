@@ -6,13 +6,18 @@ keys that were touched").
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.reading import curated, cycle_of, keep_table_place, table_place
+from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, from_cycle
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.events.left_out import Cause, LeftOut
 from bardo_pipeline.katabasis.consensus import consensus
-from bardo_pipeline.katabasis.votes import DEATH_SCHEMA, backed_votes, death_votes, routine_votes
+from bardo_pipeline.katabasis.votes import DEATH_SCHEMA, Ballots, backed_votes, death_votes, routine_votes
 from bardo_pipeline.storage.projections import GrowingTable, Written
 
 
@@ -48,23 +53,24 @@ def recorded_deaths(stores: Stores) -> pa.Table:
 
 
 def derive_votes(stores: Stores) -> list[Written]:
-    """Cast the votes of cycles that were curated since, and the last votes of golems whose last cycle is curated."""
+    """Cast the votes of cycles that were curated since, and the last votes of golems whose last cycle is curated.
+
+    Votes that were cast for something that is left out since are cast again as if it had never been.
+    """
     with stores.deriving():
         votes, causes = stores.projections.growing("votes"), stores.projections.growing("vote_causes")
+        written = _repair(stores, stores.left_out())
         place = stores.projections.root / "readers" / "votes"
         curation = stores.projections.growing("curation")
         version = curation.table.version
         decisions = curation.read(since_version=table_place(place))
-        written = []
         living = routine_votes(decisions, owners(stores), stores.policy)
         upto = _cycles_of(decisions)
         cast = [(living, upto)]
         deaths = recorded_deaths(stores)
         deaths = deaths.filter(pa.array([_may_speak(stores, g, c) for g, c in _pairs(deaths)], pa.bool_()))
         if deaths.num_rows:
-            grimoire = stores.projections.renewed("grimoire")
-            last = death_votes(grimoire.read(grimoire.buckets(deaths["golem_id"].to_pylist())), deaths, stores.policy)
-            cast.append((last, {f"death/{g}": c for g, c in _pairs(deaths)}))
+            cast.append((_last_words(stores, deaths), {f"death/{g}": c for g, c in _pairs(deaths)}))
         for ballots, reached in cast:
             by_vote = {
                 r["vote_id"]: (r["golem_id"], r["cycle"])
@@ -77,6 +83,66 @@ def derive_votes(stores: Stores) -> list[Written]:
                     written.append(table.put(kept, reached))
         keep_table_place(place, version)
         return written
+
+
+def _last_words(stores: Stores, deaths: pa.Table) -> Ballots:
+    grimoire = stores.projections.renewed("grimoire")
+    return death_votes(grimoire.read(grimoire.buckets(deaths["golem_id"].to_pylist())), deaths, stores.policy)
+
+
+def _repair(stores: Stores, left: LeftOut) -> list[Written]:
+    """Cast again, from the cycle that it touches, what rests on something that is left out since."""
+    heeded, span = Heeded(stores, "votes"), stores.policy.curator.cycle_ticks
+    due = heeded.due(left, after=[Heeded(stores, "curation")])
+    first = first_cycles(due, span)
+    written: list[Written] = []
+    if first:
+        decisions = stores.projections.growing("curation").read(golems=first)
+        deaths = recorded_deaths(stores)
+        deaths = deaths.filter(from_cycle(deaths, first))
+        cast = (
+            ("", routine_votes(decisions.filter(from_cycle(decisions, first)), owners(stores), stores.policy)),
+            ("death/", _last_words(stores, deaths)),
+        )
+        causes = stores.projections.growing("vote_causes").read(golems=first, hidden=True)
+        causes = causes.filter(from_cycle(causes, first))
+        written = [
+            _recast(stores.projections.growing(name), causes, cast, due, span) for name in ("votes", "vote_causes")
+        ]
+    heeded.keep(due)
+    return written
+
+
+def _recast(
+    table: GrowingTable,
+    causes: pa.Table,
+    cast: Sequence[tuple[str, Ballots]],
+    due: Sequence[Cause],
+    span: int,
+) -> Written:
+    """Repair one of the two tables, as far as it had come: what it has not cast yet is cast in its turn.
+
+    causes: the private causes that stand. cast: prefix of the app and the ballots as they should be.
+    """
+    wanted = []
+    for prefix, ballots in cast:
+        rows = ballots.votes if table.name == "votes" else ballots.causes
+        golem = ballots.causes["golem_id"].to_pylist()
+        done = {g: table.done(prefix + g) for g in set(golem)}
+        limit = np.array([-1 if (known := done[g]) is None else known for g in golem], np.int64)
+        wanted.append(rows.filter(pa.array(ballots.causes["cycle"].to_numpy() <= limit, pa.bool_())))
+    again = pa.concat_tables(wanted)
+    if table.name == "vote_causes":
+        return table.repair(causes, again, because(causes, due, span))
+    ids = pa.chunked_array([*causes["vote_id"].chunks, *again["vote_id"].chunks], pa.string()).unique()
+    standing = table.read(only=pc.field("vote_id").isin(ids), hidden=True)
+    behind = pa.concat_tables([causes.select(CAUSED), *(b.causes.select(CAUSED) for _, b in cast)])
+    place = pc.index_in(standing["vote_id"], value_set=behind["vote_id"].combine_chunks())
+    return table.repair(standing, again, because(behind.take(place), due, span))
+
+
+CAUSED = ["vote_id", "golem_id", "cycle"]
+"""What of a vote's cause says which golem's cycle cast it."""
 
 
 def _cycles_of(decisions: pa.Table) -> dict[str, int]:
@@ -111,20 +177,20 @@ def _not_yet(table: GrowingTable, rows: pa.Table, by_vote: dict[str, tuple[str, 
 
 
 def derive_consensus(stores: Stores) -> list[Written]:
-    """Count again the propositions that got votes since, and those whose death votes may now count."""
+    """Count again the propositions that got votes since, or lost them, and those whose death votes may now count."""
     with stores.deriving():
         place = stores.projections.root / "readers" / "consensus"
         votes = stores.projections.growing("votes")
         version = votes.table.version
-        fresh = votes.read(["proposition_id"], since_version=table_place(place))
+        fresh = votes.table.read(["proposition_id"], table_place(place))  # what was taken back since is touched, too
         if not fresh.num_rows:
             return []
         touched = fresh["proposition_id"].unique()
         renewed = stores.projections.renewed("consensus")
         buckets = renewed.buckets(touched.to_pylist())
-        concerned = votes.table.read(None, None, pc.field("proposition_id").isin(touched))
+        concerned = votes.read(only=pc.field("proposition_id").isin(touched))
         last_words = concerned.filter(concerned["is_death_vote"])["vote_id"].unique()
-        causes = stores.projections.growing("vote_causes").table.read(None, None, pc.field("vote_id").isin(last_words))
+        causes = stores.projections.growing("vote_causes").read(only=pc.field("vote_id").isin(last_words))
         backed = backed_votes(concerned, causes, recorded_deaths(stores))
         counted = consensus(concerned, backed, stores.policy.katabasis, touched)
         kept = renewed.read(buckets)

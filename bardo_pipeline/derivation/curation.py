@@ -6,21 +6,24 @@ order").
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.decisions import DECISION_SCHEMA
+from bardo_pipeline.curator.decisions import DECISION_SCHEMA, fold
 from bardo_pipeline.curator.evidence import EVIDENCE_COLUMNS
 from bardo_pipeline.curator.passes import CYCLE_SCHEMA, Curation, curate
 from bardo_pipeline.curator.playbook import PLAYBOOK_SCHEMA, PlaybookLog, Playbooks
 from bardo_pipeline.curator.state import GrimoireState, from_table, to_table
 from bardo_pipeline.derivation.bundles import load_bundle
-from bardo_pipeline.derivation.reading import CycleReader
+from bardo_pipeline.derivation.reading import CycleReader, closed_records, curated, cycle_of
+from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, from_cycle, without
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.events.left_out import LeftOut
 from bardo_pipeline.events.record import REGIMES
 from bardo_pipeline.inheritance.succession import inherited_entries, received_decisions
 from bardo_pipeline.policy import Policy
@@ -29,9 +32,13 @@ from bardo_pipeline.storage.projections import RenewedTable, Written
 
 @dataclass
 class Mind:
-    """What some golems know and go by, in working form, and what was decided since the last commit."""
+    """What some golems know and go by, in working form, and what was decided since the last commit.
+
+    left: what counts as never having been in all that it is given to curate; the decisions' revision says so.
+    """
 
     policy: Policy
+    left: LeftOut = field(default_factory=LeftOut)
     state: GrimoireState = field(default_factory=GrimoireState)
     playbooks: Playbooks = field(default_factory=Playbooks)
     done: dict[str, int] = field(default_factory=dict)
@@ -57,13 +64,34 @@ class Mind:
     def advance(self, records: pa.Table, cycle: np.ndarray, upto: dict[str, int]) -> Curation:
         """Curate closed cycles of these golems."""
         made = curate(self.state, self.playbooks, records, cycle, policy=self.policy, policy_hash=self.policy.hash)
-        self._take(made, upto)
-        return made
+        return self._take(made, upto)
 
-    def _take(self, made: Curation, upto: dict[str, int]) -> None:
-        self.pending.append(made)
+    def _take(self, made: Curation, upto: dict[str, int]) -> Curation:
+        revised = replace(made, decisions=self._revised(made.decisions))
+        self.pending.append(revised)
         self.done |= upto
         self.touched |= set(upto)
+        return revised
+
+    def _revised(self, decisions: pa.Table) -> pa.Table:
+        span = self.policy.curator.cycle_ticks
+        revision = self.left.revision(decisions["golem_id"], decisions["cycle"].to_numpy(), span)
+        place = decisions.schema.get_field_index("revision")
+        return decisions.set_column(place, decisions.schema.field(place), pa.array(revision, pa.int64()))
+
+    def made(self) -> Curation:
+        """What was decided since the last commit, in one."""
+        parts = (
+            ("decisions", DECISION_SCHEMA),
+            ("cycles", CYCLE_SCHEMA),
+            ("playbooks", PLAYBOOK_SCHEMA),
+        )
+        return Curation(
+            *(
+                pa.concat_tables([schema.empty_table(), *(getattr(c, name) for c in self.pending)]).combine_chunks()
+                for name, schema in parts
+            )
+        )
 
     def forget(self, golem_ids: set[str]) -> None:
         """Let go of golems that are dead and committed."""
@@ -81,15 +109,11 @@ def commit(stores: Stores, mind: Mind) -> list[Written]:
     upto = {g: cycle for g, cycle in upto.items() if (known := grimoire.done(g)) is None or known < cycle}
     written = []
     if upto:
-        for name, attribute, schema in (
-            ("curation", "decisions", DECISION_SCHEMA),
-            ("cycles", "cycles", CYCLE_SCHEMA),
-            ("playbooks", "playbooks", PLAYBOOK_SCHEMA),
-        ):
-            rows = pa.concat_tables([schema.empty_table(), *(getattr(c, attribute) for c in mind.pending)])
-            written.append(stores.projections.growing(name).append(rows.combine_chunks(), upto))
+        made = mind.made()
+        for name, rows in (("curation", made.decisions), ("cycles", made.cycles), ("playbooks", made.playbooks)):
+            written.append(stores.projections.growing(name).append(rows, upto))
         written.append(_renew_grimoire(stores, mind, grimoire, upto))
-        _write_playbooks(stores, mind)
+        _write_playbooks(stores, made.playbooks)
     mind.pending.clear()
     mind.touched.clear()
     return written
@@ -105,11 +129,12 @@ def _renew_grimoire(stores: Stores, mind: Mind, grimoire: RenewedTable, upto: di
     return grimoire.renew(rows, buckets, upto=upto)
 
 
-def _write_playbooks(stores: Stores, mind: Mind) -> None:
+def _write_playbooks(stores: Stores, versions: pa.Table) -> None:
     """The newest PLAYBOOK.md of each golem as a file, for whoever reads files; a rebuild beside leaves it alone."""
     if stores.projections.root != stores.home.derivation(stores.derivation_id):
         return
-    newest = {r["golem_id"]: r["markdown"] for c in mind.pending for r in c.playbooks.to_pylist()}
+    ordered = versions.sort_by([("golem_id", "ascending"), ("version", "ascending")])
+    newest = dict(zip(ordered["golem_id"].to_pylist(), ordered["markdown"].to_pylist(), strict=True))
     for golem_id, markdown in newest.items():
         folder = stores.home.playbooks / golem_id
         folder.mkdir(parents=True, exist_ok=True)
@@ -117,13 +142,28 @@ def _write_playbooks(stores: Stores, mind: Mind) -> None:
         (folder / ".PLAYBOOK.md").replace(folder / "PLAYBOOK.md")
 
 
-def load_mind(stores: Stores, golem_ids: list[str]) -> Mind:
+def load_mind(stores: Stores, golem_ids: list[str], left: LeftOut) -> Mind:
     """These golems as they stood at their last committed cycle; golems without one are begun from their birth."""
-    mind = Mind(stores.policy)
+    mind = Mind(stores.policy, left)
     grimoire = stores.projections.renewed("grimoire")
     mind.done = {g: done for g in golem_ids if (done := grimoire.done(g)) is not None}
     table = grimoire.read(grimoire.buckets(golem_ids)) if golem_ids else grimoire.read([])
     mind.state = from_table(table.filter(pc.is_in(table["golem_id"], value_set=pa.array(golem_ids, pa.string()))))
+    return _furnished(stores, mind, golem_ids)
+
+
+def mind_before(stores: Stores, first: Mapping[str, int], left: LeftOut) -> Mind:
+    """Golems as they stood before a cycle of theirs, from the decisions that stand; before cycle 0 they are begun."""
+    mind = Mind(stores.policy, left)
+    mind.done = {g: cycle - 1 for g, cycle in first.items() if cycle > 0}
+    decisions = stores.projections.growing("curation").read(golems=sorted(mind.done))
+    earlier = pc.invert(from_cycle(decisions, first))
+    mind.state = from_table(fold(decisions.filter(earlier)))
+    return _furnished(stores, mind, sorted(first))
+
+
+def _furnished(stores: Stores, mind: Mind, golem_ids: list[str]) -> Mind:
+    """The same, with each golem's playbook and base; golems that have done nothing are begun from their birth."""
     births = {
         e["golem_id"]: e for e in stores.life("GolemBorn").select(["golem_id", "observed_at", "born"]).to_pylist()
     }
@@ -140,7 +180,8 @@ def load_mind(stores: Stores, golem_ids: list[str]) -> Mind:
 def _begin(stores: Stores, mind: Mind, golem_id: str, at: datetime, base: float, bundle_hash: str | None) -> None:
     inherited = None
     if bundle_hash is not None:
-        inherited = inherited_entries(load_bundle(stores.home, bundle_hash), golem_id, stores.policy)
+        gone = mind.left.entries(golem_id)
+        inherited = inherited_entries(load_bundle(stores.home, bundle_hash), golem_id, stores.policy, gone)
     mind.begin(golem_id, at=at, base_threshold=base, inherited=inherited, bundle_hash=bundle_hash)
 
 
@@ -156,17 +197,70 @@ def _load_playbooks(stores: Stores, mind: Mind, golem_ids: list[str]) -> None:
 
 
 def derive_curation(stores: Stores) -> list[Written]:
-    """Curate every closed cycle that is not on record. Returns what was written, nothing if nothing was new."""
+    """Curate every closed cycle that is not on record, and again what rests on something that is left out since.
+
+    Returns what was written, nothing if nothing was new.
+    """
     with stores.deriving():
+        left = stores.left_out()
+        written = _repair(stores, left)
         grimoire = stores.projections.renewed("grimoire")
-        reader = CycleReader(stores, "curation", EVIDENCE_COLUMNS)
+        reader = CycleReader(stores, "curation", EVIDENCE_COLUMNS, left)
         fresh = reader.fresh(grimoire.done)
         unborn = [g for g in stores.life("GolemBorn")["golem_id"].to_pylist() if grimoire.done(g) is None]
         golems = sorted(set(fresh.upto) | set(unborn))
-        written: list[Written] = []
         if golems:
-            mind = load_mind(stores, golems)
+            mind = load_mind(stores, golems, left)
             mind.advance(fresh.records, fresh.cycle, fresh.upto)
-            written = commit(stores, mind)
+            written += commit(stores, mind)
         reader.advance(fresh)
         return written
+
+
+CURATED = ("curation", "cycles", "playbooks", "grimoire")
+"""The tables of a curator's commit, in its order."""
+
+
+def _repair(stores: Stores, left: LeftOut) -> list[Written]:
+    """Curate again, from the cycle before, what rests on something that is left out since.
+
+    The grimoire comes last, as in `commit`: until it is there and the causes are kept as heeded, all is done again.
+    """
+    heeded, span = Heeded(stores, "curation"), stores.policy.curator.cycle_ticks
+    due = heeded.due(left)
+    wanted = first_cycles(due, span)
+    upto, committed = _reached(stores, wanted)
+    first = {g: min(wanted[g], committed[g] + 1) for g in upto if wanted[g] <= upto[g]}
+    written: list[Written] = []
+    if first:
+        upto = {g: upto[g] for g in first}
+        mind = mind_before(stores, first, left)
+        records = without(closed_records(stores, EVIDENCE_COLUMNS, first, upto), left)
+        mind.advance(records, cycle_of(records["tick"].to_numpy(), span), upto)
+        made = mind.made()
+        for name, rows in (("curation", made.decisions), ("cycles", made.cycles), ("playbooks", made.playbooks)):
+            table = stores.projections.growing(name)
+            standing = table.read(golems=first, hidden=True)
+            standing = standing.filter(from_cycle(standing, first))
+            written.append(table.repair(standing, rows, because(standing, due, span)))
+        written.append(_renew_grimoire(stores, mind, stores.projections.renewed("grimoire"), upto))
+        _write_playbooks(stores, stores.projections.growing("playbooks").read(golems=first))
+    heeded.keep(due)
+    return written
+
+
+def _reached(stores: Stores, golems: Iterable[str]) -> tuple[dict[str, int], dict[str, int]]:
+    """The last cycle of these golems that any table holds, and the last that is committed to the end, -1 for none.
+
+    A commit that was cut off left some tables ahead of the grimoire. Golems of whom no table knows are left out.
+    """
+    furthest: dict[str, int] = {}
+    committed: dict[str, int] = {}
+    for golem_id in golems:
+        tables = [stores.projections.growing(name) for name in CURATED[:-1]]
+        grimoire = curated(stores, golem_id)
+        found = [grimoire, *(table.done(golem_id) for table in tables)]
+        if any(done is not None for done in found):
+            furthest[golem_id] = max(done for done in found if done is not None)
+            committed[golem_id] = -1 if grimoire is None else grimoire
+    return furthest, committed

@@ -19,6 +19,7 @@ from bardo_pipeline.derivation.belief import recorded_deaths
 from bardo_pipeline.derivation.bundles import read_bundle_folder, write_bundle
 from bardo_pipeline.derivation.memory import derive_episodes
 from bardo_pipeline.derivation.reading import curated
+from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, from_cycle
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.verdicts import Candidate, Verdicts, at_death, judge
 from bardo_pipeline.errors import BundleError
@@ -68,14 +69,41 @@ def _entries_of(stores: Stores, deaths: pa.Table) -> pa.Table:
 
 
 def derive_testaments(stores: Stores) -> list[Written]:
-    """Write the testament of every golem that died since."""
+    """Write the testament of every golem that died since, and again where something it rests on is left out since."""
     with stores.deriving():
+        written = _repair(stores, "testaments", _testaments, after=("curation",))
         deaths = _unwritten(stores, "testaments")
-        if not deaths.num_rows:
-            return []
-        decisions = stores.projections.growing("curation").read(golems=deaths["golem_id"].to_pylist())
-        rows = testaments(_entries_of(stores, deaths), decisions, deaths, stores.policy)
-        return [stores.projections.growing("testaments").put(rows, _upto(deaths))]
+        if deaths.num_rows:
+            written.append(stores.projections.growing("testaments").put(_testaments(stores, deaths), _upto(deaths)))
+        return written
+
+
+def _testaments(stores: Stores, deaths: pa.Table) -> pa.Table:
+    decisions = stores.projections.growing("curation").read(golems=deaths["golem_id"].to_pylist())
+    return testaments(_entries_of(stores, deaths), decisions, deaths, stores.policy)
+
+
+def _repair(
+    stores: Stores, table: str, make: Callable[[Stores, pa.Table], pa.Table], *, after: tuple[str, ...]
+) -> list[Written]:
+    """Make again the rows of the dead that rest on something that is left out since their row was made.
+
+    after: consumers that must have heeded a cause before.
+    """
+    heeded, span = Heeded(stores, table), stores.policy.curator.cycle_ticks
+    due, target = (
+        heeded.due(stores.left_out(), after=[Heeded(stores, n) for n in after]),
+        stores.projections.growing(table),
+    )
+    deaths = recorded_deaths(stores).filter(from_cycle(recorded_deaths(stores), first_cycles(due, span)))
+    made = pa.array([target.done(g) is not None for g in deaths["golem_id"].to_pylist()], pa.bool_())
+    deaths = _with_lives(stores, deaths.filter(made))
+    written = []
+    if deaths.num_rows:
+        standing = target.read(golems=deaths["golem_id"].to_pylist(), hidden=True)
+        written.append(target.repair(standing, make(stores, deaths), because(standing, due, span)))
+    heeded.keep(due)
+    return written
 
 
 def _upto(deaths: pa.Table) -> dict[str, int]:
@@ -83,38 +111,46 @@ def _upto(deaths: pa.Table) -> dict[str, int]:
 
 
 def derive_candidates(stores: Stores) -> list[Written]:
-    """Press every golem that died since through the bottleneck, and make the bundle it would leave."""
+    """Press every golem that died since through the bottleneck, and make the bundle it would leave.
+
+    A bundle that rests on something that is left out since is made again; the one that was made before keeps its bytes.
+    """
     with stores.deriving():
+        written = _repair(stores, "candidates", _candidates, after=("curation", "episodes", "testaments"))
         deaths = _unwritten(stores, "candidates", after=("testaments", "episodes"))
-        if not deaths.num_rows:
-            return []
-        told = stores.projections.growing("testaments").read(golems=deaths["golem_id"].to_pylist())
-        testament = {row["golem_id"]: row for row in told.to_pylist()}
-        entries = leave_bloodstains(_entries_of(stores, deaths), deaths, stores.policy)
-        chosen = bottleneck(entries, deaths, stores.policy)
-        crossing = shed(attenuate(chosen, stores.policy), stores.policy)
-        episodes, books = _episodes_of_the_dead(stores, deaths), _last_playbooks(stores, deaths)
-        rows = []
-        for death in deaths.to_pylist():
-            mine = pa.scalar(death["golem_id"])
-            bundle = pack(
-                golem_id=death["golem_id"],
-                generation=death["generation"],
-                lineage_id=death["lineage_id"],
-                lineage=_ancestors(stores, death["golem_id"]),
-                died_at=death["at"],
-                entries=crossing.filter(pc.equal(crossing["golem_id"], mine)),
-                episodes=_most_telling(episodes.filter(pc.equal(episodes["golem_id"], mine)), stores),
-                playbook=books.get(death["golem_id"], ""),
-                testament=testament[death["golem_id"]],
-                derivation_id=stores.derivation_id,
-                policy_hash=stores.policy.hash,
-                source_watermark=death["tick"],
-            )
-            write_bundle(candidate_folder(stores), bundle)
-            rows.append(_candidate_row(death, bundle, entries.filter(pc.equal(entries["golem_id"], mine))))
-        table = pa.Table.from_pylist(rows, schema=CANDIDATE_SCHEMA)
-        return [stores.projections.growing("candidates").put(table, _upto(deaths))]
+        if deaths.num_rows:
+            written.append(stores.projections.growing("candidates").put(_candidates(stores, deaths), _upto(deaths)))
+        return written
+
+
+def _candidates(stores: Stores, deaths: pa.Table) -> pa.Table:
+    """The bundles that these dead would leave, written to their folders; one row each."""
+    told = stores.projections.growing("testaments").read(golems=deaths["golem_id"].to_pylist())
+    testament = {row["golem_id"]: row for row in told.to_pylist()}
+    entries = leave_bloodstains(_entries_of(stores, deaths), deaths, stores.policy)
+    chosen = bottleneck(entries, deaths, stores.policy)
+    crossing = shed(attenuate(chosen, stores.policy), stores.policy)
+    episodes, books = _episodes_of_the_dead(stores, deaths), _last_playbooks(stores, deaths)
+    rows = []
+    for death in deaths.to_pylist():
+        mine = pa.scalar(death["golem_id"])
+        bundle = pack(
+            golem_id=death["golem_id"],
+            generation=death["generation"],
+            lineage_id=death["lineage_id"],
+            lineage=_ancestors(stores, death["golem_id"]),
+            died_at=death["at"],
+            entries=crossing.filter(pc.equal(crossing["golem_id"], mine)),
+            episodes=_most_telling(episodes.filter(pc.equal(episodes["golem_id"], mine)), stores),
+            playbook=books.get(death["golem_id"], ""),
+            testament=testament[death["golem_id"]],
+            derivation_id=stores.derivation_id,
+            policy_hash=stores.policy.hash,
+            source_watermark=death["tick"],
+        )
+        write_bundle(candidate_folder(stores), bundle)
+        rows.append(_candidate_row(death, bundle, entries.filter(pc.equal(entries["golem_id"], mine))))
+    return pa.Table.from_pylist(rows, schema=CANDIDATE_SCHEMA)
 
 
 def candidate_folder(stores: Stores) -> Path:

@@ -15,8 +15,10 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, EPISODE_SCHEMA, episodes_of
 from bardo_pipeline.derivation.reading import CycleReader
+from bardo_pipeline.derivation.repairing import Heeded, because
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError
+from bardo_pipeline.events.left_out import LeftOut
 from bardo_pipeline.grimoire.entries import METRIC_UNIT, MOMENT
 from bardo_pipeline.retrieval.embedding import preprocess, text_hash
 from bardo_pipeline.storage.projections import Written
@@ -28,17 +30,37 @@ _ASKED_GROWTH = 8  # alike episodes are many: so many times more are asked for w
 
 
 def derive_episodes(stores: Stores, *, now: datetime) -> list[Written]:
-    """Remember the episodes of closed cycles that are not on record. now: when vectors made here are recorded."""
+    """Remember the episodes of closed cycles that are not on record, and take back those of records left out since.
+
+    now: when vectors made here are recorded. An episode rests on its own record alone.
+    """
     with stores.deriving():
-        episodes = stores.projections.growing("episodes")
-        reader = CycleReader(stores, "episodes", EPISODE_COLUMNS)
+        left, episodes = stores.left_out(), stores.projections.growing("episodes")
+        written = _repair(stores, left)
+        reader = CycleReader(stores, "episodes", EPISODE_COLUMNS, left)
         fresh = reader.fresh(episodes.done)
-        written: list[Written] = []
         if fresh.upto:
             plain = episodes_of(fresh.records, fresh.cycle, stores.policy)
             written.append(episodes.append(_with_vectors(stores, plain, now), fresh.upto))
         reader.advance(fresh)
         return written
+
+
+def _repair(stores: Stores, left: LeftOut) -> list[Written]:
+    """Take back the episodes of records that are left out since."""
+    heeded, episodes = Heeded(stores, "episodes"), stores.projections.growing("episodes")
+    due = heeded.due(left)
+    struck = [cause for cause in due if cause.tick_from]
+    written = []
+    if struck:
+        first, last = min(c.tick_from for c in struck), max(c.tick_to for c in struck)
+        near = (pc.field("tick") >= first) & (pc.field("tick") <= last)
+        rows = episodes.read(golems={c.golem_id for c in struck}, only=near, hidden=True)
+        gone = rows.filter(pa.array(left.records(rows["golem_id"], rows["tick"].to_numpy())))
+        reasons = because(gone, struck, stores.policy.curator.cycle_ticks)
+        written.append(episodes.repair(gone, EPISODE_SCHEMA.empty_table(), reasons))
+    heeded.keep(due)
+    return written
 
 
 def _with_vectors(stores: Stores, plain: pa.Table, now: datetime) -> pa.Table:

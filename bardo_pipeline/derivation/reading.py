@@ -7,7 +7,7 @@ small file beside the reader's position in the log. Source: architecture ("Time 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,9 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.derivation.repairing import without
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.events.left_out import LeftOut
 
 
 @dataclass(frozen=True)
@@ -58,10 +60,13 @@ def curated(stores: Stores, golem_id: str) -> int | None:
 
 
 class CycleReader:
-    """One consumer's place in the log: `fresh` gives what is new, `advance` keeps that it was derived."""
+    """One consumer's place in the log: `fresh` gives what is new, `advance` keeps that it was derived.
 
-    def __init__(self, stores: Stores, name: str, columns: tuple[str, ...]) -> None:
-        self._stores, self._columns = stores, list(columns)
+    left: what counts as never having been; its ticks close cycles like any others, but their records are not given.
+    """
+
+    def __init__(self, stores: Stores, name: str, columns: tuple[str, ...], left: LeftOut) -> None:
+        self._stores, self._columns, self._left = stores, list(columns), left
         self._folder = stores.projections.root / "readers" / name
 
     def fresh(self, done: Callable[[str], int | None]) -> Fresh:
@@ -89,7 +94,9 @@ class CycleReader:
         limit = np.array([closed.get(g, 0) for g in golems], dtype=np.int64)[codes] if golems else codes
         ready, kept = (cycle > floor) & (cycle <= limit), cycle > limit
         upto = {g: closed[g] for g in sorted(concerned) if closed.get(g, 0) > past[g]}
-        return Fresh(rows.filter(pa.array(ready)), cycle[ready], upto, now, rows.filter(pa.array(kept)))
+        records = without(rows.filter(pa.array(ready)), self._left)
+        closing = cycle_of(records["tick"].to_numpy(), stores.policy.curator.cycle_ticks)
+        return Fresh(records, closing, upto, now, rows.filter(pa.array(kept)))
 
     def advance(self, fresh: Fresh) -> None:
         """Keep the place: what waits goes into a file, then the file's name and the version into another, at once."""
@@ -129,6 +136,19 @@ def _keyed(rows: pa.Table) -> tuple[pa.Table, list[str], np.ndarray]:
     _, first = np.unique(key, return_index=True)
     ordered = rows.take(pa.array(first)) if not np.array_equal(first, np.arange(rows.num_rows)) else rows
     return ordered, sorted(golems), codes[first]
+
+
+def closed_records(
+    stores: Stores, columns: tuple[str, ...], first: Mapping[str, int], upto: Mapping[str, int]
+) -> pa.Table:
+    """The records of these golems' cycles, from one to another, once each in order, whatever is left out of them."""
+    span = stores.policy.curator.cycle_ticks
+    rows, golems, codes = _keyed(stores.source.read_cycles(list(columns), golems=sorted(first)))
+    if not golems:
+        return rows
+    cycle = cycle_of(rows["tick"].to_numpy(), span)
+    low, high = (np.array([bounds[g] for g in golems], np.int64)[codes] for bounds in (first, upto))
+    return rows.filter(pa.array((cycle >= low) & (cycle <= high)))
 
 
 def table_place(folder: Path) -> int | None:

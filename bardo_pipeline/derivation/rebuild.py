@@ -89,6 +89,7 @@ def rebuild(
         as_of=LogAsOf(stores.log, version=version, moment=moment) if earlier else None,
         _life=None,
         _life_seen=None,
+        _left_out=None,
     )
     try:
         derive_everything(beside, now=now, tell=tell)

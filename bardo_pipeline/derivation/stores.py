@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.identity import derivation_id
+from bardo_pipeline.events.left_out import WITHDRAWALS, LeftOut
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedding import Embedder
 from bardo_pipeline.storage.as_of import LogAsOf
@@ -41,6 +42,7 @@ class Stores:
     as_of: LogAsOf | None = None
     _life: pa.Table | None = None
     _life_seen: int | None = None
+    _left_out: tuple[int, LeftOut] | None = None
 
     @classmethod
     def open(
@@ -73,6 +75,14 @@ class Stores:
             self._life, self._life_seen = known.combine_chunks(), version
         assert self._life is not None, "a log has its life table"
         return self._life.filter(pc.equal(self._life["kind"], kind))
+
+    def left_out(self) -> LeftOut:
+        """What of the log counts as never having been, whichever earlier moment the log is looked at from."""
+        version = self.log.life_version
+        if self._left_out is None or self._left_out[0] != version:
+            parts = [self.log.life(kind) if self.as_of else self.life(kind) for kind in WITHDRAWALS]
+            self._left_out = version, LeftOut.of(pa.concat_tables(parts))
+        return self._left_out[1]
 
     @cached_property
     def embedder(self) -> Embedder:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bardo_pipeline.curator.decisions import DECISION_SCHEMA, OPERATIONS, REASONS, RECEIVED
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
@@ -18,13 +19,20 @@ from bardo_pipeline.inheritance.weismann import SHED_COLUMNS, fading
 from bardo_pipeline.policy import Policy
 
 
-def inherited_entries(bundle: Bundle, heir_id: str, policy: Policy) -> pa.Table:
+def inherited_entries(
+    bundle: Bundle, heir_id: str, policy: Policy, withdrawn: frozenset[str] = frozenset()
+) -> pa.Table:
     """The heir's grimoire at birth: ENTRY_SCHEMA sorted by entry. BundleError if the entries cannot be read.
+
+    withdrawn: ids of entries that it does not get, though the bundle holds them (canon 20).
 
     Nothing is attenuated here: the bundle holds what crossed. Own sums, confirmations and cycles start at 0, provenance
     is the death testament, and whose experience an entry was stays with it.
     """
     crossed = bundle.entries()
+    if withdrawn:
+        gone = pc.is_in(crossed["entry_id"], value_set=pa.array(sorted(withdrawn), pa.string()))
+        crossed = crossed.filter(pc.invert(gone))
     count = crossed.num_rows
     columns: dict[str, Any] = {name: crossed.column(name) for name in crossed.column_names}
     columns |= dict.fromkeys(SHED_COLUMNS, np.zeros(count, np.int64))
@@ -39,7 +47,7 @@ def inherited_entries(bundle: Bundle, heir_id: str, policy: Policy) -> pa.Table:
 
 
 def received_decisions(rows: pa.Table, bundle_hash: str, at: datetime, policy_hash: str) -> pa.Table:
-    """The heir's first decisions (DECISION_SCHEMA, revision 0, cycle 0): each entry received, caused by the bundle.
+    """The heir's first decisions (DECISION_SCHEMA, cycle 0): each entry received, caused by the bundle.
 
     rows: `inherited_entries` of one heir. The fold of these decisions is the rows.
     """

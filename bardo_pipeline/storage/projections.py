@@ -8,7 +8,7 @@ rows").
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
@@ -17,6 +17,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 from deltalake import (
     CommitProperties,
     DeltaTable,
@@ -29,7 +30,7 @@ from deltalake import (
 from deltalake.exceptions import TableNotFoundError
 
 from bardo_pipeline.errors import SchemaVersionError
-from bardo_pipeline.events.digest import row_digests
+from bardo_pipeline.events.digest import digest_column, row_digests
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta import AppendOnlyTable, scan, whole
 from bardo_pipeline.storage.home import bucket_of
@@ -53,6 +54,9 @@ class Digest:
     def __add__(self, other: Digest) -> Digest:
         return Digest((self.low + other.low) % 2**64, (self.high + other.high) % 2**64, self.rows + other.rows)
 
+    def __sub__(self, other: Digest) -> Digest:
+        return Digest((self.low - other.low) % 2**64, (self.high - other.high) % 2**64, self.rows - other.rows)
+
     @property
     def fingerprint(self) -> str:
         """32 hex characters."""
@@ -73,12 +77,24 @@ class Written:
     version: int | None
 
 
+HIDDEN = pa.schema([pa.field("turn", pa.int64()), pa.field("because", pa.string())])
+"""Columns of a growing table beside those of its rows. turn: how many repairs the table had seen when the row was
+written (null: none). because: this row takes back the row of the same key and turn, because of the life event of this
+id (null: it takes nothing back)."""
+
+
 class GrowingTable:
-    """A projection that only grows, exactly once by (app, number), an app being a golem and its number a cycle."""
+    """A projection that only grows, exactly once by (app, number), an app being a golem and its number a cycle.
+
+    What turned out wrong is not removed but taken back by a later row (HIDDEN): `read` gives the rows that stand,
+    `taken_back` the others.
+    """
 
     def __init__(self, name: str, path: Path, spec: TableSpec, policy: Policy) -> None:
         self.name, self.spec = name, spec
-        self.table = AppendOnlyTable(path, spec.schema, list(spec.stats), policy=policy)
+        physical = pa.schema([*spec.schema, *HIDDEN])
+        self.table = AppendOnlyTable(path, physical, list(spec.stats), policy=policy)
+        self._gone, self._gone_version = self._keys_of(physical.empty_table()), -1
 
     def done(self, app: str) -> int | None:
         """The newest number of an app that is on record."""
@@ -106,31 +122,118 @@ class GrowingTable:
         moving, _ = self._moving(upto)
         return self._commit(rows, moving) if moving else self._written(0, None)
 
+    def repair(self, standing: pa.Table, wanted: pa.Table, because: pa.Array) -> Written:
+        """Take back what stands and should not, and put in what should and does not: one commit, none if all is well.
+
+        standing: rows of `read(hidden=True)`. wanted: the rows that should stand in their place. because: for each row
+        of `standing`, the life event that would be the reason to take it back.
+        """
+        names = self.spec.schema.names
+        have, want = (digest_column(row_digests(rows.select(names))) for rows in (standing, wanted))
+        wrong = pc.invert(pc.is_in(have, value_set=want))
+        fresh = wanted.filter(pc.invert(pc.is_in(want, value_set=have)))
+        back = standing.drop_columns(["because"]).append_column(HIDDEN.field("because"), because).filter(wrong)
+        if not back.num_rows and not fresh.num_rows:
+            return self._written(0, None)
+        total, turn = self.digest() - Digest.of(back.select(names)) + Digest.of(fresh), self._turn() + 1
+        rows = pa.concat_tables([back.select(self.table.schema.names), self._physical(fresh, turn)])
+        version = self.table.append(rows.combine_chunks(), transactions={}, facts=_facts(total, turn))
+        return self._written(rows.num_rows, version)
+
     def _moving(self, upto: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
         """Apps that advance with their new numbers, and the number on record of each app (-1 without one)."""
         before = {name: -1 if (known := self.done(name)) is None else known for name in upto}
         return {n: k for n, k in upto.items() if before[n] < k}, before
 
     def _commit(self, kept: pa.Table, moving: Mapping[str, int]) -> Written:
-        total = self.digest() + Digest.of(kept)
-        version = self.table.append(kept.cast(self.spec.schema), transactions=moving, facts={"digest": _packed(total)})
+        total, turn = self.digest() + Digest.of(kept), self._turn()
+        rows = self._physical(kept, turn)
+        version = self.table.append(rows, transactions=moving, facts=_facts(total, turn))
         return self._written(kept.num_rows, version)
 
+    def _physical(self, rows: pa.Table, turn: int) -> pa.Table:
+        """The rows as they are written, with the hidden columns."""
+        turns = pa.repeat(pa.scalar(turn or None, pa.int64()), rows.num_rows)
+        columns = [*rows.select(self.spec.schema.names).cast(self.spec.schema).columns, turns]
+        return pa.Table.from_arrays([*columns, pa.nulls(rows.num_rows, pa.string())], schema=self.table.schema)
+
     def digest(self) -> Digest:
-        """Digest of all rows."""
+        """Digest of all rows that stand."""
         text = self.table.facts().get("digest")
         return Digest(*orjson.loads(text)) if text else EMPTY
+
+    def _turn(self) -> int:
+        """How many repairs the table has seen."""
+        return int(self.table.facts().get("turn", 0))
 
     def _written(self, rows: int, version: int | None) -> Written:
         total = self.digest()
         return Written(self.name, rows, total.rows, total.fingerprint, version)
 
     def read(
+        self,
+        columns: list[str] | None = None,
+        since_version: int | None = None,
+        golems: Iterable[str] | None = None,
+        *,
+        only: ds.Expression | None = None,
+        hidden: bool = False,
+    ) -> pa.Table:
+        """Rows that stand, all or those committed after a version, of all golems or of these, in no promised order.
+
+        only: a condition on the rows. hidden: with the hidden columns, too, as `repair` wants them.
+        """
+        wanted = list(self.spec.schema.names if columns is None else columns)
+        if golems is not None:
+            mine = pc.field("golem_id").isin(pa.array(list(golems), pa.string()))
+            only = mine if only is None else only & mine
+        if not self._turn():
+            return self.table.read(wanted + (HIDDEN.names if hidden else []), since_version, only)
+        extra = [n for n in (*self.spec.key, *HIDDEN.names) if n not in wanted]
+        rows = self._standing(self.table.read([*wanted, *extra], since_version, only))
+        return rows.select(wanted + (HIDDEN.names if hidden else []))
+
+    def _standing(self, rows: pa.Table) -> pa.Table:
+        """Of rows as written, with key and hidden columns, those that stand."""
+        rows = rows.filter(pc.is_null(rows["because"]))
+        gone = pc.is_in(_joined_key(rows, self.spec.key), value_set=self._gone_keys())
+        return rows.filter(pc.invert(gone))
+
+    def _gone_keys(self) -> pa.Array:
+        """Keys with turns of all rows that were taken back."""
+        version = self.table.version
+        if version != self._gone_version:
+            fresh = self._keys_of(self.taken_back(list(self.spec.key), self._gone_version))
+            self._gone = pa.concat_arrays([self._gone, fresh]).unique()
+            self._gone_version = version
+        return self._gone
+
+    def _keys_of(self, rows: pa.Table) -> pa.Array:
+        key = _joined_key(rows, self.spec.key)
+        return key.combine_chunks() if isinstance(key, pa.ChunkedArray) else key
+
+    def taken_back(
         self, columns: list[str] | None = None, since_version: int | None = None, golems: Iterable[str] | None = None
     ) -> pa.Table:
-        """Rows, all or those committed after a version, of all golems or of these, in no promised order."""
-        only = None if golems is None else pc.field("golem_id").isin(pa.array(list(golems), pa.string()))
-        return self.table.read(columns, since_version, only)
+        """Rows that were taken back, with the hidden columns: a row each time, as it stood then."""
+        wanted = list(self.spec.schema.names if columns is None else columns)
+        only = pc.field("because").is_valid()
+        if golems is not None:
+            only = only & pc.field("golem_id").isin(pa.array(list(golems), pa.string()))
+        since = None if since_version is None or since_version < 0 else since_version
+        return self.table.read(wanted + [n for n in HIDDEN.names if n not in wanted], since, only)
+
+
+def _joined_key(rows: pa.Table, key: Sequence[str]) -> pa.ChunkedArray:
+    """A row's key and turn as one text; the parts are ids and numbers, which hold no control characters."""
+    parts = [rows[name].cast(pa.string()) for name in key]
+    turn = pc.fill_null(rows["turn"], 0).cast(pa.string())
+    return pc.binary_join_element_wise(*parts, turn, "\x1f")
+
+
+def _facts(total: Digest, turn: int) -> dict[str, str]:
+    """What a commit of a growing table carries beside its rows."""
+    return {"digest": _packed(total)} | ({"turn": str(turn)} if turn else {})
 
 
 class RenewedTable:
