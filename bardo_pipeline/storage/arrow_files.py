@@ -25,12 +25,13 @@ class Batch:
     """A record batch of a file: the rows that can be read (RECORD_SCHEMA), where each stood, and those that cannot.
 
     Rows may still leave their ranges (`row_errors`). rows: index in the batch of each record. unreadable: rows with
-    text that is no UTF-8.
+    text that is no UTF-8. given: the batch as it was read.
     """
 
     records: pa.Table
     rows: np.ndarray
     unreadable: tuple[int, ...]
+    given: pa.Table
 
 
 def read_batches(source: pa.NativeFile) -> Iterator[Batch]:
@@ -59,7 +60,7 @@ def _raw_batches(source: pa.NativeFile) -> Iterator[pa.RecordBatch]:
 
 
 def _as_records(batch: pa.RecordBatch) -> Batch:
-    everything = np.arange(batch.num_rows)
+    everything, given = np.arange(batch.num_rows), pa.Table.from_batches([batch])
     try:
         batch.validate(full=True)
         sound = everything
@@ -67,15 +68,15 @@ def _as_records(batch: pa.RecordBatch) -> Batch:
         sound = _sound_rows(batch)
         batch = batch.take(pa.array(sound))
     whole = pa.Table.from_batches([batch])
-    given = set(whole.column_names)
-    known = pa.schema([column for column in RECORD_SCHEMA if column.name in given])
-    unknown = sorted(given - set(RECORD_SCHEMA.names))
-    if unknown or len(given) < len(whole.column_names):
+    names = set(whole.column_names)
+    known = pa.schema([column for column in RECORD_SCHEMA if column.name in names])
+    unknown = sorted(names - set(RECORD_SCHEMA.names))
+    if unknown or len(names) < len(whole.column_names):
         raise SchemaVersionError(f"has columns that no version up to this one knows, or twice: {', '.join(unknown)}")
     loose = [conformed(whole.column(c.name).combine_chunks(), _LOOSE.field(c.name).type, c.name) for c in known]
     shaped = tightened(pa.table(loose, schema=pa.schema([_LOOSE.field(c.name) for c in known])), known)
     unreadable = tuple(np.setdiff1d(everything, sound).tolist())
-    return Batch(upcast(shaped, RECORD_SCHEMA), sound, unreadable)
+    return Batch(upcast(shaped, RECORD_SCHEMA), sound, unreadable, given)
 
 
 def _sound_rows(batch: pa.RecordBatch) -> np.ndarray:
@@ -115,7 +116,7 @@ def _as_octets(array: pa.Array) -> pa.Array:
     return array
 
 
-def row_bytes(records: pa.Table) -> bytes:
+def rows_as_stream(records: pa.Table) -> bytes:
     """Rows as an Arrow IPC stream of their own."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, records.schema) as out:

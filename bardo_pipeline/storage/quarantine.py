@@ -24,7 +24,7 @@ from bardo_pipeline.events.custody import Signature
 from bardo_pipeline.events.schema import MOMENT
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta import AppendOnlyTable
-from bardo_pipeline.storage.home import Home, sync_folder
+from bardo_pipeline.storage.home import Home, make_folder, replace_file, sync_folder
 from bardo_pipeline.storage.protocols import utc
 
 Source = Literal["spool", "journal"]
@@ -171,7 +171,7 @@ class Quarantine:
 
     def keep(self, chunks: Iterable[bytes]) -> Kept:
         """Write bytes that are too long for a row into a file of their own, durably, chunk by chunk."""
-        self._raw.mkdir(parents=True, exist_ok=True)
+        make_folder(self._raw)
         hasher, length = hashlib.sha256(), 0
         handle, draft = tempfile.mkstemp(dir=self._raw, prefix=".")
         with os.fdopen(handle, "wb") as out:
@@ -182,13 +182,19 @@ class Quarantine:
             os.fsync(out.fileno())
         os.replace(draft, self._raw / hasher.hexdigest())
         sync_folder(self._raw)
-        sync_folder(self._raw.parent)
         return Kept(hasher.hexdigest(), length)
 
-    def keep_file(self, path: Path) -> Kept:
-        """`keep` the content of a file."""
+    def keep_file(self, path: Path, signatures: Path) -> Kept:
+        """`keep` the content of a file, and beside it that of the file with its signatures, where there is one."""
         with path.open("rb") as file:
-            return self.keep(iter(lambda: file.read(_READ_BYTES), b""))
+            kept = self.keep(iter(lambda: file.read(_READ_BYTES), b""))
+        if signatures.exists():
+            replace_file(self.signatures_of(kept), signatures.read_bytes())
+        return kept
+
+    def signatures_of(self, kept: Kept) -> Path:
+        """Where the signatures of a kept file are, if it came with any."""
+        return self._raw / f"{kept.hash}.sig"
 
     def open(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Items that nobody ruled on yet (ITEMS_SCHEMA, or these columns of it with item_id), by moment, file, line."""

@@ -1,0 +1,169 @@
+"""Taking one spool file: block by block into the log, and what the log does not take into quarantine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from bardo_pipeline.errors import RecordError, SchemaVersionError, SignatureError
+from bardo_pipeline.events.custody import Signature
+from bardo_pipeline.policy import WriterPolicy
+from bardo_pipeline.storage.arrow_files import Batch, read_batches, rows_as_stream
+from bardo_pipeline.storage.intake import Outcome, Refusal, Stamp, admit_batch, admit_lines, record_events
+from bardo_pipeline.storage.json_lines import Parsed, read_lines
+from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.quarantine import Kept, Quarantine, QuarantineItem
+from bardo_pipeline.storage.spool_lines import Block, blocks_of
+from bardo_pipeline.storage.spool_signatures import LineSignatures, slice_signatures
+
+
+@dataclass
+class Taken:
+    """What became of a file: its bytes and records, those that were new, on record already, or refused, by error."""
+
+    file: str
+    size: int
+    records: int = 0
+    written: int = 0
+    repeated: int = 0
+    quarantined: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
+
+
+class Taking:
+    """One file on its way. writer: its name in the log's transactions; owner: the only golem that may speak in it."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        quarantine: Quarantine,
+        limits: WriterPolicy,
+        *,
+        taken: Taken,
+        owner: str | None,
+        writer: str,
+        taken_at: datetime,
+    ) -> None:
+        self._log, self._quarantine, self._limits = log, quarantine, limits
+        self._owner, self._writer, self._taken_at = owner, writer, taken_at
+        # A file that was taken in part goes on behind its last block; what that brought is then only repeated.
+        self._segment = log.last_segment(writer)
+        self.taken = taken
+
+    def lines(self, file: BinaryIO, signatures: Path) -> None:
+        """Take a file of JSON lines; a block is parsed while the one before it is admitted."""
+        blocks, signed = self._blocks(file), LineSignatures(signatures)
+
+        def parse() -> tuple[Block, Parsed] | None:
+            block = next(blocks, None)
+            return None if block is None else (block, read_lines(block.lines))
+
+        with ThreadPoolExecutor(1) as ahead:
+            due = ahead.submit(parse)
+            while (found := due.result()) is not None:
+                due = ahead.submit(parse)
+                block, parsed = found
+                each = signed.of(block.numbers)
+                outcome = admit_lines(self._log, block.lines, parsed, self._stamp(), owner=self._owner, signatures=each)
+                self._settle(outcome, len(block.lines) + len(block.long), self._line_items(block, outcome, each))
+        signed.close()
+
+    def life(self, file: BinaryIO) -> None:
+        """Take a file of life events as JSON lines."""
+        for block in self._blocks(file):
+            outcome = record_events(self._log, block.lines, self._taken_at, owner=self._owner)
+            self._settle(outcome, len(block.lines) + len(block.long), self._line_items(block, outcome, None))
+
+    def arrow(self, source: pa.NativeFile, signatures: Path, keep: Callable[[], Kept]) -> None:
+        """Take an Arrow file, a record batch at a time. keep: keeps the whole of it, where it cannot be read on."""
+        row = 0
+        try:
+            signed = slice_signatures(signatures)
+            for number, batch in enumerate(read_batches(source)):
+                own = signed.get(number, {})
+                outcome = admit_batch(self._log, batch.records, self._stamp(), owner=self._owner, signatures=own)
+                self._settle(outcome, batch.given.num_rows, self._row_items(batch, outcome, own, row))
+                row += batch.given.num_rows
+        except (RecordError, SchemaVersionError, SignatureError) as error:
+            self._settle(Outcome(), 1, [self._item(0, Refusal((), None, None, error), keep())])
+
+    def _blocks(self, file: BinaryIO) -> Iterator[Block]:
+        return blocks_of(
+            file,
+            block_bytes=self._limits.spool_block_bytes,
+            line_bytes_max=self._limits.record_bytes_max,
+            keep=self._quarantine.keep,
+        )
+
+    def _stamp(self) -> Stamp:
+        self._segment += 1
+        return Stamp(self._writer, self._segment, self._taken_at)
+
+    def _settle(self, outcome: Outcome, records: int, items: Sequence[QuarantineItem]) -> None:
+        """Put into quarantine what was refused, and count."""
+        if items:
+            self._quarantine.put(items, self._taken_at)
+        self.taken.records += records
+        self.taken.written += outcome.written
+        self.taken.repeated += outcome.repeated
+        self.taken.quarantined += records - outcome.written - outcome.repeated
+        self.taken.errors.update(item.error for item in items)
+
+    def _line_items(
+        self, block: Block, outcome: Outcome, signed: Sequence[Signature | SignatureError | None] | None
+    ) -> list[QuarantineItem]:
+        items = []
+        for refusal in outcome.refused:
+            (at,) = refusal.places
+            found = signed[at] if signed is not None else None
+            signature = found if isinstance(found, Signature) else None
+            items.append(self._item(block.numbers[at], refusal, block.lines[at], signature))
+        return items + [self._long_item(number, kept) for number, kept in block.long]
+
+    def _long_item(self, number: int, kept: Kept) -> QuarantineItem:
+        error = RecordError(
+            f"the line is {kept.length:,} bytes long, and at most {self._limits.record_bytes_max:,} are taken"
+        )
+        return self._item(number, Refusal((), None, None, error), kept)
+
+    def _row_items(
+        self, batch: Batch, outcome: Outcome, signed: Mapping[str, Signature], row: int
+    ) -> list[QuarantineItem]:
+        """row: how many rows came before this batch."""
+        refused = [
+            (Refusal(tuple(batch.rows[list(r.places)].tolist()), r.golem_id, r.tick, r.error)) for r in outcome.refused
+        ]
+        unreadable = RecordError("the row holds text that is not UTF-8")
+        refused += [Refusal((at,), None, None, unreadable) for at in batch.unreadable]
+        return [
+            self._item(
+                row + 1 + r.places[0],
+                r,
+                rows_as_stream(batch.given.take(pa.array(r.places))),
+                signed.get(r.golem_id) if r.golem_id is not None else None,
+            )
+            for r in refused
+        ]
+
+    def _item(
+        self, line: int, refusal: Refusal, raw: bytes | Kept, signature: Signature | None = None
+    ) -> QuarantineItem:
+        error = refusal.error
+        return QuarantineItem(
+            source="spool",
+            file=self.taken.file,
+            line=line,
+            golem_id=refusal.golem_id,
+            tick=refusal.tick,
+            error=type(error).__name__,
+            reason=str(error),
+            raw=raw,
+            signature=signature,
+        )
