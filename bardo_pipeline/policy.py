@@ -53,6 +53,9 @@ class WriterPolicy(Frozen):
     record_bytes_max: Annotated[int, Field(ge=1024)] = Field(
         4 * 2**20, description="a longer record is refused before it is parsed (ours)"
     )
+    spool_block_bytes: Annotated[int, Field(ge=4096)] = Field(
+        16 * 2**20, description="bytes of a spool file that a commit takes (ours)"
+    )
 
 
 class ReorgPolicy(Frozen):
