@@ -217,6 +217,8 @@ class GrowingTable:
     ) -> pa.Table:
         """Rows that were taken back, with the hidden columns: a row each time, as it stood then."""
         wanted = list(self.spec.schema.names if columns is None else columns)
+        if not self._turn():
+            return self.table.schema.empty_table().select(wanted + [n for n in HIDDEN.names if n not in wanted])
         only = pc.field("because").is_valid()
         if golems is not None:
             only = only & pc.field("golem_id").isin(pa.array(list(golems), pa.string()))

@@ -125,20 +125,25 @@ class EpisodeIndex:
     def refresh(self, episodes: GrowingTable) -> int:
         """Take in what the episodes table has beyond the watermark. Returns by how many rows the index grew.
 
-        Repeated after an interruption it doubles nothing; where the index is damaged, or of another table, it is made
-        anew beside the old one. Raises StoreError for episodes of another embedder, or when rows were lost.
+        Episodes that the table took back are taken out, and with them the texts that no other episode has. Repeated
+        after an interruption it doubles nothing; where the index is damaged, or of another table, it is made anew
+        beside the old one. Raises StoreError for episodes of another embedder, or when rows were lost.
         """
         mark = self._sound(episodes.table)
-        version, files, rows = _news(episodes.table, None if mark is None else mark.version)
+        version, files, gone, rows = _news(episodes, None if mark is None else mark.version)
         if mark is not None and mark.version == version:
             return 0
         build = uuid4().hex if mark is None else mark.build
         opened = self._open(build, create=mark is None)
+        back: list[str] = []
         for some in _groups(files):
-            self._merge(opened, episodes.table.load(some, [*_EPISODE_COLUMNS, "embedder", "vector"]), version)
+            told = episodes.table.load(some, [*_EPISODE_COLUMNS, "embedder", "vector", "because"])
+            self._merge(opened, told.filter(pc.invert(pc.is_in(told["episode_id"], value_set=gone))), version)
+            back += told.filter(pc.is_valid(told["because"]))["episode_id"].to_pylist()
+        lost = self._take_out(opened, back)
         if (held := opened.episodes.count_rows()) != rows:
             raise StoreError(f"{self.folder} holds {held} episodes of the {rows} on record: delete it and refresh")
-        _fold(opened)
+        _fold(opened, words_lost=lost)
         texts = opened.texts.count_rows()
         self._keep(
             Watermark(_FORMAT, self.embedder_key, self.dimension, episodes.table.table_id, build, version, rows, texts)
@@ -164,6 +169,20 @@ class EpisodeIndex:
             raise StoreError(f"{self.folder}: {added} texts were written of {texts.num_rows} that were missing")
         episodes = rows.select(_EPISODE_COLUMNS).append_column("version", pa.array(np.full(rows.num_rows, version)))
         _put(opened.episodes, "episode_id", episodes.cast(_EPISODES).combine_chunks())
+
+    @staticmethod
+    def _take_out(opened: _Opened, episode_ids: list[str]) -> bool:
+        """Take out these episodes, and the texts that are nobody's any more. Returns whether a text went."""
+        lost = False
+        for at in range(0, len(episode_ids), _ASKED):
+            among = _among("episode_id", episode_ids[at : at + _ASKED])
+            hashes = set(_rows(opened.episodes, among, ["text_hash"])["text_hash"].to_pylist())
+            if hashes:
+                opened.episodes.delete(among)
+                left = _rows(opened.episodes, _among("text_hash", hashes), ["text_hash"])["text_hash"].to_pylist()
+                opened.texts.delete(_among("text_hash", hashes - set(left)))
+                lost = lost or bool(hashes - set(left))
+        return lost
 
     def _keep(self, mark: Watermark) -> None:
         """Let readers count on what was merged, at once, and remove what another build left."""
@@ -346,13 +365,17 @@ def _episodes_of(table: Table, ranked: pa.Table, where: str, limit: int) -> pa.T
     return pa.concat_tables(parts).combine_chunks()
 
 
-def _news(table: AppendOnlyTable, since: int | None) -> tuple[int, list[DataFile], int]:
-    """The table's version, the files since another, and the rows of all its files, as of one and the same moment."""
+def _news(episodes: GrowingTable, since: int | None) -> tuple[int, list[DataFile], pa.Array, int]:
+    """The table's version, the files since another, the ids of all episodes that were taken back, and how many stand.
+
+    All as of one and the same moment.
+    """
     while True:
-        version, files = table.tail(since)
-        now, every = table.tail()
+        version, files = episodes.table.tail(since)
+        gone = episodes.taken_back(["episode_id"])["episode_id"].combine_chunks()
+        now, every = episodes.table.tail()
         if now == version:
-            return version, files, sum(file.rows for file in every)
+            return version, files, gone, sum(file.rows for file in every) - 2 * len(gone)
 
 
 def _groups(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
@@ -392,8 +415,8 @@ def _put(table: Table, key: str, rows: pa.Table) -> int:
     return table.count_rows() - before
 
 
-def _fold(opened: _Opened) -> None:
-    """Make the indexes, or take new rows into them.
+def _fold(opened: _Opened, *, words_lost: bool) -> None:
+    """Make the indexes, or take new rows into them. words_lost: texts were taken out, whose words still count.
 
     Texts at once: BM25 scores a row outside the index by other statistics, so the same words would score differently.
     Episodes when enough have come: a fold copies the table, and what is found does not depend on it.
@@ -411,7 +434,7 @@ def _fold(opened: _Opened) -> None:
     ]
     for table, column, config, share in wanted:
         made = [index for index in table.list_indices() if index.columns == [column]]
-        if not made:
+        if not made or (words_lost and column == "text"):
             table.create_index(column, config=config)
             continue
         stats = table.index_stats(made[0].name)
