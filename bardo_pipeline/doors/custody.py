@@ -19,6 +19,11 @@ from bardo_pipeline.storage.verify import verify
 out = Console(soft_wrap=True, highlight=False)
 
 
+def add_to(app: typer.Typer) -> None:
+    """Put these commands into `bardo`."""
+    app.command("verify")(verify_home)
+
+
 def verify_home(
     home: HomeOption = None,
     expect: Annotated[
