@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from bardo_pipeline.doors import care, custody, fabric, sealing, showing, watching, writing
+from bardo_pipeline.doors import care, conversing, custody, fabric, sealing, showing, watching, writing
 from bardo_pipeline.doors.dagster import execute_job, serve
 from bardo_pipeline.doors.options import HomeOption, now, root_of
 from bardo_pipeline.doors.runs import RunSettings, go
@@ -32,6 +32,7 @@ Embedder = Annotated[str, typer.Option(help="minilm (ships in a package) or nomi
 
 
 app.add_typer(sealing.app, name="seal")
+app.add_typer(conversing.app, name="conversation")
 app.command()(fabric.watch)
 app.command()(care.ticks)
 app.command()(writing.drain)
