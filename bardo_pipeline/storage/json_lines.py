@@ -191,7 +191,7 @@ def _bad_line(line: int, raw: bytes, error: ValidationError) -> BadLine:
 def sentence_of(error: ValidationError) -> str:
     """What pydantic has against a line, in a sentence."""
     found = error.errors(include_url=False, include_context=False)
-    named = "; ".join(_sentence(detail) for detail in found[:_ERRORS_NAMED])
+    named = "; ".join(_sentence(detail) for detail in found[:_ERRORS_NAMED]).replace("at line 1 column", "at column")
     return named + (f" (and {len(found) - _ERRORS_NAMED} more)" if len(found) > _ERRORS_NAMED else "")
 
 

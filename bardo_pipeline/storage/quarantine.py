@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -32,6 +32,7 @@ Ruling = Literal["retried", "dropped"]
 
 _LOCK = "quarantine"
 _READ_BYTES = 2**20
+_LOADED_BYTES = 64 * 2**20
 _SHOWN = 8
 """Characters of an id that lists show, and the fewest that find one."""
 
@@ -205,9 +206,10 @@ class Quarantine:
         ordered = left.sort_by([("taken_at", "ascending"), ("file", "ascending"), ("line", "ascending")])
         return ordered if columns is None else ordered.select(list(dict.fromkeys(["item_id", *columns])))
 
-    def rulings(self) -> pa.Table:
-        """Every ruling (RULINGS_SCHEMA), by moment."""
-        return self._rulings.read().sort_by([("at", "ascending"), ("item_id", "ascending")])
+    def ruling_of(self, item_id: str) -> tuple[str, datetime, str] | None:
+        """What became of an item, when and why; None while nobody ruled on it."""
+        found = self._rulings.read(filter=pc.field("item_id") == item_id).to_pylist()
+        return (found[0]["ruling"], found[0]["at"], found[0]["why"]) if found else None
 
     def find(self, item_id: str) -> str:
         """The whole id of the one item whose id begins so. Raises QueryError for none, or more than one."""
@@ -222,10 +224,25 @@ class Quarantine:
 
     def show(self, item_id: str) -> QuarantineItem:
         """The item of this whole id. Raises QueryError where there is none."""
-        found = self._items.read(filter=pc.field("item_id") == item_id).to_pylist()
-        if not found:
-            raise QueryError(f"there is no item {item_id} in quarantine: `bardo quarantine list` shows all")
-        return item_of(found[0])
+        (found,) = self.items([item_id])
+        return found
+
+    def items(self, item_ids: Sequence[str]) -> Iterator[QuarantineItem]:
+        """The items of these whole ids, in that order, a part at a time. Raises QueryError for an id of none."""
+        sizes = self._items.read(["item_id", "raw_bytes"])
+        known = dict(zip(sizes.column("item_id").to_pylist(), sizes.column("raw_bytes").to_pylist(), strict=True))
+        for item_id in item_ids:
+            if item_id not in known:
+                raise QueryError(f"there is no item {item_id} in quarantine: `bardo quarantine list` shows all")
+        start = size = 0
+        for at, item_id in enumerate(item_ids):
+            size += known[item_id]
+            if size > _LOADED_BYTES or at + 1 == len(item_ids):
+                part = item_ids[start : at + 1]
+                rows = self._items.read(filter=pc.field("item_id").isin(part)).to_pylist()
+                found = {row["item_id"]: item_of(row) for row in rows}
+                yield from (found[item_id] for item_id in part)
+                start, size = at + 1, 0
 
     def raw_of(self, item: QuarantineItem) -> bytes:
         """The bytes of an item as they came. Raises StoreError if the file that holds them is gone or altered."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -81,8 +80,9 @@ class Spool:
             elif path.name.endswith(LINES):
                 taking.lines(file, signatures)
             else:
-                keep = partial(self.quarantine.keep_file, path, signatures)
-                taking.arrow(pa.PythonFile(file), signatures, keep)
+                broken = taking.arrow(pa.PythonFile(file), signatures)
+                if broken is not None:
+                    taking.whole(self.quarantine.keep_file(path, signatures), broken)
         # Signatures first: left alone, they would wait for the next file of that name.
         signatures.unlink(missing_ok=True)
         path.unlink()

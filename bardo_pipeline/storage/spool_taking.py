@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from bardo_pipeline.errors import RecordError, SchemaVersionError, SignatureError
+from bardo_pipeline.errors import BardoError, RecordError, SchemaVersionError, SignatureError
 from bardo_pipeline.events.custody import Signature
 from bardo_pipeline.policy import WriterPolicy
 from bardo_pipeline.storage.arrow_files import Batch, read_batches, rows_as_stream
@@ -81,8 +81,10 @@ class Taking:
             outcome = record_events(self._log, block.lines, self._taken_at, owner=self._owner)
             self._settle(outcome, len(block.lines) + len(block.long), self._line_items(block, outcome, None))
 
-    def arrow(self, source: pa.NativeFile, signatures: Path, keep: Callable[[], Kept]) -> None:
-        """Take an Arrow file, a record batch at a time. keep: keeps the whole of it, where it cannot be read on."""
+    def arrow(
+        self, source: pa.NativeFile, signatures: Path
+    ) -> RecordError | SchemaVersionError | SignatureError | None:
+        """Take an Arrow file, a record batch at a time, up to where it cannot be read on; returns why it cannot."""
         row = 0
         try:
             signed = slice_signatures(signatures)
@@ -92,7 +94,12 @@ class Taking:
                 self._settle(outcome, batch.given.num_rows, self._row_items(batch, outcome, own, row))
                 row += batch.given.num_rows
         except (RecordError, SchemaVersionError, SignatureError) as error:
-            self._settle(Outcome(), 1, [self._item(0, Refusal((), None, None, error), keep())])
+            return error
+        return None
+
+    def whole(self, kept: Kept, error: BardoError) -> None:
+        """Put the whole file into quarantine."""
+        self._settle(Outcome(), 1, [self._item(0, Refusal((), None, None, error), kept)])
 
     def _blocks(self, file: BinaryIO) -> Iterator[Block]:
         return blocks_of(
@@ -128,9 +135,7 @@ class Taking:
         return items + [self._long_item(number, kept) for number, kept in block.long]
 
     def _long_item(self, number: int, kept: Kept) -> QuarantineItem:
-        error = RecordError(
-            f"the line is {kept.length:,} bytes long, and at most {self._limits.record_bytes_max:,} are taken"
-        )
+        error = too_long(kept.length, self._limits)
         return self._item(number, Refusal((), None, None, error), kept)
 
     def _row_items(
@@ -167,3 +172,8 @@ class Taking:
             raw=raw,
             signature=signature,
         )
+
+
+def too_long(length: int, limits: WriterPolicy) -> RecordError:
+    """What is wrong with a line of so many bytes."""
+    return RecordError(f"the line is {length:,} bytes long, and at most {limits.record_bytes_max:,} are taken")

@@ -1,0 +1,50 @@
+"""JSON Schema of what a runtime may write: records and life events, as the models have them. Pure.
+
+Source: issue "Spool" (EV-4): a writer in any language can check what it writes before it is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema
+
+from bardo_pipeline.events.life import _ATTRIBUTE_OF, LifeEvent
+from bardo_pipeline.events.record import SCHEMA_VERSION, DecisionCycleRecord
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def record_json_schema() -> dict[str, Any]:
+    """The schema of one record: a line of a `*.jsonl` file."""
+    return _schema(DecisionCycleRecord)
+
+
+def life_json_schema() -> dict[str, Any]:
+    """The schema of one life event: a line of a `*.life.jsonl` file. Its id may be left out: it is computed."""
+    schema = _schema(LifeEvent)
+    schema["required"] = [name for name in schema["required"] if name != "event_id"]
+    schema["oneOf"] = [_of_kind(kind, payload) for kind, payload in _ATTRIBUTE_OF.items()]
+    return schema
+
+
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
+    made = model.model_json_schema(schema_generator=_Plain)
+    return {"$schema": DIALECT, "$id": f"bardo:{made['title']}/{SCHEMA_VERSION}", **made}
+
+
+def _of_kind(kind: str, payload: str) -> dict[str, Any]:
+    """An event of this kind carries this payload; the model allows it no other."""
+    return {
+        "properties": {"kind": {"const": kind}, payload: {"type": "object"}}
+        | {other: {"type": "null"} for other in _ATTRIBUTE_OF.values() if other != payload},
+        "required": [payload],
+    }
+
+
+class _Plain(GenerateJsonSchema):
+    """Without a title for every field: it only says the field's name again."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False

@@ -1,0 +1,135 @@
+"""Retrial: what lies in quarantine goes through the same door again, now that the cause may be cured.
+
+A key was registered since, a lease released, a gap filled, the package upgraded. What is taken is ruled on as retried;
+what is refused again stays, and says why today.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+import pyarrow as pa
+
+from bardo_pipeline.errors import BardoError, InputError, RecordError, SchemaVersionError
+from bardo_pipeline.policy import Policy, WriterPolicy
+from bardo_pipeline.storage.arrow_files import read_batches
+from bardo_pipeline.storage.intake import Stamp, admit_batch, admit_lines, record_events
+from bardo_pipeline.storage.json_lines import read_lines
+from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.quarantine import Quarantine, QuarantineItem
+from bardo_pipeline.storage.spool import ARROW, LIFE, owner_of
+from bardo_pipeline.storage.spool_taking import Taken, Taking, too_long
+
+_ITEMS_AT_ONCE = 500
+Kind = Literal["lines", "life", "rows", "file"]
+
+
+@dataclass
+class Retried:
+    """What became of items: ids of those taken, and of those that stay, with today's reason."""
+
+    taken: list[str] = field(default_factory=list)
+    stayed: list[tuple[str, BardoError]] = field(default_factory=list)
+
+
+def retry(log: EventLog, quarantine: Quarantine, item_ids: Sequence[str], *, at: datetime, policy: Policy) -> Retried:
+    """Send these items (whole ids) to the log again, in the order given. Raises QueryError for an id of none."""
+    retried = Retried()
+    door = _Door(log, quarantine, policy.writer, at)
+    for items in _alike(quarantine.items(item_ids)):
+        stay = door.send(items)
+        taken = [item.item_id for k, item in enumerate(items) if k not in stay]
+        quarantine.rule(taken, "retried", at=at, why="the log has it")
+        retried.taken += taken
+        retried.stayed += [(items[k].item_id, error) for k, error in stay.items()]
+    return retried
+
+
+def _alike(items: Iterator[QuarantineItem]) -> Iterator[list[QuarantineItem]]:
+    """Items that can go together, as they follow each other."""
+    group: list[QuarantineItem] = []
+    for item in items:
+        alone = _kind(item) in ("rows", "file")
+        if group and (alone or len(group) == _ITEMS_AT_ONCE or _key(item) != _key(group[0])):
+            yield group
+            group = []
+        group.append(item)
+    if group:
+        yield group
+
+
+def _key(item: QuarantineItem) -> tuple[Kind, str | None]:
+    return _kind(item), _owner(item)
+
+
+def _kind(item: QuarantineItem) -> Kind:
+    if item.source == "spool" and item.file.endswith(ARROW):
+        return "rows" if item.line else "file"
+    return "life" if item.file.endswith(LIFE) else "lines"
+
+
+def _owner(item: QuarantineItem) -> str | None:
+    return owner_of(item.file) if item.source == "spool" else None
+
+
+class _Door:
+    """The way into the log. Every `send` answers which of the items stay, by place, and why."""
+
+    def __init__(self, log: EventLog, quarantine: Quarantine, limits: WriterPolicy, at: datetime) -> None:
+        self._log, self._quarantine, self._limits, self._at = log, quarantine, limits, at
+
+    def send(self, items: Sequence[QuarantineItem]) -> Mapping[int, BardoError]:
+        kind = _kind(items[0])
+        if kind == "file":
+            return self._file(items[0])
+        if kind == "rows":
+            return self._rows(items[0])
+        return self._lines(items, life=kind == "life")
+
+    def _lines(self, items: Sequence[QuarantineItem], *, life: bool) -> Mapping[int, BardoError]:
+        stay: dict[int, BardoError] = {}
+        for k, item in enumerate(items):
+            if item.kept.length > self._limits.record_bytes_max:
+                stay[k] = too_long(item.kept.length, self._limits)
+        fit = [k for k in range(len(items)) if k not in stay]
+        raws, owner = [self._quarantine.raw_of(items[k]) for k in fit], _owner(items[0])
+        if life:
+            outcome = record_events(self._log, raws, self._at, owner=owner)
+        else:
+            signed = [items[k].signature for k in fit]
+            outcome = admit_lines(self._log, raws, read_lines(raws), self._stamp(items), owner=owner, signatures=signed)
+        return stay | {fit[place]: r.error for r in outcome.refused for place in r.places}
+
+    def _rows(self, item: QuarantineItem) -> Mapping[int, BardoError]:
+        try:
+            (batch,) = read_batches(pa.BufferReader(self._quarantine.raw_of(item)))
+            if batch.unreadable:
+                raise RecordError("the row holds text that is not UTF-8")
+        except (InputError, SchemaVersionError) as error:
+            return {0: error}
+        signed = {} if item.signature is None or item.golem_id is None else {item.golem_id: item.signature}
+        outcome = admit_batch(self._log, batch.records, self._stamp([item]), owner=_owner(item), signatures=signed)
+        return {0: outcome.refused[0].error} if outcome.refused else {}
+
+    def _file(self, item: QuarantineItem) -> Mapping[int, BardoError]:
+        """A whole file: it is settled when it can be read to its end; single rows may be refused as before."""
+        taking = Taking(
+            self._log,
+            self._quarantine,
+            self._limits,
+            taken=Taken(item.file, item.kept.length),
+            owner=_owner(item),
+            writer=f"spool/{item.kept.hash}",
+            taken_at=self._at,
+        )
+        signatures = self._quarantine.signatures_of(item.kept)
+        broken = taking.arrow(pa.BufferReader(self._quarantine.raw_of(item)), signatures)
+        return {} if broken is None else {0: broken}
+
+    def _stamp(self, items: Sequence[QuarantineItem]) -> Stamp:
+        writer = "quarantine/" + hashlib.sha256("".join(item.item_id for item in items).encode()).hexdigest()
+        return Stamp(writer, self._log.last_segment(writer) + 1, self._at)
