@@ -208,6 +208,10 @@ class EventWriter:
 
     def checked(self, record: DecisionCycleRecord | bytes) -> tuple[bytes, int]:
         """The record's line and tick, if it fits the schema and is this golem's."""
+        if not isinstance(record, bytes | DecisionCycleRecord):
+            raise RecordError(
+                f"golem {self.golem_id}: {type(record).__name__} is no record: give the model or its JSON"
+            )
         try:
             line = record if isinstance(record, bytes) else _to_json(record)
             if len(line) > self._journal.policy.record_bytes_max:
@@ -219,8 +223,8 @@ class EventWriter:
             model = _validate(line, strict=True)
         except ValidationError as error:
             raise _misfit(self.golem_id, error) from None
-        except (PydanticSerializationError, TypeError) as error:
-            raise RecordError(f"golem {self.golem_id}: this is no record: {error}") from error
+        except PydanticSerializationError as error:
+            raise RecordError(f"golem {self.golem_id}: this model has no JSON: {error}") from error
         if model.golem_id != self.golem_id:
             raise IdentityError(f"golem {model.golem_id}: this is the writer of golem {self.golem_id}")
         return line, model.tick
