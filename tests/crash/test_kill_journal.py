@@ -1,0 +1,141 @@
+"""Live writers and drainers that are killed: what was acknowledged is in the log once, as it was acknowledged.
+
+A kill leaves the machine running, so this says nothing about fsync: see the simulated power cut. Laws 1 and 2.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import IO
+
+import orjson
+import pytest
+
+from bardo_pipeline.events.record import DecisionCycleRecord
+from bardo_pipeline.events.schema import to_models
+from bardo_pipeline.policy import Policy, WriterPolicy
+from bardo_pipeline.storage.drainer import drain_once
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.quarantine import Quarantine
+from bardo_pipeline.storage.verify import verify
+from bardo_pipeline.storage.writer import EventWriter
+from tests.records import records
+
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
+ROOT = Path(__file__).parents[2]
+ROUNDS, TICKS = 5, 400
+DRAINS = ("process", "thread", "none", "none")
+WRITER = "import sys; from tests.crash.test_kill_journal import write; write(*sys.argv[1:])"
+
+
+@cache
+def content() -> dict[str, object]:
+    return orjson.loads(to_models(records(1, golems=1), DecisionCycleRecord)[0].model_dump_json())
+
+
+def line_of(golem_id: str, tick: int) -> bytes:
+    return orjson.dumps(content() | {"golem_id": golem_id, "tick": tick})
+
+
+def write(root: str, golem_id: str, name: str, drain: str, first: str) -> None:
+    """Append tick after tick, and say each that was acknowledged with its link. Runs in a process of its own."""
+    policy = Policy(writer=WriterPolicy(batch_records=7, journal_bytes_max=200_000))
+    with EventWriter.open(
+        Path(root), golem_id, clock=lambda: datetime.now(UTC), policy=policy, writer=name, drain=drain
+    ) as writer:
+        for tick in range(int(first), TICKS + 1):
+            link = writer.append(line_of(golem_id, tick)).link
+            sys.stdout.write(f"{tick} {link.number} {link.hash.hex()}\n")
+            sys.stdout.flush()
+
+
+def start(home: Home, k: int, name: str, first: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", WRITER, str(home.root), f"golem-{k}", name, DRAINS[k], str(first)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def drainer(home: Home) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "bardo_pipeline.doors.cli", "drain", "--follow", "--home", str(home.root)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, text=True)
+
+
+def heard(out: IO[str], most: int) -> list[tuple[int, int, str]]:
+    """Up to so many acknowledgements; a line that a kill cut short is none."""
+    found = []
+    for _, said in zip(range(most), out, strict=False):
+        if said.endswith("\n") and len(parts := said.split()) == 3:
+            found.append((int(parts[0]), int(parts[1]), parts[2]))
+    return found
+
+
+@pytest.mark.row("EV-3", "P-1")
+def test_writers_and_drainers_that_are_killed_again_and_again_lose_and_double_nothing(tmp_path: Path) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")  # pytest shows it when the test fails
+    rng = random.Random(seed)
+    home = Home.create(tmp_path / "home", Policy(), NOW)
+    acknowledged: list[dict[int, tuple[int, str]]] = [{} for _ in DRAINS]
+
+    def note(k: int, acks: list[tuple[int, int, str]]) -> None:
+        for tick, *link in acks:
+            assert acknowledged[k].setdefault(tick, tuple(link)) == tuple(link), "a repeat has the link it had"
+
+    for attempt in range(ROUNDS):
+        # Some come back under the name that a dead one left, some under a new one.
+        names = [f"w{k}" if rng.random() < 0.5 else f"w{k}-{attempt}" for k in range(len(DRAINS))]
+        firsts = [max(1, max(said, default=0) - rng.randrange(4)) for said in acknowledged]
+        writers = [start(home, k, names[k], firsts[k]) for k in range(len(DRAINS))]
+        beside = drainer(home)
+        try:
+            for k in rng.sample(range(len(DRAINS)), len(DRAINS)):
+                assert writers[k].stdout is not None
+                note(k, heard(writers[k].stdout, rng.randrange(1, 60)))
+                if rng.random() < 0.5:
+                    beside.kill()
+                with suppress(subprocess.TimeoutExpired):
+                    writers[k].wait(timeout=rng.uniform(0.0, 0.02))
+                writers[k].kill()
+        finally:
+            for process in (*writers, beside):
+                process.kill()
+        for k, writer in enumerate(writers):
+            assert writer.stdout is not None
+            note(k, heard(writer.stdout, TICKS))
+            writer.wait()
+        beside.wait()
+    assert all(said for said in acknowledged)
+    with EventLog(home) as log:
+        report = drain_once(home, log, clock=lambda: NOW)
+        assert (report.refused, report.faults) == (0, [])
+        for k, said in enumerate(acknowledged):
+            rows = log.read_cycles(["tick", "payload", "link"], golems=[f"golem-{k}"]).sort_by("tick").to_pylist()
+            ticks = [row["tick"] for row in rows]
+            assert ticks == list(range(1, len(rows) + 1)), "none is missing and none is there twice"
+            assert len(rows) >= max(said)
+            assert all(row["payload"] == line_of(f"golem-{k}", row["tick"]) for row in rows)
+            links = {row["tick"]: (row["link"]["number"], row["link"]["hash"].hex()) for row in rows}
+            assert all(links[tick] == link for tick, link in said.items()), "the links are those acknowledged"
+    assert len(Quarantine(home).open()) == 0
+    assert (list(home.journal.iterdir()), list(home.leases.iterdir())) == ([], [])
+    assert verify(home).breaks == ()
+
+
+@pytest.mark.row("EV-3")
+def test_four_processes_write_at_once_and_close_in_order(tmp_path: Path) -> None:
+    home = Home.create(tmp_path / "home", Policy(), NOW)
+    writers = [start(home, k, f"w{k}", 1) for k in range(len(DRAINS))]
+    said = [heard(writer.stdout, TICKS) for writer in writers if writer.stdout is not None]
+    assert [writer.wait() for writer in writers] == [0, 0, 0, 0]
+    with EventLog(home) as log:
+        for k, acks in enumerate(said):
+            rows = log.read_cycles(["tick", "link"], golems=[f"golem-{k}"]).sort_by("tick").to_pylist()
+            assert [(row["tick"], row["link"]["number"], row["link"]["hash"].hex()) for row in rows] == acks
+            assert len(acks) == TICKS
+    assert (list(home.journal.iterdir()), list(home.leases.iterdir())) == ([], [])
