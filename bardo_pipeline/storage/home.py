@@ -62,14 +62,14 @@ class Home:
         return self.derivations / derivation_id
 
     @contextmanager
-    def lock(self, name: str) -> Iterator[None]:
-        """Hold the exclusive lock of that name against every other process and thread; waits for it.
+    def lock(self, name: str, *, shared: bool = False) -> Iterator[None]:
+        """Hold the lock of that name against every other process and thread; waits for it.
 
-        The system lets go of it when the process dies.
+        shared: beside others that share it, against who wants it alone. The system lets go of it when the process dies.
         """
         self.locks.mkdir(exist_ok=True)
         with (self.locks / f"{name}.lock").open("ab") as held:
-            fcntl.flock(held, fcntl.LOCK_EX)
+            fcntl.flock(held, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
             yield
 
     @classmethod
