@@ -16,36 +16,46 @@ from bardo_pipeline.events.schema import arrow_schema
 
 DECISION_COLUMNS = (
     "golem_id", "revision", "cycle", "seq", "at", "operation", "entry_id", "kind", "category", "confidence_ppm",
-    "provenance", "cause_ticks",
+    "provenance", "cause_ticks", "turn", "because",
 )  # fmt: skip
 CYCLE_COLUMNS = (
     "golem_id", "cycle", "tick_last", "closed_at", "record_count", "entries_pruned", "entries_promoted",
-    "heuristics_proposed",
+    "heuristics_proposed", "turn", "because",
 )  # fmt: skip
+"""turn, because: what a projection keeps beside its rows; a row with a reason takes another back (projections.py)."""
 
 
 def decision_events(decisions: pa.Table) -> Emitted:
-    """The events of the curator's decisions (DECISION_COLUMNS): what each wrote, and what each cycle came to."""
+    """The events of one commit of the curator's decisions (DECISION_COLUMNS): what each wrote, what a cycle came to."""
     out = Emitted()
     columns = {name: one(decisions.column(name)) for name in DECISION_COLUMNS}
-    numbers = [pc.cast(columns[name], pa.string()) for name in ("revision", "cycle", "seq")]
+    stands = columns["because"].is_null()
     confidence = pa.array(columns["confidence_ppm"].to_numpy() / 1e6)
     payload = {"entry_type": columns["kind"], "source": columns["provenance"], "confidence": confidence}
-    payload |= {name: columns[name] for name in ("category", "entry_id", "operation", "cycle")}
-    none = pa.nulls(decisions.num_rows, pa.int64())
-    seq = columns["seq"].to_numpy()
-    name, golems = "GrimoireWrite", columns["golem_id"]
-    out.add(name, frame_of(name, event_ids(name, golems, *numbers), golems, none, columns["at"], seq, payload))
-    _consolidations(columns, out)
+    payload |= {name: columns[name] for name in ("category", "entry_id", "cycle")}
+    payload["operation"] = pc.if_else(stands, columns["operation"], "withdrawn")
+    name, golems, none = "GrimoireWrite", columns["golem_id"], pa.nulls(decisions.num_rows, pa.int64())
+    ids = event_ids(
+        name, golems, *_numbers(columns, "revision", "cycle", "seq"), pc.if_else(stands, "stands", "withdrawn")
+    )
+    order = columns["seq"].to_numpy() * 2 + stands.to_numpy(zero_copy_only=False)
+    out.add(name, frame_of(name, ids, golems, none, columns["at"], order, payload))
+    if pc.all(stands, min_count=0).as_py():  # a repair consolidates nothing
+        _consolidations(columns, out)
     return out
+
+
+def _numbers(columns: Mapping[str, pa.Array], *names: str) -> list[pa.Array]:
+    """Numbers that name a row, as text: these, and the turn in which it was written."""
+    return [pc.cast(pc.fill_null(columns[name], 0), pa.string()) for name in (*names, "turn")]
 
 
 def _consolidations(columns: Mapping[str, pa.Array], out: Emitted) -> None:
     golem = columns["golem_id"].dictionary_encode().indices.to_numpy()
-    cycle, revision = columns["cycle"].to_numpy(), columns["revision"].to_numpy()
+    numbers = [pc.fill_null(columns[name], 0).to_numpy() for name in ("revision", "cycle", "turn")]
     own = np.flatnonzero(np.asarray(pc.not_equal(columns["operation"], "received")))
     keys, first, group = np.unique(
-        np.stack([golem, revision, cycle], axis=1)[own], axis=0, return_index=True, return_inverse=True
+        np.stack([golem, *numbers], axis=1)[own], axis=0, return_index=True, return_inverse=True
     )
     group = group.reshape(-1)
     created, reinforced = (
@@ -61,25 +71,24 @@ def _consolidations(columns: Mapping[str, pa.Array], out: Emitted) -> None:
         columns["golem_id"].take(at),
         pa.nulls(len(keys), pa.int64()),
     )
-    ids = event_ids(name, golems, *(pc.cast(columns[n].take(at), pa.string()) for n in ("revision", "cycle")))
+    ids = event_ids(name, golems, *(number.take(at) for number in _numbers(columns, "revision", "cycle")))
     payload = {
         "episodes_processed": pa.array(episodes),
         "insights_created": pa.array(created),
         "insights_reinforced": pa.array(reinforced),
         "cycle": columns["cycle"].take(at),
     }
-    out.add(name, frame_of(name, ids, golems, none, columns["at"].take(at), keys[:, 1], payload))
+    out.add(name, frame_of(name, ids, golems, none, columns["at"].take(at), np.arange(len(keys)), payload))
 
 
 def cycle_events(cycles: pa.Table) -> Emitted:
-    """The events of closed cycles (CYCLE_COLUMNS, and `revision` where cycles have one)."""
+    """The events of one commit of closed cycles (CYCLE_COLUMNS); one that is taken back is none."""
     out = Emitted()
-    columns = {name: one(cycles.column(name)) for name in cycles.column_names}
+    cycles = cycles.filter(cycles["because"].is_null())
+    columns = {name: one(cycles.column(name)) for name in CYCLE_COLUMNS}
     name, golems = "CuratorCycleComplete", columns["golem_id"]
-    keys = [columns[n] for n in ("revision", "cycle") if n in columns]
-    place = keys[0].to_numpy() if len(keys) > 1 else np.zeros(cycles.num_rows, np.int64)
     payload = {n: columns[n] for n in EVENTS[name].payload.model_fields}
-    ids = event_ids(name, golems, *(pc.cast(key, pa.string()) for key in keys))
+    ids, place = event_ids(name, golems, *_numbers(columns, "cycle")), columns["cycle"].to_numpy()
     out.add(name, frame_of(name, ids, golems, columns["tick_last"], columns["closed_at"], place, payload))
     return out
 
