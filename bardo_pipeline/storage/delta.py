@@ -5,68 +5,102 @@ Source: facts ("Delta"): a kept handle, ZSTD 1, statistics on few columns, no cl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from urllib.parse import unquote
 from uuid import uuid4
 
+import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from deltalake import (
-    CommitProperties,
-    DeltaTable,
-    PostCommitHookProperties,
-    Schema,
-    Transaction,
-)
-from deltalake.exceptions import CommitFailedError, TableNotFoundError
-from deltalake.transaction import AddAction
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from bardo_pipeline.errors import SchemaVersionError, StoreError
+from bardo_pipeline.events.digest import row_digests
 from bardo_pipeline.events.upcast import absent
 from bardo_pipeline.policy import Policy
-
-_RETRIES = 200  # four processes lost none at 200; the default of 15 failed once in 1,200 (facts)
-_CHECKPOINT_COMMITS = 20  # a commit costs 10 ms behind a checkpoint and 25 ms a hundred commits after it
-_HOOKS = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
+from bardo_pipeline.storage.commits import (
+    CHECKPOINT_COMMITS,
+    commit_path,
+    make_table,
+    newest_checkpoint,
+    point_to,
+    put_checkpoint,
+    put_commit,
+    replacing,
+)
+from bardo_pipeline.storage.faults import writing_to
+from bardo_pipeline.storage.history import DataFile, absolute, brought_between, still_there, within
+from bardo_pipeline.storage.home import sync_file, sync_folder
+from bardo_pipeline.storage.sums import Sums
 
 
 @dataclass(frozen=True)
-class DataFile:
-    """A Parquet file of the table: its absolute path and how many rows it holds."""
+class Added:
+    """A Parquet file that is no part of the table yet: its name in the folder, bytes, moment and statistics (JSON)."""
+
+    path: str
+    size: int
+    modified_ms: int
+    stats: str
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file of the table: its path in the folder, as commits name it, its rows, bytes and moment."""
 
     path: str
     rows: int
+    size: int
+    modified_ms: int
 
 
 class AppendOnlyTable:
     """A Delta table that only grows.
 
     path: its folder; made, with its parents, where it is missing. schema: the Arrow schema of its rows.
-    stats_columns: top-level columns whose smallest and largest value a file is found by.
+    stats_columns: top-level columns whose smallest and largest value a file is found by. durable: whether what
+    was appended stays when the machine loses its power. sums: where the hash of each of its files is written down.
+    by_version: whether a column `version` says of each row which commit brought it.
     Raises SchemaVersionError when the table on disk has other columns than `schema`.
     """
 
     def __init__(
-        self, path: Path, schema: pa.Schema, stats_columns: list[str], *, policy: Policy | None = None
+        self,
+        path: Path,
+        schema: pa.Schema,
+        stats_columns: list[str],
+        *,
+        policy: Policy | None = None,
+        durable: bool = True,
+        sums: Sums | None = None,
+        by_version: bool = False,
     ) -> None:
-        self.path, self.schema = path, schema
+        self.path, self.schema, self.by_version, self._durable, self._sums = path, schema, by_version, durable, sums
         self._log = path / "_delta_log"
         self._reopen_commits = (policy or Policy()).log.reopen_commits
         self._commits = 0
+        self._checkpoint: int | None = None
         self._stats_columns = tuple(stats_columns)
-        leaves = [leaf for column in schema for leaf in _leaves(column)]
+        leaves = [leaf for column in schema for leaf in leaves_of(column)]
         # Text repeats, so it is worth a dictionary; numbers are not. Nobody finds a file by the extremes of lists.
         self._dictionaries = [path for path, kind in leaves if pa.types.is_string(kind)]
         self._extremes = [path for path, _ in leaves if ".list." not in path]
         try:
             self._handle = DeltaTable(path)
         except TableNotFoundError:
-            self._handle = _create(path, schema, stats_columns)
+            with writing_to(path):
+                make_table(path, schema, _configuration(stats_columns), durable=durable)
+            self._handle = DeltaTable(path)
+        self._checkpointed = newest_checkpoint(path, int(self._handle.version())) or 0
+        if sums is not None:
+            sums.follow(int(self._handle.version()))  # what a process that was killed left without
         self._lacks = self._missing_columns()
 
     def _missing_columns(self) -> list[pa.Field]:
@@ -105,54 +139,43 @@ class AppendOnlyTable:
         facts: text kept in the commit itself (see `facts`).
 
         Returns the commit's version, or None when all of them are on record already and nothing was written.
-        Raises StoreError when only some are on record, or when Delta did not take every row.
+        Raises StoreError when only some are on record, or when the disk or Delta did not take every row.
         """
-        assert table.schema.equals(self.schema), f"{self.path} was given other columns than its own"
         self._renew()
-        if self._done(transactions):
+        if self.done(transactions):
             return None
-        if self._lacks:
-            self._handle.alter.add_columns(Schema.from_arrow(pa.schema(self._lacks)).fields)
-            self._lacks = []
-            self._reopen()
-        add = self._write(whole(table), table.num_rows)
-        try:
-            self._handle.create_write_transaction(
-                [add],
-                "append",
-                self._handle.schema(),
-                commit_properties=CommitProperties(
-                    app_transactions=[Transaction(app, number) for app, number in transactions.items()],
-                    custom_metadata=dict(facts or {}),
-                    max_commit_retries=_RETRIES,
-                ),
-                post_commithook_properties=_HOOKS,
-            )
-        except CommitFailedError as error:
-            (self.path / add.path).unlink()
-            self._reopen()
-            if self._done(transactions):
-                return None
-            raise StoreError(f"{self.path}: a commit failed: {error}") from error
-        self._commits += 1
-        return self._version_of(add)
+        adds = [self.write(table)]
+        version = self.commit(adds, transactions=transactions, facts=facts)
+        if version is None:
+            self.discard(adds)
+        return version
 
-    def _version_of(self, add: AddAction) -> int:
-        """The commit that names the file: the next one, or a later one if others were faster."""
-        before = int(self._handle.version())
-        self._handle.update_incremental()
-        name = self._absolute(add.path)
-        for version in range(before + 1, int(self._handle.version()) + 1):
-            if any(file.path == name for file in self._added(version) or ()):
-                return version
-        raise StoreError(f"{self.path}: no version after {before} names {add.path}, though its commit succeeded")
-
-    def _write(self, rows: pa.Table, expected: int) -> AddAction:
-        """The rows as a Parquet file that no commit names yet.
+    def write(self, rows: pa.Table) -> Added:
+        """The rows as a Parquet file that no commit names yet. Raises StoreError; what is half written goes again.
 
         pyarrow writes it: Delta would check NOT NULL in every leaf, in twice the time, of rows that were checked.
         """
+        assert rows.schema.equals(self.schema), f"{self.path} was given other columns than its own"
         name = f"part-00000-{uuid4()}-c000.zstd.parquet"
+        try:
+            with writing_to(self.path):
+                count = self._written(name, rows)
+                if count != rows.num_rows:
+                    raise StoreError(f"{self.path}: {count} rows were written of {rows.num_rows} that were given")
+                if self._durable:
+                    sync_file(self.path / name)
+        except StoreError:
+            (self.path / name).unlink(missing_ok=True)
+            raise
+        return self.described(name, rows)
+
+    def described(self, name: str, rows: pa.Table) -> Added:
+        """A file that holds these rows, as a commit names it."""
+        made = (self.path / name).stat()
+        stats = {"numRecords": rows.num_rows, **self._bounds(rows)}
+        return Added(name, made.st_size, made.st_mtime_ns // 1_000_000, orjson.dumps(stats).decode())
+
+    def _written(self, name: str, rows: pa.Table) -> int:
         written: list[pq.FileMetaData] = []
         with pq.ParquetWriter(
             self.path / name,
@@ -164,12 +187,143 @@ class AppendOnlyTable:
             metadata_collector=written,
         ) as out:
             out.write_table(rows)
-        count = sum(file.num_rows for file in written)
-        if not count == rows.num_rows == expected:
-            raise StoreError(f"{self.path}: {count} rows were written of {expected} that were given")
-        stats = orjson.dumps({"numRecords": count, **self._bounds(rows)}).decode()
-        made = (self.path / name).stat()
-        return AddAction(name, made.st_size, {}, made.st_mtime_ns // 1_000_000, True, stats)
+        return sum(file.num_rows for file in written)
+
+    def discard(self, adds: Sequence[Added]) -> None:
+        """Take files away that no commit named."""
+        for add in adds:
+            (self.path / add.path).unlink(missing_ok=True)
+
+    def commit(
+        self,
+        adds: Sequence[Added],
+        *,
+        transactions: Mapping[str, int],
+        facts: Mapping[str, str] | None = None,
+        version: int | None = None,
+    ) -> int | None:
+        """Make files part of the table, by one commit; see `append`. version: which one it must become, if any.
+
+        Raises StoreError when another commit has that version, and when the disk does not take it.
+        """
+        with writing_to(self.path):
+            if self._durable:
+                sync_folder(self.path)
+            while True:
+                due = int(self._handle.version()) + 1
+                if version is not None and due != version:
+                    raise StoreError(f"{self.path}: version {version} was taken meanwhile: send this again")
+                if put_commit(self.path, due, self._actions(adds, transactions, facts), durable=self._durable):
+                    break
+                self._refresh()
+                if self.done(transactions):
+                    return None
+        self._handle.update_incremental()
+        self._commits += 1
+        self._lacks = []
+        if self._checkpoint is not None:
+            point_to(self.path, self._checkpoint)
+            self._checkpoint = None
+        if self._sums is not None:
+            self._sums.follow(due)
+        return due
+
+    def stored(self) -> list[StoredFile]:
+        """The files of the table as it is now, by path."""
+        self._refresh()
+        actions = pa.table(self._handle.get_add_actions(flatten=True))
+        columns = (actions[n].to_pylist() for n in ("path", "num_records", "size_bytes", "modification_time"))
+        return sorted(map(StoredFile, *columns), key=lambda file: file.path)
+
+    def replace(
+        self,
+        removed: Sequence[str],
+        added: Sequence[Added],
+        *,
+        at: datetime,
+        lock: AbstractContextManager[None],
+        versions: Mapping[str, int] | None = None,
+    ) -> int:
+        """Put files in the place of others that hold the same rows, by a commit that tells readers of no change.
+
+        removed: paths as `stored` gives them. lock: what appends hold, taken for the commit alone. versions: for
+        files without a column `version`, what the others say there. Returns the commit's version.
+        Raises StoreError unless both sides, read back, hold the same rows, and the table still has those removed.
+        """
+        known = versions or {}
+        before = added_up(self._content(path, known.get(path)) for path in removed)
+        after = added_up(self._content(add.path, None) for add in added)
+        if before != after:
+            raise StoreError(f"{self.path}: {after[0]} rows would replace {before[0]}, or others than those: not done")
+        with lock, writing_to(self.path):
+            held = {file.path: file for file in self.stored()}
+            if gone := sorted(set(removed) - set(held)):
+                raise StoreError(f"{self.path}: {gone[0]} is not in the table any more")
+            for folder in {(self.path / add.path).parent for add in added}:
+                sync_folder(folder)
+            version = int(self._handle.version()) + 1
+            taken = [held[path] for path in removed]
+            if not put_commit(self.path, version, replacing(self.path, version, taken, added, at), durable=True):
+                raise StoreError(f"{self.path}: version {version} was taken meanwhile: try again")
+            self._handle.update_incremental()
+            if self._sums is not None:
+                self._sums.follow(version)
+        return version
+
+    def _content(self, path: str, version: int | None) -> tuple[int, int, int]:
+        """How many rows a file holds, and the sum of their digests, in two lanes."""
+        rows = self.raised(scan([self._absolute(path)], self.schema), version)
+        low, high = (int(lane) for lane in row_digests(rows).sum(axis=0, dtype=np.uint64))
+        return rows.num_rows, low, high
+
+    def raised(self, rows: pa.Table, version: int | None) -> pa.Table:
+        """Rows of a file that may lack the column `version`: with it, if it is known."""
+        if version is None:
+            return rows
+        at = rows.schema.get_field_index("version")
+        return rows.set_column(at, rows.schema.field(at), pc.fill_null(rows.column(at), version))
+
+    def _actions(
+        self, adds: Sequence[Added], transactions: Mapping[str, int], facts: Mapping[str, str] | None
+    ) -> Iterator[dict[str, object]]:
+        """What a commit says, as the Delta protocol spells it."""
+        yield {
+            "commitInfo": {
+                "timestamp": max(add.modified_ms for add in adds),
+                "operation": "WRITE",
+                "operationParameters": {"mode": "Append", "partitionBy": "[]"},
+                "engineInfo": "bardo-pipeline",
+                **(facts or {}),
+            }
+        }
+        if self._lacks:
+            known = self._handle.metadata()
+            fields = [*self._handle.schema().fields, *Schema.from_arrow(pa.schema(self._lacks)).fields]
+            yield {
+                "metaData": {
+                    "id": known.id,
+                    "name": known.name,
+                    "description": known.description,
+                    "format": {"provider": "parquet", "options": {}},
+                    "schemaString": Schema(fields).to_json(),
+                    "partitionColumns": [],
+                    "createdTime": known.created_time,
+                    "configuration": known.configuration,
+                }
+            }
+        for app, number in transactions.items():
+            yield {"txn": {"appId": app, "version": number}}
+        for add in adds:
+            yield {
+                "add": {
+                    "path": add.path,
+                    "partitionValues": {},
+                    "size": add.size,
+                    "modificationTime": add.modified_ms,
+                    "dataChange": True,
+                    "stats": add.stats,
+                }
+            }
 
     def _bounds(self, rows: pa.Table) -> dict[str, dict[str, object]]:
         """Smallest and largest value and count of nulls of the columns by which a file is found."""
@@ -190,7 +344,7 @@ class AppendOnlyTable:
     def files(self, since_version: int | None = None) -> list[str]:
         """Absolute paths of the files that hold the rows committed after a version; of all rows for None.
 
-        Where the log's JSON was cleaned up since then, all files: a reader must bear rows that it has seen.
+        After a compaction they hold others, too: a reader must bear rows that it has seen.
         """
         return [file.path for file in self.tail(since_version)[1]]
 
@@ -198,14 +352,30 @@ class AppendOnlyTable:
         """The newest version, and the files as `files` gives them, of one and the same moment.
 
         until_version: be a reader of that version instead: nothing that came after it is there, compacted or not.
+        Rows that do not say which version brought them (no column `version`) may come again after a compaction.
         """
         newest = self.version
         version = newest if until_version is None else until_version
         assert version <= newest, f"{self.path} has no version {version} yet"
-        files = None if since_version is None else self._between(since_version, version)
-        if files is None:
-            files = self._active(self._handle if version == newest else DeltaTable(self.path, version=version))
-        return version, files
+        since = None if since_version is None or since_version < 0 else since_version
+        if since is not None:
+            files = brought_between(self.path, since, version, newest, by_version=self.by_version)
+            if files is not None:
+                return version, files
+        elif version == newest:
+            return version, self._active(self._handle)
+        elif files := self._active_at(version):
+            return version, files
+        only = within(since, version) if self.by_version else None
+        return version, [DataFile(file.path, file.rows, only=only) for file in self._active(self._handle)]
+
+    def _active_at(self, version: int) -> list[DataFile]:
+        """The files of an earlier version; none where one of them, or the way to it, is gone."""
+        try:
+            files = self._active(DeltaTable(self.path, version=version))
+        except (TableNotFoundError, DeltaError):
+            return []
+        return files if still_there(files) else []
 
     def overlapping(self, bounds: Mapping[str, tuple[object, object]]) -> list[str]:
         """Paths of the active files that may hold rows within all these bounds (column to smallest and largest)."""
@@ -239,13 +409,32 @@ class AppendOnlyTable:
         filter: ds.Expression | None = None,
     ) -> pa.Table:
         """The rows of these files; see `read`."""
-        found = scan([file.path for file in files if file.rows], self.schema, columns, filter)
-        expected = sum(file.rows for file in files)
+        try:
+            return self._loaded(files, columns, filter)
+        except FileNotFoundError:  # a compaction's grace ended since `tail`: its rows lie elsewhere now
+            gone = [f for f in files if not f.exists]
+            moved = [g for f in gone if f.version is not None for g in self.tail(f.version - 1, f.version)[1]]
+            if not all(f.version is not None for f in gone):
+                raise StoreError(f"{self.path} was compacted while it was read: read it again") from None
+            return self._loaded([f for f in files if f not in gone] + moved, columns, filter)
+
+    def _loaded(
+        self, files: Sequence[DataFile], columns: Sequence[str] | None, filter: ds.Expression | None
+    ) -> pa.Table:
+        plain = [file for file in files if file.only is None]
+        found = scan([file.path for file in plain if file.rows], self.schema, columns, filter)
+        expected = sum(file.rows for file in plain)
         if filter is None and found.num_rows != expected:
             raise StoreError(f"{self.path}: read {found.num_rows} rows of {expected} on record")
-        return found
+        parts = [found]
+        for file in files:
+            if file.only is not None:
+                asked = file.only if filter is None else file.only & filter
+                parts.append(scan([file.path], self.schema, columns, asked))
+        return found if len(parts) == 1 else pa.concat_tables(parts)
 
-    def _done(self, transactions: Mapping[str, int]) -> bool:
+    def done(self, transactions: Mapping[str, int]) -> bool:
+        """Whether all of these transactions are on record. Raises StoreError when only some are."""
         done = [app for app, number in transactions.items() if self._committed(app) >= number]
         if done and len(done) < len(transactions):
             raise StoreError(f"{self.path}: of one commit's transactions only {', '.join(sorted(done))} are on record")
@@ -257,73 +446,53 @@ class AppendOnlyTable:
 
     def _refresh(self) -> None:
         # A commit is a file with the next number; looking for it costs nothing, asking Delta lists the whole log.
-        if (self._log / f"{int(self._handle.version()) + 1:020}.json").exists():
+        # Where the handle's own is gone, maintenance has trimmed the log behind newer ones.
+        here = int(self._handle.version())
+        if commit_path(self.path, here + 1).exists() or not commit_path(self.path, here).exists():
             self._handle.update_incremental()
 
     def _renew(self) -> None:
+        """See the table as it is, through a handle that is not slow with age, behind a checkpoint that is near."""
         if self._commits >= self._reopen_commits:
-            self._reopen()
-        else:
-            self._refresh()
-
-    def _reopen(self) -> None:
-        self._handle, self._commits = DeltaTable(self.path), 0
+            self._handle, self._commits = DeltaTable(self.path), 0
+        self._refresh()
+        version = int(self._handle.version())
+        if version < self._checkpointed + CHECKPOINT_COMMITS:
+            return
+        self._checkpointed = newest_checkpoint(self.path, version) or 0  # another handle may have made one
+        if version >= self._checkpointed + CHECKPOINT_COMMITS:
+            with writing_to(self.path):
+                put_checkpoint(self.path, version, durable=self._durable)
+            self._checkpoint = self._checkpointed = version
 
     def _active(self, handle: DeltaTable) -> list[DataFile]:
         actions = pa.table(handle.get_add_actions(flatten=True)).select(["path", "num_records"])
         found = [DataFile(self._absolute(row["path"]), int(row["num_records"])) for row in actions.to_pylist()]
         return sorted(found, key=lambda file: file.path)
 
-    def _between(self, since_version: int, until_version: int) -> list[DataFile] | None:
-        """Files with the rows of these commits; None when the JSON of one of them is gone."""
-        found: list[DataFile] = []
-        for version in range(since_version + 1, until_version + 1):
-            added = self._added(version)
-            if added is None:
-                return None
-            found.extend(added)
-        return found
-
-    def _added(self, version: int) -> list[DataFile] | None:
-        """Files that a commit added with new rows; None when the commit's JSON is gone."""
-        try:
-            lines = (self._log / f"{version:020}.json").read_bytes().splitlines()
-        except FileNotFoundError:
-            return None
-        adds = [action["add"] for line in lines if (action := orjson.loads(line)).get("add")]
-        return [
-            DataFile(self._absolute(add["path"]), int(orjson.loads(add["stats"])["numRecords"]))
-            for add in adds
-            if add["dataChange"]
-        ]
-
     def _absolute(self, path: str) -> str:
-        return str(self.path.absolute() / unquote(path))
+        return absolute(self.path, path)
 
 
-def _leaves(column: pa.Field) -> Iterator[tuple[str, pa.DataType]]:
+def leaves_of(column: pa.Field) -> Iterator[tuple[str, pa.DataType]]:
     """Parquet path and type of each leaf below a column."""
     if pa.types.is_struct(column.type):
-        below = (leaf for child in column.type for leaf in _leaves(child))
+        below = (leaf for child in column.type for leaf in leaves_of(child))
         yield from ((f"{column.name}.{path}", kind) for path, kind in below)
     elif pa.types.is_list(column.type):
-        yield from ((f"{column.name}.list.{path}", kind) for path, kind in _leaves(column.type.value_field))
+        yield from ((f"{column.name}.list.{path}", kind) for path, kind in leaves_of(column.type.value_field))
     else:
         yield column.name, column.type
 
 
-def _create(path: Path, schema: pa.Schema, stats_columns: Sequence[str]) -> DeltaTable:
-    path.mkdir(parents=True, exist_ok=True)
-    return DeltaTable.create(
-        path,
-        schema,
-        mode="ignore",
-        configuration={
-            "delta.appendOnly": "true",
-            "delta.dataSkippingStatsColumns": ",".join(stats_columns),
-            "delta.checkpointInterval": str(_CHECKPOINT_COMMITS),
-        },
-    )
+def added_up(parts: Iterable[tuple[int, int, int]]) -> tuple[int, int, int]:
+    """Rows and digests of several files."""
+    rows, low, high = map(sum, zip((0, 0, 0), *parts, strict=True))
+    return rows, low % 2**64, high % 2**64
+
+
+def _configuration(stats_columns: Sequence[str]) -> dict[str, str]:
+    return {"delta.appendOnly": "true", "delta.dataSkippingStatsColumns": ",".join(stats_columns)}
 
 
 def scan(

@@ -120,20 +120,23 @@ class Heads:
         """Take rows as recorded, in any order. Returns the gaps they open and the late runs, by golem and tick."""
         gaps: list[TickRange] = []
         late: list[TickRange] = []
-        for golem_id, rows in by_golem(golem_ids, ticks):
+        for golem_id, rows in grouped(golem_ids, ticks):
             opened, filled = self.head(golem_id).record(np.unique(ticks[rows]))
             gaps.extend(TickRange(golem_id, *span) for span in opened)
             late.extend(TickRange(golem_id, *span) for span in filled)
         return tuple(sorted(gaps)), tuple(sorted(late))
 
-    def follow(self, golem_ids: pa.Array, numbers: pa.Array, hashes: pa.Array) -> None:
+    def follow(self, golem_ids: pa.Array, numbers: pa.ChunkedArray, hashes: pa.ChunkedArray) -> None:
         """Learn the newest link of each golem from links in any order; null where a row has none."""
-        links = pa.table({"golem": golem_ids, "number": numbers, "hash": hashes}).filter(pc.is_valid(numbers))
-        newest = links.group_by("golem").aggregate([("number", "max")])
-        found = newest.join(links, ["golem", "number_max"], ["golem", "number"], join_type="inner")
-        for golem_id, number, link in zip(
-            *(found[c].to_pylist() for c in ("golem", "number_max", "hash")), strict=True
-        ):
+        encoded = golem_ids.dictionary_encode()
+        codes, given = encoded.indices.to_numpy(), pc.fill_null(numbers, 0).to_numpy()
+        newest = np.zeros(len(encoded.dictionary), dtype=np.int64)
+        np.maximum.at(newest, codes, given)
+        rows = np.flatnonzero(given == newest[codes])
+        last = np.zeros(len(newest), dtype=np.int64)
+        last[codes[rows]] = rows
+        found = hashes.take(pa.array(last)).to_pylist()
+        for golem_id, number, link in zip(encoded.dictionary.to_pylist(), newest.tolist(), found, strict=True):
             head = self.head(golem_id)
             if number > head.tip.number:
                 head.tip = Tip(number, link)
@@ -175,14 +178,29 @@ class Heads:
         return heads
 
 
-def by_golem(golem_ids: pa.Array, ticks: Ticks) -> Iterator[tuple[str, NDArray[np.intp]]]:
-    """Each golem with its rows, ascending by tick; rows of the same tick keep their order."""
+@dataclass(frozen=True)
+class Groups:
+    """Rows by golem and tick: the golems, a code a row, the rows in order, and where each golem's begin in it."""
+
+    names: list[str]
+    codes: NDArray[np.int32]
+    order: NDArray[np.intp]
+    bounds: NDArray[np.intp]
+
+    def __iter__(self) -> Iterator[tuple[str, NDArray[np.intp]]]:
+        """Each golem with its rows, ascending by tick; rows of the same tick keep their order."""
+        for golem_id, first, last in zip(self.names, self.bounds[:-1], self.bounds[1:], strict=True):
+            yield golem_id, self.order[first:last]
+
+
+def grouped(golem_ids: pa.Array, ticks: Ticks) -> Groups:
+    """The rows by golem and tick."""
     encoded = golem_ids.dictionary_encode()
     codes = encoded.indices.to_numpy()
-    order = np.lexsort((ticks, codes))
+    rises = (codes[1:] > codes[:-1]) | (codes[1:] == codes[:-1]) & (ticks[1:] >= ticks[:-1])
+    order = np.arange(len(codes)) if rises.all() else np.lexsort((ticks, codes))
     bounds = np.searchsorted(codes[order], np.arange(len(encoded.dictionary) + 1))
-    for golem_id, first, last in zip(encoded.dictionary.to_pylist(), bounds[:-1], bounds[1:], strict=True):
-        yield golem_id, order[first:last]
+    return Groups(encoded.dictionary.to_pylist(), codes, order, bounds)
 
 
 def check_deaths(events: Sequence[LifeEvent], highest: Callable[[str], int]) -> None:

@@ -721,12 +721,12 @@ def test_looking_again_reads_only_what_is_new(disk: EventLog, home: Home, monkey
     assert loaded == [1]
 
 
-def test_a_reader_behind_a_cleaned_up_log_gets_everything(disk: EventLog, home: Home) -> None:
+def test_a_reader_behind_a_cleaned_up_log_gets_what_is_new_and_nothing_else(disk: EventLog, home: Home) -> None:
     for tick in range(1, 25):
         append(disk, ticks(tick))
     reader = EventLog(home, Policy())
     (home.cycles / "_delta_log" / f"{3:020}.json").unlink()
-    assert len(reader.read_cycles(["tick"], since_version=2)) == 24
+    assert sorted(reader.read_cycles(["tick"], since_version=2)["tick"].to_pylist()) == list(range(3, 25))
     assert len(reader.read_cycles(["tick"], since_version=20)) == 4
 
 

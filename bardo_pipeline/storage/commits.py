@@ -1,0 +1,167 @@
+"""Commits and checkpoints of a Delta table, as files that are whole and on the disk before they bear their names.
+
+Delta's library syncs nothing, so its own commit may be found torn after a power cut, and a torn commit or checkpoint
+makes the table unreadable. A commit is one file a version, and whoever gives it its name first has that version.
+Source: facts ("Delta", "No fsync"); the Delta protocol ("Delta Log Entries", "Checkpoints", "Last Checkpoint File").
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from bardo_pipeline.storage.home import make_folder, sync_file, sync_folder
+
+if TYPE_CHECKING:
+    from bardo_pipeline.storage.delta import Added, StoredFile
+
+CHECKPOINT_COMMITS = 20
+"""Commits between two checkpoints: each one since the last makes every look at the table 0.05 ms slower (measured)."""
+
+_OF_ITSELF = frozenset(
+    {
+        *("timestamp", "operation", "operationParameters", "operationMetrics", "engineInfo", "clientVersion"),
+        *("readVersion", "isolationLevel", "isBlindAppend", "userId", "userName", "txnId", "inCommitTimestamp"),
+    }
+)
+_HINT = "_last_checkpoint"
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
+
+
+def make_table(path: Path, schema: pa.Schema, configuration: Mapping[str, str], *, durable: bool) -> None:
+    """Make an empty table in this folder; nothing happens where there is one.
+
+    The names below the folder are on the disk with the first commit; until then there is nothing to lose.
+    """
+    make_folder(path)
+    (path / "_delta_log").mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as beside:
+        DeltaTable.create(beside, schema, configuration=dict(configuration))
+        draft = commit_path(Path(beside), 0)
+        if durable:
+            sync_file(draft)
+        with suppress(FileExistsError):
+            os.link(draft, commit_path(path, 0))
+
+
+def commit_path(path: Path, version: int) -> Path:
+    """Where the commit of a version lies."""
+    return path / "_delta_log" / f"{version:020}.json"
+
+
+def put_commit(path: Path, version: int, actions: Iterable[Mapping[str, object]], *, durable: bool) -> bool:
+    """Make these actions the table's commit of that version. Returns False when another commit has the number."""
+    log = path / "_delta_log"
+    draft = log / f"_commit_{uuid4()}.json.tmp"  # a name that every reader of Delta passes over
+    try:
+        with draft.open("wb") as out:
+            out.write(b"".join(orjson.dumps(action) + b"\n" for action in actions))
+            if durable:
+                out.flush()
+                os.fsync(out.fileno())
+        try:
+            os.link(draft, commit_path(path, version))
+        except FileExistsError:
+            return False
+    finally:
+        draft.unlink(missing_ok=True)
+    if durable:
+        sync_folder(log)
+    return True
+
+
+def replacing(
+    path: Path, version: int, removed: Sequence[StoredFile], added: Sequence[Added], at: datetime
+) -> Iterator[dict[str, object]]:
+    """The actions of a commit that puts files in the place of others with the same rows.
+
+    What the commit before carries beside its rows stays in force, since the newest commit is asked for it.
+    """
+    moment = int(at.timestamp() * 1_000)
+    yield {
+        "commitInfo": {
+            "timestamp": moment,
+            "operation": "OPTIMIZE",
+            "operationParameters": {"predicate": "[]"},
+            "engineInfo": "bardo-pipeline",
+            **_carried(commit_path(path, version - 1)),
+        }
+    }
+    for file in removed:
+        yield {
+            "remove": {
+                "path": file.path,
+                "deletionTimestamp": moment,
+                "dataChange": False,
+                "extendedFileMetadata": True,
+                "partitionValues": {},
+                "size": file.size,
+            }
+        }
+    for add in added:
+        yield {
+            "add": {
+                "path": add.path,
+                "partitionValues": {},
+                "size": add.size,
+                "modificationTime": add.modified_ms,
+                "dataChange": False,
+                "stats": add.stats,
+            }
+        }
+
+
+def _carried(commit: Path) -> dict[str, object]:
+    """What a commit says of itself beyond how it was made."""
+    for line in commit.read_bytes().splitlines():
+        if info := orjson.loads(line).get("commitInfo"):
+            return {key: value for key, value in info.items() if key not in _OF_ITSELF}
+    return {}
+
+
+def put_checkpoint(path: Path, version: int, *, durable: bool) -> None:
+    """Gather all commits up to a version in one file, so that readers need not read them one by one.
+
+    Its name is on the disk with the next commit; only then may `point_to` it.
+    """
+    log = path / "_delta_log"
+    name = f"{version:020}.checkpoint.parquet"
+    with tempfile.TemporaryDirectory(dir=path, prefix=".checkpoint-") as beside:
+        draft = Path(beside) / "_delta_log"
+        draft.mkdir()
+        before = newest_checkpoint(path, version)
+        if before is not None:
+            os.link(log / f"{before:020}.checkpoint.parquet", draft / f"{before:020}.checkpoint.parquet")
+        for number in range(0 if before is None else before + 1, version + 1):
+            os.link(commit_path(path, number), draft / f"{number:020}.json")
+        DeltaTable(beside, version=version).create_checkpoint()
+        if durable:
+            sync_file(draft / name)
+        os.replace(draft / name, log / name)
+
+
+def newest_checkpoint(path: Path, until: int) -> int | None:
+    """The version of the newest checkpoint up to a version."""
+    found = (_CHECKPOINT.fullmatch(name) for name in os.listdir(path / "_delta_log"))
+    return max((version for match in found if match and (version := int(match.group(1))) <= until), default=None)
+
+
+def point_to(path: Path, version: int) -> None:
+    """Tell readers where to begin: at this checkpoint, whose name is on the disk. Torn or lost, it costs only time."""
+    log = path / "_delta_log"
+    actions = pq.read_metadata(log / f"{version:020}.checkpoint.parquet").num_rows
+    draft = log / f"{_HINT}.{uuid4()}.tmp"
+    draft.write_bytes(orjson.dumps({"version": version, "size": actions}))
+    os.replace(draft, log / _HINT)
