@@ -304,3 +304,6 @@ def _sha256(file: Path) -> str:
 
 
 _OPENERS: dict[str, Callable[[Path], Embedder]] = {"minilm": _open_minilm, "nomic": _open_nomic}
+
+EMBEDDERS = tuple(sorted(_OPENERS))
+"""The names of all embedders."""

@@ -1,0 +1,249 @@
+"""Maintenance: the one job that rewrites, moves and takes away. Everything else of ours only adds.
+
+Tables of the log and growing projections are compacted, gathered in checkpoints and trimmed; ticks past the lookback go
+cold; what no reader needs any more goes after a grace; what only accelerates is held to its quota. No row is changed or
+lost, whoever writes or reads meanwhile, and a second run finds nothing to do.
+Source: EV-6, X-13; architecture ("One guarded maintenance job"); the quotas: CarePolicy in policy.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage import retention
+from bardo_pipeline.storage.commits import point_to, put_checkpoint
+from bardo_pipeline.storage.compaction import Compaction, Layout, below, closed_below
+from bardo_pipeline.storage.delta import AppendOnlyTable
+from bardo_pipeline.storage.home import Home, sync_folder
+from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.projections import Projections
+from bardo_pipeline.storage.protocols import CYCLES_SCHEMA, LIFE_LOG_SCHEMA, VECTORS_SCHEMA
+from bardo_pipeline.storage.quarantine import ITEMS_SCHEMA, RULINGS_SCHEMA
+from bardo_pipeline.storage.retention import Gone
+from bardo_pipeline.storage.sums import Sums
+from bardo_pipeline.storage.tables import TABLES
+from bardo_pipeline.storage.tick_index import TickIndex
+
+Lock = Callable[[], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What was done to one thing, or would be. rows: that were written again, the same."""
+
+    name: str
+    action: str
+    files_before: int = 0
+    files_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    rows: int = 0
+
+
+@dataclass
+class MaintenanceReport:
+    """What one run did. damaged: files that were left alone, and why; they want `bardo verify`."""
+
+    steps: list[Step] = field(default_factory=list)
+    damaged: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def changed(self) -> bool:
+        """Whether there was anything to do."""
+        return bool(self.steps)
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A table that is taken care of."""
+
+    name: str
+    table: AppendOnlyTable
+    layout: Layout
+    lock: Lock
+    commits_kept: int
+    sums: Sums | None = None
+
+
+def maintain(
+    home: Home, log: EventLog, policy: Policy, *, now: datetime, in_force: Collection[str], dry_run: bool = False
+) -> MaintenanceReport:
+    """Do what is due. in_force: ids of derivations that stay however old. dry_run: only say what would be done.
+
+    One run a home at a time: it waits for another, and for a verification.
+    """
+    report = MaintenanceReport()
+    with home.lock("maintenance"):
+        for kept in _tables(home, log, policy):
+            _care(kept, policy, report, now=now, dry_run=dry_run)
+        _care_for_renewed(home, policy, report, now=now, dry_run=dry_run)
+        _prune(home, policy, report, now=now, in_force=in_force, dry_run=dry_run)
+        _care_for_index(home, log, report, dry_run=dry_run)
+    return report
+
+
+def _tables(home: Home, log: EventLog, policy: Policy) -> Iterator[_Kept]:
+    """Every table that only grows: the log's, then each derivation's."""
+    care = policy.care
+    deaths = _deaths(log)
+    limits = closed_below(log.heads(), deaths, policy.curator.cycle_ticks, care.lookback_ticks)
+    clustered = Layout(("bucket", "golem_id", "tick"), below(limits), ("golem_id", "tick"), checked=True)
+    quarantine = home.quarantine
+    for path, schema, stats, layout, lock in (
+        (home.cycles, CYCLES_SCHEMA, ["golem_id", "tick"], clustered, "log"),
+        (home.life, LIFE_LOG_SCHEMA, ["golem_id", "kind"], Layout(("golem_id", "observed_at", "event_id")), "log"),
+        (home.vectors, VECTORS_SCHEMA, ["embedder", "text_hash"], Layout(("embedder", "text_hash")), "log"),
+        (quarantine / "items", ITEMS_SCHEMA, ["taken_at"], Layout(("taken_at", "item_id")), "quarantine"),
+        (quarantine / "rulings", RULINGS_SCHEMA, ["at"], Layout(("at", "item_id")), "quarantine"),
+    ):
+        if (path / "_delta_log").exists():
+            sums = Sums(home, path)
+            by_version = path == home.cycles
+            table = AppendOnlyTable(path, schema, stats, policy=policy, sums=sums, by_version=by_version)
+            name = path.relative_to(home.root).as_posix()
+            yield _Kept(name, table, layout, _lock_of(home, lock), care.log_commits_kept, sums)
+    for folder in _derivations(home):
+        projections = Projections(folder, home.bucket_count, policy)
+        for name, spec in TABLES.items():
+            if spec.grows and (folder / name / "_delta_log").exists():
+                table = projections.growing(name).table
+                lock_of = _lock_of(home, f"derive-{folder.name}")
+                named = (folder / name).relative_to(home.root).as_posix()
+                yield _Kept(named, table, Layout(spec.key), lock_of, care.projection_commits_kept)
+
+
+def _lock_of(home: Home, name: str) -> Lock:
+    return lambda: home.lock(name)
+
+
+def _derivations(home: Home) -> list[Path]:
+    found = sorted(home.derivations.iterdir()) if home.derivations.exists() else []
+    return [path for path in found if path.is_dir() and not path.name.endswith(".rebuild")]
+
+
+def _deaths(log: EventLog) -> Mapping[str, int]:
+    events = log.life("DeathDeclared").select(["golem_id", "died"]).to_pylist()
+    deaths: dict[str, int] = {}
+    for row in events:
+        deaths[row["golem_id"]] = min(row["died"]["tick"], deaths.get(row["golem_id"], row["died"]["tick"]))
+    return deaths
+
+
+def _care(kept: _Kept, policy: Policy, report: MaintenanceReport, *, now: datetime, dry_run: bool) -> None:
+    """Compact one table, gather its commits, take away what nobody needs."""
+    compaction = Compaction(kept.table, kept.layout, kept.lock, policy.care, now)
+    while (due := compaction.due()) is not None:
+        before = kept.table.stored()
+        if not dry_run:
+            compaction.rewrite(due)
+        after = kept.table.stored()
+        rows, size = sum(f.rows for f in due.files), sum(f.size for f in due.files)
+        spent = size + sum(f.size for f in after) - sum(f.size for f in before)
+        made = len(due.files) + len(after) - len(before)
+        report.steps.append(Step(kept.name, f"rewrote ({due.why})", len(due.files), made, size, spent, rows))
+        if dry_run:
+            break
+    report.damaged |= {f"{kept.name}/{path}": why for path, why in compaction.damaged.items()}
+    version = kept.table.version
+    with kept.lock():
+        if not dry_run and not compaction.damaged:
+            _checkpoint(kept.table.path, version)
+        if kept.sums is not None and not dry_run:
+            kept.sums.catch_up()
+    if not compaction.damaged:
+        # Behind what is trimmed rows are found by the version that they carry, which a damaged file may lack.
+        _say(
+            report,
+            kept.name,
+            "trimmed",
+            retention.trim(kept.table.path, version, kept=kept.commits_kept, dry_run=dry_run),
+        )
+    with kept.lock():
+        active = {unquote(file.path) for file in kept.table.stored()}
+        _say(report, kept.name, "swept", _swept(kept.table.path, active, policy, now, dry_run))
+
+
+def _swept(path: Path, active: Collection[str], policy: Policy, now: datetime, dry_run: bool) -> Gone:
+    before = now - timedelta(seconds=policy.care.grace_seconds)
+    return retention.sweep(path, active, before=before, dry_run=dry_run)
+
+
+def _say(report: MaintenanceReport, name: str, action: str, gone: Gone) -> None:
+    if gone.files:
+        report.steps.append(Step(name, action, gone.files, 0, gone.size, 0))
+
+
+def _checkpoint(path: Path, version: int) -> None:
+    put_checkpoint(path, version, durable=True)
+    sync_folder(path / "_delta_log")
+    point_to(path, version)
+
+
+def _care_for_renewed(home: Home, policy: Policy, report: MaintenanceReport, *, now: datetime, dry_run: bool) -> None:
+    """Projections that are renewed: what older versions held, and the commits behind a checkpoint."""
+    for folder in _derivations(home):
+        for name, spec in TABLES.items():
+            path = folder / name
+            if spec.grows or not (path / "_delta_log").exists():
+                continue
+            named = path.relative_to(home.root).as_posix()
+            with home.lock(f"derive-{folder.name}"):
+                table = DeltaTable(path)
+                if not dry_run:
+                    _checkpoint(path, int(table.version()))
+                kept = policy.care.projection_commits_kept
+                gone = retention.trim(path, int(table.version()), kept=kept, dry_run=dry_run)
+                _say(report, named, "trimmed", gone)
+                paths = pa.table(table.get_add_actions(flatten=True))["path"].to_pylist()
+                _say(report, named, "swept", _swept(path, {unquote(p) for p in paths}, policy, now, dry_run))
+
+
+def _prune(
+    home: Home,
+    policy: Policy,
+    report: MaintenanceReport,
+    *,
+    now: datetime,
+    in_force: Collection[str],
+    dry_run: bool,
+) -> None:
+    """Hold to its quota what can be made again."""
+    care = policy.care
+    abandoned = now - timedelta(seconds=care.leftover_seconds)
+    gone, names = retention.drop_derivations(
+        home.derivations,
+        in_force,
+        superseded=now - timedelta(days=care.superseded_days),
+        abandoned=abandoned,
+        dry_run=dry_run,
+    )
+    _say(report, f"derivations {', '.join(names)}", "dropped", gone)
+    owners = {path.name for path in home.derivations.iterdir()} - set(names)
+    _say(report, "index/episodes", "dropped", retention.drop_orphans(home.index / "episodes", owners, dry_run=dry_run))
+    drafts = [
+        home.root / "warehouse.draft",
+        *home.index.glob(".heads.*"),
+        *(home.index / "ticks").glob(".*"),
+        *(path for folder in _derivations(home) for path in retention.drafts_of_readers(folder)),
+        *home.root.glob(".*.json.*"),
+    ]
+    _say(report, "drafts", "dropped", retention.drop_drafts(drafts, before=abandoned, dry_run=dry_run))
+
+
+def _care_for_index(home: Home, log: EventLog, report: MaintenanceReport, *, dry_run: bool) -> None:
+    """Bring the tick index up to the log, and make it again where its bytes are not those that were written."""
+    if dry_run:
+        return
+    index = TickIndex.open(home, log)
+    if index.damaged():
+        index.drop()
+        report.steps.append(Step("index/ticks", "made again", rows=index.refresh()))
