@@ -71,6 +71,32 @@ class CarePolicy(Frozen):
     """Maintenance: what is kept warm, cold, and how much of what only accelerates."""
 
     lookback_ticks: Count = Field(500, description="ticks below a golem's head that stay warm (HB S6)")
+    rewrite_rows_max: Annotated[int, Field(ge=1)] = Field(
+        50_000, description="rows that one rewrite takes at most: they are sorted in memory (ours)"
+    )
+    rewrite_bytes_max: Annotated[int, Field(ge=1024)] = Field(
+        32 * 2**20, description="bytes of files that one rewrite takes at most (ours)"
+    )
+    warm_zstd_level: Annotated[int, Field(ge=1, le=22)] = Field(3, description="compression of warm files (measured)")
+    cold_zstd_level: Annotated[int, Field(ge=1, le=22)] = Field(12, description="compression of cold files (measured)")
+    grace_seconds: Positive = Field(
+        3_600.0, description="what no commit names any more stays so long for its readers (ours)"
+    )
+    log_commits_kept: Annotated[int, Field(ge=1)] = Field(
+        1_000, description="commits of the log that stay as JSON, so that what is new is found fastest (ours)"
+    )
+    projection_commits_kept: Annotated[int, Field(ge=1)] = Field(
+        100, description="commits of a projection that stay as JSON (ours)"
+    )
+    superseded_days: Positive = Field(
+        30.0, description="that a derivation, not in force, stays after it was last written to (ours)"
+    )
+    leftover_seconds: Positive = Field(
+        86_400.0, description="that drafts stay that were abandoned: no build takes a day (ours)"
+    )
+    dagster_runs_max: Annotated[int, Field(ge=1)] = Field(
+        1_000, description="finished runs that Dagster remembers, with their events and logs (ours)"
+    )
 
 
 class HealthPolicy(Frozen):

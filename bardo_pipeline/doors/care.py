@@ -1,8 +1,10 @@
-"""Care: what the log keeps of every tick (`bardo ticks`)."""
+"""Care: what the log keeps of every tick (`bardo ticks`), and looking after all that grows (`bardo maintain`)."""
 
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import orjson
@@ -10,11 +12,15 @@ import pyarrow as pa
 import typer
 from rich.console import Console
 
-from bardo_pipeline.doors.options import HomeOption, root_of
+from bardo_pipeline.derivation.tending import tend
+from bardo_pipeline.doors.options import HomeOption, now, root_of
 from bardo_pipeline.doors.tables import print_table
 from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.maintenance import MaintenanceReport
+from bardo_pipeline.storage.retention import disk_bytes
 from bardo_pipeline.storage.tick_index import PHASE_SCHEMA, TickIndex
 
 out = Console(soft_wrap=False)
@@ -49,6 +55,55 @@ def ticks(
                 has_action=true, has_outcome=true, limit=last, struck=struck,
             )  # fmt: skip
     _show(found, format)
+
+
+def maintain(
+    home: HomeOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    format: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+) -> None:
+    """Compact the log, move old ticks to the cold tier, trim and prune to the policy's quotas; changes no row."""
+    if format not in ("table", "json"):
+        raise ConfigError(f"--format {format!r}: table or json")
+    opened, policy = Home.open(root_of(home)), Policy()
+    before = disk_bytes(opened.root)
+    with EventLog(opened, policy) as log, out.status("looking after the home") if format == "table" else nullcontext():
+        report = tend(opened, log, policy, now=now(), dry_run=dry_run)
+    after = disk_bytes(opened.root)
+    if format == "json":
+        told: dict[str, Any] = {"steps": [asdict(s) for s in report.steps], "damaged": report.damaged}
+        told |= {"disk_bytes_before": before, "disk_bytes_after": after, "dry_run": dry_run}
+        sys.stdout.buffer.write(orjson.dumps(told) + b"\n")
+    else:
+        _tell(report, before, after, dry_run=dry_run)
+    if report.damaged:
+        raise typer.Exit(1)
+
+
+def _tell(report: MaintenanceReport, before: int, after: int, *, dry_run: bool) -> None:
+    rows = [
+        (s.name, s.action, s.rows, f"{s.files_before:,} → {s.files_after:,}", _change(s.bytes_before, s.bytes_after))
+        for s in report.steps
+    ]
+    if rows:
+        print_table(out, "What would be done" if dry_run else None, ["what", "done", "rows", "files", "bytes"], rows)
+    else:
+        out.print("nothing to do")
+    if not dry_run:
+        out.print(f"on disk: {_change(before, after)}", highlight=False)
+    for path, why in report.damaged.items():
+        out.print(f"left alone: {path}: {why}", highlight=False, soft_wrap=True)
+
+
+def _change(before: int, after: int) -> str:
+    return f"{_size(before)} → {_size(after)}"
+
+
+def _size(count: int) -> str:
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= size:
+            return f"{count / size:,.1f} {unit}"
+    return f"{count} B"
 
 
 def _show(found: pa.Table, format: str) -> None:
