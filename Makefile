@@ -17,7 +17,7 @@ export UV_NO_PROGRESS := 1
 # This project's environment, whatever else is active around it.
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
 
-.PHONY: help venv demo test bench crash ui lock clean
+.PHONY: help venv demo test bench crash fuzz ui lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */\1\t/'
@@ -48,6 +48,9 @@ bench: venv  ## one table, each figure beside a peer measured in the same run
 
 crash: venv  ## a thousand kills at named moments: nothing lost, nothing doubled, everything readable
 	$(BIN)/python -m tests.crash
+
+fuzz: venv  ## 100,000 records nobody should send: each accepted and read back equal, or in quarantine with a reason
+	$(BIN)/python -m tests.fuzz
 
 ui: venv  ## Dagster's own interface over this project
 	$(BIN)/bardo ui

@@ -1,0 +1,404 @@
+"""Records nobody should send: structure-aware fuzzing of the spool. `python -m tests.fuzz --records 100000`.
+
+Every line is either accepted, and reads back equal through pyarrow and DuckDB, or it lies in quarantine with a reason
+and its very bytes. What ought to happen to a line is what pydantic says of it alone (the oracle); the first record of
+a golem's tick is the one that counts. A failure names the seed that replays it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import math
+import resource
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import duckdb
+import pyarrow as pa
+from pydantic import ValidationError
+
+from bardo_pipeline.events.record import DecisionCycleRecord
+from bardo_pipeline.events.schema import RECORD_SCHEMA, to_models
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.quarantine import Quarantine
+from bardo_pipeline.storage.spool import Spool
+from tests.records import records
+
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
+FILE_RECORDS = 2_000
+BIG = 10_000_000
+
+
+class Raw(NamedTuple):
+    """Bytes that stand in a line as they are, whatever JSON thinks of them."""
+
+    token: bytes
+
+
+NUMBERS = [
+    *(b"NaN", b"Infinity", b"-Infinity", b"Inf", b"nan", b"1e400", b"-1e400", b"1e-400", b"5e-324", b"-0", b"-0.0"),
+    *(b"01", b"+1", b"1.", b".5", b"0x10", b"1e2", b"1E5", b"1.0", b"true", b"null", b"'1'", b'"1"', b"1_000"),
+    *(b"9223372036854775807", b"9223372036854775808", b"18446744073709551616", b"-9223372036854775809", b"4" * 30),
+    *(b"9" * 400, b"9" * 5000, b"0." + b"3" * 500, b"1" + b"0" * 400 + b".5", b"4611686018427387904", b"2.5e-308"),
+]
+MOMENTS = [
+    *("2024-01-01T00:00:00", "2024-01-01T00:00:00+01:00", "2024-01-01 00:00:00Z", "2024-01-01", "2024-02-30T00:00:00Z"),
+    *("2024-01-01T24:00:00Z", "2024-01-01T23:59:60Z", "0000-01-01T00:00:00Z", "0001-01-01T00:00:00Z", "1700000000"),
+    *("9999-12-31T23:59:59.999999Z", "2024-01-01T00:00:00.1234567Z", "2024-01-01T00:00:00.123456789+00:00", "now", ""),
+    *("2024-01-01t00:00:00z", "2024-01-01_00:00:00Z", "2024-01-01T00:00Z", "2024-01-01T00:00:00-00:00", "1700000000.5"),
+    *(
+        "2024-1-1T0:0:0Z",
+        "10000-01-01T00:00:00Z",
+        "-001-01-01T00:00:00Z",
+        "2024-01-01T00:00:00,5Z",
+        "٢٠٢٤-01-01T00:00:00Z",
+    ),
+]
+IDS = [
+    *("../../etc/passwd", "/", "..", ".", "", "C:\\aux", "con", "*", "a/b/c", "~", "%2e%2e%2f", "$(reboot)", "'; drop"),
+    *(
+        "a" * 256,
+        "a" * 257,
+        "é" * 256,
+        "💥",
+        "\u202e",
+        "\u0000",
+        "\n",
+        "\ud83d\ude00",
+        "g-1 ",
+        " ",
+        "{}",
+        "null",
+        "NaN",
+    ),
+]
+OCTETS = [b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf5\x80\x80\x80", b"\xe2\x82", b"\x00", b"\x01", b"\x1f", b"\x7f"]
+ESCAPES = [
+    b"\\ud800",
+    b"\\udc00",
+    b"\\ud83d\\ude00",
+    b"\\u0000",
+    b"\\q",
+    b"\\/",
+    b"\\u12g4",
+    b"\\",
+    b"\\u00e9",
+    b'\\":',
+]
+
+
+def dumps(value: Any) -> bytes:
+    """JSON, but for what is `Raw`."""
+    if isinstance(value, Raw):
+        return value.token
+    if isinstance(value, dict):
+        return b"{" + b",".join(dumps(k) + b":" + dumps(v) for k, v in value.items()) + b"}"
+    if isinstance(value, list):
+        return b"[" + b",".join(map(dumps, value)) + b"]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value).encode()
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+class Mutator:
+    """Makes lines out of good records; what it does to each is drawn from its seed."""
+
+    def __init__(self, random: Random, *, big: float = 0.001) -> None:
+        self._random, self._big = random, big
+        self._ways: list[Callable[[dict[str, Any]], bytes]] = [
+            self.retyped, self.numbered, self.nested, self.spoilt_text, self.escaped, self.grown, self.named,
+            self.without, self.stranger, self.twice, self.truncated, self.flipped, self.doubled, self.dated,
+            self.decorated, self.reordered, self.emptied, self.broken,
+        ]  # fmt: skip
+
+    def line(self, record: dict[str, Any]) -> bytes:
+        """The record's line, left alone in one of three cases."""
+        if self._random.random() < 1 / 3:
+            return dumps(record)
+        return self._random.choice(self._ways)(record)
+
+    def places(self, value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        """Paths to everything below."""
+        found: list[tuple[Any, ...]] = []
+        below = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        for key, inner in below:
+            found += [(*path, key), *self.places(inner, (*path, key))]
+        return found
+
+    def put(self, record: dict[str, Any], value: Any, want: Callable[[Any], bool] = lambda _: True) -> bytes:
+        """The record with this value somewhere, where what was there is wanted."""
+        fit = [path for path in self.places(record) if want(_at(record, path))]
+        if fit:
+            path = self._random.choice(fit)
+            _at(record, path[:-1])[path[-1]] = value
+        return dumps(record)
+
+    def retyped(self, record: dict[str, Any]) -> bytes:
+        other = self._random.choice([None, True, 0, -1, 1.5, "", "x", [], {}, [[]], [None], {"a": 1}, 2**53 + 1, 1e30])
+        return self.put(record, other)
+
+    def numbered(self, record: dict[str, Any]) -> bytes:
+        return self.put(record, Raw(self._random.choice(NUMBERS)), lambda v: isinstance(v, int | float))
+
+    def nested(self, record: dict[str, Any]) -> bytes:
+        depth = self._random.choice([2, 50, 300, 100_000])
+        open_, close = self._random.choice([(b"[", b"]"), (b'{"a":', b"}"), (b'{"observation":', b"}"), (b"[{", b"")])
+        return self.put(record, Raw(open_ * depth + b"1" + close * depth))
+
+    def spoilt_text(self, record: dict[str, Any]) -> bytes:
+        token = b'"a' + self._random.choice(OCTETS) + b'b"'
+        if self._random.random() < 0.2:
+            return dumps(record).replace(b'"', token[:-1], 1)
+        return self.put(record, Raw(token), lambda v: isinstance(v, str))
+
+    def escaped(self, record: dict[str, Any]) -> bytes:
+        token = Raw(b'"a' + self._random.choice(ESCAPES) + b'b"')
+        return self.put(record, token, lambda v: isinstance(v, str))
+
+    def grown(self, record: dict[str, Any]) -> bytes:
+        size = BIG if self._random.random() < self._big * 18 else self._random.choice([256, 65_536, 65_537, 300_000])
+        return self.put(record, self._random.choice("xé") * size, lambda v: isinstance(v, str))
+
+    def named(self, record: dict[str, Any]) -> bytes:
+        if self._random.random() < 0.5:
+            record["golem_id"] = self._random.choice(IDS) + (record["golem_id"] if self._random.random() < 0.7 else "")
+            return dumps(record)
+        return self.put(record, self._random.choice(IDS), lambda v: isinstance(v, str))
+
+    def without(self, record: dict[str, Any]) -> bytes:
+        path = self._random.choice([p for p in self.places(record) if isinstance(p[-1], str)])
+        del _at(record, path[:-1])[path[-1]]
+        return dumps(record)
+
+    def stranger(self, record: dict[str, Any]) -> bytes:
+        inner = [(), *(p for p in self.places(record) if isinstance(_at(record, p), dict))]
+        _at(record, self._random.choice(inner))[self._random.choice(["x", "", "golem", "Tick", "price "])] = 1
+        return dumps(record)
+
+    def twice(self, record: dict[str, Any]) -> bytes:
+        name = self._random.choice(list(record))
+        other = self._random.choice([record[name], None, 1, self._random.choice(list(record.values()))])
+        return dumps(record)[:-1] + b"," + dumps(name) + b":" + dumps(other) + b"}"
+
+    def truncated(self, record: dict[str, Any]) -> bytes:
+        line = dumps(record)
+        return line[: self._random.randrange(1, len(line))]
+
+    def flipped(self, record: dict[str, Any]) -> bytes:
+        line = bytearray(dumps(record))
+        for _ in range(self._random.choice([1, 1, 1, 3, 20])):
+            line[self._random.randrange(len(line))] = self._random.randrange(256)
+        return bytes(line)
+
+    def doubled(self, record: dict[str, Any]) -> bytes:
+        line = dumps(record)
+        between = self._random.choice(
+            [b"", b" ", b" null ", b",", b"\r", b"\n", b"\t", b"null", b"{}", b" {} ", b" [] "]
+        )
+        return self._random.choice([line + between + line, line + between, between + line, b"[" + line + b"]"])
+
+    def dated(self, record: dict[str, Any]) -> bytes:
+        record["observed_at"] = self._random.choice(MOMENTS)
+        return dumps(record)
+
+    def decorated(self, record: dict[str, Any]) -> bytes:
+        line = dumps(record)
+        around = [b"\xef\xbb\xbf", b" ", b"\t ", b"/* */", b"\x0c", b"\xa0", b"\x00", b"//"]
+        return self._random.choice(
+            [
+                self._random.choice(around) + line,
+                line + self._random.choice(around),
+                line.replace(b",", b" , ").replace(b":", b" : "),
+                line.replace(b'"tick"', b'"\\u0074ick"'),
+                line + b"\r",
+                line[:-1] + b",}",
+                line.replace(b"null", b"None", 1),
+            ]
+        )
+
+    def reordered(self, record: dict[str, Any]) -> bytes:
+        names = list(record)
+        self._random.shuffle(names)
+        return json.dumps({name: record[name] for name in names}, indent=None, separators=(", ", ": ")).encode()
+
+    def emptied(self, record: dict[str, Any]) -> bytes:
+        return self.put(record, Raw(self._random.choice([b"{}", b"[]", b'""', b"null", b"[null]", b"[{}]"])))
+
+    def broken(self, record: dict[str, Any]) -> bytes:
+        return self._random.choice(
+            [b"", b" ", b"{}", b"[]", b"null", b"nul", b"5", b'"x"', b"{", b"}", b"\x00", b"{null}", b"[" * 100_000]
+        )
+
+
+def _at(value: Any, path: tuple[Any, ...]) -> Any:
+    for key in path:
+        value = value[key]
+    return value
+
+
+def good_records(count: int, *, tick: int, seed: int) -> list[dict[str, Any]]:
+    """Records as JSON has them, one tick of one golem each."""
+    table = records(count, golems=50, tick=tick, seed=seed, prefix=f"golem-{seed}")
+    return [model.model_dump(mode="json") for model in to_models(table, DecisionCycleRecord)]
+
+
+def physical(content: bytes) -> list[bytes]:
+    """The lines that count, as docs/writing.md has it."""
+    lines = [line.removesuffix(b"\r") for line in content.split(b"\n")]
+    return [line for line in lines if line.strip(b" \t\r")]
+
+
+def verdict(line: bytes, limit: int) -> DecisionCycleRecord | None:
+    """What pydantic makes of a line alone."""
+    if len(line) > limit:
+        return None
+    try:
+        return DecisionCycleRecord.model_validate_json(line, strict=True)
+    except ValidationError:
+        return None
+
+
+def key(model: DecisionCycleRecord) -> tuple[str, int]:
+    """What a record is a record of."""
+    return model.golem_id, model.tick
+
+
+def digest(model: DecisionCycleRecord) -> bytes:
+    """The same for equal records alone. There is one zero: -0.0 is equal to it."""
+    return hashlib.sha256(model.model_dump_json().replace(":-0.0", ":0.0").encode()).digest()
+
+
+def digests(table: pa.Table) -> dict[tuple[str, int], bytes]:
+    """Rows as the oracle knows them."""
+    return {key(model): digest(model) for model in to_models(table, DecisionCycleRecord)}
+
+
+def serve(root: Path, line: Connection) -> None:
+    """Take files whenever asked to, in a process of its own: its death and its memory are the spool's alone."""
+    home = Home.open(root)
+    with EventLog(home) as log:
+        spool = Spool(home, log)
+        while line.recv():
+            taken = list(spool.take(NOW))
+            line.send((taken, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
+
+
+class Fuzz:
+    """One home that is fed lines, and what it should hold by now."""
+
+    def __init__(self, root: Path, seed: int) -> None:
+        self.random, self.seed = Random(seed), seed
+        self.home = Home.create(root, Policy(), NOW)
+        self.log = EventLog(self.home)
+        self.quarantine = Quarantine(self.home)
+        self.limit = Policy().writer.record_bytes_max
+        self.mutator = Mutator(self.random)
+        self.known: dict[tuple[str, int], bytes] = {}
+        self.told: Counter[str] = Counter()
+        self.rss_mb: list[float] = []
+        spawn = get_context("spawn")
+        self.line, theirs = spawn.Pipe()
+        self.taker = spawn.Process(target=serve, args=(root, theirs), daemon=True)
+        self.taker.start()
+        theirs.close()
+
+    def close(self) -> None:
+        """Let the other process go."""
+        self.line.send(False)
+        self.taker.join()
+
+    def round(self, number: int, count: int) -> None:
+        """Feed one file, and compare."""
+        made = [self.mutator.line(r) for r in good_records(count, tick=1 + 1_000 * number, seed=self.seed)]
+        content = b"\n".join(made) + self.random.choice([b"", b"\n", b"\n\n"])
+        name = f"{number:05}.jsonl"
+        (self.home.spool / f".{name}").write_bytes(content)
+        (self.home.spool / f".{name}").rename(self.home.spool / name)
+        before = self.log.version
+        self.line.send(True)
+        (taken,), rss_mb = self.line.recv()
+        self.rss_mb.append(rss_mb)
+        self._compare(taken, physical(content), before, name)
+
+    def _compare(self, taken: Any, lines: list[bytes], before: int, name: str) -> None:
+        fresh: dict[tuple[str, int], bytes] = {}
+        refused: Counter[bytes] = Counter()
+        repeated = 0
+        for line in lines:
+            model = verdict(line, self.limit)
+            on_record = None if model is None else self.known.get(key(model))
+            if model is None or on_record not in (None, digest(model)):
+                refused[line] += 1
+            elif on_record is not None:
+                repeated += 1
+            else:
+                self.known[key(model)] = fresh[key(model)] = digest(model)
+        assert taken.records == len(lines), (taken, len(lines))
+        assert (taken.written, taken.repeated, taken.quarantined) == (
+            len(fresh), repeated, refused.total()
+        ), (taken, len(fresh), repeated, refused.total())  # fmt: skip
+        self._compare_quarantine(refused, name)
+        self._compare_log(fresh, before)
+        self.told.update(taken.errors)
+        self.told.update(accepted=taken.written, repeated=taken.repeated, lines=len(lines))
+
+    def _compare_quarantine(self, refused: Counter[bytes], name: str) -> None:
+        held = self.quarantine
+        opened = held.open(["file", "error", "reason"]).filter(pa.compute.field("file") == name).to_pylist()
+        assert all(row["error"] and row["reason"].strip() for row in opened)
+        raws = Counter(held.raw_of(item) for item in held.items([row["item_id"] for row in opened]))
+        assert raws == refused, f"{(raws - refused).total()} too many, {(refused - raws).total()} missing"
+
+    def _compare_log(self, fresh: dict[tuple[str, int], bytes], before: int) -> None:
+        found = self.log.read_cycles(RECORD_SCHEMA.names, since_version=before)
+        assert digests(found) == fresh
+        assert len(found) == len(fresh)
+
+    def read_back(self) -> None:
+        """All that was accepted, through DuckDB, which aborts on text that is none."""
+        from bardo_pipeline.storage.delta import AppendOnlyTable
+        from bardo_pipeline.storage.protocols import CYCLES_SCHEMA
+
+        files = AppendOnlyTable(self.home.cycles, CYCLES_SCHEMA, ["golem_id", "tick"]).files()
+        with duckdb.connect() as con:
+            con.execute("set timezone = 'UTC'")
+            columns = ", ".join(RECORD_SCHEMA.names)
+            found = con.sql(f"select {columns} from read_parquet({files}, union_by_name = true)").to_arrow_table()
+        assert digests(found) == self.known
+        assert len(found) == len(self.known)
+
+
+def main() -> None:
+    """Fuzz, then print what happened as JSON."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--records", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="bardo-fuzz-") as folder:
+        fuzz = Fuzz(Path(folder), asked.seed)
+        for number in range(math.ceil(asked.records / FILE_RECORDS)):
+            try:
+                fuzz.round(number, min(FILE_RECORDS, asked.records - number * FILE_RECORDS))
+            except BaseException:
+                print(f"seed {asked.seed}, file {number}: python -m tests.fuzz --seed {asked.seed}", file=sys.stderr)
+                raise
+        fuzz.close()
+        fuzz.read_back()
+    grown = fuzz.rss_mb[-1] - fuzz.rss_mb[0]
+    print(json.dumps({**fuzz.told, "rss_mb": round(fuzz.rss_mb[-1]), "rss_grown_mb": round(grown)}))
+
+
+if __name__ == "__main__":
+    main()

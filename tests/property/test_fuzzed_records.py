@@ -1,0 +1,164 @@
+"""Lines in bulk are what pydantic makes of each of them; nothing that anybody sends ends the process or fills it up."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from copy import deepcopy
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from bardo_pipeline.events.record import DecisionCycleRecord
+from bardo_pipeline.events.schema import RECORD_SCHEMA, to_models
+from bardo_pipeline.events.validate import row_errors
+from bardo_pipeline.storage import json_lines
+from bardo_pipeline.storage.json_lines import read_lines
+from tests import fuzz
+
+pytestmark = pytest.mark.row("EV-4")
+ROOT = Path(__file__).parents[2]
+GOOD = fuzz.good_records(40, tick=1, seed=0)
+
+
+def in_bulk(lines: list[bytes]) -> tuple[dict[int, DecisionCycleRecord], set[int]]:
+    """What the bulk path makes of lines: records by line, and the bad ones."""
+    parsed = read_lines(lines)
+    assert parsed.records.schema.equals(RECORD_SCHEMA)
+    parsed.records.validate(full=True)
+    wrong = row_errors(parsed.records, DecisionCycleRecord)
+    assert all(str(error) for error in wrong.values())
+    assert all(str(line.error) for line in parsed.bad)
+    fit = [row for row in range(len(parsed.records)) if row not in wrong]
+    models = to_models(parsed.records.take(pa.array(fit, pa.int64())), DecisionCycleRecord)
+    good = dict(zip((int(parsed.lines[row]) for row in fit), models, strict=True))
+    bad = [line.line for line in parsed.bad] + [int(parsed.lines[row]) for row in wrong]
+    assert len(good) + len(bad) == len(lines), "every line is one or the other, once"
+    return good, set(bad)
+
+
+def one_by_one(lines: list[bytes]) -> tuple[dict[int, DecisionCycleRecord], set[int]]:
+    """What pydantic alone makes of them."""
+    good = {}
+    for at, line in enumerate(lines):
+        try:
+            good[at] = DecisionCycleRecord.model_validate_json(line, strict=True)
+        except ValidationError:
+            continue
+    return good, set(range(len(lines))) - set(good)
+
+
+class TestBulkIsPydantic:
+    @settings(max_examples=150)
+    @given(st.integers(0, 2**32), st.integers(1, 12), st.integers(1, 4))
+    def test_whatever_is_done_to_a_line(self, seed: int, count: int, group: int) -> None:
+        random = Random(seed)
+        mutator = fuzz.Mutator(random, big=0.0)
+        lines = [mutator.line(deepcopy(random.choice(GOOD))) for _ in range(count)]
+        lines = [line.replace(b"\n", b"") or b"-" for line in lines]
+        assert in_bulk(lines) == one_by_one(lines)
+
+    @settings(max_examples=200)
+    @given(
+        st.fixed_dictionaries(
+            {
+                "price": st.one_of(st.floats(), st.integers()),
+                "price_return": st.one_of(st.floats(), st.integers(), st.none()),
+                "sma": st.one_of(st.floats(0), st.integers(-(2**70), 2**70), st.none(), st.booleans()),
+                "volume_micros": st.one_of(st.integers(), st.floats(0, 100), st.none()),
+                "market": st.one_of(st.text(), st.integers()),
+                "block_number": st.one_of(st.none(), st.integers(-1, 2**54)),
+            }
+        ),
+        st.booleans(),
+    )
+    def test_whatever_the_values(self, values: dict[str, Any], ascii_only: bool) -> None:
+        record = deepcopy(GOOD[0])
+        record["observation"] |= values
+        lines = [
+            json.dumps(record, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass"),
+            json.dumps(GOOD[1]).encode(),
+        ]
+        assert in_bulk(lines) == one_by_one(lines)
+
+    @pytest.mark.parametrize("token", fuzz.NUMBERS, ids=lambda token: token[:20].decode())
+    @pytest.mark.parametrize("place", [("observation", "macd"), ("tick",), ("observation", "price"), ("cycle_seen",)])
+    def test_every_way_to_write_a_number(self, token: bytes, place: tuple[str, ...]) -> None:
+        record = deepcopy(GOOD[0])
+        fuzz._at(record, place[:-1])[place[-1]] = fuzz.Raw(token)
+        lines = [fuzz.dumps(GOOD[1]), fuzz.dumps(record)]
+        assert in_bulk(lines) == one_by_one(lines)
+
+    @pytest.mark.parametrize("moment", fuzz.MOMENTS)
+    def test_every_way_to_write_a_moment(self, moment: str) -> None:
+        lines = [fuzz.dumps(GOOD[1]), fuzz.dumps(GOOD[0] | {"observed_at": moment})]
+        assert in_bulk(lines) == one_by_one(lines)
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            *(
+                b"{} null {}",
+                b"{}null{}",
+                b"null",
+                b"{}\tnull",
+                b"{null}",
+                b"[null]",
+                b"{}{}",
+                b"{},{}",
+                b"{} {}",
+                b"}{",
+            ),
+            *(
+                b"[" * 200_000,
+                b'{"a":' * 200_000,
+                b'{"observation":' * 200_000,
+                b'{"positions":[' * 1_000,
+                b"\xef\xbb\xbf{}",
+            ),
+        ],
+        ids=lambda line: line[:20].decode("utf-8", "backslashreplace"),
+    )
+    def test_what_ends_a_careless_reader(self, line: bytes) -> None:
+        good = fuzz.dumps(GOOD[0])
+        lines = [good, line, good + b" null " + good, good + good, good[:-1], b"{" + good]
+        assert in_bulk(lines) == one_by_one(lines)
+
+    def test_two_halves_in_two_lines_are_two_bad_lines_and_not_one_record(self) -> None:
+        good = fuzz.dumps(GOOD[0])
+        cut = good.index(b',"regime"')
+        lines = [good[:cut], good[cut:], good + good[:cut], good[cut:]]
+        assert in_bulk(lines) == ({}, {0, 1, 2, 3})
+
+    @pytest.mark.parametrize("name", sorted(json_lines._OPTIONAL | {"derivation_id", "outcome", "schema_version"}))
+    def test_an_absent_key_is_null_only_where_it_may_be_absent(self, name: str) -> None:
+        record = deepcopy(next(r for r in GOOD if r["pipeline"] is not None))
+        del (record["pipeline"] if name == "tool_runs" else record)[name]
+        lines = [fuzz.dumps(GOOD[1]), fuzz.dumps(record)]
+        good, bad = in_bulk(lines)
+        assert (good, bad) == one_by_one(lines)
+        assert (1 in good) == (name not in ("derivation_id", "outcome"))
+
+    def test_good_lines_need_no_second_look(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(json_lines, "_judged", None)
+        assert len(in_bulk([fuzz.dumps(record) for record in GOOD])[0]) == len(GOOD)
+
+
+class TestTheSpoolBearsAnything:
+    def test_thousands_of_records_nobody_should_send(self) -> None:
+        """`make fuzz` does the same with 100,000."""
+        command = [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz", "--records", "4000", "--seed", "7"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-3_000:]
+        told = json.loads(done.stdout)
+        refused = told["RecordError"] + told.get("SchemaVersionError", 0) + told.get("ForkError", 0)
+        assert told["accepted"] + told["repeated"] + refused == told["lines"] > 3_900
+        assert min(told["accepted"], told["RecordError"]) > 1_000
+        assert told["rss_grown_mb"] < 800
