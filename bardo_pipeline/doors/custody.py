@@ -27,7 +27,10 @@ def add_to(app: typer.Typer) -> None:
 def verify_home(
     home: HomeOption = None,
     expect: Annotated[
-        str | None, typer.Option(help="The fleet's digest that an earlier run printed: a shortened log is found by it.")
+        str | None,
+        typer.Option(
+            help="The digest of the fleet that an earlier run printed: a log that was shortened is found by it."
+        ),
     ] = None,
     format: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
 ) -> None:

@@ -64,10 +64,15 @@ class Findings:
         golem_id: str | None = None,
         tick: int | None = None,
         number: int | None = None,
+        count: int = 1,
     ) -> None:
-        """Something is broken."""
+        """Something is broken. count: how many such breaks this stands for, the first of them named."""
         self.first.setdefault(kind, Break(kind, fact, file, golem_id, tick, number))
-        self.counts[kind] += 1
+        self.counts[kind] += count
+
+    def unreadable(self, file: str, error: Exception) -> None:
+        """A file is not what its name says."""
+        self.broken("file", f"it cannot be read: {str(error).splitlines()[0] if str(error) else error!r}", file=file)
 
     def report(self, gaps: Sequence[TickRange], digest: str) -> Report:
         """All of it, breaks in the order in which they were met."""

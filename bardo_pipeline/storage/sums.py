@@ -57,7 +57,8 @@ class Sums:
         self._root, self._table = home.cycles.parent, table
         self.prefix = table.relative_to(self._root).as_posix()
         self.path = self._root / "sums" / self.prefix.replace("/", "-")
-        self._length, self._check, self._through = 0, _START, -1
+        self._length, self._check = 0, _START
+        self._commit = self._checkpoint = -1  # the newest of each that has a line
 
     def follow(self, version: int) -> int:
         """Write the lines of all commits up to this version that have none; returns how many lines that were.
@@ -67,7 +68,7 @@ class Sums:
         try:
             with self._held() as handle:
                 self._learn(handle)
-                return self._write(handle, self._due(self._through + 1, version))
+                return self._write(handle, self._due(version))
         except OSError:
             return 0
 
@@ -85,11 +86,14 @@ class Sums:
             sync_folder(self.path.parent)
             return written
 
-    def _due(self, since: int, until: int) -> Iterator[Path]:
+    def _due(self, until: int) -> Iterator[Path]:
+        # A checkpoint is made when its version is the newest, and so after that commit's line.
         log = self._table / "_delta_log"
-        for version in range(since, until + 1):
-            yield from self._of(log / f"{version:020}.json")
-            yield from self._of(log / f"{version:020}.checkpoint.parquet")
+        for version in range(max(self._commit, 0), until + 1):
+            if version > self._commit:
+                yield from self._of(log / f"{version:020}.json")
+            if version > self._checkpoint:
+                yield from self._of(log / f"{version:020}.checkpoint.parquet")
 
     def _of(self, path: Path) -> Iterator[Path]:
         """A commit's data files, if they are as long as it says, and then itself; a checkpoint alone."""
@@ -103,18 +107,26 @@ class Sums:
         yield path
 
     def _write(self, handle: int, due: Iterable[Path]) -> int:
-        lines, check, through = [], self._check, self._through
+        lines, check = [], self._check
+        named: list[str] = []
         for path in due:
             said = f"{hash_file(path)}  {self._name(path)}  {path.stat().st_size}"
             check = _next(check, said)
             lines.append(f"{said}  {check}\n")
-            if found := _COMMIT.fullmatch(path.name):
-                through = max(through, int(found.group(1)))
+            named.append(path.name)
         content = "".join(lines).encode()
         if content and os.pwrite(handle, content, self._length) < len(content):
             raise OSError(f"{self.path}: a line was cut short")
-        self._length, self._check, self._through = self._length + len(content), check, through
+        self._length, self._check = self._length + len(content), check
+        self._note(named)
         return len(lines)
+
+    def _note(self, names: Iterable[str]) -> None:
+        for name in names:
+            if found := _COMMIT.search(name):
+                self._commit = max(self._commit, int(found.group(1)))
+            elif found := _CHECKPOINT.search(name):
+                self._checkpoint = max(self._checkpoint, int(found.group(1)))
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self._root).as_posix()
@@ -125,15 +137,14 @@ class Sums:
         if end == self._length:
             return
         if end < self._length:
-            self._length, self._through = 0, -1
+            self._length, self._commit, self._checkpoint = 0, -1, -1
         start = self._length or max(0, end - _TAIL_BYTES)
         lines = _parsed(os.pread(handle, end - start, start))
         if start and not any(_COMMIT.search(line.group(2)) for line, _ in lines):
             start, lines = 0, _parsed(os.pread(handle, end, 0))
         self._length = start + lines[-1][1] if lines else 0
         self._check = lines[-1][0].group(4) if lines else _START
-        commits = [int(found.group(1)) for line, _ in lines if (found := _COMMIT.search(line.group(2)))]
-        self._through = max([self._through, *commits])
+        self._note(line.group(2) for line, _ in lines)
         os.ftruncate(handle, self._length)
 
     @contextmanager

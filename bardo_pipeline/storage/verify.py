@@ -8,128 +8,154 @@ Source: issue "Chain of custody"; X-9.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bardo_pipeline.errors import BardoError, BundleError
+from bardo_pipeline.errors import BardoError, ConfigError, StoreError
 from bardo_pipeline.events.custody import KeyRing, Tip, in_order
 from bardo_pipeline.events.life import LifeEvent
-from bardo_pipeline.events.schema import to_models
-from bardo_pipeline.inheritance.bundle import read_bundle
+from bardo_pipeline.events.schema import LIFE_SCHEMA, to_models
+from bardo_pipeline.events.upcast import upcast
 from bardo_pipeline.storage.findings import Findings, Report
-from bardo_pipeline.storage.heads import Heads
+from bardo_pipeline.storage.heads import Heads, TickRange
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.protocols import LIFE_LOG_SCHEMA
 from bardo_pipeline.storage.sums import Sums
-from bardo_pipeline.storage.verify_chain import Rows, check_chains, check_contents
-from bardo_pipeline.storage.verify_tables import Added, Pin, check_file, newest_version, walk_table
+from bardo_pipeline.storage.verify_beside import (
+    check_bundles,
+    check_index,
+    check_journals,
+    check_quarantine,
+    check_waiting,
+)
+from bardo_pipeline.storage.verify_chain import check_chains
+from bardo_pipeline.storage.verify_rows import Rows, check_rows
+from bardo_pipeline.storage.verify_tables import Described, Pin, check_bounds, check_count, newest_version, walk_table
+
+_EXPECTED = re.compile(r"(?:([0-9]+):)?([0-9a-f]{64})")
+_PIECE_ROWS = 65_536
 
 
 def verify(home: Home, *, expect: str | None = None) -> Report:
-    """Walk chains, signatures, counts, gaps, tables and bundles of a home.
+    """Walk chains, signatures, counts, gaps, tables, journals and bundles of a home.
 
-    expect: the digest that an earlier verification printed; a log that is not the one of then is broken.
+    expect: what an earlier verification gave as its digest; the log of then must be a part of this one.
+    Raises ConfigError for an `expect` that is none, StoreError for a home that may not be read.
     """
+    asked = _asked(expect)
+    try:
+        return _walked(home, asked)
+    except OSError as error:
+        raise StoreError(f"{home.root} cannot be read ({error}): see to its folders and their owner") from error
+
+
+def _walked(home: Home, asked: tuple[int | None, str] | None) -> Report:
     findings = Findings()
-    root = home.cycles.parent
-    with home.lock("log"):
-        pins = [pin for path in _tables(home) if (pin := _pinned(home, path)) is not None]
-    files = {pin.path: walk_table(pin, root, findings) for pin in pins}
-    life = _life(files.get(home.life, []), findings)
-    rings = _check_life(life, findings)
-    for path in files.keys() - {home.cycles, home.life}:
-        for added in files[path]:
-            _check_plain(added, findings)
-    struck = frozenset((e.golem_id, e.struck.tick) for e in life if e.struck is not None)
-    rows = Rows(rings, home.bucket_count, findings, struck)
-    check_contents(files.get(home.cycles, []), rows)
-    tips: dict[str, Tip] = {}
-    heads = Heads()
-    for golem_id, stream in check_chains(rows):
-        tips[golem_id] = stream.tip
-        head = heads.head(golem_id)
-        head.record(stream.ticks)
-        head.tip = stream.tip
-    findings.facts["golems"] = len(tips)
-    for event in life:
-        if event.gap is not None:
-            heads.head(event.golem_id).accept((event.gap.tick_from, event.gap.tick_to))
-    _check_bundles(home, life, findings)
+    with home.lock("maintenance", shared=True):
+        waiting = check_journals(home, findings)
+        pins = pinned(home)
+        files = {pin.path: walk_table(pin, home.cycles.parent, findings) for pin in pins}
+        life = _check_life(files.get(home.life, []), findings)
+        rows = Rows(findings, home.bucket_count, _check_rings(life, findings), _struck(life))
+        check_rows(files.get(home.cycles, []), rows)
+        heads, tips, tips_then = Heads(), dict[str, Tip](), dict[str, Tip]()
+        for chain in check_chains(rows.readable, home.bucket_count, findings):
+            head = heads.head(chain.golem_id)
+            head.record(chain.ticks)
+            tips[chain.golem_id] = head.tip = chain.tip
+            tips_then[chain.golem_id] = chain.tip_at(asked[0] if asked else None)
+            check_waiting(waiting.pop(chain.golem_id, ()), chain, findings)
+        for frames in waiting.values():
+            check_waiting(frames, None, findings)
+        _check_others(home, files, findings)
+        check_bundles(home, life, findings)
+        version = next((pin.version for pin in pins if pin.path == home.cycles), 0)
+        check_index(home, {g: (head.highest, head.tip) for g, head in heads.of.items()}, version, findings)
     digest = fleet_digest(tips)
-    if expect is not None and expect.lower() != digest:
-        findings.broken("digest of the fleet", f"it is {digest}, not {expect}: this is not the log of then")
-    return findings.report(heads.missing(), digest)
+    if asked is not None and fleet_digest(tips_then) != asked[1]:
+        fact = f"it is {fleet_digest(tips_then)}, expected {asked[1]}: records of then are missing, or others"
+        findings.broken("digest of the fleet", fact)
+    findings.facts["golems"] = len(tips)
+    return findings.report(_gaps(heads, life), f"{version}:{digest}")
 
 
 def fleet_digest(tips: Mapping[str, Tip]) -> str:
-    """SHA-256 (hex) over the tips of all golems by id: the id, 00, the number as 8 bytes, the hash."""
+    """SHA-256 (hex) over the tips of all golems with a link, by id: the id, 00, the number as 8 bytes, the hash."""
     digest = hashlib.sha256(b"bardo/fleet/1\0")
     for golem_id, tip in sorted(tips.items()):
-        digest.update(golem_id.encode() + b"\0" + tip.number.to_bytes(8, "big") + tip.hash)
+        if tip.number:
+            digest.update(golem_id.encode() + b"\0" + tip.number.to_bytes(8, "big") + tip.hash)
     return digest.hexdigest()
 
 
-def _tables(home: Home) -> list[Path]:
+def pinned(home: Home) -> list[Pin]:
+    """Every table of the log as it is at one moment, nobody committing."""
     quarantine = [home.quarantine / "items", home.quarantine / "rulings"]
-    return [home.cycles, home.life, home.vectors, *quarantine]
+    with home.lock("quarantine"), home.lock("log"):
+        found = ((path, newest_version(path)) for path in (home.cycles, home.life, home.vectors, *quarantine))
+        return [_pin(home, path, version) for path, version in found if version is not None]
 
 
-def _pinned(home: Home, path: Path) -> Pin | None:
-    version, sums = newest_version(path), Sums(home, path).path
-    if version is None:
-        return None
+def _pin(home: Home, path: Path, version: int) -> Pin:
+    sums = Sums(home, path).path
     return Pin(path, version, sums, sums.stat().st_size if sums.exists() else 0)
 
 
-def _check_plain(added: Added, findings: Findings) -> None:
-    """A file of which the rows are not chained: it can be read, and holds as many rows as its commit says."""
-    try:
-        with pq.ParquetFile(added.path, page_checksum_verification=True) as file:
-            count = sum(len(batch) for batch in file.iter_batches(65_536))
-    except (pa.ArrowException, OSError) as error:
-        findings.broken("file", f"it cannot be read: {str(error).splitlines()[0]}", file=f"log/{added.name}")
-        return
-    check_file(added, count, None, findings)
+def _asked(expect: str | None) -> tuple[int | None, str] | None:
+    if expect is None:
+        return None
+    found = _EXPECTED.fullmatch(expect.strip().lower())
+    if found is None:
+        raise ConfigError(f"--expect {expect!r}: give the digest as `bardo verify` printed it, VERSION:HEX or HEX")
+    return None if found.group(1) is None else int(found.group(1)), found.group(2)
+
+
+def _struck(life: Iterable[LifeEvent]) -> frozenset[tuple[str, int]]:
+    return frozenset((event.golem_id, event.struck.tick) for event in life if event.struck is not None)
+
+
+def _gaps(heads: Heads, life: Iterable[LifeEvent]) -> tuple[TickRange, ...]:
+    for event in life:
+        if event.gap is not None:
+            heads.head(event.golem_id).accept((event.gap.tick_from, event.gap.tick_to))
+    return heads.missing()
 
 
 # life events
 
 
-def _life(files: Iterable[Added], findings: Findings) -> list[LifeEvent]:
-    """Every life event that can be read, each id once."""
+def _check_life(files: Iterable[Described], findings: Findings) -> list[LifeEvent]:
+    """Every life event that can be read, each id once; its id is that of its content."""
     found: dict[str, LifeEvent] = {}
-    for added in files:
-        place = f"log/{added.name}"
+    for described in files:
         try:
-            table = pq.read_table(added.path)
-            check_file(added, len(table), table, findings)
-            names = [column.name for column in LIFE_LOG_SCHEMA if column.name in table.column_names]
-            events = to_models(_filled(table.select(names)), LifeEvent)
-        except (pa.ArrowException, OSError, ValueError) as error:
-            findings.broken("file", f"it cannot be read: {str(error).splitlines()[0]}", file=place)
+            with pq.ParquetFile(described.path, page_checksum_verification=True) as file:
+                table = upcast(file.read(), LIFE_LOG_SCHEMA)
+            table.validate(full=True)
+            check_count(described, len(table), findings)
+            check_bounds(described, table, findings)
+            events = to_models(table.select(LIFE_SCHEMA.names), LifeEvent)
+        except (pa.ArrowException, OSError, ValueError, BardoError) as error:
+            findings.unreadable(described.place, error)
             continue
         for event in events:
-            what, golem_id = f"{event.kind} {event.event_id}", event.golem_id
+            what = f"{event.kind} {event.event_id}"
             if event.event_id != event.content_id():
-                findings.broken("life event", f"{what} has not the id of its content", file=place, golem_id=golem_id)
+                fact = f"{what} has not the id of its content"
+                findings.broken("life event", fact, file=described.place, golem_id=event.golem_id)
             if event.event_id in found:
-                findings.broken("life event", f"{what} is on record twice", file=place, golem_id=golem_id)
+                fact = f"{what} is on record twice"
+                findings.broken("life event", fact, file=described.place, golem_id=event.golem_id)
             found[event.event_id] = event
     findings.facts["life events"] = len(found)
     return list(found.values())
 
 
-def _filled(table: pa.Table) -> pa.Table:
-    for column in LIFE_LOG_SCHEMA:
-        if column.name not in table.column_names:
-            table = table.append_column(column, pa.nulls(len(table), column.type))
-    return table
-
-
-def _check_life(life: Iterable[LifeEvent], findings: Findings) -> dict[str, KeyRing]:
+def _check_rings(life: Iterable[LifeEvent], findings: Findings) -> dict[str, KeyRing]:
     """The rings of all golems that have keys; key events follow each other."""
     rings: dict[str, KeyRing] = {}
     for event in in_order(life):
@@ -141,23 +167,26 @@ def _check_life(life: Iterable[LifeEvent], findings: Findings) -> dict[str, KeyR
     return rings
 
 
-# bundles
+# tables of which the rows are not chained
 
 
-def _check_bundles(home: Home, life: Iterable[LifeEvent], findings: Findings) -> None:
-    """What each bundle's folder holds is what its name says; every published one is there."""
-    there = {path.name for path in home.bundles.glob("[!.]*") if path.is_dir()}
-    for name in sorted(there):
-        folder = home.bundles / name
-        try:
-            bundle = read_bundle({p.name: p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file()})
-            fault = None if bundle.bundle_hash == name else f"it holds bundle {bundle.bundle_hash}"
-        except BundleError as error:
-            fault = str(error)
-        if fault is not None:
-            findings.broken("bundle", fault, file=f"bundles/{name}")
-    findings.facts["bundles"] = len(there)
-    for event in life:
-        if event.published is not None and event.published.bundle_hash not in there:
-            place = f"bundles/{event.published.bundle_hash}"
-            findings.broken("bundle", "it was published and is not there", file=place, golem_id=event.golem_id)
+def _check_others(home: Home, files: Mapping[Path, Sequence[Described]], findings: Findings) -> None:
+    for path in files.keys() - {home.cycles, home.life}:
+        for described in files[path]:
+            _check_plain(described, findings)
+    items, rulings = (files.get(home.quarantine / name, []) for name in ("items", "rulings"))
+    check_quarantine(home, items, rulings, findings)
+
+
+def _check_plain(described: Described, findings: Findings) -> None:
+    """A file can be read, and holds as many rows as its commit says."""
+    count = 0
+    try:
+        with pq.ParquetFile(described.path, page_checksum_verification=True) as file:
+            for batch in file.iter_batches(_PIECE_ROWS):
+                batch.validate(full=True)
+                count += len(batch)
+    except (pa.ArrowException, OSError) as error:
+        findings.unreadable(described.place, error)
+        return
+    check_count(described, count, findings)

@@ -35,7 +35,7 @@ _UNLISTED_COMMITS = 8
 
 
 class Pin(NamedTuple):
-    """A table as it was at one moment: its folder, its newest version, the length of its list of sums."""
+    """A table as it was at one moment: its folder, its newest version, its list of sums and the length of that."""
 
     path: Path
     version: int
@@ -44,34 +44,45 @@ class Pin(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Added:
-    """A file that holds rows of the table: its path, its name below log/, and what its commit says of it."""
+class Described:
+    """A file that holds rows of a table, and what its commit says of it.
+
+    place: its path below the home. version: of the commit that brought its rows, where that is known.
+    """
 
     path: Path
-    name: str
+    place: str
     size: int
+    rows: int
     stats: Mapping[str, Any]
+    version: int | None = field(default=None, compare=False)
 
 
 @dataclass
 class _Walk:
-    """One table while it is walked."""
+    """One table while its commits are gone through. whole: whether all of them so far could be read."""
 
     pin: Pin
     root: Path
     findings: Findings
     sums: dict[str, Sum]
-    active: dict[str, Added] = field(default_factory=dict)
+    active: dict[str, Described] = field(default_factory=dict)
     removed: set[str] = field(default_factory=set)
     transactions: dict[str, int] = field(default_factory=dict)
-    whole: bool = True  # whether every commit so far could be read
-
-    @property
-    def log(self) -> Path:
-        return self.pin.path / "_delta_log"
+    whole: bool = True
 
     def name(self, path: Path) -> str:
+        """The path below log/."""
         return path.relative_to(self.root).as_posix()
+
+    def commit(self, version: int) -> Path:
+        return self.pin.path / "_delta_log" / f"{version:020}.json"
+
+    def checkpoint(self, version: int) -> Path:
+        return self.pin.path / "_delta_log" / f"{version:020}.checkpoint.parquet"
+
+    def broken(self, kind: str, fact: str, path: Path) -> None:
+        self.findings.broken(kind, fact, file=f"log/{self.name(path)}")
 
 
 def newest_version(table: Path) -> int | None:
@@ -83,248 +94,241 @@ def newest_version(table: Path) -> int | None:
     return max(found, default=None)
 
 
-def walk_table(pin: Pin, root: Path, findings: Findings) -> list[Added]:
+def walk_table(pin: Pin, root: Path, findings: Findings) -> list[Described]:
     """Check a table's commits, checkpoints and sums. root: the log's folder.
 
     Returns the files that hold its rows and are there, by path.
     """
     listed = read_sums(pin.sums, pin.sums_length)
-    for fault in listed.faults:
-        findings.broken("sums", fault, file=f"log/{pin.sums.relative_to(root).as_posix()}")
     walk = _Walk(pin, root, findings, listed.sums)
-    names = os.listdir(walk.log)
+    for fault in listed.faults:
+        walk.broken("sums", fault, pin.sums)
+    names = os.listdir(pin.path / "_delta_log")
     commits = sorted(int(m.group(1)) for n in names if (m := _COMMIT.fullmatch(n)) and int(m.group(1)) <= pin.version)
     checkpoints = sorted(int(m.group(1)) for n in names if (m := _CHECKPOINT.fullmatch(n)))
     checkpoints = [version for version in checkpoints if version <= pin.version]
     _replay(walk, commits, checkpoints)
-    _last_checkpoint(walk, checkpoints)
-    _listed_files(walk, commits, checkpoints)
+    _check_pointer(walk)
+    _check_sums(walk, commits)
     return _present(walk)
 
 
+# commits
+
+
 def _replay(walk: _Walk, commits: list[int], checkpoints: list[int]) -> None:
-    """Go through the commits in order, from the first or from the oldest checkpoint."""
+    """Go through the commits in order, from the first or from the oldest checkpoint that they lead on from."""
     there, begun = set(commits), 0
-    if 0 not in there:
-        if not checkpoints:
-            walk.findings.broken("commit", "version 0 is missing", file=_at(walk, 0))
-        else:
-            begun = checkpoints[0] + 1
-            _from_checkpoint(walk, checkpoints[0])
-    if begun == 0:
-        walk.whole = 0 in there
-    compared = {checkpoints[-1]} if checkpoints else set()
-    compared |= {v for v in checkpoints if walk.name(_checkpoint(walk, v)) not in walk.sums}
+    if 0 not in there and checkpoints:
+        begun = checkpoints[0] + 1
+        walk.whole = _begin_at(walk, checkpoints[0])
+    compared = set(checkpoints[-1:]) | {v for v in checkpoints if walk.name(walk.checkpoint(v)) not in walk.sums}
     for version in range(begun, walk.pin.version + 1):
-        if version not in there:
-            if version:
-                walk.findings.broken("commit", f"version {version} is missing", file=_at(walk, version))
-            walk.whole = False
+        if version in there:
+            walk.whole &= _read_commit(walk, version)
         else:
-            walk.whole &= _commit(walk, version)
+            walk.broken("commit", f"version {version} is missing", walk.commit(version))
+            walk.whole = False
         if version in checkpoints and not walk.whole:
-            walk.whole = _from_checkpoint(walk, version)
+            walk.whole = _begin_at(walk, version)
         elif version in compared:
             _compare(walk, version)
     walk.findings.facts["commits"] += len(commits)
 
 
-def _at(walk: _Walk, version: int) -> str:
-    return f"log/{walk.name(walk.log / f'{version:020}.json')}"
-
-
-def _checkpoint(walk: _Walk, version: int) -> Path:
-    return walk.log / f"{version:020}.checkpoint.parquet"
-
-
-def _commit(walk: _Walk, version: int) -> bool:
+def _read_commit(walk: _Walk, version: int) -> bool:
     """Take one commit in; whether it could be read."""
-    place = _at(walk, version)
-    content = (walk.log / f"{version:020}.json").read_bytes()
+    path = walk.commit(version)
     try:
-        actions = [orjson.loads(line) for line in content.splitlines()]
+        actions = [orjson.loads(line) for line in path.read_bytes().splitlines()]
         kinds = [next(iter(action)) for action in actions]
-        assert all(len(action) == 1 for action in actions)
-        assert set(kinds) <= _ACTIONS
+        if not kinds or any(len(action) != 1 for action in actions) or not set(kinds) <= _ACTIONS:
+            raise ValueError("other actions than Delta knows")
         for kind, action in zip(kinds, actions, strict=True):
-            _act(walk, kind, action[kind], place)
-        assert kinds
-    except (orjson.JSONDecodeError, StopIteration, AssertionError, TypeError, KeyError, ValueError, AttributeError):
-        walk.findings.broken("commit", "it cannot be read as a commit", file=place)
+            _act(walk, kind, action[kind], version)
+    except (ValueError, StopIteration, TypeError, KeyError, AttributeError):
+        walk.broken("commit", "it cannot be read as a commit", path)
         return False
     if version == 0 and "metaData" not in kinds:
-        walk.findings.broken("commit", "the first commit describes no table", file=place)
+        walk.broken("commit", "the first commit describes no table", path)
     return True
 
 
-def _act(walk: _Walk, kind: str, what: Mapping[str, Any], place: str) -> None:
-    broken = walk.findings.broken
+def _act(walk: _Walk, kind: str, what: Mapping[str, Any], version: int) -> None:
+    path = walk.commit(version)
     if kind == "add":
-        added = _added(walk, what)
-        if added.name in walk.active:
-            broken("commit", f"it adds {what['path']} a second time", file=place)
-        walk.active[added.name] = added
+        described = _described(walk, what, version if what["dataChange"] else None)
+        if described.place in walk.active:
+            walk.broken("commit", f"it adds {what['path']} a second time", path)
+        walk.active[described.place] = described
     elif kind == "remove":
-        name = walk.name(walk.pin.path / unquote(what["path"]))
+        place = f"log/{walk.name(walk.pin.path / unquote(what['path']))}"
         if what["dataChange"]:
-            broken("removed", f"it removes rows: {what['path']}", file=place)
-        elif walk.active.pop(name, None) is None and walk.whole:
-            broken("commit", f"it removes {what['path']}, which is not there", file=place)
-        walk.removed.add(name)
+            walk.broken("removed", f"it takes rows away: {what['path']}", path)
+        elif walk.active.pop(place, None) is None and walk.whole:
+            walk.broken("commit", f"it removes {what['path']}, which is not there", path)
+        walk.removed.add(place)
     elif kind == "metaData" and what["configuration"].get("delta.appendOnly") != "true":
-        broken("append-only", "from here on the table could be changed: delta.appendOnly is not true", file=place)
+        walk.broken("append-only", "from here on rows could be changed: delta.appendOnly is not true", path)
     elif kind == "txn":
         app, number = what["appId"], int(what["version"])
         if walk.transactions.get(app, -1) >= number:
-            broken("transaction", f"writer {app}: {number} does not follow {walk.transactions[app]}", file=place)
+            walk.broken("transaction", f"writer {app}: {number} does not follow {walk.transactions[app]}", path)
         walk.transactions[app] = number
 
 
-def _added(walk: _Walk, what: Mapping[str, Any]) -> Added:
-    path = walk.pin.path / unquote(what["path"])
-    stats = orjson.loads(what["stats"])
-    return Added(path, walk.name(path), int(what["size"]), {**stats, "numRecords": int(stats["numRecords"])})
+def _described(walk: _Walk, what: Mapping[str, Any], version: int | None) -> Described:
+    path, stats = walk.pin.path / unquote(what["path"]), orjson.loads(what["stats"])
+    return Described(path, f"log/{walk.name(path)}", int(what["size"]), int(stats["numRecords"]), stats, version)
 
 
-def _read_checkpoint(walk: _Walk, version: int) -> tuple[dict[str, Added], set[str], dict[str, int], int] | None:
-    """Files, removed files, transactions and number of actions of a checkpoint; None if it cannot be read."""
-    path = _checkpoint(walk, version)
+# checkpoints
+
+
+class _Gathered(NamedTuple):
+    files: dict[str, Described]
+    removed: set[str]
+    transactions: dict[str, int]
+    actions: int
+
+
+def _read_checkpoint(walk: _Walk, version: int) -> _Gathered | None:
+    """What a checkpoint says; None if it cannot be read."""
+    path = walk.checkpoint(version)
     try:
         with pq.ParquetFile(path) as file:
             rows = file.read(_IN_CHECKPOINTS)
-        adds, removes, txns, metas = (rows.column(name).drop_null().to_pylist() for name in rows.column_names)
-        files = {added.name: added for added in (_added(walk, add) for add in adds)}
-        removed = {walk.name(walk.pin.path / unquote(remove["path"])) for remove in removes}
-        if any(dict(meta["configuration"]).get("delta.appendOnly") != "true" for meta in metas) or len(metas) != 1:
-            walk.findings.broken("append-only", "delta.appendOnly is not true in it", file=f"log/{walk.name(path)}")
-        return files, removed, {txn["appId"]: int(txn["version"]) for txn in txns}, rows.num_rows
-    except (pa.ArrowException, OSError, orjson.JSONDecodeError, KeyError, TypeError, ValueError, UnicodeDecodeError):
-        walk.findings.broken("checkpoint", "it cannot be read as a checkpoint", file=f"log/{walk.name(path)}")
+        adds, removes, txns, metas = (
+            rows.column(name).drop_null().to_pylist() for name in ("add", "remove", "txn", "metaData")
+        )
+        described = [_described(walk, add, None) for add in adds]
+        removed = {f"log/{walk.name(walk.pin.path / unquote(remove['path']))}" for remove in removes}
+        transactions = {txn["appId"]: int(txn["version"]) for txn in txns}
+        if [dict(meta["configuration"]).get("delta.appendOnly") for meta in metas] != ["true"]:
+            walk.broken("append-only", "from here on rows could be changed: delta.appendOnly is not true", path)
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError):
+        walk.broken("checkpoint", "it cannot be read as a checkpoint", path)
         return None
+    return _Gathered({one.place: one for one in described}, removed, transactions, rows.num_rows)
 
 
-def _from_checkpoint(walk: _Walk, version: int) -> bool:
+def _begin_at(walk: _Walk, version: int) -> bool:
     """Go on from what a checkpoint says, where the commits before it are gone or broken; whether it could be read."""
     found = _read_checkpoint(walk, version)
-    if found is None:
-        return False
-    walk.active, removed, walk.transactions, _ = found
-    walk.removed |= removed
-    return True
+    if found is not None:
+        # Which commit brought a file is known from the commits alone.
+        walk.active = {place: walk.active.get(place, one) for place, one in found.files.items()}
+        walk.transactions = dict(found.transactions)
+        walk.removed |= found.removed
+    return found is not None
 
 
 def _compare(walk: _Walk, version: int) -> None:
     """A checkpoint must say what the commits up to it say."""
     found = _read_checkpoint(walk, version)
-    if found is None:
-        return
-    files, _, transactions, _ = found
-    if files != walk.active or transactions != walk.transactions:
-        different = sorted(set(files) ^ set(walk.active))
-        what = f": {different[0]}" if different else ""
-        place = f"log/{walk.name(_checkpoint(walk, version))}"
-        walk.findings.broken("checkpoint", f"it says something else than the commits{what}", file=place)
+    if found is not None and (found.files, found.transactions) != (walk.active, walk.transactions):
+        different = sorted(set(found.files) ^ set(walk.active))
+        what = f", of {different[0]}" if different else ""
+        walk.broken("checkpoint", f"it says something else than the commits{what}", walk.checkpoint(version))
 
 
-def _last_checkpoint(walk: _Walk, checkpoints: list[int]) -> None:
-    """The pointer to the newest checkpoint: the one file of a table that is written over."""
-    path = walk.log / "_last_checkpoint"
-    place = f"log/{walk.name(path)}"
+def _check_pointer(walk: _Walk) -> None:
+    """The pointer to the newest checkpoint: written over, and not synced, so that a power cut may empty it."""
+    path = walk.pin.path / "_delta_log" / "_last_checkpoint"
     try:
         content = path.read_bytes()
     except FileNotFoundError:
         return
+    if not content.strip(b"\0"):
+        return
     try:
         said = orjson.loads(content)
-        version = int(said["version"])
-        compact = content.removesuffix(b"\n") == orjson.dumps(said)
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
-        walk.findings.broken("checkpoint", "it cannot be read", file=place)
+        version, compact = int(said["version"]), content.removesuffix(b"\n") == orjson.dumps(said)
+    except (ValueError, KeyError, TypeError):
+        walk.broken("checkpoint", "it cannot be read", path)
         return
-    if version > walk.pin.version:
-        return  # written since the versions were pinned
-    found = _read_checkpoint(walk, version) if version in checkpoints else None
-    size = _checkpoint(walk, version).stat().st_size if version in checkpoints else -1
-    truth = {
-        "version": version,
-        "size": found[3] if found else -1,
-        "sizeInBytes": size,
-        "numOfAddFiles": len(found[0]) if found else -1,
-    }
-    if not compact or any(truth.get(key, value) != value or key not in truth for key, value in said.items()):
-        walk.findings.broken("checkpoint", f"it says {said}, and the checkpoint says {truth}", file=place)
+    found = _read_checkpoint(walk, version) if walk.checkpoint(version).exists() else None
+    if found is None:
+        walk.broken("checkpoint", f"it points to version {version}, of which there is no checkpoint", path)
+        return
+    size = walk.checkpoint(version).stat().st_size
+    truth = {"version": version, "size": found.actions, "sizeInBytes": size, "numOfAddFiles": len(found.files)}
+    if not compact or any(truth.get(key) != value for key, value in said.items()):
+        walk.broken("checkpoint", f"it says {said}, and the checkpoint has {truth}", path)
 
 
-def _listed_files(walk: _Walk, commits: list[int], checkpoints: list[int]) -> None:
-    """Compare every file that has a sum with it, and count those that have none."""
-    oldest = min([*commits, walk.pin.version])
-    prefix = walk.name(walk.pin.path)
+# files
+
+
+def _check_sums(walk: _Walk, commits: list[int]) -> None:
+    """Compare every file that has a sum with it, and count the commits that have none."""
+    facts, prefix = walk.findings.facts, f"{walk.name(walk.pin.path)}/"
+    oldest = min(commits, default=0)
     for name, known in walk.sums.items():
         path = walk.root / name
-        if not name.startswith(f"{prefix}/"):
-            walk.findings.broken("sums", f"it lists {name}", file=f"log/{walk.name(walk.pin.sums)}")
+        if not name.startswith(prefix):
+            walk.broken("sums", f"it lists {name}", walk.pin.sums)
+            continue
         try:
             found = Sum(hash_file(path), path.stat().st_size)
         except FileNotFoundError:
-            _missing(walk, name, oldest)
+            _check_missing(walk, path, oldest)
             continue
-        walk.findings.facts["files with a sum"] += 1
-        walk.findings.facts["bytes"] += found.size
+        facts["files with a sum"] += 1
+        facts["bytes"] += found.size
         if found != known:
-            fact = f"it was altered: its SHA-256 is {found.hash}, it was {known.hash}"
-            walk.findings.broken("sum", fact, file=f"log/{name}")
-    without = [v for v in commits if walk.name(walk.log / f"{v:020}.json") not in walk.sums]
-    walk.findings.facts["commits without a sum"] += len(without)
+            walk.broken("sum", f"it was altered: its SHA-256 is {found.hash}, it was {known.hash}", path)
+    without = [version for version in commits if walk.name(walk.commit(version)) not in walk.sums]
+    facts["commits without a sum"] += len(without)
     if len(without) > _UNLISTED_COMMITS:
-        walk.findings.broken(
-            "sums",
-            f"it lacks {len(without)} commits from version {without[0]} on: whether they were altered cannot be told",
-            file=f"log/{walk.name(walk.pin.sums)}",
-        )
+        fact = f"it lacks {len(without)} commits, the first version {without[0]}: alterations of them cannot be seen"
+        walk.broken("sums", fact, walk.pin.sums)
 
 
-def _missing(walk: _Walk, name: str, oldest: int) -> None:
+def _check_missing(walk: _Walk, path: Path, oldest: int) -> None:
     """A file with a sum is gone: maintenance takes what no reader needs; all else is a break."""
-    short = name.rsplit("/", 1)[-1]
-    if found := _COMMIT.fullmatch(short):
+    place = f"log/{walk.name(path)}"
+    if found := _COMMIT.fullmatch(path.name):
         if int(found.group(1)) > walk.pin.version:
-            walk.findings.broken("commit", f"version {int(found.group(1))} is missing", file=f"log/{name}")
-    elif not _CHECKPOINT.fullmatch(short) and oldest == 0 and name not in walk.removed and name not in walk.active:
-        walk.findings.broken("file", "it is missing, and no commit names it any more", file=f"log/{name}")
+            walk.broken("commit", f"version {int(found.group(1))} is missing", path)
+    elif not _CHECKPOINT.fullmatch(path.name) and not oldest and place not in walk.removed | walk.active.keys():
+        walk.broken("file", "it is missing, and no commit names it", path)
 
 
-def _present(walk: _Walk) -> list[Added]:
-    """The files that hold rows, without those that are missing or of another length."""
+def _present(walk: _Walk) -> list[Described]:
+    """The files that hold rows and are there."""
     found = []
-    for name, added in sorted(walk.active.items()):
+    for _, described in sorted(walk.active.items()):
         try:
-            size = added.path.stat().st_size
+            size = described.path.stat().st_size
         except FileNotFoundError:
-            walk.findings.broken("file", f"it is missing, with {added.stats['numRecords']} rows", file=f"log/{name}")
+            walk.broken("file", f"it is missing, with {described.rows} rows", described.path)
             continue
-        if size != added.size:
-            walk.findings.broken("file", f"it has {size} bytes, its commit says {added.size}", file=f"log/{name}")
-        found.append(added)
-    known = {*walk.active, *walk.removed, *walk.sums}
-    there = {walk.name(walk.pin.path / name) for name in os.listdir(walk.pin.path) if ".parquet" in name}
-    walk.findings.facts["files of no commit"] += len(there - known)
+        if size != described.size:
+            walk.broken("file", f"it has {size} bytes, its commit says {described.size}", described.path)
+        found.append(described)
+    data = (path for path in walk.pin.path.rglob("*.parquet*") if path.parent.name != "_delta_log")
+    names = {walk.name(path) for path in data} - walk.sums.keys()
+    walk.findings.facts["files of no commit"] += len({f"log/{n}" for n in names} - walk.active.keys() - walk.removed)
     return found
 
 
-def check_file(added: Added, rows: int, table: pa.Table | None, findings: Findings) -> None:
-    """Compare what a commit says of a file with the rows that are in it; table: columns whose bounds it may give."""
-    place, stats = f"log/{added.name}", added.stats
-    if rows != stats["numRecords"]:
-        findings.broken("rows", f"it holds {rows} rows, its commit says {stats['numRecords']}", file=place)
-    for name in () if table is None else table.column_names:
-        if name not in stats.get("nullCount", {}):
-            continue
-        column = table.column(name)
-        least, most = pc.min_max(column).as_py().values()
-        low, high = (_as(least, stats.get(key, {}).get(name)) for key in ("minValues", "maxValues"))
-        outside = least is not None and ((low is not None and least < low) or (high is not None and most > high))
-        if outside or column.null_count != stats["nullCount"][name]:
-            findings.broken("stats", f"column {name} leaves the bounds that its commit gives", file=place)
+def check_count(described: Described, rows: int, findings: Findings) -> None:
+    """A file holds as many rows as its commit says."""
+    if rows != described.rows:
+        fact = f"it holds {rows} rows, its commit says {described.rows}"
+        findings.broken("rows", fact, file=described.place)
+
+
+def check_bounds(described: Described, table: pa.Table, findings: Findings) -> None:
+    """Rows of a file lie within the bounds that its commit gives."""
+    lowest, highest = (described.stats.get(key, {}) for key in ("minValues", "maxValues"))
+    for name in sorted({*lowest, *highest} & set(table.column_names)):
+        least, most = pc.min_max(table.column(name)).as_py().values()
+        low, high = (_as(least, bounds.get(name)) for bounds in (lowest, highest))
+        if least is not None and ((low is not None and least < low) or (high is not None and most > high)):
+            fact = f"column {name} leaves the bounds that its commit gives, {low} to {high}"
+            findings.broken("stats", fact, file=described.place)
 
 
 def _as(example: Any, said: Any) -> Any:

@@ -1,0 +1,154 @@
+"""Verify what stands beside the tables: journals, leases, bundles, what quarantine kept, the index of heads.
+
+Source: issue "Chain of custody" ("journal remains"); X-9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bardo_pipeline.errors import BundleError
+from bardo_pipeline.events.custody import Tip
+from bardo_pipeline.events.life import LifeEvent
+from bardo_pipeline.inheritance.bundle import read_bundle
+from bardo_pipeline.storage.findings import Findings
+from bardo_pipeline.storage.frames import HEAD_BYTES, Fault, Frame, Segment, read, segment_numbers, segment_path
+from bardo_pipeline.storage.heads import Heads
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.journals import journal_folders
+from bardo_pipeline.storage.leases import stale
+from bardo_pipeline.storage.sums import hash_file
+from bardo_pipeline.storage.verify_chain import Chain
+from bardo_pipeline.storage.verify_tables import Described
+
+_SECTOR = bytes(512)
+
+
+# journals
+
+
+def check_journals(home: Home, findings: Findings) -> dict[str, list[tuple[str, Frame]]]:
+    """Read every segment that waits to be drained; returns its frames by golem, with the files they stand in."""
+    waiting: dict[str, list[tuple[str, Frame]]] = {}
+    for folder in journal_folders(home):
+        numbers = segment_numbers(folder)
+        for number in numbers:
+            path = segment_path(folder, number)
+            try:
+                segment = read(path, sealed=number != numbers[-1])
+            except FileNotFoundError:  # drained meanwhile
+                continue
+            place = path.relative_to(home.root).as_posix()
+            for fault in _damage(segment):
+                fact = f"at byte {fault.offset}, {len(fault.raw)} bytes {fault.why}"
+                findings.broken("journal", fact, file=place, golem_id=fault.golem_id, tick=fault.tick)
+            findings.facts["torn bytes in journals"] += segment.torn
+            for frame in segment.frames:
+                waiting.setdefault(frame.golem_id, []).append((place, frame))
+    findings.facts["records in journals"] = sum(map(len, waiting.values()))
+    findings.facts["stale leases"] = len(stale(home))
+    return waiting
+
+
+def _damage(segment: Segment) -> list[Fault]:
+    """What is broken in a segment, without what a process or a machine leaves at the end that stops in mid-append.
+
+    Such an end breaks off before its frame is whole, or has sectors that never reached the disk.
+    """
+    if not segment.torn:
+        return list(segment.faults)
+    found = read(segment.path, sealed=True).faults
+    start = segment.size - segment.torn
+    return [fault for fault in found if fault.offset < start or not _breaks_off(fault)]
+
+
+def _breaks_off(fault: Fault) -> bool:
+    return len(fault.raw) < HEAD_BYTES or "breaks off" in fault.why or _SECTOR in fault.raw
+
+
+def check_waiting(waiting: Sequence[tuple[str, Frame]], chain: Chain | None, findings: Findings) -> None:
+    """A golem's frames follow its chain: those on record already are links of it, the others go on from its tip."""
+    tip = chain.tip if chain is not None else Tip()
+    for place, frame in sorted(waiting, key=lambda one: one[1].number):
+        about = {"tick": frame.tick, "number": frame.number}
+        if frame.number <= tip.number:
+            if chain is not None and chain.link(frame.number) not in (None, frame.link):
+                fact = "another link bears its number"
+                findings.broken("journal", fact, file=place, golem_id=frame.golem_id, **about)
+            continue
+        if (frame.number, frame.previous) != (tip.number + 1, tip.hash):
+            fact = f"it does not follow link {tip.number}"
+            findings.broken("journal", fact, file=place, golem_id=frame.golem_id, **about)
+        tip = Tip(frame.number, frame.link)
+
+
+# the index of heads
+
+
+def check_index(home: Home, chains: Mapping[str, tuple[int, Tip]], version: int, findings: Findings) -> None:
+    """The index that makes opening the log fast is what the log says. chains: highest tick and tip by golem.
+
+    version: of the log to which they belong; an index of another version is passed over.
+    """
+    path = home.index / "heads.arrow"
+    place = path.relative_to(home.root).as_posix()
+    try:
+        with pa.ipc.open_file(path) as file:
+            index = file.read_all()
+        index.validate(full=True)
+        if int((index.schema.metadata or {})[b"version"]) != version:
+            return
+        known = {golem_id: (head.highest, head.tip) for golem_id, head in Heads.from_index(index).of.items()}
+    except FileNotFoundError:
+        return
+    except (pa.ArrowException, OSError, KeyError, ValueError, TypeError) as error:
+        findings.unreadable(place, error)
+        return
+    for golem_id in sorted(golem_id for golem_id in {*known, *chains} if known.get(golem_id) != chains.get(golem_id)):
+        findings.broken("index", "it does not say what the log says: take it away", file=place, golem_id=golem_id)
+
+
+# bundles and quarantine
+
+
+def check_bundles(home: Home, life: Iterable[LifeEvent], findings: Findings) -> None:
+    """What each bundle's folder holds is what its name says; every published one is there."""
+    there = {path.name for path in home.bundles.glob("[!.]*") if path.is_dir()}
+    for name in sorted(there):
+        files = {path.name: path.read_bytes() for path in sorted((home.bundles / name).iterdir()) if path.is_file()}
+        try:
+            found = read_bundle(files).bundle_hash
+            fault = None if found == name else f"it holds bundle {found}"
+        except BundleError as error:
+            fault = str(error)
+        if fault is not None:
+            findings.broken("bundle", fault, file=f"bundles/{name}")
+    findings.facts["bundles"] = len(there)
+    for event in life:
+        if event.published is not None and event.published.bundle_hash not in there:
+            place = f"bundles/{event.published.bundle_hash}"
+            findings.broken("bundle", "it was published and is not there", file=place, golem_id=event.golem_id)
+
+
+def check_quarantine(home: Home, items: Sequence[Described], rulings: Sequence[Described], findings: Findings) -> None:
+    """Bytes that are kept beside the table are those that came; how many things wait for a ruling is a fact."""
+    waiting = _ids(items, findings) - _ids(rulings, findings)
+    findings.facts["in quarantine"] = len(waiting)
+    for path in sorted((home.quarantine / "raw").glob("[0-9a-f]*")):
+        if hash_file(path) != path.name:
+            place = path.relative_to(home.root).as_posix()
+            findings.broken("quarantine", "its bytes are not those that came", file=place)
+
+
+def _ids(files: Sequence[Described], findings: Findings) -> set[str]:
+    found: set[str] = set()
+    for described in files:
+        try:
+            found.update(pq.read_table(Path(described.path), columns=["item_id"]).column("item_id").to_pylist())
+        except (pa.ArrowException, OSError) as error:
+            findings.unreadable(described.place, error)
+    return found

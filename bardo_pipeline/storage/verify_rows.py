@@ -1,0 +1,330 @@
+"""Verify the rows: each against its digest, and what its link covers against the link.
+
+File by file, so that memory is bounded by the largest file; a slice that lies in several files is put together at the
+end. Source: issue "Chain of custody"; events/custody.py says which bytes are hashed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from bardo_pipeline.errors import SchemaVersionError, SignatureError
+from bardo_pipeline.events.custody import KeyRing, Signature, content_of, link_of, slice_contents
+from bardo_pipeline.events.digest import digest_column, row_digests
+from bardo_pipeline.events.schema import RECORD_SCHEMA
+from bardo_pipeline.events.upcast import upcast
+from bardo_pipeline.storage.findings import Findings
+from bardo_pipeline.storage.home import bucket_of
+from bardo_pipeline.storage.json_lines import read_lines
+from bardo_pipeline.storage.protocols import CYCLES_SCHEMA
+from bardo_pipeline.storage.verify_tables import Described, check_bounds, check_count
+
+_WHOLE_ROWS = 100_000
+_PIECE_ROWS = 65_536
+_TOGETHER_ROWS = 200_000
+
+
+class Link(NamedTuple):
+    """A link as its rows carry it."""
+
+    golem_id: str
+    number: int
+    previous: bytes
+    hash: bytes
+    signature: Signature | None
+
+
+@dataclass
+class Rows:
+    """What is known when rows are checked, and what the check leaves.
+
+    rings: of golems with keys. struck: (golem, tick) whose records count as never having been. readable: the files
+    that could be read. pieces: slices that are not whole in one place, with the rows of them by file.
+    """
+
+    findings: Findings
+    bucket_count: int
+    rings: Mapping[str, KeyRing]
+    struck: frozenset[tuple[str, int]]
+    readable: list[Described] = field(default_factory=list)
+    pieces: dict[tuple[str, int], dict[str, int]] = field(default_factory=dict)
+
+
+def check_rows(files: Sequence[Described], rows: Rows) -> None:
+    """Check every row of these files, and every link's content. The next file is read while one is looked at."""
+    with ThreadPoolExecutor(1) as reading, ThreadPoolExecutor(1) as beside:
+        for described, begun in _read_ahead(files, reading):
+            count = 0
+            try:
+                for chunk in begun.result():
+                    count += len(chunk)
+                    _check_chunk(chunk, described, rows, beside)
+            except (pa.ArrowException, OSError, ValueError, SchemaVersionError) as error:
+                rows.findings.unreadable(described.place, error)
+                continue
+            check_count(described, count, rows.findings)
+            rows.readable.append(described)
+            rows.findings.facts["records"] += count
+    _check_pieces(rows)
+
+
+def _read_ahead(
+    files: Sequence[Described], reading: ThreadPoolExecutor
+) -> Iterator[tuple[Described, Future[Iterator[pa.Table]]]]:
+    following: Future[Iterator[pa.Table]] | None = None
+    for i, described in enumerate(files):
+        now = following or reading.submit(_begun, described)
+        following = reading.submit(_begun, files[i + 1]) if i + 1 < len(files) else None
+        yield described, now
+
+
+def _begun(described: Described) -> Iterator[pa.Table]:
+    """The rows of a file: read already, unless they are many."""
+    with pq.ParquetFile(described.path, page_checksum_verification=True) as file:
+        if file.metadata.num_rows <= _WHOLE_ROWS:
+            return iter([_today(file.read())])
+    return _pieces_of(described)
+
+
+def _pieces_of(described: Described) -> Iterator[pa.Table]:
+    with pq.ParquetFile(described.path, page_checksum_verification=True) as file:
+        for batch in file.iter_batches(_PIECE_ROWS):
+            yield _today(pa.Table.from_batches([batch]))
+
+
+def _today(table: pa.Table) -> pa.Table:
+    """The rows under today's schema, in one chunk a column, bytes checked."""
+    table = upcast(table, CYCLES_SCHEMA).combine_chunks()
+    table.validate(full=True)
+    return table
+
+
+def _check_chunk(chunk: pa.Table, described: Described, rows: Rows, beside: ThreadPoolExecutor) -> None:
+    place = described.place
+    digests = beside.submit(row_digests, chunk, RECORD_SCHEMA.names)
+    link = chunk.column("link").combine_chunks()
+    linked, by_json = np.asarray(link.is_valid()), np.asarray(chunk.column("payload").combine_chunks().is_valid())
+    if by_json.any():
+        _check_payloads(_picked(chunk, linked & by_json), place, rows)
+    if (linked & ~by_json).any():
+        _check_slices(_picked(chunk, linked & ~by_json), place, rows)
+    _check_columns(chunk, linked, described, rows)
+    check_bounds(described, chunk, rows.findings)
+    wrong = pc.not_equal(chunk.column("content_hash"), digest_column(digests.result()))
+    _name(wrong, chunk, place, rows, "digest", "its content_hash is not that of its columns")
+
+
+def _picked(chunk: pa.Table, wanted: np.ndarray) -> pa.Table:
+    return chunk if wanted.all() else chunk.take(pa.array(np.flatnonzero(wanted))).combine_chunks()
+
+
+def _check_columns(chunk: pa.Table, linked: np.ndarray, described: Described, rows: Rows) -> None:
+    """What the log added to the records: bucket and version; and that only rows of version 1 have no link."""
+    place = described.place
+    golems = chunk.column("golem_id").combine_chunks().dictionary_encode()
+    buckets = pa.array([bucket_of(name, rows.bucket_count) for name in golems.dictionary.to_pylist()], pa.int32())
+    wrong = pc.not_equal(chunk.column("bucket"), buckets.take(golems.indices))
+    _name(wrong, chunk, place, rows, "bucket", "it stands in another bucket than its golem's")
+    version = chunk.column("version")
+    if described.version is not None:
+        wrong = pc.fill_null(pc.not_equal(version, described.version), False)
+        _name(wrong, chunk, place, rows, "version", f"version {described.version} brought it, and it says another")
+    later = linked & np.asarray(pc.is_null(version))
+    _name(pa.array(later), chunk, place, rows, "version", "it does not say which version brought it")
+    later = ~linked & np.asarray(pc.greater(chunk.column("schema_version"), 1))
+    _name(pa.array(later), chunk, place, rows, "link", "it has no link, and is not of schema version 1")
+    rows.findings.facts["records without a link"] += int((~linked).sum())
+
+
+def _name(wrong: pa.Array | pa.ChunkedArray, chunk: pa.Table, place: str, rows: Rows, kind: str, fact: str) -> None:
+    """Name the first of these rows, and count them all."""
+    if not pc.any(wrong).as_py():
+        return
+    found = np.flatnonzero(np.asarray(pc.fill_null(wrong, True))).tolist()
+    row = chunk.select(["golem_id", "tick", "link"]).slice(found[0], 1).to_pylist()[0]
+    number = row["link"] and row["link"]["number"]
+    rows.findings.broken(
+        kind, fact, count=len(found), file=place, golem_id=row["golem_id"], tick=row["tick"], number=number
+    )
+
+
+# records that came as JSON
+
+
+def _check_payloads(chunk: pa.Table, place: str, rows: Rows) -> None:
+    """The sender's bytes hash to the link, and say what the columns say."""
+    payloads = chunk.column("payload").to_pylist()
+    _name(_unlike(chunk, payloads), chunk, place, rows, "payload", "its columns are not what its payload says")
+    links = _links_of(chunk.column("golem_id"), chunk.column("link"))
+    for link, tick, payload in zip(links, chunk.column("tick").to_pylist(), payloads, strict=True):
+        ends = None if (link.golem_id, tick) in rows.struck else (tick, tick)
+        _check_link(link, content_of(payload), ends, place, rows)
+
+
+def _unlike(chunk: pa.Table, payloads: list[bytes]) -> pa.Array:
+    """Which rows differ from their payload read again."""
+    columns = chunk.select(RECORD_SCHEMA.names)
+    parsed = read_lines(payloads)
+    wrong = np.ones(len(chunk), dtype=np.bool_)
+    wrong[parsed.lines] = False
+    same = columns if not wrong.any() else _picked(columns, ~wrong)
+    if not same.equals(parsed.records):
+        unequal = [not same.slice(i, 1).equals(parsed.records.slice(i, 1)) for i in range(len(same))]
+        wrong[parsed.lines[np.flatnonzero(unequal)]] = True
+    return pa.array(wrong)
+
+
+def _links_of(golem_ids: pa.ChunkedArray, links: pa.ChunkedArray) -> Iterator[Link]:
+    parts = (pc.struct_field(links, name).to_pylist() for name in ("number", "previous", "hash", "key_id", "signature"))
+    for golem_id, number, previous, own, key_id, value in zip(golem_ids.to_pylist(), *parts, strict=True):
+        signed = None if value is None and key_id is None else Signature(key_id or "", value or b"")
+        yield Link(golem_id, number, previous, own, signed)
+
+
+# records that came as Arrow
+
+
+class Slice(NamedTuple):
+    """Rows that carry one link. alike: whether they all carry the same. ticks: ascending."""
+
+    link: Link
+    content: bytes
+    alike: bool
+    ticks: np.ndarray
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Golem and number."""
+        return self.link.golem_id, self.link.number
+
+    @property
+    def fits(self) -> bool:
+        """Whether the link is that of the content."""
+        return self.alike and self.link.hash == _expected(self.link, self.content)
+
+
+def _check_slices(chunk: pa.Table, place: str, rows: Rows) -> None:
+    """Each golem's slice hashes to its link; one that does not may lie in several places, and is left for later."""
+    for found in _slices(chunk):
+        if found.key in rows.pieces or not found.fits:
+            held = rows.pieces.setdefault(found.key, {})
+            held[place] = held.get(place, 0) + len(found.ticks)
+        else:
+            _check_link(found.link, found.content, _ends(found, rows), place, rows)
+
+
+def _slices(chunk: pa.Table) -> Iterator[Slice]:
+    chunk, edges = _by_slice(chunk)
+    contents = slice_contents(chunk.select(RECORD_SCHEMA.names), edges)
+    heads = pa.array(edges[:-1])
+    links = _links_of(chunk.column("golem_id").take(heads), chunk.column("link").take(heads))
+    alike = _alike(chunk.column("link").combine_chunks(), edges).tolist()
+    ticks = np.split(chunk.column("tick").to_numpy(), edges[1:-1])
+    yield from map(Slice, links, contents, alike, ticks)
+
+
+def _by_slice(chunk: pa.Table) -> tuple[pa.Table, np.ndarray]:
+    """The rows slice by slice in tick order, and where each slice begins."""
+    codes = chunk.column("golem_id").combine_chunks().dictionary_encode().indices.to_numpy()
+    numbers = pc.struct_field(chunk.column("link").combine_chunks(), "number").to_numpy()
+    order = np.lexsort((chunk.column("tick").to_numpy(), numbers, codes))
+    if not bool((np.diff(order) == 1).all()):
+        chunk, codes, numbers = chunk.take(pa.array(order)).combine_chunks(), codes[order], numbers[order]
+    begins = np.flatnonzero(np.r_[True, (np.diff(codes) != 0) | (np.diff(numbers) != 0)])
+    return chunk, np.r_[begins, len(chunk)].astype(np.int64)
+
+
+def _alike(links: pa.StructArray, edges: np.ndarray) -> np.ndarray:
+    """Whether all rows of a slice carry the same link."""
+    same = np.ones(len(links), dtype=np.bool_)
+    heads = pa.array(np.repeat(edges[:-1], np.diff(edges)))
+    for column in links.flatten():
+        head = column.take(heads)
+        equal = pc.equal(column, head)
+        if column.null_count:
+            equal = pc.if_else(pc.is_null(column), pc.is_null(head), pc.fill_null(equal, False))
+        same &= np.asarray(equal)
+    return np.logical_and.reduceat(same, edges[:-1])
+
+
+def _ends(found: Slice, rows: Rows) -> tuple[int, int] | None:
+    """The first and the last tick of a slice that was not struck; None if all were."""
+    ticks = found.ticks
+    if rows.struck:
+        golem_id = found.link.golem_id
+        ticks = np.array([tick for tick in ticks.tolist() if (golem_id, tick) not in rows.struck], dtype=np.int64)
+    return (int(ticks[0]), int(ticks[-1])) if len(ticks) else None
+
+
+def _check_pieces(rows: Rows) -> None:
+    """Put the slices together that lie in several places, a few at a time."""
+    files = {described.place: described for described in rows.readable}
+    group: list[tuple[str, int]] = []
+    size = 0
+    for key, held in sorted(rows.pieces.items()):
+        count = sum(held.values())
+        if group and size + count > _TOGETHER_ROWS:
+            _check_group(group, files, rows)
+            group, size = [], 0
+        group.append(key)
+        size += count
+    if group:
+        _check_group(group, files, rows)
+
+
+def _check_group(keys: list[tuple[str, int]], files: Mapping[str, Described], rows: Rows) -> None:
+    golem_ids, numbers = (pa.array(sorted(set(part))) for part in zip(*keys, strict=True))
+    among = ds.field("golem_id").isin(golem_ids) & ds.field("link", "number").isin(numbers)
+    places = sorted({place for key in keys for place in rows.pieces[key]} & files.keys())
+    parts = [ds.dataset(str(files[place].path), format="parquet").to_table(filter=among) for place in places]
+    table = pa.concat_tables([upcast(part, CYCLES_SCHEMA) for part in parts] or [CYCLES_SCHEMA.empty_table()])
+    asked, number = set(keys), pc.struct_field(table.column("link"), "number").to_pylist()
+    wanted = [key in asked for key in zip(table.column("golem_id").to_pylist(), number, strict=True)]
+    table = _picked(table, np.array(wanted, dtype=np.bool_) & np.asarray(pc.is_null(table.column("payload"))))
+    for found in _slices(table) if len(table) else ():
+        place = min(rows.pieces[found.key])
+        if found.alike:
+            _check_link(found.link, found.content, _ends(found, rows), place, rows)
+        else:
+            fact = "the rows of its slice carry different links"
+            about = int(found.ticks[0]), found.link.number
+            rows.findings.broken("link", fact, file=place, golem_id=found.link.golem_id, tick=about[0], number=about[1])
+
+
+# links
+
+
+def _expected(link: Link, content: bytes) -> bytes:
+    """The hash that a link must have; none for a number that is none."""
+    return link_of(link.golem_id, link.number, link.previous, content) if link.number > 0 else b""
+
+
+def _check_link(link: Link, content: bytes, ticks: tuple[int, int] | None, place: str, rows: Rows) -> None:
+    """A link's hash covers this content, and whoever had to sign it did. ticks: first and last that count."""
+    rows.findings.facts["links"] += 1
+    tick = None if ticks is None else ticks[0]
+    if link.hash != _expected(link, content):
+        fact = "its hash is not that of its content"
+        rows.findings.broken("link", fact, file=place, golem_id=link.golem_id, tick=tick, number=link.number)
+        return
+    ring = rows.rings.get(link.golem_id)
+    if ticks is None or (ring is None and link.signature is None):
+        return
+    ring = ring or KeyRing(link.golem_id)
+    rows.findings.facts["signatures"] += link.signature is not None
+    try:
+        ring.check(ticks[1], content, link.signature)
+        if ring.key_at(ticks[0]) != ring.key_at(ticks[1]):
+            ring.check(ticks[0], content, link.signature)
+    except SignatureError as error:
+        fact = str(error)
+        rows.findings.broken("signature", fact, file=place, golem_id=link.golem_id, tick=tick, number=link.number)
