@@ -26,6 +26,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta import AppendOnlyTable
 from bardo_pipeline.storage.home import Home, make_folder, replace_file, sync_folder
 from bardo_pipeline.storage.protocols import utc
+from bardo_pipeline.storage.sums import Sums
 
 Source = Literal["spool", "journal"]
 Ruling = Literal["retried", "dropped"]
@@ -118,10 +119,14 @@ class Quarantine:
         self._inline_bytes_max = (policy or Policy()).writer.record_bytes_max
         self._raw = home.quarantine / "raw"
         with home.lock(_LOCK):
-            self._items = AppendOnlyTable(home.quarantine / "items", ITEMS_SCHEMA, ["taken_at"], policy=policy)
-            self._rulings = AppendOnlyTable(home.quarantine / "rulings", RULINGS_SCHEMA, ["item_id"], policy=policy)
+            self._items = self._table("items", ITEMS_SCHEMA, "taken_at", policy)
+            self._rulings = self._table("rulings", RULINGS_SCHEMA, "item_id", policy)
         self._known: set[str] = set()
         self._known_version = -1
+
+    def _table(self, name: str, schema: pa.Schema, stats_column: str, policy: Policy | None) -> AppendOnlyTable:
+        path = self._home.quarantine / name
+        return AppendOnlyTable(path, schema, [stats_column], policy=policy, sums=Sums(self._home, path))
 
     def put(self, items: Sequence[QuarantineItem], taken_at: datetime) -> int:
         """Put in those that are not there yet, as one commit; returns how many were new.
