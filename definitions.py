@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dagster as dg
 
-from assets import curation, katabasis, legacy, log, marts, memory
+from assets import curation, katabasis, legacy, log, marts, memory, quarantine
 from assets.checks import CHECKS
 from assets.health_checks import health
 from assets.stores import home
@@ -12,13 +12,16 @@ from jobs.curator import curator_job
 from jobs.death import death_job
 from jobs.rebuild import rebuild_job
 from jobs.schedules import every_ten_minutes
+from jobs.spool import spool_job
 from sensors.cycles import cycles_closed
 from sensors.deaths import deaths_recorded
 from sensors.lag import writers_outrun_the_drainer
+from sensors.spool import files_dropped
 
 defs = dg.Definitions(
     assets=[
         log.log,
+        quarantine.quarantine,
         memory.episodes,
         memory.episode_index,
         curation.curate,
@@ -32,9 +35,9 @@ defs = dg.Definitions(
         marts.warehouse,
     ],
     asset_checks=[*CHECKS, health],
-    jobs=[curator_job, death_job, rebuild_job],
+    jobs=[curator_job, death_job, rebuild_job, spool_job],
     schedules=[every_ten_minutes],
-    sensors=[deaths_recorded, cycles_closed, writers_outrun_the_drainer],
+    sensors=[deaths_recorded, cycles_closed, writers_outrun_the_drainer, files_dropped],
     resources={"home": home},
     executor=dg.in_process_executor,  # a step in a process of its own costs a second, and these take milliseconds
 )

@@ -1,0 +1,52 @@
+"""Quarantine: taking the files that wait in the spool; what does not get into the log is this asset's table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+
+import dagster as dg
+
+from assets.materialized import OWNERS, columns_of, markdown_table
+from assets.stores import LazyStores
+from bardo_pipeline.storage.quarantine import ITEMS_SCHEMA
+from bardo_pipeline.storage.spool import Spool
+
+QUARANTINE = dg.AssetKey(["log", "quarantine"])
+
+
+@dg.asset(
+    key=QUARANTINE,
+    group_name="log",
+    kinds={"deltalake"},
+    owners=OWNERS,
+    metadata=columns_of(ITEMS_SCHEMA, ("item_id",)),
+)
+def quarantine(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
+    """One row per line, row or file of the spool that was refused: where it stood, whose it says it is, why, its bytes.
+
+    Materializing takes every file that waits: what fits goes to log/cycles and log/life_events. Key item_id, the hash
+    of place and bytes. Append-only: `bardo quarantine` lists what nobody ruled on, retries and drops.
+    """
+    stores = home.stores
+    spool, started = Spool(stores.home, stores.log, stores.policy), home.now()
+    taken = list(spool.take(started))
+    seconds = (home.now() - started).total_seconds()
+    size = sum(file.size for file in taken)
+    files = [{k: v for k, v in asdict(file).items() if k != "errors"} for file in taken]
+    return dg.MaterializeResult(
+        metadata={
+            "files": len(taken),
+            "bytes": size,
+            "records": sum(file.records for file in taken),
+            "written": sum(file.written for file in taken),
+            "repeated": sum(file.repeated for file in taken),
+            "quarantined": sum(file.quarantined for file in taken),
+            "errors": dg.MetadataValue.json(dict(sum((file.errors for file in taken), Counter()))),
+            "mb_per_s": size / 1e6 / seconds if seconds > 0 else 0.0,
+            "taken": markdown_table(files),
+            "open": spool.quarantine.open([]).num_rows,
+            "log_version": stores.log.version,
+            "life_version": stores.log.life_version,
+        }
+    )

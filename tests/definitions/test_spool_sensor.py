@@ -1,0 +1,66 @@
+"""The spool in Dagster: when its sensor asks for a run, and what the run says of the files it took."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from assets.quarantine import QUARANTINE
+from assets.stores import LazyStores
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.log import EventLog
+from sensors.spool import files_dropped
+from tests import fuzz
+from tests.conftest import NOW
+from tests.definitions.running import materializations, run, said
+
+pytestmark = pytest.mark.row("EV-4")
+LINES = [fuzz.dumps(record) for record in fuzz.good_records(20, tick=1, seed=1)]
+
+
+def look(root: Path, instance: dg.DagsterInstance) -> dg.RunRequest | dg.SkipReason:
+    return files_dropped(dg.build_sensor_context(instance=instance, resources={"home": LazyStores(root)}))
+
+
+@pytest.fixture
+def root(tmp_path: Path, at_home) -> Path:
+    return at_home(Home.create(tmp_path / "home", Policy(), NOW).root)
+
+
+def test_files_in_the_spool_ask_for_one_run_that_takes_them_all(root: Path) -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert look(root, instance).skip_message == "nothing waits in the spool"
+        (root / "spool" / "a.jsonl").write_bytes(b"\n".join(LINES[:10]))
+        (root / "spool" / "b.jsonl").write_bytes(b"\n".join([*LINES[10:], LINES[0], b"{"]))
+        (root / "spool" / ".c.jsonl").write_bytes(b"still being written")
+        asked = look(root, instance)
+        assert asked.tags["bardo/why"] == "a.jsonl, b.jsonl dropped"
+        made = materializations(run("spool_job", instance))[QUARANTINE.to_user_string()]
+        told = {name: said(made, name) for name in ("files", "records", "written", "repeated", "quarantined", "open")}
+        assert told == {"files": 2, "records": 22, "written": 20, "repeated": 1, "quarantined": 1, "open": 1}
+        assert said(made, "errors") == {"RecordError": 1}
+        assert said(made, "mb_per_s") > 0
+        assert look(root, instance).skip_message == "nothing waits in the spool"
+    with EventLog(Home.open(root)) as log:
+        assert len(log.read_cycles(["tick"])) == 20
+
+
+def test_no_second_run_is_asked_for_while_one_is_under_way_and_one_is_after_a_failure(root: Path) -> None:
+    (root / "spool" / "a.jsonl").write_bytes(LINES[0])
+    with dg.DagsterInstance.ephemeral() as instance:
+        under_way = instance.add_run(
+            dg.DagsterRun(
+                job_name="spool_job", run_id=dg._core.utils.make_new_run_id(), status=dg.DagsterRunStatus.STARTED
+            )
+        )
+        assert "is under way" in look(root, instance).skip_message
+        instance.report_run_failed(under_way)
+        assert isinstance(look(root, instance), dg.RunRequest)
+
+
+def test_without_a_home_it_says_so(tmp_path: Path) -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert "there is no home" in look(tmp_path / "nowhere", instance).skip_message
