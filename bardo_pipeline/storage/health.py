@@ -18,17 +18,20 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.events.schema import MOMENT
 from bardo_pipeline.storage.delta import AppendOnlyTable
+from bardo_pipeline.storage.frames import HEADER_BYTES, first_accepted_at, segment_numbers, segment_path
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.journals import journal_folders
 from bardo_pipeline.storage.leases import stale
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.quarantine import Quarantine
+from bardo_pipeline.storage.spool import TAKING, waiting
 
 _FIRST_LOOK = 8  # commits; a look that finds too little goes four times as far back
 
 
 @dataclass(frozen=True)
 class Backlog:
-    """Files that wait: how many, their bytes, and how long the oldest has stood untouched (None without one)."""
+    """Files that wait: how many, their bytes, and how long the oldest has waited (None without one)."""
 
     files: int
     bytes: int
@@ -78,13 +81,31 @@ class Leases:
 
 def journals(home: Home, now: datetime) -> list[Journal]:
     """Every writer's journal, by name."""
-    folders = sorted(path for path in _entries(home.journal) if path.is_dir())
-    return [Journal(path.name, _is_locked(path / "lock"), backlog(path.glob("*.seg"), now)) for path in folders]
+    return [Journal(folder.name, _is_locked(folder / "lock"), _held(folder, now)) for folder in journal_folders(home)]
+
+
+def _held(folder: Path, now: datetime) -> Backlog:
+    """What a journal holds, and how long ago its first record was accepted; looks at names, sizes and one head."""
+    files = size = 0
+    oldest: int | None = None
+    for number in segment_numbers(folder):
+        path = segment_path(folder, number)
+        try:
+            held = path.stat().st_size - HEADER_BYTES
+            if held <= 0:
+                continue
+            oldest = oldest if oldest is not None else next(iter(first_accepted_at(path)), None)
+        except FileNotFoundError:  # drained meanwhile
+            continue
+        files, size = files + 1, size + held
+    age = None if oldest is None else max(0.0, (now - datetime.fromtimestamp(oldest / 1e6, UTC)).total_seconds())
+    return Backlog(files, size, age)
 
 
 def spool(home: Home, now: datetime) -> Backlog:
-    """Files that lie in the spool and were not taken; those that are still being written have a dot before the name."""
-    return backlog((path for path in _entries(home.spool) if not path.name.startswith(".")), now)
+    """Files that lie in the spool, whether somebody began to take them or not."""
+    names = waiting(home)
+    return backlog([folder / name for name in names for folder in (home.spool, home.spool / TAKING)], now)
 
 
 def backlog(paths: Iterable[Path], now: datetime) -> Backlog:

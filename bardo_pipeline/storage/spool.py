@@ -25,7 +25,7 @@ from bardo_pipeline.storage.spool_taking import Taken, Taking
 
 LIFE, LINES, ARROW, SIGNATURES = ".life.jsonl", ".jsonl", ".arrow", ".sig"
 _LOCK = "spool"
-_TAKING = ".taking"
+TAKING = ".taking"
 
 
 class Spool:
@@ -34,7 +34,7 @@ class Spool:
     def __init__(self, home: Home, log: EventLog, policy: Policy | None = None) -> None:
         self._home, self._log, self._policy = home, log, policy or Policy()
         self.quarantine = Quarantine(home, self._policy)
-        self._taking = home.spool / _TAKING
+        self._taking = home.spool / TAKING
 
     def take(self, taken_at: datetime) -> Iterator[Taken]:
         """Take the files that wait now, one after the other.
@@ -92,7 +92,7 @@ class Spool:
 
 def waiting(home: Home) -> list[Path]:
     """Files that wait, as paths within the spool: what a crash left, then life events, then records, each by name."""
-    left, fresh = _files(home.spool / _TAKING), _files(home.spool)
+    left, fresh = _files(home.spool / TAKING), _files(home.spool)
     return left + [name for name in fresh if name not in left]
 
 

@@ -130,21 +130,33 @@ def _in_child(play: Callable[[Callable[[str], None]], None], writing: int, other
         os._exit(code)
 
 
-def spawn(root: Path, name: str, role: str, window: Window | None, seed: str, others: Iterable[int]) -> Child:
-    """Start a process that plays a role, under a trap if a window is given."""
-    rng = random.Random(seed)
+def spawn(root: Path, name: str, window: Window, seed: str, others: Iterable[int]) -> Child:
+    """Start a process that plays the window's role, under its trap."""
+    rng, parent = random.Random(seed), os.getpid()
+
+    def over() -> bool:
+        return _curtain(root).exists() or os.getppid() != parent
 
     def play(say: Callable[[str], None]) -> None:
-        if window is not None:
-            point = rng.choice(window.points)
-            Trap(Window(window.name, role, (point,)), rng.randint(1, window.passings_max), root).set()
-        ROLES[role](Stage(root, name, rng, say))
+        point = rng.choice(window.points)
+        Trap(Window(window.name, window.role, (point,)), rng.randint(1, window.passings_max), root).set()
+        ROLES[window.role](Stage(root, name, rng, say, over))
 
     return Child(*fork(play, others), name, window)
 
 
-def listen(children: list[Child], hear: Callable[[Child, str], None]) -> dict[str, int]:
-    """Hear all children to their ends; returns each one's status. One that says nothing for long is killed."""
+def _curtain(root: Path) -> Path:
+    """A file that is there when all writers are gone: nothing more will happen."""
+    return root.with_suffix(".over")
+
+
+def listen(
+    children: list[Child], hear: Callable[[Child, str], None], gone: Callable[[Child], None] = lambda _: None
+) -> dict[str, int]:
+    """Hear all children to their ends; returns each one's status. One that says nothing for long is killed.
+
+    gone: hears of each child that ended.
+    """
     rest = {child.pipe: b"" for child in children}
     by_pipe = {child.pipe: child for child in children}
     with selectors.DefaultSelector() as waiting:
@@ -164,6 +176,7 @@ def listen(children: list[Child], hear: Callable[[Child, str], None]) -> dict[st
                 if not content:
                     waiting.unregister(key.fd)
                     os.close(key.fd)
+                    gone(by_pipe[key.fd])
     return {child.name: os.waitpid(child.pid, 0)[1] for child in children}
 
 
@@ -183,10 +196,18 @@ class Round:
         if number % ROUNDS_A_HOME == 0:
             self._move(number)
         children: list[Child] = []
+        _curtain(self._root).unlink(missing_ok=True)
         for name, window in self._cast(random.Random(f"{self.seed}/{number}")):
             seed = f"{self.seed}/{number}/{name}"
-            children.append(spawn(self._root, name, window.role, window, seed, [c.pipe for c in children]))
-        ends = listen(children, self._hear)
+            children.append(spawn(self._root, name, window, seed, [c.pipe for c in children]))
+        writing = {child.name for child in children if child.window and child.window.role in _WRITING}
+
+        def gone(child: Child) -> None:
+            writing.discard(child.name)
+            if not writing:
+                _curtain(self._root).touch()
+
+        ends = listen(children, self._hear, gone)
         struck = []
         for child in children:
             assert child.window is not None

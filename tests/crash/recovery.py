@@ -24,6 +24,7 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.protocols import CYCLES_SCHEMA
 from bardo_pipeline.storage.quarantine import Quarantine
+from bardo_pipeline.storage.spool import Spool, waiting
 from bardo_pipeline.storage.verify import verify
 
 CURATED = ("curation", "cycles", "playbooks", "grimoire")
@@ -62,6 +63,7 @@ def recover(root: Path, sent: Said, acknowledged: Said) -> Found:
     home = Home.open(root)
     with EventLog(home) as log:
         _drained(home, log, found)
+        _taken(home, log, found)
         rows = _read(home, log, found)
         if rows is not None:
             _compare(rows, sent, acknowledged, found)
@@ -81,6 +83,13 @@ def _drained(home: Home, log: EventLog, found: Found) -> None:
     if report.refused:
         reasons = Quarantine(home).open(["reason"])["reason"].to_pylist()
         found.lost += [f"in quarantine: {reason}" for reason in reasons]
+
+
+def _taken(home: Home, log: EventLog, found: Found) -> None:
+    """Nothing is left in the spool, and nothing that came from there was refused."""
+    for taken in Spool(home, log).take(datetime.now(UTC)):
+        found.lost += [f"{taken.file}: {count} times {error}" for error, count in taken.errors.items()]
+    found.broken += [f"left in the spool: {name}" for name in waiting(home)]
 
 
 def _read(home: Home, log: EventLog, found: Found) -> pa.Table | None:

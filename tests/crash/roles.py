@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 import threading
 import time
@@ -24,13 +25,15 @@ from bardo_pipeline.storage.drainer import Drainer
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.maintenance import maintain
+from bardo_pipeline.storage.spool import Spool
 from bardo_pipeline.storage.writer import EventWriter
 from tests.records import records
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 BATCHES, BATCH_TICKS = 12, 25
 APPENDS = 60
-PASSES, PASS_SECONDS = 400, 0.005
+FILES, FILE_TICKS = 6, 10
+PASS_SECONDS = 0.005
 POLICY = Policy(
     writer=WriterPolicy(batch_records=5, flush_seconds=0.2), care=CarePolicy(lookback_ticks=50, grace_seconds=3.0)
 )
@@ -39,12 +42,13 @@ POLICY = Policy(
 
 @dataclass(frozen=True)
 class Stage:
-    """Where a role is played: the home, the player's name, its chance, and how it speaks."""
+    """Where a role is played: the home, the player's name, its chance, how it speaks, whether all writers are gone."""
 
     root: Path
     name: str
     rng: random.Random
     say: Callable[[str], None]
+    over: Callable[[], bool]
 
 
 def golem_of(name: str) -> str:
@@ -154,30 +158,71 @@ def drainer(stage: Stage) -> None:
     home = Home.open(stage.root)
     with EventLog(home) as log:
         drains = Drainer(home, log, clock=_now, policy=POLICY)
-        for _ in range(PASSES):
+        while True:
+            over = stage.over()
             drains.once()
+            if over:
+                break
             time.sleep(PASS_SECONDS)
+
+
+def spool(stage: Stage) -> None:
+    """Drop files of records into the spool, as another runtime would, and take them. A durable name acknowledges."""
+    home, golem_id = Home.open(stage.root), f"{stage.name}-s"
+    with EventLog(home) as log:
+        takes = Spool(home, log, POLICY)
+        for _ in takes.take(_now()):
+            pass
+        first = log.head_of(golem_id).highest + 1
+        for start in range(first, first + FILES * FILE_TICKS, FILE_TICKS):
+            lines = {tick: line_of(golem_id, tick) for tick in range(start, start + FILE_TICKS)}
+            said = [f"{golem_id} {tick} {hashlib.sha256(line).hexdigest()[:32]}" for tick, line in lines.items()]
+            for each in said:
+                stage.say(f"sent {each}")
+            drop(home, f"{stage.name}-{start}.jsonl", b"".join(line + b"\n" for line in lines.values()))
+            for each in said:
+                stage.say(f"kept {each}")
+            for _ in takes.take(_now()):
+                pass
+
+
+def drop(home: Home, name: str, content: bytes) -> None:
+    """Put a file into the spool as the protocol says: written beside, made durable, renamed, and the name too."""
+    draft = home.spool / f".{name}"
+    with draft.open("wb") as out:
+        out.write(content)
+        out.flush()
+        os.fsync(out.fileno())
+    os.rename(draft, home.spool / name)
+    folder = os.open(home.spool, os.O_RDONLY)
+    os.fsync(folder)
+    os.close(folder)
 
 
 def care(stage: Stage) -> None:
     """Compact and sweep while others write."""
     home = Home.open(stage.root)
     with EventLog(home) as log:
-        for _ in range(4):
+        for _ in range(2):
             maintain(home, log, POLICY, now=_now(), in_force=[p.name for p in home.derivations.iterdir()])
 
 
 def curator(stage: Stage) -> None:
     """Curate what closes, again and again."""
     stores = Stores.open(stage.root)
-    for _ in range(6):
+    while True:
+        over = stage.over()
         derive_curation(stores)
+        if over:
+            break
+        time.sleep(PASS_SECONDS)
 
 
 ROLES: dict[str, Callable[[Stage], None]] = {
     "batch": batch,
     "writer": writer,
     "drainer": drainer,
+    "spool": spool,
     "care": care,
     "curator": curator,
 }

@@ -98,6 +98,19 @@ WINDOWS = (
         8,
     ),
     Window(
+        "spool, around its renames",
+        "spool",
+        (
+            Point("rename", "before", r"spool/.*"),
+            Point("rename", "after", r"spool/.*"),
+            Point("replace", "before", r"spool/.*"),
+            Point("replace", "after", r"spool/.*"),
+            Point("unlink", "before", r"spool/.*"),
+            Point("unlink", "after", r"spool/.*"),
+            Point("fsync", "before", r"spool/\.taking"),
+        ),
+    ),
+    Window(
         "compaction",
         "care",
         (

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,9 +19,11 @@ from bardo_pipeline.errors import BackpressureError
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.quarantine import Quarantine, QuarantineItem
+from bardo_pipeline.storage.writer import EventWriter
 from definitions import defs
 from sensors.lag import writers_outrun_the_drainer
 from tests.conftest import NOW, home_without_verdicts
+from tests.crash.roles import line_of
 from tests.definitions.running import checks, run
 from tests.records import records
 
@@ -56,13 +61,13 @@ def last(instance: dg.DagsterInstance, name: str, asset: str = "log/cycles") -> 
     return record.evaluation if record else None
 
 
-def left_segment(home: Home, age: timedelta, size: int = 4_096) -> Path:
-    folder = home.journal / "runtime-1"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{1:020}.seg"
-    path.write_bytes(b"x" * size)
-    os.utime(path, ((NOW - age).timestamp(),) * 2)
-    return path
+@contextmanager
+def undrained(home: Home, age: timedelta, records: int = 3) -> Iterator[EventWriter]:
+    """A living writer whose records nobody drains until it closes."""
+    with EventWriter.open(home, "g-1", clock=lambda: NOW - age, writer="runtime-1", drain="none") as writer:
+        for tick in range(1, records + 1):
+            writer.append(line_of("g-1", tick))
+        yield writer
 
 
 def test_the_sensor_is_quiet_where_there_is_no_home(tmp_path: Path, instance: dg.DagsterInstance) -> None:
@@ -70,14 +75,15 @@ def test_the_sensor_is_quiet_where_there_is_no_home(tmp_path: Path, instance: dg
 
 
 def test_the_sensor_is_quiet_while_the_drainer_keeps_up(home: At, instance: dg.DagsterInstance) -> None:
-    left_segment(home.stores.home, timedelta(seconds=40))
-    assert "1 journals hold 4,096 bytes" in look(home, instance).skip_message
+    with undrained(home.stores.home, timedelta(seconds=40)):
+        said = look(home, instance).skip_message
+    assert re.match(r"1 journals hold \d\d,\d\d\d bytes", said)
     assert last(instance, "journals_are_drained").passed
 
 
 def test_the_sensor_fails_while_writers_outrun_the_drainer(home: At, instance: dg.DagsterInstance) -> None:
-    left_segment(home.stores.home, timedelta(minutes=3))
-    with pytest.raises(BackpressureError, match=r"runtime-1.*180 s ago is not in the log.*bardo drain"):
+    told = r"writer runtime-1: .* 180 s ago is not in the log.*bardo drain"
+    with undrained(home.stores.home, timedelta(minutes=3)), pytest.raises(BackpressureError, match=told):
         look(home, instance)
     found = last(instance, "journals_are_drained")
     assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.ERROR)
@@ -89,9 +95,9 @@ def test_the_sensor_is_on_from_the_start_and_fails_its_tick_in_the_daemon(
 ) -> None:
     assert writers_outrun_the_drainer.default_status == dg.DefaultSensorStatus.RUNNING
     assert "writers_outrun_the_drainer" in {s.name for s in defs.sensors}
-    left_segment(home.stores.home, timedelta(minutes=3))
-    with pytest.raises(BackpressureError):
-        writers_outrun_the_drainer.evaluate_tick(dg.build_sensor_context(instance=instance, resources={"home": home}))
+    context = dg.build_sensor_context(instance=instance, resources={"home": home})
+    with undrained(home.stores.home, timedelta(minutes=3)), pytest.raises(BackpressureError):
+        writers_outrun_the_drainer.evaluate_tick(context)
 
 
 def test_a_check_is_told_when_it_changes_and_not_at_every_look(home: At, instance: dg.DagsterInstance) -> None:
@@ -100,18 +106,17 @@ def test_a_check_is_told_when_it_changes_and_not_at_every_look(home: At, instanc
     def told() -> int:
         return len(instance.event_log_storage.get_asset_check_execution_history(key, limit=20))
 
-    segment = left_segment(home.stores.home, timedelta(seconds=1))
+    with undrained(home.stores.home, timedelta(seconds=1)):
+        look(home, instance)
+        look(home, instance)
+        assert told() == 1
+        home.moment = NOW + timedelta(hours=1)
+        for _ in range(2):
+            with pytest.raises(BackpressureError):
+                look(home, instance)
+        assert told() == 2
     look(home, instance)
-    look(home, instance)
-    assert told() == 1
-    os.utime(segment, ((NOW - timedelta(hours=1)).timestamp(),) * 2)
-    for _ in range(2):
-        with pytest.raises(BackpressureError):
-            look(home, instance)
-    assert told() == 2
-    segment.unlink()
-    look(home, instance)
-    assert told() == 3
+    assert told() == 3, "closing drained it"
     assert last(instance, "journals_are_drained").passed
 
 
@@ -142,16 +147,18 @@ def test_a_job_judges_health_at_its_end_and_the_observation_carries_the_measures
     small_home: Path, tmp_path: Path, at_home, instance: dg.DagsterInstance
 ) -> None:
     root = at_home(home_without_verdicts(small_home, tmp_path / "home"))
-    left_segment(Home.open(root), timedelta(minutes=3))
-    result = run("curator_job", instance)
+    with undrained(Home.open(root), timedelta(minutes=3)):
+        result = run("curator_job", instance)
     judged = checks(result)
     assert judged["curation_is_fresh"].passed, "it measures after the derivation"
     assert judged["marts_are_fresh"].passed
     assert not judged["journals_are_drained"].passed
     (seen,) = [e for e in result.get_asset_observation_events() if e.asset_key == CYCLES]
     said = {name: value.value for name, value in seen.asset_observation_data.asset_observation.metadata.items()}
-    assert (said["journal_segments"], said["journal_bytes"], said["quarantine_open"]) == (1, 4_096, 0)
-    assert said["lag_ticks"] == Stores.open(root).log.read_cycles(["tick"]).num_rows
+    assert (said["journal_segments"], said["quarantine_open"]) == (1, 0)
+    assert 3 * len(line_of("g-1", 1)) < said["journal_bytes"] < 4 * len(line_of("g-1", 1))
+    assert said["journal_oldest_seconds"] > 180
+    assert said["lag_ticks"] == Stores.open(root).log.read_cycles(["tick"]).num_rows - 3, "g-1 was never born"
     assert said["dagster/last_updated_timestamp"] == NOW.timestamp()
 
 

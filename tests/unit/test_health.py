@@ -18,12 +18,14 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life import LifeEvent
 from bardo_pipeline.events.schema import RECORD_SCHEMA
 from bardo_pipeline.policy import HealthPolicy, Policy, WriterPolicy
-from bardo_pipeline.storage.health import backlog, intake, leases, quarantined, spool
+from bardo_pipeline.storage.health import Backlog, backlog, intake, journals, leases, quarantined, spool
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.leases import Lease
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.quarantine import Quarantine, QuarantineItem
+from bardo_pipeline.storage.writer import EventWriter
 from tests.conftest import NOW, home_without_verdicts
+from tests.crash.roles import line_of
 from tests.records import records
 
 pytestmark = pytest.mark.row("X-11")
@@ -87,6 +89,33 @@ def test_files_that_wait_are_counted_with_the_age_of_the_oldest(home: Home) -> N
     found = spool(home, NOW)
     assert (found.files, found.bytes, found.oldest_seconds) == (2, 8, 420.0)
     assert backlog([home.spool / "gone.jsonl"], NOW).files == 0, "what was taken meanwhile does not wait"
+
+
+def test_a_journal_is_as_deep_as_what_was_acknowledged_and_not_drained(home: Home) -> None:
+    moments = iter([NOW, NOW + timedelta(seconds=10), NOW + timedelta(seconds=20)])
+    with EventWriter.open(home, "g-1", clock=lambda: next(moments, NOW), writer="runtime-1", drain="none") as writer:
+        assert journals(home, NOW)[0].depth == Backlog(0, 0, None), "a segment without a record is no depth"
+        lines = [line_of("g-1", tick) for tick in (1, 2, 3)]
+        for line in lines:
+            writer.append(line)
+        (found,) = journals(home, NOW + timedelta(seconds=90))
+        assert (found.writer, found.alive) == ("runtime-1", True)
+        assert (found.depth.files, found.depth.oldest_seconds) == (1, 90.0)
+        assert 0 < found.depth.bytes - sum(map(len, lines)) < 3 * 200
+    assert journals(home, NOW) == [], "closing drained it"
+
+
+def test_a_journal_that_fills_is_a_fault_before_it_is_full(home: Home) -> None:
+    tight = Policy(writer=WriterPolicy(journal_bytes_max=40_000))
+    with EventWriter.open(home, "g-1", clock=lambda: NOW, policy=tight, drain="none") as writer:
+        writer.append(line_of("g-1", 1))
+        assert measures(Stores.open(home.root), NOW, tight) == set()
+        tick = 1
+        while writer.append(line_of("g-1", tick := tick + 1), wait=False):
+            if "journal.bytes" in measures(Stores.open(home.root), NOW, tight):
+                break
+        assert "journal.bytes" in measures(Stores.open(home.root), NOW, tight)
+    assert measures(Stores.open(home.root), NOW, tight) == set()
 
 
 def test_a_spool_that_nobody_takes_is_a_fault(home: Home) -> None:
