@@ -40,6 +40,7 @@ class Desk:
             home,
             writer,
             policy=policy.writer,
+            clock=clock,
             monotonic=monotonic,
             last_segment=lambda: self.log.last_segment(writer),
         )

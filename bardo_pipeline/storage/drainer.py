@@ -36,6 +36,7 @@ DRAINER = "drainer"
 """The lock of the one that drains for as long as there are writers."""
 
 _POLL_SECONDS = 0.05
+_NICE = 10  # an append is waited for, and a drain is not: the journal is there to be full
 
 
 @dataclass
@@ -246,6 +247,7 @@ def serve(root: Path, policy: Policy, clock: Callable[[], datetime]) -> None:
     with only_drainer(home) as alone:
         if not alone:
             return
+        os.nice(_NICE)
         stop = threading.Event()
         threading.Thread(target=_until_closed, args=(stop,), daemon=True).start()
         with EventLog(home, policy) as log:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -34,7 +35,7 @@ _HEADER = struct.Struct("<8sIIQ")
 _HEAD = struct.Struct("<4sIHHHHQQQq32s32sI")
 _CHECKSUM = struct.Struct("<I")
 _SEGMENT_MARK, _FRAME_MARK = b"BARDOSEG", b"FRAM"
-_VERSION = 1
+_VERSION, _U32 = 1, 0xFFFFFFFF
 _U64 = struct.Struct("<Q")
 
 HEADER_BYTES = _HEADER.size
@@ -108,7 +109,7 @@ def segment_header(number: int) -> bytes:
 class Draft:
     """A frame that waits for its place in a segment."""
 
-    __slots__ = ("_fields", "_names", "payload")
+    __slots__ = ("_counts", "_link", "_names", "payload", "size")
 
     def __init__(
         self,
@@ -117,46 +118,29 @@ class Draft:
         number: int,
         previous: bytes,
         link: bytes,
-        accepted_at: int,
         signature: Signature | None,
         payload: bytes,
     ) -> None:
-        key, value = (b"", b"") if signature is None else (signature.key_id.encode(), signature.value)
-        self._names = names = golem + key + value if key else golem
         self.payload = payload
-        checksum = zlib.crc32(payload, zlib.crc32(names))
-        self._fields = (
-            (_FRAME_MARK, len(payload), len(golem), len(key), len(value), 0),
-            (tick, number, accepted_at, previous, link, checksum),
-        )
+        if signature is None:
+            self._names = names = golem
+            self._counts = (_FRAME_MARK, len(payload), len(golem), 0, 0, 0)
+        else:
+            key = signature.key_id.encode()
+            self._names = names = golem + key + signature.value
+            self._counts = (_FRAME_MARK, len(payload), len(golem), len(key), len(signature.value), 0)
+        self._link = (previous, link, zlib.crc32(payload, zlib.crc32(names)), tick, number)
+        self.size = HEAD_BYTES + len(names) + len(payload)
 
-    def head(self, segment: int, synced: int) -> bytes:
+    def head(self, segment: int, synced: int, accepted_at: int) -> bytes:
         """The frame's bytes before the payload, in that segment."""
-        head = _HEAD.pack(*self._fields[0], synced, *self._fields[1])
-        return head + _CHECKSUM.pack(zlib.crc32(head, segment & 0xFFFFFFFF)) + self._names
-
-    @property
-    def size(self) -> int:
-        """Bytes that the frame takes."""
-        return HEAD_BYTES + len(self._names) + len(self.payload)
+        previous, link, checksum, tick, number = self._link
+        head = _HEAD.pack(*self._counts, synced, tick, number, accepted_at, previous, link, checksum)
+        return head + _CHECKSUM.pack(zlib.crc32(head, segment & _U32)) + self._names
 
 
-class _Head(NamedTuple):
-    payload: int
-    golem: int
-    key: int
-    signature: int
-    synced: int
-    tick: int
-    number: int
-    accepted_at: int
-    previous: bytes
-    link: bytes
-    checksum: int
-
-    @property
-    def body(self) -> int:
-        return self.golem + self.key + self.signature + self.payload
+_Head = tuple[bytes, int, int, int, int, int, int, int, int, int, bytes, bytes, int]
+"""The fields of a frame's head, as they stand there."""
 
 
 def read(path: Path, *, sealed: bool) -> Segment:
@@ -166,58 +150,64 @@ def read(path: Path, *, sealed: bool) -> Segment:
 
 def parse(path: Path, raw: bytes, *, sealed: bool) -> Segment:
     """The frames in a segment's bytes, each checked against its checksums and its link."""
-    number = int(path.stem)
-    found: list[tuple[int, Frame | Fault]] = []
+    number, size = int(path.stem), len(raw)
+    frames: list[Frame] = []
+    places: list[int] = []
+    faults: list[Fault] = []
     synced = at = 0
     if raw[:HEADER_BYTES] != segment_header(number):
         at = _next_frame(raw, 0, number)
-        found.append((0, Fault(0, raw[:at], "are not this segment's header")))
+        faults.append(Fault(0, raw[:at], "are not this segment's header"))
     at = max(at, HEADER_BYTES)
-    while at < len(raw):
+    while at < size:
         head = _head(raw, at, number)
         if head is None:
             after = _next_frame(raw, at + 1, number)
-            found.append((at, Fault(at, raw[at:after], "are no whole frame")))
+            faults.append(Fault(at, raw[at:after], "are no whole frame"))
         else:
-            after = at + HEAD_BYTES + head.body
-            synced = max(synced, head.synced)
-            found.append((at, _frame(raw, at, head)))
+            after = at + HEAD_BYTES + head[1] + head[2] + head[3] + head[4]
+            synced = max(synced, head[6])
+            found = _frame(raw, at, after, head)
+            if isinstance(found, Frame):
+                frames.append(found)
+                places.append(at)
+            else:
+                faults.append(found)
         at = after
-    # A frame behind what was torn belongs to the same unacknowledged append, or it would say that all was synced.
-    broken = (at for at, part in found if isinstance(part, Fault) and at >= synced)
-    torn = len(raw) if sealed else next(broken, len(raw))
-    kept = [part for at, part in found if at < torn]
-    frames, faults = (tuple(part for part in kept if isinstance(part, kind)) for kind in (Frame, Fault))
-    return Segment(path, number, frames, faults, len(raw) - torn, len(raw))  # type: ignore[arg-type]
+    torn = size
+    if not sealed:
+        # A frame behind what was torn belongs to the same unacknowledged append, or it would say that all was synced.
+        torn = next((fault.offset for fault in faults if fault.offset >= synced), size)
+        frames = frames[: bisect_left(places, torn)]
+        faults = [fault for fault in faults if fault.offset < torn]
+    return Segment(path, number, tuple(frames), tuple(faults), size - torn, size)
 
 
 def _head(raw: bytes, at: int, segment: int) -> _Head | None:
+    """The head that stands there, if its checksum fits."""
     end = at + HEAD_BYTES
     if raw[at : at + 4] != _FRAME_MARK or end > len(raw):
         return None
     (checksum,) = _CHECKSUM.unpack_from(raw, end - _CHECKSUM.size)
-    if zlib.crc32(raw[at : end - _CHECKSUM.size], segment & 0xFFFFFFFF) != checksum:
+    if zlib.crc32(raw[at : end - _CHECKSUM.size], segment & _U32) != checksum:
         return None
-    _, payload, golem, key, signature, _, *rest = _HEAD.unpack_from(raw, at)
-    return _Head(payload, golem, key, signature, *rest)
+    return _HEAD.unpack_from(raw, at)
 
 
-def _frame(raw: bytes, at: int, head: _Head) -> Frame | Fault:
-    start = at + HEAD_BYTES
-    end = start + head.body
+def _frame(raw: bytes, at: int, end: int, head: _Head) -> Frame | Fault:
+    """The frame behind a head, from `at` to `end`, if all of it is as it was written."""
+    _, _, golem, key, signature, _, _, tick, number, accepted_at, previous, link, checksum = head
     if end > len(raw):
-        return Fault(at, raw[at:], "are a frame that breaks off", None, head.tick)
-    key = start + head.golem
-    signature = key + head.key
-    payload = signature + head.signature
-    line = raw[payload:end]
-    golem_id = raw[start:key].decode(errors="replace")
-    if zlib.crc32(line, zlib.crc32(raw[start:payload])) != head.checksum:
-        return Fault(at, raw[at:end], "are a frame whose checksum does not fit", golem_id, head.tick)
-    if link_of(golem_id, head.number, head.previous, content_of(line)) != head.link:
-        return Fault(at, raw[at:end], "are a frame whose link does not cover its payload", golem_id, head.tick)
-    signed = Signature(raw[key:signature].decode(), raw[signature:payload]) if head.key else None
-    return Frame(golem_id, head.tick, head.number, head.previous, head.link, head.accepted_at, signed, line)
+        return Fault(at, raw[at:], "are a frame that breaks off", None, tick)
+    key += (golem := at + HEAD_BYTES + golem)
+    signature += key
+    golem_id, line = raw[at + HEAD_BYTES : golem].decode(errors="replace"), raw[signature:end]
+    if zlib.crc32(line, zlib.crc32(raw[at + HEAD_BYTES : signature])) != checksum:
+        return Fault(at, raw[at:end], "are a frame whose checksum does not fit", golem_id, tick)
+    if link_of(golem_id, number, previous, content_of(line)) != link:
+        return Fault(at, raw[at:end], "are a frame whose link does not cover its payload", golem_id, tick)
+    signed = Signature(raw[golem:key].decode(), raw[key:signature]) if key > golem else None
+    return Frame(golem_id, tick, number, previous, link, accepted_at, signed, line)
 
 
 def _next_frame(raw: bytes, at: int, segment: int) -> int:
@@ -234,4 +224,4 @@ def first_accepted_at(path: Path) -> list[int]:
     with path.open("rb") as segment:
         raw = segment.read(HEADER_BYTES + HEAD_BYTES)
     head = _head(raw, HEADER_BYTES, int(path.stem))
-    return [] if head is None else [head.accepted_at]
+    return [] if head is None else [head[9]]

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -52,17 +53,25 @@ class Ticket:
 class Journal:
     """The journal of one process. Made by `Journal.open`.
 
-    first: the lowest number that a new segment may have. monotonic: seconds that never step back, for ages.
+    first: the lowest number that a new segment may have. clock: now, in UTC, for when a record was accepted.
+    monotonic: seconds that never step back, for ages.
     """
 
     def __init__(
-        self, folder: Path, lock: int, *, first: int, policy: WriterPolicy, monotonic: Callable[[], float]
+        self,
+        folder: Path,
+        lock: int,
+        *,
+        first: int,
+        policy: WriterPolicy,
+        clock: Callable[[], datetime],
+        monotonic: Callable[[], float],
     ) -> None:
         self.folder, self.policy = folder, policy
         self.writer = folder.name
         self.broken: JournalError | None = None
         self.mended = 0
-        self._lock, self._monotonic = lock, monotonic
+        self._lock, self._clock, self._monotonic = lock, clock, monotonic
         self._queue: deque[Ticket] = deque()
         self._committing = threading.Lock()
         self._ledger = threading.Lock()
@@ -81,6 +90,7 @@ class Journal:
         writer: str,
         *,
         policy: WriterPolicy,
+        clock: Callable[[], datetime],
         monotonic: Callable[[], float] = time.monotonic,
         last_segment: Callable[[], int],
     ) -> tuple[Journal, Torn | None]:
@@ -96,7 +106,7 @@ class Journal:
             numbers = segment_numbers(folder)
             left = cut_tail(segment_path(folder, numbers[-1])) if numbers else None
             first = max([last_segment(), *numbers]) + 1
-            journal = cls(folder, lock, first=first, policy=policy, monotonic=monotonic)
+            journal = cls(folder, lock, first=first, policy=policy, clock=clock, monotonic=monotonic)
             for number in numbers:
                 journal._count(number, segment_path(folder, number).stat().st_size)
             if numbers:
@@ -225,8 +235,9 @@ class Journal:
         assert self._handle is not None
         buffers: list[bytes] = []
         size = 0
+        accepted_at = int(self._clock().timestamp() * 1e6)
         for draft in drafts:
-            buffers += (draft.head(self._number, self._synced), draft.payload)
+            buffers += (draft.head(self._number, self._synced, accepted_at), draft.payload)
             size += draft.size
         written = os.writev(self._handle, buffers)
         if written < size:

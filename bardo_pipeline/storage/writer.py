@@ -257,8 +257,7 @@ class EventWriter:
             gaps, late = tuple(TickRange(self.golem_id, *span) for span in opened), bool(filled)
         number, previous = self._tip
         self._tip = tip = Tip(number + 1, link_of(self.golem_id, number + 1, previous, content))
-        accepted_at = int(self._clock().timestamp() * 1e6)
-        ticket.draft = Draft(self._encoded, tick, tip.number, previous, tip.hash, accepted_at, signature, line)
+        ticket.draft = Draft(self._encoded, tick, tip.number, previous, tip.hash, signature, line)
         recent = self._recent
         recent[tick] = content, tip
         if len(recent) > _REMEMBERED:

@@ -44,7 +44,7 @@ class Chain:
     def draft(self, payload: bytes = b'{"some": "record"}', signature: Signature | None = None) -> Draft:
         self.number += 1
         previous, self.tip = self.tip, link_of(self.golem_id, self.number, self.tip, content_of(payload))
-        return Draft(self.golem_id.encode(), self.number, self.number, previous, self.tip, NOW_US, signature, payload)
+        return Draft(self.golem_id.encode(), self.number, self.number, previous, self.tip, signature, payload)
 
 
 def segment_of(groups: list[list[Draft]], number: int = 7) -> bytes:
@@ -53,7 +53,7 @@ def segment_of(groups: list[list[Draft]], number: int = 7) -> bytes:
     for group in groups:
         synced = len(raw)
         for draft in group:
-            raw += draft.head(number, synced) + draft.payload
+            raw += draft.head(number, synced, NOW_US) + draft.payload
     return raw
 
 
@@ -78,7 +78,9 @@ class Clock:
 
 def opened(home: Home, clock: Clock | None = None, **limits: object) -> Journal:
     policy = WriterPolicy.model_validate(limits)
-    return Journal.open(home, "w", policy=policy, monotonic=clock or Clock(), last_segment=lambda: -1)[0]
+    return Journal.open(
+        home, "w", policy=policy, clock=lambda: NOW, monotonic=clock or Clock(), last_segment=lambda: -1
+    )[0]
 
 
 @pytest.fixture
@@ -165,7 +167,7 @@ def test_a_payload_that_was_altered_with_right_checksums_does_not_fit_its_link()
     honest, forged = Chain(), Chain()
     honest.draft(b'{"worth": 1}')
     draft = forged.draft(b'{"worth": 9}')
-    draft._fields = (draft._fields[0], (*draft._fields[1][:4], honest.tip, draft._fields[1][5]))
+    draft._link = (draft._link[0], honest.tip, *draft._link[2:])
     segment = parse(PATH, segment_of([[draft]]), sealed=True)
     assert segment.frames == ()
     (fault,) = segment.faults
@@ -367,7 +369,7 @@ def test_a_journal_has_one_process_at_a_time_and_its_name_is_a_files(home: Home,
         opened(home)
     for name in ("", "../w", "a/b", ".hidden", "x" * 101):
         with pytest.raises(ConfigError, match="a name has up to 100"):
-            Journal.open(home, name, policy=WriterPolicy(), last_segment=lambda: -1)
+            Journal.open(home, name, policy=WriterPolicy(), clock=lambda: NOW, last_segment=lambda: -1)
 
 
 @pytest.mark.row("EV-3")
@@ -377,7 +379,7 @@ def test_opened_again_a_journal_cuts_the_torn_tail_and_seals_what_is_left(home: 
     chain = Chain()
     whole = segment_of([[chain.draft()], [chain.draft()]], number=4)
     segment_path(folder, 4).write_bytes(whole + segment_of([[chain.draft()]])[HEADER_BYTES:-3])
-    journal, torn = Journal.open(home, "w", policy=WriterPolicy(), last_segment=lambda: 2)
+    journal, torn = Journal.open(home, "w", policy=WriterPolicy(), clock=lambda: NOW, last_segment=lambda: 2)
     assert torn is not None
     assert (torn.path, torn.bytes) == (segment_path(folder, 4), len(segment_of([[Chain().draft()]])) - HEADER_BYTES - 3)
     assert segment_path(folder, 4).read_bytes() == whole
@@ -388,7 +390,7 @@ def test_opened_again_a_journal_cuts_the_torn_tail_and_seals_what_is_left(home: 
 
 @pytest.mark.row("EV-3")
 def test_numbers_go_on_behind_those_on_record_though_the_folder_was_removed(home: Home) -> None:
-    journal, torn = Journal.open(home, "w", policy=WriterPolicy(), last_segment=lambda: 41)
+    journal, torn = Journal.open(home, "w", policy=WriterPolicy(), clock=lambda: NOW, last_segment=lambda: 41)
     journal.put(Ticket(Chain().draft()))
     assert (torn, segment_numbers(journal.folder)) == (None, [42])
     journal.close()

@@ -1,0 +1,321 @@
+"""Acknowledged appends: 16 callers, each with a golem of its own, one durable record after another (closed loops)."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+from eventsourcing.application import Application
+from eventsourcing.domain import Aggregate
+
+from bardo_pipeline.events.record import DecisionCycleRecord
+from bardo_pipeline.events.schema import to_models
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.journals import journal_depth, journal_folders, sealed_numbers
+from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.writer import EventWriter
+from benchmarks.figures import Figure
+from tests.records import records
+
+CALLERS = 16
+SECONDS, TURN_SECONDS, TURNS = 60.0, 3.0, 3
+TEMPLATES = 200
+P99_LIMIT_MS = 5.0
+
+Append = Callable[[int, bytes], object]
+"""Make the record of this tick (its JSON) durable."""
+
+
+@dataclass(frozen=True)
+class Closed:
+    """What closed loops did: how many appends in how long, and how long each took, in ms."""
+
+    count: int
+    seconds: float
+    latencies_ms: np.ndarray
+
+    @property
+    def rate(self) -> float:
+        """Appends a second."""
+        return self.count / self.seconds
+
+    def ms(self, share: float) -> float:
+        """The latency that this share of the appends stays within."""
+        return float(np.quantile(self.latencies_ms, share))
+
+    def shown(self) -> str:
+        """In words."""
+        return f"{self.rate:,.0f} acks/s, p50 {self.ms(0.5):.2f} ms, p99 {self.ms(0.99):.2f} ms"
+
+
+class Lines:
+    """Records as JSON, made fast: plausible ones whose golem and tick are put in."""
+
+    def __init__(self) -> None:
+        self.models = to_models(records(TEMPLATES, golems=1, tick=1), DecisionCycleRecord)
+        halves = []
+        for model in self.models:
+            line = model.model_dump_json().encode()
+            before, after = line.split(b'"golem_id":"golem-0000","tick":%d,' % model.tick)
+            halves.append((before, after))
+        self._halves = halves
+        self.bytes_mean = sum(len(a) + len(b) + 30 for a, b in halves) / len(halves)
+
+    def of(self, golem_id: str) -> Callable[[int], bytes]:
+        """Makes this golem's line of a tick."""
+        names = b'"golem_id":"%s","tick":' % golem_id.encode()
+        ready = [(before + names, b"," + after) for before, after in self._halves]
+
+        def line(tick: int) -> bytes:
+            before, after = ready[tick % TEMPLATES]
+            return before + b"%d" % tick + after
+
+        return line
+
+
+def closed_loops(appends: list[Append], lines: Lines, seconds: float, *, first: int = 1) -> Closed:
+    """Every append in a thread of its own, one tick after another, for so long."""
+    took: list[list[float]] = [[] for _ in appends]
+    barrier = threading.Barrier(len(appends) + 1)
+    failed: list[BaseException] = []
+
+    def call(k: int) -> None:
+        append, line, own = appends[k], lines.of(golem_id(k)), took[k]
+        clock = time.perf_counter
+        barrier.wait()
+        tick, now = first, clock()
+        until = now + seconds
+        try:
+            while now < until:
+                given = line(tick)
+                began = clock()
+                append(tick, given)
+                now = clock()
+                own.append(now - began)
+                tick += 1
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=call, args=(k,)) for k in range(len(appends))]
+    for thread in threads:
+        thread.start()
+    barrier.wait()
+    began = time.perf_counter()
+    for thread in threads:
+        thread.join()
+    spent = time.perf_counter() - began
+    if failed:
+        raise failed[0]
+    latencies = np.array([1_000 * t for own in took for t in own])
+    return Closed(len(latencies), spent, latencies)
+
+
+def golem_id(k: int) -> str:
+    """The golem of a caller."""
+    return f"golem-{k:04}"
+
+
+class Ours:
+    """The live writer, with the drainer in its own process."""
+
+    def __init__(self, root: Path) -> None:
+        self.home = Home.create(root, Policy(), datetime.now(UTC))
+        self._stack = ExitStack()
+        self.appends: list[Append] = []
+        self.depth_bytes_max = 0
+        for k in range(CALLERS):
+            writer = EventWriter.open(self.home, golem_id(k), clock=lambda: datetime.now(UTC), drain="process")
+            self._stack.enter_context(writer)
+            self.appends.append(lambda tick, line, w=writer: w.append(line))
+
+    def watch(self, stop: threading.Event) -> None:
+        """Note the journal's greatest depth until told to stop."""
+        while not stop.wait(0.5):
+            self.depth_bytes_max = max(self.depth_bytes_max, journal_depth(self.home).bytes)
+
+    def loops(self, lines: Lines, seconds: float, *, first: int = 1) -> Closed:
+        """Closed loops, with an eye on the journal."""
+        stop = threading.Event()
+        watching = threading.Thread(target=self.watch, args=(stop,))
+        watching.start()
+        done = closed_loops(self.appends, lines, seconds, first=first)
+        stop.set()
+        watching.join()
+        return done
+
+    def settle(self) -> None:
+        """Return when the drainer has taken what is sealed, and leaves the machine to others."""
+        while any(sealed_numbers(folder, ended=False) for folder in journal_folders(self.home)):
+            time.sleep(0.05)
+
+    def close(self) -> int:
+        """Drain everything; returns how many records the log holds."""
+        self._stack.close()
+        with EventLog(self.home) as log:
+            return len(log.read_cycles(["tick"]))
+
+
+class Golem(Aggregate):
+    """An aggregate of the library, whose state no event changes."""
+
+    class Recorded(Aggregate.Event):
+        """A record, as its JSON."""
+
+        record: str
+
+
+def eventsourcing_appends(root: Path) -> list[Append]:
+    """The library eventsourcing as its documentation shows it: an aggregate triggers an event, an application saves it.
+
+    A connection a caller. Nothing of the record is checked, and events do not change the aggregate.
+    """
+    root.mkdir(parents=True)
+    application: Application = Application(
+        env={
+            "PERSISTENCE_MODULE": "eventsourcing.sqlite",
+            "SQLITE_DBNAME": f"{root}/events.db",
+            "SQLITE_LOCK_TIMEOUT": "60",
+        }
+    )
+    pool = application.factory.datastore.pool  # type: ignore[attr-defined]
+    pool.pool_size, pool.pool_timeout = CALLERS, 60.0
+    connect = pool._create_connection
+
+    def durable() -> object:
+        connection = connect()
+        connection.cursor().execute("PRAGMA synchronous=FULL")
+        return connection
+
+    pool._create_connection = durable
+    golems = [Golem() for _ in range(CALLERS)]
+
+    def append(golem: Golem) -> Append:
+        def put(tick: int, line: bytes) -> object:
+            golem.trigger_event(Golem.Recorded, record=line.decode())
+            return application.save(golem)
+
+        return put
+
+    return [append(golem) for golem in golems]
+
+
+_INDEX_SQL = """
+CREATE TABLE cycle_index (
+    tick INTEGER PRIMARY KEY, regime TEXT NOT NULL, tier TEXT NOT NULL, has_action BOOLEAN NOT NULL,
+    has_outcome BOOLEAN NOT NULL, phase TEXT NOT NULL, prediction_error REAL NOT NULL, total_cost REAL NOT NULL,
+    pnl_impact REAL, primary_emotion TEXT, timestamp TEXT NOT NULL
+);
+CREATE INDEX idx_cycle_tier_regime ON cycle_index(tier, regime);
+CREATE INDEX idx_cycle_outcome ON cycle_index(has_action, has_outcome);
+CREATE INDEX idx_cycle_phase ON cycle_index(phase);
+CREATE INDEX idx_cycle_recent ON cycle_index(tick DESC);
+"""
+
+
+def files_appends(root: Path, lines: Lines) -> list[Append]:
+    """The specification's own design (HB S6): a file a tick, and a row of its golem's SQLite index in WAL mode."""
+    rows = [
+        (
+            model.regime,
+            model.tier,
+            bool(model.actions),
+            model.outcome is not None,
+            model.phase,
+            model.prediction_error,
+            model.cost.total_micros / 1e6,
+            None,
+            model.primary_emotion,
+            model.observed_at.isoformat(),
+        )
+        for model in lines.models
+    ]
+    insert = f"insert into cycle_index values ({', '.join('?' * 11)})"
+
+    def append(k: int) -> Append:
+        folder = root / golem_id(k)
+        folder.mkdir(parents=True)
+        index = sqlite3.connect(folder / "index.sqlite", check_same_thread=False, isolation_level=None)
+        index.execute("PRAGMA journal_mode=WAL")
+        index.execute("PRAGMA synchronous=FULL")
+        index.executescript(_INDEX_SQL)
+        names = os.open(folder, os.O_RDONLY)
+
+        def put(tick: int, line: bytes) -> None:
+            file = os.open(folder / f"cycle-{tick:06}.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            os.write(file, line)
+            os.fsync(file)
+            os.close(file)
+            os.fsync(names)
+            index.execute(insert, (tick, *rows[tick % TEMPLATES]))
+
+        return put
+
+    return [append(k) for k in range(CALLERS)]
+
+
+def ack_figures(root: Path, seconds: float = SECONDS) -> list[Figure]:
+    """Latency of an acknowledged append, and how many a second beside two peers, measured by turns."""
+    lines = Lines()
+    ours = Ours(root / "ours")
+    peers = {
+        "eventsourcing": eventsourcing_appends(root / "eventsourcing"),
+        "files": files_appends(root / "files", lines),
+    }
+    rates: dict[str, list[float]] = {name: [] for name in ("ours", *peers)}
+    firsts = dict.fromkeys(rates, 1)
+    for _ in range(TURNS):
+        done = {"ours": ours.loops(lines, TURN_SECONDS, first=firsts["ours"])}
+        ours.settle()
+        for name, appends in peers.items():
+            done[name] = closed_loops(appends, lines, TURN_SECONDS, first=firsts[name])
+        for name, loops in done.items():
+            firsts[name] += loops.count  # more than any of its callers came to
+            rates[name].append(loops.rate)
+    ours.depth_bytes_max = 0
+    long = ours.loops(lines, seconds, first=firsts["ours"])
+    began = time.perf_counter()
+    ours.close()
+    closing = time.perf_counter() - began
+    p99 = long.ms(0.99)
+    mean = {name: float(np.mean(rate)) for name, rate in rates.items()}
+    turns = f"{CALLERS} threads, records of {lines.bytes_mean:,.0f} bytes, {TURNS} turns of {TURN_SECONDS:.0f} s each"
+    return [
+        Figure(
+            "ack_p99_ms",
+            p99,
+            "ms",
+            P99_LIMIT_MS,
+            p99 / P99_LIMIT_MS,
+            "ratio <= 1",
+            f"{CALLERS} callers for {long.seconds:.0f} s: {long.shown()}; validated, chained, fsynced, drained by "
+            f"another process; the journal held at most {ours.depth_bytes_max / 2**20:.0f} MiB, the rest was drained "
+            f"in {closing:.1f} s; peer: the aim",
+        ),
+        Figure(
+            "ack_vs_eventsourcing",
+            mean["ours"],
+            "acks/s",
+            mean["eventsourcing"],
+            mean["ours"] / mean["eventsourcing"],
+            "ratio >= 5",
+            f"{turns}; ours validated and chained; peer: eventsourcing, an event a save, SQLite WAL, synchronous FULL",
+        ),
+        Figure(
+            "ack_vs_files",
+            mean["ours"],
+            "acks/s",
+            mean["files"],
+            mean["ours"] / mean["files"],
+            "ratio >= 10",
+            f"{turns}; peer: a file a tick, file and folder fsynced, and a row of a golem's SQLite index (WAL, FULL)",
+        ),
+    ]
