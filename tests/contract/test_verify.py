@@ -1,0 +1,485 @@
+"""What a verification promises: a log that nobody touched is clean, and whatever was touched is named."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from bardo_pipeline.errors import ConfigError, StoreError
+from bardo_pipeline.events.custody import content_of, link_of
+from bardo_pipeline.events.life import Gap, KeyRevoked, Struck, life_event
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.drainer import drain_once
+from bardo_pipeline.storage.findings import Break, Report
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.maintenance import maintain
+from bardo_pipeline.storage.protocols import LIFE_LOG_SCHEMA
+from bardo_pipeline.storage.sums import Sums, read_sums
+from bardo_pipeline.storage.verify import verify
+from tests import custody
+from tests.custody import ARROW, JSON, KEY_ID, NOW, SIGNED, WAITING, append, commits, data_files, forge, whitewash
+
+Rows = list[dict[str, Any]]
+GOLDEN = Path(__file__).parents[1] / "golden" / "event_logs"
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return custody.make(tmp_path_factory.mktemp("custody") / "home").root
+
+
+@pytest.fixture
+def home(kept: Path, tmp_path: Path) -> Home:
+    shutil.copytree(kept, tmp_path / "home")
+    return Home.open(tmp_path / "home")
+
+
+def named(report: Report, kind: str) -> Break:
+    found = {broken.kind: broken for broken in report.breaks}
+    assert kind in found, f"of {kind} nothing is said, but {[b.sentence() for b in report.breaks]}"
+    return found[kind]
+
+
+def place(home: Home, path: Path) -> str:
+    return path.relative_to(home.root).as_posix()
+
+
+def change(**said: Any) -> Callable[[Rows], Rows]:
+    """Says something else in the last row of a file."""
+
+    def changed(rows: Rows) -> Rows:
+        rows[-1] |= said
+        return rows
+
+    return changed
+
+
+# nothing is broken
+
+
+@pytest.mark.row("EV-3")
+def test_what_nobody_touched_is_clean(home: Home) -> None:
+    report = verify(home)
+    assert report.clean, [broken.sentence() for broken in report.breaks]
+    assert report.facts["records"] == 33
+    assert report.facts["links"] == 4 * 2 + 9
+    assert report.facts["signatures"] == 4
+    assert (report.facts["records in journals"], report.facts["stale leases"]) == (4, 1)
+    assert (report.facts["in quarantine"], report.facts["bundles"]) == (1, 1)
+    assert report.facts["commits without a sum"] == 0
+
+
+@pytest.mark.row("EV-1", "EV-3")
+@pytest.mark.parametrize("version", sorted(path.name for path in GOLDEN.iterdir() if path.is_dir()))
+def test_a_log_of_an_older_version_is_clean_and_stays_so_when_it_goes_on(version: str, tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN / version, tmp_path / "home")
+    home = Home.open(tmp_path / "home")
+    assert verify(home).clean
+    with EventLog(home) as log:
+        log.append(custody.batch(1, prefix="young"), writer="late", segment=1, recorded_at=NOW)
+    report = verify(home)
+    assert report.clean, [broken.sentence() for broken in report.breaks]
+    assert report.facts["records without a link"] == report.facts["records"] - 6 > 0
+
+
+def test_what_waits_in_journals_may_be_drained_and_all_is_clean_still(home: Home) -> None:
+    with EventLog(home) as log:
+        assert drain_once(home, log, clock=custody.clock).records == 4
+    report = verify(home)
+    assert report.clean, [broken.sentence() for broken in report.breaks]
+    assert (report.facts["records"], report.facts["records in journals"], report.facts["stale leases"]) == (37, 0, 0)
+
+
+def test_a_compaction_breaks_nothing_and_leaves_the_digest_of_the_fleet(home: Home) -> None:
+    before = verify(home)
+    with EventLog(home) as log:
+        assert maintain(home, log, Policy(), now=NOW, in_force=()).changed
+    after = verify(home)
+    assert after.clean, [broken.sentence() for broken in after.breaks]
+    assert after.digest.split(":")[1] == before.digest.split(":")[1]
+    assert verify(home, expect=before.digest).clean
+
+
+def test_a_slice_that_lies_in_two_files_is_one(home: Home) -> None:
+    path = data_files(home, ARROW)[0]
+    rows = pq.read_table(path)
+    other = data_files(home, ARROW)[1]
+    custody.write(home, other, pa.concat_tables([pq.read_table(other), rows.slice(0, 1)]))
+    custody.write(home, path, rows.slice(1))
+    report = verify(home)
+    assert {broken.kind for broken in report.breaks} == {"version", "stats"}, "a row says which commit brought it"
+    assert report.facts["links"] == 4 * 2 + 9
+
+
+def test_gaps_are_facts_until_they_are_accepted(home: Home) -> None:
+    with EventLog(home) as log:
+        append(log, 20)
+        report = verify(home)
+        assert report.clean
+        assert [(gap.golem_id, gap.tick_from, gap.tick_to) for gap in report.gaps] == [
+            (ARROW, 13, 19),
+            (SIGNED, 13, 19),
+        ]
+        log.record([life_event(ARROW, NOW, Gap(tick_from=13, tick_to=19, why="lost"))], NOW)
+    assert [gap.golem_id for gap in verify(home).gaps] == [SIGNED]
+
+
+# the digest of the fleet
+
+
+@pytest.mark.row("EV-3", "X-9")
+def test_an_earlier_digest_is_found_in_a_log_that_went_on_and_not_in_one_that_was_cut(home: Home) -> None:
+    before = verify(home).digest
+    with EventLog(home) as log:
+        append(log, 13)
+    assert verify(home, expect=before).clean, "what was then is still there"
+    assert named(verify(home, expect=before.split(":")[1]), "digest of the fleet"), "without a version: as it is now"
+    after = verify(home).digest
+    last = commits(home)[-1]
+    for add in custody.adds(last):
+        (home.cycles / add["path"]).unlink()
+    last.unlink()
+    assert named(verify(home), "commit").file == place(home, last), "the list of sums knows that it was there"
+    whitewash(home)
+    assert verify(home).clean, "nothing in the log says any more that there was more"
+    assert not verify(home, expect=after).clean
+    assert verify(home, expect=before).clean
+
+
+def test_a_digest_that_is_none_is_bad_input(home: Home) -> None:
+    with pytest.raises(ConfigError, match="VERSION:HEX"):
+        verify(home, expect="12")
+
+
+# rows and links
+
+
+def test_an_edited_cell_of_a_batch_is_found_whatever_else_was_made_right(home: Home) -> None:
+    path = data_files(home, ARROW)[0]
+    forge(home, path, lambda rows: [row | {"credits_micros": row["credits_micros"] + 1} for row in rows])
+    found = named(verify(home), "link")
+    assert (found.golem_id, found.number, found.file) == (ARROW, 1, place(home, path))
+
+
+def test_an_edited_cell_of_a_single_record_is_found_though_its_payload_is_untouched(home: Home) -> None:
+    path = data_files(home, JSON)[1]
+    forge(home, path, change(credits_micros=7))
+    found = named(verify(home), "payload")
+    assert (found.golem_id, found.tick, found.number) == (JSON, 6, 6)
+
+
+def test_an_edited_payload_is_found_though_columns_and_digest_agree_with_it(home: Home) -> None:
+    path = data_files(home, JSON)[0]
+
+    def edited(rows: Rows) -> Rows:
+        said = orjson.loads(rows[1]["payload"]) | {"credits_micros": 7}
+        rows[1] |= {"credits_micros": 7, "payload": orjson.dumps(said)}
+        return rows
+
+    forge(home, path, edited)
+    found = named(verify(home), "link")
+    assert (found.golem_id, found.tick, found.number) == (JSON, 2, 2)
+
+
+def test_a_chain_that_was_made_anew_behind_an_edited_payload_breaks_where_the_next_file_begins(home: Home) -> None:
+    path = data_files(home, JSON)[0]
+
+    def edited(rows: Rows) -> Rows:
+        said = orjson.loads(rows[1]["payload"]) | {"credits_micros": 7}
+        rows[1] |= {"credits_micros": 7, "payload": orjson.dumps(said)}
+        return custody.relinked(rows, JSON)
+
+    forge(home, path, edited)
+    found = named(verify(home), "chain")
+    assert (found.golem_id, found.tick, found.number) == (JSON, 4, 4)
+
+
+def test_an_altered_content_hash_is_found(home: Home) -> None:
+    path = data_files(home, JSON)[0]
+    table = pq.read_table(path)
+    at = table.schema.get_field_index("content_hash")
+    zeros = pa.array([bytes(16)] * len(table), pa.binary())
+    custody.write(home, path, table.set_column(at, table.schema.field(at), zeros))
+    assert named(verify(home), "digest").tick == 1
+
+
+def test_a_row_taken_out_of_a_batch_is_found(home: Home) -> None:
+    path = data_files(home, ARROW)[1]
+    forge(home, path, lambda rows: rows[1:])
+    assert named(verify(home), "link").number == 2
+
+
+def test_a_single_record_taken_out_is_found_by_the_link_that_is_missing(home: Home) -> None:
+    path = data_files(home, JSON)[1]
+    forge(home, path, lambda rows: rows[:1] + rows[2:])
+    report = verify(home)
+    found = named(report, "chain")
+    assert (found.golem_id, found.tick, found.number) == (JSON, 6, 6)
+    assert [(gap.tick_from, gap.tick_to) for gap in report.gaps] == [(5, 5)]
+
+
+def test_single_records_in_another_order_are_found(home: Home) -> None:
+    path = data_files(home, JSON)[0]
+
+    def swapped(rows: Rows) -> Rows:
+        rows[0]["link"], rows[1]["link"] = rows[1]["link"], rows[0]["link"]
+        return rows
+
+    forge(home, path, swapped)
+    assert named(verify(home), "link").golem_id == JSON
+
+
+def test_a_record_slipped_in_is_found(home: Home) -> None:
+    path, line = data_files(home, JSON)[0], custody.lines(50, 1)[0]
+
+    def slipped(rows: Rows) -> Rows:
+        before = rows[0]["link"]
+        link = link_of(JSON, 2, before["hash"], content_of(line))
+        forged = rows[0] | {"tick": 50, "payload": line}
+        said = {"number": 2, "previous": before["hash"], "hash": link, "key_id": None, "signature": None}
+        return [rows[0], forged | {"link": said}, *rows[1:]]
+
+    forge(home, path, slipped)
+    found = named(verify(home), "chain")
+    assert (found.golem_id, found.number) == (JSON, 2)
+    assert "two links" in found.fact
+
+
+def test_a_record_without_a_link_is_found(home: Home) -> None:
+    path = data_files(home, JSON)[0]
+    forge(home, path, lambda rows: [*rows, rows[0] | {"tick": 50, "link": None, "payload": None}])
+    assert named(verify(home), "link").tick == 50
+
+
+def test_a_tick_that_is_on_record_twice_is_found(home: Home) -> None:
+    one, other = data_files(home, JSON)[:2]
+    row = pq.read_table(one).to_pylist()[0]
+    forge(home, other, lambda rows: [*rows, row])
+    found = named(verify(home), "duplicate")
+    assert (found.golem_id, found.tick) == (JSON, 1)
+
+
+def test_a_row_in_another_bucket_is_found(home: Home) -> None:
+    forge(home, data_files(home, JSON)[0], change(bucket=99))
+    assert named(verify(home), "bucket").tick == 3
+
+
+# signatures and keys
+
+
+@pytest.mark.row("X-9")
+def test_a_batch_signed_with_another_key_or_not_at_all_is_found(home: Home) -> None:
+    path, other = data_files(home, SIGNED)[0], Ed25519PrivateKey.from_private_bytes(bytes(32))
+
+    def signed_by(value: bytes | None) -> Callable[[Rows], Rows]:
+        key_id = None if value is None else KEY_ID
+        said = {"signature": value, "key_id": key_id}
+        return lambda rows: [row | ({"link": row["link"] | said} if row["golem_id"] == SIGNED else {}) for row in rows]
+
+    forge(home, path, signed_by(other.sign(b"anything")))
+    assert "did not make" in named(verify(home), "signature").fact
+    forge(home, path, signed_by(None))
+    found = named(verify(home), "signature")
+    assert (found.golem_id, found.number) == (SIGNED, 1)
+    assert "is not signed" in found.fact
+
+
+@pytest.mark.row("X-9")
+def test_what_was_signed_with_a_key_revoked_since_is_broken_until_it_is_struck(home: Home) -> None:
+    with EventLog(home) as log:
+        log.record([life_event(SIGNED, NOW, KeyRevoked(key_id=KEY_ID, tick_from=12, why="it was stolen"))], NOW)
+        assert "revoked from tick 12" in named(verify(home), "signature").fact
+        log.record([life_event(SIGNED, NOW, Struck(tick=12, why="nobody knows who wrote it"))], NOW)
+    assert verify(home).clean
+
+
+@pytest.mark.row("X-9")
+def test_a_key_event_that_does_not_follow_and_an_event_of_another_content_are_found(home: Home) -> None:
+    path = next(home.life.glob("part-*"))
+    rows = pq.read_table(path).to_pylist()
+    key = next(row for row in rows if row["kind"] == "KeyRegistered")
+    key["key_registered"]["public_key"] = "00" * 32
+    again = life_event(SIGNED, NOW, custody.KeyRegistered(key_id="key-2", public_key="11" * 32, tick_from=1))
+    rows.append(again.model_dump() | {"recorded_at": NOW})
+    pq.write_table(pa.Table.from_pylist(rows, schema=LIFE_LOG_SCHEMA), path)
+    report = verify(home)
+    assert named(report, "life event").golem_id == SIGNED
+    assert named(report, "key").golem_id == SIGNED
+    assert named(report, "signature").golem_id == SIGNED
+    assert named(report, "rows").file == place(home, path)
+
+
+# tables
+
+
+def test_a_file_that_is_gone_is_named(home: Home) -> None:
+    path = data_files(home)[2]
+    path.unlink()
+    found = named(verify(home), "file")
+    assert found.file == place(home, path)
+    assert "missing" in found.fact
+
+
+def test_two_files_that_changed_places_are_named(home: Home) -> None:
+    one, other = data_files(home, JSON)[:2]
+    kept = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(kept)
+    report = verify(home)
+    assert named(report, "sum").file in {place(home, one), place(home, other)}
+    assert report.counts["sum"] == 2
+    whitewash(home)
+    assert named(verify(home), "version"), "the rows say which commit brought them"
+
+
+def test_a_commit_that_is_gone_is_named(home: Home) -> None:
+    path = commits(home)[3]
+    path.unlink()
+    assert named(verify(home), "commit").file == place(home, path)
+
+
+def test_a_table_that_may_be_changed_and_one_that_was_are_named(home: Home) -> None:
+    first, last = commits(home)[0], commits(home)[-1]
+    said = first.read_bytes().replace(b'"delta.appendOnly":"true"', b'"delta.appendOnly":"false"')
+    first.write_bytes(said)
+    gone = orjson.dumps({"remove": {"path": data_files(home)[0].name, "dataChange": True}})
+    last.write_bytes(last.read_bytes() + gone + b"\n")
+    whitewash(home)
+    report = verify(home)
+    assert named(report, "append-only").file == place(home, first)
+    assert named(report, "removed").file == place(home, last)
+
+
+def test_a_transaction_that_goes_back_is_named(home: Home) -> None:
+    last = commits(home)[-1]
+    again = orjson.dumps({"txn": {"appId": "spool", "version": 1}})
+    last.write_bytes(last.read_bytes() + again + b"\n")
+    assert named(verify(home), "transaction").file == place(home, last)
+
+
+def test_a_commit_that_says_other_bounds_or_another_count_is_named(home: Home) -> None:
+    path = commits(home)[2]
+    text = path.read_text()
+    path.write_text(text.replace('\\"numRecords\\":3', '\\"numRecords\\":4').replace('\\"tick\\":1', '\\"tick\\":2'))
+    report = verify(home)
+    assert named(report, "rows").file == named(report, "stats").file
+    assert named(report, "sum").file == place(home, path)
+
+
+def test_a_checkpoint_that_says_something_else_than_the_commits_is_named(home: Home) -> None:
+    path = next((home.cycles / "_delta_log").glob("*.checkpoint.parquet"))
+    table = pq.read_table(path)
+    added = table["add"].is_valid().to_pylist().index(True)
+    pq.write_table(pa.concat_tables([table.slice(0, added), table.slice(added + 1)]), path)
+    (path.parent / "_last_checkpoint").unlink()
+    Sums(home, home.cycles).path.unlink()
+    Sums(home, home.cycles).catch_up()
+    assert named(verify(home), "checkpoint").file == place(home, path)
+
+
+# sums
+
+
+def test_every_commit_is_on_the_list_when_the_append_returns(home: Home) -> None:
+    with EventLog(home) as log:
+        append(log, 13)
+        listed = read_sums(Sums(home, home.cycles).path)
+    assert not listed.faults
+    assert {place(home, path).removeprefix("log/") for path in commits(home)} <= set(listed.sums)
+    assert {place(home, path).removeprefix("log/") for path in data_files(home)} <= set(listed.sums)
+
+
+def test_a_list_that_was_thinned_out_is_named(home: Home) -> None:
+    path = Sums(home, home.cycles).path
+    whole = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(whole[:3] + whole[4:]))
+    found = named(verify(home), "sums")
+    assert found.file == place(home, path)
+    assert "line 4" in found.fact
+
+
+def test_a_torn_end_of_a_list_is_written_again_by_the_next_writer(home: Home) -> None:
+    path = Sums(home, home.cycles).path
+    content, known = path.read_bytes(), read_sums(path).sums
+    path.write_bytes(content[:-40])
+    assert named(verify(home), "sums")
+    with EventLog(home):
+        assert read_sums(path).sums == known
+    assert verify(home).clean
+
+
+def test_a_list_that_is_gone_is_a_break_unless_the_log_is_young(home: Home) -> None:
+    Sums(home, home.cycles).path.unlink()
+    assert verify(home).clean, "so few commits may each have lost their process before the line"
+    assert verify(home).facts["commits without a sum"] == 8
+    with EventLog(home) as log:
+        append(log, 13)
+        append(log, 16)
+    Sums(home, home.cycles).path.unlink()
+    assert "cannot be seen" in named(verify(home), "sums").fact
+
+
+# beside the tables
+
+
+def test_a_flipped_bit_in_the_last_frame_is_told_from_a_torn_end(home: Home) -> None:
+    path = next(home.journal.glob("gone/*.seg"))
+    content = path.read_bytes()
+    path.write_bytes(content[:-100])
+    assert verify(home).clean, "nobody was told of a frame that breaks off"
+    assert verify(home).facts["torn bytes in journals"] > 0
+    path.write_bytes(content[:-50] + bytes([content[-50] ^ 1]) + content[-49:])
+    assert named(verify(home), "journal").file == place(home, path)
+
+
+def test_a_frame_taken_out_of_a_journal_is_found(home: Home) -> None:
+    path = next(home.journal.glob("gone/*.seg"))
+    raw = path.read_bytes()
+    starts = [at for at in range(len(raw)) if raw.startswith(b"FRAM", at)]
+    path.write_bytes(raw[: starts[1]] + raw[starts[2] :])
+    found = named(verify(home), "journal")
+    assert (found.golem_id, found.number) == (WAITING, 3)
+    assert "does not follow link 1" in found.fact
+
+
+def test_an_altered_bundle_and_a_published_one_that_is_gone_are_named(home: Home) -> None:
+    folder = next(path for path in home.bundles.iterdir() if path.is_dir())
+    page = next(folder.glob("*.md"))
+    page.write_bytes(page.read_bytes() + b"!")
+    found = named(verify(home), "bundle")
+    assert found.file == place(home, folder)
+    assert page.name in found.fact
+    shutil.rmtree(folder)
+    assert "not there" in named(verify(home), "bundle").fact
+
+
+def test_an_index_of_heads_that_says_something_else_is_named(home: Home) -> None:
+    with EventLog(home):
+        pass
+    path = home.index / "heads.arrow"
+    with pa.ipc.open_file(path) as file:
+        index = file.read_all()
+    at = index.schema.get_field_index("link_hash")
+    other = index.set_column(at, index.schema.field(at), pa.array([bytes(32)] * len(index), pa.binary()))
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, other.schema) as out:
+        out.write_table(other)
+    assert named(verify(home), "index").file == "index/heads.arrow"
+
+
+# what cannot be read
+
+
+def test_a_home_that_cannot_be_read_is_a_typed_error(home: Home) -> None:
+    shutil.rmtree(home.life)
+    home.life.write_bytes(b"")
+    with pytest.raises(StoreError, match="cannot be read"):
+        verify(home)
