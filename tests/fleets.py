@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.events.left_out import LeftOut
 from bardo_pipeline.events.life import Born, LifeEvent, Traits
 from bardo_pipeline.events.schema import RECORD_SCHEMA
 from bardo_pipeline.heartbeat.fleet import Founding
@@ -97,7 +98,7 @@ class Unhoused(living.Living):
     ) -> None:
         self.memory, self._lineages, self._inherited, self._traits = Memory(), lineages, inherited, traits
         stores: Any = SimpleNamespace(
-            policy=policy, derivation_id="by hand", log=self.memory, home=None, deriving=nullcontext
+            policy=policy, derivation_id="by hand", log=self.memory, home=None, deriving=nullcontext, left_out=LeftOut
         )
         super().__init__(stores, run, lambda: START)
 

@@ -109,7 +109,7 @@ def _repair(stores: Stores, left: LeftOut) -> list[Written]:
         written = [
             _recast(stores.projections.growing(name), causes, cast, due, span) for name in ("votes", "vote_causes")
         ]
-    heeded.keep(due)
+    heeded.keep(cause.event_id for cause in due)
     return written
 
 

@@ -93,9 +93,33 @@ class Mind:
             )
         )
 
+    def overtaken(self, left: LeftOut) -> set[str]:
+        """Golems with news to commit that were derived from something that is left out now."""
+        return {g for g in self.touched if left.of_golem(g) != self.left.of_golem(g)}
+
+    def drop(self, golem_ids: set[str]) -> None:
+        """Do not commit what was decided of these golems."""
+        if golem_ids:
+            self.pending = [_others(curation, golem_ids) for curation in self.pending]
+            self.touched -= golem_ids
+
+    def adopt(self, other: Mind) -> None:
+        """Take over the golems of another mind, in place of what was known of them here; nothing of it is pending."""
+        golems = set(other.done)
+        self.state = self.state.without_golems(golems)
+        self.state.absorb(to_table(other.state, self.policy.curator, self.policy.decay))
+        self.playbooks.version |= other.playbooks.version
+        self.playbooks.threshold |= other.playbooks.threshold
+
     def forget(self, golem_ids: set[str]) -> None:
         """Let go of golems that are dead and committed."""
         self.state = self.state.without_golems(golem_ids)
+
+
+def _others(curation: Curation, golem_ids: set[str]) -> Curation:
+    gone = pa.array(sorted(golem_ids), pa.string())
+    tables = (curation.decisions, curation.cycles, curation.playbooks)
+    return Curation(*(table.filter(pc.invert(pc.is_in(table["golem_id"], value_set=gone))) for table in tables))
 
 
 def commit(stores: Stores, mind: Mind) -> list[Written]:
@@ -160,6 +184,15 @@ def mind_before(stores: Stores, first: Mapping[str, int], left: LeftOut) -> Mind
     earlier = pc.invert(from_cycle(decisions, first))
     mind.state = from_table(fold(decisions.filter(earlier)))
     return _furnished(stores, mind, sorted(first))
+
+
+def relived(stores: Stores, upto: Mapping[str, int], left: LeftOut) -> Mind:
+    """Golems as their own records alone make them, from birth to a closed cycle, without what is left out."""
+    first = dict.fromkeys(upto, 0)
+    mind = mind_before(stores, first, left)
+    records = without(closed_records(stores, EVIDENCE_COLUMNS, first, upto), left)
+    mind.advance(records, cycle_of(records["tick"].to_numpy(), stores.policy.curator.cycle_ticks), dict(upto))
+    return mind
 
 
 def _furnished(stores: Stores, mind: Mind, golem_ids: list[str]) -> Mind:
@@ -245,7 +278,7 @@ def _repair(stores: Stores, left: LeftOut) -> list[Written]:
             written.append(table.repair(standing, rows, because(standing, due, span)))
         written.append(_renew_grimoire(stores, mind, stores.projections.renewed("grimoire"), upto))
         _write_playbooks(stores, stores.projections.growing("playbooks").read(golems=first))
-    heeded.keep(due)
+    heeded.keep(cause.event_id for cause in due)
     return written
 
 

@@ -6,7 +6,7 @@ it was made and goes no further; the others do. Source: INH S7, architecture ("R
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from bardo_pipeline.derivation.belief import recorded_deaths
 from bardo_pipeline.derivation.bundles import read_bundle_folder, write_bundle
 from bardo_pipeline.derivation.memory import derive_episodes
 from bardo_pipeline.derivation.reading import curated
-from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, from_cycle
+from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, from_cycle, heeded_by
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.verdicts import Candidate, Verdicts, at_death, judge
 from bardo_pipeline.errors import BundleError
@@ -35,6 +35,10 @@ PRIVATE_EPISODE_FIELDS = ("value_micros", "gas_cost_micros", "pnl_impact_micros"
 """What of an episode is a size or a profit, or says whose it was: it dies with the golem."""
 
 
+BEFORE_CANDIDATES = ("curation", "episodes", "testaments")
+"""Consumers of the log whose tables a candidate is made from."""
+
+
 def _unwritten(stores: Stores, table: str, *, after: tuple[str, ...] = ()) -> pa.Table:
     """Deaths that are curated to their last cycle and known to these tables, but not to this one, with their lives."""
     sources, target = [stores.projections.growing(n) for n in after], stores.projections.growing(table)
@@ -44,10 +48,11 @@ def _unwritten(stores: Stores, table: str, *, after: tuple[str, ...] = ()) -> pa
         and all(known is not None and known >= c for known in (curated(stores, g), *(t.done(g) for t in sources)))
         for g, c in zip(deaths["golem_id"].to_pylist(), deaths["cycle"].to_pylist(), strict=True)
     ]
-    return _with_lives(stores, deaths.filter(pa.array(keep, pa.bool_())))
+    return with_lives(stores, deaths.filter(pa.array(keep, pa.bool_())))
 
 
-def _with_lives(stores: Stores, deaths: pa.Table) -> pa.Table:
+def with_lives(stores: Stores, deaths: pa.Table) -> pa.Table:
+    """Deaths with the generation, lineage, cause and tick that a testament and a bundle name."""
     births = {e["golem_id"]: e["born"] for e in stores.life("GolemBorn").select(["golem_id", "born"]).to_pylist()}
     died = {e["golem_id"]: e["died"] for e in stores.life("DeathDeclared").select(["golem_id", "died"]).to_pylist()}
     names = deaths["golem_id"].to_pylist()
@@ -97,12 +102,12 @@ def _repair(
     )
     deaths = recorded_deaths(stores).filter(from_cycle(recorded_deaths(stores), first_cycles(due, span)))
     made = pa.array([target.done(g) is not None for g in deaths["golem_id"].to_pylist()], pa.bool_())
-    deaths = _with_lives(stores, deaths.filter(made))
+    deaths = with_lives(stores, deaths.filter(made))
     written = []
     if deaths.num_rows:
         standing = target.read(golems=deaths["golem_id"].to_pylist(), hidden=True)
         written.append(target.repair(standing, make(stores, deaths), because(standing, due, span)))
-    heeded.keep(due)
+    heeded.keep(cause.event_id for cause in due)
     return written
 
 
@@ -116,7 +121,7 @@ def derive_candidates(stores: Stores) -> list[Written]:
     A bundle that rests on something that is left out since is made again; the one that was made before keeps its bytes.
     """
     with stores.deriving():
-        written = _repair(stores, "candidates", _candidates, after=("curation", "episodes", "testaments"))
+        written = _repair(stores, "candidates", _candidates, after=BEFORE_CANDIDATES)
         deaths = _unwritten(stores, "candidates", after=("testaments", "episodes"))
         if deaths.num_rows:
             written.append(stores.projections.growing("candidates").put(_candidates(stores, deaths), _upto(deaths)))
@@ -131,6 +136,7 @@ def _candidates(stores: Stores, deaths: pa.Table) -> pa.Table:
     chosen = bottleneck(entries, deaths, stores.policy)
     crossing = shed(attenuate(chosen, stores.policy), stores.policy)
     episodes, books = _episodes_of_the_dead(stores, deaths), _last_playbooks(stores, deaths)
+    left = heeded_by(stores, BEFORE_CANDIDATES)
     rows = []
     for death in deaths.to_pylist():
         mine = pa.scalar(death["golem_id"])
@@ -147,6 +153,7 @@ def _candidates(stores: Stores, deaths: pa.Table) -> pa.Table:
             derivation_id=stores.derivation_id,
             policy_hash=stores.policy.hash,
             source_watermark=death["tick"],
+            left_out=left.listing(death["golem_id"]),
         )
         write_bundle(candidate_folder(stores), bundle)
         rows.append(_candidate_row(death, bundle, entries.filter(pc.equal(entries["golem_id"], mine))))
@@ -281,9 +288,38 @@ def _payloads(stores: Stores, kind: str, attribute: str) -> list[dict[str, Any]]
 
 
 def published_bundles(stores: Stores) -> dict[str, str]:
-    """Golem to the hash of the bundle it left, for every bundle that was published."""
+    """Golem to the hash of the bundle it left, for every bundle that was published.
+
+    Of several it is the one that would be made now: a bundle is published anew where something that it rested on is
+    left out since. Where that one waits for its verdict, the last of those that are out.
+    """
+    published: dict[str, list[str]] = {}
+    events = stores.life("BundlePublished").sort_by([("observed_at", "ascending"), ("event_id", "ascending")])
+    for event in events.select(["golem_id", "published"]).to_pylist():
+        published.setdefault(event["golem_id"], []).append(event["published"]["bundle_hash"])
+    several = [golem_id for golem_id, hashes in published.items() if len(hashes) > 1]
+    now = _candidate_hashes(stores, several)
+    return {g: now[g] if now.get(g) in hashes else hashes[-1] for g, hashes in published.items()}
+
+
+def _candidate_hashes(stores: Stores, golem_ids: Sequence[str]) -> dict[str, str]:
+    """Golem to the hash of the bundle that it would leave now."""
+    if not golem_ids:
+        return {}
+    rows = stores.projections.growing("candidates").read(["golem_id", "bundle_hash"], golems=golem_ids)
+    return dict(zip(rows["golem_id"].to_pylist(), rows["bundle_hash"].to_pylist(), strict=True))
+
+
+def overtaken_bundles(stores: Stores) -> list[tuple[str, str]]:
+    """Published bundles that were made before something they may rest on was left out: golem and hash, by golem.
+
+    They keep their bytes and their place; whoever inherits now gets the one that was made since.
+    """
+    concerned = set(stores.left_out().golem_ids)
     events = stores.life("BundlePublished").select(["golem_id", "published"]).to_pylist()
-    return {e["golem_id"]: e["published"]["bundle_hash"] for e in events}
+    out = [(e["golem_id"], e["published"]["bundle_hash"]) for e in events if e["golem_id"] in concerned]
+    now = _candidate_hashes(stores, sorted({golem_id for golem_id, _ in out}))
+    return sorted((golem_id, bundle_hash) for golem_id, bundle_hash in out if now.get(golem_id) != bundle_hash)
 
 
 def wrongly_published(stores: Stores) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.curator.evidence import exploded
 from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError
@@ -64,6 +65,16 @@ def lineage_of(stores: Stores, entry: str, golem_id: str | None = None) -> list[
         if not holdings:
             raise QueryError(f"golem {golem_id} never held entry {entry_id}: leave --golem out to see who did")
     return sorted(holdings, key=lambda h: (h.generation or 0, h.golem_id))
+
+
+def named_ticks(golem_ids: pa.ChunkedArray, ticks: pa.ListArray) -> pa.Table:
+    """What rows name of their golem's ticks, one row a tick: row, golem_id, tick.
+
+    golem_ids: of each row. ticks: a list of ticks each.
+    """
+    row, tick = exploded(ticks)
+    place = pa.array(row, pa.int64())
+    return pa.table({"row": place, "golem_id": golem_ids.take(place), "tick": tick.cast(pa.int64())})
 
 
 def surest(stores: Stores, limit: int) -> list[dict[str, Any]]:

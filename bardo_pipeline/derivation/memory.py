@@ -59,7 +59,7 @@ def _repair(stores: Stores, left: LeftOut) -> list[Written]:
         gone = rows.filter(pa.array(left.records(rows["golem_id"], rows["tick"].to_numpy())))
         reasons = because(gone, struck, stores.policy.curator.cycle_ticks)
         written.append(episodes.repair(gone, EPISODE_SCHEMA.empty_table(), reasons))
-    heeded.keep(due)
+    heeded.keep(cause.event_id for cause in due)
     return written
 
 
@@ -113,7 +113,7 @@ def _vector_rows(stores: Stores, hashes: list[str], texts: list[str], now: datet
 def refresh_index(stores: Stores) -> int:
     """Bring the index of episodes up to the episodes table. Returns by how many rows it grew. One process at a time."""
     with stores.home.lock(f"index-{stores.projections.root.name}"):
-        return _index(stores).refresh(stores.projections.growing("episodes"))
+        return episode_index(stores).refresh(stores.projections.growing("episodes"))
 
 
 def similar_episodes(
@@ -133,10 +133,12 @@ def similar_episodes(
     if not preprocess(text):
         raise QueryError("an empty text is like nothing: say what to look for")
     (vector,) = stores.embedder.embed([text])
-    index, only, asked = _index(stores), None if golem_ids is None else set(golem_ids), limit
+    index, only, asked = episode_index(stores), None if golem_ids is None else set(golem_ids), limit
+    left = stores.left_out()
     while True:  # what is left out is only known of what was found
         found = index.search(vector, text=text, golem_ids=only, limit=asked)
-        kept = found if at is None else _not_gone(stores, found, at)
+        kept = found.filter(pa.array(~left.records(found["golem_id"], found["tick"].to_numpy())))
+        kept = kept if at is None else _not_gone(stores, kept, at)
         kept = _first_of_each(kept, "text") if distinct else kept
         if kept.num_rows >= limit or found.num_rows < asked:
             return kept.slice(0, limit)
@@ -158,7 +160,7 @@ def _first_of_each(rows: pa.Table, column: str) -> pa.Table:
     return rows.take(pa.array(np.sort(first), pa.int64()))
 
 
-def _index(stores: Stores) -> EpisodeIndex:
+def episode_index(stores: Stores) -> EpisodeIndex:
     """The index of these projections' episodes: of the derivation in force, or of tables made beside it."""
     identity = stores.embedder.identity
     return EpisodeIndex(stores.home.index / "episodes" / stores.projections.root.name, identity.key, identity.dimension)

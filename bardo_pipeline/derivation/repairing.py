@@ -42,14 +42,21 @@ class Heeded:
         before = [other.known() for other in after] if due else []
         return tuple(c for c in due if all(c.event_id in known for known in before))
 
-    def keep(self, causes: Iterable[Cause]) -> None:
-        """Keep that these are heeded, at once."""
-        fresh = {c.event_id for c in causes}
+    def keep(self, ids: Iterable[str]) -> None:
+        """Keep that these events are heeded, at once."""
+        fresh = set(ids)
         if fresh:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             draft = self._file.with_name(".heeded.json")
             draft.write_bytes(orjson.dumps(sorted(self.known() | fresh)))
             os.replace(draft, self._file)
+
+
+def heeded_by(stores: Stores, names: Iterable[str]) -> LeftOut:
+    """What is left out of the tables of all these consumers."""
+    left = stores.left_out()
+    known = [Heeded(stores, name).known() for name in names] if left.causes else []
+    return left.only(cause for cause in left.causes if all(cause.event_id in ids for ids in known))
 
 
 def first_cycles(causes: Iterable[Cause], cycle_ticks: int) -> dict[str, int]:

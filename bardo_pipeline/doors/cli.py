@@ -13,7 +13,18 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from bardo_pipeline.doors import care, conversing, custody, fabric, sealing, showing, spooling, watching, writing
+from bardo_pipeline.doors import (
+    care,
+    conversing,
+    custody,
+    fabric,
+    repair,
+    sealing,
+    showing,
+    spooling,
+    watching,
+    writing,
+)
 from bardo_pipeline.doors.dagster import execute_job, serve
 from bardo_pipeline.doors.options import HomeOption, now, root_of
 from bardo_pipeline.doors.runs import RunSettings, go
@@ -39,6 +50,7 @@ app.command()(care.maintain)
 app.command()(writing.drain)
 custody.add_to(app)
 spooling.add_to(app)
+repair.add_to(app)
 
 
 @app.command()

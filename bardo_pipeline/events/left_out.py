@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 WITHDRAWALS = ("RecordStruck", "ReorgObserved", "KnowledgeWithdrawn")
 """Kinds of life events that leave something out."""
 
+_NEVER = datetime.min.replace(tzinfo=UTC)
 _TICK_BITS = 40
 _TICK_LAST = 2**_TICK_BITS - 1
 
@@ -95,6 +96,18 @@ class LeftOut:
     def entries(self, golem_id: str) -> frozenset[str]:
         """Ids of the inherited entries that were withdrawn from a golem."""
         return self.of_golem(golem_id)[1]
+
+    def listing(self, golem_id: str) -> dict[str, Any] | None:
+        """What is left out of a golem's stream as a JSON object (`listed` reads it), None where nothing is."""
+        ticks, entry_ids = self.of_golem(golem_id)
+        return {"ticks": [list(run) for run in ticks], "entry_ids": sorted(entry_ids)} if ticks or entry_ids else None
+
+    @classmethod
+    def listed(cls, golem_id: str, listing: Mapping[str, Any] | None) -> LeftOut:
+        """What such an object says; its causes have no event."""
+        said = listing or {"ticks": [], "entry_ids": []}
+        runs = [(first, last, ()) for first, last in said["ticks"]] + [(0, 0, tuple(said["entry_ids"]))]
+        return cls(tuple(Cause(golem_id, _NEVER, "", "", *run) for run in runs))
 
     def only(self, causes: Iterable[Cause]) -> LeftOut:
         """What these of the causes leave out."""

@@ -22,10 +22,10 @@ Codes = NDArray[np.int8]
 SOURCES = ("price", "regime", "health", "threat", "interventions", "anomalies")
 """Rows of the sources, in the order of PredictionErrorSources."""
 
-FORCES = ("steer", "phase_transition", "birth")
+FORCES = ("steer", "phase_transition", "birth", "reorg")
 """Why a tick is deliberated whatever it holds; codes are positions, -1 is nothing."""
 
-UNFORCED, STEER, PHASE_TRANSITION, BIRTH = -1, 0, 1, 2
+UNFORCED, STEER, PHASE_TRANSITION, BIRTH, REORG = -1, 0, 1, 2, 3
 
 
 def prediction_error(
@@ -110,17 +110,26 @@ def transition_imminent(composite: Floats, policy: Policy) -> Bools:
 
 
 def gate(
-    error: Floats, threshold: Floats, steer: Bools, transition: Bools, birth: Bools, policy: Policy
+    error: Floats,
+    threshold: Floats,
+    steer: Bools,
+    transition: Bools,
+    birth: Bools,
+    policy: Policy,
+    reorg: Bools | None = None,
 ) -> tuple[Codes, Codes]:
     """Tier by surprise: T0 below the threshold, T1 below twice of it, T2 from there on or if forced (HB S5).
 
-    steer: the owner waits for an answer. transition: see transition_imminent. birth: the first tick of a life.
+    steer: the owner waits for an answer. transition: see transition_imminent. birth: the first tick of a life. reorg:
+    the chain took back what the golem had seen (HB S10); None: of nobody.
     Returns tier codes [N] (positions in TIERS) and what forced them [N] (positions in FORCES, -1 nothing; a steer is
-    named before a transition, that before a birth).
+    named before a reorg, that before a transition, that before a birth).
     """
     tier = (error >= threshold).astype(np.int8)
     tier += error >= threshold * policy.gate.deliberate_ratio
-    forced = np.where(steer, STEER, np.where(transition, PHASE_TRANSITION, np.where(birth, BIRTH, UNFORCED)))
+    forced = np.where(transition, PHASE_TRANSITION, np.where(birth, BIRTH, UNFORCED))
+    forced = forced if reorg is None else np.where(reorg, REORG, forced)
+    forced = np.where(steer, STEER, forced)
     tier[forced != UNFORCED] = TIERS.index("T2")
     return tier, forced.astype(np.int8)
 
@@ -131,7 +140,13 @@ _TIER_WORDS = (
     " is far over the threshold ",
     " was suppressed, threshold ",
 )
-_FORCE_WORDS = ("the owner steers; ", "the terminal phase is near; ", "first tick of a life; ", "")
+_FORCE_WORDS = (
+    "the owner steers; ",
+    "the terminal phase is near; ",
+    "first tick of a life; ",
+    "the chain took back blocks; ",
+    "",
+)
 
 
 def gating_reasons(error: Floats, threshold: Floats, tier: Codes, forced: Codes) -> pa.Array:

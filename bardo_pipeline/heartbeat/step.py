@@ -32,10 +32,16 @@ from bardo_pipeline.policy import Policy
 
 @dataclass(frozen=True)
 class Interventions:
-    """What owners want of golems this tick: bool and counts, [golems]."""
+    """What owners want of golems this tick, and whose chain took back blocks (None: nobody's): bool, counts, bool."""
 
     steer: np.ndarray
     follow_up: np.ndarray
+    reorg: np.ndarray | None = None
+
+    @classmethod
+    def none(cls, golems: int) -> Interventions:
+        """Nobody wants anything."""
+        return cls(np.zeros(golems, bool), np.zeros(golems, np.int64))
 
 
 def step(
@@ -127,7 +133,8 @@ def _wake(
         error, sources = prediction_error_fallback(turned, health_change, threat, probes.anomaly_count, policy)
     follow_ups = fleet.follow_ups
     threshold = adaptive_threshold(fleet.composite, fleet.pad[1], fleet.confidence, policy)
-    tier, forced = gate(error, threshold, steer, transition_imminent(fleet.composite, policy), fleet.tick == 1, policy)
+    imminent, reorg = transition_imminent(fleet.composite, policy), None if asked is None else asked.reorg
+    tier, forced = gate(error, threshold, steer, imminent, fleet.tick == 1, policy, reorg)
     tier[~fleet.alive] = 0
     fleet.follow_ups = np.where(tier > 0, 0, follow_ups)
     return Waking(steer, follow_ups, error, sources, threshold, tier, forced)

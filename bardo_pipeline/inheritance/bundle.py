@@ -97,12 +97,14 @@ def pack(
     derivation_id: str,
     policy_hash: str,
     source_watermark: int,
+    left_out: Mapping[str, Any] | None = None,
 ) -> Bundle:
     """Make a golem's bundle.
 
     entries: what crosses (SELECTED_SCHEMA after attenuate and shed), of this golem alone. episodes: those to take
     along, any columns, in order. testament: a row of TESTAMENT_SCHEMA. lineage: the golem's ancestors, oldest first, as
-    JSON objects. died_at: UTC. source_watermark: the last tick of the log that this was derived from.
+    JSON objects. died_at: UTC. source_watermark: the last tick of the log that this was derived from. left_out: what
+    of the golem's stream it was made without (canon 20), as a JSON object; the manifest is silent where that is None.
     """
     said = {name: testament[name] for name in ("golem_id", "at", "generation", "cause", *CATEGORIES)}
     files = {
@@ -124,7 +126,7 @@ def pack(
         "source_watermark": source_watermark,
         "learning_state": None,
     }
-    return seal(files, head)
+    return seal(files, head if left_out is None else {**head, "left_out": left_out})
 
 
 def seal(files: Mapping[str, bytes], head: Mapping[str, Any]) -> Bundle:

@@ -2,19 +2,24 @@
 
 A chunk is a cycle: golems step fifty ticks, the records are appended, closed cycles are curated, and what was
 learned is what they see in the next chunk. The dead are judged between chunks, and their heirs begin with the next one.
+
+What is struck, reorged or withdrawn while golems live is heeded between chunks, too: in the first one that begins after
+the event's own moment they know what they would know if it had never been, and who saw a reorg deliberates its first
+tick in full. So the same run again, its events on record, lives the same; one exception: an event that was recorded in
+the middle of a chunk, as of a moment before it, was heeded a chunk later the first time, and the log refuses the fork.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.derivation.bundles import load_bundle
-from bardo_pipeline.derivation.curation import Mind, commit
+from bardo_pipeline.derivation.curation import Mind, commit, derive_curation, relived
 from bardo_pipeline.derivation.legacy import bequeath, published_bundles
 from bardo_pipeline.derivation.reading import cycle_of
 from bardo_pipeline.derivation.stores import Stores
@@ -93,6 +98,7 @@ class Living:
         self.fleet = Fleet([], [], stores.policy)
         self.segment = self.records = self.births = self.deaths = self.published = self.refused = 0
         self._learned: dict[str, list[dict[str, str]]] = {}
+        self._heeded: set[str] = set()
 
     def live(self, tell: Callable[[Progress], None] = lambda _: None) -> Ending:
         """Go through the whole market, or until nobody is left."""
@@ -102,7 +108,7 @@ class Living:
             if not self.fleet.size:
                 break
             stop = min(start + span, self.tape.ticks)
-            dead = self._chunk(start, stop)
+            dead = self._chunk(start, stop, self._heed(start))
             heirs = self._bury(dead, stop) if dead else []
             if heirs:
                 self._welcome(heirs, stop)
@@ -113,9 +119,16 @@ class Living:
         return Ending(self.records, self.births, self.deaths, self.published, self.refused)
 
     def _commit(self) -> None:
-        """Write what was learned, while nobody else derives."""
+        """Write what was learned, while nobody else derives.
+
+        What rests on something that is left out since is not written: it is derived again from the log.
+        """
         with self.stores.deriving():
+            overtaken = self.mind.overtaken(self.stores.left_out())
+            self.mind.drop(overtaken)
             commit(self.stores, self.mind)
+        if overtaken:
+            derive_curation(self.stores)
 
     def _progress(self, tick: int) -> Progress:
         return Progress(
@@ -192,8 +205,30 @@ class Living:
             self.fleet.rebalance_threshold[:, i] = thresholds
             self.fleet.cycle_seen[i] = self.mind.done.get(golem_id, 0)
 
-    def _chunk(self, start: int, stop: int) -> dict[str, int]:
-        """Live from start to stop, record it, and curate what closed. Returns the cause of death by golem."""
+    def _heed(self, start: int) -> np.ndarray | None:
+        """Forget what is left out of the log by now. Returns whose chain took back blocks, [golems], None for nobody.
+
+        What golems knew at their last closed cycle is made again from their own records, as it is in the log.
+        """
+        at, mine = self._moment(start), set(self.fleet.golem_ids)
+        causes = [c for c in self.stores.left_out().causes if c.golem_id in mine and c.at <= at]
+        news = [c for c in causes if c.event_id not in self._heeded]
+        if not news:
+            return None
+        self._commit()  # what was decided before is written, or dropped as overtaken, while it is known to be so
+        self._heeded |= {c.event_id for c in news}
+        self.mind.left = self.stores.left_out().only({*self.mind.left.causes, *news})
+        golems = sorted({c.golem_id for c in news})
+        self.mind.adopt(relived(self.stores, {g: self.mind.done[g] for g in golems}, self.mind.left))
+        self._see()
+        reorged = {c.golem_id for c in news if c.kind == "ReorgObserved"}
+        return np.isin(self.fleet.golem_ids, sorted(reorged)) if reorged else None
+
+    def _chunk(self, start: int, stop: int, reorged: np.ndarray | None) -> dict[str, int]:
+        """Live from start to stop, record it, and curate what closed. Returns the cause of death by golem.
+
+        reorged: whose first tick is forced because its chain took back blocks.
+        """
         fleet, policy = self.fleet, self.stores.policy
         recall = recall_of(self.mind.state, fleet.golem_ids, int(self.tape.at_us[start]), self.names, policy)
         out = Buffers(fleet.size, stop - start)
@@ -201,6 +236,8 @@ class Living:
         asked_rows: dict[int, list[dict[str, str]]] = {}
         for t in range(start, stop):
             asked = self._asked(t, t - start, asked_rows, stop - start)
+            if t == start and reorged is not None:
+                asked = replace(asked or Interventions.none(fleet.size), reorg=reorged)
             cause = step(
                 fleet,
                 self.tape,

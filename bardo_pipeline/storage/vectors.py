@@ -26,7 +26,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bardo_pipeline.errors import ConfigError, QueryError, StoreError
-from bardo_pipeline.storage.delta import AppendOnlyTable, DataFile
+from bardo_pipeline.storage.delta import AppendOnlyTable
+from bardo_pipeline.storage.history import DataFile
 from bardo_pipeline.storage.projections import GrowingTable
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ _EPISODES = pa.schema(
         pa.field("version", pa.int64()),
     ]
 )
+_HELD = ["episode_id", "golem_id", "tick", "text_hash"]
 _MERGE_ROWS = 50_000  # episodes in memory at a time, when there are many
 _ASKED = 1_000  # text hashes in one question
 _ASKED_SHARE = 20  # where more than one hash in so many would be asked for, all are read
@@ -235,6 +237,14 @@ class EpisodeIndex:
         return flat.reshape(-1, self.dimension)
 
     # Reading
+
+    def held(self) -> tuple[pa.Table, pa.Table]:
+        """All that a search may find: episodes (episode_id, golem_id, tick, text_hash) and texts (text_hash)."""
+        mark = self.watermark()
+        if mark is None:
+            return _EPISODES.empty_table().select(_HELD), _EPISODES.empty_table().select(["text_hash"])
+        opened, visible = self._open(mark.build), f"version <= {mark.version}"
+        return _rows(opened.episodes, visible, _HELD), _rows(opened.texts, visible, ["text_hash"])
 
     def search(
         self,

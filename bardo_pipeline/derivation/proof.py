@@ -1,0 +1,300 @@
+"""Proof: nothing that stands names a record which is left out, or rests on one.
+
+Two ways, so that neither has to be believed. What a row says of its causes is looked up: ticks, entries, bundles, by
+joins over whole tables. And what the log gives without those records is derived once more in memory, from birth on, for
+the golems concerned: a row that stands and is not in it is named. Source: X-4, EV-8, canon 20.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.curator.decisions import fold
+from bardo_pipeline.curator.evidence import combined, exploded
+from bardo_pipeline.curator.passes import Curation
+from bardo_pipeline.derivation.belief import owners, recorded_deaths
+from bardo_pipeline.derivation.bundles import read_bundle_folder
+from bardo_pipeline.derivation.curation import relived
+from bardo_pipeline.derivation.legacy import candidate_folder, with_lives
+from bardo_pipeline.derivation.lineage import named_ticks
+from bardo_pipeline.derivation.memory import episode_index, facts_of
+from bardo_pipeline.derivation.reading import curated
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.errors import BundleError
+from bardo_pipeline.events.digest import digest_column, row_digests
+from bardo_pipeline.inheritance.bundle import EPISODES
+from bardo_pipeline.inheritance.testament import CATEGORIES, testaments
+from bardo_pipeline.katabasis.consensus import consensus
+from bardo_pipeline.katabasis.votes import Ballots, backed_votes, death_votes, routine_votes
+from bardo_pipeline.storage.tables import TABLES
+from bardo_pipeline.storage.warehouse import query
+
+NOT_GIVEN = "the log does not give it without what is left out: it rests on that, or was not derived since"
+
+
+class Remains(NamedTuple):
+    """Something that stands and should not: where, whose (None: nobody's), which row, and what is wrong with it."""
+
+    place: str
+    golem_id: str | None
+    row: str
+    says: str
+
+
+def remains(stores: Stores) -> list[Remains]:
+    """All that still names what is left out of the log, or rests on it: rows, vectors, files, marts. Empty: proven.
+
+    Reads whole tables where a row does not say whose it is, and the records of golems of whom something is left out.
+    """
+    if not stores.left_out().causes:
+        return []
+    proof = _Proof(stores)
+    found: dict[tuple[str, str], Remains] = {}
+    for check in CHECKS:
+        for one in check(proof):
+            found.setdefault((one.place, f"{one.golem_id}/{one.row}"), one)
+    return sorted(found.values(), key=lambda r: (r.place, r.golem_id or "", r.row))
+
+
+class _Proof:
+    """What the checks look things up in; each thing is read or derived once."""
+
+    def __init__(self, stores: Stores) -> None:
+        self.stores, self.left = stores, stores.left_out()
+        born = set(stores.life("GolemBorn")["golem_id"].to_pylist())
+        self.golems = sorted(born & set(self.left.golem_ids))
+
+    def standing(self, name: str) -> pa.Table:
+        """Rows of these golems that stand."""
+        projections = self.stores.projections
+        if TABLES[name].grows:
+            return projections.growing(name).read(golems=self.golems)
+        table = projections.renewed(name)
+        return self.mine(table.read(table.buckets(self.golems)))
+
+    def mine(self, rows: pa.Table) -> pa.Table:
+        """Rows of these golems."""
+        return rows.filter(pc.is_in(rows["golem_id"], value_set=pa.array(self.golems, pa.string())))
+
+    @cached_property
+    def again(self) -> Curation:
+        """What the curator decides of these golems without what is left out, from birth on."""
+        upto = {g: done for g in self.golems if (done := curated(self.stores, g)) is not None}
+        return relived(self.stores, upto, self.left).made()
+
+    @cached_property
+    def grimoire(self) -> pa.Table:
+        """What these golems know without what is left out."""
+        return fold(self.again.decisions)
+
+    @cached_property
+    def deaths(self) -> pa.Table:
+        """Deaths of these golems on record."""
+        return self.mine(recorded_deaths(self.stores))
+
+    @cached_property
+    def ballots(self) -> Ballots:
+        """What these golems vote without what is left out."""
+        policy = self.stores.policy
+        living = routine_votes(self.again.decisions, owners(self.stores), policy)
+        last = death_votes(self.grimoire, self.deaths, policy)
+        return Ballots(*(pa.concat_tables(pair) for pair in zip(living, last, strict=True)))
+
+    @property
+    def known(self) -> tuple[pa.Table, pa.Table]:
+        """Entries and decisions of these golems without what is left out."""
+        return self.grimoire, self.again.decisions
+
+    def is_out(self, rows: pa.Table, tick: str = "tick") -> pa.Array:
+        """Which of these rows (golem_id and a column of ticks) name a tick that is left out."""
+        if not rows.num_rows:
+            return pa.array([], pa.bool_())
+        return pa.array(self.left.records(rows["golem_id"], rows[tick].to_numpy()))
+
+
+def _extra(place: str, key: tuple[str, ...], standing: pa.Table, wanted: pa.Table) -> Iterator[Remains]:
+    """Rows that stand and are not wanted, named by their key."""
+    names = wanted.schema.names
+    have, want = (digest_column(row_digests(rows.select(names).cast(wanted.schema))) for rows in (standing, wanted))
+    wrong = standing.filter(pc.invert(pc.is_in(have, value_set=want)))
+    columns = [n for n in ("golem_id", *key) if n in wrong.column_names]
+    for row in wrong.select(columns).to_pylist():
+        yield Remains(place, row.get("golem_id"), _named(row, key) or "its row", NOT_GIVEN)
+
+
+def _named(row: Mapping[str, Any], key: Iterable[str]) -> str:
+    return " ".join(f"{name} {row[name]}" for name in key)
+
+
+def _episodes(proof: _Proof) -> Iterator[Remains]:
+    rows = proof.stores.projections.growing("episodes").read(["episode_id", "golem_id", "tick"], golems=proof.golems)
+    for row in rows.filter(proof.is_out(rows)).to_pylist():
+        yield Remains("episodes", row["golem_id"], row["episode_id"], f"tick {row['tick']} is left out")
+
+
+def _curation(proof: _Proof) -> Iterator[Remains]:
+    rows, key = proof.standing("curation"), ("entry_id", "revision", "cycle", "seq")
+    named = named_ticks(rows["golem_id"], combined(rows["cause_ticks"]))
+    for out in named.filter(proof.is_out(named)).to_pylist():
+        row = rows.slice(out["row"], 1).to_pylist()[0]
+        yield Remains("curation", row["golem_id"], _named(row, key), f"names tick {out['tick']}, which is left out")
+    received = rows.filter(pc.equal(rows["operation"], "received"))
+    for row in received.select(["golem_id", *key, "cause_bundle"]).to_pylist():
+        if row["entry_id"] in proof.left.entries(row["golem_id"]):
+            said = f"was withdrawn from what bundle {row['cause_bundle']} gave"
+            yield Remains("curation", row["golem_id"], _named(row, key), said)
+    yield from _extra("curation", key, rows, proof.again.decisions)
+
+
+def _cycles(proof: _Proof) -> Iterator[Remains]:
+    rows = proof.standing("cycles")
+    for row in rows.filter(proof.is_out(rows, "tick_last")).to_pylist():
+        said = f"ends with tick {row['tick_last']}, which is left out"
+        yield Remains("cycles", row["golem_id"], f"cycle {row['cycle']}", said)
+    yield from _extra("cycles", ("cycle",), rows, proof.again.cycles)
+
+
+def _grimoire(proof: _Proof) -> Iterator[Remains]:
+    yield from _extra("grimoire", ("entry_id",), proof.standing("grimoire"), proof.grimoire)
+
+
+def _facts(proof: _Proof) -> Iterator[Remains]:
+    yield from _extra("facts", ("entry_id",), proof.standing("facts"), facts_of(proof.grimoire))
+
+
+def _playbooks(proof: _Proof) -> Iterator[Remains]:
+    yield from _extra("playbooks", ("version",), proof.standing("playbooks"), proof.again.playbooks)
+    last = proof.again.playbooks.sort_by([("golem_id", "ascending"), ("version", "ascending")])
+    for golem_id, markdown in dict(
+        zip(last["golem_id"].to_pylist(), last["markdown"].to_pylist(), strict=True)
+    ).items():
+        page = proof.stores.home.playbooks / golem_id / "PLAYBOOK.md"
+        if page.exists() and page.read_text() != markdown:
+            yield Remains("playbook files", golem_id, str(page), NOT_GIVEN)
+
+
+def _votes(proof: _Proof) -> Iterator[Remains]:
+    """Votes say nobody's name: whose they are is in the causes, those that were taken back among them."""
+    projections = proof.stores.projections
+    votes, causes = projections.growing("votes"), projections.growing("vote_causes")
+    standing = proof.standing("vote_causes")
+    yield from _extra("vote_causes", ("vote_id",), standing, proof.ballots.causes)
+    taken = causes.taken_back(["vote_id"], golems=proof.golems)
+    theirs = pa.chunked_array([*standing["vote_id"].chunks, *taken["vote_id"].chunks], pa.string()).unique()
+    cast = votes.read(only=pc.field("vote_id").isin(theirs))
+    yield from _extra("votes", ("vote_id",), cast, proof.ballots.votes)
+    ids = votes.read(["vote_id"])["vote_id"]
+    backed = causes.read(["vote_id"])["vote_id"].combine_chunks()
+    for vote_id in ids.filter(pc.invert(pc.is_in(ids, value_set=backed))).to_pylist():
+        yield Remains("votes", None, f"vote_id {vote_id}", "nobody's cause for it stands")
+
+
+def _consensus(proof: _Proof) -> Iterator[Remains]:
+    projections = proof.stores.projections
+    votes, causes = projections.growing("votes").read(), projections.growing("vote_causes").read()
+    counted = consensus(
+        votes, backed_votes(votes, causes, recorded_deaths(proof.stores)), proof.stores.policy.katabasis
+    )
+    yield from _extra("consensus", ("proposition_id",), projections.renewed("consensus").read(), counted)
+
+
+def _testaments(proof: _Proof) -> Iterator[Remains]:
+    rows = proof.standing("testaments")
+    for category in CATEGORIES:
+        row, items = exploded(combined(rows[category]))
+        said = named_ticks(rows["golem_id"].take(pa.array(row)), pc.struct_field(items, "ticks"))
+        for named in said.filter(proof.is_out(said)).to_pylist():
+            told = f"{category} names tick {named['tick']}, which is left out"
+            yield Remains("testaments", named["golem_id"], "its row", told)
+    dead = with_lives(proof.stores, proof.deaths)
+    of_them = [pc.is_in(t["golem_id"], value_set=dead["golem_id"].combine_chunks()) for t in proof.known]
+    entries, decisions = (table.filter(mine) for table, mine in zip(proof.known, of_them, strict=True))
+    yield from _extra("testaments", (), rows, testaments(entries, decisions, dead, proof.stores.policy))
+
+
+def _candidates(proof: _Proof) -> Iterator[Remains]:
+    """A candidate says in its manifest what it was made without; what it holds must be known and remembered."""
+    known = set(zip(*(proof.grimoire[n].to_pylist() for n in ("golem_id", "entry_id")), strict=True))
+    for row in proof.standing("candidates").to_pylist():
+        golem_id, name = row["golem_id"], f"bundle_hash {row['bundle_hash']}"
+        try:
+            bundle = read_bundle_folder(candidate_folder(proof.stores) / row["bundle_hash"])
+        except BundleError as error:
+            yield Remains("candidates", golem_id, name, str(error))
+            continue
+        if bundle.manifest.get("left_out") != proof.left.listing(golem_id):
+            yield Remains("candidates", golem_id, name, "was made before all that is left out now was")
+        for entry in sorted(e for e in row["cause_entries"] if (golem_id, e) not in known):
+            yield Remains("candidates", golem_id, name, f"holds entry {entry}: {NOT_GIVEN}")
+        for tick in (e["tick"] for e in bundle.rows(EPISODES)):
+            if proof.left.records(pa.array([golem_id]), np.array([tick])).any():
+                yield Remains("candidates", golem_id, name, f"holds an episode of tick {tick}, which is left out")
+
+
+def _index(proof: _Proof) -> Iterator[Remains]:
+    episodes, texts = episode_index(proof.stores).held()
+    for row in episodes.filter(proof.is_out(episodes)).to_pylist():
+        yield Remains("index of episodes", row["golem_id"], row["episode_id"], f"tick {row['tick']} is left out")
+    standing = proof.stores.projections.growing("episodes").read(["text_hash"])["text_hash"].unique()
+    for text_hash in texts["text_hash"].filter(pc.invert(pc.is_in(texts["text_hash"], value_set=standing))).to_pylist():
+        yield Remains("index of episodes", None, f"text {text_hash}", "no episode that stands has this vector")
+
+
+def _marts(proof: _Proof) -> Iterator[Remains]:
+    """Marts are built whole: a row that names a tick, an entry or a proposition must find it where it stands now."""
+    home, grimoire = proof.stores.home, proof.stores.projections.renewed("grimoire")
+    if not home.warehouse.exists():
+        return
+    _, columns = query(home, MART_COLUMNS)
+    marts: dict[str, set[str]] = {}
+    for table, column in columns:
+        marts.setdefault(table, set()).add(column)
+    held = grimoire.read(grimoire.buckets(proof.golems))
+    active = held.filter(pc.equal(held["status"], "active"))
+    known = set(zip(*(active[n].to_pylist() for n in ("golem_id", "entry_id", "text")), strict=True))
+    beliefs = proof.stores.projections.renewed("consensus").read()
+    agreed = set(zip(beliefs["proposition_id"].to_pylist(), beliefs["votes_hash"].to_pylist(), strict=True))
+    for mart, names in sorted(marts.items()):
+        if {"golem_id", "tick"} <= names and "died_at" not in names:
+            rows = _asked(proof, mart, "golem_id", "tick")
+            for row in rows.filter(proof.is_out(rows)).to_pylist():
+                yield Remains(mart, row["golem_id"], f"tick {row['tick']}", "is left out")
+        if {"golem_id", "entry_id", "text"} <= names:
+            for row in proof.mine(_asked(proof, mart, "golem_id", "entry_id", "text")).to_pylist():
+                if tuple(row.values()) not in known:
+                    yield Remains(mart, row["golem_id"], f"entry_id {row['entry_id']}", NOT_GIVEN)
+        if {"proposition_id", "votes_hash"} <= names:
+            for row in _asked(proof, mart, "proposition_id", "votes_hash").to_pylist():
+                if tuple(row.values()) not in agreed:
+                    yield Remains(mart, None, f"proposition_id {row['proposition_id']}", "was counted from other votes")
+
+
+MART_COLUMNS = "select table_name, column_name from duckdb_columns() where database_name = 'warehouse' and not internal"
+
+
+def _asked(proof: _Proof, mart: str, *columns: str) -> pa.Table:
+    names, rows = query(proof.stores.home, f'select {", ".join(columns)} from "{mart}"')  # noqa: S608
+    return pa.table({name: [row[i] for row in rows] for i, name in enumerate(names)})
+
+
+CHECKS: tuple[Callable[[_Proof], Iterator[Remains]], ...] = (
+    _episodes,
+    _curation,
+    _cycles,
+    _grimoire,
+    _facts,
+    _playbooks,
+    _votes,
+    _consensus,
+    _testaments,
+    _candidates,
+    _index,
+    _marts,
+)
+"""Every place that is looked into, causes before effects."""

@@ -1,0 +1,277 @@
+"""Repair: a record is struck, a reorg is observed, and what heirs hold of it is withdrawn, all as events.
+
+The events alone decide what counts as never having been; whoever derives next heeds them. What an heir loses is found
+in the bundle that it was born with: the entries that rest on a record which that bundle was not made without, and so on
+from heir to heir. Source: EV-8, X-4, canon 20; architecture ("Heirs get `withdrawn` decisions").
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.curator.evidence import EVIDENCE_COLUMNS, gather_evidence
+from bardo_pipeline.curator.structure import Structures
+from bardo_pipeline.derivation.bundles import load_bundle
+from bardo_pipeline.derivation.reading import cycle_of
+from bardo_pipeline.derivation.repairing import Heeded, without
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.errors import QueryError
+from bardo_pipeline.events.left_out import Cause, LeftOut
+from bardo_pipeline.events.life import LifeEvent, Reorg, Struck, Withdrawn, life_event
+from bardo_pipeline.heartbeat.confirmations import Depth, depth_at
+from bardo_pipeline.inheritance.bundle import Bundle
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a repair put on record: the ticks that are left out by it, and the entries that heirs lose.
+
+    event_ids: of the strike, or of the reorg's runs of ticks; none where all its ticks were left out already.
+    """
+
+    golem_id: str
+    event_ids: tuple[str, ...]
+    ticks: tuple[tuple[int, int], ...]
+    heirs: tuple[LifeEvent, ...]
+
+
+def strike(stores: Stores, golem_id: str, tick: int, why: str, *, now: datetime) -> Recorded:
+    """Strike the record of one tick, and withdraw from heirs what came from it. now: the moment of recording.
+
+    Raises QueryError if the golem has no record of that tick. Struck a second time, nothing changes.
+    """
+    if tick not in _records(stores, golem_id)["tick"].to_pylist():
+        raise QueryError(f"golem {golem_id} has no record of tick {tick}: `bardo ticks` shows what is on record")
+    return _leave_out(stores, golem_id, [Struck(tick=tick, why=why)], now)
+
+
+def reorg(
+    stores: Stores,
+    golem_id: str,
+    chain: str,
+    *,
+    blocks: tuple[int, int] | None = None,
+    ticks: tuple[int, int] | None = None,
+    now: datetime,
+) -> Recorded:
+    """Record that the chain took back blocks, and withdraw from heirs what came from records of them.
+
+    blocks: first and last; an event for each run of ticks whose records saw the chain at one of them. ticks: first and
+    last, for records that do not name their block; the event names the blocks that they do name (0 for none).
+    Raises QueryError unless one of the two is given, and where no record answers.
+    """
+    if (blocks is None) == (ticks is None):
+        raise QueryError("a reorg is named by its blocks or by ticks: give first and last of one of the two")
+    rows = _records(stores, golem_id)
+    rows = rows.filter(pc.field("chain") == chain)
+    by, (first, last) = ("block", blocks) if blocks is not None else ("tick", ticks or (0, 0))
+    rows = rows.filter((pc.field(by) >= first) & (pc.field(by) <= last))
+    if not rows.num_rows:
+        hint = "; where records name no block, name the ticks" if blocks is not None else ""
+        raise QueryError(f"golem {golem_id} has no record on {chain} at {by}s {first} to {last}{hint}")
+    ends = pc.min_max(rows["block"]).as_py()
+    found = blocks or (ends["min"] or 0, ends["max"] or 0)
+    runs = [(first, last)] if blocks is None else _runs(sorted(set(rows["tick"].to_pylist())))
+    payloads = [
+        Reorg(chain=chain, block_from=found[0], block_to=found[1], tick_from=run[0], tick_to=run[1]) for run in runs
+    ]
+    return _leave_out(stores, golem_id, payloads, now)
+
+
+def _records(stores: Stores, golem_id: str) -> pa.Table:
+    """tick, chain and block of all records of a golem. QueryError if there is none."""
+    columns = {"tick": "tick", "observation.chain": "chain", "observation.block_number": "block"}
+    rows = stores.log.read_cycles(list(columns), golems=[golem_id]).rename_columns(columns)
+    if not rows.num_rows:
+        raise QueryError(f'golem {golem_id} has no record: `bardo sql "from dim_golem"` lists all that have')
+    return rows
+
+
+def _runs(ticks: Sequence[int]) -> list[tuple[int, int]]:
+    """First and last of each run of ticks without a hole."""
+    starts = [tick for i, tick in enumerate(ticks) if i == 0 or ticks[i - 1] != tick - 1]
+    ends = [tick for i, tick in enumerate(ticks) if i + 1 == len(ticks) or ticks[i + 1] != tick + 1]
+    return list(zip(starts, ends, strict=True))
+
+
+def depth_after(stores: Stores, chain: str, golem_id: str) -> Depth:
+    """How deep a block of this chain must lie now before it counts, by the reorgs on record (HB S10).
+
+    golem_id: whose records say how far the chain has come. What several golems saw taken back is one reorg.
+    """
+    told = [row["reorg"] for row in stores.life("ReorgObserved").select(["reorg"]).to_pylist()]
+    seen = {(r["block_from"], r["block_to"]) for r in told if r["chain"] == chain}
+    rows = _records(stores, golem_id)
+    newest = pc.max(rows.filter(pc.field("chain") == chain)["block"]).as_py() or 0
+    head = max([newest, *(last for _, last in seen)])
+    return depth_at(head, np.array([first for first, _ in seen], np.int64), stores.policy.reorg)
+
+
+def _leave_out(stores: Stores, golem_id: str, payloads: Sequence[Struck | Reorg], now: datetime) -> Recorded:
+    """Record the events at the golem's own last moment, and what heirs lose by them, together in one commit."""
+    left, at = stores.left_out(), moment_of(stores, golem_id)
+    events = [life_event(golem_id, at, payload) for payload in payloads]
+    runs = tuple((p.tick, p.tick) if isinstance(p, Struck) else (p.tick_from, p.tick_to) for p in payloads)
+    known, _ = left.of_golem(golem_id)
+    fresh, causes = [], set(left.causes)
+    for event, (first, last) in zip(events, runs, strict=True):
+        if not any(a <= first and last <= b for a, b in known):
+            fresh.append(event)
+            causes.add(Cause(golem_id, at, event.event_id, event.kind, first, last, ()))
+    due = withdrawals_due(stores, LeftOut(tuple(sorted(causes))))
+    _record(stores, fresh, due, now)
+    return Recorded(golem_id, tuple(event.event_id for event in fresh), runs, due.events)
+
+
+def moment_of(stores: Stores, golem_id: str) -> datetime:
+    """The last moment of a golem's stream: of its newest record, or of its birth.
+
+    What is said of a golem later happens there: event time goes on with its records, not with a clock on a wall.
+    """
+    seen = pc.max(stores.log.read_cycles(["observed_at"], golems=[golem_id])["observed_at"]).as_py()
+    if seen is not None:
+        return seen
+    births = stores.life("GolemBorn")
+    born = births.filter(pc.equal(births["golem_id"], golem_id))["observed_at"]
+    if not len(born):
+        raise QueryError(f"golem {golem_id} was never born")
+    return born[0].as_py()
+
+
+def withdraw(stores: Stores, *, now: datetime) -> list[LifeEvent]:
+    """Record what heirs lose by all that is left out and was not withdrawn from them yet. Returns the events."""
+    left = stores.left_out()
+    if not left.causes:
+        return []
+    due = withdrawals_due(stores, left)
+    _record(stores, (), due, now)
+    return list(due.events)
+
+
+class _Loss(NamedTuple):
+    """Why an heir loses an entry: the event, whose record it was, and its first tick."""
+
+    because: str
+    from_golem_id: str
+    tick: int
+
+
+class Due(NamedTuple):
+    """Events to record, and the pairs (event>heir) that need not be looked at again once they are."""
+
+    events: tuple[LifeEvent, ...]
+    pairs: frozenset[str]
+
+
+def withdrawals_due(stores: Stores, left: LeftOut) -> Due:
+    """What must be withdrawn from heirs, and from their heirs, so that nothing is left of what is left out.
+
+    Reads the records of a golem only where something of it is left out that an heir was not looked at for.
+    """
+    births, seen, lost = _births(stores), Heeded(stores, "heirs").known(), _withdrawn_already(stores)
+    heirs = _heirs(births)
+    causes: dict[str, set[str]] = defaultdict(set)
+    for cause in left.causes:
+        causes[cause.golem_id].add(cause.event_id)
+    events: list[LifeEvent] = []
+    pairs: set[str] = set()
+    for golem_id in sorted(heirs, key=lambda g: (births[g]["generation"] if g in births else 0, g)):
+        for heir, bundle_hash in heirs[golem_id]:
+            new = {f"{event_id}>{heir}" for event_id in causes[golem_id]} - seen
+            if not new:
+                continue
+            losses = _losses(stores, load_bundle(stores.home, bundle_hash), left, lost[golem_id])
+            fresh = {entry: loss for entry, loss in losses.items() if entry not in lost[heir]}
+            lost[heir] |= fresh
+            made = _events(stores, heir, fresh)
+            causes[heir] |= {event.event_id for event in made}
+            events += made
+            pairs |= new
+    return Due(tuple(events), frozenset(pairs))
+
+
+def _record(stores: Stores, first: Sequence[LifeEvent], due: Due, now: datetime) -> None:
+    """Record all in one commit: a strike is never on record without what its heirs lose by it."""
+    stores.log.record([*first, *due.events], now)
+    Heeded(stores, "heirs").keep(due.pairs)
+
+
+def _losses(stores: Stores, bundle: Bundle, left: LeftOut, lost: dict[str, _Loss]) -> dict[str, _Loss]:
+    """Entries of a bundle that rest on what is left out since, each with its reason.
+
+    lost: what was withdrawn from the golem that left the bundle.
+    """
+    made_without = LeftOut.listed(bundle.golem_id, bundle.manifest.get("left_out"))
+    held = bundle.entries()
+    ids = held["entry_id"].to_pylist()
+    out = {entry: lost[entry] for entry in ids if entry in lost and entry not in made_without.entries(bundle.golem_id)}
+    causes = [c for c in left.causes if c.golem_id == bundle.golem_id and c.tick_from]
+    for structure, cause in _resting_on(stores, bundle, made_without, causes).items():
+        for entry in held.filter(pc.equal(held["structure"], structure))["entry_id"].to_pylist():
+            out.setdefault(entry, _Loss(cause.event_id, cause.golem_id, cause.tick_from))
+    return out
+
+
+def _resting_on(stores: Stores, bundle: Bundle, made_without: LeftOut, causes: Sequence[Cause]) -> dict[str, Cause]:
+    """Structures that the golem had evidence of in ticks which are left out since its bundle was made, by key."""
+    runs, _ = made_without.of_golem(bundle.golem_id)
+    news = [c for c in causes if not any(first <= c.tick_from and c.tick_to <= last for first, last in runs)]
+    if not news:
+        return {}
+    records = stores.log.read_cycles(list(EVIDENCE_COLUMNS), golems=[bundle.golem_id])
+    watermark = int(bundle.manifest["source_watermark"])
+    records = without(records.filter(pc.field("tick") <= watermark), made_without)
+    structures, cycle = Structures(), cycle_of(records["tick"].to_numpy(), stores.policy.curator.cycle_ticks)
+    found = gather_evidence(
+        records, golem=np.zeros(len(cycle), np.int64), cycle=cycle, structures=structures, policy=stores.policy.curator
+    )
+    out: dict[str, Cause] = {}
+    for cause in news:
+        hit = ((found.cause_tick >= cause.tick_from) & (found.cause_tick <= cause.tick_to)).any(axis=1)
+        groups = np.searchsorted(found.first, np.flatnonzero(hit), side="right") - 1
+        for code in np.unique(found.structure[groups]).tolist():
+            out.setdefault(structures.rows[code].key, cause)
+    return out
+
+
+def _events(stores: Stores, heir: str, losses: dict[str, _Loss]) -> list[LifeEvent]:
+    by_reason: dict[_Loss, list[str]] = defaultdict(list)
+    for entry, loss in sorted(losses.items()):
+        by_reason[loss].append(entry)
+    at = moment_of(stores, heir)
+    return [
+        life_event(heir, at, Withdrawn(**loss._asdict(), entry_ids=tuple(entries)))
+        for loss, entries in sorted(by_reason.items())
+    ]
+
+
+def _withdrawn_already(stores: Stores) -> defaultdict[str, dict[str, _Loss]]:
+    """Golem to the entries that it lost, each with its reason."""
+    out: defaultdict[str, dict[str, _Loss]] = defaultdict(dict)
+    for row in stores.life("KnowledgeWithdrawn").select(["golem_id", "withdrawn"]).to_pylist():
+        said = row["withdrawn"]
+        loss = _Loss(said["because"], said["from_golem_id"], said["tick"])
+        out[row["golem_id"]] |= dict.fromkeys(said["entry_ids"], loss)
+    return out
+
+
+def _heirs(births: Mapping[str, Mapping[str, Any]]) -> dict[str, list[tuple[str, str]]]:
+    """Golem to its heirs, each with the hash of the bundle that it was born with."""
+    out: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for golem_id, birth in births.items():
+        if birth["predecessor_id"] is not None and birth["bundle_hash"] is not None:
+            out[birth["predecessor_id"]].append((golem_id, birth["bundle_hash"]))
+    return {golem_id: sorted(heirs) for golem_id, heirs in out.items()}
+
+
+def _births(stores: Stores) -> dict[str, dict[str, Any]]:
+    rows = stores.life("GolemBorn").select(["golem_id", "born"]).to_pylist()
+    return {row["golem_id"]: row["born"] for row in rows}
