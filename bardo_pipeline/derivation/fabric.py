@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -92,11 +92,12 @@ class Fabric:
             for commit in heapq.merge(*streams, key=lambda c: (-c.moment, -SOURCES.index(c.source))):
                 chosen.append(commit)
                 self._mark(commit.source, Mark(commit.version))
-                total += len(self._emitted(commit, alone=True))
+                total += len(self._emitted(commit, None))
                 if total >= count:
                     break
         chosen.reverse()
-        made = [(commit, self._emitted(commit)) for commit in chosen]
+        batch = [commit for commit in chosen if commit.source == "records"]
+        made = [(commit, self._emitted(commit, batch)) for commit in chosen]
         spare = sum(len(emitted) for _, emitted in made) - count
         for commit, emitted in made:
             yield from self._told(commit, emitted, min(max(spare, 0), len(emitted)))
@@ -118,7 +119,7 @@ class Fabric:
         streams = (source.forwards(marks[name], until[name]) for name, source in self._sources.items())
         for commit in heapq.merge(*streams, key=lambda c: (c.moment, SOURCES.index(c.source))):
             mark = marks[commit.source]
-            emitted = self._emitted(commit)
+            emitted = self._emitted(commit, commit.batch)
             yield from self._told(commit, emitted, mark.events if commit.version == mark.version else 0)
         for name, version in until.items():
             if version >= marks[name].version:
@@ -135,8 +136,8 @@ class Fabric:
     def _mark(self, source: str, mark: Mark) -> None:
         self.place = self.place._replace(**{source: mark})
 
-    def _emitted(self, commit: Commit, *, alone: bool = False) -> Emitted:
-        """The events of a commit; alone: without what is told of neighbours, for a first count."""
+    def _emitted(self, commit: Commit, batch: Sequence[Commit] | None) -> Emitted:
+        """The events of a commit; batch: those read with it, None for a first count without what neighbours tell."""
         rows, policy = commit.rows, self._stores.policy
         if commit.source == "life":
             return life_events(rows, self._imports(rows))
@@ -146,7 +147,7 @@ class Fabric:
             return cycle_events(rows)
         pnl, worth = rows["outcome.pnl_impact_micros"], rows["observation.net_asset_value_micros"]
         tiers = importance_tiers(pnl.combine_chunks(), worth.combine_chunks(), policy)
-        beside = rows.select(NEIGHBOUR_COLUMNS).slice(0, 0) if alone else self._neighbours.of(rows, commit.version)
+        beside = rows.select(NEIGHBOUR_COLUMNS).slice(0, 0) if batch is None else self._neighbours.of(commit, batch)
         return record_events(rows, beside, tiers, policy=policy.fabric, window=policy.prediction.fitness_window)
 
     def _imports(self, events: pa.Table) -> list[dict[str, Any]]:

@@ -5,8 +5,9 @@ A place in the fabric is a mark in each source, so that whoever comes back goes 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -21,6 +22,7 @@ from bardo_pipeline.storage.log import EventLog
 SOURCES = ("life", "records", "decisions", "cycles")
 """In the order in which commits of one moment follow each other."""
 
+_POSITION = re.compile(r"[0-9]{1,18}\.[0-9]{1,18}(-[0-9]{1,18}\.[0-9]{1,18}){3}")
 _BATCH_ROWS = 2_000  # commits are read together while a reading brings fewer rows than this
 
 
@@ -45,23 +47,20 @@ class Place(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Place:
         """The place that a text names. Raises QueryError for a text that names none."""
-        try:
-            marks = [Mark(*(int(number) for number in part.split("."))) for part in text.split("-")]
-            if any(number < 0 for mark in marks for number in mark):
-                raise ValueError(text)
-            return cls(*marks) if len(marks) == len(SOURCES) else cls._make([])
-        except (TypeError, ValueError):
-            raise QueryError(f"{text!r} is no position: give one that an event of `bardo watch` carried") from None
+        if not _POSITION.fullmatch(text):
+            raise QueryError(f"{text!r} is no position: give one that an event of `bardo watch` carried")
+        return cls(*(Mark(*(int(number) for number in mark.split("."))) for mark in text.split("-")))
 
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit of one source with its rows. moment: when it was made, in microseconds."""
+    """A commit of one source with its rows. moment: when it was made, in microseconds. batch: those read with it."""
 
     source: str
     version: int
     moment: int
     rows: pa.Table
+    batch: list[Commit] = field(default_factory=list, repr=False, compare=False)
 
 
 class Commits(Protocol):
@@ -108,7 +107,7 @@ class TableCommits:
         """Version, moment and rows of each commit from one version to another that brought rows, ascending."""
         assert self._table is not None, "who reads has asked for the version"
         found = []
-        for version in range(first, last + 1):
+        for version in range(max(first, 1), last + 1):  # version 0 makes the table and brings no row
             said = self._commit_file(version)
             files = self._table.tail(version - 1 if said is not None else None, version)[1]
             if files:
@@ -142,10 +141,10 @@ class RecordCommits:
 
     def read(self, first: int, last: int) -> list[tuple[int, int, pa.Table]]:
         """Version, moment and rows of each commit from one version to another that brought rows, ascending."""
-        rows = self._log.read_cycles_between(self._columns, first - 1 if first else None, last)
+        rows = self._log.read_cycles_between(self._columns, max(first - 1, 0), last)
         if rows["version"].null_count and first < last:  # of schema version 1: only a commit's own file tells
             return [commit for version in range(first, last + 1) for commit in self.read(version, version)]
-        versions = pc.fill_null(rows["version"], last).to_numpy()
+        versions = pc.fill_null(rows["version"], last).to_numpy()  # version 0 makes the table and brings no row
         found = []
         for version in np.unique(versions[(versions >= first) & (versions <= last)]).tolist():
             own = rows.filter(pa.array(versions == version))
@@ -175,9 +174,11 @@ class Source:
         """Its commits from a mark up to a version; no moment before the one before."""
         first, moment = max(mark.version, self._commits.oldest if until >= 0 else 0), 0
         for low, high in _spans(first, until, 1, self._sizes):
+            batch: list[Commit] = []
             for version, made, rows in self._taken(low, high):
                 moment = max(moment, made)
-                yield Commit(self.name, version, moment, rows)
+                batch.append(Commit(self.name, version, moment, rows, batch))
+            yield from batch
 
     def backwards(self, until: int) -> Iterator[Commit]:
         """Its commits from a version back to the first; no moment after the one before (which is later)."""

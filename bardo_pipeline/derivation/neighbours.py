@@ -1,94 +1,104 @@
 """Neighbours: what the ticks before and after some records said of themselves, as far as they were on record then.
 
-What changed from one tick to the next is told by whichever of the two records came last. In order, that is the next
-record of a golem, and its newest one is kept; only for the first look at a golem, and for a record that came late, is
-the log asked, from the newest commits backwards.
+What changed from one tick to the next is told by whichever of the two records came last. So each record's neighbours
+must be known if they came before it, and only then. Most stand in the same batch of commits, or are a golem's newest
+record so far; the log is asked for the rest, from the batch to both sides, since what came behind it was not before.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.derivation.fabric_sources import Commit
 from bardo_pipeline.events.fabric_records import NEIGHBOUR_COLUMNS
 from bardo_pipeline.storage.log import EventLog
 
+Key = tuple[str, int]
+"""A golem and a tick."""
 
-class _Newest(NamedTuple):
-    """A golem's newest record, as NEIGHBOUR_COLUMNS after the id."""
-
-    tick: int
-    observed_at: object
-    regime: str
-    phase: str
+_SPAN = 8  # commits that are asked first on either side
 
 
 class Neighbours:
-    """What is known of the records before those that are looked at, commit by commit, upwards."""
+    """What stands beside the records of commits, batch by batch, upwards."""
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
-        self._newest: dict[str, _Newest] = {}
+        self._batch: Sequence[Commit] = ()
+        self._before: pa.Table | None = None
+        self._newest: pa.Table | None = None
 
-    def of(self, records: pa.Table, version: int) -> pa.Table:
-        """The records beside those of one commit (NEIGHBOUR_COLUMNS) that were on record before it."""
-        ids = records["golem_id"].combine_chunks().dictionary_encode()
-        codes = ids.indices.to_numpy()
-        ticks = records["tick"].to_numpy()
-        beside: list[tuple[str, _Newest]] = []
-        wanted: set[tuple[str, int]] = set()
-        order = np.lexsort((ticks, codes))
-        bounds = np.searchsorted(codes[order], np.arange(len(ids.dictionary) + 1))
-        for code, golem_id in enumerate(ids.dictionary.to_pylist()):
-            rows = order[bounds[code] : bounds[code + 1]]
-            own, newest = ticks[rows], self._newest.get(golem_id)
-            if newest is not None:
-                beside.append((golem_id, newest))
-            wanted |= {(golem_id, tick) for tick in self._unknown(golem_id, own, newest)}
-            if newest is None or own[-1] > newest.tick:
-                self._newest[golem_id] = _row(records, int(rows[-1]))
-        beside.extend(self._found(wanted, version))
-        columns = [[golem_id for golem_id, _ in beside], *zip(*(row for _, row in beside), strict=True)]
-        schema = pa.schema([records.schema.field(name) for name in NEIGHBOUR_COLUMNS])
-        return pa.table(columns, schema=schema) if beside else schema.empty_table()
+    def of(self, commit: Commit, batch: Sequence[Commit]) -> pa.Table:
+        """The records that may stand beside those of a commit and came before it (NEIGHBOUR_COLUMNS).
 
-    def _unknown(self, golem_id: str, own: np.ndarray, newest: _Newest | None) -> list[int]:
-        """Ticks beside these (ascending) that only the log can tell of."""
-        starts = own[np.r_[True, np.diff(own) > 1]] - 1
-        if newest is None:
-            return [int(tick) for tick in starts if tick > 0 and self._is_on_record(golem_id, int(tick))]
-        late = own[own < newest.tick]
-        beside = np.setdiff1d(np.concatenate([late - 1, late + 1]), np.append(own, newest.tick))
-        return [int(tick) for tick in beside if tick > 0 and self._is_on_record(golem_id, int(tick))]
+        batch: the commits that were read with it, itself among them, ascending.
+        """
+        if batch is not self._batch:
+            self._enter(batch)
+        earlier = [other.rows.select(NEIGHBOUR_COLUMNS) for other in batch if other.version < commit.version]
+        assert self._before is not None, "a batch was entered"
+        return pa.concat_tables([self._before, *earlier])
 
-    def _is_on_record(self, golem_id: str, tick: int) -> bool:
-        """Whether the log holds this tick now."""
+    def _enter(self, batch: Sequence[Commit]) -> None:
+        """Learn what came before a batch, and keep each golem's newest record of all that was seen."""
+        rows = pa.concat_tables([commit.rows.select(NEIGHBOUR_COLUMNS) for commit in batch])
+        known = rows.slice(0, 0) if self._newest is None else self._newest
+        wanted = self._beyond(pa.concat_tables([rows, known]), rows)
+        self._before = pa.concat_tables([known, *self._found(wanted, batch[0].version, batch[-1].version)])
+        self._newest, self._batch = _newest(pa.concat_tables([known, rows])), batch
+
+    def _beyond(self, known: pa.Table, rows: pa.Table) -> set[Key]:
+        """The ticks beside these rows that are on record now, and not known."""
+        here = _keys(known)
+        beside = {(golem_id, tick + step) for golem_id, tick in _keys(rows) for step in (-1, 1)} - here
+        heads = self._log.heads()
+        highest = dict(zip(heads["golem_id"].to_pylist(), heads["highest"].to_pylist(), strict=True))
+        return {key for key in beside if 0 < key[1] <= highest.get(key[0], 0) and not self._is_missing(*key)}
+
+    def _is_missing(self, golem_id: str, tick: int) -> bool:
         head = self._log.head_of(golem_id)
-        lost = any(first <= tick <= last for first, last in (*head.missing, *head.accepted))
-        return tick <= head.highest and not lost
+        return any(first <= tick <= last for first, last in (*head.missing, *head.accepted))
 
-    def _found(self, wanted: set[tuple[str, int]], version: int) -> list[tuple[str, _Newest]]:
-        """The records of these golems and ticks that came before a version, asked of older and older commits."""
-        found: list[tuple[str, _Newest]] = []
-        left, until, span = set(wanted), version - 1, 8
-        while left and until >= 0:
-            since = max(until - span, -1)
-            golems = sorted({golem_id for golem_id, _ in left})
-            columns = [*NEIGHBOUR_COLUMNS, "version"]
-            rows = self._log.read_cycles_between(columns, since if since >= 0 else None, until, golems=golems)
-            asked = pc.is_in(rows["tick"], value_set=pa.array(sorted({tick for _, tick in left})))
-            rows = rows.filter(pc.and_(asked, pc.less(pc.fill_null(rows["version"], -1), version)))
-            for place, golem_id in enumerate(rows["golem_id"].to_pylist()):
-                row = _row(rows, place)
-                if (golem_id, row.tick) in left:
-                    left.discard((golem_id, row.tick))
-                    found.append((golem_id, row))
-            until, span = since, span * 4
+    def _found(self, wanted: set[Key], low: int, high: int) -> list[pa.Table]:
+        """The records of these golems and ticks, all on record now, that came before version `low`.
+
+        Commits further and further away from the batch (low to high) are asked, on both sides.
+        """
+        found: list[pa.Table] = []
+        left, span, newest = set(wanted), _SPAN, self._log.version
+        below, above = low - 1, high
+        while left and (below > 0 or above < newest):
+            lowest, highest = max(below - span, 0), min(above + span, newest)
+            found.append(self._rows(left, lowest, below))
+            left -= _keys(found[-1])
+            left -= _keys(self._rows(left, above, highest))
+            below, above, span = lowest, highest, span * 4
         return found
 
+    def _rows(self, wanted: set[Key], since: int, until: int) -> pa.Table:
+        """The records of these golems and ticks that came after one version and up to another."""
+        asked = wanted if since < until else set()
+        columns, golems = [*NEIGHBOUR_COLUMNS, "version"], sorted({golem_id for golem_id, _ in asked})
+        rows = self._log.read_cycles_between(columns, since, max(until, since), golems=golems)
+        versions = pc.fill_null(rows["version"], until)
+        ticks = pc.is_in(rows["tick"], value_set=pa.array(sorted({tick for _, tick in asked}), pa.int64()))
+        inside = pc.and_(pc.greater(versions, since), pc.less_equal(versions, until))
+        rows = rows.filter(pc.and_(inside, ticks))
+        mine = [key in asked for key in zip(rows["golem_id"].to_pylist(), rows["tick"].to_pylist(), strict=True)]
+        return rows.filter(pa.array(mine, pa.bool_())).select(NEIGHBOUR_COLUMNS)
 
-def _row(records: pa.Table, place: int) -> _Newest:
-    return _Newest(*(records[name][place].as_py() for name in NEIGHBOUR_COLUMNS[1:]))
+
+def _keys(rows: pa.Table) -> set[Key]:
+    return set(zip(rows["golem_id"].to_pylist(), rows["tick"].to_pylist(), strict=True))
+
+
+def _newest(rows: pa.Table) -> pa.Table:
+    """Each golem's row of the highest tick."""
+    golems = pc.rank(rows["golem_id"], tiebreaker="dense").to_numpy() if rows.num_rows else np.zeros(0)
+    order = np.lexsort((rows["tick"].to_numpy(), golems))
+    last = np.flatnonzero(np.r_[golems[order][1:] != golems[order][:-1], True]) if len(order) else order
+    return rows.take(pa.array(order[last], pa.int64()))

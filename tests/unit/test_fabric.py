@@ -1,0 +1,222 @@
+"""The event fabric: which names there are, what they carry, and what each is told by."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from bardo_pipeline.events.fabric import CATEGORIES, EVENTS, GolemEvent
+from bardo_pipeline.events.fabric_derived import life_events
+from bardo_pipeline.events.fabric_frames import Emitted
+from bardo_pipeline.events.fabric_records import NEIGHBOUR_COLUMNS, RECORD_COLUMNS, record_events
+from bardo_pipeline.events.life import KINDS, Died, Received, Steered, Struck, life_event
+from bardo_pipeline.events.record import Vitality
+from bardo_pipeline.events.schema import LIFE_SCHEMA, RECORD_SCHEMA, to_table
+from bardo_pipeline.events.sealing import PRIVATE
+from bardo_pipeline.policy import FabricPolicy
+from tests.property.test_fabric_twin import by_path
+from tests.streams import START, action, full
+
+pytestmark = pytest.mark.row("EV-7")
+
+DOCS = Path(__file__).parents[2] / "docs" / "events.md"
+NAMED = {
+    "heartbeat:tick": ("tick", "tier", "prediction_error", "threshold"),
+    "heartbeat:complete": ("tick", "duration_ms", "actions_taken"),
+    "heartbeat:suppress": ("tick", "reason", "next_scheduled"),
+    "heartbeat:observation": ("regime", "anomaly_count", "probe_count"),
+    "heartbeat:steer_received": ("steer_id", "fsm_state", "severity"),
+    "heartbeat:queue_warning": ("tick",),
+    "heartbeat:tick_dropped": ("tick",),
+    "heartbeat:tick_dropped_during_dream": ("tick",),
+    "tool:start": ("tool_name", "params_hash", "tick"),
+    "tool:update": ("step",),
+    "tool:end": ("success", "duration_ms", "result_summary"),
+    "grimoire:episode_stored": ("episode_id", "importance", "tool", "chain"),
+    "grimoire:consolidation_complete": ("episodes_processed", "insights_created"),
+    "grimoire:import_complete": ("episodes", "insights", "strategies", "confidence_override"),
+    "dream:import_hook": (),
+    "CuratorCycleComplete": ("entries_pruned", "entries_promoted", "heuristics_proposed"),
+    "GrimoireWrite": ("entry_type", "category", "confidence", "source"),
+    "AccuracyUpdated": (),
+}
+"""Every name of the documents that has a cause on record, and the fields that they give it."""
+
+PIPELINE = {
+    "queue_depth": 0,
+    "ticks_dropped": 0,
+    "dropped_while_dreaming": False,
+    "duration_ms": 12,
+    "steer_state": None,
+    "tool_runs": None,
+}
+
+
+def told(*rows: dict, before: pa.Table | None = None) -> list[GolemEvent]:
+    """The events of records made by hand."""
+    table = by_path(full({"golem_id": "g", "tick": at + 1, "observed_at": START, **r} for at, r in enumerate(rows)))
+    neighbours = table.slice(0, 0).select(NEIGHBOUR_COLUMNS) if before is None else before
+    tiers = pa.array(["notable"] * len(rows))
+    return events(record_events(table, neighbours, tiers, policy=FabricPolicy(), window=500))
+
+
+def events(emitted: Emitted) -> list[GolemEvent]:
+    return [event for _, event in emitted.events()]
+
+
+def named(found: list[GolemEvent], name: str) -> list[dict]:
+    return [event.payload.model_dump() for event in found if event.name == name]
+
+
+def test_every_name_of_the_documents_carries_the_fields_that_they_give_it() -> None:
+    for name, fields in NAMED.items():
+        assert set(fields) <= set(EVENTS[name].payload.model_fields), name
+
+
+def test_every_event_has_one_of_the_ten_categories_and_every_life_event_is_one() -> None:
+    assert len(CATEGORIES) == 10
+    assert {family.category for family in EVENTS.values()} == set(CATEGORIES) - {"hermes"}
+    assert set(KINDS) <= set(EVENTS)
+
+
+def test_the_documentation_lists_every_event_with_its_category_and_all_its_fields() -> None:
+    listed: dict[str, tuple[str, str]] = {}
+    for line in DOCS.read_text().splitlines():
+        if row := re.match(r"\| `([A-Za-z:_]+)` \| (\w+) \| [^|]+ \| (.+) \|$", line):
+            listed[row[1]] = (row[2], row[3])
+    assert {name: category for name, (category, _) in listed.items()} == {n: f.category for n, f in EVENTS.items()}
+    for name, (_, payload) in listed.items():
+        words = set(re.findall(r"\w+", payload))
+        assert payload == "the same" or set(EVENTS[name].payload.model_fields) <= words, name
+
+
+def test_every_part_of_a_record_is_told_but_who_wrote_it_and_what_is_private() -> None:
+    read = {path.split(".")[0] for path in RECORD_COLUMNS}
+    unread = {"schema_version", "cycle_seen", "derivation_id", "playbook_version", "prediction_error_sources", "sealed"}
+    assert set(RECORD_SCHEMA.names) - read == unread
+    assert not any(path == read or path.startswith(f"{read}.") for path in PRIVATE for read in RECORD_COLUMNS)
+
+
+def test_a_heartbeat_is_told_from_its_record() -> None:
+    (tick,) = named(told({"tier": "T1", "prediction_error": 0.4, "deliberation_threshold": 0.3}), "heartbeat:tick")
+    assert (tick["tick"], tick["tier"], tick["prediction_error"], tick["threshold"]) == (1, "T1", 0.4, 0.3)
+    (done,) = named(told({"actions": [action(), action("blocked")], "pipeline": PIPELINE}), "heartbeat:complete")
+    assert (done["duration_ms"], done["actions_taken"]) == (12, 2)
+    assert named(told({}), "heartbeat:complete")[0]["duration_ms"] is None
+
+
+def test_a_suppressed_tick_says_when_the_next_one_is_due() -> None:
+    found = named(
+        told({"tier": "suppress", "tick_interval_seconds": 90, "gating_reason": "dying"}), "heartbeat:suppress"
+    )
+    assert found[0]["reason"] == "dying"
+    assert (found[0]["next_scheduled"] - START).total_seconds() == 90
+    assert not named(told({"tier": "T0"}), "heartbeat:suppress")
+
+
+def test_the_queue_warns_from_depth_two_on_and_dropped_ticks_say_whether_the_golem_dreamt() -> None:
+    found = told(
+        {"pipeline": PIPELINE | {"queue_depth": 1}},
+        {"pipeline": PIPELINE | {"queue_depth": 2, "ticks_dropped": 1}},
+        {"pipeline": PIPELINE | {"queue_depth": 3, "ticks_dropped": 4, "dropped_while_dreaming": True}},
+    )
+    assert [w["queue_depth"] for w in named(found, "heartbeat:queue_warning")] == [2, 3]
+    assert [(d["dropped"], d["during_dream"]) for d in named(found, "heartbeat:tick_dropped")] == [
+        (1, False),
+        (4, True),
+    ]
+    (asleep,) = [event for event in found if event.name == "heartbeat:tick_dropped_during_dream"]
+    assert (asleep.category, asleep.tick, asleep.payload.model_dump()["dropped"]) == ("dream", 3, 4)
+
+
+def test_a_steer_is_told_with_the_state_in_which_it_met_the_tick() -> None:
+    steer = {"intervention_id": "i-1", "kind": "steer", "severity": "high", "intent": "sell"}
+    found = told({"active_interventions": [steer], "pipeline": PIPELINE | {"steer_state": "deciding:interrupted"}})
+    assert named(found, "heartbeat:steer_received") == [
+        {"steer_id": "i-1", "fsm_state": "deciding:interrupted", "severity": "high", "kind": "steer"}
+    ]
+
+
+def test_tools_are_told_as_the_runtime_tells_them_and_else_from_what_was_done() -> None:
+    run = {"tool": "memory_consolidate", "params_hash": "ab12", "steps": ["Clustering", "Running decay pass"],
+           "success": True, "duration_ms": 900, "result_summary": "2 insights created"}  # fmt: skip
+    found = told({"pipeline": PIPELINE | {"tool_runs": [run]}, "actions": [action()]})
+    assert named(found, "tool:start") == [{"tool_name": "memory_consolidate", "params_hash": "ab12", "tick": 1}]
+    assert [step["step"] for step in named(found, "tool:update")] == run["steps"]
+    assert named(found, "tool:end")[0]["result_summary"] == "2 insights created"
+    silent = told({"actions": [action(), action("reverted")]})
+    assert [(t["params_hash"], t["tick"]) for t in named(silent, "tool:start")] == [(None, 1), (None, 1)]
+    assert [(t["success"], t["duration_ms"]) for t in named(silent, "tool:end")] == [(True, None), (False, None)]
+
+
+def test_an_action_is_told_by_what_became_of_it() -> None:
+    found = told({"actions": [action(), action("reverted"), action("blocked"), action("deferred")]})
+    names = [event.name for event in found if event.name.startswith("action:")]
+    assert sorted(names) == ["action:blocked", "action:deferred", "action:executed", "action:failed"]
+
+
+def test_a_change_from_one_tick_to_the_next_is_told_once_whichever_record_came_last() -> None:
+    rows = [{"phase": "stable", "regime": "volatile"}, {"phase": "declining", "regime": "volatile"}]
+    table = by_path(full({"golem_id": "g", "tick": at + 1, "observed_at": START, **r} for at, r in enumerate(rows)))
+    none, tier = table.slice(0, 0).select(NEIGHBOUR_COLUMNS), pa.array(["routine"])
+    first, second = table.slice(0, 1), table.slice(1, 1)
+    for early, late in ((first, second), (second, first)):
+        alone = events(record_events(early, none, tier, policy=FabricPolicy(), window=500))
+        assert not named(alone, "mortality:phase_transition")
+        found = events(record_events(late, early.select(NEIGHBOUR_COLUMNS), tier, policy=FabricPolicy(), window=500))
+        (change,) = [event for event in found if event.name == "mortality:phase_transition"]
+        assert (change.tick, change.payload.model_dump()) == (2, {"before": "stable", "after": "declining"})
+        assert not named(found, "heartbeat:regime_shift")
+
+
+def test_accuracy_is_told_once_a_curator_cycle() -> None:
+    table = by_path(full({"golem_id": "g", "tick": t, "observed_at": START} for t in range(1, 101)))
+    none, tiers = table.slice(0, 0).select(NEIGHBOUR_COLUMNS), pa.array(["routine"] * 100)
+    found = events(record_events(table, none, tiers, policy=FabricPolicy(), window=500))
+    assert [event.tick for event in found if event.name == "AccuracyUpdated"] == [50, 100]
+
+
+def test_ids_are_of_the_cause_and_no_two_events_share_one() -> None:
+    rows = [{"golem_id": g, "tick": t, "actions": [action(), action()]} for g in ("a", "a/1", "1.0/a") for t in (1, 11)]
+    found = told(*rows)
+    assert len({event.event_id for event in found}) == len(found)
+    assert {event.event_id for event in told(*rows)} == {event.event_id for event in found}
+
+
+def test_life_events_keep_their_names_and_payloads_and_an_import_is_told_beside() -> None:
+    vitality = Vitality(economic=0.1, epistemic=0.2, stochastic=0.0, composite=0.0)
+    died = Died(cause="stochastic", tick=9, phase="terminal", vitality=vitality, credits_micros=1, capital_micros=2,
+                earned_micros=3)  # fmt: skip
+    given = [
+        life_event("g", START, died),
+        life_event("g", START, Steered(intervention_id="i", due_tick=4, severity="low", intent="wait")),
+        life_event("g", START, Struck(tick=7, why="bad feed")),
+        life_event("h", START, Received(source="succession", from_golem_id="g", content_hash="c1", entry_count=5)),
+    ]
+    imported = {"episodes": 64, "insights": 5, "strategies": 0, "confidence_override": None, "content_hash": "c1"}
+    found = {e.name: e for e in events(life_events(to_table(given, LIFE_SCHEMA), [imported]))}
+    assert found["DeathDeclared"].payload == died
+    assert [found[n].tick for n in ("DeathDeclared", "OwnerSteered", "RecordStruck", "KnowledgeReceived")] == [
+        9,
+        4,
+        7,
+        None,
+    ]
+    assert found["grimoire:import_complete"].payload.model_dump() == imported
+    assert found["dream:import_hook"].category == "dream"
+
+
+def test_what_is_private_is_in_no_event() -> None:
+    secret = "the whale of Turin"
+    table = full([{"golem_id": "g", "tick": 1, "observed_at": START, "deliberation": {
+        "model": "m", "tier": "T1", "input_tokens": 1, "output_tokens": 1, "cache_read_tokens": None,
+        "reasoning_summary": secret, "tool_calls": [], "decision": "hold", "confidence": 0.5, "latency_ms": None,
+        "cost_micros": 1, "recommends_action": False}}])  # fmt: skip
+    paths = by_path(table)
+    made = record_events(paths, paths.slice(0, 0).select(NEIGHBOUR_COLUMNS), pa.array(["routine"]),
+                         policy=FabricPolicy(), window=500)  # fmt: skip
+    assert secret in str(table.to_pylist())
+    assert secret not in "".join(event.model_dump_json() for event in events(made))
