@@ -1,4 +1,4 @@
-"""Schedules: when the curator runs by the clock."""
+"""Schedules: when the curator and maintenance run by the clock."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import dagster as dg
 from assets.stores import LazyStores
 from bardo_pipeline.errors import NoHomeError
 from jobs.curator import curator_job, what_is_new
+from jobs.maintenance import maintenance_job
 
 
 @dg.schedule(
@@ -26,3 +27,21 @@ def every_ten_minutes(
     if new is None:
         return dg.SkipReason("no cycle closed since the last run")
     return dg.RunRequest(tags={"bardo/why": new})
+
+
+@dg.schedule(
+    job=maintenance_job,
+    cron_schedule="25 * * * *",
+    default_status=dg.DefaultScheduleStatus.RUNNING,
+    description="Every hour, between two turns of the curator. Runs as soon as Dagster does; switch it off on its "
+    "page.",
+)
+def every_hour(
+    context: dg.ScheduleEvaluationContext, home: dg.ResourceParam[LazyStores]
+) -> dg.RunRequest | dg.SkipReason:
+    """Look after the home, if there is one."""
+    try:
+        version = home.stores.log.version
+    except NoHomeError as error:
+        return dg.SkipReason(str(error))
+    return dg.RunRequest(tags={"bardo/why": f"the log is at version {version}"})

@@ -87,7 +87,8 @@ def maintain(
             _care(kept, policy, report, now=now, dry_run=dry_run)
         _care_for_renewed(home, policy, report, now=now, dry_run=dry_run)
         _prune(home, policy, report, now=now, in_force=in_force, dry_run=dry_run)
-        _care_for_index(home, log, report, dry_run=dry_run)
+        if not dry_run and not report.damaged:
+            _care_for_index(home, log, report)
     return report
 
 
@@ -239,10 +240,8 @@ def _prune(
     _say(report, "drafts", "dropped", retention.drop_drafts(drafts, before=abandoned, dry_run=dry_run))
 
 
-def _care_for_index(home: Home, log: EventLog, report: MaintenanceReport, *, dry_run: bool) -> None:
+def _care_for_index(home: Home, log: EventLog, report: MaintenanceReport) -> None:
     """Bring the tick index up to the log, and make it again where its bytes are not those that were written."""
-    if dry_run:
-        return
     index = TickIndex.open(home, log)
     if index.damaged():
         index.drop()

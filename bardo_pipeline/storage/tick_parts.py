@@ -321,9 +321,16 @@ _VALUES = {name: pa.array(list(values)) for name, (_, values) in FIELDS.items()}
 
 
 def _categories(records: pa.Table) -> dict[str, NDArray[np.int32]]:
-    """The code of each category, row by row."""
-    told = {name: records[name] for name in ("tier", "regime", "phase", "primary_emotion")}
-    codes = {n: pc.index_in(c, value_set=_VALUES[n]).to_numpy() for n, c in told.items()}
+    """The code of each category, row by row. Raises StoreError for a value that no record may have."""
+    codes: dict[str, NDArray[np.int32]] = {}
+    for name in ("tier", "regime", "phase", "primary_emotion"):
+        found = pc.index_in(records[name], value_set=_VALUES[name])
+        if found.null_count:
+            row = records.filter(pc.is_null(found)).slice(0, 1).to_pylist()[0]
+            raise StoreError(
+                f"golem {row['golem_id']}, tick {row['tick']}: there is no {name} {row[name]!r}: run `bardo verify`"
+            )
+        codes[name] = found.to_numpy()
     codes["has_action"] = pc.greater(pc.list_value_length(records["actions"]), 0).to_numpy().astype(np.int32)
     codes["has_outcome"] = pc.is_valid(records["outcome.verified"]).to_numpy().astype(np.int32)
     return codes

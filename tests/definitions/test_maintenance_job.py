@@ -1,0 +1,99 @@
+"""The maintenance job: what it says, that it changes nothing that anybody can ask, and what Dagster forgets."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from assets.stores import LazyStores
+from bardo_pipeline.derivation.rebuild import rebuild
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.errors import CustodyError
+from bardo_pipeline.policy import Policy
+from jobs.maintenance import forget_old_runs
+from jobs.schedules import every_hour
+from tests.conftest import NOW, copy_home
+from tests.definitions.running import run
+
+
+@pytest.fixture
+def root(small_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("BARDO_HOME", str(copy_home(small_home, tmp_path / "home")))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    """An instance on disk: what it forgets must be gone from there."""
+    (tmp_path / "dagster").mkdir()
+    with dg.DagsterInstance.local_temp(str(tmp_path / "dagster")) as made:
+        yield made
+
+
+def said(result: dg.ExecuteInProcessResult, step: str) -> dict[str, object]:
+    (output,) = [e for e in result.all_events if e.event_type_value == "STEP_OUTPUT" and e.step_key == step]
+    return {name: value.value for name, value in output.step_output_data.metadata.items()}
+
+
+@pytest.mark.row("EV-6", "X-13")
+def test_the_job_says_what_it_did_and_a_second_run_finds_nothing(root: Path, instance: dg.DagsterInstance) -> None:
+    before = Stores.open(root).log.read_cycles().num_rows
+    first = said(run("maintenance_job", instance), "look_after_the_home")
+    assert first["rows_rewritten"] >= before
+    assert 0 < first["files_after"] < first["files_before"]
+    assert "log/cycles" in first["done"]
+    second = said(run("maintenance_job", instance), "look_after_the_home")
+    assert second["rows_rewritten"] == 0
+    assert second["done"] == "none"
+    stores = Stores.open(root)
+    assert stores.log.read_cycles().num_rows == before
+    assert [c.table for c in rebuild(stores, now=NOW) if not c.equal] == []
+
+
+@pytest.mark.row("X-13")
+def test_a_file_that_was_altered_is_left_alone_and_fails_the_job(root: Path, instance: dg.DagsterInstance) -> None:
+    part = sorted((root / "log" / "cycles").glob("part-*.parquet"))[0]
+    content = bytearray(part.read_bytes())
+    content[len(content) // 3] ^= 1
+    part.write_bytes(content)
+    with pytest.raises(CustodyError, match=part.name):
+        run("maintenance_job", instance)
+    assert part.read_bytes() == bytes(content)
+
+
+@pytest.mark.row("X-13")
+def test_dagster_forgets_its_oldest_runs_beyond_the_quota(root: Path, instance: dg.DagsterInstance) -> None:
+    @dg.job(executor_def=dg.in_process_executor)
+    def forgetting() -> None:
+        forget_old_runs()
+
+    @dg.op
+    def breathe(context: dg.OpExecutionContext) -> None:
+        context.log.info("in and out")
+
+    @dg.job
+    def living() -> None:
+        breathe()
+
+    ran = [living.execute_in_process(instance=instance).run_id for _ in range(5)]
+    policy = Policy().model_copy(update={"care": Policy().care.model_copy(update={"dagster_runs_max": 2})})
+    lazy = LazyStores(root)
+    lazy.__dict__["stores"] = Stores.open(root, policy=policy)
+    result = forgetting.execute_in_process(instance=instance, resources={"home": lazy})
+    assert said(result, "forget_old_runs") == {"runs_forgotten": 3, "runs_kept_max": 2}
+    assert {r.run_id for r in instance.get_runs()} == {*ran[3:], result.run_id}
+    left = {path.stem for path in Path(instance.root_directory).rglob("*")}
+    assert [run_id in left for run_id in ran] == [False, False, False, True, True]
+    with dg.DagsterInstance.local_temp(instance.root_directory) as looked_at_later:
+        assert [bool(looked_at_later.all_logs(run_id)) for run_id in ran] == [False, False, False, True, True]
+
+
+def test_the_schedule_asks_for_a_run_where_there_is_a_home(root: Path, tmp_path: Path) -> None:
+    def asked(folder: Path) -> dg.RunRequest | dg.SkipReason:
+        return every_hour(dg.build_schedule_context(resources={"home": LazyStores(folder)}))
+
+    request = asked(root)
+    assert isinstance(request, dg.RunRequest)
+    assert "version" in request.tags["bardo/why"]
+    assert isinstance(asked(tmp_path / "none"), dg.SkipReason)
