@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, Self
 
-from bardo_pipeline.errors import JournalError
+from bardo_pipeline.errors import JournalError, LeaseError
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.drainer import Drainer, DrainProcess, DrainReport, DrainThread
 from bardo_pipeline.storage.home import Home
@@ -33,8 +33,8 @@ class Desk:
         clock: Callable[[], datetime],
         monotonic: Callable[[], float],
     ) -> None:
-        self.clock = clock
-        self._key, self._count = (home.root, writer), 0
+        self.clock, self._home = clock, home
+        self._key, self._count = (home.root.resolve(), writer), 0
         self.log = EventLog(home, policy)
         self.journal, left = Journal.open(
             home,
@@ -46,8 +46,9 @@ class Desk:
         )
         self._drainer = Drainer(home, self.log, clock=clock, policy=policy)
         self.recovered: DrainReport | None = None
-        if left is not None:
+        if left is not None or self._drainer.is_left():  # a power cut takes leases away: they do not tell
             self.recovered = self._drainer.once()
+        if left is not None and self.recovered is not None:
             self.recovered.torn += left.bytes
             self._drainer.clear_leases(writer)
         self._beside: DrainProcess | DrainThread | None = None
@@ -72,9 +73,9 @@ class Desk:
     ) -> Self:
         """The desk of this journal; the first one at it decides how it is."""
         with _opening:
-            desk = _open.get((home.root, writer))
+            desk = _open.get(key := (home.root.resolve(), writer))
             if desk is None:
-                desk = _open[home.root, writer] = cls(home, writer, policy, drain, clock, monotonic)
+                desk = _open[key] = cls(home, writer, policy, drain, clock, monotonic)
             desk._count += 1
         try:
             desk.mend()
@@ -95,9 +96,15 @@ class Desk:
             self.journal.close()
             self.log.close()
 
-    def recover(self) -> DrainReport:
-        """Drain what dead writers left."""
-        return self._drainer.once()
+    def recover(self, holder: str) -> DrainReport:
+        """Drain what the last holder of a lease left. Raises LeaseError while that one still may hold a part of it."""
+        self.journal.seal()
+        report = self._drainer.once()
+        if holder != self.journal.writer and (self._home.journal / holder).exists():
+            raise LeaseError(
+                f"writer {holder} let go of this golem and could not drain what it had acknowledged: end its process"
+            )
+        return report
 
     def drain(self) -> None:
         """Bring everything that was accepted here to the log. Raises JournalError where a piece of it is broken."""

@@ -40,13 +40,13 @@ class Ticket:
     a thread.
     """
 
-    __slots__ = ("chosen", "done", "draft", "error", "following", "seals", "waits")
+    __slots__ = ("chosen", "done", "draft", "error", "following", "seals", "taken", "waits")
 
     def __init__(self, draft: Draft | None = None, *, seals: bool = False, done: Done | None = None) -> None:
         self.draft, self.seals, self.done = draft, seals, done
         self.waits: threading.Lock | None = None
         self.following: Ticket | None = None
-        self.chosen = False
+        self.taken = self.chosen = False
         self.error: JournalError | None = None
 
 
@@ -121,6 +121,12 @@ class Journal:
     def enqueue(self, ticket: Ticket) -> None:
         """Give a ticket its place in the order; `finish` or `send` must follow."""
         if ticket.done is None:
+            if self.keeper.is_at_work and threading.get_ident() == threading.main_thread().ident:
+                # Signals interrupt the main thread, and others depend on whoever commits or wakes the next.
+                ticket.waits, ticket.done = threading.Lock(), _release
+                ticket.waits.acquire()
+                self._queue.append(ticket)
+                return
             try:
                 ticket.waits = _own.lock
             except AttributeError:
@@ -133,12 +139,19 @@ class Journal:
 
         Raises JournalError when it could not be written, or may not have been.
         """
-        if self._committing.acquire(blocking=False):
-            self.commit(ticket)
-        else:
+        if ticket.done is not None:
+            assert ticket.waits is not None
+            self.send()
+            ticket.waits.acquire()
+        elif not self._committing.acquire(blocking=False):
             _wait(ticket)
             if ticket.chosen:
                 self.commit(ticket)
+        elif ticket.taken:  # somebody was faster; he has woken us, or will
+            self.commit()
+            _wait(ticket)
+        else:
+            self.commit(ticket)
         if ticket.error is not None:
             raise JournalError(*ticket.error.args)
 
@@ -198,6 +211,7 @@ class Journal:
         seals = False
         while self._queue and len(group) < _GROUP_FRAMES_MAX and size < _GROUP_BYTES_MAX and not seals:
             ticket = self._queue.popleft()
+            ticket.taken = True
             group.append(ticket)
             if ticket.draft is not None:
                 drafts.append(ticket.draft)
@@ -368,6 +382,11 @@ class Keeper:
         self._thread: threading.Thread | None = None
         self.tend: Callable[[], None] = lambda: None
 
+    @property
+    def is_at_work(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread is not None
+
     def start(self) -> None:
         """Begin to keep."""
         self._thread = threading.Thread(target=self._keep, name=f"journal-{self._journal.writer}", daemon=True)
@@ -408,19 +427,17 @@ def _nobody(tickets: list[Ticket]) -> None:
     """Nobody waits for these."""
 
 
+def _release(tickets: list[Ticket]) -> None:
+    """Wake those who wait alone."""
+    for ticket in tickets:
+        assert ticket.waits is not None
+        ticket.waits.release()
+
+
 def _wait(ticket: Ticket) -> None:
-    """Wait until woken, then wake the next. An interrupt waits too: others depend on us, and it takes but an fsync."""
-    interrupt: BaseException | None = None
-    waits = ticket.waits
-    assert waits is not None
-    while True:
-        try:
-            waits.acquire()
-            break
-        except BaseException as error:
-            interrupt = error
+    """Wait until woken, then wake the next."""
+    assert ticket.waits is not None
+    ticket.waits.acquire()
     if ticket.following is not None:
         assert ticket.following.waits is not None
         ticket.following.waits.release()
-    if interrupt is not None and not ticket.chosen:
-        raise interrupt

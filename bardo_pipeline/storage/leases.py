@@ -40,20 +40,25 @@ class Lease:
             except FileNotFoundError:
                 pass
             os.close(self._handle)  # its holder took the name away meanwhile: the lock is on nothing
-        self.inherited = os.fstat(self._handle).st_size > 0
-        """Whether a writer that died had it: what that one acknowledged must be drained before anything is accepted."""
-        said = orjson.dumps({"golem_id": golem_id, "holder": holder, "pid": os.getpid()})
-        os.pwrite(self._handle, said, 0)  # over what is there: killed in between, it must not look like a new one
-        os.ftruncate(self._handle, len(said))
+        self.inherited = _holder(self._path) if os.fstat(self._handle).st_size else None
+        """The writer that left it: what that one acknowledged must be drained before anything is accepted."""
+        self._say(holder)
 
     def release(self) -> None:
         """Let go: the name first, so that nobody finds a free lease of a writer that closed in order."""
         self._path.unlink(missing_ok=True)
         os.close(self._handle)
 
-    def abandon(self) -> None:
-        """Let go and leave the name: what was acknowledged under it still waits for a drain."""
+    def abandon(self, holder: str | None = None) -> None:
+        """Let go and leave the name: what was acknowledged under it, by this writer or by that, waits for a drain."""
+        if holder is not None:
+            self._say(holder)
         os.close(self._handle)
+
+    def _say(self, holder: str) -> None:
+        said = orjson.dumps({"golem_id": self.golem_id, "holder": holder, "pid": os.getpid()})
+        os.pwrite(self._handle, said, 0)  # over what is there: killed in between, it must not look like a new one
+        os.ftruncate(self._handle, len(said))
 
 
 def try_lock(handle: int) -> bool:

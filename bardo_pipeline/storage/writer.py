@@ -121,10 +121,12 @@ class EventWriter:
                 lease = Lease(found, golem_id, desk.journal.writer)
             try:
                 self = cls(desk, lease, signer)
-                self.recovered = desk.recover() if lease.inherited else desk.recovered
+                self.recovered, desk.recovered = desk.recovered, None
+                if lease.inherited is not None:
+                    self.recovered = desk.recover(lease.inherited)
                 self._learn()
             except BaseException:
-                lease.abandon() if lease.inherited else lease.release()
+                lease.abandon(lease.inherited) if lease.inherited is not None else lease.release()
                 raise
         except BaseException:
             desk.leave()

@@ -412,3 +412,67 @@ def test_the_depth_of_all_journals_counts_what_is_not_drained(home: Home) -> Non
     assert (depth.segments, depth.oldest_at) == (2, NOW)
     assert depth.bytes == 3 * chain.draft().size
     journal.close()
+
+
+# many threads
+
+
+@pytest.mark.row("EV-3")
+def test_a_thread_whose_frame_another_committed_before_it_asked_leaves_nothing_behind(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = Chain("golem-1"), Chain("golem-2")
+    early = Ticket(one.draft())
+    journal.enqueue(early)
+    beside = threading.Thread(target=journal.put, args=(Ticket(other.draft()),))
+    beside.start()
+    beside.join()
+    journal.finish(early)
+    # Its wake was for that ticket alone: the next one waits for its own fsync.
+    order: list[str] = []
+    began, goes_on = threading.Event(), threading.Event()
+    honest = os.fdatasync
+
+    def sync(handle: int) -> None:
+        began.set()
+        assert goes_on.wait(30)
+        honest(handle)
+        order.append("durable")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journals_module.os, "fdatasync", sync)
+        leader = threading.Thread(target=journal.put, args=(Ticket(other.draft()),))
+        leader.start()
+        assert began.wait(30)
+        late = Ticket(one.draft())
+        journal.enqueue(late)
+        threading.Thread(target=goes_on.set).start()
+        journal.finish(late)
+        order.append("acknowledged")
+    leader.join()
+    assert order == ["durable", "durable", "acknowledged"]
+
+
+@pytest.mark.row("EV-3")
+def test_the_main_thread_leaves_committing_to_the_keeper_for_a_signal_may_interrupt_it(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal, chain = opened(home), Chain()
+    journal.keeper.start()
+    committed: list[int] = []
+    honest = os.fdatasync
+
+    def sync(handle: int) -> None:
+        committed.append(threading.get_ident())
+        honest(handle)
+
+    monkeypatch.setattr(journals_module.os, "fdatasync", sync)
+    journal.put(Ticket(chain.draft()))
+    beside = threading.Thread(target=journal.put, args=(Ticket(chain.draft()),))
+    beside.start()
+    beside.join()
+    assert threading.get_ident() not in committed
+    assert len(committed) == 2
+    journal.seal()
+    journal.close()
+    assert ticks(read(segment_path(journal.folder, 0), sealed=True)) == [1, 2]
