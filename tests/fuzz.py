@@ -107,8 +107,6 @@ def dumps(value: Any) -> bytes:
         return b"{" + b",".join(dumps(k) + b":" + dumps(v) for k, v in value.items()) + b"}"
     if isinstance(value, list):
         return b"[" + b",".join(map(dumps, value)) + b"]"
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value).encode()
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
