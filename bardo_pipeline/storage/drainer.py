@@ -102,9 +102,11 @@ class Drainer:
 
     def is_work(self) -> bool:
         """Whether a pass would find anything."""
+        return any(sealed_numbers(folder, ended=False) for folder in journal_folders(self._home)) or self.is_left()
+
+    def is_left(self) -> bool:
+        """Whether a writer died and left its journal."""
         folders = journal_folders(self._home)
-        if any(sealed_numbers(folder, ended=False) for folder in folders):
-            return True
         if not folders:
             return False
         with self._home.lock(DRAIN):  # so that a writer that meets us at its lock knows what to wait for
@@ -172,9 +174,9 @@ class Drainer:
             # A drainer that was killed may have named its commit without making the name durable.
             sync_folder(self._home.cycles / "_delta_log")
         self._report.records += admitted.appended.written
-        refused = [(parsed.lines[row.row], row.error) for row in admitted.refused]
+        refused: list[tuple[int, BardoError]] = [(int(parsed.lines[row.row]), row.error) for row in admitted.refused]
         refused += [(bad.line, bad.error) for bad in parsed.bad]
-        return [_refused(writer, *frames[line], error) for line, error in refused]
+        return [_refused(writer, frames[line][0], frames[line][1], error) for line, error in refused]
 
     def _check_chains(self, writer: str, frames: Sequence[Frame]) -> None:
         """Say where a frame does not follow the one before it: whoever took frames away left this behind."""

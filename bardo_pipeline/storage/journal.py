@@ -26,7 +26,8 @@ from bardo_pipeline.storage.journals import Torn, checked_name, cut_tail, locked
 
 _GROUP_FRAMES_MAX = 256  # two buffers a frame: far below what one writev takes
 _GROUP_BYTES_MAX = 8 * 2**20
-_ROOM_SECONDS = 0.005
+ROOM_SECONDS = 0.005
+"""How often a caller that waits for room looks."""
 
 _own = threading.local()
 
@@ -337,7 +338,7 @@ class Journal:
                     f"journal_bytes_max is {self.policy.journal_bytes_max:,}: wait, or see whether `bardo drain` runs"
                 )
             else:
-                time.sleep(_ROOM_SECONDS)
+                time.sleep(ROOM_SECONDS)
 
     # the end
 

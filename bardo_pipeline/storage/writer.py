@@ -24,6 +24,7 @@ from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
 from bardo_pipeline.errors import (
+    BackpressureError,
     CustodyError,
     ForkError,
     IdentityError,
@@ -43,7 +44,7 @@ from bardo_pipeline.storage.drainer import DrainReport
 from bardo_pipeline.storage.frames import HEAD_BYTES, Draft
 from bardo_pipeline.storage.heads import Head, TickRange
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.journal import Ticket
+from bardo_pipeline.storage.journal import ROOM_SECONDS, Ticket
 from bardo_pipeline.storage.journals import LOG
 from bardo_pipeline.storage.json_lines import read_lines, sentence_of
 from bardo_pipeline.storage.leases import Lease
@@ -143,15 +144,12 @@ class EventWriter:
         be made durable.
         """
         line, tick = self.checked(record)
-        journal = self._journal
-        size = len(line) + HEAD_BYTES
-        if journal.undrained_bytes + size > journal.policy.journal_bytes_max:
-            journal.make_room(size, wait=wait, timeout=timeout)
+        self.make_room(line, wait=wait, timeout=timeout)
         ticket = Ticket()
         with self._mutex:
             ack = self._accept(line, tick, ticket)
-            journal.enqueue(ticket)
-        journal.finish(ticket)
+            self._journal.enqueue(ticket)
+        self._journal.finish(ticket)
         return ack
 
     def submit(self, line: bytes, tick: int, ticket: Ticket) -> Ack:
@@ -231,10 +229,15 @@ class EventWriter:
             raise IdentityError(f"golem {model.golem_id}: this is the writer of golem {self.golem_id}")
         return line, model.tick
 
-    def is_swift(self, line: bytes, tick: int) -> bool:
-        """Whether a record can be accepted at once: above all that were accepted, and with room in the journal."""
-        room = self._journal.policy.journal_bytes_max - self._journal.undrained_bytes
-        return tick > self._head.highest and len(line) + HEAD_BYTES <= room
+    def make_room(self, line: bytes, *, wait: bool, timeout: float | None = None) -> None:
+        """Return once the journal has room for this line. Raises BackpressureError where that takes longer."""
+        size = len(line) + HEAD_BYTES
+        if self._journal.undrained_bytes + size > self._journal.policy.journal_bytes_max:
+            self._journal.make_room(size, wait=wait, timeout=timeout)
+
+    def is_news(self, tick: int) -> bool:
+        """Whether a tick lies above all that were accepted, so that nothing has to be looked up."""
+        return tick > self._head.highest
 
     def _accept(self, line: bytes, tick: int, ticket: Ticket) -> Ack:
         """Decide on the record, and give the ticket its frame if it is news."""
@@ -357,14 +360,22 @@ class AsyncEventWriter:
         self, record: DecisionCycleRecord | bytes, *, wait: bool = True, timeout: float | None = None
     ) -> Ack:
         """See `EventWriter.append`."""
-        checked = self._writer.checked(record)
-        if not self._writer.is_swift(*checked):
-            # Something has to be looked up, or there is no room: that may take its time.
-            return await asyncio.to_thread(self._writer.append, record, wait=wait, timeout=timeout)
+        line, tick = self._writer.checked(record)
+        until = None if timeout is None else self._loop.time() + timeout
+        while True:
+            try:
+                self._writer.make_room(line, wait=False)
+                break
+            except BackpressureError:
+                if not wait or (until is not None and self._loop.time() >= until):
+                    raise
+                await asyncio.sleep(ROOM_SECONDS)
+        if not self._writer.is_news(tick):
+            return await asyncio.to_thread(self._writer.append, record)  # something has to be looked up
         ticket = Ticket(done=self._done)
         done = self._waiting[ticket] = self._loop.create_future()
         try:
-            ack = self._writer.submit(*checked, ticket)
+            ack = self._writer.submit(line, tick, ticket)
         except BaseException:
             del self._waiting[ticket]
             raise

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -558,3 +560,73 @@ def test_a_coroutine_waits_for_room_without_holding_up_its_loop(home: Home) -> N
             assert (await waiting).tick == 3
 
     asyncio.run(go())
+
+
+# who dies, and who can not go on
+
+
+@pytest.mark.row("EV-3")
+def test_what_a_dead_writer_left_is_drained_before_anything_is_accepted(home: Home, opened: Opener) -> None:
+    code = (
+        "import os, sys; from pathlib import Path; from tests.contract.test_writer import GOLEM, clock, line\n"
+        "from bardo_pipeline.storage.writer import EventWriter\n"
+        "w = EventWriter.open(Path(sys.argv[1]), GOLEM, clock=clock, drain='none', writer='dead')\n"
+        "[w.append(line(tick)) for tick in (1, 2, 3)]; os._exit(9)"
+    )
+    run = subprocess.run([sys.executable, "-c", code, str(home.root)], cwd=Path(__file__).parents[2])
+    assert run.returncode == 9
+    left = segment_path(home.journal / "dead", 0)
+    with left.open("ab") as torn:
+        torn.write(b"FRAM and then the power went")
+    with EventLog(home) as log, pytest.raises(LeaseError, match="was left by writer dead, which died: `bardo drain`"):
+        log.append(records(4, golems=1), writer="batches", segment=1, recorded_at=NOW)
+    writer = opened()
+    assert (writer.recovered.records, writer.recovered.torn) == (3, 28)
+    assert not left.exists()
+    with pytest.raises(ForkError):
+        writer.append(line(3, seed=1))
+    assert writer.append(line(4)).link.number == 4
+
+
+@pytest.mark.row("EV-3")
+def test_a_golem_whose_writer_could_not_drain_waits_for_that_writers_journal(
+    home: Home, opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, beside = opened(), opened(OTHER)
+    writer.append(line(1))
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", fail)
+        with pytest.raises(JournalError):
+            writer.append(line(2))
+        patch.setattr(os, "ftruncate", fail)
+        with pytest.raises(JournalError, match="cannot be written"):
+            writer.close()
+    with pytest.raises(LeaseError, match="writer w let go of this golem and could not drain"):
+        opened(writer="another")
+    beside.close()
+    with opened(writer="another") as again:
+        assert again.append(line(2)).link.number == 2
+    assert [row["tick"] for row in on_record(home)] == [1, 2]
+
+
+@pytest.mark.row("EV-3")
+def test_bardo_drain_takes_what_the_dead_left_and_says_what_was_broken(home: Home, opened: Opener) -> None:
+    writer = opened(policy=limited(batch_records=2))
+    for tick in (1, 2):
+        writer.append(line(tick))
+    path = segment_path(home.journal / "w", 0)
+    raw = bytearray(path.read_bytes())
+    raw[-10] ^= 1
+    path.write_bytes(bytes(raw))
+    command = [sys.executable, "-m", "bardo_pipeline.doors.cli", "drain", "--home", str(home.root)]
+    said = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"COLUMNS": "400"})
+    assert (said.returncode, said.stderr) == (1, "")
+    assert "1 records from 1 segments" in said.stdout
+    assert "1 in quarantine: `bardo quarantine list`" in said.stdout
+    assert f"{path}, offset" in said.stdout
+    again = subprocess.run(command, capture_output=True, text=True)
+    assert (again.returncode, again.stdout.splitlines()[0]) == (0, "0 records from 0 segments (0 bytes) in 0.00 s")
