@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from uuid import uuid4
@@ -39,6 +39,8 @@ from bardo_pipeline.storage.faults import writing_to
 from bardo_pipeline.storage.history import DataFile, absolute, brought_between, still_there, within
 from bardo_pipeline.storage.home import sync_file, sync_folder
 from bardo_pipeline.storage.sums import Sums
+
+_LOOKS = 5  # a reader looks again where a compaction took a file away before it was opened
 
 
 @dataclass(frozen=True)
@@ -358,16 +360,20 @@ class AppendOnlyTable:
         version = newest if until_version is None else until_version
         assert version <= newest, f"{self.path} has no version {version} yet"
         since = None if since_version is None or since_version < 0 else since_version
+        asked = (since, until_version)
+        return version, [replace(file, asked=asked) for file in self._files(since, version, newest)]
+
+    def _files(self, since: int | None, version: int, newest: int) -> list[DataFile]:
         if since is not None:
             files = brought_between(self.path, since, version, newest, by_version=self.by_version)
             if files is not None:
-                return version, files
+                return files
         elif version == newest:
-            return version, self._active(self._handle)
+            return self._active(self._handle)
         elif files := self._active_at(version):
-            return version, files
+            return files
         only = within(since, version) if self.by_version else None
-        return version, [DataFile(file.path, file.rows, only=only) for file in self._active(self._handle)]
+        return [DataFile(file.path, file.rows, only=only) for file in self._active(self._handle)]
 
     def _active_at(self, version: int) -> list[DataFile]:
         """The files of an earlier version; none where one of them, or the way to it, is gone."""
@@ -409,14 +415,15 @@ class AppendOnlyTable:
         filter: ds.Expression | None = None,
     ) -> pa.Table:
         """The rows of these files; see `read`."""
-        try:
-            return self._loaded(files, columns, filter)
-        except FileNotFoundError:  # a compaction's grace ended since `tail`: its rows lie elsewhere now
-            gone = [f for f in files if not f.exists]
-            moved = [g for f in gone if f.version is not None for g in self.tail(f.version - 1, f.version)[1]]
-            if not all(f.version is not None for f in gone):
-                raise StoreError(f"{self.path} was compacted while it was read: read it again") from None
-            return self._loaded([f for f in files if f not in gone] + moved, columns, filter)
+        for _ in range(_LOOKS):
+            try:
+                return self._loaded(files, columns, filter)
+            except FileNotFoundError:  # the grace of what was compacted ended since `tail`: look where its rows are now
+                asked = {file.asked for file in files}
+                assert len(asked) == 1, "files that are read together were asked for together"
+                (since, until), *_ = (found for found in asked if found is not None)
+                files = self.tail(since, until)[1]
+        raise StoreError(f"{self.path} is compacted faster than it can be read: give maintenance a longer grace")
 
     def _loaded(
         self, files: Sequence[DataFile], columns: Sequence[str] | None, filter: ds.Expression | None

@@ -23,13 +23,14 @@ class DataFile:
     """A Parquet file of the table: its absolute path and how many rows it holds.
 
     version: of the commit that brought it, where that is what was asked for. only: which of its rows are wanted; None
-    for all.
+    for all. asked: after which version and up to which one, so that who finds it gone can ask again.
     """
 
     path: str
     rows: int
     version: int | None = None
     only: ds.Expression | None = field(default=None, compare=False)
+    asked: tuple[int | None, int | None] | None = field(default=None, compare=False)
 
     @property
     def exists(self) -> bool:
