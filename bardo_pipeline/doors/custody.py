@@ -51,6 +51,7 @@ def as_json(report: Report) -> dict[str, object]:
     return {
         "clean": report.clean,
         "breaks": [{**asdict(broken), "count": report.counts[broken.kind]} for broken in report.breaks],
+        "files": report.files,
         "facts": report.facts,
         "gaps": [gap._asdict() for gap in report.gaps],
         "digest": report.digest,

@@ -33,10 +33,15 @@ class Break:
 
 @dataclass(frozen=True)
 class Report:
-    """What `verify` found. breaks: the first of each kind; counts: how many of each kind; digest: of all tips."""
+    """What `verify` found.
+
+    breaks: the first of each kind; counts: how many of each kind; files: all that something broken was found in, below
+    the home. digest: the log's version and the hash over all tips.
+    """
 
     breaks: tuple[Break, ...]
     counts: dict[str, int]
+    files: tuple[str, ...]
     facts: dict[str, int]
     gaps: tuple[TickRange, ...]
     digest: str
@@ -53,6 +58,7 @@ class Findings:
 
     first: dict[str, Break] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
+    files: set[str] = field(default_factory=set)
     facts: Counter[str] = field(default_factory=Counter)
 
     def broken(
@@ -69,6 +75,8 @@ class Findings:
         """Something is broken. count: how many such breaks this stands for, the first of them named."""
         self.first.setdefault(kind, Break(kind, fact, file, golem_id, tick, number))
         self.counts[kind] += count
+        if file is not None:
+            self.files.add(file)
 
     def unreadable(self, file: str, error: Exception) -> None:
         """A file is not what its name says."""
@@ -76,4 +84,5 @@ class Findings:
 
     def report(self, gaps: Sequence[TickRange], digest: str) -> Report:
         """All of it, breaks in the order in which they were met."""
-        return Report(tuple(self.first.values()), dict(self.counts), dict(self.facts), tuple(gaps), digest)
+        breaks, files = tuple(self.first.values()), tuple(sorted(self.files))
+        return Report(breaks, dict(self.counts), files, dict(self.facts), tuple(gaps), digest)

@@ -21,16 +21,18 @@ from bardo_pipeline.events.life import LifeEvent
 from bardo_pipeline.events.schema import LIFE_SCHEMA, to_models
 from bardo_pipeline.events.upcast import upcast
 from bardo_pipeline.storage.findings import Findings, Report
-from bardo_pipeline.storage.heads import Heads, TickRange
+from bardo_pipeline.storage.heads import Heads
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.protocols import LIFE_LOG_SCHEMA
 from bardo_pipeline.storage.sums import Sums
 from bardo_pipeline.storage.verify_beside import (
     check_bundles,
-    check_index,
+    check_heads,
     check_journals,
     check_quarantine,
+    check_tip,
     check_waiting,
+    read_index,
 )
 from bardo_pipeline.storage.verify_chain import check_chains
 from bardo_pipeline.storage.verify_rows import Rows, check_rows
@@ -62,6 +64,7 @@ def _walked(home: Home, asked: tuple[int | None, str] | None) -> Report:
         life = _check_life(files.get(home.life, []), findings)
         rows = Rows(findings, home.bucket_count, _check_rings(life, findings), _struck(life))
         check_rows(files.get(home.cycles, []), rows)
+        index = read_index(home, findings)
         heads, tips, tips_then = Heads(), dict[str, Tip](), dict[str, Tip]()
         for chain in check_chains(rows.readable, home.bucket_count, findings):
             head = heads.head(chain.golem_id)
@@ -69,18 +72,23 @@ def _walked(home: Home, asked: tuple[int | None, str] | None) -> Report:
             tips[chain.golem_id] = head.tip = chain.tip
             tips_then[chain.golem_id] = chain.tip_at(asked[0] if asked else None)
             check_waiting(waiting.pop(chain.golem_id, ()), chain, findings)
+            if index is not None:
+                check_tip(index, chain, findings)
         for frames in waiting.values():
             check_waiting(frames, None, findings)
         _check_others(home, files, findings)
         check_bundles(home, life, findings)
         version = next((pin.version for pin in pins if pin.path == home.cycles), 0)
-        check_index(home, {g: (head.highest, head.tip) for g, head in heads.of.items()}, version, findings)
+        _accept(life, heads)
+        if index is not None and index.version == version:
+            _accept(life, index.heads)
+            check_heads(index, heads, findings)
     digest = fleet_digest(tips)
     if asked is not None and fleet_digest(tips_then) != asked[1]:
         fact = f"it is {fleet_digest(tips_then)}, expected {asked[1]}: records of then are missing, or others"
         findings.broken("digest of the fleet", fact)
     findings.facts["golems"] = len(tips)
-    return findings.report(_gaps(heads, life), f"{version}:{digest}")
+    return findings.report(heads.missing(), f"{version}:{digest}")
 
 
 def fleet_digest(tips: Mapping[str, Tip]) -> str:
@@ -118,11 +126,10 @@ def _struck(life: Iterable[LifeEvent]) -> frozenset[tuple[str, int]]:
     return frozenset((event.golem_id, event.struck.tick) for event in life if event.struck is not None)
 
 
-def _gaps(heads: Heads, life: Iterable[LifeEvent]) -> tuple[TickRange, ...]:
+def _accept(life: Iterable[LifeEvent], heads: Heads) -> None:
     for event in life:
         if event.gap is not None:
             heads.head(event.golem_id).accept((event.gap.tick_from, event.gap.tick_to))
-    return heads.missing()
 
 
 # life events

@@ -5,7 +5,8 @@ Source: issue "Chain of custody" ("journal remains"); X-9.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from bardo_pipeline.events.life import LifeEvent
 from bardo_pipeline.inheritance.bundle import read_bundle
 from bardo_pipeline.storage.findings import Findings
 from bardo_pipeline.storage.frames import HEAD_BYTES, Fault, Frame, Segment, read, segment_numbers, segment_path
-from bardo_pipeline.storage.heads import Heads
+from bardo_pipeline.storage.heads import Head, Heads
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journals import journal_folders
 from bardo_pipeline.storage.leases import stale
@@ -89,27 +90,47 @@ def check_waiting(waiting: Sequence[tuple[str, Frame]], chain: Chain | None, fin
 # the index of heads
 
 
-def check_index(home: Home, chains: Mapping[str, tuple[int, Tip]], version: int, findings: Findings) -> None:
-    """The index that makes opening the log fast is what the log says. chains: highest tick and tip by golem.
+@dataclass(frozen=True)
+class Index:
+    """The index that makes opening the log fast: of which version of the log, and what it says of each golem."""
 
-    version: of the log to which they belong; an index of another version is passed over.
-    """
+    version: int
+    heads: Heads
+
+
+def read_index(home: Home, findings: Findings) -> Index | None:
+    """The index; None where there is none that can be read."""
     path = home.index / "heads.arrow"
-    place = path.relative_to(home.root).as_posix()
     try:
         with pa.ipc.open_file(path) as file:
             index = file.read_all()
         index.validate(full=True)
-        if int((index.schema.metadata or {})[b"version"]) != version:
-            return
-        known = {golem_id: (head.highest, head.tip) for golem_id, head in Heads.from_index(index).of.items()}
+        return Index(int((index.schema.metadata or {})[b"version"]), Heads.from_index(index))
     except FileNotFoundError:
-        return
+        return None
     except (pa.ArrowException, OSError, KeyError, ValueError, TypeError) as error:
-        findings.unreadable(place, error)
-        return
-    for golem_id in sorted(golem_id for golem_id in {*known, *chains} if known.get(golem_id) != chains.get(golem_id)):
-        findings.broken("index", "it does not say what the log says: take it away", file=place, golem_id=golem_id)
+        findings.unreadable(_INDEX, error)
+        return None
+
+
+def check_tip(index: Index, chain: Chain, findings: Findings) -> None:
+    """The index has the tip from which the log of that version goes on."""
+    known = index.heads.of.get(chain.golem_id)
+    if known is not None and known.tip != chain.tip_at(index.version):
+        fact = "it has another link for the newest: take it away, and it is made again"
+        findings.broken("index", fact, file=_INDEX, golem_id=chain.golem_id, number=known.tip.number)
+
+
+def check_heads(index: Index, heads: Heads, findings: Findings) -> None:
+    """An index of this very version has the heads of the log: highest ticks, and what is missing."""
+    for golem_id in sorted(index.heads.of.keys() | heads.of.keys()):
+        known, found = (of.get(golem_id) or Head() for of in (index.heads.of, heads.of))
+        if (known.highest, known.missing) != (found.highest, found.missing):
+            fact = "it has other ticks than the log: take it away, and it is made again"
+            findings.broken("index", fact, file=_INDEX, golem_id=golem_id)
+
+
+_INDEX = "index/heads.arrow"
 
 
 # bundles and quarantine

@@ -1,0 +1,66 @@
+"""One bit is flipped in each of some files of a home: every one of them is named, whatever else is broken."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.verify import verify
+from tests import custody
+
+FILES = 12
+"""Bits flipped in a round, each in another file."""
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    return custody.make(tmp_path_factory.mktemp("flipped") / "home")
+
+
+def immutable(home: Home) -> list[Path]:
+    """Every file with a byte in it of the log, the journals and the bundles, oldest first: names are drawn anew each
+    time that a home is made. The lists of sums have their own test."""
+    folders = (home.cycles.parent, home.journal, home.bundles)
+    files = (path for folder in folders for path in folder.rglob("*") if path.is_file() and path.parent.name != "sums")
+    return sorted((path for path in files if path.stat().st_size), key=lambda path: path.stat().st_mtime_ns)
+
+
+def flip(path: Path, draw: random.Random) -> str:
+    """Flip a bit anywhere in a file; says which."""
+    content = bytearray(path.read_bytes())
+    at, bit = draw.randrange(len(content)), draw.randrange(8)
+    content[at] ^= 1 << bit
+    path.write_bytes(content)
+    return f"byte {at}, bit {bit}"
+
+
+def named(home: Home, path: Path, files: tuple[str, ...]) -> bool:
+    place = path.relative_to(home.root)
+    return any(place.as_posix() == file or Path(file) == place.parent for file in files)  # a bundle is its folder
+
+
+@pytest.mark.row("EV-3")
+@pytest.mark.parametrize("seed", range(26))
+def test_every_flipped_bit_is_found_and_its_file_named(kept: Home, tmp_path: Path, seed: int) -> None:
+    shutil.copytree(kept.root, tmp_path / "home")
+    home, draw = Home.open(tmp_path / "home"), random.Random(seed)
+    flipped = {path: flip(path, draw) for path in draw.sample(immutable(home), FILES)}
+    report = verify(home)
+    missed = {path.name: where for path, where in flipped.items() if not named(home, path, report.files)}
+    assert not missed, f"seed {seed}: nothing is said of {missed}"
+
+
+@pytest.mark.row("EV-3")
+@pytest.mark.parametrize("seed", range(6))
+def test_a_flipped_bit_in_a_list_of_sums_is_found(kept: Home, tmp_path: Path, seed: int) -> None:
+    shutil.copytree(kept.root, tmp_path / "home")
+    home, draw = Home.open(tmp_path / "home"), random.Random(seed)
+    lists = sorted((home.cycles.parent / "sums").iterdir())
+    flipped = {path: flip(path, draw) for path in lists}
+    report = verify(home)
+    missed = {path.name: where for path, where in flipped.items() if not named(home, path, report.files)}
+    assert not missed, f"seed {seed}: nothing is said of {missed}"
