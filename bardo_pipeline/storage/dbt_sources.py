@@ -19,18 +19,33 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.events.left_out import LeftOut
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.delta import scan
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.projections import Projections
 from bardo_pipeline.storage.protocols import CYCLES_SCHEMA, LIFE_LOG_SCHEMA
 from bardo_pipeline.storage.tables import TABLES
 from bardo_pipeline.storage.warehouse import quoted
+from bardo_pipeline.storage.withdrawals import WITHDRAWAL_SCHEMA, withdrawals
 
 DATABASE = "home"
 """Name of the attached database, as models/sources.yml has it."""
 
 DERIVED = ("cycles", "grimoire", "consensus")
 """Projections that the marts read, as raw.derived_<name>; cycles first, so that the grimoire knows as much or more."""
+
+
+LEFT_OUT_SCHEMA = pa.schema(
+    [
+        pa.field("golem_id", pa.string()),
+        pa.field("tick_from", pa.int64()),
+        pa.field("tick_to", pa.int64()),
+        pa.field("event_id", pa.string()),
+        pa.field("kind", pa.string()),
+    ]
+)
 
 
 class Plugin(BasePlugin):
@@ -40,6 +55,7 @@ class Plugin(BasePlugin):
         """Keep the config; nothing is opened before dbt connects."""
         self._config = plugin_config
         self._views: list[str] | None = None
+        self._tables: dict[str, pa.Table] = {}
 
     def configure_connection(self, conn: duckdb.DuckDBPyConnection) -> None:
         """Attach the views."""
@@ -49,6 +65,10 @@ class Plugin(BasePlugin):
         conn.execute(f"create schema {DATABASE}.raw")
         for view in self._views:
             conn.execute(view)
+        for name, table in self._tables.items():
+            conn.register("told", table)
+            conn.execute(f"create table {DATABASE}.raw.{name} as select * from told")  # noqa: S608
+            conn.unregister("told")
 
     def _pinned(self, conn: duckdb.DuckDBPyConnection) -> Iterator[str]:
         """The views' SQL. The life events come last: who acts in another table was born before."""
@@ -59,7 +79,21 @@ class Plugin(BasePlugin):
         yield _view(conn, "log_cycles", home.cycles, CYCLES_SCHEMA)
         yield _view(conn, "log_life", home.life, LIFE_LOG_SCHEMA)
         given = self._config["policy"]
-        yield _policy(Policy.model_validate_json(given) if given else Policy())
+        policy = Policy.model_validate_json(given) if given else Policy()
+        left = LeftOut.of(scan(_files(home.life), LIFE_LOG_SCHEMA))
+        taken_back = withdrawals(Projections(derivation, home.bucket_count, policy)) if left.causes else None
+        self._tables = {
+            "left_out": _left_out(left),
+            "derived_withdrawals": WITHDRAWAL_SCHEMA.empty_table() if taken_back is None else taken_back,
+        }
+        yield _policy(policy)
+
+
+def _left_out(left: LeftOut) -> pa.Table:
+    """Runs of ticks that count as never having been, and the event that says so."""
+    runs = [c for c in left.causes if c.tick_from]
+    columns = {name: [getattr(c, name) for c in runs] for name in LEFT_OUT_SCHEMA.names}
+    return pa.table(columns, schema=LEFT_OUT_SCHEMA)
 
 
 def _only(home: Home) -> str:

@@ -6,6 +6,7 @@ with moments as (
     union select as_of from {{ ref('fct_tier_costs') }}
     union select as_of from {{ ref('fct_knowledge') }}
     union select as_of from {{ ref('fct_consensus') }}
+    union select as_of from {{ ref('fct_withdrawals') }}
 )
 select 'marts differ' as why, count(*) as times from moments having count(*) > 1
 union all

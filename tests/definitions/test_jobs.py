@@ -15,7 +15,15 @@ from tests.conftest import NOW, home_without_verdicts
 from tests.definitions.running import checks, data_version, materializations, run, said
 
 TABLES = ("episodes", "curation", "cycles", "grimoire", "playbooks", "facts", "votes", "vote_causes", "consensus")
-MARTS = ("dim_golem", "fct_consensus", "fct_deaths", "fct_knowledge", "fct_tier_costs", "fct_ticks")
+MARTS = (
+    "dim_golem",
+    "fct_consensus",
+    "fct_deaths",
+    "fct_knowledge",
+    "fct_tier_costs",
+    "fct_ticks",
+    "fct_withdrawals",
+)
 
 
 @pytest.fixture(scope="module")

@@ -8,4 +8,4 @@ left join {{ source('home', 'log_life') }} as published
     on published.kind = 'BundlePublished' and published.golem_id = judged.golem_id
     and published.published.bundle_hash = judged.judged.bundle_hash
 where judged.kind = 'BundleJudged'
-{{ first_of('judged.golem_id', 'is_published desc, judged.observed_at desc, judged.event_id') }}
+{{ first_of('judged.golem_id', 'is_published desc, judged.recorded_at desc, judged.event_id') }}

@@ -6,4 +6,9 @@ select
     cost.inference_micros, cost.gas_micros, cost.total_micros as total_cost_micros,
     outcome.pnl_impact_micros,
     vitality.composite as vitality, credits_micros
-from {{ source('home', 'log_cycles') }}
+from {{ source('home', 'log_cycles') }} as cycles
+where not exists (
+    -- Struck and reorged records count as never having been.
+    select 1 from {{ source('home', 'left_out') }} as left_out
+    where left_out.golem_id = cycles.golem_id and cycles.tick between left_out.tick_from and left_out.tick_to
+)
