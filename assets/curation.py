@@ -11,6 +11,7 @@ from assets.materialized import Seen, of_table, projected
 from assets.stores import LazyStores
 from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.lineage import surest
+from bardo_pipeline.derivation.repair import withdraw
 from bardo_pipeline.derivation.stores import Stores
 
 LINEAGE_ROWS = 20
@@ -55,8 +56,12 @@ _SPECS = [
 
 @dg.multi_asset(specs=_SPECS, name="curate")
 def curate(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult]:
-    """Curate every closed cycle that is not on record; whoever comes second finds it done."""
+    """Curate every closed cycle that is not on record; whoever comes second finds it done.
+
+    What heirs lose by what was struck or reorged is recorded first, so that it is withdrawn with the rest.
+    """
     stores = home.stores
+    withdraw(stores, now=home.now())
     seen = Seen.before(stores)
     written = derive_curation(stores)
     for spec in _SPECS:

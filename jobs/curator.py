@@ -7,6 +7,7 @@ import dagster as dg
 from assets.checks import only_passed_bundles_are_published
 from assets.log import LOG
 from bardo_pipeline.derivation.reading import closed_through, curated, table_place
+from bardo_pipeline.derivation.repairing import unheeded
 from bardo_pipeline.derivation.stores import Stores
 
 curator_job = dg.define_asset_job(
@@ -29,6 +30,8 @@ def what_is_new(stores: Stores) -> str | None:
         cycles, golems = cycles + max(waiting, 0), golems + (waiting > 0)
     if cycles:
         return f"{cycles} closed cycles of {golems} golems"
+    if struck := unheeded(stores):
+        return f"{struck} strikes, reorgs or withdrawals to heed"
     if curation.table.version > (table_place(stores.projections.root / "readers" / "votes") or 0):
         return "decisions without their votes"
     return None

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dagster as dg
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from assets.stores import LazyStores
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.events.left_out import WITHDRAWALS
 from jobs.death import death_job
 from sensors.cursor import Cursor, looked
 
@@ -14,20 +17,28 @@ from sensors.cursor import Cursor, looked
     job=death_job,
     minimum_interval_seconds=30,
     default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Looks for deaths recorded since the last look and runs the death job once for all of them. Runs "
-    "as soon as Dagster does; switch it off on its page.",
+    description="Looks for deaths recorded since the last look, and for what was struck in the lives of the dead, and "
+    "runs the death job once for all of them. Runs as soon as Dagster does; switch it off on its page.",
 )
 def deaths_recorded(
     context: dg.SensorEvaluationContext, home: dg.ResourceParam[LazyStores]
 ) -> dg.SensorResult | dg.SkipReason:
-    """One run per look that finds deaths. The cursor is the version of the life events that was read last."""
+    """One run per look that finds deaths, or bundles to be made anew. The cursor is the version of the life events that was read last."""
     return looked(context, home, _died)
 
 
 def _died(stores: Stores, before: Cursor, now: Cursor) -> dg.RunRequest | str:
-    dead = stores.log.life("DeathDeclared", since_version=before.life_version)
-    names = sorted(set(dead["golem_id"].to_pylist()))
-    if not names:
+    news = stores.log.life(since_version=before.life_version)
+    dead = sorted(set(news.filter(pc.equal(news["kind"], "DeathDeclared"))["golem_id"].to_pylist()))
+    struck = set(news.filter(pc.is_in(news["kind"], value_set=pa.array(WITHDRAWALS)))["golem_id"].to_pylist())
+    remade = sorted((struck - set(dead)) & set(stores.life("DeathDeclared")["golem_id"].to_pylist()))
+    told = [_few(dead, "died"), _few(remade, "left bundles that rest on what is struck")]
+    why = "; ".join(filter(None, told))
+    if not why:
         return "nobody died since the last look"
-    why = f"{', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''} died"
     return dg.RunRequest(run_key=f"{now.home}/life-{now.life_version}", tags={"bardo/why": why})
+
+
+def _few(names: list[str], what: str) -> str | None:
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"{', '.join(names[:5])}{more} {what}" if names else None

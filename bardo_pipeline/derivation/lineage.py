@@ -6,7 +6,7 @@ Source: X-2; architecture, law 6.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -34,7 +34,11 @@ class TickCause:
 
 @dataclass(frozen=True)
 class Holding:
-    """An entry in one golem's grimoire: its decisions, the ticks behind them, and the bundle it came in (if it did)."""
+    """An entry in one golem's grimoire: its decisions, the ticks behind them, and the bundle it came in (if it did).
+
+    status "withdrawn": nothing of it stands any more; decisions and ticks are those that were taken back. because: what
+    was left out of the golem's stream since, so that decisions about it were taken back or made again, in words.
+    """
 
     golem_id: str
     generation: int | None
@@ -47,6 +51,7 @@ class Holding:
     ticks: tuple[TickCause, ...]
     bundle_hash: str | None
     from_golem_id: str | None
+    because: tuple[str, ...] = ()
 
 
 def lineage_of(stores: Stores, entry: str, golem_id: str | None = None) -> list[Holding]:
@@ -56,10 +61,23 @@ def lineage_of(stores: Stores, entry: str, golem_id: str | None = None) -> list[
     Raises QueryError if nothing or more than one entry answers.
     """
     entry_id = _resolve(stores, entry)
-    decisions = stores.projections.growing("curation").table.read(None, None, pc.field("entry_id") == entry_id)
-    golems = sorted(set(decisions["golem_id"].to_pylist()))
+    only = pc.field("entry_id") == entry_id
+    curation = stores.projections.growing("curation")
+    standing, gone = curation.read(only=only), curation.taken_back(only=only)
+    lost = {g for g in stores.left_out().golem_ids if entry_id in stores.left_out().entries(g)}
+    golems = sorted({*standing["golem_id"].to_pylist(), *gone["golem_id"].to_pylist(), *lost})
     born = {e["golem_id"]: e["born"] for e in stores.life("GolemBorn").select(["golem_id", "born"]).to_pylist()}
-    holdings = [_holding(stores, decisions.filter(pc.equal(decisions["golem_id"], g)), born.get(g)) for g in golems]
+    holdings = []
+    for golem in golems:
+        mine, taken = (rows.filter(pc.equal(rows["golem_id"], golem)) for rows in (standing, gone))
+        because = _reasons(stores, {*taken["because"].to_pylist()}, golem, entry_id)
+        if mine.num_rows:
+            holdings.append(replace(_holding(stores, mine, born.get(golem)), because=because))
+        elif taken.num_rows:
+            held = _holding(stores, taken, born.get(golem))
+            holdings.append(replace(held, status=WITHDRAWN, because=because))
+        else:
+            holdings.append(_never_received(stores, golem, entry_id, born[golem], because))
     if golem_id is not None:
         holdings = _line(holdings, golem_id)
         if not holdings:
@@ -75,6 +93,38 @@ def named_ticks(golem_ids: pa.ChunkedArray, ticks: pa.ListArray) -> pa.Table:
     row, tick = exploded(ticks)
     place = pa.array(row, pa.int64())
     return pa.table({"row": place, "golem_id": golem_ids.take(place), "tick": tick.cast(pa.int64())})
+
+
+WITHDRAWN = "withdrawn"
+"""Status of an entry of which nothing stands."""
+
+
+def _reasons(stores: Stores, events: set[str], golem_id: str, entry_id: str) -> tuple[str, ...]:
+    """What is left out of a golem's stream by these events, or of what it inherited of an entry, in words."""
+    mine = (cause for cause in stores.left_out().causes if cause.golem_id == golem_id)
+    return tuple(f"{c.said} ({c.event_id})" for c in mine if c.event_id in events or entry_id in c.entry_ids)
+
+
+def _never_received(
+    stores: Stores, golem_id: str, entry_id: str, born: dict[str, Any], because: tuple[str, ...]
+) -> Holding:
+    """An entry of the bundle that a golem was born with, withdrawn before anything was derived from it here."""
+    bundle = load_bundle(stores.home, born["bundle_hash"])
+    (row,) = (r for r in bundle.entries().to_pylist() if r["entry_id"] == entry_id)
+    return Holding(
+        golem_id=golem_id,
+        generation=born["generation"],
+        entry_id=entry_id,
+        kind=row["kind"],
+        status=WITHDRAWN,
+        text=row["text"],
+        confidence_ppm=row["confidence_ppm"],
+        decisions=(),
+        ticks=(),
+        bundle_hash=born["bundle_hash"],
+        from_golem_id=bundle.golem_id,
+        because=because,
+    )
 
 
 def surest(stores: Stores, limit: int) -> list[dict[str, Any]]:
@@ -94,7 +144,7 @@ def surest(stores: Stores, limit: int) -> list[dict[str, Any]]:
     held = rows.sort_by(order).slice(0, limit).select(names).to_pylist()
     wanted = pa.array(sorted({h["entry_id"] for h in held}), pa.string())
     columns = ["golem_id", "entry_id", "cause_ticks", "cause_bundle"]
-    told = stores.projections.growing("curation").table.read(columns, None, pc.field("entry_id").isin(wanted))
+    told = stores.projections.growing("curation").read(columns, only=pc.field("entry_id").isin(wanted))
     causes: dict[tuple[str, str], tuple[set[int], set[str]]] = {}
     for row in told.to_pylist():
         ticks, bundles = causes.setdefault((row["golem_id"], row["entry_id"]), (set(), set()))
@@ -108,8 +158,10 @@ def surest(stores: Stores, limit: int) -> list[dict[str, Any]]:
 
 
 def _resolve(stores: Stores, entry: str) -> str:
-    grimoire = stores.projections.renewed("grimoire").read().select(["entry_id"])
-    ids = sorted({i for i in grimoire["entry_id"].to_pylist() if i.startswith(entry)})
+    known = set(stores.projections.renewed("grimoire").read()["entry_id"].to_pylist())
+    known |= set(stores.projections.growing("curation").taken_back(["entry_id"])["entry_id"].to_pylist())
+    known.update(*(cause.entry_ids for cause in stores.left_out().causes))
+    ids = sorted({i for i in known if i.startswith(entry)})
     if not ids:
         raise QueryError(f"no entry begins with {entry!r}: `bardo sql 'from fct_knowledge'` shows their ids")
     if len(ids) > 1:

@@ -52,6 +52,11 @@ class Heeded:
             os.replace(draft, self._file)
 
 
+def unheeded(stores: Stores) -> int:
+    """How many strikes, reorgs and withdrawals the curator has still to heed."""
+    return len(Heeded(stores, "curation").due(stores.left_out()))
+
+
 def heeded_by(stores: Stores, names: Iterable[str]) -> LeftOut:
     """What is left out of the tables of all these consumers."""
     left = stores.left_out()

@@ -153,9 +153,9 @@ def _show(
     found: list[Remains],
 ) -> None:
     whys = _whys(stores)
-    rows = [(c.golem_id, c.kind, _what(c), whys.get(c.event_id, ""), c.event_id) for c in causes]
+    rows = [(c.golem_id, c.said, whys.get(c.event_id, ""), c.event_id) for c in causes]
     if rows:
-        print_table(out, "Counts as never having been", ["golem", "event", "what", "why", "id"], rows)
+        print_table(out, "Counts as never having been", ["golem", "what", "why", "id"], rows)
     if bundles:
         print_table(out, "Published before; they keep their bytes", ["golem", "bundle"], list(bundles))
     if gone:
@@ -167,12 +167,6 @@ def _show(
     else:
         said = f"nothing that stands rests on what these {len(causes)} leave out" if causes else "nothing is struck"
         out.print(said)
-
-
-def _what(cause: Cause) -> str:
-    if cause.entry_ids:
-        return f"{len(cause.entry_ids)} inherited entries"
-    return f"tick {cause.tick_from}" + (f" to {cause.tick_to}" if cause.tick_to > cause.tick_from else "")
 
 
 def _whys(stores: Stores) -> dict[str, str]:

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from bardo_pipeline.derivation.memory import refresh_index
 from bardo_pipeline.derivation.rebuild import derive_everything
+from bardo_pipeline.derivation.repair import withdraw
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.heartbeat.fleet import Founding
@@ -93,6 +94,7 @@ def go(
         progress.update(task, completed=life.tape.ticks)
         if derive:
             step = progress.add_task("deriving", total=None, now="")
+            withdraw(stores, now=clock())
             derive_everything(stores, now=clock(), tell=lambda name: progress.update(step, now=name))
             progress.update(step, now="index")
             refresh_index(stores)

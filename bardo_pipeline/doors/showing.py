@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.tree import Tree
 
-from bardo_pipeline.derivation.lineage import Holding, lineage_of
+from bardo_pipeline.derivation.lineage import WITHDRAWN, Holding, lineage_of
 from bardo_pipeline.derivation.memory import refresh_index, similar_episodes
 from bardo_pipeline.derivation.rebuild import rebuild
 from bardo_pipeline.derivation.stores import Stores
@@ -118,6 +118,8 @@ def _branch(tree: Tree, held: Holding) -> None:
     trust = f"{held.confidence_ppm / 1e4:.0f} %"
     label = f"[bold]{held.golem_id}[/] (generation {held.generation}): {held.kind}, {held.status}, {trust}{came}"
     branch = tree.add(label)
+    for reason in held.because:
+        branch.add(escape(f"withdrawn: {reason}" if held.status == WITHDRAWN else f"made again: {reason}"))
     decisions = branch.add(f"{len(held.decisions)} decisions")
     for d in held.decisions[-SHOWN_DECISIONS:]:
         ticks = ", ".join(str(t) for t in d["cause_ticks"][:8]) + (", …" if len(d["cause_ticks"]) > 8 else "")

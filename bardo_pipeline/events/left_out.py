@@ -31,7 +31,10 @@ Bounds = tuple[tuple[int, int], ...]
 
 
 class Cause(NamedTuple):
-    """One event that leaves something out: records of ticks (tick_from 0: none), or inherited entries."""
+    """One event that leaves something out: records of ticks (tick_from 0: none), or inherited entries.
+
+    root: of withdrawn entries, whose tick they came from, in words.
+    """
 
     golem_id: str
     at: datetime
@@ -40,10 +43,19 @@ class Cause(NamedTuple):
     tick_from: int
     tick_to: int
     entry_ids: tuple[str, ...]
+    root: str = ""
 
     def cycle(self, cycle_ticks: int) -> int:
         """The first cycle that it touches; 0 is birth."""
         return (self.tick_from - 1) // cycle_ticks + 1 if self.tick_from else 0
+
+    @property
+    def said(self) -> str:
+        """What is left out, in a few words."""
+        if self.entry_ids:
+            return f"{len(self.entry_ids)} inherited entries, from {self.root}"
+        more = f" to {self.tick_to}" if self.tick_to > self.tick_from else ""
+        return f"tick {self.tick_from}{more} {'reorged' if self.kind == 'ReorgObserved' else 'struck'}"
 
 
 class _Golem(NamedTuple):
@@ -165,8 +177,12 @@ def _cause(row: Mapping[str, Any]) -> Cause:
         first = last = row["struck"]["tick"]
     elif row["reorg"]:
         first, last = row["reorg"]["tick_from"], row["reorg"]["tick_to"]
-    entry_ids = tuple(sorted(row["withdrawn"]["entry_ids"])) if row["withdrawn"] else ()
-    return Cause(row["golem_id"], row["observed_at"], row["event_id"], row["kind"], first, last, entry_ids)
+    entry_ids: tuple[str, ...] = ()
+    root = ""
+    if row["withdrawn"]:
+        entry_ids = tuple(sorted(row["withdrawn"]["entry_ids"]))
+        root = f"tick {row['withdrawn']['tick']} of {row['withdrawn']['from_golem_id']}"
+    return Cause(row["golem_id"], row["observed_at"], row["event_id"], row["kind"], first, last, entry_ids, root)
 
 
 def _merged(runs: Sequence[tuple[int, int]]) -> Bounds:

@@ -213,17 +213,23 @@ class GrowingTable:
         return key.combine_chunks() if isinstance(key, pa.ChunkedArray) else key
 
     def taken_back(
-        self, columns: list[str] | None = None, since_version: int | None = None, golems: Iterable[str] | None = None
+        self,
+        columns: list[str] | None = None,
+        since_version: int | None = None,
+        golems: Iterable[str] | None = None,
+        *,
+        only: ds.Expression | None = None,
     ) -> pa.Table:
-        """Rows that were taken back, with the hidden columns: a row each time, as it stood then."""
+        """Rows that were taken back, with the hidden columns: each time as it stood then; see `read`."""
         wanted = list(self.spec.schema.names if columns is None else columns)
+        wanted += [n for n in HIDDEN.names if n not in wanted]
         if not self._turn():
-            return self.table.schema.empty_table().select(wanted + [n for n in HIDDEN.names if n not in wanted])
-        only = pc.field("because").is_valid()
+            return self.table.schema.empty_table().select(wanted)
+        these = pc.field("because").is_valid()
+        these = these if only is None else these & only
         if golems is not None:
-            only = only & pc.field("golem_id").isin(pa.array(list(golems), pa.string()))
-        since = None if since_version is None or since_version < 0 else since_version
-        return self.table.read(wanted + [n for n in HIDDEN.names if n not in wanted], since, only)
+            these = these & pc.field("golem_id").isin(pa.array(list(golems), pa.string()))
+        return self.table.read(wanted, None if since_version is None or since_version < 0 else since_version, these)
 
 
 def _joined_key(rows: pa.Table, key: Sequence[str]) -> pa.ChunkedArray:
