@@ -10,6 +10,7 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.ack import ack_figures
 from benchmarks.figures import Figure, append_figure, derive_figures, fleet_figure, incremental_figure
 from benchmarks.world import World
 
@@ -25,7 +26,9 @@ def main() -> None:
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="bardo-bench-") as folder:
         root = Path(folder)
-        with console.status("living: 64 golems through a synthetic market") as status:
+        with console.status("acknowledging: 16 callers, beside an event store and a file a tick") as status:
+            figures.extend(ack_figures(root / "ack"))
+            status.update("living: 64 golems through a synthetic market")
             world = World(ticks=max(records // 64, 400))
             figures.append(fleet_figure(world))
             status.update("appending to the log, beside raw Parquet")
