@@ -23,7 +23,10 @@ from sensors.cursor import Cursor, looked
 def deaths_recorded(
     context: dg.SensorEvaluationContext, home: dg.ResourceParam[LazyStores]
 ) -> dg.SensorResult | dg.SkipReason:
-    """One run per look that finds deaths, or bundles to be made anew. The cursor is the version of the life events that was read last."""
+    """One run per look that finds deaths, or bundles to be made anew.
+
+    The cursor is the version of the life events that was read last.
+    """
     return looked(context, home, _died)
 
 
@@ -31,7 +34,8 @@ def _died(stores: Stores, before: Cursor, now: Cursor) -> dg.RunRequest | str:
     news = stores.log.life(since_version=before.life_version)
     dead = sorted(set(news.filter(pc.equal(news["kind"], "DeathDeclared"))["golem_id"].to_pylist()))
     struck = set(news.filter(pc.is_in(news["kind"], value_set=pa.array(WITHDRAWALS)))["golem_id"].to_pylist())
-    remade = sorted((struck - set(dead)) & set(stores.life("DeathDeclared")["golem_id"].to_pylist()))
+    long_dead = set(stores.life("DeathDeclared")["golem_id"].to_pylist()) - set(dead) if struck else set()
+    remade = sorted(struck & long_dead)
     told = [_few(dead, "died"), _few(remade, "left bundles that rest on what is struck")]
     why = "; ".join(filter(None, told))
     if not why:
