@@ -1,19 +1,23 @@
-"""The chain of custody at the door: `bardo verify`."""
+"""The chain of custody at the door: `bardo verify`, `bardo keys`, `bardo backup` and `bardo restore`."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import orjson
 import typer
 from rich.console import Console
 
-from bardo_pipeline.doors.options import HomeOption, root_of
+from bardo_pipeline.doors import keys
+from bardo_pipeline.doors.options import HomeOption, now, root_of
 from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.storage.backup import back_up, restore
 from bardo_pipeline.storage.findings import Report
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.journals import journal_depth
 from bardo_pipeline.storage.verify import verify
 
 out = Console(soft_wrap=True, highlight=False)
@@ -22,6 +26,9 @@ out = Console(soft_wrap=True, highlight=False)
 def add_to(app: typer.Typer) -> None:
     """Put these commands into `bardo`."""
     app.command("verify")(verify_home)
+    app.add_typer(keys.app, name="keys")
+    app.command("backup")(backup)
+    app.command("restore")(restore_home)
 
 
 def verify_home(
@@ -70,3 +77,27 @@ def _print(report: Report) -> None:
         )
     out.print(f"digest of the fleet      {report.digest}")
     out.print("[bold]clean[/]" if report.clean else "[bold red]broken[/]")
+
+
+Folder = Annotated[Path, typer.Argument(help="The folder of the backup.")]
+
+
+def backup(folder: Folder, home: HomeOption = None) -> None:
+    """Copy what cannot be made again to a folder, while writers run; again, only what is new since.
+
+    Log, journals, leases, spool, quarantine, bundles, conversations. Seal keys are in no backup: destroying one must
+    reach every copy, so keep them elsewhere if what they seal shall outlive this disk. Keep the digest, too: `bardo
+    verify --expect` finds by it a log that was shortened.
+    """
+    done = back_up(Home.open(root_of(home)), folder, now())
+    out.print(f"copied {done.copied:,} files ({done.copied_bytes:,} bytes); {folder} holds {done.held:,}", markup=False)
+    out.print(f"digest of the fleet      {done.manifest.digest}", markup=False)
+
+
+def restore_home(folder: Folder, home: HomeOption = None) -> None:
+    """Make a home of a backup, in a folder that is missing or empty; every byte is checked on the way."""
+    made, manifest = restore(folder, root_of(home), now())
+    out.print(f"restored {len(manifest.files):,} files of {manifest.made_at:%Y-%m-%d %H:%M:%S} UTC", markup=False)
+    if waiting := journal_depth(made).segments:
+        out.print(f"{waiting} journal segments wait: the next writer, or `bardo drain`, takes them to the log")
+    out.print("next: bardo verify, then bardo rebuild")

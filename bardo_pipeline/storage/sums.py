@@ -31,8 +31,8 @@ from bardo_pipeline.storage.home import Home, sync_folder
 _START = "0" * 16
 _TAIL_BYTES = 64 * 1024
 _LINE = re.compile(r"([0-9a-f]{64})  (\S+)  ([0-9]+)  ([0-9a-f]{16})")
-_COMMIT = re.compile(r"([0-9]{20})\.json")
-_CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint\.parquet")
+COMMIT = re.compile(r"([0-9]{20})\.json")
+CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint\.parquet")
 
 
 class Sum(NamedTuple):
@@ -78,7 +78,7 @@ class Sums:
             self._learn(handle)
             known = read_sums(self.path).sums
             log = self._table / "_delta_log"
-            found = sorted(name for name in os.listdir(log) if _COMMIT.fullmatch(name) or _CHECKPOINT.fullmatch(name))
+            found = sorted(name for name in os.listdir(log) if COMMIT.fullmatch(name) or CHECKPOINT.fullmatch(name))
             missing = [name for name in found if f"{self.prefix}/_delta_log/{name}" not in known]
             due = (path for name in missing for path in self._of(log / name) if self._name(path) not in known)
             written = self._write(handle, due)
@@ -123,9 +123,9 @@ class Sums:
 
     def _note(self, names: Iterable[str]) -> None:
         for name in names:
-            if found := _COMMIT.search(name):
+            if found := COMMIT.search(name):
                 self._commit = max(self._commit, int(found.group(1)))
-            elif found := _CHECKPOINT.search(name):
+            elif found := CHECKPOINT.search(name):
                 self._checkpoint = max(self._checkpoint, int(found.group(1)))
 
     def _name(self, path: Path) -> str:
@@ -140,7 +140,7 @@ class Sums:
             self._length, self._commit, self._checkpoint = 0, -1, -1
         start = self._length or max(0, end - _TAIL_BYTES)
         lines = _parsed(os.pread(handle, end - start, start))
-        if start and not any(_COMMIT.search(line.group(2)) for line, _ in lines):
+        if start and not any(COMMIT.search(line.group(2)) for line, _ in lines):
             start, lines = 0, _parsed(os.pread(handle, end, 0))
         self._length = start + lines[-1][1] if lines else 0
         self._check = lines[-1][0].group(4) if lines else _START

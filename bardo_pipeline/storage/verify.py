@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -102,10 +103,22 @@ def fleet_digest(tips: Mapping[str, Tip]) -> str:
 
 def pinned(home: Home) -> list[Pin]:
     """Every table of the log as it is at one moment, nobody committing."""
-    quarantine = [home.quarantine / "items", home.quarantine / "rulings"]
+    with still(home):
+        return pins_of(home)
+
+
+@contextmanager
+def still(home: Home) -> Iterator[None]:
+    """Nobody commits to a table of the log; records are acknowledged all the same."""
     with home.lock("quarantine"), home.lock("log"):
-        found = ((path, newest_version(path)) for path in (home.cycles, home.life, home.vectors, *quarantine))
-        return [_pin(home, path, version) for path, version in found if version is not None]
+        yield
+
+
+def pins_of(home: Home) -> list[Pin]:
+    """Every table of the log as it is now, for whoever keeps it still."""
+    quarantine = [home.quarantine / "items", home.quarantine / "rulings"]
+    found = ((path, newest_version(path)) for path in (home.cycles, home.life, home.vectors, *quarantine))
+    return [_pin(home, path, version) for path, version in found if version is not None]
 
 
 def _pin(home: Home, path: Path, version: int) -> Pin:

@@ -7,7 +7,6 @@ Source: issue "Chain of custody" ("Delta invariants"); facts ("appendOnly ... th
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,10 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bardo_pipeline.storage.findings import Findings
-from bardo_pipeline.storage.sums import Sum, hash_file, read_sums
+from bardo_pipeline.storage.sums import CHECKPOINT, COMMIT, Sum, hash_file, read_sums
 
-_COMMIT = re.compile(r"([0-9]{20})\.json")
-_CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint\.parquet")
 _ACTIONS = frozenset({"commitInfo", "protocol", "metaData", "add", "remove", "txn", "domainMetadata"})
 _IN_CHECKPOINTS = [
     *("add.path", "add.size", "add.stats", "remove.path"),
@@ -88,7 +85,7 @@ class _Walk:
 def newest_version(table: Path) -> int | None:
     """The newest commit in a table's folder; None where there is no table."""
     try:
-        found = [int(m.group(1)) for entry in os.listdir(table / "_delta_log") if (m := _COMMIT.fullmatch(entry))]
+        found = [int(m.group(1)) for entry in os.listdir(table / "_delta_log") if (m := COMMIT.fullmatch(entry))]
     except FileNotFoundError:
         return None
     return max(found, default=None)
@@ -104,8 +101,8 @@ def walk_table(pin: Pin, root: Path, findings: Findings) -> list[Described]:
     for fault in listed.faults:
         walk.broken("sums", fault, pin.sums)
     names = os.listdir(pin.path / "_delta_log")
-    commits = sorted(int(m.group(1)) for n in names if (m := _COMMIT.fullmatch(n)) and int(m.group(1)) <= pin.version)
-    checkpoints = sorted(int(m.group(1)) for n in names if (m := _CHECKPOINT.fullmatch(n)))
+    commits = sorted(int(m.group(1)) for n in names if (m := COMMIT.fullmatch(n)) and int(m.group(1)) <= pin.version)
+    checkpoints = sorted(int(m.group(1)) for n in names if (m := CHECKPOINT.fullmatch(n)))
     checkpoints = [version for version in checkpoints if version <= pin.version]
     _replay(walk, commits, checkpoints)
     _check_pointer(walk)
@@ -288,10 +285,10 @@ def _check_sums(walk: _Walk, commits: list[int]) -> None:
 def _check_missing(walk: _Walk, path: Path, oldest: int) -> None:
     """A file with a sum is gone: maintenance takes what no reader needs; all else is a break."""
     place = f"log/{walk.name(path)}"
-    if found := _COMMIT.fullmatch(path.name):
+    if found := COMMIT.fullmatch(path.name):
         if int(found.group(1)) > walk.pin.version:
             walk.broken("commit", f"version {int(found.group(1))} is missing", path)
-    elif not _CHECKPOINT.fullmatch(path.name) and not oldest and place not in walk.removed | walk.active.keys():
+    elif not CHECKPOINT.fullmatch(path.name) and not oldest and place not in walk.removed | walk.active.keys():
         walk.broken("file", "it is missing, and no commit names it", path)
 
 
