@@ -13,6 +13,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.drainer import Drainer, DrainProcess, DrainReport, DrainThread
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal import Journal
+from bardo_pipeline.storage.journals import Torn
 from bardo_pipeline.storage.log import EventLog
 
 Drain = Literal["process", "thread", "none"]
@@ -45,12 +46,11 @@ class Desk:
             last_segment=lambda: self.log.last_segment(writer),
         )
         self._drainer = Drainer(home, self.log, clock=clock, policy=policy)
-        self.recovered: DrainReport | None = None
-        if left is not None or self._drainer.is_left():  # a power cut takes leases away: they do not tell
-            self.recovered = self._drainer.once()
-        if left is not None and self.recovered is not None:
-            self.recovered.torn += left.bytes
-            self._drainer.clear_leases(writer)
+        try:
+            self.recovered = self._take_over(left)
+        except BaseException:
+            self.journal.close()
+            raise
         self._beside: DrainProcess | DrainThread | None = None
         if drain == "process":
             self._beside = DrainProcess(home, policy)
@@ -60,6 +60,16 @@ class Desk:
             self._beside.tend()
             self.journal.keeper.tend = self._beside.tend
         self.journal.keeper.start()
+
+    def _take_over(self, left: Torn | None) -> DrainReport | None:
+        """Drain what dead writers left, in this journal or in others; None where there is nothing."""
+        if left is None and not self._drainer.is_left():  # a power cut takes leases away: they do not tell
+            return None
+        report = self._drainer.once()
+        if left is not None:
+            report.torn += left.bytes
+            self._drainer.clear_leases(self.journal.writer)
+        return report
 
     @classmethod
     def enter(

@@ -30,14 +30,15 @@ from bardo_pipeline.errors import (
     RegressionError,
     SchemaVersionError,
     SignatureError,
+    StoreError,
 )
 from bardo_pipeline.events.custody import Tip, content_of, link_of, signed_message, verified
 from bardo_pipeline.events.life import KeyRegistered, LifeEvent, life_event
 from bardo_pipeline.events.record import SCHEMA_VERSION, DecisionCycleRecord
 from bardo_pipeline.events.schema import to_models
 from bardo_pipeline.policy import Policy, WriterPolicy
-from bardo_pipeline.storage.drainer import DrainReport, drain_once
-from bardo_pipeline.storage.frames import HEADER_BYTES, read, segment_path
+from bardo_pipeline.storage.drainer import Drainer, DrainReport, drain_once
+from bardo_pipeline.storage.frames import HEADER_BYTES, read, segment_header, segment_path
 from bardo_pipeline.storage.heads import TickRange
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journals import journal_depth, sealed_numbers
@@ -586,6 +587,21 @@ def test_what_a_dead_writer_left_is_drained_before_anything_is_accepted(home: Ho
     with pytest.raises(ForkError):
         writer.append(line(3, seed=1))
     assert writer.append(line(4)).link.number == 4
+
+
+@pytest.mark.row("EV-3")
+def test_an_opening_that_fails_leaves_nothing_behind_that_hinders_the_next(
+    home: Home, opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = home.journal / "w"
+    folder.mkdir()
+    segment_path(folder, 3).write_bytes(segment_header(3))
+    with monkeypatch.context() as patch:
+        patch.setattr(Drainer, "once", lambda _: (_ for _ in ()).throw(StoreError("the log cannot be read")))
+        with pytest.raises(StoreError, match="the log cannot be read"):
+            opened()
+    assert list(home.leases.iterdir()) == []
+    assert opened().append(line(1)).link.number == 1
 
 
 @pytest.mark.row("EV-3")
