@@ -97,14 +97,15 @@ def _repair(stores: Stores, left: LeftOut) -> list[Written]:
     first = first_cycles(due, span)
     written: list[Written] = []
     if first:
-        decisions = stores.projections.growing("curation").read(golems=first)
+        late = pc.field("cycle") >= min(first.values())
+        decisions = stores.projections.growing("curation").read(golems=first, only=late)
         deaths = recorded_deaths(stores)
         deaths = deaths.filter(from_cycle(deaths, first))
         cast = (
             ("", routine_votes(decisions.filter(from_cycle(decisions, first)), owners(stores), stores.policy)),
             ("death/", _last_words(stores, deaths)),
         )
-        causes = stores.projections.growing("vote_causes").read(golems=first, hidden=True)
+        causes = stores.projections.growing("vote_causes").read(golems=first, only=late, hidden=True)
         causes = causes.filter(from_cycle(causes, first))
         written = [
             _recast(stores.projections.growing(name), causes, cast, due, span) for name in ("votes", "vote_causes")

@@ -273,7 +273,7 @@ def _repair(stores: Stores, left: LeftOut) -> list[Written]:
         made = mind.made()
         for name, rows in (("curation", made.decisions), ("cycles", made.cycles), ("playbooks", made.playbooks)):
             table = stores.projections.growing(name)
-            standing = table.read(golems=first, hidden=True)
+            standing = table.read(golems=first, only=pc.field("cycle") >= min(first.values()), hidden=True)
             standing = standing.filter(from_cycle(standing, first))
             written.append(table.repair(standing, rows, because(standing, due, span)))
         written.append(_renew_grimoire(stores, mind, stores.projections.renewed("grimoire"), upto))

@@ -143,7 +143,8 @@ def closed_records(
 ) -> pa.Table:
     """The records of these golems' cycles, from one to another, once each in order, whatever is left out of them."""
     span = stores.policy.curator.cycle_ticks
-    rows, golems, codes = _keyed(stores.source.read_cycles(list(columns), golems=sorted(first)))
+    ticks = ((min(first.values(), default=0) - 1) * span + 1, max(upto.values(), default=0) * span)
+    rows, golems, codes = _keyed(stores.log.read_stretch(columns, sorted(first), *ticks))
     if not golems:
         return rows
     cycle = cycle_of(rows["tick"].to_numpy(), span)

@@ -48,7 +48,7 @@ def strike(stores: Stores, golem_id: str, tick: int, why: str, *, now: datetime)
 
     Raises QueryError if the golem has no record of that tick. Struck a second time, nothing changes.
     """
-    if tick not in _records(stores, golem_id)["tick"].to_pylist():
+    if not stores.log.read_stretch(["tick"], [golem_id], tick, tick).num_rows:
         raise QueryError(f"golem {golem_id} has no record of tick {tick}: `bardo ticks` shows what is on record")
     return _leave_out(stores, golem_id, [Struck(tick=tick, why=why)], now)
 
@@ -136,13 +136,14 @@ def moment_of(stores: Stores, golem_id: str) -> datetime:
 
     What is said of a golem later happens there: event time goes on with its records, not with a clock on a wall.
     """
-    seen = pc.max(stores.log.read_cycles(["observed_at"], golems=[golem_id])["observed_at"]).as_py()
-    if seen is not None:
-        return seen
+    newest = stores.log.head_of(golem_id).highest
+    seen = stores.log.read_stretch(["observed_at"], [golem_id], newest, newest)["observed_at"]
+    if len(seen):
+        return seen[0].as_py()
     births = stores.life("GolemBorn")
     born = births.filter(pc.equal(births["golem_id"], golem_id))["observed_at"]
     if not len(born):
-        raise QueryError(f"golem {golem_id} was never born")
+        raise QueryError(f"golem {golem_id} was never born and has no record")
     return born[0].as_py()
 
 
@@ -226,9 +227,8 @@ def _resting_on(stores: Stores, bundle: Bundle, made_without: LeftOut, causes: S
     news = [c for c in causes if not any(first <= c.tick_from and c.tick_to <= last for first, last in runs)]
     if not news:
         return {}
-    records = stores.log.read_cycles(list(EVIDENCE_COLUMNS), golems=[bundle.golem_id])
-    watermark = int(bundle.manifest["source_watermark"])
-    records = without(records.filter(pc.field("tick") <= watermark), made_without)
+    first, last = min(cause.tick_from for cause in news), int(bundle.manifest["source_watermark"])
+    records = without(stores.log.read_stretch(EVIDENCE_COLUMNS, [bundle.golem_id], first, last), made_without)
     structures, cycle = Structures(), cycle_of(records["tick"].to_numpy(), stores.policy.curator.cycle_ticks)
     found = gather_evidence(
         records, golem=np.zeros(len(cycle), np.int64), cycle=cycle, structures=structures, policy=stores.policy.curator

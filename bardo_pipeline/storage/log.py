@@ -314,6 +314,17 @@ class EventLog:
             files = self._cycles.tail(since_version, until_version)[1]
         return self._cycles.load(files, columns, only)
 
+    def read_stretch(self, columns: Sequence[str], golems: Sequence[str], tick_from: int, tick_to: int) -> pa.Table:
+        """Cycles of these golems from one tick to another, read from the files alone that may hold them."""
+        if not golems:
+            return self._cycles.load([], columns)
+        bounds = {"golem_id": (min(golems), max(golems)), "tick": (tick_from, tick_to)}
+        asked = ds.field("golem_id").isin(pa.array(golems, pa.string()))
+        asked &= (ds.field("tick") >= tick_from) & (ds.field("tick") <= tick_to)
+        with self._mutex:
+            files, near = self._cycles.tail()[1], set(self._cycles.overlapping(bounds))
+        return self._cycles.load([file for file in files if file.path in near], columns, asked)
+
     # life
 
     def record(self, events: Sequence[LifeEvent], recorded_at: datetime, mine: frozenset[str] = frozenset()) -> int:
