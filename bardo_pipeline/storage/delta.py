@@ -217,7 +217,7 @@ class AppendOnlyTable:
                     raise StoreError(f"{self.path}: version {version} was taken meanwhile: send this again")
                 if put_commit(self.path, due, self._actions(adds, transactions, facts), durable=self._durable):
                     break
-                self._refresh()
+                self._handle.update_incremental()
                 if self.done(transactions):
                     return None
         self._handle.update_incremental()
