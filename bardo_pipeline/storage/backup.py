@@ -235,11 +235,12 @@ def _store(source: _Source, folder: Path) -> tuple[Sum, bool]:
             os.fsync(out.fileno())
         if source.known not in (None, found):
             raise CustodyError(f"{source.name} was altered since it was committed: run `bardo verify`")
+        if _has(folder, found):
+            return found, False
         target = _object(folder, found.hash)
         target.parent.mkdir(exist_ok=True)
-        is_new = not _has(folder, found)
         os.replace(draft, target)
-        return found, is_new
+        return found, True
     finally:
         Path(draft).unlink(missing_ok=True)
 
