@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from itertools import pairwise
@@ -79,7 +80,7 @@ class Journal:
         self._sealed: deque[tuple[int, int]] = deque()
         self._sealed_bytes = 0
         self._handle: int | None = None
-        self._number = first - 1
+        self._number, self._upcoming = first - 1, first
         self._synced = self._records = 0
         self._first_at = 0.0
         self.keeper = Keeper(self)
@@ -171,7 +172,9 @@ class Journal:
 
         For whoever has the committer's place; own: the ticket that this thread waits for.
         """
-        group, interrupt = self._round()
+        group, seals, interrupt = self._round()
+        if seals:  # whoever wants it sealed looks for it at once
+            interrupt = self._rolled() or interrupt
         chain: list[Ticket] = []
         told: dict[Done, list[Ticket]] = {}
         for ticket in group:
@@ -181,6 +184,10 @@ class Journal:
                 chain.append(ticket)
         for done, tickets in told.items():
             done(tickets)
+        if not seals and self._is_due():
+            _wake(chain)
+            chain = []
+            interrupt = self._rolled() or interrupt
         following = self._next()
         if following is not None:
             if following.done is not None:
@@ -188,12 +195,8 @@ class Journal:
             else:
                 following.chosen = True
                 chain.append(following)
-        if chain:
-            for ticket, after in pairwise(chain):
-                ticket.following = after
-            assert chain[0].waits is not None
-            chain[0].waits.release()
-        if interrupt is not None:
+        _wake(chain)
+        if interrupt is not None and own is not None:
             raise interrupt
 
     def _next(self) -> Ticket | None:
@@ -204,8 +207,8 @@ class Journal:
         # Whoever came between the look and the release went to sleep, trusting us.
         return self._queue[0] if self._queue and self._committing.acquire(blocking=False) else None
 
-    def _round(self) -> tuple[list[Ticket], BaseException | None]:
-        """Take what waits and make it durable; whatever goes wrong, the tickets say so."""
+    def _round(self) -> tuple[list[Ticket], bool, BaseException | None]:
+        """Take what waits and make it durable; whatever goes wrong, the tickets say so. Also: whether one seals."""
         group: list[Ticket] = []
         drafts: list[Draft] = []
         size = 0
@@ -218,15 +221,14 @@ class Journal:
                 drafts.append(ticket.draft)
                 size += ticket.draft.size
             seals = ticket.seals
-        interrupt = None
-        if self.broken is None:
-            interrupt = self._trying(partial(self._store, drafts))
+        interrupt = self._trying(partial(self._store, drafts)) if self.broken is None else None
         for ticket in group:
             ticket.error = self.broken
-        # These are on the disk: if the next segment cannot be begun, the next append learns it.
-        if self.broken is None and self._records and (seals or self._is_due()):
-            interrupt = self._trying(self._roll)
-        return group, interrupt
+        return group, seals, interrupt
+
+    def _rolled(self) -> BaseException | None:
+        """Seal the segment at hand, if there is a record in it. If that fails, the next append learns it."""
+        return self._trying(self._roll) if self._records and self.broken is None else None
 
     def _trying(self, act: Callable[[], None]) -> BaseException | None:
         try:
@@ -269,7 +271,8 @@ class Journal:
 
     def _begin(self) -> None:
         """A new segment, its name on the disk before anything in it is acknowledged."""
-        number = self._number + 1
+        number = self._upcoming
+        self._upcoming += 1  # never that name again, whatever of it comes on the disk
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         handle = os.open(segment_path(self.folder, number), flags, 0o644)
         try:
@@ -278,6 +281,8 @@ class Journal:
             sync_folder(self.folder)
         except BaseException:
             os.close(handle)
+            with suppress(OSError):
+                segment_path(self.folder, number).unlink()
             raise
         self._number, self._handle = number, handle
         self._synced, self._records = HEADER_BYTES, 0
@@ -327,7 +332,7 @@ class Journal:
         until = None if timeout is None else self._monotonic() + timeout
         while self.undrained_bytes + size > self.policy.journal_bytes_max:
             if self.broken is not None:
-                raise self.broken
+                raise JournalError(*self.broken.args)
             if not self.backlog() and self._records:
                 self.seal()
             elif self.undrained_bytes + size <= self.policy.journal_bytes_max or not self.backlog():
@@ -415,7 +420,8 @@ class Keeper:
             self._journal.enqueue(Ticket(seals=True, done=_nobody))
             self._journal.send()
             return 0.0
-        self.tend()
+        with suppress(OSError):  # no processes left to begin, or such: it is tried again
+            self.tend()
         return min(max(wait, 0.0), 1.0)
 
     def _keep(self) -> None:
@@ -435,10 +441,17 @@ def _release(tickets: list[Ticket]) -> None:
         ticket.waits.release()
 
 
+def _wake(chain: list[Ticket]) -> None:
+    """Wake the first, who wakes the next."""
+    for ticket, after in pairwise(chain):
+        ticket.following = after
+    if chain:
+        _release(chain[:1])
+
+
 def _wait(ticket: Ticket) -> None:
     """Wait until woken, then wake the next."""
     assert ticket.waits is not None
     ticket.waits.acquire()
     if ticket.following is not None:
-        assert ticket.following.waits is not None
-        ticket.following.waits.release()
+        _release([ticket.following])

@@ -6,7 +6,7 @@ import fcntl
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
@@ -108,7 +108,8 @@ def remove_journal(folder: Path) -> None:
     for number in segment_numbers(folder):
         segment_path(folder, number).unlink()
     (folder / _LOCK).unlink(missing_ok=True)
-    folder.rmdir()
+    with suppress(OSError):  # something lies in it that is none of ours
+        folder.rmdir()
     sync_folder(folder.parent)
 
 

@@ -347,9 +347,15 @@ def test_a_segment_that_cannot_be_begun_takes_nothing_back_that_was_acknowledged
 
         patch.setattr(journals_module, "sync_folder", full)
         journal.put(Ticket(chain.draft()))
+        lost = chain.draft()
         with pytest.raises(JournalError, match="No space left"):
-            journal.put(Ticket(chain.draft()))
+            journal.put(Ticket(lost))
     assert ticks(read(segment_path(journal.folder, 0), sealed=True)) == [1, 2]
+    journal.mend()
+    journal.put(Ticket(lost))
+    assert segment_numbers(journal.folder) == [0, 2]
+    assert journal.backlog() == 1
+    assert ticks(read(segment_path(journal.folder, 2), sealed=False)) == [3]
 
 
 @pytest.mark.row("EV-3")
