@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from datetime import datetime
 from typing import Annotated
 
 import orjson
@@ -74,8 +75,14 @@ def list_(home: HomeOption = None) -> None:
     place = Home.open(root_of(home))
     with EventLog(place) as log:
         states = states_of(place, log)
-    rows = [
-        (s.golem_id, s.key_id, s.made_at, s.destroyed_at or "-", s.why or "-", "yes" if s.present else "no")
-        for s in states
-    ]
-    print_table(out, "Seal keys", ["golem", "key", "made", "destroyed", "why", "on file"], rows)
+    rows = [(s.golem_id, s.key_id, _day(s.made_at), _day(s.destroyed_at), s.why or "-") for s in states]
+    print_table(out, "Seal keys", ["golem", "key", "made", "destroyed", "why"], rows)
+    for state in states:
+        if state.present == (state.destroyed_at is not None):
+            cure = "destroy it again" if state.present else "put its file back"
+            there = "is still on file" if state.present else "is not on file"
+            typer.echo(f"golem {state.golem_id}: {state.key_id} {there}: {cure}", err=True)
+
+
+def _day(moment: datetime | None) -> str:
+    return "-" if moment is None else f"{moment:%Y-%m-%d}"

@@ -107,16 +107,21 @@ def _place(tick: int) -> bytes:
 # single records
 
 
+def has_private_parts(record: DecisionCycleRecord) -> bool:
+    """Whether a record carries private parts in plain text."""
+    return bool(record.observation.positions) or bool(record.deliberation and record.deliberation.reasoning_summary)
+
+
 def seal_record(record: DecisionCycleRecord, key: SealKey) -> DecisionCycleRecord:
     """The record with its private parts sealed; the record itself where it has none.
 
     Raises SealError for one that has a seal and private parts in plain text, or more of them than a seal holds.
     """
-    thought = record.deliberation.reasoning_summary if record.deliberation is not None else ""
-    if not thought and not record.observation.positions:
+    if not has_private_parts(record):
         return record
     if record.sealed is not None:
         raise _twice(record.golem_id, record.tick)
+    thought = record.deliberation.reasoning_summary if record.deliberation is not None else ""
     positions = [position.model_dump() for position in record.observation.positions]
     observation = record.observation.model_copy(update={"positions": ()})
     deliberation = record.deliberation and record.deliberation.model_copy(update={"reasoning_summary": ""})
@@ -189,7 +194,7 @@ def unsealed(golem_id: str, tick: int) -> SealError:
     """What is wrong with a record that `must_be_sealed` finds."""
     return SealError(
         f"golem {golem_id}: tick {tick} has private parts in plain text, but the golem seals them: write it through "
-        "EventWriter(seal=True), seal it yourself (docs/events.md), or leave them out"
+        "EventWriter, seal it yourself (docs/events.md), or leave them out"
     )
 
 

@@ -19,6 +19,7 @@ from bardo_pipeline.errors import BardoError, ForkError, LeaseError, RegressionE
 from bardo_pipeline.events.custody import KeyRing, Signature, Tip, content_of, in_order, link_of, slice_contents
 from bardo_pipeline.events.life import LifeEvent
 from bardo_pipeline.events.schema import RECORD_SCHEMA
+from bardo_pipeline.events.sealing import unsealed
 from bardo_pipeline.storage.heads import Groups, Heads, Ticks, golem_column, grouped
 from bardo_pipeline.storage.protocols import CYCLES_SCHEMA, LINK_TYPE
 
@@ -36,6 +37,7 @@ class Known:
     heads: Heads = field(default_factory=Heads)
     deaths: dict[str, int] = field(default_factory=dict)
     rings: dict[str, KeyRing] = field(default_factory=dict)
+    sealing: set[str] = field(default_factory=set)
     _key_events: set[str] = field(default_factory=set)
 
     def ring(self, golem_id: str) -> KeyRing:
@@ -48,7 +50,9 @@ class Known:
         return Tip() if head is None else head.tip
 
     def learn_life(self, events: pa.Table) -> None:
-        """Take in accepted gaps and deaths (columns golem_id, kind, gap, died)."""
+        """Take in accepted gaps, deaths, and who seals private parts (columns golem_id, kind, gap, died)."""
+        kinds = events.column("kind")
+        self.sealing.update(events.column("golem_id").filter(pc.equal(kinds, "SealKeyMade")).to_pylist())
         gaps = events.select(["golem_id", "gap"]).filter(pc.equal(events.column("kind"), "GapAccepted"))
         for row in gaps.to_pylist():
             self.heads.head(row["golem_id"]).accept((row["gap"]["tick_from"], row["gap"]["tick_to"]))
@@ -97,11 +101,13 @@ def judge(
     held: Callable[[set[str]], Mapping[str, str]],
     on_record: Callable[[pa.Table], pa.Table],
     unsigned: Callable[[np.ndarray], Wrong],
+    plain: Callable[[set[str]], np.ndarray],
 ) -> Verdicts:
     """Judge each row by what is on record and by those rows of the batch that may come in.
 
     held: of these golems, those that a writer holds, and how it says so. on_record: the digests of these golems and
-    ticks (columns golem_id, tick, content_hash). unsigned: which of these rows are not signed as they should be.
+    ticks (columns golem_id, tick, content_hash). unsigned: which of these rows are not signed as they should be. plain:
+    which rows carry in plain text what these golems seal.
     """
     wrong: Wrong = {}
     covered = np.zeros(len(rows.ticks), dtype=np.bool_)
@@ -116,6 +122,8 @@ def judge(
     for golem_id, own in rows.groups if reasons else ():
         for row in own[~covered[own]].tolist() if golem_id in reasons else ():
             wrong.setdefault(row, LeaseError(f"golem {golem_id}: tick {rows.ticks[row]} {reasons[golem_id]}"))
+    for row in np.flatnonzero(plain(known.sealing) & ~covered).tolist() if known.sealing else ():
+        wrong.setdefault(row, unsealed(rows.golem_ids[row].as_py(), int(rows.ticks[row])))
     wrong |= _conflicts_on_record(rows, np.flatnonzero(covered), on_record)
     open_ = ~covered
     open_[list(wrong)] = False

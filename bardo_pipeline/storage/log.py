@@ -28,6 +28,7 @@ from bardo_pipeline.events.digest import digest_column, row_digests
 from bardo_pipeline.events.life import LifeEvent
 from bardo_pipeline.events.record import DecisionCycleRecord
 from bardo_pipeline.events.schema import LIFE_SCHEMA, MOMENT, RECORD_SCHEMA, to_models, to_table
+from bardo_pipeline.events.sealing import must_be_sealed
 from bardo_pipeline.events.validate import check_columns, check_rows, check_table, row_errors
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.admission import (
@@ -165,6 +166,7 @@ class EventLog:
             held=lambda golem_ids: leased(self._home, golem_ids - mine),
             on_record=self._on_record,
             unsigned=unsigned,
+            plain=lambda sealing: must_be_sealed(batch.rows, sealing),
         )
 
     def _slices(
@@ -224,6 +226,11 @@ class EventLog:
         self._known.heads.follow(golem_ids, pc.struct_field(link, "number"), pc.struct_field(link, "hash"))
         return self._known.heads.record(golem_ids, rows.column("tick").to_numpy())
 
+    @property
+    def home(self) -> Home:
+        """The home whose log this is."""
+        return self._home
+
     def tip(self, golem_id: str) -> Tip:
         """The newest link of a golem's chain."""
         with self._mutex:
@@ -249,6 +256,12 @@ class EventLog:
         with self._mutex:
             self._refresh()
             return self._known.deaths.get(golem_id)
+
+    def sealing(self) -> frozenset[str]:
+        """Golems whose private parts are only taken sealed."""
+        with self._mutex:
+            self._refresh()
+            return frozenset(self._known.sealing)
 
     def ring_of(self, golem_id: str) -> KeyRing:
         """The golem's signing keys."""

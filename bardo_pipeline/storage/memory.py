@@ -28,6 +28,7 @@ from bardo_pipeline.events.digest import digest_column, row_digests
 from bardo_pipeline.events.life import LifeEvent
 from bardo_pipeline.events.record import DecisionCycleRecord
 from bardo_pipeline.events.schema import LIFE_SCHEMA, RECORD_SCHEMA, to_table
+from bardo_pipeline.events.sealing import unsealed
 from bardo_pipeline.events.validate import check_columns, check_table, row_errors
 from bardo_pipeline.storage.heads import HEADS_SCHEMA, TickRange, check_deaths
 from bardo_pipeline.storage.home import bucket_of
@@ -79,6 +80,7 @@ class MemoryEventLog:
         self._segments: dict[str, int] = {}
         self._events: dict[str, Row] = {}
         self._deaths: dict[str, int] = {}
+        self._sealing: set[str] = set()
         self._tips: dict[str, Tip] = {}
         self._new_tips: dict[str, Tip] = {}
         self._rings: dict[str, KeyRing] = {}
@@ -154,6 +156,8 @@ class MemoryEventLog:
                 wrong[at] = RegressionError(golem_id, tick, "comes after its gap was accepted as lost")
             elif tick > self._deaths.get(golem_id, tick):
                 wrong[at] = RegressionError(golem_id, tick, f"comes after its death at tick {self._deaths[golem_id]}")
+            elif golem_id in self._sealing and _is_plain(row):
+                wrong[at] = unsealed(golem_id, tick)
             else:
                 news[at] = row
         return news, wrong
@@ -258,6 +262,8 @@ class MemoryEventLog:
             if row["died"] is not None:
                 tick = row["died"]["tick"]
                 self._deaths[row["golem_id"]] = min(tick, self._deaths.get(row["golem_id"], tick))
+            if row["seal_key_made"] is not None:
+                self._sealing.add(row["golem_id"])
         for event in in_order(fresh.values()):
             self._rings[event.golem_id] = self._ring(event.golem_id).after(event)
         return len(fresh)
@@ -331,6 +337,11 @@ class MemoryEventLog:
 
     def __exit__(self, *exc: object) -> None:
         """Close it."""
+
+
+def _is_plain(row: Row) -> bool:
+    """Whether a record carries private parts in plain text."""
+    return bool(row["observation"]["positions"] or (row["deliberation"] or {}).get("reasoning_summary"))
 
 
 def _same(row: Row, other: Row) -> bool:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home, make_folder, sync_folder
 from bardo_pipeline.storage.log import EventLog
-from bardo_pipeline.storage.quarantine import Quarantine
+from bardo_pipeline.storage.quarantine import Kept, Quarantine
 from bardo_pipeline.storage.spool_taking import Taken, Taking
 
 LIFE, LINES, ARROW, SIGNATURES = ".life.jsonl", ".jsonl", ".arrow", ".sig"
@@ -82,7 +82,9 @@ class Spool:
             else:
                 broken = taking.arrow(pa.PythonFile(file), signatures)
                 if broken is not None:
-                    taking.whole(self.quarantine.keep_file(path, signatures), broken)
+                    sealing = bool(self._log.sealing())  # then the file may hold what nobody may keep
+                    kept = Kept("", taking.taken.size) if sealing else self.quarantine.keep_file(path, signatures)
+                    taking.whole(kept, broken)
         # Signatures first: left alone, they would wait for the next file of that name.
         signatures.unlink(missing_ok=True)
         path.unlink()

@@ -21,9 +21,10 @@ from bardo_pipeline.storage.json_lines import Parsed, read_lines
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.quarantine import Kept, Quarantine, QuarantineItem
 from bardo_pipeline.storage.spool_lines import Block, blocks_of
+from bardo_pipeline.storage.spool_sealing import Seals
 from bardo_pipeline.storage.spool_signatures import LineSignatures, slice_signatures
 
-
+_AHEAD=ThreadPoolExecutor(1)
 @dataclass
 class Taken:
     """What became of a file: its bytes and records, those that were new, on record already, or refused, by error."""
@@ -51,7 +52,7 @@ class Taking:
         writer: str,
         taken_at: datetime,
     ) -> None:
-        self._log, self._quarantine, self._limits = log, quarantine, limits
+        self._log, self._quarantine, self._limits, self._seals = log, quarantine, limits, Seals(log)
         self._owner, self._writer, self._taken_at = owner, writer, taken_at
         # A file that was taken in part goes on behind its last block; what that brought is then only repeated.
         self._segment = log.last_segment(writer)
@@ -65,13 +66,15 @@ class Taking:
             block = next(blocks, None)
             return None if block is None else (block, read_lines(block.lines))
 
-        with ThreadPoolExecutor(1) as ahead:
+        ahead=_AHEAD
+        if True:
             due = ahead.submit(parse)
             while (found := due.result()) is not None:
                 due = ahead.submit(parse)
                 block, parsed = found
                 each = signed.of(block.numbers)
-                outcome = admit_lines(self._log, block.lines, parsed, self._stamp(), owner=self._owner, signatures=each)
+                lines, parsed = self._seals.lines(block.lines, parsed, each)
+                outcome = admit_lines(self._log, lines, parsed, self._stamp(), owner=self._owner, signatures=each)
                 self._settle(outcome, len(block.lines) + len(block.long), self._line_items(block, outcome, each))
         signed.close()
 
@@ -90,7 +93,8 @@ class Taking:
             signed = slice_signatures(signatures)
             for number, batch in enumerate(read_batches(source)):
                 own = signed.get(number, {})
-                outcome = admit_batch(self._log, batch.records, self._stamp(), owner=self._owner, signatures=own)
+                records = self._seals.batch(batch.records, own)
+                outcome = admit_batch(self._log, records, self._stamp(), owner=self._owner, signatures=own)
                 self._settle(outcome, batch.given.num_rows, self._row_items(batch, outcome, own, row))
                 row += batch.given.num_rows
         except (RecordError, SchemaVersionError, SignatureError) as error:
@@ -106,7 +110,7 @@ class Taking:
             file,
             block_bytes=self._limits.spool_block_bytes,
             line_bytes_max=self._limits.record_bytes_max,
-            keep=self._quarantine.keep,
+            keep=self._seals.keeping(self._quarantine.keep),
         )
 
     def _stamp(self) -> Stamp:
@@ -161,6 +165,7 @@ class Taking:
         self, line: int, refusal: Refusal, raw: bytes | Kept, signature: Signature | None = None
     ) -> QuarantineItem:
         error = refusal.error
+        reason, raw = self._seals.kept(error, refusal.golem_id, raw)
         return QuarantineItem(
             source="spool",
             file=self.taken.file,
@@ -168,7 +173,7 @@ class Taking:
             golem_id=refusal.golem_id,
             tick=refusal.tick,
             error=type(error).__name__,
-            reason=str(error),
+            reason=reason,
             raw=raw,
             signature=signature,
         )

@@ -1,7 +1,8 @@
 """EventWriter: a golem's records, one by one, each acknowledged when it is durable and sure to be taken by the log.
 
 A writer leases its golem, so what it accepts nobody can contradict; it knows head, chain and keys, and checks each
-record by them before it is written. Source: architecture ("Writing"); EV-3.
+record by them before it is written. What a golem seals is sealed before it is hashed.
+Source: architecture ("Writing"); EV-3, X-7.
 """
 
 from __future__ import annotations
@@ -32,12 +33,14 @@ from bardo_pipeline.errors import (
     RecordError,
     RegressionError,
     SchemaVersionError,
+    SealError,
     SignatureError,
 )
 from bardo_pipeline.events.custody import KeyRing, Signature, Tip, content_of, link_of, signed_message
 from bardo_pipeline.events.digest import digest_column, row_digests
 from bardo_pipeline.events.life import LifeEvent
 from bardo_pipeline.events.record import SCHEMA_VERSION, DecisionCycleRecord
+from bardo_pipeline.events.sealing import SealKey, has_private_parts, seal_record
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.desk import Desk, Drain
 from bardo_pipeline.storage.drainer import DrainReport
@@ -48,6 +51,7 @@ from bardo_pipeline.storage.journal import ROOM_SECONDS, Ticket
 from bardo_pipeline.storage.journals import LOG
 from bardo_pipeline.storage.json_lines import read_lines, sentence_of
 from bardo_pipeline.storage.leases import Lease
+from bardo_pipeline.storage.seal_keys import SealKeys
 
 _validate = DecisionCycleRecord.__pydantic_validator__.validate_json
 _to_json = DecisionCycleRecord.__pydantic_serializer__.to_json
@@ -90,6 +94,7 @@ class EventWriter:
         self._head, self._tip, self._accepted_to = Head(), Tip(), 0
         self._death: int | None = None
         self._ring = KeyRing(self.golem_id)
+        self._seal_key: SealKey | SealError | None = None
         self._recent: dict[int, tuple[bytes, Tip]] = {}
         self._closed = False
         self.recovered: DrainReport | None = None
@@ -227,6 +232,10 @@ class EventWriter:
             raise RecordError(f"golem {self.golem_id}: this model has no JSON: {error}") from error
         if model.golem_id != self.golem_id:
             raise IdentityError(f"golem {model.golem_id}: this is the writer of golem {self.golem_id}")
+        if self._seal_key is not None and has_private_parts(model):
+            if isinstance(self._seal_key, SealError):
+                raise SealError(*self._seal_key.args)
+            line = _to_json(seal_record(model, self._seal_key))
         return line, model.tick
 
     def make_room(self, line: bytes, *, wait: bool, timeout: float | None = None) -> None:
@@ -325,6 +334,12 @@ class EventWriter:
         self._tip = self._head.tip
         self._death, self._ring = log.death_of(self.golem_id), log.ring_of(self.golem_id)
         self._accepted_to = max((last for _, last in self._head.accepted), default=0)
+        self._seal_key = None
+        if self.golem_id in log.sealing():
+            try:
+                self._seal_key = SealKeys(log.home).in_force(log, self.golem_id)
+            except SealError as error:
+                self._seal_key = error  # raised for the first record that has something to seal
 
 
 class AsyncEventWriter:

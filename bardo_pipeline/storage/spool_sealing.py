@@ -1,0 +1,111 @@
+"""What the spool does for golems that seal: what comes unsigned is sealed before it is hashed, and of what is not taken
+nothing private is kept, neither its bytes nor words of it in the reason.
+
+A signature is over the sender's bytes, so signed records must come sealed. Source: X-7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from bardo_pipeline.errors import BardoError, RecordError, SchemaVersionError, SealError
+from bardo_pipeline.events.record import DecisionCycleRecord
+from bardo_pipeline.events.schema import to_models
+from bardo_pipeline.events.sealing import SealKey, must_be_sealed, seal_table, withheld
+from bardo_pipeline.events.validate import row_errors
+from bardo_pipeline.storage.json_lines import Parsed
+from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.quarantine import Kept
+from bardo_pipeline.storage.seal_keys import SealKeys
+
+WITHHELD = "a golem of this home seals its private parts, so that neither these bytes nor words of them are kept"
+
+
+class Seals:
+    """The seals of a home whose log this is."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+
+    def lines(
+        self, lines: Sequence[bytes], parsed: Parsed, signed: Sequence[object] | None
+    ) -> tuple[Sequence[bytes], Parsed]:
+        """The lines of a block and what was read of them, private parts of unsigned records sealed."""
+        if not self._log.sealing():
+            return lines, parsed
+        unsigned = np.array([signed is None or signed[line] is None for line in parsed.lines.tolist()], dtype=np.bool_)
+        records, rows = self._sealed(parsed.records, unsigned)
+        if not len(rows):
+            return lines, parsed
+        written = list(lines)
+        for row, model in zip(rows.tolist(), to_models(records.take(pa.array(rows)), DecisionCycleRecord), strict=True):
+            written[int(parsed.lines[row])] = model.model_dump_json().encode()
+        return written, Parsed(records, parsed.lines, parsed.bad)
+
+    def batch(self, records: pa.Table, signed: Collection[str]) -> pa.Table:
+        """An Arrow batch, private parts of golems without a signature sealed. signed: golems that have one."""
+        if not self._log.sealing():
+            return records
+        unsigned = np.array([golem_id not in signed for golem_id in records["golem_id"].to_pylist()], dtype=np.bool_)
+        return self._sealed(records, unsigned)[0]
+
+    def _sealed(self, records: pa.Table, which: np.ndarray) -> tuple[pa.Table, np.ndarray]:
+        """The records, sealed where they may be and must, and which rows that were.
+
+        What does not fit the schema, and what cannot be sealed, stays: the log refuses it, and says why.
+        """
+        keys = self._keys(set(records["golem_id"].unique().to_pylist()) & self._log.sealing())
+        rows = np.flatnonzero(which & must_be_sealed(records, keys))
+        wrong = row_errors(records.take(pa.array(rows)), DecisionCycleRecord)
+        sealed, done = _sealed_rows(records, np.delete(rows, sorted(wrong)), keys)
+        if not len(done):
+            return records, done
+        order = np.arange(len(records))
+        order[done] = len(records) + np.arange(len(done))
+        return pa.concat_tables([records, sealed]).take(pa.array(order)).combine_chunks(), done
+
+    def _keys(self, golem_ids: Iterable[str]) -> dict[str, SealKey]:
+        keys: dict[str, SealKey] = {}
+        for golem_id in golem_ids:
+            try:
+                keys[golem_id] = SealKeys(self._log.home).in_force(self._log, golem_id)
+            except SealError:
+                continue  # its key was destroyed: the log refuses what is not sealed
+        return keys
+
+    # what is not taken
+
+    def keeping(self, keep: Callable[[Iterable[bytes]], Kept]) -> Callable[[Iterable[bytes]], Kept]:
+        """How bytes that are too long for a row are kept: not at all where they may be private."""
+
+        def counted(chunks: Iterable[bytes]) -> Kept:
+            return Kept("", sum(len(chunk) for chunk in chunks)) if self._log.sealing() else keep(chunks)
+
+        return counted
+
+    def kept(self, error: BardoError, golem_id: str | None, raw: bytes | Kept) -> tuple[str, bytes | Kept]:
+        """The reason and the bytes under which something that was refused goes to quarantine."""
+        sealing = self._log.sealing()
+        if golem_id is not None and isinstance(raw, bytes):
+            private = golem_id in sealing
+        else:
+            private = bool(sealing) and (isinstance(raw, Kept) or withheld(raw, sealing))
+        if not private:
+            return str(error), raw
+        # A schema's error quotes what does not fit.
+        said = "it does not fit the schema" if isinstance(error, RecordError | SchemaVersionError) else str(error)
+        return f"{said}; {WITHHELD}: cure it where it came from and send it again", b""
+
+
+def _sealed_rows(records: pa.Table, rows: np.ndarray, keys: dict[str, SealKey]) -> tuple[pa.Table, np.ndarray]:
+    """These rows, sealed, without those that cannot be; and which they are."""
+    try:
+        return seal_table(records.take(pa.array(rows)), keys), rows
+    except SealError:
+        if len(rows) == 1:
+            return records.slice(0, 0), rows[:0]
+    halves = [_sealed_rows(records, half, keys) for half in np.array_split(rows, 2)]
+    return pa.concat_tables([table for table, _ in halves]), np.concatenate([done for _, done in halves])

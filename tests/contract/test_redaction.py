@@ -1,0 +1,518 @@
+"""Redaction: what is sealed is nowhere in plain text, and when its key is gone nobody reads it; all else holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from bardo_pipeline.derivation.fabric import Fabric
+from bardo_pipeline.derivation.fabric_sources import Place
+from bardo_pipeline.derivation.rebuild import derive_everything
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.doors.cli import app
+from bardo_pipeline.errors import LeaseError, SealError
+from bardo_pipeline.events.life import LifeEvent, SealKeyMade, life_event
+from bardo_pipeline.events.record import DecisionCycleRecord
+from bardo_pipeline.events.schema import RECORD_SCHEMA, to_models
+from bardo_pipeline.events.sealing import (
+    PrivateParts,
+    SealKey,
+    is_plain,
+    must_be_sealed,
+    open_parts,
+    open_record,
+    seal_record,
+    seal_table,
+    withheld,
+)
+from bardo_pipeline.events.upcast import absent
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.leases import Lease
+from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.memory import MemoryEventLog
+from bardo_pipeline.storage.protocols import Log
+from bardo_pipeline.storage.quarantine import Quarantine
+from bardo_pipeline.storage.seal_keys import SealKeys, sealing_golems, states_of
+from bardo_pipeline.storage.spool import Spool
+from bardo_pipeline.storage.tables import TABLES
+from bardo_pipeline.storage.verify import verify
+from bardo_pipeline.storage.writer import EventWriter
+from tests.records import records
+
+pytestmark = pytest.mark.row("X-7")
+
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
+LATER = datetime(2026, 11, 9, 12, 30, tzinfo=UTC)
+GOLEM, OTHER = "golem-0000", "golem-0001"
+SECRET = bytes(range(32))
+MARK = "the-whale-of-Turin"
+"""Stands in everything private that these tests write, and nowhere else."""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home.create(tmp_path / "home", Policy(), NOW)
+
+
+def private(table: pa.Table) -> pa.Table:
+    """The records without seals, the mark in every private part."""
+    rows = table.to_pylist()
+    for row in rows:
+        row["sealed"] = None
+        for position in row["observation"]["positions"]:
+            position["pair"] = MARK
+        if row["deliberation"] is not None:
+            row["deliberation"]["reasoning_summary"] = MARK
+    return pa.Table.from_pylist(rows, schema=RECORD_SCHEMA)
+
+
+def some(count: int, *, golems: int = 1, tick: int = 1, seed: int = 0) -> pa.Table:
+    """Records that all have private parts."""
+    return private(records(count, golems=golems, tick=tick, seed=seed, dense=True))
+
+
+def models(table: pa.Table) -> list[DecisionCycleRecord]:
+    return to_models(table, DecisionCycleRecord)
+
+
+def found(home: Home) -> list[str]:
+    """Files below a home in which the mark can be read, raw or as rows."""
+    hits = []
+    for path in sorted(p for p in home.root.rglob("*") if p.is_file()):
+        raw = path.read_bytes()
+        if MARK.encode() in raw or (path.suffix == ".parquet" and MARK in str(pq.read_table(path).to_pylist())):
+            hits.append(str(path.relative_to(home.root)))
+    return hits
+
+
+# the seal
+
+
+def test_what_was_sealed_opens_to_what_it_was_and_the_same_record_seals_to_the_same_bytes() -> None:
+    key = SealKey(SECRET)
+    for record in models(private(records(60, golems=2, seed=3))):
+        sealed = seal_record(record, key)
+        assert open_record(sealed, key) == record
+        assert MARK not in sealed.model_dump_json()
+        assert sealed == seal_record(record, SealKey(SECRET))
+        has = bool(record.observation.positions or (record.deliberation and record.deliberation.reasoning_summary))
+        assert (sealed.sealed is not None) == has
+        assert DecisionCycleRecord.model_validate_json(sealed.model_dump_json()) == sealed
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32), count=st.integers(0, 30), dense=st.booleans(), golems=st.integers(1, 3),
+       sealing=st.sets(st.sampled_from(["golem-0000", "golem-0001", "golem-0002"])))  # fmt: skip
+def test_a_batch_is_sealed_as_its_records_are_one_by_one(
+    seed: int, count: int, dense: bool, golems: int, sealing: set[str]
+) -> None:
+    table = records(count, golems=golems, seed=seed, dense=dense)
+    place = table.schema.get_field_index("sealed")
+    table = table.set_column(place, table.schema.field(place), absent(table.schema.field(place).type, count))
+    keys = {golem_id: SealKey(golem_id.encode().ljust(32, b"*")) for golem_id in sealing}
+    made = seal_table(table, keys)
+    made.validate(full=True)
+    wanted = [seal_record(r, keys[r.golem_id]) if r.golem_id in keys else r for r in models(table)]
+    assert models(made) == wanted
+    assert must_be_sealed(table, sealing).tolist() == [a != b for a, b in zip(models(table), wanted, strict=True)]
+    assert not must_be_sealed(made, sealing).any()
+    assert seal_table(made, keys).equals(made)
+
+
+def test_no_two_seals_share_a_nonce_whatever_differs() -> None:
+    key, other = SealKey(SECRET), SealKey(SECRET[::-1])
+    said = [(key, "g", b"a", b"x"), (key, "g", b"a", b"y"), (key, "g", b"b", b"x"), (key, "h", b"a", b"x"),
+            (other, "g", b"a", b"x"), (key, "ga", b"", b"x"), (key, "g", b"aa", b"x")]  # fmt: skip
+    assert len({k.seal(g, place, text).nonce for k, g, place, text in said}) == len(said)
+
+
+def test_a_seal_opens_with_its_key_in_its_place_unaltered_and_not_else() -> None:
+    key, (record, *_) = SealKey(SECRET), models(some(1))
+    sealed = seal_record(record, key).sealed
+    assert sealed is not None
+    assert open_parts(sealed, GOLEM, 1, key).reasoning_summary == MARK
+    flipped = ("B" if sealed.ciphertext[0] == "A" else "A") + sealed.ciphertext[1:]
+    for wrong in (
+        lambda: open_parts(sealed, GOLEM, 2, key),
+        lambda: open_parts(sealed, OTHER, 1, key),
+        lambda: open_parts(sealed.model_copy(update={"ciphertext": flipped}), GOLEM, 1, key),
+        lambda: open_parts(sealed.model_copy(update={"ciphertext": "no base64"}), GOLEM, 1, key),
+        lambda: open_parts(sealed, GOLEM, 1, SealKey(SECRET[::-1])),
+    ):
+        with pytest.raises(SealError):
+            wrong()
+
+
+def test_what_cannot_be_sealed_is_refused_by_name() -> None:
+    key, (record, *_) = SealKey(SECRET), models(some(1))
+    with pytest.raises(SealError, match="32 bytes"):
+        SealKey(b"short")
+    sealed = seal_record(record, key)
+    again = sealed.model_copy(update={"observation": record.observation})
+    with pytest.raises(SealError, match="tick 1 has a seal and private parts in plain text"):
+        seal_record(again, key)
+    many = record.model_copy(
+        update={
+            "observation": record.observation.model_copy(update={"positions": record.observation.positions * 9_999})
+        }
+    )
+    with pytest.raises(SealError, match="more than a seal of"):
+        seal_record(many, key)
+    assert SECRET.hex() not in repr(key)
+    assert str(SECRET) not in repr(key)
+
+
+def test_raw_bytes_are_kept_back_unless_they_say_that_they_are_anothers() -> None:
+    sealing = {GOLEM}
+    assert withheld(b'{"golem_id":"golem-0000","tick":1', sealing)
+    assert withheld(b'{"golem_id":"golem-0000"}', sealing)
+    assert withheld(b'{"tick":1}', sealing)
+    assert withheld(b"[1]", sealing)
+    assert not withheld(b'{"golem_id":"golem-0001"}', sealing)
+    assert not withheld(b"anything", set())
+
+
+# keys
+
+
+def test_a_key_is_32_bytes_for_its_owner_alone_and_not_in_the_log(home: Home) -> None:
+    with EventLog(home) as log:
+        key = SealKeys(home).make(log, "../../etc/passwd", SECRET, NOW)
+        path = SealKeys(home).path("../../etc/passwd")
+        assert path.parent == home.keys
+        assert (path.read_bytes(), path.stat().st_mode & 0o777, home.keys.stat().st_mode & 0o777) == (
+            SECRET,
+            0o600,
+            0o700,
+        )
+        (state,) = states_of(home, log)
+        assert (state.key_id, state.made_at, state.destroyed_at, state.present) == (key.key_id, NOW, None, True)
+    assert SECRET not in b"".join(p.read_bytes() for p in home.root.rglob("*") if p.is_file() and p != path)
+
+
+def test_a_destroyed_key_is_gone_with_its_day_and_its_reason_on_record_and_another_may_follow(home: Home) -> None:
+    keys = SealKeys(home)
+    with EventLog(home) as log:
+        first = keys.make(log, GOLEM, SECRET, NOW)
+        with pytest.raises(SealError, match="destroy it before you make another"):
+            keys.make(log, GOLEM, SECRET, NOW)
+        keys.destroy(log, GOLEM, "the owner asked", LATER)
+        assert not keys.path(GOLEM).exists()
+        with pytest.raises(SealError, match=r"the key was destroyed on 2026-11-09 12:30 UTC \(the owner asked\)"):
+            keys.to_open(log, GOLEM, first.key_id)
+        with pytest.raises(SealError, match="nothing to destroy"):
+            keys.destroy(log, GOLEM, "again", LATER)
+        second = keys.make(log, GOLEM, SECRET[::-1], LATER)
+        assert keys.in_force(log, GOLEM).key_id == second.key_id
+        with pytest.raises(SealError, match="destroyed on"):
+            keys.to_open(log, GOLEM, first.key_id)
+        with pytest.raises(SealError, match="no seal key on record"):
+            keys.in_force(log, OTHER)
+
+
+def test_who_was_interrupted_does_the_same_again(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = SealKeys(home)
+    with EventLog(home) as log:
+        with monkeypatch.context() as cut:
+            cut.setattr(log, "record", _fails)
+            with pytest.raises(OSError, match="cut"):
+                keys.make(log, GOLEM, SECRET, NOW)
+        assert keys.make(log, GOLEM, SECRET[::-1], NOW).secret == SECRET, "the key on file counts"
+        with monkeypatch.context() as cut:
+            cut.setattr("bardo_pipeline.storage.seal_keys._overwrite", _fails)
+            with pytest.raises(OSError, match="cut"):
+                keys.destroy(log, GOLEM, "asked", LATER)
+        with pytest.raises(SealError, match="destroyed on"):
+            keys.in_force(log, GOLEM)
+        keys.destroy(log, GOLEM, "asked", LATER)
+        assert not keys.path(GOLEM).exists()
+        assert len(log.life("SealKeyDestroyed")) == 1
+
+
+def _fails(*_: object, **__: object) -> int:
+    raise OSError("cut")
+
+
+def test_a_key_file_that_is_none_is_named(home: Home) -> None:
+    keys = SealKeys(home)
+    with EventLog(home) as log:
+        keys.make(log, GOLEM, SECRET, NOW)
+        keys.path(GOLEM).write_bytes(b"x")
+        assert [state.present for state in states_of(home, log)] == [False]
+        with pytest.raises(SealError, match="is no seal key"):
+            keys.in_force(log, GOLEM)
+        keys.path(GOLEM).write_bytes(SECRET[::-1])
+        with pytest.raises(SealError, match="does not hold key"):
+            keys.in_force(log, GOLEM)
+
+
+# the log
+
+
+@pytest.fixture(params=["memory", "disk"])
+def log(request: pytest.FixtureRequest, home: Home) -> Iterator[Log]:
+    if request.param == "memory":
+        yield MemoryEventLog(bucket_count=16)
+    else:
+        with EventLog(home) as opened:
+            yield opened
+
+
+def test_a_golem_that_seals_may_not_write_in_plain_text_and_others_may(log: Log) -> None:
+    before = some(2, golems=2)
+    log.append(before, writer="w", segment=1, recorded_at=NOW)
+    log.record([life_event(GOLEM, NOW, SealKeyMade(key_id=SealKey(SECRET).key_id))], NOW)
+    assert sealing_golems(log) == {GOLEM}
+    assert log.append(before, writer="w", segment=2, recorded_at=NOW).repeated == 2, "what was there stays as it was"
+    fresh = some(4, golems=2, tick=2)
+    with pytest.raises(SealError, match=f"golem {GOLEM}: tick 2 has private parts in plain text"):
+        log.append(fresh, writer="w", segment=3, recorded_at=NOW)
+    admitted = log.admit(fresh, writer="w", segment=3, recorded_at=NOW)
+    assert admitted.appended.written == 2
+    assert [(r.row, type(r.error)) for r in admitted.refused] == [(0, SealError), (2, SealError)]
+    sealed = seal_table(fresh, {GOLEM: SealKey(SECRET)})
+    assert log.append(sealed, writer="w", segment=4, recorded_at=NOW).written == 2
+    assert log.append(sealed, writer="w", segment=5, recorded_at=NOW).repeated == 4
+
+
+def test_a_golem_begins_to_seal_while_nobody_holds_it(home: Home) -> None:
+    with EventLog(home) as log:
+        lease = Lease(home, GOLEM, "somebody")
+        with pytest.raises(LeaseError, match="somebody"):
+            SealKeys(home).make(log, GOLEM, SECRET, NOW)
+        lease.release()
+        assert SealKeys(home).make(log, GOLEM, SECRET[::-1], NOW).secret == SECRET, "the first try left its key"
+
+
+# writer and spool
+
+
+def sealing_home(home: Home) -> SealKey:
+    with EventLog(home) as log:
+        return SealKeys(home).make(log, GOLEM, SECRET, NOW)
+
+
+def on_record(home: Home, golem_id: str = GOLEM) -> list[dict]:
+    with EventLog(home) as log:
+        return sorted(log.read_cycles(golems=[golem_id]).to_pylist(), key=lambda row: row["tick"])
+
+
+def opened_parts(home: Home, row: dict) -> PrivateParts:
+    (record,) = models(pa.Table.from_pylist([row], schema=RECORD_SCHEMA))
+    assert record.sealed is not None
+    return open_parts(record.sealed, record.golem_id, record.tick, SealKey(SECRET))
+
+
+def test_a_writer_seals_what_it_is_given_before_it_writes_it_anywhere(home: Home) -> None:
+    sealing_home(home)
+    given = models(some(6))
+    with EventWriter.open(home, GOLEM, clock=lambda: NOW) as writer:
+        for record in given[:3]:
+            writer.append(record)
+        for record in given[3:]:
+            writer.append(record.model_dump_json().encode())
+        assert found(home) == [], "the journal holds no plain text"
+        assert writer.append(given[0]).repeated
+    assert found(home) == []
+    rows = on_record(home)
+    assert [opened_parts(home, row).reasoning_summary for row in rows] == [MARK] * 6
+    assert all(MARK not in row["payload"].decode() for row in rows)
+    assert verify(home).clean
+
+
+def test_a_writer_without_the_key_refuses_what_is_private_and_takes_the_rest(home: Home) -> None:
+    sealing_home(home)
+    with EventLog(home) as log:
+        SealKeys(home).destroy(log, GOLEM, "asked", LATER)
+    first, second = models(some(2))
+    bare = second.model_copy(
+        update={
+            "observation": second.observation.model_copy(update={"positions": ()}),
+            "deliberation": second.deliberation and second.deliberation.model_copy(update={"reasoning_summary": ""}),
+        }
+    )
+    with EventWriter.open(home, GOLEM, clock=lambda: NOW) as writer:
+        with pytest.raises(SealError, match="destroyed on 2026-11-09"):
+            writer.append(first)
+        writer.append(bare)
+    assert [row["tick"] for row in on_record(home)] == [2]
+    assert found(home) == []
+
+
+def taken(home: Home, *, policy: Policy | None = None) -> Quarantine:
+    with EventLog(home) as log:
+        spool = Spool(home, log, policy)
+        assert list(spool.take(NOW))
+        return spool.quarantine
+
+
+def test_the_spool_seals_lines_and_keeps_nothing_private_of_what_it_cannot_take(home: Home) -> None:
+    sealing_home(home)
+    mine = [record.model_dump_json().encode() for record in models(some(8))]
+    other = [record.model_dump_json().encode() for record in models(records(4, golems=2, seed=9).filter(
+        pc.equal(records(4, golems=2, seed=9)["golem_id"], OTHER)))]  # fmt: skip
+    long = json.loads(mine[0])
+    long["tick"], long["deliberation"]["reasoning_summary"] = 40, MARK * 10_000  # quoted in the schema's own error
+    lines = [
+        *mine[:4],
+        mine[4][:-20],  # torn
+        orjson.dumps(json.loads(mine[5]) | {"tick": 0}),  # out of range
+        orjson.dumps(long),
+        orjson.dumps(json.loads(mine[6]) | {"golem_id": 7}),
+        mine[7].replace(b'"', b"'"),
+        *other,
+        b'{"golem_id":"golem-0001","oops":1}',
+    ]
+    (home.spool / "records.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    quarantine = taken(home)
+    assert found(home) == []
+    rows = on_record(home)
+    assert [row["tick"] for row in rows] == [1, 2, 3, 4]
+    assert all(opened_parts(home, row).positions[0].pair == MARK for row in rows)
+    assert len(on_record(home, OTHER)) == 2
+    kept = [quarantine.show(item_id) for item_id in quarantine.open()["item_id"].to_pylist()]
+    assert len(kept) == 6
+    assert [item.raw for item in kept if item.golem_id == OTHER] == [b'{"golem_id":"golem-0001","oops":1}']
+    assert all(item.raw == b"" and "seals its private parts" in item.reason for item in kept if item.golem_id != OTHER)
+
+
+def test_the_spool_seals_arrow_batches_and_keeps_no_file_that_it_cannot_read(home: Home) -> None:
+    sealing_home(home)
+    table = some(4)
+    with pa.OSFile(str(home.spool / "a.arrow"), "wb") as sink, pa.ipc.new_file(sink, RECORD_SCHEMA) as out:
+        out.write_table(table)
+    raw = (home.spool / "a.arrow").read_bytes()
+    (home.spool / "b.arrow").write_bytes(raw[: len(raw) // 2] + MARK.encode())
+    quarantine = taken(home)
+    assert found(home) == []
+    assert [opened_parts(home, row).reasoning_summary for row in on_record(home)] == [MARK] * 4
+    (item,) = (quarantine.show(item_id) for item_id in quarantine.open()["item_id"].to_pylist())
+    assert (item.file, item.raw) == ("b.arrow", b"")
+
+
+def test_a_line_that_is_longer_than_a_record_may_be_is_not_kept_either(home: Home) -> None:
+    sealing_home(home)
+    policy = Policy.model_validate({"writer": {"record_bytes_max": 2_000}})
+    (home.spool / "long.jsonl").write_bytes(models(some(1))[0].model_dump_json().encode() + b"\n")
+    quarantine = taken(home, policy=policy)
+    assert found(home) == []
+    assert quarantine.open()["raw_bytes"].to_pylist() == [0]
+
+
+def test_where_nobody_seals_quarantine_keeps_every_byte(home: Home) -> None:
+    line = models(some(1))[0].model_dump_json().encode()[:-9]
+    (home.spool / "torn.jsonl").write_bytes(line + b"\n")
+    quarantine = taken(home)
+    assert [quarantine.show(item_id).raw for item_id in quarantine.open()["item_id"].to_pylist()] == [line]
+
+
+# derivations
+
+
+def digests(root: Path) -> dict[str, str]:
+    """Fingerprints of everything derived from a home's log."""
+    stores = Stores.open(root)
+    derive_everything(stores, now=NOW)
+    return {name: stores.projections.digest(name).fingerprint for name in TABLES}
+
+
+def redone(root: Path, target: Path, change: Callable[[pa.Table], pa.Table]) -> Path:
+    """A home with the same lives of which nothing is derived, its records changed."""
+    known, home = Stores.open(root), Home.create(target, Policy(), NOW)
+    (target / "models").symlink_to(root / "models", target_is_directory=True)
+    events = to_models(known.log.life(), LifeEvent)
+    for bundle_hash in {e.born.bundle_hash for e in events if e.born is not None and e.born.bundle_hash is not None}:
+        shutil.copytree(known.home.bundles / bundle_hash, home.bundles / bundle_hash)
+    rows = known.log.read_cycles(RECORD_SCHEMA.names).cast(RECORD_SCHEMA)
+    with EventLog(home) as log:
+        log.record([event for event in events if event.kind not in ("BundleJudged", "BundlePublished")], NOW)
+        log.append(change(rows), writer="copy", segment=1, recorded_at=NOW)
+    return target
+
+
+def emptied(rows: pa.Table) -> pa.Table:
+    """The records with nothing where their private parts stood."""
+    lean = rows.to_pylist()
+    for row in lean:
+        row["observation"]["positions"] = []
+        if row["deliberation"] is not None:
+            row["deliberation"]["reasoning_summary"] = ""
+    return pa.Table.from_pylist(lean, schema=RECORD_SCHEMA)
+
+
+def test_no_derivation_and_no_event_reads_what_is_private(small_home: Path, tmp_path: Path) -> None:
+    plain = redone(small_home, tmp_path / "plain", lambda rows: rows)
+    bare = redone(small_home, tmp_path / "bare", emptied)
+    assert is_plain(EventLog(Home.open(plain)).read_cycles(RECORD_SCHEMA.names)).any()
+    assert not is_plain(EventLog(Home.open(bare)).read_cycles(RECORD_SCHEMA.names)).any()
+    derived = digests(plain)
+    assert derived == digests(bare)
+    assert len(set(derived.values())) > 6, "there is something to derive"
+    told = [
+        [e.model_copy(update={"position": ""}) for e in Fabric(Stores.open(r)).behind(Place())] for r in (plain, bare)
+    ]
+    assert told[0] == told[1]
+
+
+def test_a_destroyed_key_changes_no_fingerprint_no_count_and_no_link(small_home: Path, tmp_path: Path) -> None:
+    golems = EventLog(Home.open(small_home)).heads()["golem_id"].to_pylist()
+    keys = {golem_id: SealKey(golem_id.encode().ljust(32, b"*")) for golem_id in golems}
+    root = redone(small_home, tmp_path / "sealed", lambda rows: seal_table(private(rows), keys))
+    home = Home.open(root)
+    assert found(home) == []
+    with EventLog(home) as log:
+        count = len(log.read_cycles(["tick"]))
+        for golem_id, key in keys.items():
+            SealKeys(home).make(log, golem_id, key.secret, NOW)
+    derived = digests(root)
+    with EventLog(home) as log:
+        for golem_id in golems:
+            SealKeys(home).destroy(log, golem_id, "asked", LATER)
+            assert not SealKeys(home).path(golem_id).exists()
+        assert len(log.read_cycles(["tick"])) == count
+    assert verify(home).clean
+    rebuilt = CliRunner().invoke(app, ["rebuild", "--home", str(root)])
+    assert rebuilt.exit_code == 0, rebuilt.stdout
+    assert digests(root) == derived
+    assert found(home) == []
+
+
+# the command
+
+
+def bardo(home: Home, *arguments: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "bardo_pipeline.doors.cli", *arguments, "--home", str(home.root)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "200"})
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_command_makes_opens_lists_and_destroys(home: Home) -> None:
+    assert bardo(home, "seal", "make", GOLEM)[0] == 0
+    with EventWriter.open(home, GOLEM, clock=lambda: NOW) as writer:
+        writer.append(models(some(1))[0])
+    code, said = bardo(home, "seal", "open", GOLEM, "1")
+    assert (code, orjson.loads(said)["reasoning_summary"]) == (0, MARK)
+    assert "no record of tick 9" in bardo(home, "seal", "open", GOLEM, "9")[1]
+    assert GOLEM in bardo(home, "seal", "list")[1]
+    assert bardo(home, "seal", "destroy", GOLEM, "--why", "the owner asked")[0] == 0
+    code, said = bardo(home, "seal", "open", GOLEM, "1")
+    assert code == 2
+    assert "there is no cure: the key was destroyed on" in said
+    assert "the owner asked" in bardo(home, "seal", "list")[1]
+    assert found(home) == []
