@@ -43,7 +43,8 @@ _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 def make_table(path: Path, schema: pa.Schema, configuration: Mapping[str, str], *, durable: bool) -> None:
     """Make an empty table in this folder; nothing happens where there is one.
 
-    The names below the folder are on the disk with the first commit; until then there is nothing to lose.
+    What is said of it elsewhere, as that it has no row or which hash its first commit has, is of this very one: if a
+    power cut took it, another would come in its place.
     """
     make_folder(path)
     (path / "_delta_log").mkdir(exist_ok=True)
@@ -54,6 +55,9 @@ def make_table(path: Path, schema: pa.Schema, configuration: Mapping[str, str], 
             sync_file(draft)
         with suppress(FileExistsError):
             os.link(draft, commit_path(path, 0))
+    if durable:
+        sync_folder(path / "_delta_log")
+        sync_folder(path)
 
 
 def commit_path(path: Path, version: int) -> Path:
@@ -62,7 +66,10 @@ def commit_path(path: Path, version: int) -> Path:
 
 
 def put_commit(path: Path, version: int, actions: Iterable[Mapping[str, object]], *, durable: bool) -> bool:
-    """Make these actions the table's commit of that version. Returns False when another commit has the number."""
+    """Make these actions the table's commit of that version. Returns False when another commit has the number.
+
+    Its name is on the disk when the caller has synced the folder `_delta_log`.
+    """
     log = path / "_delta_log"
     draft = log / f"_commit_{uuid4()}.json.tmp"  # a name that every reader of Delta passes over
     try:
@@ -77,8 +84,6 @@ def put_commit(path: Path, version: int, actions: Iterable[Mapping[str, object]]
             return False
     finally:
         draft.unlink(missing_ok=True)
-    if durable:
-        sync_folder(log)
     return True
 
 

@@ -6,7 +6,7 @@ Source: facts ("Delta"): a kept handle, ZSTD 1, statistics on few columns, no cl
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -143,14 +143,10 @@ class AppendOnlyTable:
         Returns the commit's version, or None when all of them are on record already and nothing was written.
         Raises StoreError when only some are on record, or when the disk or Delta did not take every row.
         """
-        self._renew()
+        self.renewed()
         if self.done(transactions):
             return None
-        adds = [self.write(table)]
-        version = self.commit(adds, transactions=transactions, facts=facts)
-        if version is None:
-            self.discard(adds)
-        return version
+        return self.commit([self.write(table)], transactions=transactions, facts=facts)
 
     def write(self, rows: pa.Table) -> Added:
         """The rows as a Parquet file that no commit names yet. Raises StoreError; what is half written goes again.
@@ -206,29 +202,51 @@ class AppendOnlyTable:
     ) -> int | None:
         """Make files part of the table, by one commit; see `append`. version: which one it must become, if any.
 
-        Raises StoreError when another commit has that version, and when the disk does not take it.
+        Where no commit is made, the files go. Raises StoreError when another commit has that version, and when the
+        disk does not take it.
         """
+        due = None
+        try:
+            with writing_to(self.path):
+                if self._durable:
+                    sync_folder(self.path)
+                due = self._put(adds, transactions, facts, version)
+        finally:
+            if due is None:
+                self.discard(adds)
+        if due is None:
+            return None
         with writing_to(self.path):
             if self._durable:
-                sync_folder(self.path)
-            while True:
-                due = int(self._handle.version()) + 1
-                if version is not None and due != version:
-                    raise StoreError(f"{self.path}: version {version} was taken meanwhile: send this again")
-                if put_commit(self.path, due, self._actions(adds, transactions, facts), durable=self._durable):
-                    break
-                self._handle.update_incremental()
-                if self.done(transactions):
-                    return None
+                sync_folder(self._log)
         self._handle.update_incremental()
         self._commits += 1
         self._lacks = []
         if self._checkpoint is not None:
-            point_to(self.path, self._checkpoint)
+            with suppress(OSError):  # it saves time, and the rows are on record
+                point_to(self.path, self._checkpoint)
             self._checkpoint = None
         if self._sums is not None:
             self._sums.follow(due)
         return due
+
+    def _put(
+        self,
+        adds: Sequence[Added],
+        transactions: Mapping[str, int],
+        facts: Mapping[str, str] | None,
+        version: int | None,
+    ) -> int | None:
+        """Give the commit the next version that is free; None when its transactions are on record meanwhile."""
+        while True:
+            due = int(self._handle.version()) + 1
+            if version is not None and due != version:
+                raise StoreError(f"{self.path}: version {version} was taken meanwhile: send this again")
+            if put_commit(self.path, due, self._actions(adds, transactions, facts), durable=self._durable):
+                return due
+            self._handle.update_incremental()
+            if self.done(transactions):
+                return None
 
     def stored(self) -> list[StoredFile]:
         """The files of the table as it is now, by path."""
@@ -267,6 +285,7 @@ class AppendOnlyTable:
             taken = [held[path] for path in removed]
             if not put_commit(self.path, version, replacing(self.path, version, taken, added, at), durable=True):
                 raise StoreError(f"{self.path}: version {version} was taken meanwhile: try again")
+            sync_folder(self._log)
             self._handle.update_incremental()
             if self._sums is not None:
                 self._sums.follow(version)
@@ -458,19 +477,19 @@ class AppendOnlyTable:
         if commit_path(self.path, here + 1).exists() or not commit_path(self.path, here).exists():
             self._handle.update_incremental()
 
-    def _renew(self) -> None:
-        """See the table as it is, through a handle that is not slow with age, behind a checkpoint that is near."""
+    def renewed(self) -> int:
+        """The newest version, seen through a handle that is not slow with age, behind a checkpoint that is near."""
         if self._commits >= self._reopen_commits:
             self._handle, self._commits = DeltaTable(self.path), 0
         self._refresh()
         version = int(self._handle.version())
-        if version < self._checkpointed + CHECKPOINT_COMMITS:
-            return
-        self._checkpointed = newest_checkpoint(self.path, version) or 0  # another handle may have made one
+        if version >= self._checkpointed + CHECKPOINT_COMMITS:  # unless another handle made one
+            self._checkpointed = newest_checkpoint(self.path, version) or 0
         if version >= self._checkpointed + CHECKPOINT_COMMITS:
             with writing_to(self.path):
                 put_checkpoint(self.path, version, durable=self._durable)
             self._checkpoint = self._checkpointed = version
+        return version
 
     def _active(self, handle: DeltaTable) -> list[DataFile]:
         actions = pa.table(handle.get_add_actions(flatten=True)).select(["path", "num_records"])

@@ -72,6 +72,7 @@ _LOCK = "log"
 _BESIDE_ROWS = 4_000  # from here on arrays cost more than calls, and a second core helps
 _PART_ROWS = 12_000  # below it a file more costs readers more than it saves the writer
 _KEYS = ["golem_id", "tick", "content_hash"]
+_LEARNED = ["golem_id", "tick", "link"]
 
 
 class EventLog:
@@ -187,39 +188,38 @@ class EventLog:
 
         whole: what is wrong is raised, and nothing is written.
         """
-        due = self._cycles.version + 1
+        due = self._cycles.renewed() + 1
+        linked = _at_once(lambda link: link(), works)
+        unsigned = {row: error for part in linked for row, error in part.wrong.items()}
+        if whole and unsigned:
+            raise unsigned[min(unsigned)]
+        parts = [part.rows for part in linked if len(part.rows)]
+        count = sum(len(rows) for rows in parts)
+        given = len(batch.rows) - wrong - len(unsigned)
+        if not parts:
+            return Appended(self._cycles_seen, 0, given, (), ()), unsigned
+        if self._cycles.done({batch.writer: batch.segment}):
+            raise StoreError(
+                f"writer {batch.writer}: segment {batch.segment} or a later one is on record, but {count} of these "
+                "records are not: number segments upwards and send one again unchanged"
+            )
+        adds = self._stored([batch.of_the_log(rows, self._home.bucket_count, due) for rows in parts])
+        version = self._cycles.commit(adds, transactions={batch.writer: batch.segment}, version=due)
+        assert version == due, "whoever holds the lock of the log commits alone"
+        gaps, late = self._learn_cycles(pa.concat_tables([rows.select(_LEARNED) for rows in parts]))
+        if due == self._cycles_seen + 1:
+            self._cycles_seen = due
+        return Appended(due, count, given - count, gaps, late), unsigned
+
+    def _stored(self, parts: Sequence[pa.Table]) -> list[Added]:
+        """Each part in a file; if one cannot be written, none of them stays."""
         adds: list[Added] = []
-
-        def work(link: Callable[[], Linked]) -> tuple[pa.Table, Wrong]:
-            linked = link()
-            rows = batch.of_the_log(linked.rows, self._home.bucket_count, due)
-            if len(rows) and not (whole and linked.wrong):
-                if self._cycles.done({batch.writer: batch.segment}):
-                    raise StoreError(
-                        f"writer {batch.writer}: segment {batch.segment} or a later one is on record, but {len(rows)} "
-                        "of these records are not: number segments upwards and send one again unchanged"
-                    )
-                adds.append(self._cycles.write(rows))
-            return rows.select(["golem_id", "tick", "link"]), linked.wrong
-
         try:
-            done = _at_once(work, works)
-            unsigned = {row: error for _, found in done for row, error in found.items()}
-            if whole and unsigned:
-                raise unsigned[min(unsigned)]
-            given = len(batch.rows) - wrong - len(unsigned)
-            if not adds:
-                return Appended(self._cycles_seen, 0, given, (), ()), unsigned
-            version = self._cycles.commit(adds, transactions={batch.writer: batch.segment}, version=due)
+            _at_once(lambda rows: adds.append(self._cycles.write(rows)), parts)
         except BaseException:
             self._cycles.discard(adds)
             raise
-        assert version == due, "whoever holds the lock of the log commits alone"
-        kept = pa.concat_tables([rows for rows, _ in done])
-        gaps, late = self._learn_cycles(kept)
-        if due == self._cycles_seen + 1:
-            self._cycles_seen = due
-        return Appended(due, len(kept), given - len(kept), gaps, late), unsigned
+        return adds
 
     def _learn_cycles(self, rows: pa.Table) -> tuple[tuple[TickRange, ...], tuple[TickRange, ...]]:
         golem_ids, link = golem_column(rows), rows.column("link")
@@ -425,7 +425,7 @@ class EventLog:
         self._life_seen = version
         version, files = self._cycles.tail(self._cycles_seen)
         if files:
-            self._learn_cycles(self._cycles.load(files, ["golem_id", "tick", "link"]))
+            self._learn_cycles(self._cycles.load(files, _LEARNED))
         self._cycles_seen = version
 
     def _load_index(self) -> tuple[Heads, int]:
