@@ -88,6 +88,9 @@ class CarePolicy(Frozen):
     projection_commits_kept: Annotated[int, Field(ge=1)] = Field(
         100, description="commits of a projection that stay as JSON (ours)"
     )
+    index_versions_max: Annotated[int, Field(ge=1)] = Field(
+        20, description="versions of an index of episodes; with more, those past the grace go (ours)"
+    )
     superseded_days: Positive = Field(
         30.0, description="that a derivation, not in force, stays after it was last written to (ours)"
     )

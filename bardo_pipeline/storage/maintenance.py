@@ -8,7 +8,7 @@ Source: EV-6, X-13; architecture ("One guarded maintenance job"); the quotas: Ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -77,23 +77,27 @@ class _Kept:
 def maintain(
     home: Home, log: EventLog, policy: Policy, *, now: datetime, in_force: Collection[str], dry_run: bool = False
 ) -> MaintenanceReport:
-    """Do what is due. in_force: ids of derivations that stay however old. dry_run: only say what would be done.
+    """Do what is due. in_force: ids of derivations that are looked after, and stay however old.
+
+    dry_run: only say what would be done.
 
     One run a home at a time: it waits for another, and for a verification.
     """
     report = MaintenanceReport()
     with home.lock("maintenance"):
-        for kept in _tables(home, log, policy):
+        standing = [path for path in _derivations(home) if path.name in in_force]
+        for kept in _tables(home, log, policy, standing):
             _care(kept, policy, report, now=now, dry_run=dry_run)
-        _care_for_renewed(home, policy, report, now=now, dry_run=dry_run)
+        for folder in standing:
+            _care_for_renewed(home, folder, policy, report, now=now, dry_run=dry_run)
         _prune(home, policy, report, now=now, in_force=in_force, dry_run=dry_run)
         if not dry_run and not report.damaged:
             _care_for_index(home, log, report)
     return report
 
 
-def _tables(home: Home, log: EventLog, policy: Policy) -> Iterator[_Kept]:
-    """Every table that only grows: the log's, then each derivation's."""
+def _tables(home: Home, log: EventLog, policy: Policy, standing: Sequence[Path]) -> Iterator[_Kept]:
+    """Every table that only grows: the log's, then those of the derivations in force."""
     care = policy.care
     deaths = _deaths(log)
     limits = closed_below(log.heads(), deaths, policy.curator.cycle_ticks, care.lookback_ticks)
@@ -112,7 +116,7 @@ def _tables(home: Home, log: EventLog, policy: Policy) -> Iterator[_Kept]:
             table = AppendOnlyTable(path, schema, stats, policy=policy, sums=sums, by_version=by_version)
             name = path.relative_to(home.root).as_posix()
             yield _Kept(name, table, layout, _lock_of(home, lock), care.log_commits_kept, sums)
-    for folder in _derivations(home):
+    for folder in standing:
         projections = Projections(folder, home.bucket_count, policy)
         for name, spec in TABLES.items():
             if spec.grows and (folder / name / "_delta_log").exists():
@@ -189,23 +193,23 @@ def _checkpoint(path: Path, version: int) -> None:
     point_to(path, version)
 
 
-def _care_for_renewed(home: Home, policy: Policy, report: MaintenanceReport, *, now: datetime, dry_run: bool) -> None:
+def _care_for_renewed(
+    home: Home, folder: Path, policy: Policy, report: MaintenanceReport, *, now: datetime, dry_run: bool
+) -> None:
     """Projections that are renewed: what older versions held, and the commits behind a checkpoint."""
-    for folder in _derivations(home):
-        for name, spec in TABLES.items():
-            path = folder / name
-            if spec.grows or not (path / "_delta_log").exists():
-                continue
-            named = path.relative_to(home.root).as_posix()
-            with home.lock(f"derive-{folder.name}"):
-                table = DeltaTable(path)
-                if not dry_run:
-                    _checkpoint(path, int(table.version()))
-                kept = policy.care.projection_commits_kept
-                gone = retention.trim(path, int(table.version()), kept=kept, dry_run=dry_run)
-                _say(report, named, "trimmed", gone)
-                paths = pa.table(table.get_add_actions(flatten=True))["path"].to_pylist()
-                _say(report, named, "swept", _swept(path, {unquote(p) for p in paths}, policy, now, dry_run))
+    for name, spec in TABLES.items():
+        path = folder / name
+        if spec.grows or not (path / "_delta_log").exists():
+            continue
+        named = path.relative_to(home.root).as_posix()
+        with home.lock(f"derive-{folder.name}"):
+            table = DeltaTable(path)
+            if not dry_run:
+                _checkpoint(path, int(table.version()))
+            kept = policy.care.projection_commits_kept
+            _say(report, named, "trimmed", retention.trim(path, int(table.version()), kept=kept, dry_run=dry_run))
+            paths = pa.table(table.get_add_actions(flatten=True))["path"].to_pylist()
+            _say(report, named, "swept", _swept(path, {unquote(p) for p in paths}, policy, now, dry_run))
 
 
 def _prune(
@@ -230,6 +234,16 @@ def _prune(
     _say(report, f"derivations {', '.join(names)}", "dropped", gone)
     owners = {path.name for path in home.derivations.iterdir()} - set(names)
     _say(report, "index/episodes", "dropped", retention.drop_orphans(home.index / "episodes", owners, dry_run=dry_run))
+    for index in sorted((home.index / "episodes").glob("*/*")):
+        if (index / "watermark.json").exists():
+            with home.lock(f"index-{index.parent.name}"):
+                gone = retention.prune_versions(
+                    index,
+                    kept=timedelta(seconds=care.grace_seconds),
+                    versions_max=care.index_versions_max,
+                    dry_run=dry_run,
+                )
+            _say(report, index.relative_to(home.root).as_posix(), "pruned", gone)
     drafts = [
         home.root / "warehouse.draft",
         *home.index.glob(".heads.*"),

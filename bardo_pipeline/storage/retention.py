@@ -12,7 +12,7 @@ import re
 import shutil
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import orjson
@@ -107,6 +107,31 @@ def drafts_of_readers(derivation: Path) -> Iterator[Path]:
         yield from (path for path in folder.iterdir() if path.name not in (named, "place.json"))
 
 
+def prune_versions(index: Path, *, kept: timedelta, versions_max: int, dry_run: bool) -> Gone:
+    """Take away what older versions of an index's Lance tables held, where it has more than so many of them.
+
+    kept: versions younger than this stay for searches that are under way; by LanceDB's own clock.
+    """
+    import lancedb
+
+    connected = lancedb.connect(index)
+    before = _weight(index)
+    for path in sorted(index.glob("*.lance")):
+        table = connected.open_table(path.stem)
+        count = len(table.list_versions())
+        if count > versions_max:
+            if dry_run:
+                return Gone(count - 1, 0)
+            table.optimize(cleanup_older_than=kept)
+    after = _weight(index)
+    return Gone(max(before.files - after.files, 0), max(before.size - after.size, 0))
+
+
+def _weight(folder: Path) -> Gone:
+    files = _files(folder)
+    return Gone(len(files), sum(path.stat().st_size for path in files))
+
+
 def disk_bytes(folder: Path) -> int:
     """Bytes that a folder takes on its disk: allocated blocks, not lengths."""
     return sum(path.lstat().st_blocks * 512 for path in [folder, *folder.rglob("*")])
@@ -139,8 +164,7 @@ def _take(paths: Iterable[Path], dry_run: bool) -> Gone:
 def _take_folders(folders: Iterable[Path], dry_run: bool) -> Gone:
     gone = Gone()
     for folder in folders:
-        files = _files(folder)
-        gone += Gone(len(files), sum(path.stat().st_size for path in files))
+        gone += _weight(folder)
         if not dry_run:
             shutil.rmtree(folder)
     return gone

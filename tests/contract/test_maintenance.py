@@ -1,0 +1,359 @@
+"""Maintenance: what it rewrites and takes away, what it refuses to touch, and that nobody else does either."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.tending import tend
+from bardo_pipeline.errors import StoreError
+from bardo_pipeline.events.digest import fingerprint
+from bardo_pipeline.policy import CarePolicy, Policy
+from bardo_pipeline.storage.commits import commit_path
+from bardo_pipeline.storage.compaction import Compaction
+from bardo_pipeline.storage.dbt_sources import _files
+from bardo_pipeline.storage.delta import AppendOnlyTable
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.maintenance import MaintenanceReport, maintain
+from bardo_pipeline.storage.protocols import CYCLES_SCHEMA
+from bardo_pipeline.storage.verify import verify
+from tests.conftest import NOW, copy_home
+from tests.records import records
+from tests.scenario.test_command import bardo
+
+ROOT = Path(__file__).resolve().parents[2]
+HOUR = timedelta(hours=1)
+BRIEF = Policy().model_copy(update={"care": CarePolicy(lookback_ticks=50, rewrite_rows_max=400, log_commits_kept=5)})
+KEY = ("golem_id", "tick")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home.create(tmp_path / "home", Policy(), NOW)
+
+
+def grown(home: Home, commits: int = 12, *, first: int = 1) -> EventLog:
+    """Four golems, ten ticks each a commit."""
+    log = EventLog(home, BRIEF, durable=False)
+    for number in range(first, first + commits):
+        batch = records(40, golems=4, tick=1 + 10 * (number - 1), seed=number)
+        log.append(batch, writer="w", segment=number, recorded_at=NOW)
+    return log
+
+
+def tended(home: Home, log: EventLog, hours: float = 0, policy: Policy = BRIEF) -> MaintenanceReport:
+    return maintain(home, log, policy, now=datetime.now(UTC) + hours * HOUR, in_force=[])
+
+
+def parquet(home: Home) -> set[str]:
+    found = home.cycles.rglob("*.parquet*")
+    return {p.relative_to(home.cycles).as_posix() for p in found if "_delta_log" not in p.parts}
+
+
+def cycles_table(home: Home) -> AppendOnlyTable:
+    return AppendOnlyTable(home.cycles, CYCLES_SCHEMA, ["golem_id", "tick"], by_version=True)
+
+
+# what a run does
+
+
+@pytest.mark.row("EV-6")
+def test_ticks_past_the_lookback_lie_in_the_cold_tier_and_answer_as_before(home: Home) -> None:
+    log = grown(home)
+    before = log.read_cycles()
+    tended(home, log)
+    files = cycles_table(home).stored()
+    cold = {f.path: f for f in files if f.path.startswith("cold/")}
+    rows = {path: cycles_table(home).load([f for f in log_files(home) if f.path.endswith(path)]) for path in cold}
+    assert {tick for table in rows.values() for tick in table["tick"].to_pylist()} == set(range(1, 51))
+    assert fingerprint(log.read_cycles(), KEY) == fingerprint(before, KEY)
+    assert log.read_cycles(golems=["golem-0002"]).num_rows == 120
+    assert not any("/" not in f.path for f in files), "a fresh file stayed"
+
+
+def log_files(home: Home) -> list:
+    return cycles_table(home).tail()[1]
+
+
+@pytest.mark.row("EV-6", "X-13")
+def test_what_is_replaced_goes_after_the_grace_and_not_before(home: Home) -> None:
+    log = grown(home)
+    fresh = parquet(home)
+    tended(home, log)
+    assert fresh < parquet(home)
+    tended(home, log, 0.9)
+    assert fresh < parquet(home)
+    tended(home, log, 1.1)
+    assert parquet(home) == {f.path for f in cycles_table(home).stored()}
+
+
+@pytest.mark.row("X-13")
+def test_leftovers_of_killed_writers_go_after_the_grace(home: Home) -> None:
+    log = grown(home)
+    draft, cold = home.cycles / "part-0.zstd.parquet#1", home.cycles / "cold" / "part-1.zstd.parquet"
+    commit = home.cycles / "_delta_log" / "_commit_1.json.tmp"
+    half = home.cycles / ".checkpoint-abc" / "_delta_log"
+    cold.parent.mkdir()
+    half.mkdir(parents=True)
+    leftovers = [draft, cold, commit, half / "1.json"]
+    for path in leftovers:
+        path.write_bytes(b"half")
+    tended(home, log)
+    assert all(path.exists() for path in leftovers)
+    tended(home, log, 1.1)
+    assert not any(path.exists() for path in leftovers)
+    assert not half.parent.exists()
+
+
+@pytest.mark.row("X-13")
+def test_commits_behind_a_checkpoint_are_trimmed_and_a_reader_of_long_ago_goes_on(home: Home) -> None:
+    log = grown(home, 30)
+    sleeper = EventLog(home, BRIEF)
+    assert sleeper.version == log.version == 30
+    tended(home, log)
+    grown(home, 30, first=31)
+    for hours in (2, 4):
+        tended(home, log, hours)
+    assert not commit_path(home.cycles, 30).exists()
+    left = list((home.cycles / "_delta_log").glob("*.json"))
+    assert 5 <= len(left) <= 5 + 2 * 20
+    assert sleeper.version == log.version
+    assert sleeper.heads().equals(log.heads())
+    assert sleeper.read_cycles(["tick"], since_version=30).num_rows == 1_200
+    sleeper.append(
+        records(4, golems=4, tick=601, seed=9), writer="sleeper", segment=1, recorded_at=NOW
+    )  # it writes behind the trimmed commits, not over them
+    assert log.read_cycles(["tick"]).num_rows == 2_404
+
+
+@pytest.mark.row("EV-6")
+def test_rows_that_schema_version_1_wrote_learn_their_version(tmp_path: Path) -> None:
+    root = tmp_path / "home"
+    shutil.copytree(ROOT / "tests" / "golden" / "event_logs" / "v1", root)
+    home = Home.open(root)
+    log = EventLog(home, BRIEF)
+    plain = log.read_cycles()
+    assert plain["version"].null_count == plain.num_rows > 0
+    brought = {v: log.read_cycles(list(KEY), since_version=v).num_rows for v in range(log.version + 1)}
+    for hours in (0, 2):
+        tended(home, log, hours)
+    after = log.read_cycles()
+    assert after["version"].null_count == 0
+    assert fingerprint(after.drop_columns("version"), KEY) == fingerprint(plain.drop_columns("version"), KEY)
+    assert {v: log.read_cycles(list(KEY), since_version=v).num_rows for v in brought} == brought
+    assert verify(home).clean
+
+
+@pytest.mark.row("EV-6", "X-13")
+def test_a_verification_finds_the_tended_log_clean(home: Home) -> None:
+    log = grown(home, 30)
+    assert verify(home).clean
+    for hours in (0, 2, 4):
+        tended(home, log, hours)
+        found = verify(home)
+        assert found.clean, [b.sentence() for b in found.breaks]
+        assert found.facts["golems"] == 4
+
+
+@pytest.mark.row("EV-6")
+def test_views_of_duckdb_see_every_row_once(home: Home) -> None:
+    log = grown(home)
+    for hours in (0, 2):
+        tended(home, log, hours)
+        files = _files(home.cycles)
+        (found,) = duckdb.sql(
+            f"select count(*), count(distinct (golem_id, tick)) from read_parquet({files}, union_by_name = true, "
+            "hive_partitioning = false)"
+        ).fetchall()
+        assert found == (480, 480)
+
+
+# what it refuses
+
+
+def test_files_that_do_not_hold_the_same_rows_never_replace_others(home: Home) -> None:
+    grown(home)
+    table = cycles_table(home)
+    files = table.stored()
+    rows = table.load(log_files(home)[:1])
+    for wrong in (
+        rows.slice(0, 39).take(pa.array(range(39))),
+        rows.take(pa.array([*range(39), 0])),
+        rows.set_column(0, rows.schema.field(0), pa.array([1] * 40)),
+    ):
+        added = [table.write(wrong)]
+        with pytest.raises(StoreError, match="not done"):
+            table.replace([files[0].path], added, at=NOW, lock=nullcontext())
+        table.discard(added)
+    right = [table.write(rows)]
+    first = Path(log_files(home)[0].path).name
+    table.replace([first], right, at=NOW, lock=nullcontext())
+    with pytest.raises(StoreError, match="not in the table any more"):
+        table.replace([first], right, at=NOW, lock=nullcontext())
+
+
+@pytest.mark.row("EV-6")
+@pytest.mark.parametrize("where", ["replace", "described", "_put"])
+def test_a_run_that_fails_anywhere_leaves_the_log_as_it_was(
+    home: Home, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    log = grown(home)
+    before, files = fingerprint(log.read_cycles(), KEY), parquet(home)
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Compaction if where == "_put" else AppendOnlyTable, where, fail)
+        with pytest.raises(OSError, match="No space"):
+            tended(home, log)
+    assert fingerprint(log.read_cycles(), KEY) == before
+    tended(home, log)
+    tended(home, log, 1.1)
+    assert fingerprint(log.read_cycles(), KEY) == before
+    assert not files & parquet(home)
+
+
+@pytest.mark.row("X-13")
+def test_an_altered_file_is_named_and_left_alone_and_nothing_is_trimmed(home: Home) -> None:
+    log = grown(home, 30)
+    part = sorted(home.cycles.glob("part-*.parquet"))[3]
+    rows = cycles_table(home).load([f for f in log_files(home) if f.path.endswith(part.name)])
+    shifted = rows.set_column(
+        rows.schema.get_field_index("cycle_seen"), "cycle_seen", pa.array([7] * rows.num_rows)
+    ).cast(CYCLES_SCHEMA)
+    pa.parquet.write_table(shifted, part)
+    report = tended(home, log)
+    assert list(report.damaged) == [f"log/cycles/{part.name}"]
+    assert "is not what was recorded" in report.damaged[f"log/cycles/{part.name}"]
+    assert {f.path for f in cycles_table(home).stored() if "/" not in f.path} == {part.name}
+    assert commit_path(home.cycles, 1).exists()
+    tended(home, log, 2)
+    assert part.exists()
+
+
+# what only accelerates
+
+
+@pytest.mark.row("X-13")
+def test_derivations_out_of_force_go_when_they_were_idle_and_rebuilds_when_they_were_abandoned(
+    small_home: Path, tmp_path: Path
+) -> None:
+    home = Home.open(copy_home(small_home, tmp_path / "home"))
+    stores = Stores.open(home.root)
+    in_force = stores.derivation_id
+    for name in ("0ld", "n3w", "0ld.rebuild", "n3w.rebuild"):
+        shutil.copytree(home.derivation(in_force), home.derivation(name))
+        (home.index / "episodes" / name).mkdir(parents=True)
+    for folder, days in (("0ld", 31), ("n3w", 29), ("0ld.rebuild", 2), (in_force, 400)):
+        moment = (datetime.now(UTC) - timedelta(days=days)).timestamp()
+        for path in [home.derivation(folder), *home.derivation(folder).rglob("*")]:
+            os.utime(path, (moment, moment))
+    dry = tend(home, stores.log, Policy(), now=datetime.now(UTC), dry_run=True)
+    assert any(step.name == "derivations 0ld, 0ld.rebuild" for step in dry.steps)
+    assert home.derivation("0ld").exists()
+    tend(home, stores.log, Policy(), now=datetime.now(UTC))
+    assert {path.name for path in home.derivations.iterdir()} == {in_force, "n3w", "n3w.rebuild"}
+    assert {path.name for path in (home.index / "episodes").iterdir()} == {"n3w", "n3w.rebuild"}
+
+
+@pytest.mark.row("X-13")
+def test_older_versions_of_projections_go_and_what_stands_keeps_its_fingerprint(
+    small_home: Path, tmp_path: Path
+) -> None:
+    home = Home.open(copy_home(small_home, tmp_path / "home"))
+    stores = Stores.open(home.root)
+    folder = home.derivation(stores.derivation_id)
+    prints = {n: stores.projections.digest(n).fingerprint for n in ("grimoire", "curation", "cycles", "playbooks")}
+    rows = {n: stores.projections.read(n) for n in prints}
+    weight = sum(p.stat().st_size for p in folder.rglob("*.parquet"))
+    brief = Policy().model_copy(update={"care": CarePolicy(projection_commits_kept=1)})
+    for hours in (0, 2):
+        tend(home, stores.log, brief, now=datetime.now(UTC) + hours * HOUR)
+    again = Stores.open(home.root)
+    for name, wanted in prints.items():
+        assert again.projections.digest(name).fingerprint == wanted, name
+        assert again.projections.read(name).equals(rows[name]), name
+    assert sum(p.stat().st_size for p in folder.rglob("*.parquet")) < weight * 0.8
+    assert len(DeltaTable(folder / "grimoire").file_uris()) == len(list((folder / "grimoire").glob("bucket=*/*")))
+
+
+@pytest.mark.row("X-13")
+def test_drafts_that_were_abandoned_go(home: Home) -> None:
+    log = grown(home)
+    reader = home.derivations / "d1" / "readers" / "curation"
+    reader.mkdir(parents=True)
+    (reader / "place.json").write_bytes(b'{"version": 3, "waiting": "waiting-3.arrow"}')
+    kept = [reader / "place.json", reader / "waiting-3.arrow"]
+    gone = [
+        reader / "waiting-2.arrow",
+        reader / ".place.json",
+        home.root / "warehouse.draft" / "warehouse.duckdb",
+        home.index / ".heads.1.2",
+    ]
+    for path in [*kept[1:], *gone]:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    moment = (datetime.now(UTC) - timedelta(days=2)).timestamp()
+    for path in [*kept, *gone, home.root / "warehouse.draft"]:
+        os.utime(path, (moment, moment))
+    maintain(home, log, BRIEF, now=datetime.now(UTC), in_force=["d1"])
+    assert all(path.exists() for path in kept)
+    assert not any(path.exists() for path in gone)
+
+
+# the command
+
+
+@pytest.mark.row("EV-6", "X-13")
+def test_the_command_says_what_it_would_do_and_then_what_it_did(home: Home) -> None:
+    grown(home).close()
+    before = parquet(home)
+    dry = bardo("maintain", "--dry-run", home=home.root)
+    assert "rewrote (fresh)" in dry
+    assert "480" in dry
+    assert parquet(home) == before
+    assert "log/cycles" in bardo("maintain", home=home.root)
+    assert not before & {f.path for f in cycles_table(home).stored()}
+    assert "nothing to do" in bardo("maintain", home=home.root)
+
+
+# and nobody else
+
+FORBIDDEN = {"vacuum", "restore", "optimize", "delete", "cleanup_metadata"}
+HARMLESS = {f"bardo_pipeline.storage.retention.{name}" for name in ("Gone", "disk_bytes")}
+ALLOWED = {
+    ("bardo_pipeline/storage/vectors.py", "delete"),
+    ("bardo_pipeline/storage/vectors.py", "optimize"),
+    ("bardo_pipeline/storage/retention.py", "optimize"),
+}
+"""Calls on LanceDB's tables, which only accelerate and are made again from Delta."""
+
+
+@pytest.mark.row("X-13")
+def test_nothing_vacuums_restores_or_deletes_and_only_maintenance_takes_files_of_tables_away() -> None:
+    found, importers = set(), set()
+    for path in sorted(p for d in ("bardo_pipeline", "assets", "jobs", "sensors") for p in (ROOT / d).rglob("*.py")):
+        name = path.relative_to(ROOT).as_posix()
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                of_numpy = isinstance(node.func.value, ast.Name) and node.func.value.id == "np"
+                found |= {(name, node.func.attr)} if node.func.attr in FORBIDDEN and not of_numpy else set()
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bardo_pipeline.storage"):
+                taken = {f"{node.module}.{n.name}" for n in node.names}
+                importers |= {name} if any("storage.retention" in n for n in taken - HARMLESS) else set()
+        assert '"delta.appendOnly": "false"' not in path.read_text()
+    assert found <= ALLOWED
+    assert importers == {"bardo_pipeline/storage/maintenance.py"}
