@@ -11,6 +11,7 @@ import hashlib
 import os
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 import orjson
@@ -96,7 +97,12 @@ def leased(home: Home, golem_ids: Collection[str]) -> dict[str, str]:
 
 def stale(home: Home) -> list[Path]:
     """Leases whose holder is dead."""
-    return [path for path in sorted(home.leases.glob("*.lease")) if not _is_held(path)]
+    found = []
+    for path in sorted(home.leases.glob("*.lease")):
+        with suppress(FileNotFoundError):  # released meanwhile
+            if not _is_held(path):
+                found.append(path)
+    return found
 
 
 def clear(path: Path, *, kept: Collection[str]) -> bool:
