@@ -16,7 +16,7 @@ Source: issue "Chain of custody"; X-9.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -207,23 +207,43 @@ class KeyRing:
             raise SignatureError(f"{who} carries a signature that key {key.key_id} did not make")
 
     def after(self, event: LifeEvent) -> KeyRing:
-        """The ring after a key event. Raises RecordError or SignatureError for one that may not follow."""
-        payload, who = event.payload, f"golem {self.golem_id}"
+        """The ring after a new key event. Raises RecordError or SignatureError for one that may not follow."""
+        payload, last = event.payload, self.keys[-1] if self.keys else None
         if isinstance(payload, KeyRegistered):
-            if self.keys:
-                raise RecordError(f"{who} has key {self.keys[-1].key_id} already: rotate it")
-            return replace(self, keys=(Key(payload.key_id, payload.public_key, payload.tick_from),))
+            return self._registered(payload)
         if isinstance(payload, KeyRotated):
-            return self._rotated(payload)
+            if last is not None and last.revoked_from is not None and payload.signature is not None:
+                raise SignatureError(f"golem {self.golem_id}: key {last.key_id} was revoked before: it signs nothing")
+            return self._rotated(payload, {key.key_id for key in self.keys if key.revoked_from is not None})
         if isinstance(payload, KeyRevoked):
-            if payload.key_id not in {key.key_id for key in self.keys}:
-                raise RecordError(f"{who} has no key {payload.key_id} to revoke")
-            return replace(
-                self, keys=tuple(_revoked(k, payload) if k.key_id == payload.key_id else k for k in self.keys)
-            )
+            return self._without(payload)
         return self
 
-    def _rotated(self, payload: KeyRotated) -> KeyRing:
+    def learned(self, events: Iterable[LifeEvent]) -> KeyRing:
+        """The ring with key events of this golem that are on record, in whatever order they are met.
+
+        Each was judged by what was on record when it came (`after`); a key may be revoked long after it signed for the
+        next. Raises RecordError or SignatureError for events that cannot have been taken in any order.
+        """
+        payloads, ring = [event.payload for event in events], self
+        for payload in payloads:
+            if isinstance(payload, KeyRegistered):
+                ring = ring._registered(payload)
+        revoked = {key.key_id for key in self.keys if key.revoked_from is not None}
+        revoked |= {payload.key_id for payload in payloads if isinstance(payload, KeyRevoked)}
+        for payload in sorted((p for p in payloads if isinstance(p, KeyRotated)), key=lambda p: p.tick_from):
+            ring = ring._rotated(payload, revoked)
+        for payload in payloads:
+            if isinstance(payload, KeyRevoked):
+                ring = ring._without(payload)
+        return ring
+
+    def _registered(self, payload: KeyRegistered) -> KeyRing:
+        if self.keys:
+            raise RecordError(f"golem {self.golem_id} has key {self.keys[-1].key_id} already: rotate it")
+        return replace(self, keys=(Key(payload.key_id, payload.public_key, payload.tick_from),))
+
+    def _rotated(self, payload: KeyRotated, revoked: Collection[str]) -> KeyRing:
         who = f"golem {self.golem_id}"
         if not self.keys or self.keys[-1].key_id != payload.previous_key_id:
             raise RecordError(f"{who}: {payload.previous_key_id} is not its newest key and cannot be rotated")
@@ -233,27 +253,31 @@ class KeyRing:
         if payload.tick_from <= last.tick_from:
             raise RecordError(f"{who}: key {last.key_id} counts from tick {last.tick_from}, the next one later only")
         message = rotation_message(self.golem_id, payload.key_id, payload.public_key, payload.tick_from)
-        if payload.signature is None and last.revoked_from is None:
+        if payload.signature is None and last.key_id not in revoked:
             raise SignatureError(f"{who}: a rotation is signed by {last.key_id}, unless that was revoked before")
-        if payload.signature is not None and (
-            last.revoked_from is not None or not verified(last.public_key, bytes.fromhex(payload.signature), message)
-        ):
-            raise SignatureError(f"{who}: key {last.key_id} did not sign this rotation, or was revoked before")
+        if payload.signature is not None and not verified(last.public_key, bytes.fromhex(payload.signature), message):
+            raise SignatureError(f"{who}: key {last.key_id} did not sign this rotation")
         return replace(self, keys=(*self.keys, Key(payload.key_id, payload.public_key, payload.tick_from)))
 
-
-def in_order(events: Iterable[LifeEvent]) -> list[LifeEvent]:
-    """Key events as they follow each other: by the tick from which they count, registrations first."""
-    ranks = {"KeyRegistered": 0, "KeyRevoked": 1, "KeyRotated": 2}
-    chosen = [event for event in events if event.kind in ranks]
-    return sorted(chosen, key=lambda e: (e.golem_id, e.payload.tick_from, ranks[e.kind], e.event_id))  # type: ignore[attr-defined]
+    def _without(self, payload: KeyRevoked) -> KeyRing:
+        if payload.key_id not in {key.key_id for key in self.keys}:
+            raise RecordError(f"golem {self.golem_id} has no key {payload.key_id} to revoke")
+        return replace(self, keys=tuple(_revoked(k, payload) if k.key_id == payload.key_id else k for k in self.keys))
 
 
 def check_rings(events: Iterable[LifeEvent], rings: Mapping[str, KeyRing]) -> None:
     """Raise RecordError or SignatureError for a key event that may not follow those on record (golem to ring)."""
     known = dict(rings)
-    for event in in_order(events):
+    for event in events:
         known[event.golem_id] = known.get(event.golem_id, KeyRing(event.golem_id)).after(event)
+
+
+def rings_after(events: Iterable[LifeEvent], rings: Mapping[str, KeyRing]) -> dict[str, KeyRing]:
+    """The rings of those golems that these events, which are on record, are of."""
+    of: dict[str, list[LifeEvent]] = {}
+    for event in events:
+        of.setdefault(event.golem_id, []).append(event)
+    return {golem_id: rings.get(golem_id, KeyRing(golem_id)).learned(own) for golem_id, own in of.items()}
 
 
 def _revoked(key: Key, payload: KeyRevoked) -> Key:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.errors import BardoError, ForkError, LeaseError, RegressionError, SignatureError
-from bardo_pipeline.events.custody import KeyRing, Signature, Tip, content_of, in_order, link_of, slice_contents
+from bardo_pipeline.events.custody import KeyRing, Signature, Tip, content_of, link_of, rings_after, slice_contents
 from bardo_pipeline.events.life import LifeEvent
 from bardo_pipeline.events.schema import RECORD_SCHEMA
 from bardo_pipeline.events.sealing import unsealed
@@ -63,9 +63,9 @@ class Known:
 
     def learn_keys(self, events: Iterable[LifeEvent]) -> None:
         """Take in key events; those known already change nothing."""
-        for event in in_order(e for e in events if e.event_id not in self._key_events):
-            self.rings[event.golem_id] = self.ring(event.golem_id).after(event)
-            self._key_events.add(event.event_id)
+        fresh = [event for event in events if event.event_id not in self._key_events]
+        self.rings |= rings_after(fresh, self.rings)
+        self._key_events.update(event.event_id for event in fresh)
 
 
 class Sent(NamedTuple):

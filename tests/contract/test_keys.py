@@ -1,0 +1,97 @@
+"""What a golem's key ring promises: the same events give the same ring, whoever learns them and in whatever order."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from bardo_pipeline.errors import BardoError, RecordError, SignatureError
+from bardo_pipeline.events.custody import KeyRing, rotation_message
+from bardo_pipeline.events.life import KeyRegistered, KeyRevoked, KeyRotated, LifeEvent, life_event
+from bardo_pipeline.events.record import Part
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.memory import MemoryEventLog
+from bardo_pipeline.storage.protocols import Log
+from tests.custody import NOW
+
+GOLEM = "golem-0000"
+KEYS = [Ed25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in range(3)]
+PUBLIC = [key.public_key().public_bytes_raw().hex() for key in KEYS]
+
+
+def event(payload: Part) -> LifeEvent:
+    return life_event(GOLEM, NOW, payload)
+
+
+def registered() -> LifeEvent:
+    return event(KeyRegistered(key_id="k0", public_key=PUBLIC[0], tick_from=1))
+
+
+def rotated(to: int, tick: int, *, signed: bool = True) -> LifeEvent:
+    old, new = f"k{to - 1}", f"k{to}"
+    signature = KEYS[to - 1].sign(rotation_message(GOLEM, new, PUBLIC[to], tick)).hex() if signed else None
+    said = {"key_id": new, "public_key": PUBLIC[to], "previous_key_id": old, "tick_from": tick, "why": "age"}
+    return event(KeyRotated.model_validate(said | {"signature": signature}))
+
+
+def revoked(key: int, tick: int) -> LifeEvent:
+    return event(KeyRevoked(key_id=f"k{key}", tick_from=tick, why="stolen"))
+
+
+HISTORIES = {
+    "a key is revoked long after it signed for the next": [registered(), rotated(1, 10), revoked(0, 5)],
+    "a key is revoked from the tick on from which it counted": [registered(), rotated(1, 10), revoked(1, 10)],
+    "a revoked key has a successor that nobody signed": [registered(), revoked(0, 10), rotated(1, 10, signed=False)],
+    "two in a row": [registered(), rotated(1, 10), rotated(2, 20), revoked(0, 3), revoked(2, 20), revoked(2, 25)],
+}
+
+
+@pytest.mark.row("X-9")
+@pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES.keys())
+def test_a_log_that_is_opened_again_has_the_ring_that_its_writer_had(history: list[LifeEvent], tmp_path: Path) -> None:
+    home = Home.create(tmp_path / "home", Policy(), NOW)
+    with EventLog(home) as log:
+        for each in history:
+            log.record([each], NOW)
+        ring = log.ring_of(GOLEM)
+    with EventLog(home) as again:
+        assert again.ring_of(GOLEM) == ring
+
+
+@pytest.mark.row("X-9")
+@pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES.keys())
+def test_events_on_record_give_one_ring_in_whatever_order_they_are_met(history: list[LifeEvent]) -> None:
+    rings = {KeyRing(GOLEM).learned(order) for order in itertools.permutations(history)}
+    assert len(rings) == 1
+    for cut in range(1, len(history)):
+        assert {KeyRing(GOLEM).learned(history[:cut]).learned(history[cut:])} == rings
+
+
+@pytest.mark.row("X-9")
+@pytest.mark.parametrize("kind", ["memory", "disk"])
+@pytest.mark.parametrize(
+    ("before", "late", "error"),
+    [
+        ([registered(), revoked(0, 5)], rotated(1, 10), SignatureError),
+        ([registered()], rotated(1, 10, signed=False), SignatureError),
+        ([registered()], event(KeyRegistered(key_id="k9", public_key=PUBLIC[1], tick_from=1)), RecordError),
+        ([registered(), rotated(1, 10)], rotated(1, 12), RecordError),
+        ([registered()], revoked(2, 5), RecordError),
+        ([], rotated(1, 10), RecordError),
+    ],
+)
+def test_an_event_that_may_not_follow_is_refused_and_changes_nothing(
+    before: list[LifeEvent], late: LifeEvent, error: type[BardoError], kind: str, tmp_path: Path
+) -> None:
+    log: Log = MemoryEventLog() if kind == "memory" else EventLog(Home.create(tmp_path / "home", Policy(), NOW))
+    for each in before:
+        log.record([each], NOW)
+    with pytest.raises(error):
+        log.record([late], NOW)
+    assert log.life().num_rows == len(before)
+    log.close()
