@@ -20,8 +20,8 @@ from bardo_pipeline.events.custody import (
     Tip,
     check_rings,
     content_of,
-    in_order,
     link_of,
+    rings_after,
     slice_contents,
 )
 from bardo_pipeline.events.digest import digest_column, row_digests
@@ -264,8 +264,7 @@ class MemoryEventLog:
                 self._deaths[row["golem_id"]] = min(tick, self._deaths.get(row["golem_id"], tick))
             if row["seal_key_made"] is not None:
                 self._sealing.add(row["golem_id"])
-        for event in in_order(fresh.values()):
-            self._rings[event.golem_id] = self._ring(event.golem_id).after(event)
+        self._rings |= rings_after(fresh.values(), self._rings)
         return len(fresh)
 
     def record_vectors(self, vectors: pa.Table) -> int:
