@@ -1,0 +1,183 @@
+"""The chain of custody from outside: verify, keys, backup and restore, as an operator meets them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+from bardo_pipeline.derivation.rebuild import rebuild
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.errors import SignatureError
+from bardo_pipeline.events.custody import slice_contents, verified
+from bardo_pipeline.storage.backup import back_up, restore
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.verify import verify
+from tests import custody
+from tests.conftest import NOW
+from tests.custody import ARROW, SIGNED, signature_of
+from tests.records import records
+from tests.scenario.test_command import bardo
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return custody.make(tmp_path_factory.mktemp("commands") / "home").root
+
+
+@pytest.fixture
+def root(kept: Path, tmp_path: Path) -> Path:
+    shutil.copytree(kept, tmp_path / "home")
+    return tmp_path / "home"
+
+
+# verify
+
+
+@pytest.mark.row("EV-3", "X-9")
+def test_verify_says_clean_broken_or_unreadable_by_its_exit_code(root: Path, tmp_path: Path) -> None:
+    said = bardo("verify", home=root)
+    assert said.splitlines()[-1] == "clean"
+    digest = said.split("digest of the fleet")[1].split()[0]
+    bardo("verify", "--expect", digest, home=root)
+    path = custody.data_files(Home.open(root))[0]
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    broken = json.loads(bardo("verify", "--format", "json", home=root, expect=1))
+    assert not broken["clean"]
+    assert broken["files"] == [path.relative_to(root).as_posix()]
+    assert {each["kind"] for each in broken["breaks"]} >= {"sum"}
+    assert path.name in bardo("verify", home=root, expect=1)
+    path.write_bytes(content)
+    assert "digest of the fleet" in bardo("verify", "--expect", "0" * 64, home=root, expect=1)
+    assert "bardo: " in bardo("verify", home=tmp_path / "none", expect=2)
+    assert "VERSION:HEX" in bardo("verify", "--expect", "12", home=root, expect=2)
+
+
+# keys
+
+
+def pem(folder: Path, name: str, key: Ed25519PrivateKey) -> tuple[Path, Path]:
+    """The private and the public key in files, as openssl makes them."""
+    private, public = folder / f"{name}.pem", folder / f"{name}.pub"
+    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    public.write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    return private, public
+
+
+def keys_of(root: Path, golem: str) -> list[dict]:
+    return json.loads(bardo("keys", "list", golem, "--format", "json", home=root))
+
+
+@pytest.mark.row("X-9")
+def test_a_key_is_registered_rotated_and_revoked_and_each_decides_what_is_taken(root: Path, tmp_path: Path) -> None:
+    first, second = (Ed25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in (1, 2))
+    (old, public), (_, other) = pem(tmp_path, "first", first), pem(tmp_path, "second", second)
+    golem = "young-0000"
+
+    def append(tick: int, key: Ed25519PrivateKey | None, key_id: str = "") -> None:
+        table = records(1, golems=1, tick=tick, seed=tick, prefix="young")
+        content = slice_contents(table, [0, 1])[0]
+        signatures = None if key is None else {golem: signature_of(golem, content, key, key_id)}
+        with EventLog(Home.open(root)) as log:
+            log.append(table, writer="young", segment=tick, recorded_at=NOW, signatures=signatures)
+
+    append(1, None)
+    bardo("keys", "register", golem, "--file", str(public), "--key-id", "one", home=root)
+    assert [(key["key"], key["from_tick"]) for key in keys_of(root, golem)] == [("one", 2)]
+    with pytest.raises(SignatureError, match="not signed"):
+        append(2, None)
+    append(2, first, "one")
+
+    refused = bardo("keys", "rotate", golem, "--file", str(other), "--why", "age", home=root, expect=2)
+    assert "--old-key" in refused
+    bardo(
+        "keys",
+        "rotate",
+        golem,
+        "--file",
+        str(other),
+        "--key-id",
+        "two",
+        "--why",
+        "age",
+        "--old-key",
+        str(old),
+        home=root,
+    )
+    with pytest.raises(SignatureError, match="two counts there"):
+        append(3, first, "one")
+    append(3, second, "two")
+
+    said = bardo("keys", "revoke", golem, "--from-tick", "3", "--why", "stolen", home=root)
+    assert "bardo strike" in said
+    with pytest.raises(SignatureError, match="revoked"):
+        append(4, second, "two")
+    broken = bardo("verify", home=root, expect=1)
+    assert golem in broken
+    assert "revoked from tick 3" in broken
+    assert [key["revoked_from"] for key in keys_of(root, golem)] == [None, 3]
+    assert not any(old.read_bytes() in path.read_bytes() for path in root.rglob("*") if path.is_file())
+
+
+@pytest.mark.row("X-9")
+def test_a_rotation_can_be_signed_elsewhere(root: Path, tmp_path: Path) -> None:
+    new = "ab" * 32
+    refused = bardo("keys", "rotate", SIGNED, "--public", new, "--why", "age", home=root, expect=2)
+    message = bytes.fromhex("".join(refused.split("--signature:")[1].split()))
+    signature = custody.KEY.sign(message)
+    assert verified(custody.PUBLIC, signature, message)
+    bardo("keys", "rotate", SIGNED, "--public", new, "--why", "age", "--signature", signature.hex(), home=root)
+    assert keys_of(root, SIGNED)[-1]["public_key"] == new
+    assert verify(Home.open(root)).clean
+
+
+@pytest.mark.row("X-9")
+def test_a_key_that_would_judge_records_on_record_is_refused(root: Path, tmp_path: Path) -> None:
+    private, _ = pem(tmp_path, "first", Ed25519PrivateKey.from_private_bytes(bytes(32)))
+    assert "--from-tick 13" in bardo(
+        "keys", "register", ARROW, "--public", "ab" * 32, "--from-tick", "3", home=root, expect=2
+    )
+    assert "public half" in bardo("keys", "register", ARROW, "--file", str(private), home=root, expect=2)
+    assert "64 hex digits" in bardo("keys", "register", ARROW, "--public", "ab", home=root, expect=2)
+    assert "no key" in bardo("keys", "revoke", ARROW, "--why", "none", home=root, expect=2)
+    assert "rotate" in bardo("keys", "register", SIGNED, "--public", "ab" * 32, home=root, expect=2)
+
+
+# backup and restore
+
+
+@pytest.mark.row("X-9")
+def test_a_backup_is_made_and_restored_by_command(root: Path, tmp_path: Path) -> None:
+    folder, made = tmp_path / "backup", tmp_path / "again"
+    digest = bardo("backup", str(folder), home=root).split("digest of the fleet")[1].split()[0]
+    said = bardo("restore", str(folder), "--home", str(made), home=root)
+    assert "bardo drain" in said
+    bardo("verify", "--expect", digest, home=made)
+    bardo("drain", home=made)
+    assert bardo("verify", home=made).splitlines()[-1] == "clean"
+    assert "not empty" in bardo("restore", str(folder), "--home", str(made), home=root, expect=2)
+    assert "holds no backup" in bardo(
+        "restore", str(tmp_path / "none"), "--home", str(tmp_path / "x"), home=root, expect=2
+    )
+    assert "Seal keys are in no backup" in " ".join(bardo("backup", "--help", home=root).split())
+
+
+@pytest.mark.row("X-1", "X-9")
+def test_a_restored_home_derives_the_same_to_the_last_row(copied_home: Path, tmp_path: Path) -> None:
+    back_up(Home.open(copied_home), tmp_path / "backup", NOW)
+    made, _ = restore(tmp_path / "backup", tmp_path / "again", NOW)
+    (made.root / "models").symlink_to(copied_home / "models", target_is_directory=True)
+    assert verify(made).clean
+    here, there = (rebuild(Stores.open(root), now=NOW) for root in (copied_home, made.root))
+    assert all(table.equal for table in [*here, *there])
+    assert [(t.table, t.row_count, t.fingerprint) for t in here] == [
+        (t.table, t.row_count, t.fingerprint) for t in there
+    ]
+    assert subprocess.run(["diff", "-r", copied_home / "bundles", made.bundles], capture_output=True).returncode == 0
