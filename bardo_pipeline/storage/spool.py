@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 from urllib.parse import unquote
@@ -34,6 +35,8 @@ class Spool:
     def __init__(self, home: Home, log: EventLog, policy: Policy | None = None) -> None:
         self._home, self._log, self._policy = home, log, policy or Policy()
         self.quarantine = Quarantine(home, self._policy)
+        # One thread for all files: each of several would keep its own share of the memory that was used.
+        self._ahead = ThreadPoolExecutor(1)
         self._taking = home.spool / TAKING
 
     def take(self, taken_at: datetime) -> Iterator[Taken]:
@@ -78,7 +81,7 @@ class Spool:
             if path.name.endswith(LIFE):
                 taking.life(file)
             elif path.name.endswith(LINES):
-                taking.lines(file, signatures)
+                taking.lines(file, signatures, self._ahead)
             else:
                 broken = taking.arrow(pa.PythonFile(file), signatures)
                 if broken is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -24,7 +25,7 @@ from bardo_pipeline.storage.spool_lines import Block, blocks_of
 from bardo_pipeline.storage.spool_sealing import Seals
 from bardo_pipeline.storage.spool_signatures import LineSignatures, slice_signatures
 
-_AHEAD=ThreadPoolExecutor(1)
+
 @dataclass
 class Taken:
     """What became of a file: its bytes and records, those that were new, on record already, or refused, by error."""
@@ -58,17 +59,16 @@ class Taking:
         self._segment = log.last_segment(writer)
         self.taken = taken
 
-    def lines(self, file: BinaryIO, signatures: Path) -> None:
-        """Take a file of JSON lines; a block is parsed while the one before it is admitted."""
-        blocks, signed = self._blocks(file), LineSignatures(signatures)
+    def lines(self, file: BinaryIO, signatures: Path, ahead: ThreadPoolExecutor) -> None:
+        """Take a file of JSON lines. ahead: a thread that parses a block while the one before it is admitted."""
+        blocks = self._blocks(file)
 
         def parse() -> tuple[Block, Parsed] | None:
             block = next(blocks, None)
             return None if block is None else (block, read_lines(block.lines))
 
-        ahead=_AHEAD
-        if True:
-            due = ahead.submit(parse)
+        due = ahead.submit(parse)
+        with closing(LineSignatures(signatures)) as signed:
             while (found := due.result()) is not None:
                 due = ahead.submit(parse)
                 block, parsed = found
@@ -76,7 +76,6 @@ class Taking:
                 lines, parsed = self._seals.lines(block.lines, parsed, each)
                 outcome = admit_lines(self._log, lines, parsed, self._stamp(), owner=self._owner, signatures=each)
                 self._settle(outcome, len(block.lines) + len(block.long), self._line_items(block, outcome, each))
-        signed.close()
 
     def life(self, file: BinaryIO) -> None:
         """Take a file of life events as JSON lines."""

@@ -1,0 +1,301 @@
+"""Quarantine: what was refused stays as it came, is listed until somebody rules on it, and may be sent again."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
+from typer.testing import CliRunner, Result
+
+from bardo_pipeline.doors.cli import app
+from bardo_pipeline.errors import QueryError, StoreError
+from bardo_pipeline.events.custody import Signature, content_of, signed_message
+from bardo_pipeline.events.json_schema import life_json_schema, record_json_schema
+from bardo_pipeline.events.life import Gap, KeyRegistered, life_event
+from bardo_pipeline.policy import Policy, WriterPolicy
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.leases import Lease
+from bardo_pipeline.storage.quarantine import Quarantine, QuarantineItem
+from bardo_pipeline.storage.retrial import Retried, retry
+from tests import fuzz
+from tests.conftest import NOW
+from tests.contract.test_spool import KEY, PUBLIC, Place, arrow, lines, opened, register_key, signed, some
+from tests.records import records
+
+pytestmark = pytest.mark.row("EV-4")
+LATER = NOW + timedelta(hours=1)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home.create(tmp_path / "home", Policy(), NOW)
+
+
+@pytest.fixture
+def place(home: Home) -> Iterator[Place]:
+    place = opened(home.root, Policy())
+    yield place
+    place.log.close()
+
+
+def item(line: int = 1, raw: bytes = b"{", **facts: object) -> QuarantineItem:
+    told = {"golem_id": None, "tick": None, "error": "RecordError", "reason": "no JSON"} | facts
+    return QuarantineItem(source="spool", file="a.jsonl", line=line, raw=raw, **told)
+
+
+class TestItems:
+    def test_an_item_is_put_in_once_however_often_it_is_refused(self, home: Home) -> None:
+        found = Quarantine(home)
+        assert found.put([item(), item(2), item()], NOW) == 2
+        assert found.put([item(reason="another one today"), item(3)], LATER) == 1
+        assert Quarantine(home).put([item(), item(2), item(3)], LATER) == 0
+        listed = Quarantine(home).open(["line", "reason"]).select(["line", "reason"]).to_pylist()
+        assert listed == [{"line": line, "reason": "no JSON"} for line in (1, 2, 3)]
+
+    def test_an_item_comes_back_as_it_was(self, home: Home) -> None:
+        whole = item(
+            7, b"\x00\xff", golem_id="g/1", tick=5, error="SignatureError", signature=Signature("k", bytes(64))
+        )
+        Quarantine(home).put([whole], NOW)
+        assert Quarantine(home).show(whole.item_id) == whole
+
+    def test_long_bytes_lie_in_a_file_of_their_own_and_an_altered_one_is_found(self, home: Home) -> None:
+        found = Quarantine(home, Policy(writer=WriterPolicy(record_bytes_max=1024)))
+        long = item(raw=b"x" * 2_000)
+        found.put([long], NOW)
+        shown = found.show(long.item_id)
+        assert found.raw_of(shown) == long.raw
+        path = home.quarantine / "raw" / long.kept.hash
+        path.write_bytes(b"y" * 2_000)
+        with pytest.raises(StoreError, match="has not the content of its name"):
+            found.raw_of(shown)
+        path.unlink()
+        with pytest.raises(StoreError, match="is gone"):
+            found.raw_of(shown)
+
+    def test_a_ruling_takes_an_item_off_the_list_and_stays(self, home: Home) -> None:
+        found = Quarantine(home)
+        found.put([item(), item(2)], NOW)
+        assert found.rule([item().item_id], "dropped", at=LATER, why="noise") == 1
+        assert found.rule([item().item_id], "retried", at=LATER, why="again") == 0
+        assert found.put([item()], LATER) == 0
+        assert found.open(["line"]).column("line").to_pylist() == [2]
+        assert found.ruling_of(item().item_id) == ("dropped", LATER, "noise")
+        assert found.ruling_of(item(2).item_id) is None
+
+    def test_an_id_is_found_by_its_beginning_if_it_is_the_only_one(self, home: Home) -> None:
+        found = Quarantine(home)
+        found.put([item(), item(2)], NOW)
+        assert found.find(item().item_id[:8]) == item().item_id
+        for asked in ("", item().item_id[:4], "0" * 12):
+            with pytest.raises(QueryError, match="give more of it"):
+                found.find(asked)
+        with pytest.raises(QueryError, match="there is no item nothing"):
+            found.show("nothing")
+
+
+class TestAnotherTry:
+    def again(self, place: Place, policy: Policy | None = None) -> Retried:
+        found = place.spool.quarantine
+        ids = found.open([]).column("item_id").to_pylist()
+        return retry(place.log, found, ids, at=LATER, policy=policy or Policy())
+
+    def test_what_is_as_wrong_as_before_stays_with_todays_reason(self, place: Place) -> None:
+        place.drop("a.jsonl", [b"{", *lines(2)])
+        place.take()
+        retried = self.again(place)
+        assert retried.taken == []
+        assert [type(error).__name__ for _, error in retried.stayed] == ["RecordError"]
+        assert len(place.refused()) == 1
+
+    def test_records_of_a_leased_golem_are_taken_once_it_is_let_go(self, place: Place) -> None:
+        lease = Lease(place.home, "g-1", "somebody")
+        place.drop("a.jsonl", [*lines(5), b"{"])
+        place.take()
+        assert len(self.again(place).stayed) == 6
+        lease.release()
+        retried = self.again(place)
+        assert (len(retried.taken), len(retried.stayed)) == (5, 1)
+        assert place.ticks("g-1") == [1, 2, 3, 4, 5]
+        payloads = place.log.read_cycles(["tick", "payload"]).sort_by("tick").column("payload").to_pylist()
+        assert payloads == lines(5)
+        assert place.spool.quarantine.ruling_of(retried.taken[0]) == ("retried", LATER, "the log has it")
+        assert [reason[1] for reason in place.reasons()] == [6]
+
+    @pytest.mark.row("X-9")
+    def test_signatures_are_kept_until_their_key_is_registered(self, place: Place) -> None:
+        sent = lines(3)
+        place.drop("a.jsonl", sent, signatures=[signed("g-1", content_of(line)) for line in sent])
+        place.take()
+        assert [item.error for item in place.refused()] == ["SignatureError"] * 3
+        register_key(place, "g-1")
+        assert len(self.again(place).taken) == 3
+        links = place.log.read_cycles(["link"]).column("link").to_pylist()
+        assert {link["key_id"] for link in links} == {"key-1"}
+
+    @pytest.mark.row("X-9")
+    def test_a_signed_slice_of_an_arrow_file_is_tried_as_one(self, place: Place) -> None:
+        from bardo_pipeline.events.custody import slice_contents
+
+        table = records(10, golems=1)
+        value = KEY.sign(signed_message("golem-0000", slice_contents(table, [0, 10])[0]))
+        told = {"golem_id": "golem-0000", "key_id": "key-1", "signature": base64.b64encode(value).decode()}
+        place.drop("a.arrow", arrow(table), signatures=[json.dumps(told).encode()])
+        place.take()
+        assert len(place.refused()) == 1
+        register_key(place, "golem-0000")
+        assert len(self.again(place).taken) == 1
+        assert place.ticks("golem-0000") == list(range(1, 11))
+
+    def test_rows_and_life_events_go_the_way_they_came(self, place: Place) -> None:
+        lease = Lease(place.home, "golem-0001", "somebody")
+        gap = life_event("golem-0001", NOW, Gap(tick_from=100, tick_to=101, why="lost"))
+        place.drop("a.arrow", arrow(records(20, golems=2)))
+        place.drop("b.life.jsonl", [json.dumps(gap.model_dump(mode="json")).encode()])
+        assert [taken.quarantined for taken in place.take()] == [1, 10]
+        lease.release()
+        retried = self.again(place)
+        assert (len(retried.taken), retried.stayed) == (11, [])
+        assert place.ticks("golem-0001") == list(range(1, 11))
+        assert place.log.life().column("kind").to_pylist() == ["GapAccepted"]
+        assert place.log.read_cycles(["payload"]).column("payload").null_count == 20
+
+    def test_a_longer_line_is_taken_where_the_policy_lets_it_now(self, tmp_path: Path) -> None:
+        small = Policy(writer=WriterPolicy(record_bytes_max=1024))
+        place = opened(tmp_path / "home", small)
+        place.drop("a.jsonl", lines(2))
+        assert place.take()[0].quarantined == 2
+        assert len(self.again(place, small).stayed) == 2
+        assert len(self.again(place).taken) == 2
+        assert place.ticks("g-1") == [1, 2]
+
+    @pytest.mark.row("X-9")
+    def test_a_whole_file_is_read_again_with_its_signatures(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As after an upgrade that knows the columns which the old version did not."""
+        from bardo_pipeline.errors import SchemaVersionError
+        from bardo_pipeline.events.custody import slice_contents
+        from bardo_pipeline.storage import arrow_files
+
+        register_key(place, "golem-0000")
+        table = records(10, golems=2)
+        own = table.take([0, 2, 4, 6, 8])
+        value = KEY.sign(signed_message("golem-0000", slice_contents(own, [0, 5])[0]))
+        told = {"golem_id": "golem-0000", "key_id": "key-1", "signature": base64.b64encode(value).decode()}
+        place.drop("a.arrow", arrow(table), signatures=[json.dumps(told).encode()])
+        with monkeypatch.context() as older:
+
+            def refuse(_: object) -> None:
+                raise SchemaVersionError("has columns that no version up to this one knows")
+
+            older.setattr(arrow_files, "_as_records", refuse)
+            place.take()
+            assert place.reasons() == [("a.arrow", 0, "SchemaVersionError")]
+            assert len(self.again(place).stayed) == 1
+        retried = self.again(place)
+        assert (len(retried.taken), retried.stayed) == (1, [])
+        assert len(place.log.read_cycles(["tick"])) == 10
+
+    def test_a_try_that_was_cut_short_is_simply_tried_again(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first, second = Lease(place.home, "g-1", "somebody"), Lease(place.home, "g-2", "somebody")
+        place.drop("a.jsonl", [*lines(3), *lines(3, golem_id="g-2")])
+        place.take()
+        first.release()
+
+        def cut(*_: object, **__: object) -> int:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Quarantine, "rule", cut)
+            with pytest.raises(KeyboardInterrupt):
+                self.again(place)
+        second.release()
+        assert len(self.again(place).taken) == 6
+        assert place.ticks("g-1") == place.ticks("g-2") == [1, 2, 3]
+
+
+class TestTheCommand:
+    def bardo(self, home: Home, *words: str, expect: int = 0) -> Result:
+        done = CliRunner().invoke(app, [*words, "--home", str(home.root)], catch_exceptions=False)
+        assert done.exit_code == expect, done.output
+        return done
+
+    def test_from_the_file_to_the_ruling(self, home: Home) -> None:
+        (home.spool / "a.jsonl").write_bytes(b"\n".join([*lines(3), b'{"golem_id": "g-9", "tick": 4', b"\xff[bold]{"]))
+        assert "nothing is in quarantine" in self.bardo(home, "quarantine", "list").output
+        took = self.bardo(home, "spool", "take").output
+        assert "5 records in a.jsonl: 3 new, 0 on record already, 2 in quarantine" in took
+        assert "nothing waits" in self.bardo(home, "spool", "take").output
+        listed = json.loads(self.bardo(home, "quarantine", "list", "--format", "json").output)
+        assert [(row["line"], row["golem_id"], row["tick"]) for row in listed] == [(4, "g-9", 4), (5, None, None)]
+        first, second = (row["item_id"] for row in listed)
+        assert first[:12] in self.bardo(home, "quarantine", "list").output
+        told = self.bardo(home, "quarantine", "show", first[:12]).output
+        assert "Invalid JSON: EOF while parsing" in told
+        raw = self.bardo(home, "quarantine", "show", "--raw", second).stdout_bytes
+        assert raw == b"\xff[bold]{"
+        assert "0 taken, 2 still refused" in self.bardo(home, "quarantine", "retry", "--all", expect=1).output
+        assert "1 dropped" in self.bardo(home, "quarantine", "drop", second, "--why", "noise").output
+        assert "dropped at" in self.bardo(home, "quarantine", "show", second).output
+        assert len(json.loads(self.bardo(home, "quarantine", "list", "--format", "json").output)) == 1
+
+    def test_dropping_needs_a_reason_and_both_need_items(self, home: Home) -> None:
+        self.bardo(home, "quarantine", "drop", "--all", expect=2)
+        with pytest.raises(Exception, match="name some items, or say --all"):
+            self.bardo(home, "quarantine", "retry")
+
+    def test_taking_makes_the_home_that_is_missing(self, tmp_path: Path) -> None:
+        done = CliRunner().invoke(app, ["spool", "take", "--home", str(tmp_path / "new")])
+        assert done.exit_code == 0
+        assert (tmp_path / "new" / "spool").is_dir()
+
+
+class TestTheSchema:
+    def test_every_good_record_fits_it_and_it_is_what_the_command_prints(self) -> None:
+        printed = json.loads(CliRunner().invoke(app, ["schema"]).output)
+        assert printed == record_json_schema() == json.loads(CliRunner().invoke(app, ["schema", "record"]).output)
+        Draft202012Validator.check_schema(printed)
+        validator = Draft202012Validator(printed)
+        for record in some(20):
+            validator.validate(record)
+
+    @pytest.mark.parametrize(
+        "change",
+        [{"colour": 1}, {"tick": 0}, {"tick": "1"}, {"tier": "T9"}, {"pad_after": {"pleasure": 0.0}}, {"golem_id": ""}],
+    )
+    def test_what_the_spool_refuses_does_not_fit_it(self, change: dict) -> None:
+        with pytest.raises(ValidationError):
+            Draft202012Validator(record_json_schema()).validate(some(1)[0] | change)
+
+    def test_no_part_of_it_takes_a_name_it_does_not_know(self) -> None:
+        for schema in (record_json_schema(), life_json_schema()):
+            parts = [schema, *schema["$defs"].values()]
+            assert all(part["additionalProperties"] is False for part in parts if part.get("type") == "object")
+            assert all(part["description"] for part in parts)
+
+    def test_a_life_event_needs_no_id_and_carries_the_payload_of_its_kind(self) -> None:
+        validator = Draft202012Validator(json.loads(CliRunner().invoke(app, ["schema", "life"]).output))
+        key = life_event("g-1", NOW, KeyRegistered(key_id="k", public_key=PUBLIC, tick_from=1)).model_dump(mode="json")
+        told = {name: value for name, value in key.items() if value is not None and name != "event_id"}
+        validator.validate(told)
+        validator.validate(key)
+        for wrong in (told | {"kind": "GolemBorn"}, told | {"key_registered": None}, told | {"gap": {"why": "x"}}):
+            with pytest.raises(ValidationError):
+                validator.validate(wrong)
+
+    def test_another_name_says_which_there_are(self) -> None:
+        with pytest.raises(Exception, match="record or life"):
+            CliRunner().invoke(app, ["schema", "golem"], catch_exceptions=False)
+
+
+def test_a_record_of_the_fuzzer_is_one_of_the_schema() -> None:
+    Draft202012Validator(record_json_schema()).validate(json.loads(fuzz.dumps(fuzz.good_records(1, tick=1, seed=9)[0])))
