@@ -1,0 +1,408 @@
+"""Conversations beside the log: a tree of messages in lines that are only appended, branches, summaries, a tail."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bardo_pipeline.errors import QueryError, RecordError, SchemaVersionError, SealError, StoreError
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage import conversation_lines, conversations
+from bardo_pipeline.storage.conversation_lines import read_session, session_file
+from bardo_pipeline.storage.conversations import Conversations, Message, conversation_category, conversation_tail
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.seal_keys import SealKeys
+
+pytestmark = pytest.mark.row("EV-9")
+
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
+GOLEM = "g-1"
+SECRET = bytes(range(32))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home.create(tmp_path / "home", Policy(), NOW)
+
+
+@pytest.fixture
+def talk(home: Home) -> Conversations:
+    return Conversations(home, EventLog(home))
+
+
+def at(minute: int) -> datetime:
+    return NOW + timedelta(minutes=minute)
+
+
+def said(talk: Conversations, *contents: str, golem_id: str = GOLEM, session: str = "session") -> list[Message]:
+    roles = ("owner", "golem")
+    return [talk.append(golem_id, roles[i % 2], content, at(i), session=session) for i, content in enumerate(contents)]
+
+
+def contents(messages: list[Message] | tuple[Message, ...]) -> list[str]:
+    return [message.content for message in messages]
+
+
+# messages
+
+
+def test_what_was_said_is_a_line_of_json_on_the_disk_when_append_returns(home: Home, talk: Conversations) -> None:
+    first, second = said(talk, "how do you do?", "I fear the gas")
+    header, *lines = [orjson.loads(line) for line in session_file(home, GOLEM, "session").read_bytes().splitlines()]
+    assert (header["golem_id"], header["session"]) == (GOLEM, "session")
+    assert [(line["id"], line["parent_id"], line["role"], line["content"], line["at"]) for line in lines] == [
+        (first.message_id, None, "owner", "how do you do?", at(0).isoformat()),
+        (second.message_id, first.message_id, "golem", "I fear the gas", at(1).isoformat()),
+    ]
+    assert contents(talk.view(GOLEM)) == ["how do you do?", "I fear the gas"]
+
+
+def test_an_append_is_synced_before_it_returns(
+    home: Home, talk: Conversations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said(talk, "first")
+    synced: list[int] = []
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda handle: (synced.append(os.fstat(handle).st_size), fsync(handle))[1])
+    said(talk, "second")
+    assert session_file(home, GOLEM, "session").stat().st_size in synced
+
+
+def test_the_same_words_at_the_same_moment_are_two_messages(talk: Conversations) -> None:
+    one, two = talk.append(GOLEM, "owner", "yes", NOW), talk.append(GOLEM, "owner", "yes", NOW)
+    assert one.message_id != two.message_id
+    assert contents(talk.view(GOLEM)) == ["yes", "yes"]
+
+
+@pytest.mark.parametrize("golem_id", ["../../etc/passwd", "/", "..", "a\0b", "x" * 256, "ümläut/\n", "CON"])
+def test_any_golem_id_stays_inside_of_the_home(home: Home, talk: Conversations, golem_id: str) -> None:
+    said(talk, "hello", golem_id=golem_id)
+    path = session_file(home, golem_id, "session")
+    assert path.parent.parent == home.conversations
+    assert path.exists()
+    assert contents(conversation_tail(home, golem_id, 5)) == ["hello"]
+    assert [session.golem_id for session in talk.sessions()] == [golem_id]
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "a.archive-0001", "x" * 65, "a b", "ü"])
+def test_a_name_that_is_no_plain_word_is_refused(talk: Conversations, name: str) -> None:
+    with pytest.raises(RecordError, match="cannot name"):
+        said(talk, "hello", session=name)
+    said(talk, "hello")
+    with pytest.raises(RecordError, match="cannot name"):
+        talk.branch(GOLEM, name, NOW)
+
+
+def test_what_cannot_be_said_is_refused_and_leaves_nothing(home: Home, talk: Conversations) -> None:
+    for role, content in (("stranger", "hi"), ("owner", ""), ("owner", "x" * 65_537), ("owner", "\ud800")):
+        with pytest.raises(RecordError):
+            talk.append(GOLEM, role, content, NOW)
+    with pytest.raises(RecordError, match="UTC"):
+        talk.append(GOLEM, "owner", "hi", datetime(2026, 1, 1))  # noqa: DTZ001
+    with pytest.raises(RecordError, match="UTF-8"):
+        talk.append("\ud800", "owner", "hi", NOW)
+    assert not talk.sessions()
+    with pytest.raises(QueryError, match="no session"):
+        talk.view(GOLEM)
+    assert conversation_tail(home, GOLEM, 3) == ()
+
+
+# torn ends and broken files
+
+
+@pytest.mark.parametrize("cut", [1, 5, 40])
+def test_a_line_that_was_never_finished_is_left_out_told_and_cut_off_by_the_next(
+    home: Home, talk: Conversations, cut: int
+) -> None:
+    said(talk, "first", "second", "lost")
+    path = session_file(home, GOLEM, "session")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-cut])
+    assert contents(talk.view(GOLEM)) == ["first", "second"]
+    assert talk.session(GOLEM).torn == whole.splitlines(keepends=True)[-1][:-cut]
+    assert path.read_bytes() == whole[:-cut], "reading changes nothing"
+    said(talk, "again")
+    assert contents(talk.view(GOLEM)) == ["first", "second", "again"]
+    assert talk.session(GOLEM).torn == b""
+
+
+def test_a_last_line_of_zeros_is_torn_too(home: Home, talk: Conversations) -> None:
+    said(talk, "first")
+    with session_file(home, GOLEM, "session").open("ab") as out:
+        out.write(bytes(30) + b"\n")
+    assert contents(talk.view(GOLEM)) == ["first"]
+    said(talk, "second")
+    assert contents(talk.view(GOLEM)) == ["first", "second"]
+
+
+def test_a_broken_line_before_the_end_is_named(home: Home, talk: Conversations) -> None:
+    said(talk, "first", "second")
+    path = session_file(home, GOLEM, "session")
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0] + b"{" + lines[1] + lines[2])
+    with pytest.raises(StoreError, match="line 2 cannot be read"):
+        talk.view(GOLEM)
+    path.write_bytes(b"")
+    with pytest.raises(StoreError, match="no header"):
+        talk.view(GOLEM)
+    path.write_bytes(lines[0].replace(b'"version":1', b'"version":2'))
+    with pytest.raises(SchemaVersionError, match="version 2"):
+        talk.view(GOLEM)
+
+
+def test_a_full_disk_leaves_no_half_of_a_line(home: Home, talk: Conversations, monkeypatch: pytest.MonkeyPatch) -> None:
+    said(talk, "first")
+    before = session_file(home, GOLEM, "session").read_bytes()
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(conversation_lines.os, "fsync", full)
+        with pytest.raises(StoreError, match="No space left"):
+            said(talk, "second")
+    assert session_file(home, GOLEM, "session").read_bytes() == before
+
+
+# branches
+
+
+def test_a_branch_begins_behind_any_message_and_one_can_go_back(talk: Conversations) -> None:
+    first, second, _ = said(talk, "first", "second", "third")
+    talk.branch(GOLEM, "what-if", at(10), behind=second.message_id[:6])
+    talk.append(GOLEM, "golem", "another third", at(11))
+    assert contents(talk.view(GOLEM)) == ["first", "second", "another third"]
+    assert contents(talk.view(GOLEM, branch="main")) == ["first", "second", "third"]
+    talk.branch(GOLEM, "main", at(12))
+    talk.append(GOLEM, "owner", "fourth", at(13))
+    assert contents(talk.view(GOLEM)) == ["first", "second", "third", "fourth"]
+    assert contents(talk.view(GOLEM, branch="what-if")) == ["first", "second", "another third"]
+    with pytest.raises(QueryError, match="no branch other"):
+        talk.branch(GOLEM, "other", at(14))
+    with pytest.raises(QueryError, match="has a branch main"):
+        talk.branch(GOLEM, "main", at(14), behind=first.message_id)
+    with pytest.raises(QueryError, match="no message ffff"):
+        talk.branch(GOLEM, "other", at(14), behind="ffff")
+    with pytest.raises(QueryError, match="no branch other"):
+        talk.view(GOLEM, branch="other")
+
+
+# compaction
+
+
+def test_a_summary_stands_for_what_it_covers_which_moves_to_an_archive(home: Home, talk: Conversations) -> None:
+    said(talk, *(f"m{i}" for i in range(8)))
+    assert talk.compact(GOLEM, "they greeted", at(20), keep=3) == 5
+    assert contents(talk.view(GOLEM)) == ["they greeted", "m5", "m6", "m7"]
+    assert talk.view(GOLEM)[0].covers == 5
+    assert contents(talk.view(GOLEM, whole=True)) == [f"m{i}" for i in range(8)]
+    here = read_session(session_file(home, GOLEM, "session"))
+    assert here is not None
+    assert len(here.lines) == 3, "what is covered is no longer in the file"
+    said(talk, "m8", "m9")
+    assert talk.compact(GOLEM, "they greeted and traded", at(30), keep=2) == 8
+    assert contents(talk.view(GOLEM)) == ["they greeted and traded", "m8", "m9"]
+    assert contents(talk.view(GOLEM, whole=True)) == [f"m{i}" for i in range(10)]
+    with pytest.raises(QueryError, match="nothing is left to compact"):
+        talk.compact(GOLEM, "again", at(31), keep=2)
+    assert talk.compact(GOLEM, "all of it", at(32), keep=0) == 10
+    assert contents(talk.view(GOLEM)) == ["all of it"]
+    said(talk, "m10")
+    assert contents(talk.view(GOLEM)) == ["all of it", "m10"]
+
+
+def test_a_branch_that_begins_in_what_was_archived_still_has_its_beginning(home: Home, talk: Conversations) -> None:
+    messages = said(talk, *(f"m{i}" for i in range(6)))
+    talk.branch(GOLEM, "early", at(10), behind=messages[1].message_id)
+    talk.append(GOLEM, "owner", "aside", at(11))
+    talk.branch(GOLEM, "main", at(12))
+    talk.compact(GOLEM, "summary", at(13), keep=1)
+    assert contents(talk.view(GOLEM)) == ["summary", "m5"]
+    assert contents(talk.view(GOLEM, branch="early")) == ["m0", "m1", "aside"]
+    talk.branch(GOLEM, "early", at(14))
+    assert contents(conversation_tail(home, GOLEM, 2)) == ["m1", "aside"]
+    talk.branch(GOLEM, "later", at(15), behind=messages[3].message_id)
+    assert contents(conversation_tail(home, GOLEM, 9)) == ["m0", "m1", "m2", "m3"]
+
+
+@pytest.mark.parametrize("point", ["archive", "file"])
+def test_an_interrupted_compaction_leaves_what_was_there(
+    home: Home, talk: Conversations, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    said(talk, *(f"m{i}" for i in range(5)))
+    whole = conversations.replace_file
+
+    def cut(path: Path, content: bytes) -> None:
+        if ("archive" in path.name) == (point == "archive"):
+            raise OSError("cut")
+        whole(path, content)
+
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(conversations, "replace_file", cut)
+        with pytest.raises(OSError, match="cut"):
+            talk.compact(GOLEM, "lost", at(9), keep=2)
+    assert contents(talk.view(GOLEM)) == [f"m{i}" for i in range(5)]
+    talk.compact(GOLEM, "kept", at(10), keep=1)
+    assert contents(talk.view(GOLEM)) == ["kept", "m4"]
+    assert contents(talk.view(GOLEM, whole=True)) == [f"m{i}" for i in range(5)]
+
+
+acts = st.lists(
+    st.one_of(
+        st.tuples(st.just("say"), st.integers(0, 0)),
+        st.tuples(st.just("fork"), st.integers(0, 30)),
+        st.tuples(st.just("back"), st.integers(0, 30)),
+        st.tuples(st.just("compact"), st.integers(0, 4)),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(acts)
+def test_every_branch_keeps_every_message_whatever_is_done(
+    tmp_path_factory: pytest.TempPathFactory, acts: list[tuple[str, int]]
+) -> None:
+    home = Home.create(tmp_path_factory.mktemp("talk") / "home", Policy(), NOW)
+    talk = Conversations(home, EventLog(home))
+    (first,) = said(talk, "m0")
+    paths: dict[str, list[str]] = {"main": ["m0"]}
+    ids, active, covered = {"m0": first.message_id}, "main", False
+    for number, (act, choice) in enumerate(acts, 1):
+        if act == "say":
+            ids[f"m{number}"] = talk.append(GOLEM, "owner", f"m{number}", at(number)).message_id
+            paths[active] = [*paths[active], f"m{number}"]
+        elif act == "fork":
+            known = paths[active][: choice % len(paths[active]) + 1]
+            active = f"b{number}"
+            talk.branch(GOLEM, active, at(number), behind=ids[known[-1]])
+            paths[active] = known
+        elif act == "back":
+            active = sorted(paths)[choice % len(paths)]
+            talk.branch(GOLEM, active, at(number))
+        else:
+            try:
+                talk.compact(GOLEM, f"s{number}", at(number), keep=choice)
+                covered = True
+            except QueryError:
+                pass
+    for branch, path in paths.items():
+        assert contents(talk.view(GOLEM, branch=branch, whole=True)) == path
+        view = talk.view(GOLEM, branch=branch)
+        assert contents(view)[-1] == path[-1] or view[-1].covers == len(path)
+        stands = len(view) - 1 + view[0].covers if view[0].covers else len(view)
+        assert stands == len(path)
+        assert covered or contents(view) == path
+    assert contents(conversation_tail(home, GOLEM, 3)) == contents(talk.view(GOLEM)[-3:])
+
+
+# the workspace
+
+
+def test_the_tail_is_that_of_the_active_branch_of_the_session_where_something_was_said_last(
+    home: Home, talk: Conversations
+) -> None:
+    said(talk, "old one", "old two", session="monday")
+    talk.append(GOLEM, "owner", "new one", at(50), session="tuesday")
+    assert contents(conversation_tail(home, GOLEM, 5)) == ["new one"]
+    talk.append(GOLEM, "owner", "old three", at(60), session="monday")
+    assert contents(conversation_tail(home, GOLEM, 2)) == ["old two", "old three"]
+    assert contents(conversation_tail(home, GOLEM, 2, session="tuesday")) == ["new one"]
+    assert conversation_tail(home, GOLEM, 0) == ()
+    assert conversation_tail(home, "nobody", 4) == ()
+
+
+def test_the_tail_is_a_category_of_the_workspace(home: Home, talk: Conversations) -> None:
+    said(talk, "x" * 40, "y" * 41)
+    category = conversation_category(conversation_tail(home, GOLEM, 9))
+    assert (category.category, category.items, category.tokens) == ("conversation", 2, 21)
+
+
+# sealed
+
+
+def test_what_is_said_to_a_golem_that_seals_is_sealed_and_gone_with_its_key(home: Home) -> None:
+    with EventLog(home) as log:
+        talk, keys = Conversations(home, log), SealKeys(home)
+        said(talk, "before it sealed")
+        keys.make(log, GOLEM, SECRET, NOW)
+        said(talk, "a secret", "another")
+        path = session_file(home, GOLEM, "session")
+        assert b"secret" not in path.read_bytes()
+        assert contents(conversation_tail(home, GOLEM, 9)) == ["before it sealed", "a secret", "another"]
+        lines = path.read_bytes().splitlines(keepends=True)
+        moved = orjson.loads(lines[3]) | {"sealed": orjson.loads(lines[2])["sealed"]}
+        path.write_bytes(b"".join(lines[:3]) + orjson.dumps(moved) + b"\n")
+        with pytest.raises(SealError, match="altered, or belongs elsewhere"):
+            talk.view(GOLEM)
+        path.write_bytes(b"".join(lines))
+        talk.compact(GOLEM, "a secret summary", at(5), keep=1)
+        everything = b"".join(p.read_bytes() for p in home.conversations.rglob("*") if p.is_file())
+        assert b"secret" not in everything
+        assert b"before it sealed" not in everything, "what was plain is sealed when it is written anew"
+        assert contents(talk.view(GOLEM, whole=True)) == ["before it sealed", "a secret", "another"]
+        keys.destroy(log, GOLEM, "asked", NOW)
+        for read in (lambda: talk.view(GOLEM), lambda: conversation_tail(home, GOLEM, 2)):
+            with pytest.raises(SealError, match="which is not here"):
+                read()
+        with pytest.raises(SealError, match="the key was destroyed on"):
+            said(talk, "more")
+
+
+# many writers
+
+
+def test_two_processes_that_talk_at_once_leave_every_message_once_and_in_a_row(home: Home) -> None:
+    script = (
+        "import sys\nfrom datetime import UTC, datetime\nfrom pathlib import Path\n"
+        "from bardo_pipeline.storage.conversations import Conversations\nfrom bardo_pipeline.storage.home import Home\n"
+        "from bardo_pipeline.storage.log import EventLog\n"
+        "home = Home.open(Path(sys.argv[1]))\ntalk = Conversations(home, EventLog(home))\n"
+        "for i in range(25): talk.append('g-1', 'owner', f'{sys.argv[2]}{i}', datetime(2026, 11, 1, tzinfo=UTC))\n"
+    )
+    both = [subprocess.Popen([sys.executable, "-c", script, str(home.root), name]) for name in "ab"]
+    assert [process.wait() for process in both] == [0, 0]
+    got = contents(Conversations(home, EventLog(home)).view(GOLEM))
+    assert sorted(got) == sorted(f"{name}{i}" for name in "ab" for i in range(25))
+    assert [m for m in got if m.startswith("a")] == [f"a{i}" for i in range(25)]
+
+
+# the command
+
+
+def bardo(home: Home, *arguments: str, given: str | None = None) -> tuple[int, str, str]:
+    command = [sys.executable, "-m", "bardo_pipeline.doors.cli", "conversation", *arguments, "--home", str(home.root)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, input=given, env=os.environ | {"COLUMNS": "160"}
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_the_command_appends_shows_branches_compacts_and_lists(home: Home) -> None:
+    first = bardo(home, "append", GOLEM, "hello")[1].strip()
+    bardo(home, "append", GOLEM, "-", "--role", "golem", given="long thoughts")
+    assert bardo(home, "branch", GOLEM, "aside", "--behind", first)[0] == 0
+    bardo(home, "append", GOLEM, "or not")
+    shown = bardo(home, "show", GOLEM, "--format", "json")[1]
+    assert [orjson.loads(line)["content"] for line in shown.splitlines()] == ["hello", "or not"]
+    assert "long thoughts" in bardo(home, "show", GOLEM, "--branch", "main")[1]
+    assert bardo(home, "compact", GOLEM, "--summary", "they met", "--keep", "1")[0] == 0
+    assert "(of 1 messages) they met" in bardo(home, "show", GOLEM)[1]
+    tail = bardo(home, "show", GOLEM, "--tail", "1", "--format", "json")[1]
+    assert [orjson.loads(line)["content"] for line in tail.splitlines()] == ["or not"]
+    assert "aside*" in bardo(home, "list")[1]
+    with session_file(home, GOLEM, "session").open("ab") as out:
+        out.write(b'{"kind":"mess')
+    code, said_, told = bardo(home, "show", GOLEM)
+    assert (code, "or not" in said_, "never finished" in told) == (0, True, True)
+    code, _, told = bardo(home, "show", "nobody")
+    assert (code, "has no session" in told) == (2, True)
