@@ -164,9 +164,10 @@ def newest_checkpoint(path: Path, until: int) -> int | None:
 
 
 def point_to(path: Path, version: int) -> None:
-    """Tell readers where to begin: at this checkpoint, whose name is on the disk. Torn or lost, it costs only time."""
+    """Tell readers where to begin: at this checkpoint, whose name is on the disk. Lost, it costs only time."""
     log = path / "_delta_log"
     actions = pq.read_metadata(log / f"{version:020}.checkpoint.parquet").num_rows
     draft = log / f"{_HINT}.{uuid4()}.tmp"
     draft.write_bytes(orjson.dumps({"version": version, "size": actions}))
+    sync_file(draft)
     os.replace(draft, log / _HINT)

@@ -147,7 +147,7 @@ def make_folder(path: Path) -> None:
     if not path.is_dir():
         make_folder(path.parent)
         path.mkdir(exist_ok=True)
-        sync_folder(path.parent)
+    sync_folder(path.parent)  # even if it is there: whoever made it may have been killed before this
 
 
 def sync_file(path: Path) -> None:

@@ -1,24 +1,24 @@
-"""Power: what a disk would still hold if the machine stopped, at worst.
+"""Power: what a disk may hold when the machine stops.
 
-While it records, it stands between the code and the system and keeps, in order: the bytes of each file that is synced,
-the names of each folder that is synced, names that are taken away, bytes that are written by a call that it sees, and
-what was acknowledged. From that list alone a tree is made as of any moment: a file is there if its folder was synced
-with its name in it, and so the folder's own name, up to the home; it holds what it held when it was synced last,
-and nothing if it never was. A call to fsync is left out by leaving its entries out: no code needs to run again.
-
-Bytes that pyarrow or Delta's library write are seen only when somebody syncs the file, which is the point.
+While it records, it stands between the code and the system, and keeps in order: each change of names and bytes below a
+home, which file and which folder was synced when, and what was acknowledged. From that list alone a tree is made as of
+any moment. At worst a file is there only if its folder was synced with its name in it, and so the folder's own name, up
+to the home; and it holds what it held when it was synced last, nothing if it never was. Other modes let the disk have a
+part of what nobody synced, for no system promises to lose all of it. A call to fsync is left out by leaving its entries
+out: no code needs to run again.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import RLock
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 from unittest import mock
 
 CODE = str(Path(__file__).parents[2] / "bardo_pipeline")
@@ -26,9 +26,37 @@ SYNCS = ("fsync", "fdatasync", "sync_file", "sync_folder")
 """What a line of ours may call to make something durable."""
 
 Inode = tuple[int, int]
-Mode = Literal["dropped", "deleted", "torn"]
-"""What becomes of what was not synced: all of it is gone; or names that were taken away are gone at once, though their
-folder was not synced; or half of the bytes that were written behind the last sync are there."""
+Names = dict[str, tuple[Inode, bool]]
+"""Names, or paths below the home, to what they stand for and whether that is a folder."""
+
+Mode = Literal["dropped", "deleted", "named", "torn", "kept", "mixed"]
+"""What becomes of what was not synced.
+
+dropped: all of it is gone. deleted: but files that were taken away are gone at once. named: but all names are as they
+were last, as a file system with a journal of its own leaves them, with no byte behind them that was not synced.
+torn, kept: but half of the bytes that were added to files with durable names are there, or all of them. mixed: names
+as in named, and the bytes of some files.
+"""
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+
+class Killed(BaseException):
+    """The process dies here."""
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A file holds other bytes than before."""
+
+    inode: Inode
+    content: bytes
+
+
+@dataclass(frozen=True)
+class Named:
+    """Other names are there than before; these are all of them."""
+
+    names: Names
 
 
 @dataclass(frozen=True)
@@ -42,27 +70,11 @@ class Synced:
 
 @dataclass(frozen=True)
 class Listed:
-    """A folder's names, made durable by these lines: name to what it stands for, and whether that is a folder."""
+    """A folder's names, made durable by these lines of ours."""
 
     inode: Inode
-    names: Mapping[str, tuple[Inode, bool]]
+    names: Names
     sites: frozenset[str]
-
-
-@dataclass(frozen=True)
-class Removed:
-    """A name that was taken away, the last one of its file."""
-
-    folder: Inode
-    name: str
-
-
-@dataclass(frozen=True)
-class Wrote:
-    """Bytes that were added to a file."""
-
-    inode: Inode
-    content: bytes
 
 
 @dataclass(frozen=True)
@@ -72,22 +84,36 @@ class Acknowledged:
     what: Any
 
 
-Event = Synced | Listed | Removed | Wrote | Acknowledged
+Event = Changed | Named | Synced | Listed | Acknowledged
 
 
 @dataclass
 class Disk:
-    """The record of what reached the disk below a home, in order."""
+    """The record of what happened below a home, in order. kill_at: before which sync the process dies, once."""
 
     root: Path
     events: list[Event] = field(default_factory=list)
+    kill_at: int | None = None
     _pins: dict[Inode, int] = field(default_factory=dict)
+    _seen: dict[Inode, tuple[int, int]] = field(default_factory=dict)
+    _names: Names = field(default_factory=dict)
+    _syncs: int = 0
     _lock: RLock = field(default_factory=RLock)
 
     def acknowledge(self, what: Any) -> None:
         """Note that somebody was told."""
         with self._lock:
+            self._look()
             self.events.append(Acknowledged(what))
+
+    def begin_durable(self) -> None:
+        """Take all that is there already as synced."""
+        with self._lock:
+            for folder, _, files in os.walk(self.root):
+                self.events.append(Listed(self._pinned(folder), self._entries(folder), frozenset()))
+                for name in files:
+                    path = os.path.join(folder, name)
+                    self.events.append(Synced(self._pinned(path), Path(path).read_bytes(), frozenset()))
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -96,64 +122,70 @@ class Disk:
             mock.patch("os.fsync", self._syncing(os.fsync)),
             mock.patch("os.fdatasync", self._syncing(os.fdatasync)),
             mock.patch("os.unlink", self._removing(os.unlink)),
-            mock.patch("os.rmdir", self._removing(os.rmdir)),
-            mock.patch("os.write", self._writing(os.write)),
-            mock.patch("os.writev", self._writing(os.writev)),
         ):
             yield
+        self._look()
         for pin in self._pins.values():
             os.close(pin)
         self._pins.clear()
 
     def _syncing(self, honest: Any) -> Any:
-        def sync(handle: Any) -> None:
-            handle = handle if isinstance(handle, int) else handle.fileno()
-            honest(handle)
+        def sync(file: Any) -> None:
+            handle = file if isinstance(file, int) else file.fileno()
+            path = Path(os.readlink(f"/proc/self/fd/{handle}"))
+            if not path.is_relative_to(self.root):
+                honest(handle)
+                return
             with self._lock:
-                self._note(handle)
+                self._look()
+                self._syncs += 1
+                if self._syncs == self.kill_at:
+                    raise Killed
+                honest(handle)
+                inode = self._pinned(f"/proc/self/fd/{handle}")
+                if path.is_dir():
+                    self.events.append(Listed(inode, self._entries(str(path)), _sites()))
+                else:
+                    self.events.append(Synced(inode, Path(f"/proc/self/fd/{handle}").read_bytes(), _sites()))
 
         return sync
 
-    def _note(self, handle: int) -> None:
-        path = Path(os.readlink(f"/proc/self/fd/{handle}"))
-        if not path.is_relative_to(self.root) and not self.root.is_relative_to(path):
-            return
-        inode = self._pinned(f"/proc/self/fd/{handle}")
-        if path.is_dir():
-            entries = sorted(os.scandir(path), key=lambda entry: entry.name)
-            names = {e.name: (self._pinned(e.path), e.is_dir(follow_symlinks=False)) for e in entries}
-            self.events.append(Listed(inode, names, _sites()))
-        else:
-            self.events.append(Synced(inode, Path(f"/proc/self/fd/{handle}").read_bytes(), _sites()))
-
     def _removing(self, honest: Any) -> Any:
         def remove(path: Any, *args: Any, **more: Any) -> None:
-            place = Path(os.path.abspath(path)) if not more else None
             with self._lock:
-                last = place is not None and place.is_relative_to(self.root) and _is_last_name(place)
-                folder = self._pinned(str(place.parent)) if last and place is not None else None
                 honest(path, *args, **more)
-                if folder is not None and place is not None:
-                    self.events.append(Removed(folder, place.name))
+                self._look()
 
         return remove
 
-    def _writing(self, honest: Any) -> Any:
-        def write(handle: int, content: Any) -> int:
-            with self._lock:
-                written = honest(handle, content)
-                path = os.readlink(f"/proc/self/fd/{handle}")
-                if path.endswith(".seg"):
-                    whole = bytes(content) if isinstance(content, bytes | bytearray | memoryview) else b"".join(content)
-                    self.events.append(Wrote(self._pinned(f"/proc/self/fd/{handle}"), whole[:written]))
-            return written
+    def _look(self) -> None:
+        """Note what is other than at the last look."""
+        names: Names = {}
+        for folder, folders, files in os.walk(self.root):
+            for name in [*folders, *files]:
+                path = os.path.join(folder, name)
+                with suppress(FileNotFoundError):
+                    inode = self._pinned(path)
+                    names[os.path.relpath(path, self.root)] = inode, name in folders
+                    if name in files:
+                        self._look_into(path, inode)
+        if names != self._names:
+            self._names = names
+            self.events.append(Named(names))
 
-        return write
+    def _look_into(self, path: str, inode: Inode) -> None:
+        status = os.stat(path)
+        state = status.st_mtime_ns, status.st_size
+        if self._seen.get(inode) != state:
+            self._seen[inode] = state
+            self.events.append(Changed(inode, Path(path).read_bytes()))
+
+    def _entries(self, folder: str) -> Names:
+        return {e.name: (self._pinned(e.path), e.is_dir(follow_symlinks=False)) for e in os.scandir(folder)}
 
     def _pinned(self, path: str) -> Inode:
         """The file's identity, which nothing else can have while we hold it open."""
-        follow = 0 if path.startswith("/proc/") else os.O_NOFOLLOW
-        handle = os.open(path, os.O_PATH | follow)
+        handle = os.open(path, os.O_PATH | (0 if path.startswith("/proc/") else os.O_NOFOLLOW))
         status = os.fstat(handle)
         inode = (status.st_dev, status.st_ino)
         if self._pins.setdefault(inode, handle) != handle:
@@ -162,53 +194,85 @@ class Disk:
 
     # afterwards
 
+    @property
+    def sync_count(self) -> int:
+        """How often something was synced."""
+        return self._syncs
+
     def sites(self) -> list[str]:
         """Every line of ours that made something durable."""
         return sorted({site for event in self.events if isinstance(event, Synced | Listed) for site in event.sites})
 
     def cuts(self) -> list[int]:
-        """The moments at which to cut: before each sync, after each acknowledgement, after each removal, at the end."""
+        """The moments at which to cut: before each sync, after each acknowledgement and each removal, at the end."""
         found = {len(self.events)}
         for at, event in enumerate(self.events):
-            found.add(at if isinstance(event, Synced | Listed) else at + 1)
+            found |= (
+                {at} if isinstance(event, Synced | Listed) else {at + 1} if isinstance(event, Acknowledged) else set()
+            )
+            if isinstance(event, Named):
+                found.add(at + 1)
         return sorted(found)
 
     def acknowledged(self, cut: int) -> list[Any]:
         """What was acknowledged before a cut."""
         return [event.what for event in self.events[:cut] if isinstance(event, Acknowledged)]
 
+    def blocks(self, cut: int, *, without: str | None = None) -> list[bytes]:
+        """The bytes of every file that the disk holds after a cut at worst, whether a name leads there or not."""
+        return list(self._contents(cut, without)[0].values())
+
     def durable(self, cut: int, *, without: str | None = None, mode: Mode = "dropped") -> dict[str, bytes | None]:
         """What the disk holds after a cut: path below the home to its bytes, None for a folder.
 
         without: a line of ours whose syncs never happened.
         """
-        contents: dict[Inode, bytes] = {}
-        pending: dict[Inode, bytes] = {}
-        names: dict[Inode, dict[str, tuple[Inode, bool]]] = {}
-        for event in self.events[:cut]:
-            if isinstance(event, Synced) and without not in event.sites:
-                contents[event.inode] = event.content
-                pending.pop(event.inode, None)
-            elif isinstance(event, Listed) and without not in event.sites:
-                names[event.inode] = dict(event.names)
-            elif isinstance(event, Removed) and mode == "deleted":
-                names.get(event.folder, {}).pop(event.name, None)
-            elif isinstance(event, Wrote) and mode == "torn":
-                pending[event.inode] = pending.get(event.inode, b"") + event.content
+        synced, last = self._contents(cut, without)
+        listed, there = self._listed(cut, without)
+        if mode in ("named", "mixed"):
+            listed = there
+        elif mode == "deleted":
+            alive = {inode for inode, _ in there.values()}
+            listed = {path: entry for path, entry in listed.items() if entry[0] in alive}
         tree: dict[str, bytes | None] = {}
+        for path, (inode, is_folder) in listed.items():
+            before, after = synced.get(inode, b""), last.get(inode, b"")
+            if mode == "torn" and after.startswith(before):
+                before = after[: len(before) + (len(after) - len(before)) // 2]
+            elif mode == "kept" or (mode == "mixed" and zlib.crc32(path.encode()) % 2):
+                before = after
+            tree[path] = None if is_folder else before
+        return tree
+
+    def _contents(self, cut: int, without: str | None) -> tuple[dict[Inode, bytes], dict[Inode, bytes]]:
+        """The bytes of each file, as synced last and as written last."""
+        synced, last = dict[Inode, bytes](), dict[Inode, bytes]()
+        for event in self.events[:cut]:
+            if isinstance(event, Changed):
+                last[event.inode] = event.content
+            elif isinstance(event, Synced) and without not in event.sites:
+                synced[event.inode] = event.content
+        return synced, {**synced, **last}
+
+    def _listed(self, cut: int, without: str | None) -> tuple[Names, Names]:
+        """Paths below the home, as folders were synced last and as they are."""
+        folders: dict[Inode, Names] = {}
+        there: Names = {}
+        for event in self.events[:cut]:
+            if isinstance(event, Named):
+                there = event.names
+            elif isinstance(event, Listed) and without not in event.sites:
+                folders[event.inode] = event.names
         status = os.stat(self.root)
+        found: Names = {}
         todo: list[tuple[str, Inode]] = [("", (status.st_dev, status.st_ino))]
         while todo:
             below, folder = todo.pop()
-            for name, (inode, is_folder) in names.get(folder, {}).items():
-                path = f"{below}{name}"
+            for name, (inode, is_folder) in folders.get(folder, {}).items():
+                found[f"{below}{name}"] = inode, is_folder
                 if is_folder:
-                    tree[path] = None
-                    todo.append((f"{path}/", inode))
-                else:
-                    torn = pending.get(inode, b"")
-                    tree[path] = contents.get(inode, b"") + torn[: len(torn) // 2] if torn else contents.get(inode, b"")
-        return tree
+                    todo.append((f"{below}{name}/", inode))
+        return found, there
 
 
 def rebuild(target: Path, tree: Mapping[str, bytes | None]) -> None:
@@ -220,14 +284,6 @@ def rebuild(target: Path, tree: Mapping[str, bytes | None]) -> None:
             place.mkdir(exist_ok=True)
         else:
             place.write_bytes(content)
-
-
-def _is_last_name(path: Path) -> bool:
-    try:
-        status = os.lstat(path)
-    except FileNotFoundError:
-        return False
-    return status.st_nlink == 1 or path.is_dir()
 
 
 def _sites() -> frozenset[str]:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import orjson
+import pyarrow as pa
 
 from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.stores import Stores
@@ -86,7 +87,7 @@ def batch(stage: Stage) -> None:
         assert first % BATCH_TICKS == 0, "a batch is on record in whole or not at all"
         for number in range(first // BATCH_TICKS, first // BATCH_TICKS + BATCHES):
             rows = records(BATCH_TICKS, golems=1, tick=number * BATCH_TICKS + 1, seed=number, prefix=stage.name)
-            said = list(zip(rows["golem_id"].to_pylist(), rows["tick"].to_pylist(), _digests(rows), strict=True))
+            said = list(zip(rows["golem_id"].to_pylist(), rows["tick"].to_pylist(), digests_of(rows), strict=True))
             for golem, tick, digest in said:
                 stage.say(f"sent {golem} {tick} {digest}")
             log.append(rows, writer=f"batch-{stage.name}", segment=number, recorded_at=NOW)
@@ -94,7 +95,8 @@ def batch(stage: Stage) -> None:
                 stage.say(f"kept {golem} {tick} {digest}")
 
 
-def _digests(rows) -> list[str]:
+def digests_of(rows: pa.Table) -> list[str]:
+    """The digests under which the log will hold these records."""
     return [digest.hex() for digest in digest_column(row_digests(rows)).to_pylist()]
 
 
