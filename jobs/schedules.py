@@ -1,4 +1,4 @@
-"""Schedules: when the curator and maintenance run by the clock."""
+"""Schedules: when the curator, maintenance and verification run by the clock."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import dagster as dg
 
 from assets.stores import LazyStores
 from bardo_pipeline.errors import NoHomeError
+from bardo_pipeline.storage.home import Home
 from jobs.curator import curator_job, what_is_new
 from jobs.maintenance import maintenance_job
+from jobs.verification import verification_job
 
 
 @dg.schedule(
@@ -45,3 +47,20 @@ def every_hour(
     except NoHomeError as error:
         return dg.SkipReason(str(error))
     return dg.RunRequest(tags={"bardo/why": f"the log is at version {version}"})
+
+
+@dg.schedule(
+    job=verification_job,
+    cron_schedule="45 3 * * *",
+    default_status=dg.DefaultScheduleStatus.RUNNING,
+    description="Every night. Runs as soon as Dagster does; switch it off on its page.",
+)
+def every_night(
+    context: dg.ScheduleEvaluationContext, home: dg.ResourceParam[LazyStores]
+) -> dg.RunRequest | dg.SkipReason:
+    """Verify the home, if there is one."""
+    try:
+        Home.open(home.root)
+    except NoHomeError as error:
+        return dg.SkipReason(str(error))
+    return dg.RunRequest()

@@ -1,0 +1,58 @@
+"""The verification job: what it says of a sound log, and that it fails on any other."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from assets.stores import LazyStores
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.verify import verify
+from jobs.schedules import every_night
+from tests import custody
+from tests.definitions.running import run
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return custody.make(tmp_path_factory.mktemp("verification") / "home").root
+
+
+@pytest.fixture
+def root(kept: Path, tmp_path: Path, at_home: Callable[[Path], Path]) -> Path:
+    shutil.copytree(kept, tmp_path / "home")
+    return at_home(tmp_path / "home")
+
+
+@pytest.mark.row("P-3", "X-9")
+def test_the_job_says_what_it_walked(root: Path) -> None:
+    result = run("verification_job", dg.DagsterInstance.ephemeral())
+    (output,) = [e for e in result.all_events if e.event_type_value == "STEP_OUTPUT"]
+    said = {name: value.value for name, value in output.step_output_data.metadata.items()}
+    assert said["digest"] == verify(Home.open(root)).digest
+    assert (said["records"], said["breaks"], said["files"]) == (33, "none", [])
+
+
+@pytest.mark.row("P-3", "X-9")
+def test_the_job_fails_and_names_what_is_broken(root: Path) -> None:
+    path = custody.data_files(Home.open(root))[0]
+    path.write_bytes(path.read_bytes()[:-1] + b"2")
+    result = run("verification_job", dg.DagsterInstance.ephemeral(), raise_on_error=False)
+    assert not result.success
+    (failure,) = [e for e in result.all_events if e.event_type_value == "STEP_FAILURE"]
+    said = failure.step_failure_data.user_failure_data
+    assert path.name in said.description
+    assert said.metadata["files"].value == [path.relative_to(root).as_posix()]
+
+
+@pytest.mark.row("P-3")
+def test_it_runs_every_night_where_there_is_a_home(root: Path, tmp_path: Path) -> None:
+    def evaluated(folder: Path) -> dg.RunRequest | dg.SkipReason:
+        return every_night(dg.build_schedule_context(resources={"home": LazyStores(folder)}))
+
+    assert isinstance(evaluated(root), dg.RunRequest)
+    assert isinstance(evaluated(tmp_path / "none"), dg.SkipReason)
