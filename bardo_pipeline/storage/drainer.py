@@ -80,14 +80,14 @@ class Drainer:
 
     def once(self) -> DrainReport:
         """One pass over all journals."""
-        self._report = report = DrainReport()
-        started = time.perf_counter()
         with self._home.lock(DRAIN):
+            self._report = report = DrainReport()
+            started = time.perf_counter()
             for folder in journal_folders(self._home):
                 with dead(folder) as ended:
                     self._drain(folder, ended=ended)
             self.clear_leases()
-        report.seconds = time.perf_counter() - started
+            report.seconds = time.perf_counter() - started
         return report
 
     def run(self, stop: threading.Event, tell: Callable[[DrainReport], None] = lambda _: None) -> None:
