@@ -62,6 +62,8 @@ def with_lives(stores: Stores, deaths: pa.Table) -> pa.Table:
         "cause": pa.array([died[g]["cause"] for g in names], pa.string()),
         "tick": pa.array([died[g]["tick"] for g in names], pa.int64()),
     }
+    ticks = columns["tick"].to_numpy()
+    columns["is_record_left_out"] = pa.array(stores.left_out().records(deaths["golem_id"], ticks), pa.bool_())
     for name, column in columns.items():
         deaths = deaths.append_column(name, column)
     return deaths

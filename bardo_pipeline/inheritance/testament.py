@@ -115,7 +115,8 @@ def testaments(entries: pa.Table, decisions: pa.Table, deaths: pa.Table, policy:
     """The testament of each golem that died. Returns TESTAMENT_SCHEMA sorted by golem.
 
     entries: ENTRY_SCHEMA as folded at death, candidates and pruned ones included. decisions: DECISION_SCHEMA of those
-    golems (for the ticks behind each entry). deaths: golem_id, at, cause, tick, generation.
+    golems (for the ticks behind each entry). deaths: golem_id, at, cause, tick, generation; and, where it is there,
+    is_record_left_out: the record of that tick counts as never having been, so that nothing is said to rest on it.
 
     worked, failed: active rules that favour, or speak against, acting. confused: active rules that were contradicted,
     and candidates with enough evidence, a wide interval and no side. suspected: candidates with enough evidence that
@@ -124,7 +125,8 @@ def testaments(entries: pa.Table, decisions: pa.Table, deaths: pa.Table, policy:
     suspected or untested, as questions.
     """
     items = _items(entries, decisions, deaths, policy)
-    dead = deaths.select(["golem_id", "at", "cause", "tick", "generation"]).sort_by("golem_id").to_pylist()
+    names = ["golem_id", "at", "cause", "tick", "generation", "is_record_left_out"]
+    dead = deaths.select([n for n in names if n in deaths.column_names]).sort_by("golem_id").to_pylist()
     rows = [_testament(death, items.get(death["golem_id"], {}), policy) for death in dead]
     return pa.Table.from_pylist(rows, schema=TESTAMENT_SCHEMA)
 
@@ -133,7 +135,8 @@ def _testament(death: dict[str, Any], items: dict[str, list[dict[str, Any]]], po
     """One row. A loop over golems is fair here: each ends in at most nine times eight sentences."""
     end = f"I died at tick {death['tick']}: {_CAUSES[death['cause']]}."
     said = {name: list(items.get(name, ())) for name in CATEGORIES}
-    said["failed"].insert(0, {"statement": end, "entry_ids": [], "ticks": [death["tick"]]})
+    evidence = [] if death.get("is_record_left_out") else [death["tick"]]
+    said["failed"].insert(0, {"statement": end, "entry_ids": [], "ticks": evidence})
     head = {name: death[name] for name in ("golem_id", "at", "generation", "cause")}
     return {**head, **said, "markdown": testament_markdown(death, said, policy.inheritance.testament_bytes_max)}
 

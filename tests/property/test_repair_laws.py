@@ -6,29 +6,59 @@ golem lived since, not what the fleet did (5); no row that stands names what is 
 
 from __future__ import annotations
 
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 
+from bardo_pipeline.curator.state import to_table
+from bardo_pipeline.derivation.bundles import load_bundle
+from bardo_pipeline.derivation.curation import relived
+from bardo_pipeline.derivation.legacy import overtaken_bundles, published_bundles
+from bardo_pipeline.derivation.lineage import lineage_of
+from bardo_pipeline.derivation.proof import remains
+from bardo_pipeline.derivation.rebuild import rebuild
+from bardo_pipeline.derivation.repair import Recorded, reorg, strike, withdraw
+from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life import Reorg, Struck, life_event
+from bardo_pipeline.heartbeat.fleet import Founding
+from bardo_pipeline.runtime import living
+from bardo_pipeline.storage import delta
+from bardo_pipeline.storage.projections import GrowingTable, RenewedTable
+from tests.conftest import NOW
+from tests.fleets import lively_market
 from tests.property.test_laws import (
     BIRTH,
     DEATH,
     DERIVATIONS,
+    POLICY,
     Parcel,
     at_once,
+    birth_of,
     deliver,
     derive_all,
     fingerprints,
     happened,
     parcels,
     part,
+    rows_of,
+    small_run,
     stores_at,
 )
-from tests.streams import START
+from tests.repairs import GROWING, RENEWED, all_again, births, known_anew, line, lived_home, taught
+from tests.streams import FOG, SPAN, START, STORIES, STORM, Life, full
+
+CHAIN = lively_market(60).chain
 
 
 def struck(golem_id: str, tick: int, why: str = "its sensor lied") -> Parcel:
@@ -51,13 +81,14 @@ def repaired_parcels(draw: st.DrawFn) -> list[Parcel]:
             said = struck(golem_id, first, draw(st.sampled_from(("a lie", "a slip"))))
         else:
             said = reorged(golem_id, first, first + draw(st.integers(0, 9)))
-        arriving.insert(draw(st.integers(0, len(arriving))), said)
+        early = 0 if draw(st.booleans()) else len(arriving) * 2 // 3
+        arriving.insert(draw(st.integers(early, len(arriving))), said)
     return arriving
 
 
 @pytest.mark.row("X-4", "EV-8", "X-1")
 @settings(
-    max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+    max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
 )
 @given(repaired_parcels(), st.data())
 def test_whenever_records_are_struck_the_projections_are_as_if_they_had_never_been(
@@ -77,8 +108,6 @@ def test_whenever_records_are_struck_the_projections_are_as_if_they_had_never_be
             event(f"{name}: {'some' if rows else 'no'} rows, {'some' if taken else 'none'} taken back")
         assert fingerprints(stores) == wanted
 
-
-RENEWED = ("grimoire", "facts", "consensus")
 
 LATE = {
     "a record that taught something": [BIRTH, part(1, 14), DEATH, struck("g-0", 10)],
@@ -104,3 +133,260 @@ def test_what_is_struck_late_leaves_what_it_would_have_left_struck_at_once(
         deliver(stores, parcel, number)
         derive_all(stores)
     assert fingerprints(stores) == at_once(arriving, tmp_path / "orderly")
+
+
+# laws 3 and 4, with heirs
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home of `lived_home`. Only for copying."""
+    stores = lived_home(tmp_path_factory.mktemp("repair") / "lived")
+    stores.log.close()
+    return stores.home.root
+
+
+@pytest.fixture
+def stores(lived: Path, tmp_path: Path) -> Stores:
+    shutil.copytree(lived, tmp_path / "home")
+    return stores_at(tmp_path / "home", POLICY)
+
+
+@pytest.mark.row("X-4")
+def test_what_came_from_a_struck_record_is_withdrawn_from_the_golem_and_its_heir(
+    stores: Stores, tmp_path: Path
+) -> None:
+    golem, heir = line(stores)
+    tick, entry = taught(stores, golem, heir)
+    before = fingerprints(stores)
+    done = strike(stores, golem, tick, "its sensor lied", now=NOW)
+    (event,) = done.heirs
+    assert event.golem_id == heir
+    assert event.withdrawn is not None
+    assert (event.withdrawn.because, event.withdrawn.from_golem_id, event.withdrawn.tick) == (
+        *done.event_ids,
+        golem,
+        tick,
+    )
+    assert entry in event.withdrawn.entry_ids
+    assert remains(stores), "nothing was derived again yet"
+    all_again(stores)
+    assert remains(stores) == []
+    assert fingerprints(stores) == known_anew(stores, tmp_path / "beside")
+    changed = {name for name, found in fingerprints(stores).items() if found != before[name]}
+    assert {"curation", "cycles", "grimoire", "testaments", "candidates"} <= changed
+    received = stores.projections.growing("curation").read(golems=[heir])
+    received = received.filter(pc.equal(received["operation"], "received"))["entry_id"].to_pylist()
+    inherited = load_bundle(stores.home, births(stores)[heir]["bundle_hash"]).entries()["entry_id"].to_pylist()
+    assert set(inherited) - set(received) == set(event.withdrawn.entry_ids)
+    assert entry not in [r for r in rows_of(stores, "grimoire") if r["golem_id"] == heir]
+
+
+@pytest.mark.row("X-4")
+def test_struck_a_second_time_nothing_changes(stores: Stores) -> None:
+    golem, heir = line(stores)
+    tick, _ = taught(stores, golem, heir)
+    strike(stores, golem, tick, "its sensor lied", now=NOW)
+    all_again(stores)
+    version, before = stores.log.life_version, fingerprints(stores)
+    versions = {name: stores.projections.growing(name).table.version for name in GROWING}
+    again = strike(stores, golem, tick, "I say it again", now=NOW)
+    assert (again.event_ids, again.heirs) == ((), ())
+    all_again(stores)
+    assert stores.log.life_version == version
+    assert fingerprints(stores) == before
+    assert {name: stores.projections.growing(name).table.version for name in GROWING} == versions
+
+
+@pytest.mark.row("X-4")
+def test_a_bundle_that_was_published_keeps_its_bytes_and_a_new_one_takes_its_place(stores: Stores) -> None:
+    golem, heir = line(stores)
+    old = published_bundles(stores)[golem]
+    files = {p.name: p.read_bytes() for p in (stores.home.bundles / old).iterdir()}
+    strike(stores, golem, taught(stores, golem, heir)[0], "its sensor lied", now=NOW)
+    all_again(stores)
+    assert (golem, old) in overtaken_bundles(stores)
+    assert {p.name: p.read_bytes() for p in (stores.home.bundles / old).iterdir()} == files
+    new = published_bundles(stores)[golem]
+    assert new != old
+    assert load_bundle(stores.home, new).manifest["left_out"]["ticks"]
+    assert "left_out" not in load_bundle(stores.home, old).manifest
+    different = {one.table for one in rebuild(stores, now=NOW) if not one.equal}
+    assert different <= {"episodes"}, "whose vectors the rebuild makes by an embedder of its own"
+
+
+@pytest.mark.row("X-4", "EV-8")
+@settings(
+    max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+)
+@given(st.data())
+def test_whatever_is_struck_in_a_line_nothing_that_stands_rests_on_it(lived: Path, data: st.DataObject) -> None:
+    with TemporaryDirectory() as folder:
+        shutil.copytree(lived, Path(folder) / "home")
+        stores = stores_at(Path(folder) / "home", POLICY)
+        ticks = {r["golem_id"]: r["highest"] for r in stores.log.heads().to_pylist()}
+        for _ in range(data.draw(st.integers(1, 3))):
+            golem = data.draw(st.sampled_from(sorted(ticks)))
+            first = data.draw(st.integers(1, ticks[golem]))
+            if data.draw(st.booleans()):
+                strike(stores, golem, first, "a lie", now=NOW)
+            else:
+                last = data.draw(st.integers(first, min(ticks[golem], first + 60)))
+                reorg(stores, golem, CHAIN, ticks=(first, last), now=NOW)
+            if data.draw(st.booleans()):
+                all_again(stores)
+        all_again(stores)
+        event(f"{stores.life('KnowledgeWithdrawn').num_rows} withdrawals from heirs")
+        assert remains(stores) == []
+        assert fingerprints(stores) == known_anew(stores, Path(folder) / "beside")
+
+
+@pytest.mark.row("X-4")
+def test_what_an_heir_left_to_its_own_heir_is_withdrawn_there_too(tmp_path: Path) -> None:
+    stores = stores_at(tmp_path / "home", POLICY)
+    founding = Founding(owners=("owner-1",), credit_share=0.03, lifespan_ticks=(90, 120))
+    living.Living(stores, living.Run("run", lively_market(400), 1, 4, founding), lambda: NOW).live()
+    all_again(stores)
+    by_generation = {b["generation"]: g for g, b in births(stores).items()}
+    founder, heir = by_generation[0], by_generation[1]
+    tick, entry = taught(stores, founder, heir)
+    done = strike(stores, founder, tick, "its sensor lied", now=NOW)
+    losing = {event.golem_id for event in done.heirs}
+    assert {by_generation[1], by_generation[2]} <= losing
+    assert {e.withdrawn.because for e in done.heirs if e.withdrawn} == set(done.event_ids)
+    assert withdraw(stores, now=NOW) == [], "nothing is withdrawn twice"
+    all_again(stores)
+    assert remains(stores) == []
+    assert fingerprints(stores) == known_anew(stores, tmp_path / "beside")
+    states = {h.golem_id: h.status for h in lineage_of(stores, entry)}
+    assert {states[g] for g in losing if entry in lost_by(done, g)} == {"withdrawn"}
+
+
+def lost_by(done: Recorded, golem_id: str) -> tuple[str, ...]:
+    return next(e.withdrawn.entry_ids for e in done.heirs if e.golem_id == golem_id and e.withdrawn)
+
+
+# law 3, beside those who live
+
+
+@pytest.mark.row("X-4", "EV-8")
+def test_a_fleet_that_lives_heeds_a_strike_at_its_next_cycle(tmp_path: Path) -> None:
+    stores = stores_at(tmp_path / "home", POLICY)
+    job = stores_at(tmp_path / "home", POLICY)
+    said: list[str] = []
+
+    def meanwhile(progress: living.Progress) -> None:
+        if progress.ticks_done == 100:
+            golem = sorted(births(job))[0]
+            reorg(job, golem, CHAIN, ticks=(52, 55), now=NOW)
+            strike(job, golem, 7, "a lie", now=NOW)
+            said.append(golem)
+
+    life = living.Living(stores, small_run("run"), lambda: NOW)
+    life.live(meanwhile)
+    rows = stores.log.read_cycles(["golem_id", "tick", "tier", "forced_by", "cycle_seen"], golems=said).sort_by("tick")
+    forced = [r for r in rows.to_pylist() if r["forced_by"] == "reorg"]
+    assert [(r["tick"], r["tier"], r["cycle_seen"]) for r in forced] == [(101, "T2", 2)]
+    all_again(stores)
+    assert remains(stores) == []
+    assert fingerprints(stores) == known_anew(stores, tmp_path / "beside")
+    revised = stores.projections.growing("curation").read(golems=said)
+    assert set(revised.filter(pc.equal(revised["cycle"], 1))["revision"].to_pylist()) == {1}
+    assert set(revised.filter(pc.greater(revised["cycle"], 2))["revision"].to_pylist()) == {5}
+    version = stores.log.version
+    living.Living(stores_at(tmp_path / "home", POLICY), small_run("run"), lambda: NOW).live()
+    assert stores.log.version == version, "the same run again lives the same"
+
+
+@pytest.mark.row("X-4")
+def test_a_golem_that_lives_on_knows_what_it_would_know_without_the_struck_record(tmp_path: Path) -> None:
+    stores = stores_at(tmp_path / "home", POLICY)
+    seen: list[pa.Table] = []
+
+    def meanwhile(progress: living.Progress) -> None:
+        golem = sorted(births(stores))[0]
+        if progress.ticks_done == 100:
+            first = next(t for r in life.mind.pending for d in r.decisions.to_pylist() for t in d["cause_ticks"])
+            strike(stores, golem, first, "a lie", now=NOW)
+        if progress.ticks_done == 150:
+            state = to_table(life.mind.state, POLICY.curator, POLICY.decay)
+            seen.append(state.filter(pc.equal(state["golem_id"], golem)))
+            again = to_table(relived(stores, {golem: 3}, stores.left_out()).state, POLICY.curator, POLICY.decay)
+            seen.append(again)
+
+    life = living.Living(stores, small_run("run"), lambda: NOW)
+    life.live(meanwhile)
+    assert seen[0].num_rows
+    assert seen[0].equals(seen[1])
+
+
+# a repair that is cut off
+
+
+class PowerCut(Exception):
+    """What happens in the middle."""
+
+
+@pytest.mark.row("X-4")
+@pytest.mark.parametrize("cut_before", [*GROWING, "grimoire", "facts", "consensus"])
+def test_a_repair_that_is_cut_off_is_finished_by_the_next_one(
+    cut_before: str, stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    golem, heir = line(stores)
+    strike(stores, golem, taught(stores, golem, heir)[0], "its sensor lied", now=NOW)
+    with monkeypatch.context() as patch:
+        kind, method = (RenewedTable, "renew") if cut_before in RENEWED else (GrowingTable, "repair")
+        honest = getattr(kind, method)
+
+        def cut(table: GrowingTable | RenewedTable, *args: object, **more: object) -> object:
+            if table.name == cut_before:
+                raise PowerCut(cut_before)
+            return honest(table, *args, **more)
+
+        patch.setattr(kind, method, cut)
+        with pytest.raises(PowerCut):
+            all_again(stores)
+    later = stores_at(stores.home.root, POLICY)
+    strike(later, golem, 2, "and so did this one", now=NOW)
+    all_again(later)
+    assert remains(later) == []
+    assert fingerprints(later) == known_anew(later, tmp_path / "beside")
+
+
+# law 5
+
+
+def read_by_a_repair(root: Path, golems: int, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Rows of the files that a repair of one golem's last cycles reads, by table."""
+    story = {STORM: STORIES[0] * 4, FOG: STORIES[5] * 4}
+    fleet = [Life(f"g-{i}", story, (3, 1), timedelta(minutes=2), SPAN * 24) for i in range(golems)]
+    stores = stores_at(root)
+    stores.log.record([birth_of(one) for one in fleet], NOW)
+    for number, one in enumerate(fleet):
+        for stretch in range(4):
+            rows = one.rows()[SPAN * 6 * stretch : SPAN * 6 * (stretch + 1)]
+            stores.log.append(full(rows), writer="w", segment=4 * number + stretch, recorded_at=NOW)
+    derive_all(stores)
+    strike(stores, "g-0", SPAN * 20 + 1, "a lie", now=NOW)
+    read: Counter[str] = Counter()
+    plain = delta.scan
+
+    def counted(paths: Sequence[str], *args: Any) -> pa.Table:
+        for path in paths:
+            read["/".join(Path(path).parts[-3:-1])] += pq.read_metadata(path).num_rows
+        return plain(paths, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(delta, "scan", counted)
+        derive_all(stores)
+    assert remains(stores) == []
+    return read
+
+
+@pytest.mark.row("X-4")
+def test_a_repair_reads_the_records_of_its_golem_since_and_nobody_else_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = read_by_a_repair(tmp_path / "few", 2, monkeypatch)
+    many = read_by_a_repair(tmp_path / "many", 8, monkeypatch)
+    assert few["log/cycles"] == many["log/cycles"] == SPAN * 6, "one file of the log"

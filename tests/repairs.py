@@ -1,0 +1,60 @@
+"""Homes to repair: two lineages that lived, with everything that follows from their log, to be struck by tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bardo_pipeline.derivation.bundles import load_bundle
+from bardo_pipeline.derivation.legacy import bequeath
+from bardo_pipeline.derivation.memory import refresh_index
+from bardo_pipeline.derivation.repair import withdraw
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.runtime import living
+from bardo_pipeline.storage.tables import TABLES
+from tests.conftest import NOW
+from tests.property.test_laws import POLICY, beside, derive_all, fingerprints, small_run, stores_at
+
+GROWING = tuple(name for name, spec in TABLES.items() if spec.grows)
+RENEWED = tuple(name for name, spec in TABLES.items() if not spec.grows)
+
+
+def lived_home(root: Path) -> Stores:
+    """Two lineages that lived, learned, died and bequeathed over some hours, everything derived."""
+    stores = stores_at(root, POLICY)
+    living.Living(stores, small_run("run"), lambda: NOW).live()
+    all_again(stores)
+    return stores
+
+
+def all_again(stores: Stores) -> None:
+    """All that follows from the log now: what heirs lose, every table, verdicts and publications, the index."""
+    withdraw(stores, now=NOW)
+    derive_all(stores)
+    bequeath(stores, now=NOW)
+    refresh_index(stores)
+
+
+def births(stores: Stores) -> dict[str, dict[str, Any]]:
+    return {e["golem_id"]: e["born"] for e in stores.life("GolemBorn").to_pylist()}
+
+
+def line(stores: Stores) -> tuple[str, str]:
+    """A golem and its heir."""
+    return next((b["predecessor_id"], g) for g, b in sorted(births(stores).items()) if b["predecessor_id"])
+
+
+def taught(stores: Stores, golem_id: str, heir: str) -> tuple[int, str]:
+    """A tick of a golem that its heir inherited something from, and the entry."""
+    inherited = load_bundle(stores.home, births(stores)[heir]["bundle_hash"]).entries()["entry_id"].to_pylist()
+    for row in stores.projections.growing("curation").read(golems=[golem_id]).sort_by("cycle").to_pylist():
+        if row["entry_id"] in inherited and row["cause_ticks"]:
+            return row["cause_ticks"][0], row["entry_id"]
+    raise AssertionError("the heir inherited nothing that was learned")
+
+
+def known_anew(stores: Stores, folder: Path) -> dict[str, tuple[int, str]]:
+    """Fingerprints of everything made again beside, from the log alone."""
+    again = beside(stores, folder)
+    derive_all(again)
+    return fingerprints(again)
