@@ -17,13 +17,16 @@ from pathlib import Path
 import orjson
 
 from bardo_pipeline.errors import LeaseError
-from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.home import Home, sync_folder
 
 _LOOKS_MAX, _LOOK_SECONDS = 50, 0.001
 
 
 class Lease:
-    """The exclusive right to write a golem's single records. Raises LeaseError when another writer has it."""
+    """The exclusive right to write a golem's single records. Raises LeaseError when another writer has it.
+
+    It is on the disk before anything can be acknowledged under it: after a power cut, too, it keeps others out.
+    """
 
     def __init__(self, home: Home, golem_id: str, holder: str) -> None:
         self.golem_id, self.holder = golem_id, holder
@@ -43,7 +46,11 @@ class Lease:
             os.close(self._handle)  # its holder took the name away meanwhile: the lock is on nothing
         self.inherited = _holder(self._path) if os.fstat(self._handle).st_size else None
         """The writer that left it: what that one acknowledged must be drained before anything is accepted."""
-        self._say(holder)
+        try:
+            self._say(holder)
+        except BaseException:
+            os.close(self._handle)
+            raise
 
     def release(self) -> None:
         """Let go: the name first, so that nobody finds a free lease of a writer that closed in order."""
@@ -60,6 +67,7 @@ class Lease:
         said = orjson.dumps({"golem_id": self.golem_id, "holder": holder, "pid": os.getpid()})
         os.pwrite(self._handle, said, 0)  # over what is there: killed in between, it must not look like a new one
         os.ftruncate(self._handle, len(said))
+        os.fsync(self._handle)
 
 
 def try_lock(handle: int) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property, partial
@@ -47,7 +47,8 @@ from bardo_pipeline.storage.admission import (
 )
 from bardo_pipeline.storage.delta import Added, AppendOnlyTable, scan
 from bardo_pipeline.storage.faults import writing_to
-from bardo_pipeline.storage.heads import Head, Heads, TickRange, check_deaths, golem_column
+from bardo_pipeline.storage.heads import Head, TickRange, check_deaths, golem_column
+from bardo_pipeline.storage.heads_file import load_heads, save_heads
 from bardo_pipeline.storage.home import Home, bucket_of
 from bardo_pipeline.storage.leases import leased
 from bardo_pipeline.storage.protocols import (
@@ -85,7 +86,7 @@ class EventLog:
 
     def __init__(self, home: Home, policy: Policy | None = None, *, durable: bool = True) -> None:
         self._home, self._policy, self._durable = home, policy or Policy(), durable
-        self._mutex = RLock()
+        self._mutex, self._index = RLock(), home.index / "heads.arrow"
         with writing_to(home.root), home.lock(_LOCK):
             self._cycles = self._table(home.cycles, CYCLES_SCHEMA, ["golem_id", "tick"])
             self._life = self._table(home.life, LIFE_LOG_SCHEMA, ["golem_id", "kind"])
@@ -93,7 +94,7 @@ class EventLog:
         self._event_ids: set[str] = set()
         self._vector_keys: set[tuple[str, str]] = set()
         self._life_seen = self._vectors_seen = -1
-        heads, self._cycles_seen = self._load_index()
+        heads, self._cycles_seen = load_heads(self._index, home.cycles)
         self._known = Known(heads)
 
     def _table(self, path: Path, schema: pa.Schema, stats_columns: list[str]) -> AppendOnlyTable:
@@ -428,28 +429,11 @@ class EventLog:
             self._learn_cycles(self._cycles.load(files, _LEARNED))
         self._cycles_seen = version
 
-    def _load_index(self) -> tuple[Heads, int]:
-        try:
-            with pa.ipc.open_file(self._home.index / "heads.arrow") as file:
-                index = file.read_all()
-            facts = index.schema.metadata or {}
-            version = int(facts[b"version"])
-            if facts[b"table_id"].decode() == self._cycles.table_id and version <= self._cycles.version:
-                return Heads.from_index(index), version
-        except (FileNotFoundError, pa.ArrowInvalid, KeyError, ValueError):
-            pass  # it only saves time: whatever is wrong with it, the log says the same
-        return Heads(), -1
-
     def close(self) -> None:
         """Leave the heads for the next one to open the log."""
-        with self._mutex:
-            facts = {"version": str(self._cycles_seen), "table_id": self._cycles.table_id}
-            index = self._known.heads.to_index().replace_schema_metadata(facts)
-            self._home.index.mkdir(parents=True, exist_ok=True)
-            draft = self._home.index / f".heads.{os.getpid()}.{id(self)}"
-            with pa.OSFile(str(draft), "wb") as sink, pa.ipc.new_file(sink, index.schema) as out:
-                out.write_table(index)
-            draft.replace(self._home.index / "heads.arrow")
+        with self._mutex, suppress(OSError):  # it saves time, and the rows are on record
+            if self._cycles_seen >= 0:
+                save_heads(self._index, self._known.heads, self._cycles.path, self._cycles_seen)
 
     def __enter__(self) -> Self:
         """The log itself."""

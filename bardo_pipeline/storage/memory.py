@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -71,6 +71,14 @@ class _Stream:
         return tick
 
 
+class _Judged(NamedTuple):
+    """Rows that are news, to each row that may come in the row that it repeats or is, and what is wrong with others."""
+
+    news: dict[int, Row]
+    first: dict[int, int]
+    wrong: dict[int, BardoError]
+
+
 class MemoryEventLog:
     """The log in memory. See `Log` in protocols.py for what each method promises."""
 
@@ -100,10 +108,10 @@ class MemoryEventLog:
         utc(recorded_at, "recorded_at")
         check_transaction(writer, segment)
         check_table(records, DecisionCycleRecord, RECORD_SCHEMA)
-        news, wrong = self._judged(records.to_pylist(), set())
-        chained, unsigned = self._sliced(news, records, signatures or {})
-        if wrong or unsigned:
-            raise (wrong | unsigned)[min(wrong or unsigned)]
+        judged = self._judged(records.to_pylist(), set())
+        chained, unsigned = self._sliced(judged, records, signatures or {})
+        if wrong := judged.wrong or unsigned:
+            raise wrong[min(wrong)]
         return self._commit(chained, len(records), recorded_at, writer, segment)
 
     def admit(
@@ -122,50 +130,69 @@ class MemoryEventLog:
         check_transaction(writer, segment)
         check_columns(records, DecisionCycleRecord, RECORD_SCHEMA)
         refused: dict[int, BardoError] = dict(row_errors(records, DecisionCycleRecord))
-        news, wrong = self._judged(records.to_pylist(), set(refused))
-        if payloads is not None:
-            each = signatures if isinstance(signatures, Sequence) else [None] * len(records)
-            chained, unsigned = self._chained(news, payloads.to_pylist(), each)
-        else:
+        rows, left_out = records.to_pylist(), set(refused)
+        if payloads is None:
             assert not isinstance(signatures, Sequence), "an Arrow batch is signed golem by golem"
-            chained, unsigned = self._sliced(news, records, signatures or {})
-        refused |= wrong | unsigned
+            judged = self._judged(rows, left_out)
+            chained, unsigned = self._sliced(judged, records, signatures or {})
+        else:
+            assert not isinstance(signatures, Mapping), "lines are signed one by one"
+            lines, each = payloads.to_pylist(), signatures or [None] * len(rows)
+            judged, unsigned = self._judged(rows, left_out, lines, each), {}
+            chained = self._chained(judged.news, lines, each)
+        refused |= judged.wrong | unsigned
         appended = self._commit(chained, len(records) - len(refused), recorded_at, writer, segment)
         return Admitted(appended, tuple(Refused(row, refused[row]) for row in sorted(refused)))
 
-    def _judged(self, rows: list[Row], left_out: set[int]) -> tuple[dict[int, Row], dict[int, BardoError]]:
-        """Rows that are news, and what is wrong with others."""
+    def _judged(
+        self,
+        rows: list[Row],
+        left_out: set[int],
+        lines: Sequence[bytes] = (),
+        signatures: Sequence[Signature | None] = (),
+    ) -> _Judged:
+        """Rows that are news, and what is wrong with others. lines, signatures: of rows that came as JSON."""
         self._new_tips.clear()
-        news: dict[int, Row] = {}
-        first: dict[tuple[str, int], Row] = {}
-        wrong: dict[int, BardoError] = {}
+        judged = _Judged({}, {}, {})
+        first: dict[tuple[str, int], int] = {}
         for at, row in enumerate(rows):
-            golem_id, tick = row["golem_id"], row["tick"]
-            stream = self._streams.get(golem_id, _Stream())
             if at in left_out:
                 continue
-            if (golem_id, tick) in first:
-                if not _same(first[golem_id, tick], row):
-                    wrong[at] = ForkError(golem_id, tick, "comes twice in the batch, with different content")
+            golem_id, tick = row["golem_id"], row["tick"]
+            stream = self._streams.get(golem_id, _Stream())
+            try:
+                if tick in stream.cycles:
+                    if not _same(stream.cycles[tick], row):
+                        raise ForkError(golem_id, tick, "is already on record with different content")
+                    continue
+                self._check(row, stream)
+                if lines:
+                    self._ring(golem_id).check(tick, content_of(lines[at]), signatures[at])
+                original = first.setdefault((golem_id, tick), at)
+                if not _same(rows[original], row):
+                    raise ForkError(golem_id, tick, "comes twice in the batch, with different content")
+            except BardoError as error:
+                judged.wrong[at] = error
                 continue
-            first[golem_id, tick] = row
-            if tick in stream.cycles:
-                if not _same(stream.cycles[tick], row):
-                    wrong[at] = ForkError(golem_id, tick, "is already on record with different content")
-            elif stream.lost(tick):
-                wrong[at] = RegressionError(golem_id, tick, "comes after its gap was accepted as lost")
-            elif tick > self._deaths.get(golem_id, tick):
-                wrong[at] = RegressionError(golem_id, tick, f"comes after its death at tick {self._deaths[golem_id]}")
-            elif golem_id in self._sealing and _is_plain(row):
-                wrong[at] = unsealed(golem_id, tick)
-            else:
-                news[at] = row
-        return news, wrong
+            if original == at:
+                judged.news[at] = row
+            judged.first[at] = original
+        return judged
+
+    def _check(self, row: Row, stream: _Stream) -> None:
+        golem_id, tick = row["golem_id"], row["tick"]
+        if stream.lost(tick):
+            raise RegressionError(golem_id, tick, "comes after its gap was accepted as lost")
+        if tick > self._deaths.get(golem_id, tick):
+            raise RegressionError(golem_id, tick, f"comes after its death at tick {self._deaths[golem_id]}")
+        if golem_id in self._sealing and _is_plain(row):
+            raise unsealed(golem_id, tick)
 
     def _sliced(
-        self, news: dict[int, Row], records: pa.Table, signatures: Mapping[str, Signature]
+        self, judged: _Judged, records: pa.Table, signatures: Mapping[str, Signature]
     ) -> tuple[list[Row], dict[int, BardoError]]:
         """News with one link a golem."""
+        news = judged.news
         chained: list[Row] = []
         wrong: dict[int, BardoError] = {}
         for golem_id in sorted({row["golem_id"] for row in news.values()}):
@@ -177,13 +204,11 @@ class MemoryEventLog:
             try:
                 sent = sum(g == golem_id for g in records["golem_id"].to_pylist())
                 if signature is not None and len(own) < sent:
-                    raise SignatureError(
-                        f"golem {golem_id}: its signed slice is on record in part: sign and send what is new"
-                    )
+                    raise SignatureError(f"golem {golem_id}: its signed slice is on record in part")
                 for end in (own[0], own[-1]):
                     self._ring(golem_id).check(news[end]["tick"], content, signature)
             except SignatureError as error:
-                wrong |= dict.fromkeys(own, error)
+                wrong |= {at: error for at, original in judged.first.items() if original in own}
                 continue
             link = self._next(golem_id, content, signature)
             chained += [news[at] | {"link": link, "payload": None} for at in own]
@@ -191,20 +216,12 @@ class MemoryEventLog:
 
     def _chained(
         self, news: dict[int, Row], lines: Sequence[bytes], signatures: Sequence[Signature | None]
-    ) -> tuple[list[Row], dict[int, BardoError]]:
+    ) -> list[Row]:
         """News with one link a record."""
-        chained: list[Row] = []
-        wrong: dict[int, BardoError] = {}
-        for at, row in news.items():
-            content = content_of(lines[at])
-            try:
-                self._ring(row["golem_id"]).check(row["tick"], content, signatures[at])
-            except SignatureError as error:
-                wrong[at] = error
-                continue
-            link = self._next(row["golem_id"], content, signatures[at])
-            chained.append(row | {"link": link, "payload": lines[at]})
-        return chained, wrong
+        return [
+            row | {"link": self._next(row["golem_id"], content_of(lines[at]), signatures[at]), "payload": lines[at]}
+            for at, row in news.items()
+        ]
 
     def _next(self, golem_id: str, content: bytes, signature: Signature | None) -> Row:
         tip = self._new_tips.get(golem_id) or self._tips.get(golem_id, Tip())
