@@ -77,8 +77,12 @@ class CarePolicy(Frozen):
     rewrite_bytes_max: Annotated[int, Field(ge=1024)] = Field(
         32 * 2**20, description="bytes of files that one rewrite takes at most (ours)"
     )
-    warm_zstd_level: Annotated[int, Field(ge=1, le=22)] = Field(3, description="compression of warm files (measured)")
-    cold_zstd_level: Annotated[int, Field(ge=1, le=22)] = Field(12, description="compression of cold files (measured)")
+    warm_zstd_level: Annotated[int, Field(ge=1, le=22)] = Field(
+        1, description="compression of warm files: 6 us a record (measured)"
+    )
+    cold_zstd_level: Annotated[int, Field(ge=1, le=22)] = Field(
+        9, description="compression of cold files: 30 us a record; 15 takes 240 for 1 % less, 17 takes 610 (measured)"
+    )
     grace_seconds: Positive = Field(
         3_600.0, description="what no commit names any more stays so long for its readers (ours)"
     )

@@ -220,17 +220,23 @@ class Compaction:
             self.table.schema,
             compression="zstd",
             compression_level=self._policy.cold_zstd_level if cold else self._policy.warm_zstd_level,
-            use_dictionary=[leaf for leaf, kind in kinds if not pa.types.is_floating(kind)],
+            use_dictionary=[leaf for leaf, kind in kinds if not _is_unique(kind)],
             write_statistics=[leaf for leaf, _ in kinds if "." not in leaf],
             data_page_size=_PAGE_BYTES,
             write_page_checksum=True,
         ) as out:
-            out.write_table(rows, row_group_size=max(rows.num_rows, 1))
+            out.write_table(rows, row_group_size=_GROUP_ROWS)
         sync_file(path)
         return self.table.described(name, rows)
 
 
 _PAGE_BYTES = 4 << 20  # zstd finds what repeats within a page
+_GROUP_ROWS = 16_384  # who asks for one golem opens the groups that hold it; twice as many cost 3 % more bytes
+
+
+def _is_unique(kind: pa.DataType) -> bool:
+    """Whether values of this type seldom repeat: measures, hashes and the sender's bytes."""
+    return bool(pa.types.is_floating(kind) or pa.types.is_binary(kind))
 
 
 def _place(table: AppendOnlyTable, path: str) -> str:

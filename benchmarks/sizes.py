@@ -1,0 +1,174 @@
+"""Sizes: what a record takes on the disk, beside the specification's own design: a file a tick and an SQLite index.
+
+Source: HB S6 ("bincode for storage, one file per tick", `index.sqlite` in WAL mode).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import struct
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import BaseModel
+
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.events.record import DecisionCycleRecord
+from bardo_pipeline.events.schema import _annotation, _split_optional
+from bardo_pipeline.storage.maintenance import maintain
+from bardo_pipeline.storage.retention import disk_bytes
+from benchmarks.figures import Figure
+from benchmarks.world import NOW, World
+
+LIVED = 16  # golems whose whole lives are measured: few and long, so that most of their ticks are past the lookback
+DRAIN = 1_000  # records a commit, as a drainer under load takes them
+
+CYCLE_INDEX = """
+create table cycle_index (
+    tick integer primary key, regime text not null, tier text not null, has_action boolean not null,
+    has_outcome boolean not null, phase text not null, prediction_error real not null, total_cost real not null,
+    pnl_impact real, primary_emotion text, timestamp text not null
+);
+create index idx_cycle_tier_regime on cycle_index(tier, regime);
+create index idx_cycle_outcome on cycle_index(has_action, has_outcome);
+create index idx_cycle_phase on cycle_index(phase);
+create index idx_cycle_recent on cycle_index(tick desc);
+"""
+"""The index of the specification, of one golem."""
+
+
+def sizes_figure(world: World, root: Path) -> Figure:
+    """Bytes on disk of a maintained home over those of the specification's own design, same records."""
+    records = whole_lives(world)
+    stores = world.home(root / "sizes")
+    lines = admit_json(stores, records)
+    for hours in (0, 2):  # the second takes away what the first replaced, when its grace is over
+        now = datetime.fromtimestamp(root.stat().st_mtime, tz=NOW.tzinfo) + timedelta(hours=hours)
+        maintain(stores.home, stores.log, world.policy, now=now, in_force=[])
+    stores.log.close()
+    ours, apparent = disk_bytes(stores.home.root), _lengths(stores.home.root)
+    files = root / "files"
+    write_files(files, records)
+    theirs, their_lengths = disk_bytes(files), _lengths(files)
+    count = records.num_rows
+    cold = sum(path.stat().st_size for path in (stores.home.cycles / "cold").glob("*.parquet"))
+    how = (
+        f"{count:,} records of {LIVED} golems that came as JSON ({lines / count:,.0f} B each, kept), in drains of "
+        f"{DRAIN:,}, after maintenance: the whole home, {ours / count:,.0f} B a record allocated, "
+        f"{apparent / count:,.0f} apparent, {cold / apparent:.0%} of it cold files; peer: a bincode file a tick and an "
+        f"SQLite WAL index a golem, {theirs / count:,.0f} B allocated, {their_lengths / count:,.0f} apparent"
+    )
+    return Figure("bytes_vs_files", ours, "B", theirs, ours / theirs, "ratio <= 0.25", how)
+
+
+def whole_lives(world: World) -> pa.Table:
+    """All records of the first golems, as they came, tick by tick."""
+    names = pa.array(sorted(world.cycles[0]["golem_id"].unique().to_pylist())[:LIVED])
+    rows = pa.concat_tables(t.filter(pc.is_in(t["golem_id"], value_set=names)) for t in world.cycles)
+    return rows.take(pc.sort_indices(rows, [("tick", "ascending"), ("golem_id", "ascending")])).combine_chunks()
+
+
+def admit_json(stores: Stores, records: pa.Table) -> int:
+    """Put the records on record as they would come from their writers, one JSON each. Returns the bytes of JSON."""
+    total = 0
+    for segment, start in enumerate(range(0, records.num_rows, DRAIN), 1):
+        some = records.take(pa.array(range(start, min(start + DRAIN, records.num_rows))))
+        lines = [orjson.dumps(row) for row in some.to_pylist()]
+        total += sum(map(len, lines))
+        admitted = stores.log.admit(
+            some, writer="bench", segment=segment, recorded_at=NOW, payloads=pa.array(lines, pa.binary())
+        )
+        assert not admitted.refused, admitted.refused[0].error
+    return total
+
+
+def write_files(root: Path, records: pa.Table) -> None:
+    """The specification's own design: a folder a golem, a bincode file a tick, an SQLite index."""
+    pack = packer(DecisionCycleRecord)
+    for golem_id in records["golem_id"].unique().to_pylist():
+        folder = root / golem_id / "cycles"
+        folder.mkdir(parents=True)
+        index = sqlite3.connect(folder / "index.sqlite")
+        index.execute("pragma journal_mode = wal")
+        index.executescript(CYCLE_INDEX)
+        for row in records.filter(pc.equal(records["golem_id"], golem_id)).to_pylist():
+            (folder / f"cycle-{row['tick']:06}.bincode").write_bytes(b"".join(pack(row)))
+            index.execute(f"insert into cycle_index values ({','.join('?' * 11)})", index_row(row))
+        index.commit()
+        index.close()
+
+
+def index_row(row: dict[str, Any]) -> tuple[Any, ...]:
+    """A record's row in the specification's index."""
+    outcome = row["outcome"]
+    pnl = None if outcome is None else outcome["pnl_impact_micros"]
+    return (
+        row["tick"], row["regime"], row["tier"], bool(row["actions"]), outcome is not None, row["phase"],
+        row["prediction_error"], row["cost"]["total_micros"] / 1e6, None if pnl is None else pnl / 1e6,
+        row["primary_emotion"], row["observed_at"].isoformat(),
+    )  # fmt: skip
+
+
+Pack = Callable[[Any], Iterator[bytes]]
+
+
+def packer(model: type[BaseModel]) -> Pack:
+    """Writes a record's row as Rust's bincode does: no names, fixed widths, lengths of 8 bytes, tags of options."""
+    parts = [(name, _packer(_annotation(field))) for name, field in model.model_fields.items()]
+
+    def pack(row: Any) -> Iterator[bytes]:
+        for name, part in parts:
+            yield from part(row[name])
+
+    return pack
+
+
+def _packer(annotation: Any) -> Pack:
+    optional, bare = _split_optional(annotation)
+    while get_origin(bare) is not None and hasattr(bare, "__metadata__"):
+        inner, bare = _split_optional(get_args(bare)[0])
+        optional = optional or inner
+    plain = _plain(bare)
+
+    def pack(value: Any) -> Iterator[bytes]:
+        if optional:
+            yield b"\0" if value is None else b"\1"
+        if value is not None:
+            yield from plain(value)
+
+    return pack
+
+
+def _plain(kind: Any) -> Pack:
+    if get_origin(kind) is Literal:
+        places = {name: struct.pack("<I", place) for place, name in enumerate(get_args(kind))}
+        return lambda value: iter((places[value],))
+    if get_origin(kind) is tuple:
+        each = _packer(get_args(kind)[0])
+
+        def several(values: Any) -> Iterator[bytes]:
+            yield struct.pack("<Q", len(values))
+            for value in values:
+                yield from each(value)
+
+        return several
+    if issubclass(kind, BaseModel):
+        return packer(kind)
+    if kind is str:
+        return lambda value: iter((struct.pack("<Q", len(value.encode())), value.encode()))
+    formats: dict[Any, Callable[[Any], bytes]] = {
+        bool: lambda value: struct.pack("<?", value),
+        int: lambda value: struct.pack("<q", value),
+        float: lambda value: struct.pack("<d", value),
+        datetime: lambda value: struct.pack("<QI", int(value.timestamp()), value.microsecond * 1_000),
+    }
+    return lambda value: iter((formats[kind](value),))
+
+
+def _lengths(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
