@@ -197,9 +197,9 @@ def relived(stores: Stores, upto: Mapping[str, int], left: LeftOut) -> Mind:
 
 def _furnished(stores: Stores, mind: Mind, golem_ids: list[str]) -> Mind:
     """The same, with each golem's playbook and base; golems that have done nothing are begun from their birth."""
-    births = {
-        e["golem_id"]: e for e in stores.life("GolemBorn").select(["golem_id", "observed_at", "born"]).to_pylist()
-    }
+    born = stores.life("GolemBorn").select(["golem_id", "observed_at", "born"])
+    mine = born.filter(pc.is_in(born["golem_id"], value_set=pa.array(golem_ids, pa.string())))
+    births = {e["golem_id"]: e for e in mine.to_pylist()}
     _load_playbooks(stores, mind, golem_ids)
     for golem_id in sorted(golem_ids):
         birth = births.get(golem_id)
@@ -240,7 +240,7 @@ def derive_curation(stores: Stores) -> list[Written]:
         grimoire = stores.projections.renewed("grimoire")
         reader = CycleReader(stores, "curation", EVIDENCE_COLUMNS, left)
         fresh = reader.fresh(grimoire.done)
-        unborn = [g for g in stores.life("GolemBorn")["golem_id"].to_pylist() if grimoire.done(g) is None]
+        unborn = [g for g in stores.life("GolemBorn")["golem_id"].to_pylist() if not grimoire.begun(g)]
         golems = sorted(set(fresh.upto) | set(unborn))
         if golems:
             mind = load_mind(stores, golems, left)

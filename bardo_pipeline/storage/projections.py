@@ -32,6 +32,7 @@ from deltalake.exceptions import TableNotFoundError
 from bardo_pipeline.errors import SchemaVersionError
 from bardo_pipeline.events.digest import digest_column, row_digests
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.commits import commit_path
 from bardo_pipeline.storage.delta import AppendOnlyTable, scan, whole
 from bardo_pipeline.storage.home import bucket_of
 from bardo_pipeline.storage.tables import TABLES, TableSpec
@@ -260,6 +261,7 @@ class RenewedTable:
                 partition_by=["bucket"],
                 configuration={"delta.dataSkippingStatsColumns": ",".join(spec.stats)},
             )
+        self._begun: set[str] = set()
         if self._handle.schema() != Schema.from_arrow(self.schema):
             raise SchemaVersionError(
                 f"{path} has other columns than this version writes: use the version that made it, or newer"
@@ -282,9 +284,16 @@ class RenewedTable:
 
     def done(self, app: str) -> int | None:
         """The newest number of an app (a golem, its cycle) that a renewal carried."""
-        self._handle.update_incremental()
+        if commit_path(self.path, int(self._handle.version()) + 1).exists():
+            self._handle.update_incremental()
         found = self._handle.transaction_version(app)
         return None if found is None else int(found)
+
+    def begun(self, app: str) -> bool:
+        """Whether a renewal ever carried this app. What was found once is kept: an app never goes back."""
+        if app not in self._begun and self.done(app) is not None:
+            self._begun.add(app)
+        return app in self._begun
 
     def renew(
         self,
