@@ -24,6 +24,7 @@ import pyarrow as pa
 from bardo_pipeline.errors import BardoError, JournalError
 from bardo_pipeline.events.custody import Tip
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.faults import writing_to
 from bardo_pipeline.storage.frames import Fault, Frame, Segment, read, segment_path
 from bardo_pipeline.storage.home import Home, sync_folder
 from bardo_pipeline.storage.journals import DRAIN, LOG, dead, journal_folders, remove_journal, sealed_numbers
@@ -79,15 +80,21 @@ class Drainer:
         self._report = DrainReport()
 
     def once(self) -> DrainReport:
-        """One pass over all journals."""
+        """One pass over all journals. One that cannot be drained holds back no other; its error is raised at the end."""
+        failed: list[BardoError] = []
         with self._home.lock(DRAIN):
             self._report = report = DrainReport()
             started = time.perf_counter()
             for folder in journal_folders(self._home):
-                with dead(folder) as ended:
-                    self._drain(folder, ended=ended)
+                try:
+                    with writing_to(folder), dead(folder) as ended:
+                        self._drain(folder, ended=ended)
+                except BardoError as error:
+                    failed.append(error)
             self.clear_leases()
             report.seconds = time.perf_counter() - started
+        if failed:
+            raise failed[0]
         return report
 
     def run(self, stop: threading.Event, tell: Callable[[DrainReport], None] = lambda _: None) -> None:

@@ -48,6 +48,7 @@ class Lease:
         """The writer that left it: what that one acknowledged must be drained before anything is accepted."""
         try:
             self._say(holder)
+            sync_folder(home.leases)
         except BaseException:
             os.close(self._handle)
             raise

@@ -44,6 +44,7 @@ from bardo_pipeline.events.sealing import SealKey, has_private_parts, seal_recor
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.desk import Desk, Drain
 from bardo_pipeline.storage.drainer import DrainReport
+from bardo_pipeline.storage.faults import writing_to
 from bardo_pipeline.storage.frames import HEAD_BYTES, Draft
 from bardo_pipeline.storage.heads import Head, TickRange
 from bardo_pipeline.storage.home import Home
@@ -118,24 +119,29 @@ class EventWriter:
         writers of this process that give the same (default: after the process). drain: who brings records to the log
         meanwhile: a child process, a thread, or nobody (another process does, or `close`). The first to open a journal
         decides on policy, drain and clocks. `recovered` says what a dead writer had left.
-        Raises LeaseError when another writer has the golem or the name.
+        Raises LeaseError when another writer has the golem or the name, StoreError for a disk that takes nothing.
         """
         found = Home.open(home) if isinstance(home, Path) else home
-        desk = Desk.enter(found, writer or f"process-{os.getpid()}", policy or Policy(), drain, clock, monotonic)
-        try:
-            with found.lock(LOG):  # whoever appends a batch of this golem right now is waited for
-                lease = Lease(found, golem_id, desk.journal.writer)
+        with writing_to(found.root):
+            desk = Desk.enter(found, writer or f"process-{os.getpid()}", policy or Policy(), drain, clock, monotonic)
             try:
-                self = cls(desk, lease, signer)
-                self.recovered, desk.recovered = desk.recovered, None
-                if lease.inherited is not None:
-                    self.recovered = desk.recover(lease.inherited)
-                self._learn()
+                return cls._leased(found, golem_id, desk, signer)
             except BaseException:
-                lease.abandon(lease.inherited) if lease.inherited is not None else lease.release()
+                desk.leave()
                 raise
+
+    @classmethod
+    def _leased(cls, home: Home, golem_id: str, desk: Desk, signer: Signer | None) -> Self:
+        with home.lock(LOG):  # whoever appends a batch of this golem right now is waited for
+            lease = Lease(home, golem_id, desk.journal.writer)
+        try:
+            self = cls(desk, lease, signer)
+            self.recovered, desk.recovered = desk.recovered, None
+            if lease.inherited is not None:
+                self.recovered = desk.recover(lease.inherited)
+            self._learn()
         except BaseException:
-            desk.leave()
+            lease.abandon(lease.inherited) if lease.inherited is not None else lease.release()
             raise
         return self
 
@@ -191,8 +197,9 @@ class EventWriter:
                 return
             self._closed = True
             try:
-                self._desk.mend()
-                self._drain()
+                with writing_to(self._journal.folder):
+                    self._desk.mend()
+                    self._drain()
             except BaseException:
                 self._lease.abandon()
                 raise

@@ -630,6 +630,52 @@ def test_a_golem_whose_writer_could_not_drain_waits_for_that_writers_journal(
 
 
 @pytest.mark.row("EV-3")
+def test_a_journal_that_cannot_be_read_is_named_and_holds_back_no_other(
+    home: Home, opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = opened(policy=limited(batch_records=1)), opened(OTHER, writer="x", policy=limited(batch_records=1))
+    first.append(line(1))
+    second.append(line(1, golem=1))
+    honest = Path.read_bytes
+
+    def fail(path: Path) -> bytes:
+        if path.parent.name == "w":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return honest(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", fail)
+        with pytest.raises(StoreError, match=r"journal/w cannot be .*Input/output error"):
+            drained(home)
+    assert [len(on_record(home, golem_id)) for golem_id in (GOLEM, OTHER)] == [0, 1]
+    assert drained(home).records == 1
+
+
+@pytest.mark.row("EV-3")
+def test_a_disk_that_takes_nothing_is_named_when_a_writer_is_opened_and_closed(
+    home: Home, opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = opened()
+    writer.append(line(1))
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("bardo_pipeline.storage.leases.os.pwrite", full)
+        with pytest.raises(StoreError, match=r"No space left on device.*: free some space"):
+            opened(OTHER)
+    assert opened(OTHER).append(line(1, golem=1)).link.number == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(Drainer, "_take", full)
+        with pytest.raises(StoreError, match=r"No space left on device.*: free some space"):
+            writer.close()
+    with opened() as again:
+        assert again.append(line(2)).link.number == 2
+    assert len(on_record(home)) == 2
+
+
+@pytest.mark.row("EV-3")
 def test_bardo_drain_takes_what_the_dead_left_and_says_what_was_broken(home: Home, opened: Opener) -> None:
     writer = opened(policy=limited(batch_records=2))
     for tick in (1, 2):
