@@ -80,7 +80,7 @@ class Drainer:
         self._report = DrainReport()
 
     def once(self) -> DrainReport:
-        """One pass over all journals. One that cannot be drained holds back no other; its error is raised at the end."""
+        """One pass over all journals. One that cannot be drained holds back no other; its error is raised at last."""
         failed: list[BardoError] = []
         with self._home.lock(DRAIN):
             self._report = report = DrainReport()
