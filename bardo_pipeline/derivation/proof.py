@@ -106,6 +106,16 @@ class _Proof:
         last = death_votes(self.grimoire, self.deaths, policy)
         return Ballots(*(pa.concat_tables(pair) for pair in zip(living, last, strict=True)))
 
+    @cached_property
+    def cast(self) -> tuple[pa.Table, pa.Table]:
+        """Votes that stand: those that these golems cast, now or before something was left out, and all others."""
+        causes = self.stores.projections.growing("vote_causes")
+        standing, taken = self.standing("vote_causes"), causes.taken_back(["vote_id"], golems=self.golems)
+        ids = pa.chunked_array([*standing["vote_id"].chunks, *taken["vote_id"].chunks], pa.string()).unique()
+        votes = self.stores.projections.growing("votes").read()
+        theirs = pc.is_in(votes["vote_id"], value_set=ids)
+        return votes.filter(theirs), votes.filter(pc.invert(theirs))
+
     @property
     def known(self) -> tuple[pa.Table, pa.Table]:
         """Entries and decisions of these golems without what is left out."""
@@ -120,12 +130,17 @@ class _Proof:
 
 def _extra(place: str, key: tuple[str, ...], standing: pa.Table, wanted: pa.Table) -> Iterator[Remains]:
     """Rows that stand and are not wanted, named by their key."""
-    names = wanted.schema.names
-    have, want = (digest_column(row_digests(rows.select(names).cast(wanted.schema))) for rows in (standing, wanted))
-    wrong = standing.filter(pc.invert(pc.is_in(have, value_set=want)))
+    wrong = standing.filter(pc.invert(_within(standing, wanted)))
     columns = [n for n in ("golem_id", *key) if n in wrong.column_names]
     for row in wrong.select(columns).to_pylist():
         yield Remains(place, row.get("golem_id"), _named(row, key) or "its row", NOT_GIVEN)
+
+
+def _within(rows: pa.Table, wanted: pa.Table) -> pa.Array:
+    """Which of these rows are among the wanted ones, to the last value."""
+    names = wanted.schema.names
+    have, want = (digest_column(row_digests(t.select(names).cast(wanted.schema))) for t in (rows, wanted))
+    return pc.is_in(have, value_set=want)
 
 
 def _named(row: Mapping[str, Any], key: Iterable[str]) -> str:
@@ -181,27 +196,23 @@ def _playbooks(proof: _Proof) -> Iterator[Remains]:
 
 def _votes(proof: _Proof) -> Iterator[Remains]:
     """Votes say nobody's name: whose they are is in the causes, those that were taken back among them."""
+    yield from _extra("vote_causes", ("vote_id",), proof.standing("vote_causes"), proof.ballots.causes)
+    yield from _extra("votes", ("vote_id",), proof.cast[0], proof.ballots.votes)
     projections = proof.stores.projections
-    votes, causes = projections.growing("votes"), projections.growing("vote_causes")
-    standing = proof.standing("vote_causes")
-    yield from _extra("vote_causes", ("vote_id",), standing, proof.ballots.causes)
-    taken = causes.taken_back(["vote_id"], golems=proof.golems)
-    theirs = pa.chunked_array([*standing["vote_id"].chunks, *taken["vote_id"].chunks], pa.string()).unique()
-    cast = votes.read(only=pc.field("vote_id").isin(theirs))
-    yield from _extra("votes", ("vote_id",), cast, proof.ballots.votes)
-    ids = votes.read(["vote_id"])["vote_id"]
-    backed = causes.read(["vote_id"])["vote_id"].combine_chunks()
+    ids = projections.growing("votes").read(["vote_id"])["vote_id"]
+    backed = projections.growing("vote_causes").read(["vote_id"])["vote_id"].combine_chunks()
     for vote_id in ids.filter(pc.invert(pc.is_in(ids, value_set=backed))).to_pylist():
         yield Remains("votes", None, f"vote_id {vote_id}", "nobody's cause for it stands")
 
 
 def _consensus(proof: _Proof) -> Iterator[Remains]:
-    projections = proof.stores.projections
-    votes, causes = projections.growing("votes").read(), projections.growing("vote_causes").read()
-    counted = consensus(
-        votes, backed_votes(votes, causes, recorded_deaths(proof.stores)), proof.stores.policy.katabasis
-    )
-    yield from _extra("consensus", ("proposition_id",), projections.renewed("consensus").read(), counted)
+    """Counted again from the votes that may stand, a proposition must come out as it is."""
+    causes, wanted = proof.stores.projections.growing("vote_causes").read(), proof.ballots.votes
+    theirs, others = proof.cast
+    votes = pa.concat_tables([others, theirs.filter(_within(theirs, wanted))])
+    backed = backed_votes(votes, causes, recorded_deaths(proof.stores))
+    counted = consensus(votes, backed, proof.stores.policy.katabasis)
+    yield from _extra("consensus", ("proposition_id",), proof.stores.projections.renewed("consensus").read(), counted)
 
 
 def _testaments(proof: _Proof) -> Iterator[Remains]:

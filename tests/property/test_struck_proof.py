@@ -1,0 +1,175 @@
+"""The proof that nothing rests on what is struck finds every lie: a row, a vector, a page or a mart left behind."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from bardo_pipeline.derivation.legacy import candidate_folder
+from bardo_pipeline.derivation.memory import episode_index
+from bardo_pipeline.derivation.proof import remains
+from bardo_pipeline.derivation.repair import strike
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.storage.tables import TABLES
+from bardo_pipeline.storage.warehouse import build_warehouse
+from tests.conftest import NOW
+from tests.property.test_laws import POLICY, stores_at
+from tests.repairs import GROWING, RENEWED, all_again, births, line, lived_home, taught
+
+
+@pytest.fixture(scope="module")
+def repaired(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, pa.Table], tuple[str, str]]:
+    """A home in which a record was struck and all was derived again; what stood before; the golem and its heir."""
+    root = tmp_path_factory.mktemp("proof") / "home"
+    stores = lived_home(root)
+    golem, heir = line(stores)
+    before = {name: stores.projections.read(name) for name in TABLES}
+    strike(stores, golem, taught(stores, golem, heir)[0], "its sensor lied", now=NOW)
+    all_again(stores)
+    stores.log.close()
+    return root, before, (golem, heir)
+
+
+@pytest.fixture
+def stores(repaired: tuple[Path, dict[str, pa.Table], tuple[str, str]], tmp_path: Path) -> Stores:
+    shutil.copytree(repaired[0], tmp_path / "home")
+    return stores_at(tmp_path / "home", POLICY)
+
+
+def left_behind(stores: Stores, before: pa.Table, name: str) -> pa.Table:
+    """Rows that stood before the strike and do not stand now."""
+    now = stores.projections.read(name).to_pylist()
+    old = [row for row in before.to_pylist() if row not in now]
+    if name == "playbooks":  # no rule came of the struck record; a page that nobody wrote must be found as well
+        (struck,) = stores.life("RecordStruck")["golem_id"].to_pylist()
+        last = [row for row in now if row["golem_id"] == struck][-1]
+        old = [{**last, "version": last["version"] + 1}]
+    assert old, f"the strike changed nothing in {name}"
+    return pa.Table.from_pylist(old, schema=TABLES[name].schema)
+
+
+def plant(stores: Stores, name: str, row: pa.Table) -> None:
+    """Let a row stand that nothing derived."""
+    if name in GROWING:
+        stores.projections.growing(name).put(row, {"liar": 1})
+    else:
+        table = stores.projections.renewed(name)
+        buckets = table.buckets(row[TABLES[name].key[0]].to_pylist())
+        held = table.read(buckets)
+        same = [pc.equal(held[key], row[key][0]) for key in TABLES[name].key]
+        others = held.filter(pc.invert(same[0] if len(same) == 1 else pc.and_(*same)))
+        table.renew(pa.concat_tables([others, row]), buckets)
+
+
+@pytest.mark.row("X-4")
+def test_where_all_was_derived_again_nothing_is_found(stores: Stores) -> None:
+    assert remains(stores) == []
+
+
+@pytest.mark.row("X-4", "EV-8")
+@pytest.mark.parametrize("name", [*GROWING, *RENEWED])
+def test_one_row_left_behind_is_named(
+    name: str, stores: Stores, repaired: tuple[Path, dict[str, pa.Table], tuple[str, str]]
+) -> None:
+    lie = left_behind(stores, repaired[1][name], name).slice(0, 1)
+    plant(stores, name, lie)
+    row = lie.to_pylist()[0]
+    found = [one for one in remains(stores) if one.place == name]
+    assert found, name
+    if "golem_id" in row:
+        assert row["golem_id"] in {one.golem_id for one in found}
+    told = " ".join(one.row for one in found)
+    assert all(str(row[key]) in told for key in TABLES[name].key if key != "golem_id" and name != "testaments")
+
+
+@pytest.mark.row("X-4")
+def test_a_derivation_that_never_heeded_the_strike_is_found_out_everywhere(tmp_path: Path) -> None:
+    stores = lived_home(tmp_path / "home")
+    golem, heir = line(stores)
+    strike(stores, golem, taught(stores, golem, heir)[0], "its sensor lied", now=NOW)
+    places = {one.place for one in remains(stores)}
+    assert places == {*GROWING, *RENEWED, "index of episodes"} - {"playbooks"}
+
+
+@pytest.mark.row("X-4")
+def test_a_decision_is_named_with_the_tick_that_it_rests_on(
+    stores: Stores, repaired: tuple[Path, dict[str, pa.Table], tuple[str, str]]
+) -> None:
+    (tick,) = {e["struck"]["tick"] for e in stores.life("RecordStruck").to_pylist()}
+    golem, heir = repaired[2]
+    old = left_behind(stores, repaired[1]["curation"], "curation")
+    mine = old.filter(pc.equal(old["golem_id"], golem))
+    (where,) = [i for i, ticks in enumerate(mine["cause_ticks"].to_pylist()) if tick in ticks][:1]
+    plant(stores, "curation", mine.slice(where, 1))
+    assert f"names tick {tick}, which is left out" in {one.says for one in remains(stores) if one.golem_id == golem}
+    theirs = old.filter(pc.and_(pc.equal(old["golem_id"], heir), pc.equal(old["operation"], "received")))
+    stores.projections.growing("curation").put(theirs.slice(0, 1), {"another liar": 1})
+    bundle = births(stores)[heir]["bundle_hash"]
+    assert f"was withdrawn from what bundle {bundle} gave" in {o.says for o in remains(stores) if o.golem_id == heir}
+
+
+@pytest.mark.row("X-4")
+def test_a_vector_left_in_the_index_is_named(stores: Stores) -> None:
+    (event,) = stores.life("RecordStruck").to_pylist()
+    index = episode_index(stores)
+    mark = index.watermark()
+    assert mark is not None
+    opened = index._open(mark.build)
+    golem, tick = event["golem_id"], event["struck"]["tick"]
+    lie = {"episode_id": f"{golem}:{tick}", "golem_id": golem, "tick": tick, "text": "a lie", "text_hash": "0" * 16}
+    opened.episodes.add([{**lie, "version": mark.version}])
+    found = [one for one in remains(stores) if one.place == "index of episodes"]
+    assert [(one.golem_id, one.row) for one in found] == [(golem, f"{golem}:{tick}")]
+    vector = [0.5] * index.dimension
+    opened.texts.add([{"text_hash": "f" * 16, "text": "a lie", "vector": vector, "version": mark.version}])
+    assert f"text {'f' * 16}" in {one.row for one in remains(stores)}
+
+
+@pytest.mark.row("X-4")
+def test_a_page_left_as_it_was_is_named(stores: Stores, repaired: tuple[Path, dict[str, Any], tuple[str, str]]) -> None:
+    page = stores.home.playbooks / repaired[2][0] / "PLAYBOOK.md"
+    page.write_text(page.read_text() + "- (warning, 99 %) believe the struck record\n")
+    assert [(one.place, one.row) for one in remains(stores)] == [("playbook files", str(page))]
+
+
+@pytest.mark.row("X-4")
+def test_a_candidate_that_holds_more_than_it_should_is_named(
+    stores: Stores, repaired: tuple[Path, dict[str, pa.Table], tuple[str, str]]
+) -> None:
+    golem = repaired[2][0]
+    rows = stores.projections.growing("candidates").read(golems=[golem]).to_pylist()
+    shutil.rmtree(candidate_folder(stores) / rows[0]["bundle_hash"])
+    assert [one.place for one in remains(stores)] == ["candidates"]
+    assert "there is no bundle" in remains(stores)[0].says
+
+
+@pytest.mark.row("X-4", "EV-8")
+def test_a_mart_that_still_shows_it_is_named(stores: Stores, tmp_path: Path) -> None:
+    build_warehouse(stores.home, stores.derivation_id, stores.policy)
+    assert remains(stores) == []
+    (event,) = stores.life("RecordStruck").to_pylist()
+    golem, tick = event["golem_id"], event["struck"]["tick"]
+    lies: dict[str, Callable[[duckdb.DuckDBPyConnection], object]] = {
+        "fct_ticks": lambda c: c.execute(
+            f"insert into fct_ticks select * replace ({tick}::bigint as tick) from fct_ticks "
+            f"where golem_id = '{golem}' limit 1"
+        ),
+        "fct_knowledge": lambda c: c.execute(
+            "insert into fct_knowledge select * replace ('e-lie' as entry_id) from fct_knowledge "
+            f"where golem_id = '{golem}' limit 1"
+        ),
+        "fct_consensus": lambda c: c.execute("update fct_consensus set votes_hash = 'of other votes'"),
+    }
+    for mart, lie in lies.items():
+        honest = stores.home.warehouse.read_bytes()
+        with duckdb.connect(stores.home.warehouse) as connection:
+            lie(connection)
+        assert {one.place for one in remains(stores)} == {mart}
+        stores.home.warehouse.write_bytes(honest)
