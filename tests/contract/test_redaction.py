@@ -30,6 +30,7 @@ from bardo_pipeline.events.life import LifeEvent, SealKeyMade, life_event
 from bardo_pipeline.events.record import DecisionCycleRecord
 from bardo_pipeline.events.schema import RECORD_SCHEMA, to_models
 from bardo_pipeline.events.sealing import (
+    PRIVATE,
     PrivateParts,
     SealKey,
     is_plain,
@@ -42,6 +43,7 @@ from bardo_pipeline.events.sealing import (
 )
 from bardo_pipeline.events.upcast import absent
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.backup import back_up, restore
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.leases import Lease
 from bardo_pipeline.storage.log import EventLog
@@ -491,6 +493,29 @@ def test_a_destroyed_key_changes_no_fingerprint_no_count_and_no_link(small_home:
     assert rebuilt.exit_code == 0, rebuilt.stdout
     assert digests(root) == derived
     assert found(home) == []
+
+
+def test_no_mart_reads_what_is_private() -> None:
+    models_of_dbt = Path(__file__).parents[2] / "dbt" / "models"
+    told = "".join(path.read_text() for path in sorted(models_of_dbt.rglob("*.sql")))
+    assert "observation" not in told
+    assert "deliberation." not in told
+    assert "payload" not in told
+    assert not [path for path in PRIVATE if path.split(".")[1] in told]
+
+
+def test_a_backup_holds_what_is_sealed_and_no_key(home: Home, tmp_path: Path) -> None:
+    sealing_home(home)
+    with EventWriter.open(home, GOLEM, clock=lambda: NOW) as writer:
+        for record in models(some(3)):
+            writer.append(record)
+    back_up(home, tmp_path / "copy", NOW)
+    assert SECRET not in b"".join(path.read_bytes() for path in (tmp_path / "copy").rglob("*") if path.is_file())
+    restored, _ = restore(tmp_path / "copy", tmp_path / "again", NOW)
+    assert found(restored) == []
+    with EventLog(restored) as log, pytest.raises(SealError, match="does not hold key"):
+        SealKeys(restored).in_force(log, GOLEM)
+    assert [opened_parts(restored, row).reasoning_summary for row in on_record(restored)] == [MARK] * 3
 
 
 # the command
