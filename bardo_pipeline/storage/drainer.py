@@ -157,7 +157,7 @@ class Drainer:
             self._check_chains(writer, [frame for _, frame in frames])
             items += self._admit(writer, frames, batch[-1].number, now)
             oldest = datetime.fromtimestamp(frames[0][1].accepted_at / 1e6, UTC)
-            age = (now - oldest).total_seconds()
+            age = max(0.0, (now - oldest).total_seconds())  # a clock may step back
             self._report.oldest_seconds = max(age, self._report.oldest_seconds or age)
         if items:
             Quarantine(self._home, self._policy).put(items, now)

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 
@@ -425,6 +425,21 @@ def test_a_failed_fsync_is_not_tried_again_as_if_it_had_worked(
     assert (ack.repeated, ack.link.number) == (False, 2)
     again.close()
     assert [row["tick"] for row in on_record(home)] == [1, 2]
+
+
+@pytest.mark.row("EV-3")
+def test_a_clock_that_steps_back_changes_neither_order_nor_batches(home: Home, opened: Opener) -> None:
+    moments = iter(NOW - timedelta(days=at) for at in range(100))
+    writer = opened(clock=lambda: next(moments), policy=limited(batch_records=5))
+    links = [writer.append(line(tick)).link for tick in range(1, 13)]
+    assert sealed_numbers(home.journal / "w", ended=False) == [0]
+    with EventLog(home) as log:
+        report = drain_once(home, log, clock=lambda: NOW - timedelta(days=200))
+    assert (report.records, report.oldest_seconds) == (5, 0.0)
+    writer.close()
+    rows = on_record(home)
+    assert [row["tick"] for row in rows] == list(range(1, 13))
+    assert [Tip(row["link"]["number"], row["link"]["hash"]) for row in rows] == links
 
 
 # who drains
