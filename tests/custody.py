@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -120,6 +123,38 @@ def _vector() -> pa.Table:
         "preprocess_hash": "p", "chunk_config": "c", "created_at": NOW,
     }  # fmt: skip
     return pa.Table.from_pylist([row], schema=VECTORS_SCHEMA)
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from tests.custody import clock, lines
+from bardo_pipeline.policy import Policy, WriterPolicy
+from bardo_pipeline.storage.writer import EventWriter
+
+policy = Policy(writer=WriterPolicy(batch_records=200, flush_seconds=0.05))
+sent = lines(1, 6_000, "busy")
+with EventWriter.open(Path(sys.argv[1]), "busy-0000", clock=clock, policy=policy, drain="thread") as writer:
+    for tick, line in enumerate(sent, 1):
+        writer.append(line)
+        print(tick, flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def busy_writer(home: Home) -> Iterator[Callable[[int], int]]:
+    """A process that appends 6,000 records of one golem as fast as it can.
+
+    Gives a function that returns once a tick is acknowledged: which one was, that one or a later.
+    """
+    command = [sys.executable, "-c", WRITER, str(home.root)]
+    root = Path(__file__).parents[1]
+    with subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        said = writer.stdout
+        assert said is not None
+        yield lambda tick: next(int(line) for line in said if int(line) >= tick)
+        writer.kill()
 
 
 # the forger

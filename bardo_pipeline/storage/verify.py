@@ -61,13 +61,13 @@ def verify(home: Home, *, expect: str | None = None) -> Report:
 def _walked(home: Home, asked: tuple[int | None, str] | None) -> Report:
     findings = Findings()
     with home.lock("maintenance", shared=True):
-        waiting = check_journals(home, findings)
+        # What goes to the log meanwhile is seen twice rather than not at all.
+        waiting, index = check_journals(home, findings), read_index(home, findings)
         pins = pinned(home)
         files = {pin.path: walk_table(pin, home.cycles.parent, findings) for pin in pins}
         life = _check_life(files.get(home.life, []), findings)
         rows = Rows(findings, home.bucket_count, _check_rings(life, findings), _struck(life))
         check_rows(files.get(home.cycles, []), rows)
-        index = read_index(home, findings)
         heads, tips, tips_then = Heads(), dict[str, Tip](), dict[str, Tip]()
         for chain in check_chains(rows.readable, home.bucket_count, findings):
             head = heads.head(chain.golem_id)

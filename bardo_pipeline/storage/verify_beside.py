@@ -17,7 +17,7 @@ from bardo_pipeline.events.custody import Tip
 from bardo_pipeline.events.life import LifeEvent
 from bardo_pipeline.inheritance.bundle import read_bundle
 from bardo_pipeline.storage.findings import Findings
-from bardo_pipeline.storage.frames import HEAD_BYTES, Fault, Frame, Segment, read, segment_numbers, segment_path
+from bardo_pipeline.storage.frames import HEAD_BYTES, Fault, Frame, Segment, parse, segment_numbers, segment_path
 from bardo_pipeline.storage.heads import Head, Heads
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journals import journal_folders
@@ -40,11 +40,12 @@ def check_journals(home: Home, findings: Findings) -> dict[str, list[tuple[str, 
         for number in numbers:
             path = segment_path(folder, number)
             try:
-                segment = read(path, sealed=number != numbers[-1])
+                raw = path.read_bytes()
             except FileNotFoundError:  # drained meanwhile
                 continue
             place = path.relative_to(home.root).as_posix()
-            for fault in _damage(segment):
+            segment = parse(path, raw, sealed=number != numbers[-1])
+            for fault in _damage(segment, raw):
                 fact = f"at byte {fault.offset}, {len(fault.raw)} bytes {fault.why}"
                 findings.broken("journal", fact, file=place, golem_id=fault.golem_id, tick=fault.tick)
             findings.facts["torn bytes in journals"] += segment.torn
@@ -55,14 +56,14 @@ def check_journals(home: Home, findings: Findings) -> dict[str, list[tuple[str, 
     return waiting
 
 
-def _damage(segment: Segment) -> list[Fault]:
+def _damage(segment: Segment, raw: bytes) -> list[Fault]:
     """What is broken in a segment, without what a process or a machine leaves at the end that stops in mid-append.
 
     Such an end breaks off before its frame is whole, or has sectors that never reached the disk.
     """
     if not segment.torn:
         return list(segment.faults)
-    found = read(segment.path, sealed=True).faults
+    found = parse(segment.path, raw, sealed=True).faults
     start = segment.size - segment.torn
     return [fault for fault in found if fault.offset < start or not _breaks_off(fault)]
 

@@ -28,9 +28,8 @@ from bardo_pipeline.storage.json_lines import read_lines
 from bardo_pipeline.storage.protocols import CYCLES_SCHEMA
 from bardo_pipeline.storage.verify_tables import Described, check_bounds, check_count
 
-_WHOLE_ROWS = 100_000
-_PIECE_ROWS = 65_536
-_TOGETHER_ROWS = 200_000
+_ROWS = 65_536
+"""Rows that are held at once: of a file, or of slices that lie in several; a slice alone may be longer."""
 
 
 class Link(NamedTuple):
@@ -90,14 +89,14 @@ def _read_ahead(
 def _begun(described: Described) -> Iterator[pa.Table]:
     """The rows of a file: read already, unless they are many."""
     with pq.ParquetFile(described.path, page_checksum_verification=True) as file:
-        if file.metadata.num_rows <= _WHOLE_ROWS:
+        if file.metadata.num_rows <= _ROWS:
             return iter([_today(file.read())])
     return _pieces_of(described)
 
 
 def _pieces_of(described: Described) -> Iterator[pa.Table]:
     with pq.ParquetFile(described.path, page_checksum_verification=True) as file:
-        for batch in file.iter_batches(_PIECE_ROWS):
+        for batch in file.iter_batches(_ROWS):
             yield _today(pa.Table.from_batches([batch]))
 
 
@@ -272,7 +271,7 @@ def _check_pieces(rows: Rows) -> None:
     size = 0
     for key, held in sorted(rows.pieces.items()):
         count = sum(held.values())
-        if group and size + count > _TOGETHER_ROWS:
+        if group and size + count > _ROWS:
             _check_group(group, files, rows)
             group, size = [], 0
         group.append(key)

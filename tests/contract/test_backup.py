@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
@@ -22,23 +19,6 @@ from bardo_pipeline.storage.seal_keys import SealKeys
 from bardo_pipeline.storage.verify import verify
 from tests import custody
 from tests.custody import ARROW, NOW, WAITING, append, commits, data_files
-
-ROOT = Path(__file__).parents[2]
-WRITER = """
-import sys
-from pathlib import Path
-from tests.custody import clock, lines
-from bardo_pipeline.policy import Policy, WriterPolicy
-from bardo_pipeline.storage.writer import EventWriter
-
-policy = Policy(writer=WriterPolicy(batch_records=200, flush_seconds=0.05))
-sent = lines(1, 6_000, "busy")
-with EventWriter.open(Path(sys.argv[1]), "busy-0000", clock=clock, policy=policy, drain="thread") as writer:
-    for tick, line in enumerate(sent, 1):
-        writer.append(line)
-        print(tick, flush=True)
-    sys.stdin.read()
-"""
 
 
 @pytest.fixture(scope="module")
@@ -97,41 +77,23 @@ def test_what_waited_in_a_journal_is_drained_from_the_restored_one(home: Home, f
     assert journal_depth(made).segments == 0
 
 
-@pytest.fixture
-def busy(home: Home) -> Iterator[subprocess.Popen[str]]:
-    """A process that appends records without end, and says each tick once it is acknowledged."""
-    command = [sys.executable, "-c", WRITER, str(home.root)]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
-        yield writer
-        writer.kill()
-
-
-def acknowledged(writer: subprocess.Popen[str], at_least: int) -> int:
-    assert writer.stdout is not None
-    for said in writer.stdout:
-        if int(said) >= at_least:
-            return int(said)
-    raise AssertionError("the writer ended")
-
-
 @pytest.mark.row("X-9", "EV-3")
 def test_every_record_acknowledged_before_a_backup_is_in_it_while_writers_run(
-    home: Home, folder: Path, tmp_path: Path, busy: subprocess.Popen[str]
+    home: Home, folder: Path, tmp_path: Path
 ) -> None:
-    for number in range(3):
-        before = acknowledged(busy, 50 + 1_500 * number)
-        back_up(home, folder, NOW)
-        made, _ = restore(folder, tmp_path / f"again-{number}", NOW)
-        report = verify(made)
-        assert report.clean, [broken.sentence() for broken in report.breaks]
-        with EventLog(made) as log:
-            drain_once(made, log, clock=custody.clock)
-            ticks = sorted(log.read_cycles(["tick"], golems=["busy-0000"])["tick"].to_pylist())
-        assert ticks == list(range(1, len(ticks) + 1))
-        assert len(ticks) >= before, (
-            f"tick {before} was acknowledged before, and the last that came back is {ticks[-1]}"
-        )
-        assert verify(made).clean
+    with custody.busy_writer(home) as acknowledged:
+        for number in range(3):
+            before = acknowledged(50 + 1_500 * number)
+            back_up(home, folder, NOW)
+            made, _ = restore(folder, tmp_path / f"again-{number}", NOW)
+            report = verify(made)
+            assert report.clean, [broken.sentence() for broken in report.breaks]
+            with EventLog(made) as log:
+                drain_once(made, log, clock=custody.clock)
+                ticks = sorted(log.read_cycles(["tick"], golems=["busy-0000"])["tick"].to_pylist())
+            assert ticks == list(range(1, len(ticks) + 1))
+            assert len(ticks) >= before, f"tick {before} was acknowledged before, and {ticks[-1]} is the last one back"
+            assert verify(made).clean
 
 
 @pytest.mark.row("X-9")

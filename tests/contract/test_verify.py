@@ -109,6 +109,16 @@ def test_a_compaction_breaks_nothing_and_leaves_the_digest_of_the_fleet(home: Ho
     assert verify(home, expect=before.digest).clean
 
 
+@pytest.mark.row("EV-3")
+def test_a_log_that_is_written_drained_and_compacted_meanwhile_is_clean(home: Home) -> None:
+    with custody.busy_writer(home) as acknowledged, EventLog(home) as log:
+        for tick in range(200, 6_001, 1_000):
+            acknowledged(tick)
+            maintain(home, log, Policy(), now=NOW, in_force=())
+            report = verify(home)
+            assert report.clean, [broken.sentence() for broken in report.breaks]
+
+
 def test_a_slice_that_lies_in_two_files_is_one(home: Home) -> None:
     path = data_files(home, ARROW)[0]
     rows = pq.read_table(path)
