@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.doors.cli import app
 from bardo_pipeline.errors import LeaseError, SealError
 from bardo_pipeline.events.life import LifeEvent, SealKeyMade, life_event
-from bardo_pipeline.events.record import DecisionCycleRecord
+from bardo_pipeline.events.record import DecisionCycleRecord, Sealed
 from bardo_pipeline.events.schema import RECORD_SCHEMA, to_models
 from bardo_pipeline.events.sealing import (
     PRIVATE,
@@ -63,6 +64,7 @@ NOW = datetime(2026, 11, 1, tzinfo=UTC)
 LATER = datetime(2026, 11, 9, 12, 30, tzinfo=UTC)
 GOLEM, OTHER = "golem-0000", "golem-0001"
 SECRET = bytes(range(32))
+DOCS = Path(__file__).parents[2] / "docs" / "events.md"
 MARK = "the-whale-of-Turin"
 """Stands in everything private that these tests write, and nowhere else."""
 
@@ -159,6 +161,14 @@ def test_a_seal_opens_with_its_key_in_its_place_unaltered_and_not_else() -> None
     ):
         with pytest.raises(SealError):
             wrong()
+
+
+def test_the_documented_seal_opens_for_ever() -> None:
+    (told,) = re.findall(r'\{"key_id":"seal-.*?\}', DOCS.read_text(), re.DOTALL)
+    sealed = Sealed.model_validate_json(told)
+    parts = open_parts(sealed, "g-1", 7, SealKey(SECRET))
+    assert parts == PrivateParts(reasoning_summary="wait for calm", positions=())
+    assert SealKey(SECRET).seal("g-1", b"tick\x007", b'{"positions":[],"reasoning_summary":"wait for calm"}') == sealed
 
 
 def test_what_cannot_be_sealed_is_refused_by_name() -> None:
