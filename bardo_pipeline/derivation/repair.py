@@ -118,17 +118,26 @@ def depth_after(stores: Stores, chain: str, golem_id: str) -> Depth:
 def _leave_out(stores: Stores, golem_id: str, payloads: Sequence[Struck | Reorg], now: datetime) -> Recorded:
     """Record the events at the golem's own last moment, and what heirs lose by them, together in one commit."""
     left, at = stores.left_out(), moment_of(stores, golem_id)
-    events = [life_event(golem_id, at, payload) for payload in payloads]
+    known, said = left.of_golem(golem_id)[0], _said(stores, golem_id)
     runs = tuple((p.tick, p.tick) if isinstance(p, Struck) else (p.tick_from, p.tick_to) for p in payloads)
-    known, _ = left.of_golem(golem_id)
     fresh, causes = [], set(left.causes)
-    for event, (first, last) in zip(events, runs, strict=True):
-        if not any(a <= first and last <= b for a, b in known):
+    for payload, (first, last) in zip(payloads, runs, strict=True):
+        out = any(a <= first and last <= b for a, b in known)
+        # A reorg of other blocks is another reorg, though their records are out already: how often they come counts.
+        if not out or (isinstance(payload, Reorg) and payload not in said):
+            event = life_event(golem_id, at, payload)
             fresh.append(event)
             causes.add(Cause(golem_id, at, event.event_id, event.kind, first, last, ()))
     due = withdrawals_due(stores, LeftOut(tuple(sorted(causes))))
     _record(stores, fresh, due, now)
     return Recorded(golem_id, tuple(event.event_id for event in fresh), runs, due.events)
+
+
+def _said(stores: Stores, golem_id: str) -> list[Reorg]:
+    """The reorgs that this golem is on record to have seen."""
+    told = stores.life("ReorgObserved")
+    mine = told.filter(pc.equal(told["golem_id"], golem_id))["reorg"].to_pylist()
+    return [Reorg.model_validate(payload) for payload in mine]
 
 
 def moment_of(stores: Stores, golem_id: str) -> datetime:

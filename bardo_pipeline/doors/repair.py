@@ -75,7 +75,7 @@ def reorg_blocks(
     _tell(reorg(stores, golem, chain, blocks=blocks, ticks=ticks, now=now()))
     depth, count = depth_after(stores, chain, golem)
     window = stores.policy.reorg.window_blocks
-    out.print(f"{chain}: {count} reorgs in the last {window:,} blocks: an action counts from {depth} confirmations on")
+    out.print(f"{chain}: reorgs in the last {window:,} blocks: {count}; an action counts from {depth} confirmations on")
     _derive(stores, derive)
 
 

@@ -1,0 +1,136 @@
+"""Repair as an operator meets it: strike a record, hear of a reorg, see what is withdrawn, have it proven."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from bardo_pipeline.derivation.bundles import load_bundle
+from bardo_pipeline.derivation.rebuild import derive_everything
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.events.life import Reorg, life_event
+from bardo_pipeline.storage.warehouse import build_warehouse
+from tests.conftest import NOW, copy_home
+from tests.property.test_laws import birth_of, stores_at
+from tests.scenario.test_command import bardo
+from tests.streams import START, STORIES, STORM, Life, full
+
+
+@pytest.fixture(scope="module")
+def marts_home(small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small home with everything derived, marts included. Only for copying."""
+    root = copy_home(small_home, tmp_path_factory.mktemp("repair") / "home")
+    stores = Stores.open(root)
+    derive_everything(stores, now=NOW)
+    build_warehouse(stores.home, stores.derivation_id, stores.policy)
+    stores.log.close()
+    return root
+
+
+def inherited(stores: Stores) -> tuple[str, str, int, str]:
+    """A golem, its heir, a tick that taught the golem something, and the entry that its heir got of it."""
+    births = {e["golem_id"]: e["born"] for e in stores.life("GolemBorn").to_pylist()}
+    heir = next(g for g, b in sorted(births.items()) if b["predecessor_id"])
+    golem = births[heir]["predecessor_id"]
+    crossed = load_bundle(stores.home, births[heir]["bundle_hash"]).entries()["entry_id"].to_pylist()
+    decided = stores.projections.growing("curation").read(golems=[golem]).sort_by("cycle").to_pylist()
+    entry, ticks = next((d["entry_id"], d["cause_ticks"]) for d in decided if d["entry_id"] in crossed)
+    return golem, heir, ticks[0], entry
+
+
+def asked(home: Path, *words: str, expect: int = 0) -> dict[str, object]:
+    found: dict[str, object] = json.loads(bardo(*words, "--format", "json", home=home, expect=expect))
+    return found
+
+
+@pytest.mark.row("X-4")
+def test_a_poisoned_record_is_struck_and_proven_gone(marts_home: Path, tmp_path: Path) -> None:
+    home = copy_home(marts_home, tmp_path / "home")
+    golem, heir, tick, entry = inherited(Stores.open(home))
+    seen = f"select count(*) n from fct_ticks where golem_id = '{golem}' and tick = {tick}"
+    assert json.loads(bardo("sql", seen, "--format", "json", home=home)) == [{"n": 1}]
+    assert "nothing is struck" in bardo("struck", home=home)
+
+    said = bardo("strike", golem, str(tick), "--why", "its sensor lied", "--no-derive", home=home)
+    assert f"tick {tick} counts as never having been" in said
+    assert f"heir {heir} loses" in said
+    assert entry in said
+    found = bardo("struck", home=home, expect=1)
+    assert "Still stands, and should not" in found
+    assert f"tick {tick} is left out" in found
+
+    again = bardo("strike", golem, str(tick), "--why", "I say it again", home=home)
+    assert "already; nothing is recorded" in again
+    proven = bardo("struck", "--withdrawn", home=home)
+    assert "nothing that stands rests on" in proven
+    assert "its sensor lied" in proven
+    assert "they keep their bytes" in proven
+    told = asked(home, "struck")
+    assert told["proven"] is True
+    (struck,) = (s for s in told["struck"] if s["kind"] == "RecordStruck")  # type: ignore[attr-defined]
+    assert (struck["golem_id"], struck["tick_from"], struck["why"]) == (golem, tick, "its sensor lied")
+    gone = {(w["golem_id"], w["row_name"]) for w in told["withdrawn"] if w["table_name"] == "curation"}  # type: ignore[attr-defined]
+    assert (heir, entry) in gone
+
+    assert json.loads(bardo("sql", seen, "--format", "json", home=home)) == [{"n": 0}]
+    why = f"select distinct event_kind from fct_withdrawals where golem_id = '{heir}' and row_name = '{entry}'"
+    assert json.loads(bardo("sql", why, "--format", "json", home=home)) == [{"event_kind": "KnowledgeWithdrawn"}]
+    line = bardo("lineage", entry, home=home)
+    assert f"{heir} (generation 1)" in line
+    assert f"inherited entries, from tick {tick} of {golem}" in line
+    assert f"tick {tick} struck" in line
+    assert "DIFFERENT" not in bardo("rebuild", home=home)
+
+
+@pytest.mark.row("X-4")
+def test_what_cannot_be_struck_says_why(marts_home: Path, tmp_path: Path) -> None:
+    home = copy_home(marts_home, tmp_path / "home")
+    golem = Stores.open(home).life("GolemBorn")["golem_id"][0].as_py()
+    assert "has no record of tick 9999" in bardo("strike", golem, "9999", "--why", "a lie", home=home, expect=2)
+    assert "has no record of tick 1" in bardo("strike", "g-none", "1", "--why", "a lie", home=home, expect=2)
+    for words in ([], ["--block-from", "3"], ["--tick-from", "5", "--tick-to", "4"]):
+        assert "bardo: " in bardo("reorg", golem, "--chain", "polygon", *words, home=home, expect=2)
+    blocks = ("--block-from", "3", "--block-to", "4")
+    assert "name no block" in bardo("reorg", golem, "--chain", "polygon", *blocks, home=home, expect=2)
+    assert Stores.open(home).left_out().causes == ()
+
+
+@pytest.fixture
+def on_chain(tmp_path: Path) -> Path:
+    """A golem that saw a block of polygon at each tick, from 1,000 on, and another chain's at every third."""
+    home, life = tmp_path / "home", Life("g-0", {STORM: STORIES[0]}, (3, 2), timedelta(minutes=2), 12)
+    rows = life.rows()
+    for row in rows:
+        other = row["tick"] % 3 == 0
+        seen = {"chain": "base" if other else "polygon", "block_number": 990 + 10 * row["tick"]}
+        row["observation"] = row["observation"] | seen
+    stores = stores_at(home)
+    stores.log.record([birth_of(life)], NOW)
+    stores.log.append(full(rows), writer="w", segment=1, recorded_at=NOW)
+    stores.log.close()
+    return home
+
+
+@pytest.mark.row("EV-8")
+def test_a_reorg_marks_the_records_of_its_blocks(on_chain: Path) -> None:
+    words = ("reorg", "g-0", "--chain", "polygon", "--block-from", "1010", "--block-to", "1050")
+    said = bardo(*words, "--no-derive", home=on_chain)
+    assert "tick 2, 4 to 5 counts as never having been" in said, "ticks 3 and 6 saw another chain"
+    assert "reorgs in the last 1,000 blocks: 1; an action counts from 2 confirmations on" in said
+    causes = Stores.open(on_chain).left_out().causes
+    assert {(c.kind, c.tick_from, c.tick_to) for c in causes} == {("ReorgObserved", 2, 2), ("ReorgObserved", 4, 5)}
+    assert "already; nothing is recorded" in bardo(*words, "--no-derive", home=on_chain)
+
+
+@pytest.mark.row("EV-8")
+def test_frequent_reorgs_deepen_the_confirmations(on_chain: Path) -> None:
+    stores = stores_at(on_chain)
+    for block in range(1_000, 1_010):
+        payload = Reorg(chain="polygon", block_from=block, block_to=1_010, tick_from=2, tick_to=2)
+        stores.log.record([life_event("g-0", START, payload)], NOW)
+    words = ("reorg", "g-0", "--chain", "polygon", "--no-derive", "--block-to", "1010", "--block-from")
+    assert "reorgs in the last 1,000 blocks: 10; an action counts from 2 " in bardo(*words, "1009", home=on_chain)
+    assert "reorgs in the last 1,000 blocks: 11; an action counts from 5 " in bardo(*words, "1010", home=on_chain)
