@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from bardo_pipeline.errors import ConfigError, StoreError
 from bardo_pipeline.events.custody import content_of, link_of
 from bardo_pipeline.events.life import Gap, KeyRevoked, Struck, life_event
-from bardo_pipeline.policy import Policy
+from bardo_pipeline.policy import CarePolicy, Policy
 from bardo_pipeline.storage.drainer import drain_once
 from bardo_pipeline.storage.findings import Break, Report
 from bardo_pipeline.storage.home import Home
@@ -99,14 +100,21 @@ def test_what_waits_in_journals_may_be_drained_and_all_is_clean_still(home: Home
     assert (report.facts["records"], report.facts["records in journals"], report.facts["stale leases"]) == (37, 0, 0)
 
 
-def test_a_compaction_breaks_nothing_and_leaves_the_digest_of_the_fleet(home: Home) -> None:
-    before = verify(home)
-    with EventLog(home) as log:
-        assert maintain(home, log, Policy(), now=NOW, in_force=()).changed
-    after = verify(home)
-    assert after.clean, [broken.sentence() for broken in after.breaks]
-    assert after.digest.split(":")[1] == before.digest.split(":")[1]
-    assert verify(home, expect=before.digest).clean
+def test_what_maintenance_rewrites_trims_and_sweeps_is_clean_and_has_the_digest_of_before(home: Home) -> None:
+    before, files = verify(home), data_files(home)
+    policy = Policy(care=CarePolicy(log_commits_kept=1, grace_seconds=1.0, lookback_ticks=1))
+    for days in range(1, 4):
+        with EventLog(home) as log:
+            maintain(home, log, policy, now=NOW + timedelta(days=1_000 * days), in_force=())
+            append(log, 10 + 3 * days)
+        report = verify(home, expect=before.digest)
+        assert report.clean, [broken.sentence() for broken in report.breaks]
+    assert not commits(home)[0].name.startswith("0" * 20), "it must have been trimmed"
+    assert not any(path.exists() for path in files), "they must have been swept"
+    last = next(home.cycles.rglob("*/part-*.parquet"))
+    content = last.read_bytes()
+    last.write_bytes(content[:50] + bytes([content[50] ^ 4]) + content[51:])
+    assert place(home, last) in verify(home).files
 
 
 @pytest.mark.row("EV-3")
