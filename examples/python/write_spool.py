@@ -1,0 +1,106 @@
+"""A golem's runtime, as small as it gets: one life, written into the spool. Needs nothing but Python's own library.
+
+    python write_spool.py SPOOL_FOLDER GOLEM_ID TICKS
+
+The protocol is in docs/writing.md: a whole file under a name with a dot before it, made durable, then renamed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+PROBES = (
+    "price_delta", "tvl_change", "position_health", "gas_price", "credit_balance", "rsi_macd",
+    "circuit_breaker", "kill_switch", "pheromone_threat", "homeostatic_deviation", "world_model_drift", "causal_graph",
+)  # fmt: skip
+TICKS_PER_FILE = 100
+
+
+def drop(spool: Path, name: str, lines: list[str]) -> None:
+    """Hand over a file: nobody ever sees half of it, and it outlives a power cut."""
+    draft = spool / f".{name}"
+    with draft.open("w", encoding="utf-8", newline="\n") as out:
+        out.writelines(line + "\n" for line in lines)
+        out.flush()
+        os.fsync(out.fileno())
+    draft.rename(spool / name)
+    folder = os.open(spool, os.O_RDONLY)
+    os.fsync(folder)
+    os.close(folder)
+
+
+def moment(tick: int) -> str:
+    """When a tick was: always in UTC, and says so."""
+    return (START + timedelta(minutes=tick)).isoformat()
+
+
+def birth(golem_id: str) -> dict:
+    """The first thing in a life; without an event_id, which the log computes."""
+    return {
+        "schema_version": 2, "kind": "GolemBorn", "golem_id": golem_id, "observed_at": moment(0),
+        "born": {
+            "owner_id": "owner-1", "generation": 0, "lineage_id": golem_id, "predecessor_id": None, "bundle_hash": None,
+            "credits_micros": 50_000_000, "reserve_micros": 5_000_000, "capital_micros": 50_000_000,
+            "lifespan_ticks": 5_000, "market": "example", "market_hash": "none", "policy_hash": "none",
+            "derivation_id": "none",
+            "traits": {"rebalance_threshold": 0.5, "range_half_width_ticks": 160, "forecast_memory": 0.9},
+        },
+    }  # fmt: skip
+
+
+def record(golem_id: str, tick: int, price: float, before: float) -> dict:
+    """What one heartbeat observed, felt, thought and did: here it only looks at a price."""
+    calm = {"pleasure": 0.0, "arousal": 0.0, "dominance": 0.0}
+    moved = price / before - 1.0
+    probes = [
+        {"probe": name, "severity": None, "value": None, "threshold": None, "detail": "no source"} for name in PROBES
+    ]
+    probes[0] = {"probe": "price_delta", "severity": "none", "value": moved, "threshold": 0.005, "detail": None}
+    return {
+        "schema_version": 2, "golem_id": golem_id, "tick": tick, "observed_at": moment(tick),
+        "cycle_seen": 0, "derivation_id": None, "playbook_version": 0,
+        "observation": {
+            "market": "example", "chain": "polygon", "protocol": "uniswap_v3", "pair": "WETH/USDC", "pool": "0xpool",
+            "block_number": None, "price": price, "price_low": min(price, before), "price_high": max(price, before),
+            "price_return": moved, "sma": None, "sigma_ratio": None, "rsi": None, "macd": None, "liquidity": 1e18,
+            "volume_micros": 0, "gas_gwei": 30.0, "gas_hour_ratio": 1.0, "idle_micros": 0,
+            "net_asset_value_micros": 50_000_000, "anomaly_score": 0.0, "positions": [],
+        },
+        "regime": "unknown", "tick_interval_seconds": 60, "probe_results": probes, "anomalies": [], "predictions": [],
+        "pad_before": calm, "pad_after": calm, "somatic_markers_fired": [], "primary_emotion": "trust",
+        "prediction_error": 0.0,
+        "prediction_error_sources": {
+            "price": None, "regime": 0.0, "health": None, "threat": None, "interventions": 0.0, "anomalies": 0.0,
+        },
+        "deliberation_threshold": 0.3, "tier": "T0", "forced_by": None, "gating_reason": "nothing happened",
+        "context_bundle_summary": None, "retrieved_entries": [], "active_interventions": [], "deliberation": None,
+        "actions": [], "outcome": None, "resolutions": [], "episodes_written": [], "grimoire_mutations": [],
+        "vitality": {"economic": 1.0, "epistemic": 1.0, "stochastic": 1.0, "composite": 1.0}, "phase": "thriving",
+        "credits_micros": 50_000_000, "credit_consumed_micros": 0,
+        "cost": {"inference_micros": 0, "gas_micros": 0, "total_micros": 0},
+        "pipeline": None, "sealed": None,
+    }  # fmt: skip
+
+
+def main() -> None:
+    """Be born, then live through a random walk."""
+    spool, golem_id, ticks = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    chance = random.Random(golem_id)  # noqa: S311 (a walk to look at, no secret)
+    price, lines = 2_000.0, []
+    drop(spool, f"{golem_id}.life.jsonl", [json.dumps(birth(golem_id))])
+    for tick in range(1, ticks + 1):
+        before, price = price, price * (1.0 + chance.gauss(0.0, 0.001))
+        lines.append(json.dumps(record(golem_id, tick, price, before), separators=(",", ":")))
+        if len(lines) == TICKS_PER_FILE or tick == ticks:
+            drop(spool, f"{golem_id}-{tick:08}.jsonl", lines)
+            lines = []
+
+
+if __name__ == "__main__":
+    main()

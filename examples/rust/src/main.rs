@@ -1,0 +1,134 @@
+//! A golem's runtime, as small as it gets: one life, written into the spool.
+//!
+//!     write-spool SPOOL_FOLDER GOLEM_ID TICKS
+//!
+//! The protocol is in docs/writing.md: a whole file under a name with a dot before it, made durable, then renamed.
+
+use std::env;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+const PROBES: [&str; 11] = [
+    "tvl_change", "position_health", "gas_price", "credit_balance", "rsi_macd", "circuit_breaker",
+    "kill_switch", "pheromone_threat", "homeostatic_deviation", "world_model_drift", "causal_graph",
+];
+const TICKS_PER_FILE: u64 = 100;
+
+/// Hand over a file: nobody ever sees half of it, and it outlives a power cut.
+fn hand_over(spool: &Path, name: &str, lines: &[String]) -> io::Result<()> {
+    let draft = spool.join(format!(".{name}"));
+    let mut out = io::BufWriter::new(File::create(&draft)?);
+    for line in lines {
+        out.write_all(line.as_bytes())?;
+        out.write_all(b"\n")?;
+    }
+    out.into_inner()?.sync_all()?;
+    fs::rename(&draft, spool.join(name))?;
+    File::open(spool)?.sync_all()
+}
+
+/// Text as JSON has it.
+fn text(value: &str) -> String {
+    let mut out = String::from("\"");
+    for c in value.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            c if (c as u32) < 0x20 => out.push_str(&format!("\\u{:04x}", c as u32)),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// When a tick was, in minutes from the start of 2026: always in UTC, and says so. This life ends within January.
+fn moment(tick: u64) -> String {
+    let (day, minute) = (tick / 1440, tick % 1440);
+    format!("2026-01-{:02}T{:02}:{:02}:00Z", day + 1, minute / 60, minute % 60)
+}
+
+/// The first thing in a life; without an event_id, which the log computes.
+fn birth(golem_id: &str) -> String {
+    let (id, at) = (text(golem_id), moment(0));
+    format!(
+        concat!(
+            r#"{{"schema_version":2,"kind":"GolemBorn","golem_id":{id},"observed_at":"{at}","born":{{"owner_id":"owner-1","#,
+            r#""generation":0,"lineage_id":{id},"predecessor_id":null,"bundle_hash":null,"credits_micros":50000000,"#,
+            r#""reserve_micros":5000000,"capital_micros":50000000,"lifespan_ticks":5000,"market":"example","#,
+            r#""market_hash":"none","policy_hash":"none","derivation_id":"none","traits":{{"rebalance_threshold":0.5,"#,
+            r#""range_half_width_ticks":160,"forecast_memory":0.9}}}}}}"#
+        ),
+        id = id,
+        at = at
+    )
+}
+
+/// What one heartbeat observed, felt, thought and did: here it only looks at a price.
+fn record(golem_id: &str, tick: u64, price: f64, before: f64) -> String {
+    let calm = r#"{"pleasure":0.0,"arousal":0.0,"dominance":0.0}"#;
+    let moved = price / before - 1.0;
+    let mut probes = vec![format!(
+        r#"{{"probe":"price_delta","severity":"none","value":{moved:?},"threshold":0.005,"detail":null}}"#
+    )];
+    for name in PROBES {
+        probes.push(format!(
+            r#"{{"probe":"{name}","severity":null,"value":null,"threshold":null,"detail":"no source"}}"#
+        ));
+    }
+    format!(
+        concat!(
+            r#"{{"schema_version":2,"golem_id":{id},"tick":{tick},"observed_at":"{at}","cycle_seen":0,"#,
+            r#""derivation_id":null,"playbook_version":0,"observation":{{"market":"example","chain":"polygon","#,
+            r#""protocol":"uniswap_v3","pair":"WETH/USDC","pool":"0xpool","block_number":null,"price":{price:?},"#,
+            r#""price_low":{low:?},"price_high":{high:?},"price_return":{moved:?},"sma":null,"sigma_ratio":null,"#,
+            r#""rsi":null,"macd":null,"liquidity":1e18,"volume_micros":0,"gas_gwei":30.0,"gas_hour_ratio":1.0,"#,
+            r#""idle_micros":0,"net_asset_value_micros":50000000,"anomaly_score":0.0,"positions":[]}},"#,
+            r#""regime":"unknown","tick_interval_seconds":60,"probe_results":[{probes}],"anomalies":[],"#,
+            r#""predictions":[],"pad_before":{calm},"pad_after":{calm},"somatic_markers_fired":[],"#,
+            r#""primary_emotion":"trust","prediction_error":0.0,"prediction_error_sources":{{"price":null,"#,
+            r#""regime":0.0,"health":null,"threat":null,"interventions":0.0,"anomalies":0.0}},"#,
+            r#""deliberation_threshold":0.3,"tier":"T0","forced_by":null,"gating_reason":"nothing happened","#,
+            r#""context_bundle_summary":null,"retrieved_entries":[],"active_interventions":[],"deliberation":null,"#,
+            r#""actions":[],"outcome":null,"resolutions":[],"episodes_written":[],"grimoire_mutations":[],"#,
+            r#""vitality":{{"economic":1.0,"epistemic":1.0,"stochastic":1.0,"composite":1.0}},"phase":"thriving","#,
+            r#""credits_micros":50000000,"credit_consumed_micros":0,"cost":{{"inference_micros":0,"gas_micros":0,"#,
+            r#""total_micros":0}},"pipeline":null,"sealed":null}}"#
+        ),
+        id = text(golem_id),
+        tick = tick,
+        at = moment(tick),
+        price = price,
+        low = price.min(before),
+        high = price.max(before),
+        moved = moved,
+        probes = probes.join(","),
+        calm = calm
+    )
+}
+
+/// Be born, then live through a random walk.
+fn main() -> io::Result<()> {
+    let words: Vec<String> = env::args().collect();
+    let [_, spool, golem_id, ticks] = words.as_slice() else {
+        eprintln!("usage: write-spool SPOOL_FOLDER GOLEM_ID TICKS");
+        std::process::exit(2);
+    };
+    let (spool, ticks) = (PathBuf::from(spool), ticks.parse::<u64>().map_err(io::Error::other)?);
+    hand_over(&spool, &format!("{golem_id}.life.jsonl"), &[birth(golem_id)])?;
+    let (mut price, mut chance, mut lines) = (2000.0_f64, 0x9e37_79b9_7f4a_7c15_u64, Vec::new());
+    for tick in 1..=ticks {
+        chance ^= chance << 13;
+        chance ^= chance >> 7;
+        chance ^= chance << 17;
+        let before = price;
+        price *= 1.0 + (chance as f64 / u64::MAX as f64 - 0.5) * 0.002;
+        lines.push(record(golem_id, tick, price, before));
+        if lines.len() as u64 == TICKS_PER_FILE || tick == ticks {
+            hand_over(&spool, &format!("{golem_id}-{tick:08}.jsonl"), &lines)?;
+            lines.clear();
+        }
+    }
+    Ok(())
+}
