@@ -40,6 +40,8 @@ Tier = Literal["fresh", "warm", "cold"]
 
 _FULL = 2  # a file of more than one part in so many of what a rewrite may take is never merged again
 _GROWTH = 2  # files are merged with a larger one while that is at most this many times as large as all of them
+_PAGE_BYTES = 4 << 20  # zstd finds what repeats within a page
+_GROUP_ROWS = 16_384  # who asks for one golem opens the groups that hold it; twice as many cost 3 % more bytes
 _COLD_SHARE = 2  # a warm file is rewritten when at least one row in so many may go cold
 
 
@@ -83,14 +85,17 @@ class Compaction:
     ) -> None:
         self.table, self.layout, self._lock, self._policy, self._at = table, layout, lock, policy, at
         self._cold_rows: dict[str, int] = {}
+        # What is appended from here on waits for the next run, or one beside busy writers would not end.
+        self._before = {file.path for file in table.stored()}
         self.damaged: dict[str, str] = {}
 
     def due(self) -> Rewrite | None:
         """What to rewrite next; None when everything lies as it should."""
         files = [file for file in self.table.stored() if file.path not in self.damaged]
         tiers = {tier: [f for f in files if tier_of(f.path) == tier] for tier in ("fresh", "warm", "cold")}
-        if tiers["fresh"]:
-            return Rewrite(self._fitting(sorted(tiers["fresh"], key=lambda f: (f.modified_ms, f.path))), "fresh")
+        fresh = sorted((f for f in tiers["fresh"] if f.path in self._before), key=lambda f: (f.modified_ms, f.path))
+        if fresh:
+            return Rewrite(self._fitting(fresh), "fresh")
         going = [f for f in tiers["warm"] if self._cold_in(f) * _COLD_SHARE >= max(f.rows, 1)]
         if going:
             return Rewrite(self._fitting(sorted(going, key=lambda f: f.path)), "cold")
@@ -153,13 +158,9 @@ class Compaction:
         del parts
         added = self._written(rows, always_cold=all(tier_of(f.path) == "cold" for f in taken))
         del rows
-        try:
-            # What no commit names any more stays for its readers: for them the grace begins now.
-            touch((Path(_place(self.table, f.path)) for f in taken), self._at)
-            return self.table.replace([f.path for f in taken], added, at=self._at, lock=self._lock(), versions=versions)
-        except BaseException:
-            self.table.discard(added)
-            raise
+        # What no commit names any more stays for its readers: for them the grace begins now.
+        touch((Path(_place(self.table, f.path)) for f in taken), self._at)
+        return self.table.replace([f.path for f in taken], added, at=self._at, lock=self._lock(), versions=versions)
 
     def _lacks_version(self, what: Rewrite) -> bool:
         """Whether a file may be of schema version 1, which had no column for the version that brought a row."""
@@ -198,9 +199,8 @@ class Compaction:
         added: list[Added] = []
         try:
             for tier, chosen in (("warm", order[~cold]), ("cold", order[cold])):
-                for start in range(0, len(chosen), self._policy.rewrite_rows_max):
-                    some = rows.take(pa.array(chosen[start : start + self._policy.rewrite_rows_max]))
-                    added.append(self._put(tier, some))
+                parts = np.array_split(chosen, -(-len(chosen) // self._policy.rewrite_rows_max) or 1)
+                added.extend(self._put(tier, rows.take(pa.array(part))) for part in parts if len(part))
         except BaseException:
             self.table.discard(added)
             raise
@@ -213,7 +213,15 @@ class Compaction:
             sync_folder(self.table.path)
         name = f"{tier}/part-{uuid4()}-c000.zstd.parquet"
         path = self.table.path / name
-        cold = tier == "cold"
+        try:
+            self._write(path, rows, cold=tier == "cold")
+            sync_file(path)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        return self.table.described(name, rows)
+
+    def _write(self, path: Path, rows: pa.Table, *, cold: bool) -> None:
         kinds = [(leaf, kind) for column in self.table.schema for leaf, kind in leaves_of(column)]
         with pq.ParquetWriter(
             path,
@@ -226,12 +234,6 @@ class Compaction:
             write_page_checksum=True,
         ) as out:
             out.write_table(rows, row_group_size=_GROUP_ROWS)
-        sync_file(path)
-        return self.table.described(name, rows)
-
-
-_PAGE_BYTES = 4 << 20  # zstd finds what repeats within a page
-_GROUP_ROWS = 16_384  # who asks for one golem opens the groups that hold it; twice as many cost 3 % more bytes
 
 
 def _is_unique(kind: pa.DataType) -> bool:

@@ -188,9 +188,14 @@ class AppendOnlyTable:
         return sum(file.num_rows for file in written)
 
     def discard(self, adds: Sequence[Added]) -> None:
-        """Take files away that no commit named."""
+        """Take files away, unless a commit named them after all: a disk may fail behind a name that it has taken."""
+        try:
+            named = {file.path for file in self.stored()}
+        except (OSError, DeltaError):
+            return  # maintenance takes them, when the disk answers again
         for add in adds:
-            (self.path / add.path).unlink(missing_ok=True)
+            if add.path not in named:
+                (self.path / add.path).unlink(missing_ok=True)
 
     def commit(
         self,
@@ -267,28 +272,34 @@ class AppendOnlyTable:
         """Put files in the place of others that hold the same rows, by a commit that tells readers of no change.
 
         removed: paths as `stored` gives them. lock: what appends hold, taken for the commit alone. versions: for
-        files without a column `version`, what the others say there. Returns the commit's version.
+        files without a column `version`, what the others say there. Returns the commit's version. Where no commit is
+        made, the files that would be added go.
         Raises StoreError unless both sides, read back, hold the same rows, and the table still has those removed.
         """
         known = versions or {}
         before = added_up(self._content(path, known.get(path)) for path in removed)
         after = added_up(self._content(add.path, None) for add in added)
         if before != after:
+            self.discard(added)
             raise StoreError(f"{self.path}: {after[0]} rows would replace {before[0]}, or others than those: not done")
-        with lock, writing_to(self.path):
-            held = {file.path: file for file in self.stored()}
-            if gone := sorted(set(removed) - set(held)):
-                raise StoreError(f"{self.path}: {gone[0]} is not in the table any more")
-            for folder in {(self.path / add.path).parent for add in added}:
-                sync_folder(folder)
-            version = int(self._handle.version()) + 1
-            taken = [held[path] for path in removed]
-            if not put_commit(self.path, version, replacing(self.path, version, taken, added, at), durable=True):
-                raise StoreError(f"{self.path}: version {version} was taken meanwhile: try again")
-            sync_folder(self._log)
-            self._handle.update_incremental()
-            if self._sums is not None:
-                self._sums.follow(version)
+        try:
+            with lock, writing_to(self.path):
+                held = {file.path: file for file in self.stored()}
+                if gone := sorted(set(removed) - set(held)):
+                    raise StoreError(f"{self.path}: {gone[0]} is not in the table any more")
+                for folder in {(self.path / add.path).parent for add in added}:
+                    sync_folder(folder)
+                version = int(self._handle.version()) + 1
+                taken = [held[path] for path in removed]
+                if not put_commit(self.path, version, replacing(self.path, version, taken, added, at), durable=True):
+                    raise StoreError(f"{self.path}: version {version} was taken meanwhile: try again")
+                sync_folder(self._log)
+        except BaseException:
+            self.discard(added)
+            raise
+        self._handle.update_incremental()
+        if self._sums is not None:
+            self._sums.follow(version)
         return version
 
     def _content(self, path: str, version: int | None) -> tuple[int, int, int]:

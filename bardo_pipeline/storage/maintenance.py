@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage import retention
-from bardo_pipeline.storage.commits import point_to, put_checkpoint
+from bardo_pipeline.storage.commits import newest_checkpoint, point_to, put_checkpoint
 from bardo_pipeline.storage.compaction import Compaction, Layout, below, closed_below
 from bardo_pipeline.storage.delta import AppendOnlyTable
 from bardo_pipeline.storage.home import Home, sync_folder
@@ -160,9 +160,7 @@ def _care(kept: _Kept, policy: Policy, report: MaintenanceReport, *, now: dateti
     report.damaged |= {f"{kept.name}/{path}": why for path, why in compaction.damaged.items()}
     version = kept.table.version
     with kept.lock():
-        if not dry_run and not compaction.damaged:
-            _checkpoint(kept.table.path, version)
-        if kept.sums is not None and not dry_run:
+        if not dry_run and not compaction.damaged and _checkpoint(kept.table.path, version) and kept.sums is not None:
             kept.sums.catch_up()
     if not compaction.damaged:
         # Behind what is trimmed rows are found by the version that they carry, which a damaged file may lack.
@@ -187,10 +185,14 @@ def _say(report: MaintenanceReport, name: str, action: str, gone: Gone) -> None:
         report.steps.append(Step(name, action, gone.files, 0, gone.size, 0))
 
 
-def _checkpoint(path: Path, version: int) -> None:
+def _checkpoint(path: Path, version: int) -> bool:
+    """Gather all commits up to a version; whether there was anything to gather."""
+    if newest_checkpoint(path, version) == version:
+        return False
     put_checkpoint(path, version, durable=True)
     sync_folder(path / "_delta_log")
     point_to(path, version)
+    return True
 
 
 def _care_for_renewed(
