@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from bardo_pipeline.errors import SchemaVersionError, SignatureError
+from bardo_pipeline.errors import BardoError, RecordError, SignatureError
 from bardo_pipeline.events.custody import KeyRing, Signature, content_of, link_of, slice_contents
 from bardo_pipeline.events.digest import digest_column, row_digests
 from bardo_pipeline.events.schema import RECORD_SCHEMA
@@ -67,7 +67,7 @@ def check_rows(files: Sequence[Described], rows: Rows) -> None:
                 for chunk in begun.result():
                     count += len(chunk)
                     _check_chunk(chunk, described, rows, beside)
-            except (pa.ArrowException, OSError, ValueError, SchemaVersionError) as error:
+            except (pa.ArrowException, OSError, ValueError, BardoError) as error:
                 rows.findings.unreadable(described.place, error)
                 continue
             check_count(described, count, rows.findings)
@@ -104,6 +104,9 @@ def _today(table: pa.Table) -> pa.Table:
     """The rows under today's schema, in one chunk a column, bytes checked."""
     table = upcast(table, CYCLES_SCHEMA).combine_chunks()
     table.validate(full=True)
+    for column in CYCLES_SCHEMA:
+        if not column.nullable and table.column(column.name).null_count:
+            raise RecordError(f"column {column.name} lacks values")
     return table
 
 

@@ -286,6 +286,17 @@ def test_a_tick_that_is_on_record_twice_is_found(home: Home) -> None:
     assert (found.golem_id, found.tick) == (JSON, 1)
 
 
+def test_a_file_whose_rows_lack_what_every_row_has_is_named(home: Home) -> None:
+    path = data_files(home, JSON)[0]
+    table = pq.read_table(path)
+    at = table.schema.get_field_index("tick")
+    lacking = pa.array([None, 2, 3], pa.int64())
+    custody.write(home, path, table.set_column(at, pa.field("tick", pa.int64()), lacking))
+    found = named(verify(home), "file")
+    assert found.file == place(home, path)
+    assert "tick" in found.fact
+
+
 def test_a_row_in_another_bucket_is_found(home: Home) -> None:
     forge(home, data_files(home, JSON)[0], change(bucket=99))
     assert named(verify(home), "bucket").tick == 3
