@@ -3,10 +3,11 @@
 A chunk is a cycle: golems step fifty ticks, the records are appended, closed cycles are curated, and what was
 learned is what they see in the next chunk. The dead are judged between chunks, and their heirs begin with the next one.
 
-What is struck, reorged or withdrawn while golems live is heeded between chunks, too: in the first one that begins after
-the event's own moment they know what they would know if it had never been, and who saw a reorg deliberates its first
-tick in full. So the same run again, its events on record, lives the same; one exception: an event that was recorded in
-the middle of a chunk, as of a moment before it, was heeded a chunk later the first time, and the log refuses the fork.
+What is struck, reorged or withdrawn while golems live is heeded between chunks, too: from the next one on they know
+what they would know if it had never been, and who saw a reorg deliberates that chunk's first tick in full. What was on
+record when the run began is heeded in the first chunk after the event's own moment, so that the same run again lives
+the same. One exception: an event that came in the middle of a chunk was heeded a chunk later the first time than it
+would be now, and where that shows in a record the log refuses the fork.
 """
 
 from __future__ import annotations
@@ -99,6 +100,7 @@ class Living:
         self.segment = self.records = self.births = self.deaths = self.published = self.refused = 0
         self._learned: dict[str, list[dict[str, str]]] = {}
         self._heeded: set[str] = set()
+        self._told = frozenset(cause.event_id for cause in stores.left_out().causes)
 
     def live(self, tell: Callable[[Progress], None] = lambda _: None) -> Ending:
         """Go through the whole market, or until nobody is left."""
@@ -211,8 +213,8 @@ class Living:
         What golems knew at their last closed cycle is made again from their own records, as it is in the log.
         """
         at, mine = self._moment(start), set(self.fleet.golem_ids)
-        causes = [c for c in self.stores.left_out().causes if c.golem_id in mine and c.at <= at]
-        news = [c for c in causes if c.event_id not in self._heeded]
+        causes = [c for c in self.stores.left_out().causes if c.golem_id in mine and c.event_id not in self._heeded]
+        news = [c for c in causes if c.at <= at or c.event_id not in self._told]
         if not news:
             return None
         self._commit()  # what was decided before is written, or dropped as overtaken, while it is known to be so

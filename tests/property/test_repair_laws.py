@@ -26,6 +26,7 @@ from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.curation import relived
 from bardo_pipeline.derivation.legacy import overtaken_bundles, published_bundles
 from bardo_pipeline.derivation.lineage import lineage_of
+from bardo_pipeline.derivation.memory import refresh_index
 from bardo_pipeline.derivation.proof import remains
 from bardo_pipeline.derivation.rebuild import rebuild
 from bardo_pipeline.derivation.repair import Recorded, reorg, strike, withdraw
@@ -133,6 +134,8 @@ def test_what_is_struck_late_leaves_what_it_would_have_left_struck_at_once(
         deliver(stores, parcel, number)
         derive_all(stores)
     assert fingerprints(stores) == at_once(arriving, tmp_path / "orderly")
+    refresh_index(stores)
+    assert remains(stores) == [], "nor what other records say of decisions that were taken there"
 
 
 # laws 3 and 4, with heirs
@@ -296,6 +299,20 @@ def test_a_fleet_that_lives_heeds_a_strike_at_its_next_cycle(tmp_path: Path) -> 
     version = stores.log.version
     living.Living(stores_at(tmp_path / "home", POLICY), small_run("run"), lambda: NOW).live()
     assert stores.log.version == version, "the same run again lives the same"
+
+
+@pytest.mark.row("EV-8")
+def test_a_reorg_that_comes_while_golems_live_is_heeded_whatever_moment_it_names(tmp_path: Path) -> None:
+    stores = stores_at(tmp_path / "home", POLICY)
+
+    def meanwhile(progress: living.Progress) -> None:
+        if progress.ticks_done == 50:
+            payload = Reorg(chain=CHAIN, block_from=1, block_to=2, tick_from=49, tick_to=50)
+            stores.log.record([life_event(sorted(births(stores))[0], NOW, payload)], NOW)
+
+    living.Living(stores, small_run("run"), lambda: NOW).live(meanwhile)
+    rows = stores.log.read_cycles(["golem_id", "tick", "forced_by"]).to_pylist()
+    assert [(r["golem_id"], r["tick"]) for r in rows if r["forced_by"] == "reorg"] == [(sorted(births(stores))[0], 51)]
 
 
 @pytest.mark.row("X-4")
