@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -35,7 +36,7 @@ from bardo_pipeline.storage.verify_beside import (
     check_waiting,
     read_index,
 )
-from bardo_pipeline.storage.verify_chain import check_chains
+from bardo_pipeline.storage.verify_chain import Chain, check_chains
 from bardo_pipeline.storage.verify_rows import Rows, check_rows
 from bardo_pipeline.storage.verify_tables import Described, Pin, check_bounds, check_count, newest_version, walk_table
 
@@ -58,7 +59,7 @@ def verify(home: Home, *, expect: str | None = None) -> Report:
         raise StoreError(f"{home.root} cannot be read ({error}): see to its folders and their owner") from error
 
 
-def _walked(home: Home, asked: tuple[int | None, str] | None) -> Report:
+def _walked(home: Home, asked: _Asked | None) -> Report:
     findings = Findings()
     with home.lock("maintenance", shared=True):
         # What goes to the log meanwhile is seen twice rather than not at all.
@@ -68,32 +69,36 @@ def _walked(home: Home, asked: tuple[int | None, str] | None) -> Report:
         life = _check_life(files.get(home.life, []), findings)
         rows = Rows(findings, home.bucket_count, _check_rings(life, findings), _struck(life))
         check_rows(files.get(home.cycles, []), rows)
-        heads, tips, tips_then = Heads(), dict[str, Tip](), dict[str, Tip]()
-        for chain in check_chains(rows.readable, home.bucket_count, findings):
-            head = heads.head(chain.golem_id)
-            head.record(chain.ticks)
-            tips[chain.golem_id] = head.tip = chain.tip
-            tips_then[chain.golem_id] = chain.tip_at(asked[0] if asked else None)
-            frames = waiting.pop(chain.golem_id, ())
-            if not _LACKING & findings.counts.keys():
-                check_waiting(frames, chain, findings)
-                if index is not None:
-                    check_tip(index, chain, findings)
-        for frames in waiting.values() if not _LACKING & findings.counts.keys() else ():
-            check_waiting(frames, None, findings)
         _check_others(home, files, findings)
         check_bundles(home, life, findings)
-        version = next((pin.version for pin in pins if pin.path == home.cycles), 0)
-        _accept(life, heads)
-        if index is not None and index.version == version and not _LACKING & findings.counts.keys():
+        is_whole = _LACKING.isdisjoint(findings.counts)
+        heads, then = Heads(), dict[str, Tip]()
+        for chain in check_chains(rows.readable, home.bucket_count, findings):
+            _learn(chain, heads)
+            then[chain.golem_id] = chain.tip_at(asked.version if asked is not None else None)
+            if is_whole:
+                check_waiting(waiting.pop(chain.golem_id, ()), chain, findings)
+                check_tip(index, chain, findings)
+    version = next((pin.version for pin in pins if pin.path == home.cycles), 0)
+    _accept(life, heads)
+    if is_whole:
+        for frames in waiting.values():
+            check_waiting(frames, None, findings)
+        if index is not None and index.version == version:
             _accept(life, index.heads)
             check_heads(index, heads, findings)
-    digest = fleet_digest(tips)
-    if asked is not None and fleet_digest(tips_then) != asked[1]:
-        fact = f"it is {fleet_digest(tips_then)}, expected {asked[1]}: records of then are missing, or others"
+    if asked is not None and fleet_digest(then) != asked.digest:
+        fact = f"it is {fleet_digest(then)}, expected {asked.digest}: records of then are missing, or others"
         findings.broken("digest of the fleet", fact)
-    findings.facts["golems"] = len(tips)
-    return findings.report(heads.missing(), f"{version}:{digest}")
+    tips = {golem_id: head.tip for golem_id, head in heads.of.items()}
+    findings.facts["golems"] = sum(head.highest > 0 for head in heads.of.values())
+    return findings.report(heads.missing(), f"{version}:{fleet_digest(tips)}")
+
+
+def _learn(chain: Chain, heads: Heads) -> None:
+    head = heads.head(chain.golem_id)
+    head.record(chain.ticks)
+    head.tip = chain.tip
 
 
 def fleet_digest(tips: Mapping[str, Tip]) -> str:
@@ -130,13 +135,20 @@ def _pin(home: Home, path: Path, version: int) -> Pin:
     return Pin(path, version, sums, sums.stat().st_size if sums.exists() else 0)
 
 
-def _asked(expect: str | None) -> tuple[int | None, str] | None:
+class _Asked(NamedTuple):
+    """An earlier digest, and the version of the log of then; None for today's."""
+
+    version: int | None
+    digest: str
+
+
+def _asked(expect: str | None) -> _Asked | None:
     if expect is None:
         return None
     found = _EXPECTED.fullmatch(expect.strip().lower())
     if found is None:
         raise ConfigError(f"--expect {expect!r}: give the digest as `bardo verify` printed it, VERSION:HEX or HEX")
-    return None if found.group(1) is None else int(found.group(1)), found.group(2)
+    return _Asked(None if found.group(1) is None else int(found.group(1)), found.group(2))
 
 
 def _struck(life: Iterable[LifeEvent]) -> frozenset[tuple[str, int]]:

@@ -114,10 +114,10 @@ def read_index(home: Home, findings: Findings) -> Index | None:
         return None
 
 
-def check_tip(index: Index, chain: Chain, findings: Findings) -> None:
+def check_tip(index: Index | None, chain: Chain, findings: Findings) -> None:
     """The index has the tip from which the log of that version goes on."""
-    known = index.heads.of.get(chain.golem_id)
-    if known is not None and known.tip != chain.tip_at(index.version):
+    known = None if index is None else index.heads.of.get(chain.golem_id)
+    if index is not None and known is not None and known.tip != chain.tip_at(index.version):
         fact = "it has another link for the newest: take it away, and it is made again"
         findings.broken("index", fact, file=_INDEX, golem_id=chain.golem_id, number=known.tip.number)
 

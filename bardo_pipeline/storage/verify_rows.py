@@ -115,7 +115,7 @@ def _check_chunk(chunk: pa.Table, described: Described, rows: Rows, beside: Thre
     digests = beside.submit(row_digests, chunk, RECORD_SCHEMA.names)
     link = chunk.column("link").combine_chunks()
     linked, by_json = np.asarray(link.is_valid()), np.asarray(chunk.column("payload").combine_chunks().is_valid())
-    if by_json.any():
+    if (linked & by_json).any():
         _check_payloads(_picked(chunk, linked & by_json), place, rows)
     if (linked & ~by_json).any():
         _check_slices(_picked(chunk, linked & ~by_json), place, rows)
