@@ -39,6 +39,7 @@ from bardo_pipeline.storage.faults import writing_to
 from bardo_pipeline.storage.history import DataFile, absolute, brought_between, still_there, within
 from bardo_pipeline.storage.home import sync_file, sync_folder
 from bardo_pipeline.storage.sums import Sums
+from bardo_pipeline.storage.transactions import Transactions
 
 _LOOKS = 5  # a reader looks again where a compaction took a file away before it was opened
 
@@ -89,6 +90,7 @@ class AppendOnlyTable:
         self._reopen_commits = (policy or Policy()).log.reopen_commits
         self._commits = 0
         self._checkpoint: int | None = None
+        self._apps = Transactions(path)
         self._stats_columns = tuple(stats_columns)
         leaves = [leaf for column in schema for leaf in leaves_of(column)]
         # Text repeats, so it is worth a dictionary; numbers are not. Nobody finds a file by the extremes of lists.
@@ -478,8 +480,8 @@ class AppendOnlyTable:
         return bool(transactions) and len(done) == len(transactions)
 
     def _committed(self, app: str) -> int:
-        found = self._handle.transaction_version(app)
-        return -1 if found is None else int(found)
+        found = self._apps.newest(app, int(self._handle.version()))
+        return -1 if found is None else found
 
     def _refresh(self) -> None:
         # A commit is a file with the next number; looking for it costs nothing, asking Delta lists the whole log.

@@ -36,6 +36,7 @@ from bardo_pipeline.storage.commits import commit_path
 from bardo_pipeline.storage.delta import AppendOnlyTable, scan, whole
 from bardo_pipeline.storage.home import bucket_of
 from bardo_pipeline.storage.tables import TABLES, TableSpec
+from bardo_pipeline.storage.transactions import Transactions
 
 
 @dataclass(frozen=True)
@@ -262,6 +263,7 @@ class RenewedTable:
                 configuration={"delta.dataSkippingStatsColumns": ",".join(spec.stats)},
             )
         self._begun: set[str] = set()
+        self._apps = Transactions(path)
         if self._handle.schema() != Schema.from_arrow(self.schema):
             raise SchemaVersionError(
                 f"{path} has other columns than this version writes: use the version that made it, or newer"
@@ -284,10 +286,10 @@ class RenewedTable:
 
     def done(self, app: str) -> int | None:
         """The newest number of an app (a golem, its cycle) that a renewal carried."""
-        if commit_path(self.path, int(self._handle.version()) + 1).exists():
+        here = int(self._handle.version())
+        if commit_path(self.path, here + 1).exists() or not commit_path(self.path, here).exists():
             self._handle.update_incremental()
-        found = self._handle.transaction_version(app)
-        return None if found is None else int(found)
+        return self._apps.newest(app, int(self._handle.version()))
 
     def begun(self, app: str) -> bool:
         """Whether a renewal ever carried this app. What was found once is kept: an app never goes back."""
