@@ -10,7 +10,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
@@ -127,7 +127,8 @@ class Home:
             home.leases,
             home.spool,
         ):
-            make_folder(folder)
+            folder.mkdir(parents=True, exist_ok=True)
+        sync_folder(root)  # home.json's name, too
         return home
 
 
@@ -169,7 +170,7 @@ def sync_folder(path: Path) -> None:
 
 
 def _write_first(path: Path, content: bytes) -> None:
-    """Write the whole file under its name, durably, unless another process was first."""
+    """Write the whole file under its name, though that is not durable yet, unless another process was first."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     draft = Path(name)
     try:
@@ -177,11 +178,7 @@ def _write_first(path: Path, content: bytes) -> None:
             out.write(content)
             out.flush()
             os.fsync(out.fileno())
-        if not path.exists():
-            try:
-                os.link(draft, path)
-            except FileExistsError:
-                return
-        sync_folder(path.parent)
+        with suppress(FileExistsError):
+            os.link(draft, path)
     finally:
         draft.unlink()

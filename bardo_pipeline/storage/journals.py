@@ -110,7 +110,6 @@ def remove_journal(folder: Path) -> None:
     (folder / _LOCK).unlink(missing_ok=True)
     with suppress(OSError):  # something lies in it that is none of ours
         folder.rmdir()
-    sync_folder(folder.parent)
 
 
 def cut_tail(path: Path) -> Torn:

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.home import Home, make_folder, sync_folder
+from bardo_pipeline.storage.home import Home, make_folder
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.quarantine import Kept, Quarantine
 from bardo_pipeline.storage.spool_taking import Taken, Taking
@@ -90,8 +90,7 @@ class Spool:
                     taking.whole(kept, broken)
         # Signatures first: left alone, they would wait for the next file of that name.
         signatures.unlink(missing_ok=True)
-        path.unlink()
-        sync_folder(path.parent)
+        path.unlink()  # if a power cut brings it back, all that is in it is on record, or in quarantine
         return taking.taken
 
 

@@ -27,6 +27,7 @@ from bardo_pipeline.storage.quarantine import Quarantine
 from bardo_pipeline.storage.seal_keys import SealKeys
 from bardo_pipeline.storage.spool import Spool
 from bardo_pipeline.storage.sums import Sums
+from bardo_pipeline.storage.tick_index import TickIndex
 from bardo_pipeline.storage.writer import EventWriter
 from tests.crash.power import Disk, Killed, Mode, rebuild
 from tests.crash.recovery import recover
@@ -262,6 +263,7 @@ def _gone(root: Path, told: Sequence[object], sent: dict[tuple[str, int], str]) 
         ):
             yield f"hashes of {each.table} are gone"
     with EventLog(home) as log:
+        yield from _indexed(home, log)
         for each in told:
             if isinstance(each, Key) and not each.destroyed:
                 SealKeys(home).in_force(log, each.golem_id)
@@ -273,13 +275,24 @@ def _gone(root: Path, told: Sequence[object], sent: dict[tuple[str, int], str]) 
                     yield f"what was said is gone: {each.content}"
 
 
+def _indexed(home: Home, log: EventLog) -> Iterator[str]:
+    """The tick index answers as the log does, whatever became of its files."""
+    index = TickIndex.open(home, log)
+    there = log.read_cycles(["golem_id", "tick"]).group_by("golem_id").aggregate([("tick", "max"), ("tick", "count")])
+    for row in there.to_pylist():
+        found = index.ticks(golems=[row["golem_id"]], limit=row["tick_count"] + 1)["tick"].to_pylist()
+        if len(found) != row["tick_count"] or max(found) != row["tick_max"]:
+            yield f"the index knows {len(found)} ticks of {row['golem_id']}, and there are {row['tick_count']}"
+
+
 def _go_on(root: Path, sent: dict[tuple[str, int], str]) -> None:
-    """A process of another name goes on with the live golem: nothing that was acknowledged stands in its way."""
-    with EventWriter.open(root, LIVE, clock=lambda: NOW, policy=POLICY, writer="afterwards", drain="none") as writer:
-        tick = writer._head.highest + 1
-        line = line_of(LIVE, tick)
-        sent.setdefault((LIVE, tick), hashlib.sha256(line).hexdigest()[:32])
-        writer.append(line)
+    """Processes, one of a name that there was and one of a new name, go on with the live golem, as if nothing was."""
+    for name in ("three", "afterwards"):
+        with EventWriter.open(root, LIVE, clock=lambda: NOW, policy=POLICY, writer=name, drain="none") as writer:
+            tick = writer._head.highest + 1
+            line = line_of(LIVE, tick)
+            sent.setdefault((LIVE, tick), hashlib.sha256(line).hexdigest()[:32])
+            writer.append(line)
 
 
 def _raw(home: Home) -> Iterable[bytes]:

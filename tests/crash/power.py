@@ -25,17 +25,20 @@ CODE = str(Path(__file__).parents[2] / "bardo_pipeline")
 SYNCS = ("fsync", "fdatasync", "sync_file", "sync_folder")
 """What a line of ours may call to make something durable."""
 
+PAGE = 4096
+
 Inode = tuple[int, int]
 Names = dict[str, tuple[Inode, bool]]
 """Names, or paths below the home, to what they stand for and whether that is a folder."""
 
-Mode = Literal["dropped", "deleted", "named", "torn", "kept", "mixed"]
+Mode = Literal["dropped", "deleted", "named", "scattered", "torn", "zeros", "kept", "mixed"]
 """What becomes of what was not synced.
 
 dropped: all of it is gone. deleted: but files that were taken away are gone at once. named: but all names are as they
 were last, as a file system with a journal of its own leaves them, with no byte behind them that was not synced.
-torn, kept: but half of the bytes that were added to files with durable names are there, or all of them. mixed: names
-as in named, and the bytes of some files.
+scattered: but some new names are there, each by itself, and files that were taken away are there, too. torn,
+zeros, kept: but half of the bytes that were added to files with durable names are there, or only the last page of them
+and the length, or all of them. mixed: names as in named, and the bytes of some files.
 """
 MODES: tuple[Mode, ...] = get_args(Mode)
 
@@ -231,6 +234,8 @@ class Disk:
         listed, there = self._listed(cut, without)
         if mode in ("named", "mixed"):
             listed = there
+        elif mode == "scattered":
+            listed = _scattered(listed, there)
         elif mode == "deleted":
             alive = {inode for inode, _ in there.values()}
             listed = {path: entry for path, entry in listed.items() if entry[0] in alive}
@@ -239,7 +244,12 @@ class Disk:
             before, after = synced.get(inode, b""), last.get(inode, b"")
             if mode == "torn" and after.startswith(before):
                 before = after[: len(before) + (len(after) - len(before)) // 2]
-            elif mode == "kept" or (mode == "mixed" and zlib.crc32(path.encode()) % 2):
+            elif mode == "zeros" and after.startswith(before):
+                last_page = max(len(before), (len(after) - 1) // PAGE * PAGE)
+                before = before.ljust(last_page, b"\0") + (
+                    after[last_page:] if len(after) > 2 * PAGE else bytes(len(after) - last_page)
+                )
+            elif mode == "kept" or (mode == "mixed" and _falls(path)):
                 before = after
             tree[path] = None if is_folder else before
         return tree
@@ -284,6 +294,25 @@ def rebuild(target: Path, tree: Mapping[str, bytes | None]) -> None:
             place.mkdir(exist_ok=True)
         else:
             place.write_bytes(content)
+
+
+def _scattered(listed: Names, there: Names) -> Names:
+    """Durable names with some of those that are new; a file that was renamed has one of its names."""
+    chosen = {path: entry for path, entry in there.items() if listed.get(path) != entry and _falls(path)}
+    moved = {inode for inode, _ in chosen.values()}
+    kept = {path: entry for path, entry in listed.items() if path in there or entry[0] not in moved}
+    mixed = kept | chosen
+    return {path: entry for path, entry in mixed.items() if _has_folders(path, mixed)}
+
+
+def _falls(path: str) -> bool:
+    """Whether chance picks this path: the same for everybody who asks."""
+    return bool(zlib.crc32(path.encode()) % 2)
+
+
+def _has_folders(path: str, names: Names) -> bool:
+    folder = os.path.dirname(path)
+    return not folder or (folder in names and names[folder][1] and _has_folders(folder, names))
 
 
 def _sites() -> frozenset[str]:
