@@ -13,6 +13,7 @@ import typer
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
+from pydantic import ValidationError
 from rich.console import Console
 
 from bardo_pipeline.doors.options import HomeOption, now, root_of
@@ -22,6 +23,7 @@ from bardo_pipeline.events.custody import Key, KeyRing, rotation_message
 from bardo_pipeline.events.life import KeyRegistered, KeyRevoked, KeyRotated, life_event
 from bardo_pipeline.events.record import Part
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.json_lines import sentence_of
 from bardo_pipeline.storage.log import EventLog
 
 app = typer.Typer(help="Signing keys of golems: registered, rotated and revoked by events on record.")
@@ -49,9 +51,9 @@ def register(
     public_key = _public_key(public, file)
     with EventLog(Home.open(root_of(home))) as log:
         tick = _next_tick(log, golem, from_tick)
-        key = KeyRegistered(key_id=key_id or _id_of(public_key), public_key=public_key, tick_from=tick)
-        _record(log, golem, key)
-    out.print(f"golem {golem}: {key.key_id} signs from tick {tick} on", markup=False)
+        new_id = key_id or _id_of(public_key)
+        _record(log, golem, KeyRegistered, key_id=new_id, public_key=public_key, tick_from=tick)
+    out.print(f"golem {golem}: {new_id} signs from tick {tick} on", markup=False)
 
 
 @app.command()
@@ -84,15 +86,8 @@ def rotate(
                 f"--signature: {message.hex()}"
             )
         _check_hex("--signature", signature, 128)
-        key = KeyRotated(
-            key_id=new_id,
-            public_key=public_key,
-            previous_key_id=last.key_id,
-            tick_from=tick,
-            signature=signature,
-            why=why,
-        )
-        _record(log, golem, key)
+        said = {"key_id": new_id, "public_key": public_key, "previous_key_id": last.key_id, "tick_from": tick}
+        _record(log, golem, KeyRotated, **said, signature=signature, why=why)
     out.print(f"golem {golem}: {new_id} signs from tick {tick} on, in place of {last.key_id}", markup=False)
 
 
@@ -115,7 +110,7 @@ def revoke(
     with EventLog(Home.open(root_of(home))) as log:
         head = log.head_of(golem)
         tick, revoked = from_tick or head.highest + 1, key_id or _newest(log.ring_of(golem)).key_id
-        _record(log, golem, KeyRevoked(key_id=revoked, tick_from=tick, why=why))
+        _record(log, golem, KeyRevoked, key_id=revoked, tick_from=tick, why=why)
     out.print(f"golem {golem}: what {revoked} signs from tick {tick} on is refused", markup=False)
     if tick <= head.highest:
         out.print(f"ticks {tick} to {head.highest} are on record: `bardo strike` those that it signed", markup=False)
@@ -144,9 +139,13 @@ def _shown(key: Key) -> tuple[str, str, int, int | None]:
     return key.key_id, key.public_key, key.tick_from, key.revoked_from
 
 
-def _record(log: EventLog, golem: str, payload: Part) -> None:
+def _record(log: EventLog, golem: str, kind: type[Part], **said: object) -> None:
     moment = now()
-    log.record([life_event(golem, moment, payload)], moment)
+    try:
+        event = life_event(golem, moment, kind.model_validate(said))
+    except ValidationError as error:
+        raise ConfigError(sentence_of(error)) from None
+    log.record([event], moment)
 
 
 def _next_tick(log: EventLog, golem: str, asked: int | None) -> int:
