@@ -69,24 +69,25 @@ def admit_lines(
     stamp: Stamp,
     *,
     owner: str | None = None,
-    signatures: Sequence[Signature | InputError | None] | None = None,
+    signatures: Sequence[Signature | SignatureError | None] | None = None,
 ) -> Outcome:
     """Admit the records of JSON lines. owner: the only golem that may speak here; None for any.
 
     signatures: one a line; an error where it could not be read.
     """
-    signed = signatures if signatures is not None else [None] * len(lines)
     refused = [Refusal((line.line,), line.golem_id, line.tick, line.error) for line in parsed.bad]
     records, places = parsed.records, parsed.lines
     wrong = _impostors(records, owner)
-    wrong |= {row: fault for row, line in enumerate(places.tolist()) if isinstance(fault := signed[line], InputError)}
+    if signatures is not None:
+        unread = {row: signatures[line] for row, line in enumerate(places.tolist())}
+        wrong |= {row: fault for row, fault in unread.items() if isinstance(fault, SignatureError)}
     if wrong:
         refused += _refusals(records, places, wrong)
         left = np.setdiff1d(np.arange(len(places)), np.fromiter(wrong, np.int64, len(wrong)))
         records, places = records.take(pa.array(left)), places[left]
     if not len(places):
         return Outcome(refused=tuple(refused))
-    mine = [signature if isinstance(signature := signed[line], Signature) else None for line in places.tolist()]
+    mine = None if signatures is None else [_signature(signatures[line]) for line in places.tolist()]
     admitted = log.admit(
         records,
         writer=stamp.writer,
@@ -97,6 +98,11 @@ def admit_lines(
     )
     refused += _refusals(records, places, {r.row: r.error for r in admitted.refused})
     return Outcome(admitted.appended.written, admitted.appended.repeated, tuple(refused))
+
+
+def _signature(found: Signature | SignatureError | None) -> Signature | None:
+    assert not isinstance(found, SignatureError), "what could not be read was refused before"
+    return found
 
 
 def admit_batch(

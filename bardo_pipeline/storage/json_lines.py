@@ -1,7 +1,8 @@
 """JSON lines to nested Arrow, in bulk: the same verdict and the same content as pydantic's, line by line, but faster.
 
-Lines go through Arrow's reader about a megabyte at a time. Whatever it could read otherwise than pydantic (absent keys,
-exotic moments, several values in a line) makes pydantic look at each line of that group, and say why a bad one is bad.
+Lines go through Arrow's reader some megabytes at a time. Whatever it could read otherwise than pydantic (absent keys,
+exotic moments, several values in a line) makes smaller groups of that one, and of those that still hold any, pydantic
+looks at each line, and says why a bad one is bad.
 Ranges and choices are not checked here but by `row_errors` when the rows are admitted.
 
 Source: facts ("Reading JSON"): Arrow's reader accepts invalid UTF-8, NaN and missing fields.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 import numpy as np
@@ -26,7 +27,7 @@ from bardo_pipeline.events.record import SCHEMA_VERSION, DecisionCycleRecord
 from bardo_pipeline.events.schema import MOMENT, RECORD_SCHEMA
 from bardo_pipeline.storage.loose import loosened, tightened
 
-_GROUP_BYTES = 2**20
+_GROUP_BYTES, _PART_BYTES = 4 * 2**20, 2**19
 _SHOWN_CHARACTERS = 80
 _ERRORS_NAMED = 3
 _MOMENT = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,6})?(Z|\+00:00)$"
@@ -56,40 +57,54 @@ class Parsed:
 _LOOSE = loosened(RECORD_SCHEMA, moments=pa.string())
 """What Arrow's reader is told to expect: moments as text, so that their form can be seen."""
 
+_NOTHING = Parsed(RECORD_SCHEMA.empty_table(), np.zeros(0, np.int64), ())
+
 
 def read_lines(lines: Sequence[bytes]) -> Parsed:
     """Read lines of one record each, without their newlines. Rows may still leave their ranges (`row_errors`)."""
-    tables: list[pa.Table] = [RECORD_SCHEMA.empty_table()]
-    places: list[np.ndarray] = [np.zeros(0, np.int64)]
-    bad: list[BadLine] = []
-    for start, stop in _groups(lines):
-        group = lines[start:stop]
-        table = _read_group(group)
-        if table is not None:
-            good = np.arange(start, stop)
-        else:
-            table, good, wrong = _judged(group, start)
-            bad.extend(wrong)
-        tables.append(table)
-        places.append(good)
-    return Parsed(pa.concat_tables(tables).combine_chunks(), np.concatenate(places), tuple(bad))
+    parts = [part for group in _groups(lines, range(len(lines)), _GROUP_BYTES) for part in _read(lines, group)]
+    if len(parts) == 1:
+        return parts[0]
+    return Parsed(
+        pa.concat_tables([_NOTHING.records, *(part.records for part in parts)]).combine_chunks(),
+        np.concatenate([_NOTHING.lines, *(part.lines for part in parts)]),
+        tuple(line for part in parts for line in part.bad),
+    )
 
 
-def _groups(lines: Sequence[bytes]) -> Iterator[tuple[int, int]]:
-    start, size = 0, 0
-    for at, line in enumerate(lines):
-        if size and size + len(line) > _GROUP_BYTES:
-            yield start, at
+def _groups(lines: Sequence[bytes], which: Sequence[int], size_max: int) -> Iterator[Sequence[int]]:
+    start = size = 0
+    for at, line in enumerate(which):
+        if size and size + len(lines[line]) > size_max:
+            yield which[start:at]
             start, size = at, 0
-        size += len(line) + 1
-    if lines:
-        yield start, len(lines)
+        size += len(lines[line]) + 1
+    if len(which):
+        yield which[start:]
+
+
+def _read(lines: Sequence[bytes], group: Sequence[int]) -> Iterator[Parsed]:
+    """A group in bulk; if Arrow does not take it, smaller ones; if it does not take those, line by line."""
+    # What begins and ends so in every line holds whole objects in every line; what is cut short is seen without a try.
+    odd = [at for at in group if lines[at][:1] != b"{" or lines[at][-1:] != b"}"]
+    cut = _judged(lines, odd) if odd else _NOTHING
+    left = group if not odd else sorted(set(group) - set(odd))
+    table = _read_group([lines[at] for at in left]) if left and not len(cut.records) else None
+    if table is not None:
+        yield Parsed(table, np.array(left, np.int64), cut.bad)
+        return
+    for part in _groups(lines, group, _PART_BYTES):
+        if len(part) < len(group):
+            yield from _read(lines, part)
+        else:
+            yield _judged(lines, part)
 
 
 def _read_group(lines: Sequence[bytes]) -> pa.Table | None:
-    """The records of lines that pydantic would accept but for ranges; None where it has to look itself."""
-    if not all(line[:1] == b"{" and line[-1:] == b"}" for line in lines):
-        return None  # what begins and ends so on every line holds whole objects on every line
+    """The records of lines that pydantic would accept but for ranges; None where it has to look itself.
+
+    Each line begins with "{" and ends with "}".
+    """
     block = b"\n".join(lines)
     if _NULL_AFTER_OBJECT.search(block) or not _is_utf8(block):
         return None
@@ -156,19 +171,19 @@ def _keys_within(array: pa.Array, optional: frozenset[str]) -> int:
     return own + sum(_keys_within(array.field(i), optional) for i in range(array.type.num_fields))
 
 
-def _judged(lines: Sequence[bytes], offset: int) -> tuple[pa.Table, np.ndarray, list[BadLine]]:
-    """Lines that pydantic looks at one by one: the records, the lines that hold them, and the bad ones."""
+def _judged(lines: Sequence[bytes], which: Sequence[int]) -> Parsed:
+    """Lines that pydantic looks at one by one."""
     models: list[DecisionCycleRecord] = []
     good: list[int] = []
     bad: list[BadLine] = []
-    for at, line in enumerate(lines):
+    for at in which:
         try:
-            models.append(DecisionCycleRecord.model_validate_json(line, strict=True))
+            models.append(DecisionCycleRecord.model_validate_json(lines[at], strict=True))
             good.append(at)
         except ValidationError as error:
-            bad.append(_bad_line(offset + at, line, error))
+            bad.append(_bad_line(at, lines[at], error))
     if not good:
-        return RECORD_SCHEMA.empty_table(), np.zeros(0, np.int64), bad
+        return replace(_NOTHING, bad=tuple(bad))
     loose = _read_block(b"\n".join(lines[at] for at in good), len(good))
     if loose is None:  # a key that stands twice: pydantic took the last, which it writes again
         loose = _read_block(b"\n".join(model.model_dump_json().encode() for model in models), len(good))
@@ -176,7 +191,7 @@ def _judged(lines: Sequence[bytes], offset: int) -> tuple[pa.Table, np.ndarray, 
     versions = pa.array([model.schema_version for model in models], pa.int64())
     moments = pa.array([model.observed_at for model in models], MOMENT)
     loose = _set(_set(loose, "schema_version", versions), "observed_at", moments)
-    return tightened(loose, RECORD_SCHEMA), np.array(good, np.int64) + offset, bad
+    return Parsed(tightened(loose, RECORD_SCHEMA), np.array(good, np.int64), tuple(bad))
 
 
 def _bad_line(line: int, raw: bytes, error: ValidationError) -> BadLine:

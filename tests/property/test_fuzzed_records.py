@@ -56,7 +56,7 @@ def one_by_one(lines: list[bytes]) -> tuple[dict[int, DecisionCycleRecord], set[
 
 
 class TestBulkIsPydantic:
-    @settings(max_examples=150)
+    @settings(max_examples=150, deadline=None)
     @given(st.integers(0, 2**32), st.integers(1, 12), st.integers(1, 4))
     def test_whatever_is_done_to_a_line(self, seed: int, count: int, group: int) -> None:
         random = Random(seed)
@@ -65,7 +65,7 @@ class TestBulkIsPydantic:
         lines = [line.replace(b"\n", b"") or b"-" for line in lines]
         assert in_bulk(lines) == one_by_one(lines)
 
-    @settings(max_examples=200)
+    @settings(max_examples=200, deadline=None)
     @given(
         st.fixed_dictionaries(
             {
