@@ -111,8 +111,7 @@ class TableCommits:
             said = self._commit_file(version)
             files = self._table.tail(version - 1 if said is not None else None, version)[1]
             if files:
-                known = [name for name in (*self._columns, "because") if name in self._table.schema.names]
-                found.append((version, _moment(said), _said(self._table.load(files, known))))
+                found.append((version, _moment(said), self._table.load(files, self._columns)))
         return found
 
     def _commit_file(self, version: int) -> bytes | None:
@@ -121,13 +120,6 @@ class TableCommits:
             return (self._table.path / "_delta_log" / f"{version:020}.json").read_bytes()
         except FileNotFoundError:
             return None
-
-
-def _said(rows: pa.Table) -> pa.Table:
-    """Of a projection's rows those that say something: one that only takes another back is no event."""
-    if "because" not in rows.column_names:
-        return rows
-    return rows.filter(pc.is_null(rows["because"])).drop_columns(["because"])
 
 
 class RecordCommits:

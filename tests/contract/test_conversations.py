@@ -367,13 +367,22 @@ def test_two_processes_that_talk_at_once_leave_every_message_once_and_in_a_row(h
         "from bardo_pipeline.storage.conversations import Conversations\nfrom bardo_pipeline.storage.home import Home\n"
         "from bardo_pipeline.storage.log import EventLog\n"
         "home = Home.open(Path(sys.argv[1]))\ntalk = Conversations(home, EventLog(home))\n"
-        "for i in range(25): talk.append('g-1', 'owner', f'{sys.argv[2]}{i}', datetime(2026, 11, 1, tzinfo=UTC))\n"
+        "print('ready', flush=True)\nsys.stdin.readline()\n"
+        "for i in range(60): talk.append('g-1', 'owner', f'{sys.argv[2]}{i}', datetime(2026, 11, 1, tzinfo=UTC))\n"
     )
-    both = [subprocess.Popen([sys.executable, "-c", script, str(home.root), name]) for name in "ab"]
+    command = [sys.executable, "-c", script, str(home.root)]
+    both = [subprocess.Popen([*command, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE) for name in "ab"]
+    for process in both:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+    for process in both:
+        assert process.stdin is not None
+        process.stdin.write(b"go\n")
+        process.stdin.flush()
     assert [process.wait() for process in both] == [0, 0]
     got = contents(Conversations(home, EventLog(home)).view(GOLEM))
-    assert sorted(got) == sorted(f"{name}{i}" for name in "ab" for i in range(25))
-    assert [m for m in got if m.startswith("a")] == [f"a{i}" for i in range(25)]
+    assert sorted(got) == sorted(f"{name}{i}" for name in "ab" for i in range(60))
+    assert [m for m in got if m.startswith("a")] == [f"a{i}" for i in range(60)]
 
 
 # the command

@@ -224,8 +224,11 @@ def test_a_destroyed_key_is_gone_with_its_day_and_its_reason_on_record_and_anoth
         first = keys.make(log, GOLEM, SECRET, NOW)
         with pytest.raises(SealError, match="destroy it before you make another"):
             keys.make(log, GOLEM, SECRET, NOW)
+        second_name = home.root / "another name of the same file"
+        second_name.hardlink_to(keys.path(GOLEM))
         keys.destroy(log, GOLEM, "the owner asked", LATER)
         assert not keys.path(GOLEM).exists()
+        assert second_name.read_bytes() == bytes(32), "the bytes are overwritten, not only unlinked"
         with pytest.raises(SealError, match=r"the key was destroyed on 2026-11-09 12:30 UTC \(the owner asked\)"):
             keys.to_open(log, GOLEM, first.key_id)
         with pytest.raises(SealError, match="nothing to destroy"):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
+from threading import Timer
 
 import numpy as np
 import orjson
@@ -17,13 +18,14 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
+from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.fabric import Fabric, watch
 from bardo_pipeline.derivation.fabric_sources import Mark, Place
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.doors.cli import app
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.fabric import GolemEvent
-from bardo_pipeline.events.life import Gap, life_event
+from bardo_pipeline.events.life import Gap, Struck, life_event
 from bardo_pipeline.policy import FabricPolicy, Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
@@ -32,7 +34,7 @@ from tests.records import records
 pytestmark = pytest.mark.row("EV-7")
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
-SOON = 60.0
+SOON = 120.0
 """Seconds after which a test gives up waiting."""
 
 
@@ -75,6 +77,8 @@ def test_a_late_subscriber_in_another_process_gets_exactly_the_last_10_000_and_t
         ]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as late:
             assert late.stdout is not None
+            enough = Timer(SOON, late.kill)
+            enough.start()
             lines: Iterator[bytes] = iter(late.stdout)
             got = [orjson.loads(next(lines))]  # the replay is chosen by now
             for segment in range(11, 21):
@@ -83,6 +87,7 @@ def test_a_late_subscriber_in_another_process_gets_exactly_the_last_10_000_and_t
             wanted = ids(before)[-FabricPolicy().replay_events :] + ids(after)[len(before) :]
             got += [orjson.loads(line) for line in islice(lines, len(wanted) - 1)]
             late.kill()
+            enough.cancel()
     assert FabricPolicy().replay_events == 10_000
     assert [event["event_id"] for event in got] == wanted
 
@@ -165,6 +170,23 @@ def test_a_lived_home_tells_of_births_decisions_cycles_imports_and_deaths(small_
     (first, *_) = [event for event in found if event.name == "grimoire:import_complete"]
     assert first.payload.model_dump()["episodes"] > 0
     assert len(set(ids(found))) == len(found)
+
+
+def test_what_a_strike_takes_back_is_told_under_ids_of_its_own(copied_home: Path) -> None:
+    stores = Stores.open(copied_home)
+    follower = Fabric(Stores.open(copied_home))
+    before = list(follower.behind(Place()))
+    decided = stores.projections.growing("curation").read(["golem_id", "cause_ticks"]).to_pylist()
+    golem_id, tick = next((row["golem_id"], row["cause_ticks"][0]) for row in decided if row["cause_ticks"])
+    stores.log.record([life_event(golem_id, NOW, Struck(tick=tick, why="a bad feed"))], NOW)
+    derive_curation(stores)
+    told = list(follower.fresh())
+    assert {event.name for event in told} >= {"RecordStruck", "GrimoireWrite"}
+    operations = [event.payload.model_dump()["operation"] for event in told if event.name == "GrimoireWrite"]
+    assert "withdrawn" in operations
+    assert {event.golem_id for event in told} == {golem_id}
+    assert len(set(ids(before + told))) == len(before + told)
+    assert ids(everything(Home.open(copied_home))) == ids(before + told)
 
 
 def test_watching_makes_nothing(home: Home) -> None:
