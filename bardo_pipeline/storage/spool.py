@@ -35,8 +35,8 @@ class Spool:
     def __init__(self, home: Home, log: EventLog, policy: Policy | None = None) -> None:
         self._home, self._log, self._policy = home, log, policy or Policy()
         self.quarantine = Quarantine(home, self._policy)
-        # One thread for all files: each of several would keep its own share of the memory that was used.
-        self._ahead = ThreadPoolExecutor(1)
+        # These threads for all files: each new one would keep its own share of the memory that was used.
+        self._ahead = ThreadPoolExecutor(2)
         self._taking = home.spool / TAKING
 
     def take(self, taken_at: datetime) -> Iterator[Taken]:
@@ -65,16 +65,15 @@ class Spool:
             return None
 
     def _take(self, path: Path, name: Path, taken_at: datetime) -> Taken:
+        digest = self._ahead.submit(_digest, path)
         with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-            file.seek(0)
             taking = Taking(
                 self._log,
                 self.quarantine,
                 self._policy.writer,
                 taken=Taken(shown(name), path.stat().st_size),
                 owner=owner_of(name.as_posix()),
-                writer=f"spool/{digest}",
+                writer=lambda: f"spool/{digest.result()}",
                 taken_at=taken_at,
             )
             signatures = _signatures(path)
@@ -123,3 +122,8 @@ def shown(name: Path) -> str:
 
 def _signatures(path: Path) -> Path:
     return path.with_name(path.name + SIGNATURES)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
@@ -40,7 +42,7 @@ class Taken:
 
 
 class Taking:
-    """One file on its way. writer: its name in the log's transactions; owner: the only golem that may speak in it."""
+    """One file on its way. writer: tells its name in the log's transactions; owner: who alone may speak in it."""
 
     def __init__(
         self,
@@ -50,13 +52,11 @@ class Taking:
         *,
         taken: Taken,
         owner: str | None,
-        writer: str,
+        writer: Callable[[], str],
         taken_at: datetime,
     ) -> None:
         self._log, self._quarantine, self._limits, self._seals = log, quarantine, limits, Seals(log)
-        self._owner, self._writer, self._taken_at = owner, writer, taken_at
-        # A file that was taken in part goes on behind its last block; what that brought is then only repeated.
-        self._segment = log.last_segment(writer)
+        self._owner, self._tell_writer, self._taken_at = owner, writer, taken_at
         self.taken = taken
 
     def lines(self, file: BinaryIO, signatures: Path, ahead: ThreadPoolExecutor) -> None:
@@ -113,8 +113,16 @@ class Taking:
         )
 
     def _stamp(self) -> Stamp:
-        self._segment += 1
-        return Stamp(self._writer, self._segment, self._taken_at)
+        # A file that was taken in part goes on behind its last block; what that brought is then only repeated.
+        return Stamp(self._writer, next(self._segments), self._taken_at)
+
+    @cached_property
+    def _segments(self) -> Iterator[int]:
+        return count(self._log.last_segment(self._writer) + 1)
+
+    @cached_property
+    def _writer(self) -> str:
+        return self._tell_writer()
 
     def _settle(self, outcome: Outcome, records: int, items: Sequence[QuarantineItem]) -> None:
         """Put into quarantine what was refused, and count."""
