@@ -44,6 +44,7 @@ from bardo_pipeline.events.fabric_records import NEIGHBOUR_COLUMNS, RECORD_COLUM
 from bardo_pipeline.inheritance.bundle import ENTRIES, EPISODES
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta import AppendOnlyTable
+from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.protocols import LIFE_LOG_SCHEMA
 
 _CHUNK = 1_000  # events that are made at a time
@@ -172,7 +173,7 @@ class Fabric:
 
 
 async def watch(
-    home: Path,
+    home: Home | Path,
     categories: Collection[str] | None = None,
     *,
     golems: Collection[str] | None = None,
@@ -191,7 +192,8 @@ async def watch(
     Each event comes once. Raises NoHomeError, QueryError.
     """
     rules = policy or Policy()
-    stores = await asyncio.to_thread(Stores.open, home, policy=rules, embedder=embedder)
+    root = home if isinstance(home, Path) else home.root
+    stores = await asyncio.to_thread(Stores.open, root, policy=rules, embedder=embedder)
     fabric = Fabric(stores, categories, golems)
     count = rules.fabric.replay_events if replay is None else replay
     events = fabric.newest(count) if since is None else fabric.behind(Place.parse(since))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -73,7 +74,7 @@ class Commits(Protocol):
 
     @property
     def oldest(self) -> int:
-        """The first version that can still be read alone; what came before it comes with it."""
+        """The first version that is still told; all that came before it comes with it."""
         ...
 
     def read(self, first: int, last: int) -> list[tuple[int, int, pa.Table]]:
@@ -97,9 +98,9 @@ class TableCommits:
 
     @property
     def oldest(self) -> int:
-        """The first version that can still be read alone: Delta's log may have been trimmed up to a checkpoint."""
+        """The first version that is still told: Delta's log may have been trimmed up to a checkpoint."""
         version = self.version
-        while version > 0 and self._commit_file(version) is not None:
+        while version > 1 and self._commit_file(version - 1).exists():
             version -= 1
         return max(version, 0)
 
@@ -108,18 +109,16 @@ class TableCommits:
         assert self._table is not None, "who reads has asked for the version"
         found = []
         for version in range(max(first, 1), last + 1):  # version 0 makes the table and brings no row
-            said = self._commit_file(version)
-            files = self._table.tail(version - 1 if said is not None else None, version)[1]
+            alone = version == 1 or self._commit_file(version - 1).exists()
+            files = self._table.tail(version - 1 if alone else None, version)[1]
             if files:
-                found.append((version, _moment(said), self._table.load(files, self._columns)))
+                made = _moment(self._commit_file(version).read_bytes())
+                found.append((version, made, self._table.load(files, self._columns)))
         return found
 
-    def _commit_file(self, version: int) -> bytes | None:
+    def _commit_file(self, version: int) -> Path:
         assert self._table is not None, "who reads has asked for the version"
-        try:
-            return (self._table.path / "_delta_log" / f"{version:020}.json").read_bytes()
-        except FileNotFoundError:
-            return None
+        return self._table.path / "_delta_log" / f"{version:020}.json"
 
 
 class RecordCommits:
@@ -135,7 +134,7 @@ class RecordCommits:
 
     @property
     def oldest(self) -> int:
-        """All versions can be read."""
+        """All versions are told."""
         return 0
 
     def read(self, first: int, last: int) -> list[tuple[int, int, pa.Table]]:
@@ -163,10 +162,10 @@ class Source:
         return self._commits.version
 
     def check(self, mark: Mark) -> None:
-        """Raise QueryError for a mark that lies before what can still be read one by one, or beyond what there is."""
+        """Raise QueryError for a mark that lies before what is still told one by one, or beyond what there is."""
         if mark.version > self.version + 1:
             raise QueryError(f"the position lies beyond the {self.name} of this home: start anew, without a position")
-        if 0 < mark.version <= self.version and mark.version < self._commits.oldest:
+        if mark != Mark() and 1 < self._commits.oldest >= mark.version:
             raise QueryError(f"the position lies before the {self.name} that are kept: start anew, without a position")
 
     def forwards(self, mark: Mark, until: int) -> Iterator[Commit]:
@@ -206,9 +205,9 @@ def _spans(start: int, end: int, step: int, grown: Callable[[int], int]) -> Iter
         at, size = last + step, grown(size)
 
 
-def _moment(commit: bytes | None) -> int:
-    """When Delta says that a commit was made, in microseconds; 0 where its file is gone."""
-    for line in (commit or b"").splitlines():
+def _moment(commit: bytes) -> int:
+    """When Delta says that a commit was made, in microseconds."""
+    for line in commit.splitlines():
         said = orjson.loads(line).get("commitInfo")
         if said:
             return int(said.get("timestamp", 0)) * 1_000

@@ -34,6 +34,7 @@ from tests.records import records
 pytestmark = pytest.mark.row("EV-7")
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
+GOLEM = "golem-0000"
 SOON = 120.0
 """Seconds after which a test gives up waiting."""
 
@@ -158,6 +159,25 @@ def test_a_position_of_another_home_is_refused(home: Home) -> None:
         Fabric(Stores.open(home.root)).behind(place)
 
 
+def test_where_the_log_of_a_table_was_trimmed_all_is_still_told_but_not_from_within_what_is_gone(home: Home) -> None:
+    with EventLog(home) as log:
+        for number in range(1, 31):
+            log.record([life_event(GOLEM, NOW, Gap(tick_from=number, tick_to=number, why="lost"))], NOW)
+    whole = everything(home)
+    checkpoint = max(int(path.name[:20]) for path in home.life.glob("_delta_log/*.checkpoint.parquet"))
+    assert 5 < checkpoint < 30
+    for version in range(checkpoint):
+        (home.life / "_delta_log" / f"{version:020}.json").unlink()
+    assert sorted(ids(everything(home))) == sorted(ids(whole))
+    assert ids(list(Fabric(Stores.open(home.root)).newest(4))) == ids(whole)[-4:]
+    assert len(list(Fabric(Stores.open(home.root)).newest(10**4))) == len(whole)
+    place = Place.parse(whole[-3].position)
+    assert ids(list(Fabric(Stores.open(home.root)).behind(place))) == ids(whole)[-2:]
+    for early in (whole[0], whole[checkpoint - 1]):
+        with pytest.raises(QueryError, match="before the life"):
+            Fabric(Stores.open(home.root)).behind(Place.parse(early.position))
+
+
 # every source
 
 
@@ -238,7 +258,7 @@ def test_who_does_not_follow_comes_to_an_end(home: Home) -> None:
         appended(log, 1, records(4, golems=2))
 
     async def ends() -> list[GolemEvent]:
-        return [event async for event in watch(home.root, follow=False)]
+        return [event async for event in watch(home, follow=False)]
 
     assert ids(asyncio.run(ends())) == ids(everything(home))
 
