@@ -27,6 +27,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from bardo_pipeline.errors import RecordError, SignatureError
+from bardo_pipeline.events.columns import one
 from bardo_pipeline.events.life import KeyRegistered, KeyRevoked, KeyRotated, LifeEvent
 from bardo_pipeline.events.upcast import ADDED_LATER
 
@@ -82,10 +83,13 @@ def verified(public_key: str, signature: bytes, message: bytes) -> bool:
 # the canonical slice
 
 
-def slice_contents(table: pa.Table, bounds: Sequence[int] | np.ndarray) -> list[bytes]:
+def slice_contents(
+    table: pa.Table, bounds: Sequence[int] | np.ndarray, order: np.ndarray | None = None
+) -> list[bytes]:
     """The content (32 bytes) of each run of rows: SHA-256 of its canonical slice.
 
-    table: RECORD_SCHEMA, one golem's rows standing together in tick order. bounds: where runs begin, and the end.
+    table: RECORD_SCHEMA. order: its rows, one golem's standing together in tick order; None where they do so in the
+    table. bounds: where in that order runs begin, and the end.
 
     The slice holds "bardo/slice/1" 00, the number of rows as 8 bytes, then each column in schema order: its name, 00,
     then its levels from the outside in, as in the body of an Arrow IPC message but without padding. A level is a
@@ -97,68 +101,75 @@ def slice_contents(table: pa.Table, bounds: Sequence[int] | np.ndarray) -> list[
     edges = np.asarray(bounds, dtype=np.int64)
     hashers = [hashlib.sha256(b"bardo/slice/1\0" + int(n).to_bytes(8, "little")) for n in np.diff(edges)]
     for column in table.schema:
-        array = table.column(column.name).combine_chunks()
-        if isinstance(array, pa.ChunkedArray):
-            array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+        array = one(table.column(column.name))
         concerned: Iterable[int] = range(len(hashers))
         if column.name in ADDED_LATER:
             if array.null_count == len(array):
                 continue
-            present = np.add.reduceat(np.asarray(array.is_valid()).astype(np.int64), edges[:-1]) * (np.diff(edges) > 0)
-            concerned = np.flatnonzero(present).tolist()
+            held = np.concatenate([[0], np.cumsum(_picked(np.asarray(array.is_valid()), order))])
+            concerned = np.flatnonzero(np.diff(held[edges])).tolist()
         name = column.name.encode() + b"\0"
         for k in concerned:
             hashers[k].update(name)
-        for view, ends in _levels(array, column.nullable, edges):
+        for view, ends in _levels(array, column.nullable, edges, order):
             for k in concerned:
                 hashers[k].update(view[ends[k] : ends[k + 1]])
     return [hasher.digest() for hasher in hashers]
 
 
-def _levels(array: pa.Array, nullable: bool, edges: np.ndarray) -> Iterator[tuple[memoryview, list[int]]]:
-    """The bytes of each level, and where each run's share of them begins and ends."""
+def _levels(
+    array: pa.Array, nullable: bool, edges: np.ndarray, order: np.ndarray | None
+) -> Iterator[tuple[memoryview, list[int]]]:
+    """The bytes of each level, and where each run's share of them begins and ends. order: the slots that count."""
     if nullable:
-        yield _bytes(np.asarray(array.is_valid()), edges)
+        yield _bytes(_picked(np.asarray(array.is_valid()), order), edges)
     kind = array.type
     if pa.types.is_struct(kind):
         for child, values in zip(kind, array.flatten(), strict=True):
-            yield from _levels(values, child.nullable, edges)
-        return
-    if pa.types.is_list(kind):
+            yield from _levels(values, child.nullable, edges, order)
+    elif pa.types.is_list(kind):
         offsets = array.offsets.to_numpy().astype(np.int64)
-        lengths = np.diff(offsets)
-        values = array.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
+        starts, lengths = _picked(offsets[:-1], order), _picked(np.diff(offsets), order)
         if array.null_count:
-            valid = np.asarray(array.is_valid())
-            if lengths[~valid].any():
-                values = values.filter(pa.array(np.repeat(valid, lengths)))
-            lengths = np.where(valid, lengths, 0)
+            lengths = np.where(_picked(np.asarray(array.is_valid()), order), lengths, 0)
         yield _bytes(lengths.astype("<i4"), edges)
         reached = np.concatenate([[0], np.cumsum(lengths)])
-        yield from _levels(values, kind.value_field.nullable, reached[edges])
-        return
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        filled = pc.fill_null(array, "" if pa.types.is_string(kind) else b"") if array.null_count else array
-        sizes = pc.binary_length(filled).to_numpy(zero_copy_only=False).astype("<i4")
-        yield _bytes(sizes, edges)
-        reached = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-        first = _first_byte(filled)
-        data = filled.buffers()[2]
-        view = memoryview(data)[first : first + int(reached[-1])] if data is not None else memoryview(b"")
-        yield view, reached[edges].tolist()
-        return
-    if pa.types.is_timestamp(kind):
-        array = array.cast(pa.int64())
-    if array.null_count:
-        array = pc.fill_null(array, False if pa.types.is_boolean(kind) else 0)
-    yield _bytes(array.to_numpy(zero_copy_only=False), edges)
+        elements, below = array.values, None
+        if order is None and int(offsets[-1] - offsets[0]) == int(reached[-1]):
+            elements = elements.slice(int(offsets[0]), int(reached[-1]))
+        else:
+            below = np.repeat(starts - reached[:-1], lengths) + np.arange(reached[-1])
+        yield from _levels(elements, kind.value_field.nullable, reached[edges], below)
+    elif pa.types.is_string(kind) or pa.types.is_binary(kind):
+        yield from _text_levels(array if order is None else array.take(pa.array(order)), edges)
+    else:
+        if pa.types.is_timestamp(kind):
+            array = array.cast(pa.int64())
+        if array.null_count:
+            array = pc.fill_null(array, False if pa.types.is_boolean(kind) else 0)
+        yield _bytes(_picked(array.to_numpy(zero_copy_only=False), order), edges)
 
 
-def _first_byte(array: pa.Array) -> int:
+def _text_levels(array: pa.Array, edges: np.ndarray) -> Iterator[tuple[memoryview, list[int]]]:
+    offsets = _text_offsets(array)
+    if array.null_count and np.diff(offsets)[~np.asarray(array.is_valid())].any():
+        array = pc.fill_null(array, "" if pa.types.is_string(array.type) else b"")
+        offsets = _text_offsets(array)
+    yield _bytes(np.diff(offsets).astype("<i4"), edges)
+    data = array.buffers()[2]
+    yield memoryview(data if data is not None else b""), offsets[edges].tolist()
+
+
+def _text_offsets(array: pa.Array) -> np.ndarray:
+    """Where each text begins in the array's bytes, and the end: int32 [len + 1]."""
     offsets = array.buffers()[1]
-    if offsets is None or len(array) == 0:
-        return 0
-    return int(np.frombuffer(offsets, dtype=np.int32, count=1, offset=4 * array.offset)[0])
+    if offsets is None or not len(array):
+        return np.zeros(len(array) + 1, dtype=np.int32)
+    return np.frombuffer(offsets, dtype=np.int32, count=len(array) + 1, offset=4 * array.offset)
+
+
+def _picked(values: np.ndarray, order: np.ndarray | None) -> np.ndarray:
+    return values if order is None else values[order]
 
 
 def _bytes(values: np.ndarray, edges: np.ndarray) -> tuple[memoryview, list[int]]:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.events.columns import one
 from bardo_pipeline.events.upcast import ADDED_LATER
 
 U64 = np.uint64
@@ -54,10 +55,7 @@ def row_digests(table: pa.Table, columns: Sequence[str] | None = None) -> np.nda
     """
     total = np.zeros((2, table.num_rows), dtype=np.uint64)
     for name in columns if columns is not None else table.column_names:
-        column = table.column(name)
-        array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        if isinstance(array, pa.ChunkedArray):
-            array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+        array = one(table.column(name))
         if name in ADDED_LATER and array.null_count:
             if array.null_count < len(array):
                 total += np.where(np.asarray(array.is_null()), np.uint64(0), _salted(array, name))
@@ -129,7 +127,8 @@ def _word_digests(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     """Digests of the distinct words of a column, the last of them for null, and which of them each row holds."""
     encoded = array.dictionary_encode()
     words = encoded.dictionary.cast(pa.large_binary()).to_pylist()
-    packed = b"".join(hashlib.blake2b(word, digest_size=16).digest() for word in words)
+    blake = hashlib.blake2b
+    packed = b"".join([blake(word, digest_size=16).digest() for word in words])
     known = np.frombuffer(packed, dtype=np.uint64).reshape(-1, 2).T
     which = pc.fill_null(encoded.indices, len(words)).to_numpy(zero_copy_only=False)
     return np.ascontiguousarray(np.concatenate([known, _NULL[:, None]], axis=1)), which

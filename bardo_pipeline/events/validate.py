@@ -21,6 +21,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from bardo_pipeline.errors import RecordError, SchemaVersionError
+from bardo_pipeline.events.columns import one
 from bardo_pipeline.events.record import SCHEMA_VERSION
 from bardo_pipeline.events.schema import _annotation, _split_optional
 
@@ -112,24 +113,24 @@ def violations(table: pa.Table, model: type[BaseModel]) -> list[tuple[int, str]]
     found: list[tuple[int, str]] = []
     rows = np.arange(table.num_rows)
     for name, core, rules, nullable in _checks(model):
-        array = table.column(name).combine_chunks()
-        if isinstance(array, pa.ChunkedArray):
-            array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
-        _walk(array, rows, name, core, rules, nullable, found)
+        _walk(one(table.column(name)), rows, name, core, rules, nullable, found)
     return sorted(set(found))
 
 
 def _walk(
     array: pa.Array, rows: np.ndarray, path: str, core: Any, rules: tuple, nullable: bool, found: list[tuple[int, str]]
 ) -> None:
+    present = None
     if array.null_count:
         if not nullable:
             found.extend((int(r), f"{path} is missing") for r in rows[np.asarray(array.is_null())])
-        if not pa.types.is_list(array.type):
-            present = np.asarray(array.is_valid())
-            array, rows = array.filter(pa.array(present)), rows[present]
+        present = array.is_valid()
+        if pa.types.is_struct(array.type):
+            array, rows, present = array.filter(present), rows[np.asarray(present)], None
     for sentence, check in rules:
         bad = check(array)
+        if present is not None:
+            bad = pc.and_(pc.fill_null(bad, False), present)
         if pc.any(bad).as_py():
             where = np.flatnonzero(np.asarray(bad))
             found.extend((int(rows[i]), f"{path} {sentence}: {_shown(array[int(i)]):.60}") for i in where)
@@ -150,16 +151,21 @@ def _shown(value: pa.Scalar) -> str:
 
 def row_errors(table: pa.Table, model: type[BaseModel]) -> dict[int, RecordError | SchemaVersionError]:
     """Each row of a table with the right columns that breaks the model's rules, with its first fault."""
-    found: dict[int, RecordError | SchemaVersionError] = {}
-    versions = table.column("schema_version").to_numpy(zero_copy_only=False)
+    return errors_of(table, violations(table, model))
+
+
+def errors_of(table: pa.Table, found: list[tuple[int, str]]) -> dict[int, RecordError | SchemaVersionError]:
+    """Each row with its first fault, as an error. found: what `violations` found in the table, in its order."""
+    errors: dict[int, RecordError | SchemaVersionError] = {}
+    versions = table.column("schema_version").to_numpy()
     for row in np.flatnonzero(versions > SCHEMA_VERSION).tolist():
-        found[row] = SchemaVersionError(
+        errors[row] = SchemaVersionError(
             f"{_who(table, row)}: schema version {versions[row]:.0f} is newer than {SCHEMA_VERSION}: upgrade "
             "bardo-pipeline to read it"
         )
-    for row, sentence in violations(table, model):
-        found.setdefault(row, RecordError(f"{_who(table, row)}: {sentence}"))
-    return found
+    for row, sentence in found:
+        errors.setdefault(row, RecordError(f"{_who(table, row)}: {sentence}"))
+    return errors
 
 
 def _who(table: pa.Table, row: int) -> str:
@@ -178,8 +184,18 @@ def check_table(table: pa.Table, model: type[BaseModel], schema: pa.Schema) -> N
 
 def check_columns(table: pa.Table, model: type[BaseModel], schema: pa.Schema) -> None:
     """Raise unless the table has these columns, and every byte in them can be read as what it says it is."""
+    check_names(table, model, schema)
+    check_bytes(table, model)
+
+
+def check_names(table: pa.Table, model: type[BaseModel], schema: pa.Schema) -> None:
+    """Raise unless the table has these columns."""
     if not table.schema.equals(schema):
         raise RecordError(f"the batch has not the columns of {model.__name__}: {_difference(table.schema, schema)}")
+
+
+def check_bytes(table: pa.Table, model: type[BaseModel]) -> None:
+    """Raise unless every byte of the table can be read as what it says it is."""
     try:
         table.validate(full=True)
     except pa.ArrowInvalid as error:
@@ -188,12 +204,16 @@ def check_columns(table: pa.Table, model: type[BaseModel], schema: pa.Schema) ->
 
 def check_rows(table: pa.Table, model: type[BaseModel]) -> None:
     """Raise unless every row of a table with the right columns keeps the model's rules."""
+    raise_first(table, violations(table, model))
+
+
+def raise_first(table: pa.Table, found: list[tuple[int, str]]) -> None:
+    """Raise for the first of the faults that `violations` found in the table, if there is one."""
     versions = pc.max(table.column("schema_version")).as_py()
     if versions is not None and versions > SCHEMA_VERSION:
         raise SchemaVersionError(
             f"schema version {versions} is newer than {SCHEMA_VERSION}: upgrade bardo-pipeline to read it"
         )
-    found = violations(table, model)
     if found:
         row, sentence = found[0]
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""

@@ -1,4 +1,4 @@
-"""Admission: which rows of a batch are news, which may not come in and why, and the links of those that do. Pure.
+"""Admission: which rows of a batch are news, and which may not come in and why. Pure.
 
 Each row is judged by what is on record and by those rows of the batch that may come in: one that is refused takes no
 tick, no link and no other row's place.
@@ -7,7 +7,7 @@ Source: architecture ("Laws", "Time and order"); X-9.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -15,19 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.errors import BardoError, ForkError, LeaseError, RegressionError, SignatureError
-from bardo_pipeline.events.custody import KeyRing, Signature, Tip, content_of, link_of, rings_after, slice_contents
+from bardo_pipeline.errors import BardoError, ForkError, LeaseError, RegressionError
+from bardo_pipeline.events.custody import KeyRing, Tip, rings_after
 from bardo_pipeline.events.life import LifeEvent
-from bardo_pipeline.events.schema import RECORD_SCHEMA
 from bardo_pipeline.events.sealing import unsealed
 from bardo_pipeline.storage.heads import Groups, Heads, Ticks, golem_column, grouped
-from bardo_pipeline.storage.protocols import CYCLES_SCHEMA, LINK_TYPE
 
 Wrong = dict[int, BardoError]
 """Row of the batch to what is wrong with it."""
-
-Link = tuple[int, bytes, bytes, str | None, bytes | None]
-"""Number, previous, hash, key id, signature: the fields of LINK_TYPE."""
 
 
 @dataclass
@@ -77,10 +72,10 @@ class Sent(NamedTuple):
     groups: Groups
 
 
-def sent(batch: pa.Table) -> Sent:
-    """The batch (RECORD_SCHEMA and content_hash), looked at."""
-    golem_ids, ticks = golem_column(batch), batch.column("tick").to_numpy()
-    return Sent(golem_ids, ticks, batch.column("content_hash").combine_chunks(), grouped(golem_ids, ticks))
+def sent(records: pa.Table, hashes: pa.Array) -> Sent:
+    """The batch, looked at. records: RECORD_SCHEMA. hashes: their digests, as the log keeps them."""
+    golem_ids, ticks = golem_column(records), records.column("tick").to_numpy()
+    return Sent(golem_ids, ticks, hashes, grouped(golem_ids, ticks))
 
 
 class Verdicts(NamedTuple):
@@ -183,134 +178,3 @@ def _conflicts_on_record(rows: Sent, covered: np.ndarray, on_record: Callable[[p
             else RegressionError(golem_id, tick, "comes after its gap was accepted as lost")
         )
     return found
-
-
-class Linked(NamedTuple):
-    """Rows of a batch with their links and payloads, and what was found wrong with others on the way."""
-
-    rows: pa.Table
-    wrong: Wrong
-
-
-# records that came as JSON: one link a record
-
-
-def unsigned_lines(
-    rows: Sent, which: np.ndarray, lines: pa.Array, signatures: Sequence[Signature | None] | None, known: Known
-) -> Wrong:
-    """Those of these rows whose bytes are not signed as their golem's keys ask."""
-    if signatures is None and not known.rings:
-        return {}
-    wrong: Wrong = {}
-    ids = rows.golem_ids.take(pa.array(which)).to_pylist()
-    for row, golem_id in zip(which.tolist(), ids, strict=True):
-        signature = None if signatures is None else signatures[row]
-        if signature is None and golem_id not in known.rings:
-            continue
-        try:
-            known.ring(golem_id).check(int(rows.ticks[row]), content_of(lines[row].as_py()), signature)
-        except SignatureError as error:
-            wrong[row] = error
-    return wrong
-
-
-def link_lines(
-    batch: pa.Table, news: np.ndarray, lines: pa.Array, signatures: Sequence[Signature | None] | None, known: Known
-) -> Linked:
-    """The news of a batch that came as JSON, in the order given, one link a record.
-
-    A link names the one before, so this is a loop over rows.
-    """
-    kept = np.flatnonzero(news)
-    at = pa.array(kept)
-    payloads = lines.take(at).cast(pa.binary())
-    tips: dict[str, Tip] = {}
-    links: list[Link] = []
-    for row, golem_id, line in zip(
-        kept.tolist(), golem_column(batch).take(at).to_pylist(), payloads.to_pylist(), strict=True
-    ):
-        tip = tips.get(golem_id) or known.tip(golem_id)
-        tips[golem_id] = Tip(tip.number + 1, link_of(golem_id, tip.number + 1, tip.hash, content_of(line)))
-        signature = None if signatures is None else signatures[row]
-        links.append((*tips[golem_id][:1], tip.hash, tips[golem_id].hash, *(signature or (None, None))))
-    chosen = batch if len(kept) == len(batch) else batch.take(at)
-    chosen = chosen.append_column(CYCLES_SCHEMA.field("link"), _links(links))
-    return Linked(chosen.append_column(CYCLES_SCHEMA.field("payload"), payloads), {})
-
-
-# records that came as Arrow: one link a golem
-
-
-class Slice(NamedTuple):
-    """A golem's rows of a batch that are news, in tick order, and how many rows of it were sent."""
-
-    golem_id: str
-    rows: np.ndarray
-    sent: int
-
-
-def slices_of(groups: Groups, news: np.ndarray) -> list[Slice]:
-    """The golems of which there is news, each with its slice."""
-    found = (Slice(golem_id, own[news[own]], len(own)) for golem_id, own in groups)
-    return [piece for piece in found if len(piece.rows)]
-
-
-def shared(slices: Sequence[Slice], count: int) -> list[list[Slice]]:
-    """The slices in at most so many runs of about equal length."""
-    reached = np.cumsum([len(piece.rows) for piece in slices])
-    which = (reached - 1) * count // max(int(reached[-1]), 1) if slices else reached
-    runs = [[piece for piece, at in zip(slices, which, strict=True) if at == k] for k in range(count)]
-    return [run for run in runs if run]
-
-
-def link_slices(
-    batch: pa.Table, slices: Sequence[Slice], first: np.ndarray, signatures: Mapping[str, Signature], known: Known
-) -> Linked:
-    """Slices of a batch that came as Arrow, one link a golem. first: see `Verdicts`."""
-    order = np.concatenate([piece.rows for piece in slices]) if slices else np.zeros(0, np.int64)
-    edges = np.cumsum([0, *(len(piece.rows) for piece in slices)])
-    kept = _picked(batch, order)
-    contents = slice_contents(kept.select(RECORD_SCHEMA.names), edges) if slices else []
-    wrong: Wrong = {}
-    links: list[Link] = []
-    stays = np.ones(len(order), dtype=np.bool_)
-    for k, (piece, content) in enumerate(zip(slices, contents, strict=True)):
-        signature, tip = signatures.get(piece.golem_id), known.tip(piece.golem_id)
-        try:
-            _check_slice(piece, batch.column("tick"), content, signature, known)
-        except SignatureError as error:
-            wrong |= dict.fromkeys(np.flatnonzero(np.isin(first, piece.rows)).tolist(), error)
-            stays[edges[k] : edges[k + 1]] = False
-        link = link_of(piece.golem_id, tip.number + 1, tip.hash, content)
-        links.append((tip.number + 1, tip.hash, link, *(signature or (None, None))))
-    which = pa.array(np.repeat(np.arange(len(slices)), np.diff(edges)))
-    kept = kept.append_column(CYCLES_SCHEMA.field("link"), _links(links).take(which))
-    kept = kept.append_column(CYCLES_SCHEMA.field("payload"), pa.nulls(len(kept), pa.binary()))
-    return Linked(kept if stays.all() else kept.filter(pa.array(stays)), wrong)
-
-
-def _check_slice(
-    piece: Slice, ticks: pa.ChunkedArray, content: bytes, signature: Signature | None, known: Known
-) -> None:
-    if signature is None and piece.golem_id not in known.rings:
-        return
-    if signature is not None and len(piece.rows) < piece.sent:
-        raise SignatureError(
-            f"golem {piece.golem_id}: its signed slice is on record in part, or holds what may not come in: sign and "
-            "send what is new"
-        )
-    for end in (piece.rows[0], piece.rows[-1]):
-        known.ring(piece.golem_id).check(ticks[int(end)].as_py(), content, signature)
-
-
-def _picked(batch: pa.Table, order: np.ndarray) -> pa.Table:
-    """These rows, without a copy where they stand together."""
-    if len(order) and order[-1] - order[0] + 1 == len(order) and bool((np.diff(order) == 1).all()):
-        return batch.slice(int(order[0]), len(order))
-    return batch.take(pa.array(order))
-
-
-def _links(links: Sequence[Link]) -> pa.Array:
-    parts = zip(*links, strict=True) if links else ((), (), (), (), ())
-    fields = list(LINK_TYPE)
-    return pa.StructArray.from_arrays([pa.array(p, f.type) for p, f in zip(parts, fields, strict=True)], fields=fields)

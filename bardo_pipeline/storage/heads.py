@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bardo_pipeline.errors import RecordError
+from bardo_pipeline.events.columns import one
 from bardo_pipeline.events.custody import Tip
 from bardo_pipeline.events.life import LifeEvent
 
@@ -238,5 +239,5 @@ def _without(spans: list[Span], taken: Span) -> list[Span]:
 
 def golem_column(table: pa.Table) -> pa.Array:
     """The golem ids as one Arrow array."""
-    column = table.column("golem_id").combine_chunks()
+    column = one(table.column("golem_id"))
     return pc.cast(column, pa.string()) if not pa.types.is_string(column.type) else column

@@ -6,16 +6,14 @@ Source: architecture ("Laws", "Time and order", "Writing"); HB S6.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from threading import RLock
-from typing import Self, TypeVar
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -24,33 +22,22 @@ import pyarrow.dataset as ds
 
 from bardo_pipeline.errors import LeaseError, StoreError
 from bardo_pipeline.events.custody import KeyRing, Signature, Tip, check_rings
-from bardo_pipeline.events.digest import digest_column, row_digests
+from bardo_pipeline.events.examine import examine
 from bardo_pipeline.events.life import LifeEvent
-from bardo_pipeline.events.record import DecisionCycleRecord
-from bardo_pipeline.events.schema import LIFE_SCHEMA, MOMENT, RECORD_SCHEMA, to_models, to_table
+from bardo_pipeline.events.parts import at_once, divided, parts_of
+from bardo_pipeline.events.schema import LIFE_SCHEMA, MOMENT, to_models, to_table
 from bardo_pipeline.events.sealing import must_be_sealed
-from bardo_pipeline.events.validate import check_columns, check_rows, check_table, row_errors
+from bardo_pipeline.events.validate import check_table
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.admission import (
-    Known,
-    Linked,
-    Sent,
-    Verdicts,
-    Wrong,
-    judge,
-    link_lines,
-    link_slices,
-    sent,
-    shared,
-    slices_of,
-    unsigned_lines,
-)
+from bardo_pipeline.storage.admission import Known, Verdicts, Wrong, judge
+from bardo_pipeline.storage.batch import Batch, Stamp
 from bardo_pipeline.storage.delta import Added, AppendOnlyTable, scan
 from bardo_pipeline.storage.faults import writing_to
 from bardo_pipeline.storage.heads import Head, TickRange, check_deaths, golem_column
 from bardo_pipeline.storage.heads_file import load_heads, save_heads
-from bardo_pipeline.storage.home import Home, bucket_of
+from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.leases import leased
+from bardo_pipeline.storage.linking import Linked, link_lines, link_slices, shared, slices_of, together, unsigned_lines
 from bardo_pipeline.storage.protocols import (
     CYCLES_SCHEMA,
     DECIDING,
@@ -60,18 +47,12 @@ from bardo_pipeline.storage.protocols import (
     Appended,
     Refused,
     check_events,
-    check_transaction,
     check_vectors,
     utc,
 )
 from bardo_pipeline.storage.sums import Sums
 
-X = TypeVar("X")
-Y = TypeVar("Y")
-
 _LOCK = "log"
-_BESIDE_ROWS = 4_000  # from here on arrays cost more than calls, and a second core helps
-_PART_ROWS = 12_000  # below it a file more costs readers more than it saves the writer
 _KEYS = ["golem_id", "tick", "content_hash"]
 _LEARNED = ["golem_id", "tick", "link"]
 
@@ -120,12 +101,15 @@ class EventLog:
         signatures: Mapping[str, Signature] | None = None,
     ) -> Appended:
         """Append a batch, whole or not at all, each (golem, tick) once."""
-        batch = _Batch(*_stamp(writer, segment, recorded_at), _checked(records))
+        stamp, looked = Stamp(writer, segment, recorded_at), examine(records)
+        looked.check()
+        batch = Batch.of(stamp, looked)
         with self._writing():
             verdicts = self._judge(batch, frozenset(), _all_signed)
-            if verdicts.wrong:
-                raise verdicts.wrong[min(verdicts.wrong)]
-            return self._write(batch, self._slices(batch, verdicts, signatures or {}), whole=True)[0]
+            linked = self._linked_slices(batch, verdicts, signatures or {})
+            if wrong := verdicts.wrong or linked.wrong:
+                raise wrong[min(wrong)]
+            return self._write(batch, linked, len(batch.records))
 
     def admit(
         self,
@@ -139,84 +123,63 @@ class EventLog:
         mine: frozenset[str] = frozenset(),
     ) -> Admitted:
         """Append the rows of a batch that may be appended, and say of each other one why not."""
-        stamp = _stamp(writer, segment, recorded_at)
-        check_columns(records, DecisionCycleRecord, RECORD_SCHEMA)
-        refused: Wrong = dict(row_errors(records, DecisionCycleRecord))
-        fit = np.setdiff1d(np.arange(len(records)), np.fromiter(refused, np.int64, len(refused)))
-        batch = _Batch(*stamp, _digested(records if not refused else records.take(pa.array(fit))))
+        batch = Batch.of(Stamp(writer, segment, recorded_at), examine(records), payloads)
         with self._writing():
-            if payloads is None:
+            if batch.lines is None:
                 assert not isinstance(signatures, Sequence), "an Arrow batch is signed golem by golem"
                 verdicts = self._judge(batch, mine, _all_signed)
-                works = self._slices(batch, verdicts, signatures or {})
+                linked = self._linked_slices(batch, verdicts, signatures or {})
             else:
                 assert not isinstance(signatures, Mapping), "lines are signed one by one"
-                each = None if signatures is None else [signatures[i] for i in fit.tolist()]
-                lines = payloads if not refused else payloads.take(pa.array(fit))
-                verdicts = self._judge(
-                    batch, mine, lambda rows: unsigned_lines(batch.sent, rows, lines, each, self._known)
-                )
-                works = [partial(link_lines, batch.rows, verdicts.news, lines, each, self._known)]
-            appended, unsigned = self._write(batch, works, whole=False, wrong=len(verdicts.wrong))
-        refused |= {int(fit[row]): error for row, error in (verdicts.wrong | unsigned).items()}
+                each = None if signatures is None else [signatures[i] for i in batch.fit.tolist()]
+                unsigned = partial(unsigned_lines, lines=batch.lines, signatures=each, known=self._known)
+                verdicts = self._judge(batch, mine, lambda rows: unsigned(batch.sent, rows))
+                linked = link_lines(batch.sent, verdicts.news, batch.lines, each, self._known)
+            wrong = verdicts.wrong | linked.wrong
+            appended = self._write(batch, linked, len(batch.records) - len(wrong))
+        refused = batch.refused | {int(batch.fit[row]): error for row, error in wrong.items()}
         return Admitted(appended, tuple(Refused(row, refused[row]) for row in sorted(refused)))
 
-    def _judge(self, batch: _Batch, mine: frozenset[str], unsigned: Callable[[np.ndarray], Wrong]) -> Verdicts:
+    def _judge(self, batch: Batch, mine: frozenset[str], unsigned: Callable[[np.ndarray], Wrong]) -> Verdicts:
         return judge(
             batch.sent,
             self._known,
             held=lambda golem_ids: leased(self._home, golem_ids - mine),
             on_record=self._on_record,
             unsigned=unsigned,
-            plain=lambda sealing: must_be_sealed(batch.rows, sealing),
+            plain=lambda sealing: must_be_sealed(batch.records, sealing),
         )
 
-    def _slices(
-        self, batch: _Batch, verdicts: Verdicts, signatures: Mapping[str, Signature]
-    ) -> list[Callable[[], Linked]]:
-        """The work of linking the news of an Arrow batch; a large one in parts, one a processor."""
-        slices = slices_of(batch.sent.groups, verdicts.news)
-        parts = min(os.cpu_count() or 1, len(batch.rows) // _PART_ROWS)
-        return [
-            partial(link_slices, batch.rows, part, verdicts.first, signatures, self._known)
-            for part in shared(slices, max(parts, 1))
-        ]
+    def _linked_slices(self, batch: Batch, verdicts: Verdicts, signatures: Mapping[str, Signature]) -> Linked:
+        """The links of what is news of an Arrow batch."""
+        parts = shared(slices_of(batch.sent.groups, verdicts.news), parts_of(len(batch.records)))
+        linked = at_once(lambda part: link_slices(batch.records, part, verdicts, signatures, self._known), parts)
+        return together(linked, len(batch.records))
 
-    def _write(
-        self, batch: _Batch, works: Sequence[Callable[[], Linked]], *, whole: bool, wrong: int = 0
-    ) -> tuple[Appended, Wrong]:
-        """Link the news and commit it, and say what was found wrong on the way. wrong: rows that are so already.
-
-        whole: what is wrong is raised, and nothing is written.
-        """
-        due = self._cycles.renewed() + 1
-        linked = _at_once(lambda link: link(), works)
-        unsigned = {row: error for part in linked for row, error in part.wrong.items()}
-        if whole and unsigned:
-            raise unsigned[min(unsigned)]
-        parts = [part.rows for part in linked if len(part.rows)]
-        count = sum(len(rows) for rows in parts)
-        given = len(batch.rows) - wrong - len(unsigned)
-        if not parts:
-            return Appended(self._cycles_seen, 0, given, (), ()), unsigned
-        if self._cycles.done({batch.writer: batch.segment}):
+    def _write(self, batch: Batch, linked: Linked, given: int) -> Appended:
+        """Commit what comes in. given: how many records were sent that are not wrong."""
+        due, stamp, count = self._cycles.renewed() + 1, batch.stamp, len(linked.rows)
+        if not count:
+            return Appended(self._cycles_seen, 0, given, (), ())
+        if self._cycles.done({stamp.writer: stamp.segment}):
             raise StoreError(
-                f"writer {batch.writer}: segment {batch.segment} or a later one is on record, but {count} of these "
+                f"writer {stamp.writer}: segment {stamp.segment} or a later one is on record, but {count} of these "
                 "records are not: number segments upwards and send one again unchanged"
             )
-        adds = self._stored([batch.of_the_log(rows, self._home.bucket_count, due) for rows in parts])
-        version = self._cycles.commit(adds, transactions={batch.writer: batch.segment}, version=due)
+        rows = batch.rows(linked, self._home.bucket_count, due)
+        adds = self._stored(divided(rows))
+        version = self._cycles.commit(adds, transactions={stamp.writer: stamp.segment}, version=due)
         assert version == due, "whoever holds the lock of the log commits alone"
-        gaps, late = self._learn_cycles(pa.concat_tables([rows.select(_LEARNED) for rows in parts]))
+        gaps, late = self._learn_cycles(rows)
         if due == self._cycles_seen + 1:
             self._cycles_seen = due
-        return Appended(due, count, given - count, gaps, late), unsigned
+        return Appended(due, count, given - count, gaps, late)
 
     def _stored(self, parts: Sequence[pa.Table]) -> list[Added]:
         """Each part in a file; if one cannot be written, none of them stays."""
         adds: list[Added] = []
         try:
-            _at_once(lambda rows: adds.append(self._cycles.write(rows)), parts)
+            at_once(lambda rows: adds.append(self._cycles.write(rows)), parts)
         except BaseException:
             self._cycles.discard(adds)
             raise
@@ -444,69 +407,9 @@ class EventLog:
         self.close()
 
 
-@dataclass(frozen=True)
-class _Batch:
-    """Records that keep the model's rules (RECORD_SCHEMA and content_hash), who sends them, and when."""
-
-    writer: str
-    segment: int
-    recorded_at: datetime
-    rows: pa.Table
-
-    @cached_property
-    def sent(self) -> Sent:
-        return sent(self.rows)
-
-    def of_the_log(self, linked: pa.Table, bucket_count: int, version: int) -> pa.Table:
-        """Linked records as rows of the log (CYCLES_SCHEMA)."""
-        golems = golem_column(linked).dictionary_encode()
-        buckets = pa.array(
-            [bucket_of(golem_id, bucket_count) for golem_id in golems.dictionary.to_pylist()], pa.int32()
-        )
-        added = {
-            "bucket": buckets.take(golems.indices),
-            "recorded_at": pa.repeat(pa.scalar(self.recorded_at, MOMENT), len(linked)),
-            "writer": pa.repeat(pa.scalar(self.writer, pa.string()), len(linked)),
-            "segment": pa.repeat(pa.scalar(self.segment, pa.int64()), len(linked)),
-            "version": pa.repeat(pa.scalar(version, pa.int64()), len(linked)),
-        }
-        columns = [added[name] if name in added else linked.column(name) for name in CYCLES_SCHEMA.names]
-        return pa.Table.from_arrays(columns, schema=CYCLES_SCHEMA)
-
-
-def _stamp(writer: str, segment: int, recorded_at: datetime) -> tuple[str, int, datetime]:
-    check_transaction(writer, segment)
-    return writer, segment, utc(recorded_at, "recorded_at")
-
-
 def _all_signed(rows: np.ndarray) -> Wrong:
     """An Arrow batch is signed golem by golem: its signatures are checked when its slices are linked."""
     return {}
-
-
-def _checked(records: pa.Table) -> pa.Table:
-    """The records with their digests; raises as `check_table` does for one that does not fit."""
-    check_columns(records, DecisionCycleRecord, RECORD_SCHEMA)
-    if len(records) < _BESIDE_ROWS:
-        check_rows(records, DecisionCycleRecord)
-        return _digested(records)
-    with ThreadPoolExecutor(1) as beside:
-        digested = beside.submit(_digested, records)
-        check_rows(records, DecisionCycleRecord)
-        return digested.result()
-
-
-def _digested(records: pa.Table) -> pa.Table:
-    whole = records.combine_chunks()
-    return whole.append_column(CYCLES_SCHEMA.field("content_hash"), digest_column(row_digests(whole)))
-
-
-def _at_once(work: Callable[[X], Y], given: Sequence[X]) -> list[Y]:
-    """What the work makes of each, in as many threads."""
-    if len(given) == 1:
-        return [work(given[0])]
-    with ThreadPoolExecutor(max(len(given), 1)) as threads:
-        return list(threads.map(work, given))
 
 
 def _vector_keys(vectors: pa.Table) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,83 @@
+"""A batch on its way into the log: records that keep the model's rules, who sends them, and when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from bardo_pipeline.events.digest import digest_column
+from bardo_pipeline.events.examine import Examined
+from bardo_pipeline.events.schema import MOMENT
+from bardo_pipeline.storage.admission import Sent, Wrong, sent
+from bardo_pipeline.storage.heads import golem_column
+from bardo_pipeline.storage.home import bucket_of
+from bardo_pipeline.storage.linking import Linked
+from bardo_pipeline.storage.protocols import CYCLES_SCHEMA, check_transaction, utc
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """Under which transaction a batch comes, and when. Raises RecordError for one that cannot be."""
+
+    writer: str
+    segment: int
+    recorded_at: datetime
+
+    def __post_init__(self) -> None:
+        check_transaction(self.writer, self.segment)
+        utc(self.recorded_at, "recorded_at")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Records (RECORD_SCHEMA) with their digests, and, of those that came as JSON, the sender's bytes.
+
+    refused: rows of what was sent that broke a rule and were left out, with what is wrong with them. fit: of each
+    record, which row of what was sent it was.
+    """
+
+    stamp: Stamp
+    records: pa.Table
+    hashes: pa.Array
+    lines: pa.Array | None
+    refused: Wrong
+    fit: np.ndarray
+
+    @classmethod
+    def of(cls, stamp: Stamp, looked: Examined, payloads: pa.Array | None = None) -> Batch:
+        """Those of the records that keep the rules."""
+        refused: Wrong = dict(looked.errors()) if looked.faults or looked.newer() else {}
+        fit = np.setdiff1d(np.arange(len(looked.records)), np.fromiter(refused, np.int64, len(refused)))
+        if not refused:
+            return cls(stamp, looked.records, digest_column(looked.digests), payloads, {}, fit)
+        lines = None if payloads is None else payloads.take(pa.array(fit))
+        hashes = digest_column(looked.digests[fit])
+        return cls(stamp, looked.records.take(pa.array(fit)), hashes, lines, refused, fit)
+
+    @cached_property
+    def sent(self) -> Sent:
+        """Whose they are, their ticks, and their order."""
+        return sent(self.records, self.hashes)
+
+    def rows(self, linked: Linked, bucket_count: int, version: int) -> pa.Table:
+        """Those that come in, as rows of the log (CYCLES_SCHEMA) of that version."""
+        kept, all_of_them = pa.array(linked.rows), len(linked.rows) == len(self.records)
+        records = self.records if all_of_them else self.records.take(kept)
+        golems = golem_column(records).dictionary_encode()
+        buckets = [bucket_of(golem_id, bucket_count) for golem_id in golems.dictionary.to_pylist()]
+        count = len(records)
+        columns = {
+            "bucket": pa.array(buckets, pa.int32()).take(golems.indices),
+            "content_hash": self.hashes if all_of_them else self.hashes.take(kept),
+            "recorded_at": pa.repeat(pa.scalar(self.stamp.recorded_at, MOMENT), count),
+            "writer": pa.repeat(pa.scalar(self.stamp.writer, pa.string()), count),
+            "segment": pa.repeat(pa.scalar(self.stamp.segment, pa.int64()), count),
+            "version": pa.repeat(pa.scalar(version, pa.int64()), count),
+            "link": linked.column(),
+            "payload": pa.nulls(count, pa.binary()) if self.lines is None else self.lines.take(kept).cast(pa.binary()),
+        }
+        return pa.Table.from_arrays([*records.columns, *(columns[name] for name in columns)], schema=CYCLES_SCHEMA)
