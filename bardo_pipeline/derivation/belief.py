@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.derivation.ballot_box import BallotBox
 from bardo_pipeline.derivation.reading import curated, cycle_of, keep_table_place, table_place
 from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, from_cycle
 from bardo_pipeline.derivation.stores import Stores
@@ -180,16 +181,14 @@ def _not_yet(table: GrowingTable, rows: pa.Table, by_vote: dict[str, tuple[str, 
 def derive_consensus(stores: Stores) -> list[Written]:
     """Count again the propositions that got votes since, or lost them, and those whose death votes may now count."""
     with stores.deriving():
-        place = stores.projections.root / "readers" / "consensus"
-        votes = stores.projections.growing("votes")
-        version = votes.table.version
-        fresh = votes.table.read(["proposition_id"], table_place(place))  # what was taken back since is touched, too
-        if not fresh.num_rows:
+        box = BallotBox(stores.projections.growing("votes"), stores.projections.root / "readers" / "consensus")
+        fresh = box.look()
+        if fresh is None:
             return []
-        touched = fresh["proposition_id"].unique()
+        touched = fresh.touched
         renewed = stores.projections.renewed("consensus")
         buckets = renewed.buckets(touched.to_pylist())
-        concerned = votes.read(only=pc.field("proposition_id").isin(touched))
+        concerned = fresh.votes.filter(pc.is_in(fresh.votes["proposition_id"], value_set=touched))
         last_words = concerned.filter(concerned["is_death_vote"])["vote_id"].unique()
         causes = stores.projections.growing("vote_causes").read(only=pc.field("vote_id").isin(last_words))
         backed = backed_votes(concerned, causes, recorded_deaths(stores))
@@ -197,5 +196,5 @@ def derive_consensus(stores: Stores) -> list[Written]:
         kept = renewed.read(buckets)
         kept = kept.filter(pc.invert(pc.is_in(kept["proposition_id"], value_set=touched)))
         written = renewed.renew(pa.concat_tables([kept, counted]).sort_by("proposition_id"), buckets)
-        keep_table_place(place, version)
+        box.keep(fresh)
         return [written]

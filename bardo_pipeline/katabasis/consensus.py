@@ -6,7 +6,9 @@ integers of 128 bits. Source: KAT (Vote Weighting and Consensus), canon 48.
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bardo_pipeline.grimoire.columns import asked, micros
 from bardo_pipeline.grimoire.confidence import PPM, ppm
@@ -102,3 +104,20 @@ def consensus(votes: pa.Table, backed: pa.Array, policy: KatabasisPolicy, touche
         touched=pa.table({"proposition_id": none if touched is None else touched.cast(pa.string())}),
     )
     return answer.select(CONSENSUS_SCHEMA.names).cast(CONSENSUS_SCHEMA)
+
+
+def decisive(votes: pa.Table) -> pa.Table:
+    """Those of these votes on which a count can ever depend: counting them gives what counting all gives.
+
+    Of each voter's routine votes on a proposition the first and the last, and every death vote, since one may come to
+    count when its death is recorded. votes: VOTE_SCHEMA, any order, repeats allowed; none comes out twice.
+    """
+    _, once = np.unique(votes["vote_id"].to_numpy().astype(str), return_index=True)
+    votes = votes.take(pa.array(once))
+    routine = votes.filter(pc.invert(votes["is_death_vote"]))
+    keys = [("proposition_id", "ascending"), ("voter_id", "ascending"), ("at", "ascending"), ("vote_id", "ascending")]
+    routine = routine.take(pc.sort_indices(routine, sort_keys=keys))
+    who = pc.binary_join_element_wise(routine["proposition_id"], routine["voter_id"], "\x1f").to_numpy()
+    edge = who[1:] != who[:-1]
+    ends = np.concatenate([[True], edge]) | np.concatenate([edge, [True]]) if len(who) else edge
+    return pa.concat_tables([votes.filter(votes["is_death_vote"]), routine.filter(pa.array(ends, pa.bool_()))])

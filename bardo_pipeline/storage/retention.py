@@ -101,10 +101,10 @@ def drafts_of_readers(derivation: Path) -> Iterator[Path]:
     """What readers of the log keep no more: parts that wait and that no place names, and drafts."""
     for folder in sorted((derivation / "readers").glob("*")):
         try:
-            named = orjson.loads((folder / "place.json").read_bytes()).get("waiting")
+            named = set(orjson.loads((folder / "place.json").read_bytes()).values())
         except (FileNotFoundError, orjson.JSONDecodeError):
-            named = None
-        yield from (path for path in folder.iterdir() if path.name not in (named, "place.json"))
+            named = set()
+        yield from (path for path in folder.iterdir() if path.name not in {*named, "place.json"})
 
 
 def prune_versions(index: Path, *, kept: timedelta, versions_max: int, dry_run: bool) -> Gone:

@@ -1,0 +1,65 @@
+"""What is kept of the votes decides as all of them do, whenever they were counted and whatever was taken back."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bardo_pipeline.derivation.ballot_box import BallotBox
+from bardo_pipeline.katabasis.consensus import decisive
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.projections import GrowingTable
+from bardo_pipeline.storage.tables import TABLES
+from tests.grimoires import shuffled
+from tests.property.test_consensus_laws import ballots, counted
+
+pytestmark = pytest.mark.row("KAT-5")
+
+
+@settings(deadline=None)
+@given(ballots(), st.integers(0, 2**32), st.integers(0, 24))
+def test_the_decisive_votes_decide_as_all_of_them_do(cast: tuple[pa.Table, set[str]], seed: int, cut: int) -> None:
+    votes, backed = cast
+    again = pa.concat_tables([shuffled(votes, seed).slice(cut), shuffled(votes, seed)])
+    kept = decisive(again)
+    assert counted(kept, backed).equals(counted(votes, backed))
+    routine = kept.filter(pc.invert(kept["is_death_vote"]))
+    per_voter = routine.group_by(["proposition_id", "voter_id"]).aggregate([("vote_id", "count")])
+    assert max(per_voter["vote_id_count"].to_pylist(), default=0) <= 2
+    step = decisive(pa.concat_tables([decisive(votes.slice(0, cut)), votes.slice(cut)]))
+    assert counted(step, backed).equals(counted(votes, backed))
+
+
+@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(ballots(), st.lists(st.integers(0, 24), max_size=3), st.data())
+def test_a_box_that_is_looked_into_now_and_then_holds_what_a_full_one_does(
+    cast: tuple[pa.Table, set[str]], cuts: list[int], data: st.DataObject
+) -> None:
+    votes, backed = cast
+    with TemporaryDirectory() as folder:
+        table = GrowingTable("votes", Path(folder) / "votes", TABLES["votes"], Policy())
+        box = BallotBox(table, Path(folder) / "reader")
+        bounds = [0, *sorted(min(c, votes.num_rows) for c in cuts), votes.num_rows]
+        for number, (start, stop) in enumerate(pairwise(bounds), 1):
+            if start < stop:
+                table.put(votes.slice(start, stop - start).take(pa.array(range(stop - start))), {"w": number})
+            if table.read().num_rows and data.draw(st.booleans()):
+                standing = table.read(hidden=True)
+                gone = standing.take(pa.array([data.draw(st.integers(0, standing.num_rows - 1))]))
+                table.repair(gone, gone.select(TABLES["votes"].schema.names).slice(0, 0), pa.array(["a strike"]))
+            fresh = box.look()
+            if fresh is None:
+                continue
+            if data.draw(st.booleans()):
+                box.keep(fresh)
+            assert counted(fresh.votes, backed).equals(counted(table.read(), backed))
+            full = BallotBox(table, Path(folder) / "nobody").look()
+            assert full is not None
+            assert counted(full.votes, backed).equals(counted(fresh.votes, backed))
