@@ -1,0 +1,69 @@
+"""Growth: a log of millions of ticks, filled from a world's cycles told again and again, each time later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.events.schema import MOMENT
+from benchmarks.figures import derive_incremental
+from benchmarks.world import GOLEMS, NOW, SPAN, World
+
+TOGETHER = 16  # cycles of all golems in one commit: 51,200 records
+DERIVED = 64  # cycles between two derivations
+
+
+def told_again(world: World, cycle: int) -> pa.Table:
+    """All records of a cycle (0-based) that the world need not have lived: one that it lived, later."""
+    turn, at = divmod(cycle, len(world.cycles))
+    rows = world.cycles[at]
+    ticks = turn * len(world.cycles) * SPAN
+    if not ticks:
+        return rows
+    later_us = ticks * 60_000_000
+    moved = {
+        "tick": pc.add(rows["tick"], ticks),
+        "cycle_seen": pc.add(rows["cycle_seen"], turn * len(world.cycles)),
+        "observed_at": pc.add(rows["observed_at"].cast(pa.int64()), later_us).cast(MOMENT),
+    }
+    return pa.table({n: moved.get(n, rows[n]) for n in rows.column_names}, schema=rows.schema)
+
+
+def batches(world: World, first: int, last: int, together: int = TOGETHER) -> Iterator[pa.Table]:
+    """Cycles first to last (0-based, end excluded) as batches."""
+    for start in range(first, last, together):
+        some = [told_again(world, k) for k in range(start, min(start + together, last))]
+        yield pa.concat_tables(some).combine_chunks()
+
+
+class Grower:
+    """A home that grows: `to` brings it to so many cycles of all golems, derived or not."""
+
+    def __init__(self, world: World, stores: Stores) -> None:
+        self.world, self.stores = world, stores
+        self.cycles = self._segment = 0
+
+    @property
+    def records(self) -> int:
+        """How many records it holds."""
+        return self.cycles * GOLEMS * SPAN
+
+    def to(self, cycles: int, *, derive: bool) -> None:
+        """Append, and derive now and then: what is derived at once must fit into memory."""
+        while self.cycles < cycles:
+            stop = min(self.cycles + DERIVED, cycles)
+            for batch in batches(self.world, self.cycles, stop):
+                self._segment += 1
+                self.stores.log.append(batch, writer="bench", segment=self._segment, recorded_at=NOW)
+            self.cycles = stop
+            if derive:
+                derive_incremental(self.stores)
+
+
+def cycles_for(records: int) -> int:
+    """How many cycles of all golems make so many records."""
+    return int(np.ceil(records / (GOLEMS * SPAN)))
