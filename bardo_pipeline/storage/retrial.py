@@ -22,6 +22,7 @@ from bardo_pipeline.storage.json_lines import read_lines
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.quarantine import Quarantine, QuarantineItem
 from bardo_pipeline.storage.spool import ARROW, LIFE, owner_of
+from bardo_pipeline.storage.spool_sealing import Seals
 from bardo_pipeline.storage.spool_taking import Taken, Taking, too_long
 
 _ITEMS_AT_ONCE = 500
@@ -81,6 +82,7 @@ class _Door:
 
     def __init__(self, log: EventLog, quarantine: Quarantine, limits: WriterPolicy, at: datetime) -> None:
         self._log, self._quarantine, self._limits, self._at = log, quarantine, limits, at
+        self._seals = Seals(log)
 
     def send(self, items: Sequence[QuarantineItem]) -> Mapping[int, BardoError]:
         kind = _kind(items[0])
@@ -101,7 +103,8 @@ class _Door:
             outcome = record_events(self._log, raws, self._at, owner=owner)
         else:
             signed = [items[k].signature for k in fit]
-            outcome = admit_lines(self._log, raws, read_lines(raws), self._stamp(items), owner=owner, signatures=signed)
+            lines, parsed = self._seals.lines(raws, read_lines(raws), signed)
+            outcome = admit_lines(self._log, lines, parsed, self._stamp(items), owner=owner, signatures=signed)
         return stay | {fit[place]: r.error for r in outcome.refused for place in r.places}
 
     def _rows(self, item: QuarantineItem) -> Mapping[int, BardoError]:
@@ -112,7 +115,8 @@ class _Door:
         except (InputError, SchemaVersionError) as error:
             return {0: error}
         signed = {} if item.signature is None or item.golem_id is None else {item.golem_id: item.signature}
-        outcome = admit_batch(self._log, batch.records, self._stamp([item]), owner=_owner(item), signatures=signed)
+        records = self._seals.batch(batch.records, signed)
+        outcome = admit_batch(self._log, records, self._stamp([item]), owner=_owner(item), signatures=signed)
         return {0: outcome.refused[0].error} if outcome.refused else {}
 
     def _file(self, item: QuarantineItem) -> Mapping[int, BardoError]:

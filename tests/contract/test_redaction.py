@@ -51,6 +51,7 @@ from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.memory import MemoryEventLog
 from bardo_pipeline.storage.protocols import Log
 from bardo_pipeline.storage.quarantine import Quarantine
+from bardo_pipeline.storage.retrial import retry
 from bardo_pipeline.storage.seal_keys import SealKeys, sealing_golems, states_of
 from bardo_pipeline.storage.spool import Spool
 from bardo_pipeline.storage.tables import TABLES
@@ -435,6 +436,24 @@ def test_where_nobody_seals_quarantine_keeps_every_byte(home: Home) -> None:
     (home.spool / "torn.jsonl").write_bytes(line + b"\n")
     quarantine = taken(home)
     assert [quarantine.show(item_id).raw for item_id in quarantine.open()["item_id"].to_pylist()] == [line]
+
+
+@pytest.mark.parametrize("form", ["lines", "arrow"])
+def test_what_waited_in_quarantine_since_before_is_sealed_when_it_is_taken(home: Home, form: str) -> None:
+    lease = Lease(home, GOLEM, "somebody")
+    if form == "lines":
+        (home.spool / "a.jsonl").write_bytes(models(some(1))[0].model_dump_json().encode() + b"\n")
+    else:
+        with pa.OSFile(str(home.spool / "a.arrow"), "wb") as sink, pa.ipc.new_file(sink, RECORD_SCHEMA) as out:
+            out.write_table(some(1))
+    quarantine = taken(home)
+    lease.release()
+    sealing_home(home)
+    with EventLog(home) as log:
+        (item_id,) = quarantine.open()["item_id"].to_pylist()
+        assert retry(log, quarantine, [item_id], at=LATER, policy=Policy()).taken == [item_id]
+    assert [opened_parts(home, row).reasoning_summary for row in on_record(home)] == [MARK]
+    assert {name.split("/")[1] for name in found(home)} == {"quarantine"}, "it came before the golem sealed"
 
 
 # derivations
