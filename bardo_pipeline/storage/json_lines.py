@@ -87,11 +87,16 @@ def _read(lines: Sequence[bytes], group: Sequence[int]) -> Iterator[Parsed]:
     """A group in bulk; if Arrow does not take it, smaller ones; if it does not take those, line by line."""
     # What begins and ends so in every line holds whole objects in every line; what is cut short is seen without a try.
     odd = [at for at in group if lines[at][:1] != b"{" or lines[at][-1:] != b"}"]
-    cut = _judged(lines, odd) if odd else _NOTHING
-    left = group if not odd else sorted(set(group) - set(odd))
-    table = _read_group([lines[at] for at in left]) if left and not len(cut.records) else None
+    if odd:
+        cut = _judged(lines, odd)
+        if len(cut.records):  # blanks around a good record
+            yield _judged(lines, group)
+            return
+        yield cut
+        group = sorted(set(group) - set(odd))
+    table = _read_group([lines[at] for at in group]) if group else None
     if table is not None:
-        yield Parsed(table, np.array(left, np.int64), cut.bad)
+        yield Parsed(table, np.array(group, np.int64), ())
         return
     for part in _groups(lines, group, _PART_BYTES):
         if len(part) < len(group):

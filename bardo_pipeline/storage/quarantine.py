@@ -139,7 +139,10 @@ class Quarantine:
             self._learn()
             fresh = {item_id: item for item_id, item in given.items() if item_id not in self._known}
             if fresh:
-                self._items.append(self._rows(fresh.items(), taken_at), transactions={})
+                version = self._items.append(self._rows(fresh.items(), taken_at), transactions={})
+                self._known.update(fresh)
+                if version == self._known_version + 1:
+                    self._known_version = version
         return len(fresh)
 
     def _learn(self) -> None:

@@ -86,9 +86,13 @@ class Seals:
 
         return counted
 
-    def kept(self, error: BardoError, golem_id: str | None, raw: bytes | Kept) -> tuple[str, bytes | Kept]:
-        """The reason and the bytes under which something that was refused goes to quarantine."""
-        sealing = self._log.sealing()
+    def kept(
+        self, error: BardoError, golem_id: str | None, raw: bytes | Kept, sealing: Collection[str]
+    ) -> tuple[str, bytes | Kept]:
+        """The reason and the bytes under which something that was refused goes to quarantine.
+
+        sealing: the golems that seal, asked after it was refused.
+        """
         if golem_id is not None and isinstance(raw, bytes):
             private = golem_id in sealing
         else:

@@ -102,7 +102,7 @@ class Taking:
 
     def whole(self, kept: Kept, error: BardoError) -> None:
         """Put the whole file into quarantine."""
-        self._settle(Outcome(), 1, [self._item(0, Refusal((), None, None, error), kept)])
+        self._settle(Outcome(), 1, [self._item(0, Refusal((), None, None, error), kept, self._log.sealing())])
 
     def _blocks(self, file: BinaryIO) -> Iterator[Block]:
         return blocks_of(
@@ -137,24 +137,24 @@ class Taking:
     def _line_items(
         self, block: Block, outcome: Outcome, signed: Sequence[Signature | SignatureError | None] | None
     ) -> list[QuarantineItem]:
-        items = []
+        items, sealing = [], self._log.sealing()
         for refusal in outcome.refused:
             (at,) = refusal.places
             found = signed[at] if signed is not None else None
             signature = found if isinstance(found, Signature) else None
-            items.append(self._item(block.numbers[at], refusal, block.lines[at], signature))
-        return items + [self._long_item(number, kept) for number, kept in block.long]
-
-    def _long_item(self, number: int, kept: Kept) -> QuarantineItem:
-        error = too_long(kept.length, self._limits)
-        return self._item(number, Refusal((), None, None, error), kept)
+            items.append(self._item(block.numbers[at], refusal, block.lines[at], sealing, signature))
+        for number, kept in block.long:
+            refusal = Refusal((), None, None, too_long(kept.length, self._limits))
+            items.append(self._item(number, refusal, kept, sealing))
+        return items
 
     def _row_items(
         self, batch: Batch, outcome: Outcome, signed: Mapping[str, Signature], row: int
     ) -> list[QuarantineItem]:
         """row: how many rows came before this batch."""
+        sealing = self._log.sealing()
         refused = [
-            (Refusal(tuple(batch.rows[list(r.places)].tolist()), r.golem_id, r.tick, r.error)) for r in outcome.refused
+            Refusal(tuple(batch.rows[list(r.places)].tolist()), r.golem_id, r.tick, r.error) for r in outcome.refused
         ]
         unreadable = RecordError("the row holds text that is not UTF-8")
         refused += [Refusal((at,), None, None, unreadable) for at in batch.unreadable]
@@ -163,16 +163,22 @@ class Taking:
                 row + 1 + r.places[0],
                 r,
                 rows_as_stream(batch.given.take(pa.array(r.places))),
+                sealing,
                 signed.get(r.golem_id) if r.golem_id is not None else None,
             )
             for r in refused
         ]
 
     def _item(
-        self, line: int, refusal: Refusal, raw: bytes | Kept, signature: Signature | None = None
+        self,
+        line: int,
+        refusal: Refusal,
+        raw: bytes | Kept,
+        sealing: frozenset[str],
+        signature: Signature | None = None,
     ) -> QuarantineItem:
         error = refusal.error
-        reason, raw = self._seals.kept(error, refusal.golem_id, raw)
+        reason, raw = self._seals.kept(error, refusal.golem_id, raw, sealing)
         return QuarantineItem(
             source="spool",
             file=self.taken.file,
