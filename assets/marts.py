@@ -20,7 +20,14 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.projections import Digest
 from bardo_pipeline.storage.warehouse import PROJECT, build_warehouse, quoted
 
-_SOURCES = {"log_cycles": CYCLES, "log_life": LIFE_EVENTS}
+_SOURCES = {
+    "log_cycles": [CYCLES],
+    "log_life": [LIFE_EVENTS],
+    "left_out": [LIFE_EVENTS],
+    "derived_withdrawals": [dg.AssetKey(name) for name in ("episodes", "curation", "votes")],
+}
+"""What a source of dbt's is made from, where it is not a projection of that name."""
+
 _NAMED = re.compile(r"\{\{\s*(ref|source)\((?:'home',\s*)?'(\w+)'\)\s*\}\}")
 
 
@@ -38,7 +45,7 @@ def _causes(sql: str) -> set[dg.AssetKey]:
         elif kind == "ref":
             found.add(dg.AssetKey(name))
         elif name != "policy":
-            found.add(_SOURCES.get(name) or dg.AssetKey(name.removeprefix("derived_")))
+            found |= set(_SOURCES.get(name) or [dg.AssetKey(name.removeprefix("derived_"))])
     return found
 
 

@@ -78,7 +78,8 @@ def derive_votes(stores: Stores) -> list[Written]:
                 for r in ballots.causes.select(["vote_id", "golem_id", "cycle"]).to_pylist()
             }
             prefix = "death/" if reached and next(iter(reached)).startswith("death/") else ""
-            for table, rows in ((votes, ballots.votes), (causes, ballots.causes)):
+            # Causes first: a vote says nobody's name, so one that a cut left without its cause could not be repaired.
+            for table, rows in ((causes, ballots.causes), (votes, ballots.votes)):
                 kept = _not_yet(table, rows, by_vote, prefix)
                 if reached:
                     written.append(table.put(kept, reached))

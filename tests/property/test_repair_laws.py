@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,10 +24,10 @@ from hypothesis import strategies as st
 
 from bardo_pipeline.curator.state import to_table
 from bardo_pipeline.derivation.bundles import load_bundle
-from bardo_pipeline.derivation.curation import relived
+from bardo_pipeline.derivation.curation import derive_curation, relived
 from bardo_pipeline.derivation.legacy import overtaken_bundles, published_bundles
 from bardo_pipeline.derivation.lineage import lineage_of
-from bardo_pipeline.derivation.memory import refresh_index
+from bardo_pipeline.derivation.memory import episode_index, refresh_index, similar_episodes
 from bardo_pipeline.derivation.proof import remains
 from bardo_pipeline.derivation.rebuild import rebuild
 from bardo_pipeline.derivation.repair import Recorded, reorg, strike, withdraw
@@ -138,6 +139,16 @@ def test_what_is_struck_late_leaves_what_it_would_have_left_struck_at_once(
     assert remains(stores) == [], "nor what other records say of decisions that were taken there"
 
 
+@pytest.mark.row("X-4")
+def test_a_decision_s_revision_counts_what_it_does_without(tmp_path: Path) -> None:
+    stores = stores_at(tmp_path / "home")
+    for number, parcel in enumerate([BIRTH, part(1, 14), struck("g-0", 11), reorged("g-0", 6, 7), struck("g-0", 6)]):
+        deliver(stores, parcel, number)
+        derive_all(stores)
+    decided = stores.projections.growing("curation").read(["cycle", "revision"]).to_pylist()
+    assert {(d["cycle"], d["revision"]) for d in decided} == {(1, 0), (2, 2), (3, 3)}
+
+
 # laws 3 and 4, with heirs
 
 
@@ -183,6 +194,21 @@ def test_what_came_from_a_struck_record_is_withdrawn_from_the_golem_and_its_heir
     inherited = load_bundle(stores.home, births(stores)[heir]["bundle_hash"]).entries()["entry_id"].to_pylist()
     assert set(inherited) - set(received) == set(event.withdrawn.entry_ids)
     assert entry not in [r for r in rows_of(stores, "grimoire") if r["golem_id"] == heir]
+
+
+@pytest.mark.row("X-4")
+def test_a_text_that_only_a_struck_record_had_is_not_found_any_more(stores: Stores) -> None:
+    episodes = stores.projections.growing("episodes").read(["golem_id", "tick", "text", "text_hash"])
+    times = Counter(episodes["text_hash"].to_pylist())
+    only = next(e for e in episodes.sort_by("text_hash").to_pylist() if times[e["text_hash"]] == 1)
+    assert similar_episodes(stores, only["text"], limit=1)["text"].to_pylist() == [only["text"]]
+    strike(stores, only["golem_id"], only["tick"], "its sensor lied", now=NOW)
+    assert only["text"] not in similar_episodes(stores, only["text"], limit=500)["text"].to_pylist(), "at once"
+    all_again(stores)
+    kept, texts = episode_index(stores).held()
+    assert only["text_hash"] not in texts["text_hash"].to_pylist()
+    assert set(texts["text_hash"].to_pylist()) == set(kept["text_hash"].to_pylist())
+    assert kept.num_rows == episodes.num_rows - 1
 
 
 @pytest.mark.row("X-4")
@@ -301,6 +327,27 @@ def test_a_fleet_that_lives_heeds_a_strike_at_its_next_cycle(tmp_path: Path) -> 
     assert stores.log.version == version, "the same run again lives the same"
 
 
+@pytest.mark.row("X-4")
+def test_what_a_fleet_learned_not_knowing_of_a_strike_that_a_job_heeded_is_not_written(tmp_path: Path) -> None:
+    stores, job = stores_at(tmp_path / "home", POLICY), stores_at(tmp_path / "home", POLICY)
+    ticks = 0
+
+    def in_the_middle_of_the_third_cycle() -> bool:
+        nonlocal ticks
+        ticks += 1
+        if ticks == 125:
+            for golem in sorted(births(job)):
+                strike(job, golem, 7, "a lie", now=NOW)
+            derive_curation(job)
+        return False
+
+    run = replace(small_run("run"), killed=in_the_middle_of_the_third_cycle)
+    living.Living(stores, run, lambda: NOW).live()
+    all_again(stores)
+    assert remains(stores) == []
+    assert fingerprints(stores) == known_anew(stores, tmp_path / "beside")
+
+
 @pytest.mark.row("EV-8")
 def test_a_reorg_that_comes_while_golems_live_is_heeded_whatever_moment_it_names(tmp_path: Path) -> None:
     stores = stores_at(tmp_path / "home", POLICY)
@@ -344,6 +391,19 @@ class PowerCut(Exception):
     """What happens in the middle."""
 
 
+def power_cut_before(table_name: str, method: str, patch: pytest.MonkeyPatch) -> None:
+    """Let the power fail where a table is about to be written by a method."""
+    kind = RenewedTable if table_name in RENEWED else GrowingTable
+    honest = getattr(kind, method)
+
+    def cut(table: GrowingTable | RenewedTable, *args: object, **more: object) -> object:
+        if table.name == table_name:
+            raise PowerCut(table_name)
+        return honest(table, *args, **more)
+
+    patch.setattr(kind, method, cut)
+
+
 @pytest.mark.row("X-4")
 @pytest.mark.parametrize("cut_before", [*GROWING, "grimoire", "facts", "consensus"])
 def test_a_repair_that_is_cut_off_is_finished_by_the_next_one(
@@ -352,15 +412,7 @@ def test_a_repair_that_is_cut_off_is_finished_by_the_next_one(
     golem, heir = line(stores)
     strike(stores, golem, taught(stores, golem, heir)[0], "its sensor lied", now=NOW)
     with monkeypatch.context() as patch:
-        kind, method = (RenewedTable, "renew") if cut_before in RENEWED else (GrowingTable, "repair")
-        honest = getattr(kind, method)
-
-        def cut(table: GrowingTable | RenewedTable, *args: object, **more: object) -> object:
-            if table.name == cut_before:
-                raise PowerCut(cut_before)
-            return honest(table, *args, **more)
-
-        patch.setattr(kind, method, cut)
+        power_cut_before(cut_before, "renew" if cut_before in RENEWED else "repair", patch)
         with pytest.raises(PowerCut):
             all_again(stores)
     later = stores_at(stores.home.root, POLICY)
@@ -368,6 +420,37 @@ def test_a_repair_that_is_cut_off_is_finished_by_the_next_one(
     all_again(later)
     assert remains(later) == []
     assert fingerprints(later) == known_anew(later, tmp_path / "beside")
+
+
+@pytest.mark.row("X-4")
+@pytest.mark.parametrize(
+    ("cut_before", "method"),
+    [
+        ("cycles", "append"),
+        ("playbooks", "append"),
+        ("grimoire", "renew"),
+        ("votes", "put"),
+        ("consensus", "renew"),
+    ],
+)
+def test_what_a_cut_left_half_written_is_repaired_with_the_rest(
+    cut_before: str, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores = stores_at(tmp_path / "home")
+    for number, parcel in enumerate([BIRTH, part(1, 5)]):
+        deliver(stores, parcel, number)
+    derive_all(stores)
+    deliver(stores, part(6, 14), 2)
+    with monkeypatch.context() as patch:
+        power_cut_before(cut_before, method, patch)
+        with pytest.raises(PowerCut):
+            derive_all(stores)
+    arriving = [BIRTH, part(1, 5), part(6, 14), struck("g-0", 10), struck("g-0", 5), DEATH]
+    later = stores_at(tmp_path / "home")
+    for parcel in arriving[3:]:
+        deliver(later, parcel, 3)
+    derive_all(later)
+    assert fingerprints(later) == at_once(arriving, tmp_path / "orderly")
 
 
 # law 5
