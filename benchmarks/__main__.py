@@ -1,4 +1,4 @@
-"""`make bench`: measure, print a table and how each figure was taken, write benchmarks/results.json (not committed)."""
+"""`make bench`: measure, print a table and how each figure was taken, write benchmarks/results.json and cost.png."""
 
 from __future__ import annotations
 
@@ -11,32 +11,42 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.ack import ack_figures
-from benchmarks.figures import Figure, append_figure, derive_figures, fleet_figure, incremental_figure
+from benchmarks.curves import growth_figures, plot
+from benchmarks.figures import Figure, append_figure, derive_figures, fleet_figure
+from benchmarks.sizes import sizes_figure
+from benchmarks.spool import spool_figures
 from benchmarks.world import World
 
-RESULTS = Path(__file__).parent / "results.json"
+RESULTS, PLOT = Path(__file__).parent / "results.json", Path(__file__).parent / "cost.png"
 
 
 def main() -> None:
-    """Run every benchmark; --records makes it smaller for a quick look."""
+    """Run every benchmark; the options make it smaller for a quick look."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--records", type=int, default=200_000, help="records of the large log (64 golems)")
-    records = parser.parse_args().records
+    parser.add_argument("--records", type=int, default=200_000, help="records of the world (64 golems)")
+    parser.add_argument("--largest", type=int, default=5_000_000, help="records of the log that grows")
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long 16 callers append")
+    asked = parser.parse_args()
     console = Console()
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="bardo-bench-") as folder:
         root = Path(folder)
         with console.status("acknowledging: 16 callers, beside an event store and a file a tick") as status:
-            figures.extend(ack_figures(root / "ack"))
+            figures.extend(ack_figures(root / "ack", asked.seconds))
             status.update("living: 64 golems through a synthetic market")
-            world = World(ticks=max(records // 64, 400))
+            world = World(ticks=max(asked.records // 64, 400))
             figures.append(fleet_figure(world))
             status.update("appending to the log, beside raw Parquet")
             figures.append(append_figure(world, root))
+            status.update("taking spool files, clean and damaged")
+            figures.extend(spool_figures(world, root / "spool"))
+            status.update("what a record takes on disk, beside a file a tick")
+            figures.append(sizes_figure(world, root / "sizes"))
             status.update("deriving, beside the row-at-a-time twin")
             figures.extend(derive_figures(world, root))
-            status.update("one more batch, on a small and a large log")
-            figures.append(incremental_figure(world, root))
+            grown, found = growth_figures(root / "growth", asked.largest, status.update)
+            figures.extend(grown)
+    plot(found, PLOT)
     table = Table(title=f"{world.records:,} records of 64 golems")
     for column in ("figure", "value", "unit", "peer", "ratio", "aim"):
         table.add_column(column, justify="right" if column in ("value", "peer", "ratio") else "left", no_wrap=True)

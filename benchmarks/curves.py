@@ -7,15 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from bardo_pipeline.events.life import life_event
 from bardo_pipeline.storage.log import EventLog
 from benchmarks.figures import Figure, derive_incremental
-from benchmarks.world import GOLEMS, NOW, SPAN, World
+from benchmarks.growth import TOGETHER, Grower, cycles_for
+from benchmarks.index import index_figures
+from benchmarks.world import GOLEMS, SPAN, World
 
-BASE_CYCLES, EXTRA = 16, 3
 SIZES = (50_000, 200_000, 1_000_000, 5_000_000)
 
 
@@ -27,66 +24,32 @@ class Curve:
     points: list[tuple[int, float]] = field(default_factory=list)
 
 
-class GrowingHome:
-    """A home of 64 golems that go on living, and as many crowds of 64 beside them as the size asks for."""
-
-    def __init__(self, root: Path, sizes: int) -> None:
-        self.world = World(ticks=(BASE_CYCLES + EXTRA * sizes) * SPAN)
-        self.stores = self.world.home(root)
-        self.base = pa.concat_tables(self.world.cycles[:BASE_CYCLES]).combine_chunks()
-        self.records, self._crowds, self._lived = 0, 0, BASE_CYCLES
-        self._append(self.base)
-        derive_incremental(self.stores)
-
-    def grow(self, size: int) -> None:
-        """Add crowds until there are this many records, and derive what they left."""
-        while self.records + len(self.base) <= size + len(self.base) // 2:
-            self._crowds += 1
-            names = [(f"{g}-{self._crowds}", birth) for g, birth in self.world.births]
-            self.stores.log.record([life_event(g, NOW, birth) for g, birth in names], NOW)
-            self._append(self.crowd())
-        derive_incremental(self.stores)
-
-    def crowd(self) -> pa.Table:
-        """The base's records under the newest crowd's names."""
-        at = self.base.schema.get_field_index("golem_id")
-        names = pc.binary_join_element_wise(self.base["golem_id"], f"-{self._crowds}", "")
-        return self.base.set_column(at, self.base.schema.field(at), names).combine_chunks()
+class Measured(Grower):
+    """A home in which 64 golems live on and on, and what one operation costs in it, in seconds."""
 
     def append_seconds(self) -> float:
-        """What one more crowd costs to append."""
-        self._crowds += 1
-        names = [(f"{g}-{self._crowds}", birth) for g, birth in self.world.births]
-        self.stores.log.record([life_event(g, NOW, birth) for g, birth in names], NOW)
-        return self._append(self.crowd())
+        """51,200 records more, appended."""
+        return _seconds(lambda: self.to(self.cycles + TOGETHER, derive=False))
 
     def derive_seconds(self) -> float:
-        """What one more cycle of the base's golems costs to derive: the best of three."""
+        """One more cycle of all golems, derived: the best of three."""
         derive_incremental(self.stores)
-        return min(self._one_more_cycle() for _ in range(EXTRA))
+        return min(self._one_more_cycle() for _ in range(3))
 
     def open_seconds(self) -> float:
-        """What it costs to open the log after it was closed in order."""
+        """The log, opened after it was closed in order."""
         self.stores.log.close()
         return _seconds(lambda: EventLog(self.stores.home, self.world.policy).heads())
 
     def tail_seconds(self) -> float:
-        """What the last commit brought: the best of three."""
+        """What the last commit brought, read: the best of three."""
         log = self.stores.log
         columns = ["golem_id", "tick", "tier"]
         return min(_seconds(lambda: log.read_cycles(columns, since_version=log.version - 1)) for _ in range(3))
 
     def _one_more_cycle(self) -> float:
-        self._append(self.world.cycles[self._lived])
-        self._lived += 1
+        self.to(self.cycles + 1, derive=False)
         return _seconds(lambda: derive_incremental(self.stores))
-
-    def _append(self, records: pa.Table) -> float:
-        spent = _seconds(
-            lambda: self.stores.log.append(records, writer=f"bench-{self.records}", segment=1, recorded_at=NOW)
-        )
-        self.records += len(records)
-        return spent
 
 
 def _seconds(work: Callable[[], object]) -> float:
@@ -95,10 +58,13 @@ def _seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def curves(root: Path, largest: int, tell: Callable[[str], None] = lambda _: None) -> tuple[Figure, list[Curve]]:
-    """Grow a home to `largest` records; the incremental ratio, and what each operation cost at each size."""
+def growth_figures(
+    root: Path, largest: int, tell: Callable[[str], None] = lambda _: None
+) -> tuple[list[Figure], list[Curve]]:
+    """Grow a home to `largest` records: the incremental ratio, the tick index, what operations cost at each size."""
     sizes = [size for size in SIZES if size <= largest] or [SIZES[0]]
-    home = GrowingHome(root, len(sizes))
+    world = World(ticks=64 * SPAN)
+    home = Measured(world, world.home(root / "home"))
     found = {
         name: Curve(name)
         for name in (
@@ -110,7 +76,7 @@ def curves(root: Path, largest: int, tell: Callable[[str], None] = lambda _: Non
     }
     for size in sizes:
         tell(f"growing to {size:,} records")
-        home.grow(size)
+        home.to(cycles_for(size), derive=True)
         for curve, measure in zip(
             found.values(),
             (home.append_seconds, home.derive_seconds, home.open_seconds, home.tail_seconds),
@@ -123,7 +89,11 @@ def curves(root: Path, largest: int, tell: Callable[[str], None] = lambda _: Non
         "best of three each, in one home that grows"
     )
     ratio = large[1] / small[1]
-    return Figure("incremental_ratio", large[1], "s", small[1], ratio, "ratio <= 1.1", how), list(found.values())
+    incremental = Figure("incremental_ratio", large[1], "s", small[1], ratio, "ratio <= 1.1", how)
+    tell(f"the tick index over {home.records:,} ticks, beside SQLite")
+    (root / "sqlite").mkdir()
+    asked = index_figures(home.stores.home, home.stores.log, root / "sqlite")
+    return [incremental, *asked], list(found.values())
 
 
 def plot(found: list[Curve], path: Path) -> None:

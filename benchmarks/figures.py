@@ -115,27 +115,6 @@ def _twin_figure(world: World) -> Figure:
     return Figure("derive_vs_twin", ours, "s", twin, twin / ours, "ratio > 1", how)
 
 
-def incremental_figure(world: World, root: Path) -> Figure:
-    """Time to derive one more batch on the large log over that on a log of 20,000 records."""
-    small = max(min(20_000 // (GOLEMS * SPAN), len(world.cycles) // 4), 1)
-    times = {}
-    for name, filled in (("small", small), ("large", len(world.cycles) - 3)):
-        stores = world.home(root / f"more-{name}")
-        world.fill(stores, 0, filled, batch=BATCH, writer="bench")
-        derive_incremental(stores)
-        runs = []
-        for extra in range(3):
-            world.fill(stores, filled + extra, filled + extra + 1, batch=BATCH, writer=f"more-{extra}")
-            runs.append(_seconds(lambda s=stores: derive_incremental(s)))
-        times[name] = min(runs)
-    value = times["large"] / times["small"]
-    how = (
-        f"derive one more cycle of {GOLEMS} golems after {small * GOLEMS * SPAN:,} and after "
-        f"{(len(world.cycles) - 3) * GOLEMS * SPAN:,} records; best of three; peer: the small log, s"
-    )
-    return Figure("incremental_ratio", times["large"], "s", times["small"], value, "ratio <= 1.3", how)
-
-
 def derive_incremental(stores: Stores) -> None:
     """What a curator run does beside vectors."""
     derive_curation(stores)
