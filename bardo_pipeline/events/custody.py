@@ -83,9 +83,7 @@ def verified(public_key: str, signature: bytes, message: bytes) -> bool:
 # the canonical slice
 
 
-def slice_contents(
-    table: pa.Table, bounds: Sequence[int] | np.ndarray, order: np.ndarray | None = None
-) -> list[bytes]:
+def slice_contents(table: pa.Table, bounds: Sequence[int] | np.ndarray, order: np.ndarray | None = None) -> list[bytes]:
     """The content (32 bytes) of each run of rows: SHA-256 of its canonical slice.
 
     table: RECORD_SCHEMA. order: its rows, one golem's standing together in tick order; None where they do so in the

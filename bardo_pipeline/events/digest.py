@@ -8,7 +8,7 @@ Source: architecture ("Fingerprints hash logical rows in key order").
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 
 import numpy as np
@@ -20,7 +20,7 @@ from bardo_pipeline.events.upcast import ADDED_LATER
 
 U64 = np.uint64
 _GOLDEN, _M1, _M2 = U64(0x9E3779B97F4A7C15), U64(0xBF58476D1CE4E5B9), U64(0x94D049BB133111EB)
-_BLOCK = 16_384
+_BLOCK = 131_072  # small enough for the cache, and few enough calls for two threads to get on
 _NULL = np.array([0x6E756C6C6E756C6C, 0x6C6C756E6C6C756E], dtype=np.uint64)
 
 
@@ -53,14 +53,25 @@ def row_digests(table: pa.Table, columns: Sequence[str] | None = None) -> np.nda
     A column that a later schema brought counts only where it is not null: an old record keeps its digest.
     Returns uint64 [rows, 2].
     """
-    total = np.zeros((2, table.num_rows), dtype=np.uint64)
-    for name in columns if columns is not None else table.column_names:
-        array = one(table.column(name))
-        if name in ADDED_LATER and array.null_count:
-            if array.null_count < len(array):
-                total += np.where(np.asarray(array.is_null()), np.uint64(0), _salted(array, name))
-        else:
-            total += _salted(array, name)
+    names = columns if columns is not None else table.column_names
+    return folded((column_lanes(name, one(table.column(name))) for name in names), table.num_rows)
+
+
+def column_lanes(name: str, values: pa.Array) -> np.ndarray | None:
+    """What one column, encoded or not, adds to the digests of its rows: uint64 [2, rows], or None for nothing."""
+    if name not in ADDED_LATER or not values.null_count:
+        return _salted(values, name)
+    if values.null_count == len(values):
+        return None
+    return np.where(np.asarray(values.is_null()), np.uint64(0), _salted(values, name))
+
+
+def folded(lanes: Iterable[np.ndarray | None], rows: int) -> np.ndarray:
+    """The digests of rows (uint64 [rows, 2]) from what each of their columns adds."""
+    total = np.zeros((2, rows), dtype=np.uint64)
+    for added in lanes:
+        if added is not None:
+            total += added
     return np.ascontiguousarray(_mix(total).T)
 
 
@@ -92,8 +103,6 @@ def _digests(array: pa.Array) -> np.ndarray:
     elif _is_text(kind):
         words, which = _word_digests(array)
         return np.take(words, which, axis=1)
-    elif pa.types.is_dictionary(kind):
-        return _digests(array.cast(kind.value_type))
     else:
         lanes = _fixed_digests(array)
     if array.null_count:
@@ -120,12 +129,14 @@ def _fixed_digests(array: pa.Array) -> np.ndarray:
 
 
 def _is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _is_text(kind.value_type)
     return pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind)
 
 
 def _word_digests(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     """Digests of the distinct words of a column, the last of them for null, and which of them each row holds."""
-    encoded = array.dictionary_encode()
+    encoded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
     words = encoded.dictionary.cast(pa.large_binary()).to_pylist()
     blake = hashlib.blake2b
     packed = b"".join([blake(word, digest_size=16).digest() for word in words])

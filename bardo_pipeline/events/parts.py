@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -17,14 +16,14 @@ Y = TypeVar("Y")
 _PART_ROWS = 12_000  # below it calls cost more than arrays, and a file more costs readers more than it saves a writer
 
 
-def parts_of(count: int) -> int:
+def parts_of(count: int, most: int) -> int:
     """In how many parts it is worth while to work on so many rows."""
-    return max(1, min(os.cpu_count() or 1, count // _PART_ROWS))
+    return max(1, min(most, count // _PART_ROWS))
 
 
-def divided(rows: pa.Table) -> list[pa.Table]:
-    """The rows in as many parts of about equal length; nothing is copied."""
-    edges = np.linspace(0, len(rows), parts_of(len(rows)) + 1).astype(int).tolist()
+def divided(rows: pa.Table, parts: int) -> list[pa.Table]:
+    """The rows in so many parts of about equal length; nothing is copied."""
+    edges = np.linspace(0, len(rows), parts + 1).astype(int).tolist()
     return [rows.slice(first, last - first) for first, last in pairwise(edges)]
 
 

@@ -110,11 +110,16 @@ def _not_a_datetime(values: pa.Array) -> pa.Array:
 
 def violations(table: pa.Table, model: type[BaseModel]) -> list[tuple[int, str]]:
     """(row, what is wrong) of every row that breaks a rule of the model, at most one sentence a row and rule."""
+    found = {fault for name in model.model_fields for fault in column_violations(name, one(table.column(name)), model)}
+    return sorted(found)
+
+
+def column_violations(name: str, values: pa.Array, model: type[BaseModel]) -> list[tuple[int, str]]:
+    """The same of one column of the model's table, encoded or not, in no promised order."""
     found: list[tuple[int, str]] = []
-    rows = np.arange(table.num_rows)
-    for name, core, rules, nullable in _checks(model):
-        _walk(one(table.column(name)), rows, name, core, rules, nullable, found)
-    return sorted(set(found))
+    _, core, rules, nullable = _checks(model)[list(model.model_fields).index(name)]
+    _walk(values, np.arange(len(values)), name, core, rules, nullable, found)
+    return found
 
 
 def _walk(
@@ -128,11 +133,11 @@ def _walk(
         if pa.types.is_struct(array.type):
             array, rows, present = array.filter(present), rows[np.asarray(present)], None
     for sentence, check in rules:
-        bad = check(array)
-        if present is not None:
-            bad = pc.and_(pc.fill_null(bad, False), present)
+        coded = pa.types.is_dictionary(array.type)
+        bad = check(array.dictionary if coded else array)
         if pc.any(bad).as_py():
-            where = np.flatnonzero(np.asarray(bad))
+            bad = bad.take(array.indices) if coded else bad
+            where = np.flatnonzero(np.asarray(bad if present is None else pc.and_(pc.fill_null(bad, False), present)))
             found.extend((int(rows[i]), f"{path} {sentence}: {_shown(array[int(i)]):.60}") for i in where)
     if get_origin(core) is tuple:
         offsets = array.offsets.to_numpy().astype(np.int64)

@@ -164,7 +164,7 @@ class AppendOnlyTable:
                     raise StoreError(f"{self.path}: {count} rows were written of {rows.num_rows} that were given")
                 if self._durable:
                     sync_file(self.path / name)
-        except StoreError:
+        except BaseException:
             (self.path / name).unlink(missing_ok=True)
             raise
         return self.described(name, rows)

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.errors import SignatureError
-from bardo_pipeline.events.custody import Signature, Tip, content_of, link_of, slice_contents
+from bardo_pipeline.events.custody import KeyRing, Signature, Tip, content_of, link_of, slice_contents
+from bardo_pipeline.events.upcast import absent
 from bardo_pipeline.storage.admission import Known, Sent, Verdicts, Wrong
 from bardo_pipeline.storage.heads import Groups
 from bardo_pipeline.storage.protocols import LINK_TYPE
@@ -22,7 +23,10 @@ Link = tuple[int, bytes, bytes, str | None, bytes | None]
 
 
 class Linked(NamedTuple):
-    """Links; of each row of the batch, which of them it has (-1: none, since it does not come in); what is wrong."""
+    """Links; of each row of the batch, which of them it has (-1: it does not come in); what is wrong with others.
+
+    No links at all: the rows come in without.
+    """
 
     links: list[Link]
     which: np.ndarray
@@ -35,22 +39,11 @@ class Linked(NamedTuple):
 
     def column(self) -> pa.Array:
         """The links of the rows that come in (LINK_TYPE)."""
-        parts = zip(*self.links, strict=True) if self.links else ((), (), (), (), ())
+        if not self.links:
+            return absent(LINK_TYPE, len(self.rows))
         fields = list(LINK_TYPE)
-        arrays = [pa.array(part, field.type) for part, field in zip(parts, fields, strict=True)]
+        arrays = [pa.array(part, field.type) for part, field in zip(zip(*self.links, strict=True), fields, strict=True)]
         return pa.StructArray.from_arrays(arrays, fields=fields).take(pa.array(self.which[self.rows]))
-
-
-def together(parts: Sequence[Linked], rows: int) -> Linked:
-    """The links of all parts of a batch of so many rows."""
-    links: list[Link] = []
-    which = np.full(rows, -1)
-    wrong: Wrong = {}
-    for part in parts:
-        which = np.where(part.which >= 0, part.which + len(links), which)
-        links += part.links
-        wrong |= part.wrong
-    return Linked(links, which, wrong)
 
 
 # records that came as JSON
@@ -111,12 +104,12 @@ def slices_of(groups: Groups, news: np.ndarray) -> list[Slice]:
     return [piece for piece in found if len(piece.rows)]
 
 
-def shared(slices: Sequence[Slice], count: int) -> list[list[Slice]]:
-    """The slices in at most so many runs of about equal length."""
-    reached = np.cumsum([len(piece.rows) for piece in slices])
-    which = (reached - 1) * count // max(int(reached[-1]), 1) if slices else reached
-    runs = [[piece for piece, at in zip(slices, which, strict=True) if at == k] for k in range(count)]
-    return [run for run in runs if run]
+def unlinked(slices: Sequence[Slice], rows: int) -> Linked:
+    """The same rows with no link."""
+    which = np.full(rows, -1)
+    for piece in slices:
+        which[piece.rows] = 0
+    return Linked([], which, {})
 
 
 def link_slices(
@@ -126,17 +119,19 @@ def link_slices(
 
     Those that stand together and in order in the batch are not copied.
     """
+    linked = Linked([], np.full(len(records), -1), {})
+    if not slices:
+        return linked
     order = np.concatenate([piece.rows for piece in slices])
     edges = np.cumsum([0, *(len(piece.rows) for piece in slices)])
     if int(order[-1]) - int(order[0]) + 1 == len(order) and bool((np.diff(order) == 1).all()):
         contents = slice_contents(records.slice(int(order[0]), len(order)), edges)
     else:
         contents = slice_contents(records, edges, order)
-    linked = Linked([], np.full(len(records), -1), {})
     for piece, content in zip(slices, contents, strict=True):
         signature, tip = signatures.get(piece.golem_id), known.tip(piece.golem_id)
         try:
-            _check_slice(piece, records.column("tick"), content, signature, known)
+            _check_slice(piece, records.column("tick"), content, signature, known.ring(piece.golem_id))
         except SignatureError as error:
             repeats = np.flatnonzero(np.isin(verdicts.first, piece.rows))
             linked.wrong.update((row, error) for row in repeats.tolist() if row not in verdicts.wrong)
@@ -148,9 +143,9 @@ def link_slices(
 
 
 def _check_slice(
-    piece: Slice, ticks: pa.ChunkedArray, content: bytes, signature: Signature | None, known: Known
+    piece: Slice, ticks: pa.ChunkedArray, content: bytes, signature: Signature | None, ring: KeyRing
 ) -> None:
-    if signature is None and piece.golem_id not in known.rings:
+    if signature is None and not ring.keys:
         return
     if signature is not None and len(piece.rows) < piece.sent:
         raise SignatureError(
@@ -158,4 +153,4 @@ def _check_slice(
             "send what is new"
         )
     for end in (piece.rows[0], piece.rows[-1]):
-        known.ring(piece.golem_id).check(ticks[int(end)].as_py(), content, signature)
+        ring.check(ticks[int(end)].as_py(), content, signature)

@@ -6,6 +6,7 @@ Source: architecture ("Laws", "Time and order", "Writing"); HB S6.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -37,7 +38,7 @@ from bardo_pipeline.storage.heads import Head, TickRange, check_deaths, golem_co
 from bardo_pipeline.storage.heads_file import load_heads, save_heads
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.leases import leased
-from bardo_pipeline.storage.linking import Linked, link_lines, link_slices, shared, slices_of, together, unsigned_lines
+from bardo_pipeline.storage.linking import Linked, link_lines, link_slices, slices_of, unlinked, unsigned_lines
 from bardo_pipeline.storage.protocols import (
     CYCLES_SCHEMA,
     DECIDING,
@@ -61,12 +62,14 @@ class EventLog:
     """The log on disk. See `Log` in protocols.py for what each method promises.
 
     durable: what `append`, `admit`, `record` and `record_vectors` returned for stays when the machine loses its power.
-    Without it, it stays when the program dies: for homes that are made again sooner than repaired.
+    Without it, it stays when the program dies. chained: Arrow batches are linked into their golems' chains; without it
+    nobody could tell that a record was altered, and `bardo verify` names each one that has no link.
+    To be without either is for scratch homes alone, which are made again sooner than repaired.
     Every method that writes raises StoreError for what the disk refuses.
     """
 
-    def __init__(self, home: Home, policy: Policy | None = None, *, durable: bool = True) -> None:
-        self._home, self._policy, self._durable = home, policy or Policy(), durable
+    def __init__(self, home: Home, policy: Policy | None = None, *, durable: bool = True, chained: bool = True) -> None:
+        self._home, self._policy, self._durable, self._chained = home, policy or Policy(), durable, chained
         self._mutex, self._index = RLock(), home.index / "heads.arrow"
         with writing_to(home.root), home.lock(_LOCK):
             self._cycles = self._table(home.cycles, CYCLES_SCHEMA, ["golem_id", "tick"])
@@ -151,23 +154,24 @@ class EventLog:
         )
 
     def _linked_slices(self, batch: Batch, verdicts: Verdicts, signatures: Mapping[str, Signature]) -> Linked:
-        """The links of what is news of an Arrow batch."""
-        parts = shared(slices_of(batch.sent.groups, verdicts.news), parts_of(len(batch.records)))
-        linked = at_once(lambda part: link_slices(batch.records, part, verdicts, signatures, self._known), parts)
-        return together(linked, len(batch.records))
+        slices = slices_of(batch.sent.groups, verdicts.news)
+        if not self._chained and not signatures and not self._known.rings:
+            return unlinked(slices, len(batch.records))
+        return link_slices(batch.records, slices, verdicts, signatures, self._known)
 
     def _write(self, batch: Batch, linked: Linked, given: int) -> Appended:
         """Commit what comes in. given: how many records were sent that are not wrong."""
-        due, stamp, count = self._cycles.renewed() + 1, batch.stamp, len(linked.rows)
+        due, count = self._cycles.renewed() + 1, len(linked.rows)
         if not count:
             return Appended(self._cycles_seen, 0, given, (), ())
+        stamp = batch.stamp
         if self._cycles.done({stamp.writer: stamp.segment}):
             raise StoreError(
                 f"writer {stamp.writer}: segment {stamp.segment} or a later one is on record, but {count} of these "
                 "records are not: number segments upwards and send one again unchanged"
             )
         rows = batch.rows(linked, self._home.bucket_count, due)
-        adds = self._stored(divided(rows))
+        adds = self._stored(divided(rows, parts_of(count, os.cpu_count() or 1)))
         version = self._cycles.commit(adds, transactions={stamp.writer: stamp.segment}, version=due)
         assert version == due, "whoever holds the lock of the log commits alone"
         gaps, late = self._learn_cycles(rows)
