@@ -276,8 +276,7 @@ class Journal:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         handle = os.open(segment_path(self.folder, number), flags, 0o644)
         try:
-            os.write(handle, segment_header(number))
-            os.fsync(handle)
+            os.write(handle, segment_header(number))  # durable with the first frame, and of no use before
             sync_folder(self.folder)
         except BaseException:
             os.close(handle)

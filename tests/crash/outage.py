@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bardo_pipeline.errors import LeaseError
 from bardo_pipeline.policy import CarePolicy, Policy, WriterPolicy
 from bardo_pipeline.storage import desk
 from bardo_pipeline.storage.conversations import Conversations
-from bardo_pipeline.storage.drainer import drain_once
+from bardo_pipeline.storage.drainer import Drainer, drain_once
+from bardo_pipeline.storage.heads import TickRange
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.maintenance import maintain
@@ -29,7 +35,7 @@ from bardo_pipeline.storage.spool import Spool
 from bardo_pipeline.storage.sums import Sums
 from bardo_pipeline.storage.tick_index import TickIndex
 from bardo_pipeline.storage.writer import EventWriter
-from tests.crash.power import Disk, Killed, Mode, rebuild
+from tests.crash.power import MODES, Acknowledged, Disk, Killed, Listed, Mode, Synced, rebuild
 from tests.crash.recovery import recover
 from tests.crash.roles import digests_of, drop, furnish, line_of
 from tests.records import records
@@ -41,9 +47,10 @@ POLICY = Policy(
 """Small segments, and a maintenance without patience: what it takes away is gone at once."""
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
+VERSION_1 = Path(__file__).parents[1] / "golden" / "event_logs" / "v1"
 SECRET = bytes(range(32))
 LONG = b"x" * 100_000
-BATCHED, LIVE, DROPPED = "w0-0000", "live", "spooled"
+BATCHED, LIVE, DROPPED = "w0-0000", "live-0000", "spooled"
 
 
 class Record(NamedTuple):
@@ -74,6 +81,12 @@ class Said(NamedTuple):
     content: str
 
 
+class Indexed(NamedTuple):
+    """So many ticks are in the index."""
+
+    ticks: int
+
+
 class Evidence(NamedTuple):
     """The hashes of a table's files are written down."""
 
@@ -83,16 +96,17 @@ class Evidence(NamedTuple):
 
 @dataclass
 class Life:
-    """A home in the making. disk: hears of everything that somebody is told."""
+    """A home in the making. disk: hears of everything that somebody is told. sent, gaps: what may be there."""
 
     root: Path
     disk: Disk
     writers: list[EventWriter] = field(default_factory=list)
     sent: dict[tuple[str, int], str] = field(default_factory=dict)
+    gaps: tuple[TickRange, ...] = ()
 
-    def live(self) -> None:
-        """Go through every step; after a kill, through the same one again, in another process as it were."""
-        for step in STEPS:
+    def live(self, steps: Sequence[Callable[[Life], None]]) -> None:
+        """Go through these steps; after a kill, through the same one again, in another process as it were."""
+        for step in steps:
             try:
                 step(self)
             except Killed:
@@ -209,46 +223,169 @@ def _care(life: Life) -> None:
         life.disk.acknowledge(Evidence(path.name, Sums(home, path).path.read_bytes()))
 
 
-STEPS: tuple[Callable[[Life], None], ...] = (
-    _found,
-    _append_batches,
-    _append_live("one", 8),
-    _drain,
-    _restart,
-    _append_live("two", 2),
-    _close,
-    _spool,
-    _talk,
-    _seal,
-    _care,
-    _append_batches,
-    _append_live("three", 4),
-    _spool,
-    _care,
+@dataclass(frozen=True)
+class Workload:
+    """A home's life: how it begins, and what happens, in order. whole: nothing in it is damaged from the start."""
+
+    name: str
+    begin: Callable[[Life], None]
+    steps: tuple[Callable[[Life], None], ...]
+    whole: bool = True
+
+    def record(self, folder: Path, kill_at: int | None = None) -> Life:
+        """Live it in a folder, up to the end. kill_at: the number of the sync before which the process dies."""
+        life = Life(folder / "home", Disk(folder / "home"))
+        life.root.mkdir(parents=True)
+        self.begin(life)
+        life.disk.begin_durable()
+        life.disk.kill_at = kill_at
+        with life.disk.recording():
+            life.live(self.steps)
+        return life
+
+
+def _from_nothing(_: Life) -> None:
+    pass
+
+
+def _from_version_1(life: Life) -> None:
+    shutil.copytree(VERSION_1, life.root, dirs_exist_ok=True)
+    with life.log() as log:
+        rows = log.read_cycles(["golem_id", "tick", "content_hash"]).to_pylist()
+        life.sent |= {(row["golem_id"], row["tick"]): row["content_hash"].hex() for row in rows}
+        life.gaps = log.gaps()
+
+
+def _make_and_drop(life: Life) -> None:
+    """A runtime in another language drops a file before anybody has opened the log."""
+    home = Home.create(life.root, Policy(), NOW)
+    lines = [line_of(DROPPED, tick) for tick in (1, 2, 3)]
+    sent = [life.send(Record(DROPPED, i + 1, hashlib.sha256(line).hexdigest()[:32])) for i, line in enumerate(lines)]
+    drop(home, "first.jsonl", b"".join(line + b"\n" for line in lines))
+    for record in sent:
+        life.disk.acknowledge(record)
+
+
+def _with_many_ticks(life: Life) -> None:
+    _found(life)
+    with life.log() as log:
+        rows = records(2_000, golems=1, prefix="many")
+        life.sent |= {("many-0000", tick): digest for tick, digest in enumerate(digests_of(rows), 1)}
+        log.append(rows, writer="many", segment=1, recorded_at=NOW)
+
+
+def _index(life: Life) -> None:
+    with life.log() as log:
+        life.disk.acknowledge(Indexed(TickIndex.open(Home.open(life.root), log).tick_count))
+
+
+def _with_a_damaged_file(life: Life) -> None:
+    """A home with four batches, the first of which is not what was recorded."""
+    _found(life)
+    _append_batches(life)
+    _append_batches(life)
+    first = min(Home.open(life.root).cycles.glob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+    rows = pq.read_table(first)
+    place = rows.schema.get_field_index("cycle_seen")
+    pq.write_table(rows.set_column(place, rows.schema.field(place), pa.array([7] * len(rows))), first)
+
+
+WORKLOADS = (
+    Workload(
+        "new home",
+        _from_nothing,
+        (
+            _found,
+            _append_batches,
+            _append_live("one", 8),
+            _drain,
+            _restart,
+            _append_live("two", 2),
+            _close,
+            _spool,
+            _talk,
+            _seal,
+            _care,
+            _append_batches,
+            _append_live("three", 4),
+            _spool,
+            _care,
+        ),
+    ),
+    Workload("old home", _from_version_1, (_append_batches, _append_live("one", 4), _drain)),
+    Workload("full home", _with_many_ticks, (_index,)),
+    Workload("empty home", _from_nothing, (_make_and_drop,)),
+    Workload("damaged home", _with_a_damaged_file, (_append_batches, _care, _append_batches, _care), whole=False),
 )
-"""What happens, in order."""
+"""The lives after which the power goes."""
 
 
-def lost(
-    disk: Disk, sent: dict[tuple[str, int], str], cut: int, *, without: str | None = None, mode: Mode = "dropped"
-) -> list[str]:
+def lost(life: Life, cut: int, *, without: str | None = None, mode: Mode = "dropped", whole: bool = True) -> list[str]:
     """What is wrong after the power went at a moment: acknowledged and gone, doubled, unreadable, broken."""
-    told = disk.acknowledged(cut)
+    told = life.disk.acknowledged(cut)
     if not told:
         return []
     with tempfile.TemporaryDirectory(prefix="bardo-power-") as folder:
         root = Path(folder) / "home"
-        rebuild(root, disk.durable(cut, without=without, mode=mode))
+        rebuild(root, life.disk.durable(cut, without=without, mode=mode))
         try:
-            return [*_gone(root, told, sent), *_readable_secrets(disk, cut, without, told)]
+            if not whole:
+                return list(_still_there(root, told))
+            return [*_gone(root, told, dict(life.sent), life.gaps), *_readable_secrets(life.disk, cut, without, told)]
         except Exception as error:  # whatever it is that a home that lost something makes a library raise
             return [f"{type(error).__name__}: {error}"]
 
 
-def _gone(root: Path, told: Sequence[object], sent: dict[tuple[str, int], str]) -> Iterator[str]:
+def failing(life: Life, site: str, *, whole: bool = True, all_cuts: bool = False) -> tuple[int, Mode, str] | None:
+    """A moment at which something is lost if a line of ours never synced: the cut, the mode, and what is wrong.
+
+    Only where the disk would hold something else is anything tried, first soon after the line was passed. all_cuts:
+    then everywhere else.
+    """
+    tried = set()
+    for cut, mode in _suspects(life, site, all_cuts):
+        mark = _held(life.disk, cut, site, mode)
+        if mark in tried or mark == _held(life.disk, cut, None, mode):
+            continue
+        tried.add(mark)
+        found = lost(life, cut, without=site, mode=mode, whole=whole)
+        if found:
+            return cut, mode, found[0]
+    return None
+
+
+def _held(disk: Disk, cut: int, without: str | None, mode: Mode) -> int:
+    """A mark of all that the disk holds."""
+    tree, blocks = disk.durable(cut, without=without, mode=mode), disk.blocks(cut, without=without)
+    return hash((tuple(sorted(tree.items())), frozenset(blocks)))
+
+
+def _suspects(life: Life, site: str, all_cuts: bool) -> Iterator[tuple[int, Mode]]:
+    events = life.disk.events
+    passed = [at for at, event in enumerate(events) if isinstance(event, Synced | Listed) and site in event.sites]
+    cuts = life.disk.cuts()
+    told = [cut for cut in cuts if isinstance(events[cut - 1], Acknowledged)]
+    soon = [cut for at in passed for cut in [c for c in told if c > at][:1]]
+    next_ones = [cut for at in passed for cut in [c for c in cuts if c > at][:6]]
+    for cuts_tried in ([*soon[:1], cuts[-1]], soon[1:3], next_ones[:12], cuts if all_cuts else []):
+        for mode in MODES:
+            yield from ((cut, mode) for cut in dict.fromkeys(cuts_tried))
+
+
+def _still_there(root: Path, told: Sequence[object]) -> Iterator[str]:
+    """Records that were acknowledged and are gone from a home that was damaged before."""
+    with EventLog(Home.open(root), POLICY) as log:
+        there = {(row["golem_id"], row["tick"]) for row in log.read_cycles(["golem_id", "tick"]).to_pylist()}
+    yield from (f"{each} is gone" for each in told if isinstance(each, Record) and each[:2] not in there)
+
+
+def _gone(
+    root: Path, told: Sequence[object], sent: dict[tuple[str, int], str], gaps: tuple[TickRange, ...]
+) -> Iterator[str]:
+    _intrude(root, sent)
     records_told = {(each.golem_id, each.tick): each.digest for each in told if isinstance(each, Record)}
     _go_on(root, sent)
-    found = recover(root, sent, records_told, curate=False)
+    found = recover(root, sent, records_told, gaps=gaps, curate=False)
     yield from found.sentences()
     home = Home.open(root)
     quarantined = set(_raw(home))
@@ -276,13 +413,25 @@ def _gone(root: Path, told: Sequence[object], sent: dict[tuple[str, int], str]) 
 
 
 def _indexed(home: Home, log: EventLog) -> Iterator[str]:
-    """The tick index answers as the log does, whatever became of its files."""
+    """The tick index answers as one does that is made again, whatever became of its files."""
     index = TickIndex.open(home, log)
-    there = log.read_cycles(["golem_id", "tick"]).group_by("golem_id").aggregate([("tick", "max"), ("tick", "count")])
-    for row in there.to_pylist():
-        found = index.ticks(golems=[row["golem_id"]], limit=row["tick_count"] + 1)["tick"].to_pylist()
-        if len(found) != row["tick_count"] or max(found) != row["tick_max"]:
-            yield f"the index knows {len(found)} ticks of {row['golem_id']}, and there are {row['tick_count']}"
+    answers = index.ticks(limit=10_000), index.phases()
+    index.drop()
+    index.refresh()
+    if answers != (index.ticks(limit=10_000), index.phases()):
+        yield "the tick index knows something else than the log"
+
+
+def _intrude(root: Path, sent: dict[tuple[str, int], str]) -> None:
+    """Somebody appends a batch of the live golem: not where its writer may have acknowledged something else."""
+    home = Home.open(root)
+    with EventLog(home, POLICY) as log:
+        Drainer(home, log, clock=lambda: NOW, policy=POLICY).clear_leases()  # as one does that drained another journal
+        tick = log.head_of(LIVE).highest + 1
+        rows = records(1, golems=1, tick=tick, seed=99, prefix="live")
+        with suppress(LeaseError):
+            log.append(rows, writer="intruder", segment=1, recorded_at=NOW)
+            sent[LIVE, tick] = digests_of(rows)[0]
 
 
 def _go_on(root: Path, sent: dict[tuple[str, int], str]) -> None:

@@ -20,6 +20,7 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import BardoError
 from bardo_pipeline.storage.delta import AppendOnlyTable
 from bardo_pipeline.storage.drainer import drain_once
+from bardo_pipeline.storage.heads import TickRange
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.protocols import CYCLES_SCHEMA
@@ -57,8 +58,13 @@ class Found:
         return cls(**orjson.loads(line))
 
 
-def recover(root: Path, sent: Said, acknowledged: Said, *, curate: bool = True) -> Found:
-    """Open the home, drain and derive, then look for each record that was sent or acknowledged."""
+def recover(
+    root: Path, sent: Said, acknowledged: Said, *, gaps: tuple[TickRange, ...] = (), curate: bool = True
+) -> Found:
+    """Open the home, drain and derive, then look for each record that was sent or acknowledged.
+
+    gaps: those that there may be. curate: whether derivation is looked at, too.
+    """
     found = Found()
     home = Home.open(root)
     with EventLog(home) as log:
@@ -67,8 +73,7 @@ def recover(root: Path, sent: Said, acknowledged: Said, *, curate: bool = True) 
         rows = _read(home, log, found)
         if rows is not None:
             _compare(rows, sent, acknowledged, found)
-        if log.gaps():
-            found.lost.append(f"gaps: {log.gaps()}")
+        found.lost += [f"a gap: {gap}" for gap in log.gaps() if gap not in gaps]
     _verified(home, found)
     if curate:
         _curated(root, found)
@@ -118,7 +123,8 @@ def _compare(rows: pa.Table, sent: Said, acknowledged: Said, found: Found) -> No
     found.doubled += [f"{key} is there {count} times" for key, count in times.items() if count > 1]
     found.doubled += [f"{key} is there and nobody sent it" for key in there if key not in sent]
     found.lost += [f"{key} is not there" for key in acknowledged if key not in there]
-    found.lost += [f"{key} is other than was sent" for key in there if sent.get(key, there[key]) != there[key]]
+    said = {**sent, **acknowledged}
+    found.lost += [f"{key} is other than was sent" for key in there if said.get(key, there[key]) != there[key]]
 
 
 def _digest(content_hash: bytes, payload: bytes | None) -> str:
