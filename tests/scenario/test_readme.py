@@ -50,7 +50,9 @@ def test_an_option_of_a_long_command_exists(command: str, tmp_path: Path) -> Non
 
 
 def test_options_and_paths_named_in_prose_exist(tmp_path: Path) -> None:
-    offered = " ".join(bardo(c, "--help", home=tmp_path) for c in ("run", "rebuild", "sql", "lineage", "status", "verify"))
+    offered = " ".join(
+        bardo(c, "--help", home=tmp_path) for c in ("run", "rebuild", "sql", "lineage", "status", "verify")
+    )
     named = set(re.findall(r"`(--[a-z-]+)", README))
     assert named
     assert named <= set(re.findall(r"--[a-z-]+", offered))
