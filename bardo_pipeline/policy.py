@@ -54,7 +54,7 @@ class WriterPolicy(Frozen):
         4 * 2**20, description="a longer record is refused before it is parsed (ours)"
     )
     spool_block_bytes: Annotated[int, Field(ge=4096)] = Field(
-        16 * 2**20, description="bytes of a spool file that a commit takes (ours)"
+        24 * 2**20, description="bytes of a spool file that a commit takes (ours)"
     )
 
 

@@ -27,7 +27,7 @@ from bardo_pipeline.events.record import SCHEMA_VERSION, DecisionCycleRecord
 from bardo_pipeline.events.schema import MOMENT, RECORD_SCHEMA
 from bardo_pipeline.storage.loose import loosened, tightened
 
-_GROUP_BYTES, _PART_BYTES = 4 * 2**20, 2**19
+_GROUP_BYTES, _PART_BYTES = 32 * 2**20, 2**19
 _SHOWN_CHARACTERS = 80
 _ERRORS_NAMED = 3
 _MOMENT = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,6})?(Z|\+00:00)$"

@@ -29,8 +29,9 @@ def blocks_of(
 ) -> Iterator[Block]:
     """The lines of a file, about `block_bytes` at a time. keep: takes the bytes of a line that is too long."""
     rest, number = b"", 0
+    read_bytes = block_bytes // 4  # a small block first, so that whoever takes them need not wait long for it
     while True:
-        chunk = file.read(block_bytes)
+        chunk, read_bytes = file.read(read_bytes), block_bytes
         *whole, rest = (rest + chunk).split(b"\n")
         if not chunk and rest:
             whole, rest = [*whole, rest], b""
