@@ -214,7 +214,7 @@ def _intake_faults(health: Health, policy: Policy) -> Iterator[Fault]:
     if age is not None and age > limits.spool_seconds_max:
         yield Fault(
             "spool.age", age, limits.spool_seconds_max,
-            f"{health.spool.files} files wait in the spool: switch its sensor on, or run `bardo spool`",
+            f"{health.spool.files} files wait in the spool: switch its sensor on, or run `bardo spool take`",
         )  # fmt: skip
     if health.quarantine.day_share > limits.quarantine_share_max:
         yield Fault(
