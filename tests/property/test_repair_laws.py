@@ -40,22 +40,21 @@ from bardo_pipeline.storage.projections import GrowingTable, RenewedTable
 from tests.conftest import NOW
 from tests.fleets import lively_market
 from tests.property.test_laws import (
-    BIRTH,
-    DEATH,
     DERIVATIONS,
     POLICY,
     Parcel,
     at_once,
     birth_of,
+    death_of,
     deliver,
     derive_all,
     fingerprints,
     happened,
     parcels,
-    part,
     rows_of,
     small_run,
     stores_at,
+    told,
 )
 from tests.repairs import GROWING, RENEWED, all_again, births, known_anew, line, lived_home, taught
 from tests.streams import FOG, SPAN, START, STORIES, STORM, Life, full
@@ -111,17 +110,28 @@ def test_whenever_records_are_struck_the_projections_are_as_if_they_had_never_be
         assert fingerprints(stores) == wanted
 
 
+ONE = Life("g-0", {STORM: STORIES[1], FOG: STORIES[0]}, (3, 2), timedelta(minutes=2), 22)
+"""A golem that found a warning and a rule, changed its playbook for both, and died in its sixth cycle."""
+
+BIRTH, DEATH = happened(birth_of(ONE)), happened(death_of(ONE))
+
+
+def part(first: int, last: int) -> Parcel:
+    return told(ONE.rows()[first - 1 : last])
+
+
 LATE = {
-    "a record that taught something": [BIRTH, part(1, 14), DEATH, struck("g-0", 10)],
-    "the first record": [BIRTH, part(1, 14), DEATH, struck("g-0", 1)],
-    "the last record, of the cycle that death closed": [BIRTH, part(1, 14), DEATH, struck("g-0", 14)],
-    "a record of the open cycle": [BIRTH, part(1, 6), struck("g-0", 6), part(7, 14), DEATH],
-    "a record that is yet to come": [BIRTH, part(1, 6), struck("g-0", 9), part(7, 14), DEATH],
-    "the same record twice": [BIRTH, part(1, 14), struck("g-0", 5), struck("g-0", 5, "again"), DEATH],
-    "two records, the later one first": [BIRTH, part(1, 14), struck("g-0", 11), struck("g-0", 3), DEATH],
-    "a reorg over whole cycles": [BIRTH, part(1, 14), DEATH, reorged("g-0", 3, 12)],
-    "all that it lived": [BIRTH, part(1, 14), DEATH, reorged("g-0", 1, 14)],
-    "a reorg and a strike within it": [BIRTH, part(1, 14), reorged("g-0", 5, 8), DEATH, struck("g-0", 6)],
+    "a record that taught something": [BIRTH, part(1, 22), DEATH, struck("g-0", 10)],
+    "the first record": [BIRTH, part(1, 22), DEATH, struck("g-0", 1)],
+    "the last record, of the cycle that death closed": [BIRTH, part(1, 22), DEATH, struck("g-0", 22)],
+    "a record of the open cycle": [BIRTH, part(1, 6), struck("g-0", 6), part(7, 22), DEATH],
+    "a record that is yet to come": [BIRTH, part(1, 6), struck("g-0", 9), part(7, 22), DEATH],
+    "the same record twice": [BIRTH, part(1, 22), struck("g-0", 5), struck("g-0", 5, "again"), DEATH],
+    "two records, the later one first": [BIRTH, part(1, 22), struck("g-0", 11), struck("g-0", 3), DEATH],
+    "a reorg over whole cycles": [BIRTH, part(1, 22), DEATH, reorged("g-0", 3, 12)],
+    "what changed its playbook": [BIRTH, part(1, 20), reorged("g-0", 9, 16), part(21, 22), DEATH],
+    "all that it lived": [BIRTH, part(1, 22), DEATH, reorged("g-0", 1, 22)],
+    "a reorg and a strike within it": [BIRTH, part(1, 22), reorged("g-0", 5, 8), DEATH, struck("g-0", 6)],
 }
 
 
@@ -142,11 +152,11 @@ def test_what_is_struck_late_leaves_what_it_would_have_left_struck_at_once(
 @pytest.mark.row("X-4")
 def test_a_decision_s_revision_counts_what_it_does_without(tmp_path: Path) -> None:
     stores = stores_at(tmp_path / "home")
-    for number, parcel in enumerate([BIRTH, part(1, 14), struck("g-0", 11), reorged("g-0", 6, 7), struck("g-0", 6)]):
+    for number, parcel in enumerate([BIRTH, part(1, 22), struck("g-0", 11), reorged("g-0", 6, 7), struck("g-0", 6)]):
         deliver(stores, parcel, number)
         derive_all(stores)
     decided = stores.projections.growing("curation").read(["cycle", "revision"]).to_pylist()
-    assert {(d["cycle"], d["revision"]) for d in decided} == {(1, 0), (2, 2), (3, 3)}
+    assert {(d["cycle"], d["revision"]) for d in decided} == {(1, 0), (2, 2), *((cycle, 3) for cycle in range(3, 6))}
 
 
 # laws 3 and 4, with heirs
@@ -194,6 +204,44 @@ def test_what_came_from_a_struck_record_is_withdrawn_from_the_golem_and_its_heir
     inherited = load_bundle(stores.home, births(stores)[heir]["bundle_hash"]).entries()["entry_id"].to_pylist()
     assert set(inherited) - set(received) == set(event.withdrawn.entry_ids)
     assert entry not in [r for r in rows_of(stores, "grimoire") if r["golem_id"] == heir]
+
+
+@pytest.mark.row("X-4")
+def test_each_strike_withdraws_from_heirs_what_none_before_it_did(stores: Stores) -> None:
+    lines = sorted((b["predecessor_id"], g) for g, b in births(stores).items() if b["predecessor_id"])
+    assert len(lines) > 1
+    for golem, heir in lines:
+        first, entry = taught(stores, golem, heir)
+        (event,) = strike(stores, golem, first, "its sensor lied", now=NOW).heirs
+        assert event.golem_id == heir
+        decided = stores.projections.growing("curation").read(golems=[golem]).to_pylist()
+        later = max(t for d in decided if d["entry_id"] == entry for t in d["cause_ticks"])
+        assert later > first
+        done = strike(stores, golem, later, "and again", now=NOW)
+        assert done.event_ids
+        assert event.withdrawn is not None
+        lost = {e for more in done.heirs if more.withdrawn for e in more.withdrawn.entry_ids}
+        assert not lost & set(event.withdrawn.entry_ids), "each entry once"
+    all_again(stores)
+    assert remains(stores) == []
+
+
+@pytest.mark.row("X-4")
+def test_a_playbook_that_rested_on_struck_records_is_written_again(tmp_path: Path) -> None:
+    stores = stores_at(tmp_path / "home")
+    for number, parcel in enumerate([BIRTH, part(1, 22)]):
+        deliver(stores, parcel, number)
+    derive_all(stores)
+    page = stores.home.playbooks / "g-0" / "PLAYBOOK.md"
+    before, versions = page.read_text(), stores.projections.read("playbooks").num_rows
+    assert versions > 1
+    deliver(stores, reorged("g-0", 1, 20), 2)
+    derive_all(stores)
+    standing = stores.projections.read("playbooks")
+    assert standing.num_rows < versions
+    assert page.read_text() == standing["markdown"][-1].as_py() != before
+    refresh_index(stores)
+    assert remains(stores) == []
 
 
 @pytest.mark.row("X-4")
@@ -440,12 +488,12 @@ def test_what_a_cut_left_half_written_is_repaired_with_the_rest(
     for number, parcel in enumerate([BIRTH, part(1, 5)]):
         deliver(stores, parcel, number)
     derive_all(stores)
-    deliver(stores, part(6, 14), 2)
+    deliver(stores, part(6, 22), 2)
     with monkeypatch.context() as patch:
         power_cut_before(cut_before, method, patch)
         with pytest.raises(PowerCut):
             derive_all(stores)
-    arriving = [BIRTH, part(1, 5), part(6, 14), struck("g-0", 10), struck("g-0", 5), DEATH]
+    arriving = [BIRTH, part(1, 5), part(6, 22), struck("g-0", 10), struck("g-0", 5), DEATH]
     later = stores_at(tmp_path / "home")
     for parcel in arriving[3:]:
         deliver(later, parcel, 3)
@@ -479,8 +527,10 @@ def read_by_a_repair(root: Path, golems: int, monkeypatch: pytest.MonkeyPatch) -
     with monkeypatch.context() as patch:
         patch.setattr(delta, "scan", counted)
         derive_all(stores)
-    assert remains(stores) == []
-    return read
+        once = Counter(read)
+        derive_all(stores)
+    assert read["log/cycles"] == once["log/cycles"], "what was heeded is not repaired again"
+    return once
 
 
 @pytest.mark.row("X-4")
