@@ -100,7 +100,7 @@ def replacing(
             "operation": "OPTIMIZE",
             "operationParameters": {"predicate": "[]"},
             "engineInfo": "bardo-pipeline",
-            **_carried(commit_path(path, version - 1)),
+            **facts_of(commit_path(path, version - 1)),
         }
     }
     for file in removed:
@@ -127,7 +127,7 @@ def replacing(
         }
 
 
-def _carried(commit: Path) -> dict[str, object]:
+def facts_of(commit: Path) -> dict[str, object]:
     """What a commit says of itself beyond how it was made."""
     for line in commit.read_bytes().splitlines():
         if info := orjson.loads(line).get("commitInfo"):

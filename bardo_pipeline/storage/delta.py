@@ -28,6 +28,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.commits import (
     CHECKPOINT_COMMITS,
     commit_path,
+    facts_of,
     make_table,
     newest_checkpoint,
     point_to,
@@ -88,7 +89,6 @@ class AppendOnlyTable:
         self.path, self.schema, self.by_version, self._durable, self._sums = path, schema, by_version, durable, sums
         self._log = path / "_delta_log"
         self._reopen_commits = (policy or Policy()).log.reopen_commits
-        self._commits = 0
         self._checkpoint: int | None = None
         self._apps = Transactions(path)
         self._stats_columns = tuple(stats_columns)
@@ -102,9 +102,10 @@ class AppendOnlyTable:
             with writing_to(path):
                 make_table(path, schema, _configuration(stats_columns), durable=durable)
             self._handle = DeltaTable(path)
-        self._checkpointed = newest_checkpoint(path, int(self._handle.version())) or 0
+        self._at = self._opened_at = int(self._handle.version())
+        self._checkpointed = newest_checkpoint(path, self._at) or 0
         if sums is not None:
-            sums.follow(int(self._handle.version()))  # what a process that was killed left without
+            sums.follow(self._at)  # what a process that was killed left without
         self._lacks = self._missing_columns()
 
     def _missing_columns(self) -> list[pa.Field]:
@@ -126,14 +127,27 @@ class AppendOnlyTable:
     @property
     def version(self) -> int:
         """The newest committed version, whoever wrote it."""
-        self._refresh()
-        return int(self._handle.version())
+        # A commit is a file with the next number; looking for it costs nothing, asking Delta lists the whole log.
+        while commit_path(self.path, self._at + 1).exists():
+            self._at += 1
+        if not commit_path(self.path, self._at).exists():  # maintenance has trimmed the log behind newer ones
+            self._handle.update_incremental()
+            self._at = int(self._handle.version())
+        return self._at
+
+    def _delta(self) -> DeltaTable:
+        """Delta's own view of the newest version; a handle slows with every commit that it has seen."""
+        newest = self.version
+        if newest - self._opened_at >= self._reopen_commits:
+            self._handle, self._opened_at = DeltaTable(self.path), newest
+        elif newest > int(self._handle.version()):
+            self._handle.update_incremental()
+        self._at = max(newest, int(self._handle.version()))
+        return self._handle
 
     def transaction_version(self, app: str) -> int | None:
         """The newest transaction of this app that is committed; None when there is none."""
-        self._refresh()
-        found = self._committed(app)
-        return None if found < 0 else found
+        return self._apps.newest(app, self.version)
 
     def append(
         self, table: pa.Table, *, transactions: Mapping[str, int], facts: Mapping[str, str] | None = None
@@ -226,9 +240,7 @@ class AppendOnlyTable:
         with writing_to(self.path):
             if self._durable:
                 sync_folder(self._log)
-        self._handle.update_incremental()
-        self._commits += 1
-        self._lacks = []
+        self._at, self._lacks = due, []
         if self._checkpoint is not None:
             with suppress(OSError):  # it saves time, and the rows are on record
                 point_to(self.path, self._checkpoint)
@@ -246,19 +258,18 @@ class AppendOnlyTable:
     ) -> int | None:
         """Give the commit the next version that is free; None when its transactions are on record meanwhile."""
         while True:
-            due = int(self._handle.version()) + 1
+            due = self._at + 1
             if version is not None and due != version:
                 raise StoreError(f"{self.path}: version {version} was taken meanwhile: send this again")
             if put_commit(self.path, due, self._actions(adds, transactions, facts), durable=self._durable):
                 return due
-            self._handle.update_incremental()
+            self._at = due
             if self.done(transactions):
                 return None
 
     def stored(self) -> list[StoredFile]:
         """The files of the table as it is now, by path."""
-        self._refresh()
-        actions = pa.table(self._handle.get_add_actions(flatten=True))
+        actions = pa.table(self._delta().get_add_actions(flatten=True))
         columns = (actions[n].to_pylist() for n in ("path", "num_records", "size_bytes", "modification_time"))
         return sorted(map(StoredFile, *columns), key=lambda file: file.path)
 
@@ -291,7 +302,7 @@ class AppendOnlyTable:
                     raise StoreError(f"{self.path}: {gone[0]} is not in the table any more")
                 for folder in {(self.path / add.path).parent for add in added}:
                     sync_folder(folder)
-                version = int(self._handle.version()) + 1
+                version = self.version + 1
                 taken = [held[path] for path in removed]
                 if not put_commit(self.path, version, replacing(self.path, version, taken, added, at), durable=True):
                     raise StoreError(f"{self.path}: version {version} was taken meanwhile: try again")
@@ -299,7 +310,6 @@ class AppendOnlyTable:
         except BaseException:
             self.discard(added)
             raise
-        self._handle.update_incremental()
         if self._sums is not None:
             self._sums.follow(version)
         return version
@@ -331,7 +341,7 @@ class AppendOnlyTable:
             }
         }
         if self._lacks:
-            known = self._handle.metadata()
+            known = self._delta().metadata()
             fields = [*self._handle.schema().fields, *Schema.from_arrow(pa.schema(self._lacks)).fields]
             yield {
                 "metaData": {
@@ -372,8 +382,8 @@ class AppendOnlyTable:
 
     def facts(self) -> dict[str, str]:
         """The text that the newest commit carries."""
-        self._refresh()
-        return {k: v for k, v in self._handle.history(1)[0].items() if isinstance(v, str)}
+        said = facts_of(commit_path(self.path, self.version))
+        return {name: value for name, value in said.items() if isinstance(value, str)}
 
     def files(self, since_version: int | None = None) -> list[str]:
         """Absolute paths of the files that hold the rows committed after a version; of all rows for None.
@@ -401,11 +411,11 @@ class AppendOnlyTable:
             if files is not None:
                 return files
         elif version == newest:
-            return self._active(self._handle)
+            return self._active(self._delta())
         elif files := self._active_at(version):
             return files
         only = within(since, version) if self.by_version else None
-        return [DataFile(file.path, file.rows, only=only) for file in self._active(self._handle)]
+        return [DataFile(file.path, file.rows, only=only) for file in self._active(self._delta())]
 
     def _active_at(self, version: int) -> list[DataFile]:
         """The files of an earlier version; none where one of them, or the way to it, is gone."""
@@ -417,8 +427,7 @@ class AppendOnlyTable:
 
     def overlapping(self, bounds: Mapping[str, tuple[object, object]]) -> list[str]:
         """Paths of the active files that may hold rows within all these bounds (column to smallest and largest)."""
-        self._refresh()
-        actions = pa.table(self._handle.get_add_actions(flatten=True))
+        actions = pa.table(self._delta().get_add_actions(flatten=True))
         if actions.num_rows == 0:
             return []
         for column, (low, high) in bounds.items():
@@ -474,28 +483,15 @@ class AppendOnlyTable:
 
     def done(self, transactions: Mapping[str, int]) -> bool:
         """Whether all of these transactions are on record. Raises StoreError when only some are."""
-        done = [app for app, number in transactions.items() if self._committed(app) >= number]
+        newest = {app: self._apps.newest(app, self.version) for app in transactions}
+        done = [app for app, number in transactions.items() if (at := newest[app]) is not None and at >= number]
         if done and len(done) < len(transactions):
             raise StoreError(f"{self.path}: of one commit's transactions only {', '.join(sorted(done))} are on record")
         return bool(transactions) and len(done) == len(transactions)
 
-    def _committed(self, app: str) -> int:
-        found = self._apps.newest(app, int(self._handle.version()))
-        return -1 if found is None else found
-
-    def _refresh(self) -> None:
-        # A commit is a file with the next number; looking for it costs nothing, asking Delta lists the whole log.
-        # Where the handle's own is gone, maintenance has trimmed the log behind newer ones.
-        here = int(self._handle.version())
-        if commit_path(self.path, here + 1).exists() or not commit_path(self.path, here).exists():
-            self._handle.update_incremental()
-
     def renewed(self) -> int:
-        """The newest version, seen through a handle that is not slow with age, behind a checkpoint that is near."""
-        if self._commits >= self._reopen_commits:
-            self._handle, self._commits = DeltaTable(self.path), 0
-        self._refresh()
-        version = int(self._handle.version())
+        """The newest version, behind a checkpoint that is near."""
+        version = self.version
         if version >= self._checkpointed + CHECKPOINT_COMMITS:  # unless another handle made one
             self._checkpointed = newest_checkpoint(self.path, version) or 0
         if version >= self._checkpointed + CHECKPOINT_COMMITS:

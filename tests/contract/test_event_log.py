@@ -21,7 +21,7 @@ from bardo_pipeline.events.digest import digest_column, row_digests
 from bardo_pipeline.events.life import Died, Gap, LifeEvent, Published, Vitality, life_event
 from bardo_pipeline.events.schema import MOMENT, RECORD_SCHEMA
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.delta import AppendOnlyTable, whole
+from bardo_pipeline.storage.delta import Added, AppendOnlyTable, whole
 from bardo_pipeline.storage.heads import TickRange
 from bardo_pipeline.storage.home import Home, bucket_of, home_root
 from bardo_pipeline.storage.log import EventLog
@@ -772,15 +772,28 @@ def test_a_column_that_may_be_null_is_added_by_the_first_append(tmp_path: Path) 
 
 
 @pytest.mark.row("EV-2")
-def test_a_transaction_is_committed_once_by_racing_handles(tmp_path: Path) -> None:
+def test_a_transaction_is_committed_once_by_racing_handles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     schema = pa.schema([("a", pa.int64())])
     one, two = (AppendOnlyTable(tmp_path / "table", schema, ["a"]) for _ in range(2))
     rows = pa.table({"a": [1, 2]}, schema=schema)
     assert one.append(rows, transactions={"w": 0}) == 1
     assert two.append(rows, transactions={"w": 0}) is None
-    two._refresh = lambda: None  # type: ignore[method-assign]  # the race: it looked before the other committed
-    assert one.append(rows, transactions={"w": 1}) == 2
+    write = AppendOnlyTable.write
+
+    def overtaken(number: int) -> Callable[[AppendOnlyTable, pa.Table], Added]:
+        def late(table: AppendOnlyTable, given: pa.Table) -> Added:  # it has looked, and then the other commits
+            monkeypatch.setattr(AppendOnlyTable, "write", write)
+            assert one.append(given, transactions={"w": number}) == number + 1
+            return write(table, given)
+
+        return late
+
+    monkeypatch.setattr(AppendOnlyTable, "write", overtaken(1))
     assert two.append(rows, transactions={"w": 1}) is None
+    monkeypatch.setattr(AppendOnlyTable, "write", overtaken(2))
+    assert two.append(rows, transactions={"v": 7}) == 4, "another's rows go behind"
+    assert one.read().num_rows == 8
+    assert len(list((tmp_path / "table").glob("*.parquet"))) == 4, "of the one that lost, nothing stays"
 
 
 def test_a_commit_of_which_half_is_done_is_refused(tmp_path: Path) -> None:
