@@ -18,6 +18,7 @@ from pathlib import Path
 import orjson
 
 from bardo_pipeline.storage.commits import commit_path, newest_checkpoint
+from bardo_pipeline.storage.home import sync_folder
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
@@ -63,10 +64,17 @@ def trim(table: Path, version: int, *, kept: int, dry_run: bool) -> Gone:
     checkpoints = sorted(int(m.group(1)) for name in names if (m := _CHECKPOINT.fullmatch(name)))
     idle = [v for v in checkpoints if v != floor and v not in checkpoints[-_CHECKPOINTS_KEPT:]]
     commits = sorted(int(m.group(1)) for name in names if (m := _COMMIT.fullmatch(name)) and int(m.group(1)) < floor)
-    # Checkpoints first, then commits from the oldest on: wherever this ends, what is left is a whole log.
-    return _take([log / f"{v:020}.checkpoint.parquet" for v in idle], dry_run) + _take(
-        [commit_path(table, v) for v in commits], dry_run
-    )
+    # Checkpoints first, then the oldest commit, then the others: wherever this ends, what is left is a whole log.
+    gone = Gone()
+    for paths in (
+        [log / f"{v:020}.checkpoint.parquet" for v in idle],
+        [commit_path(table, v) for v in commits[:1]],
+        [commit_path(table, v) for v in commits[1:]],
+    ):
+        if paths:
+            gone += _take(paths, dry_run)
+            sync_folder(log)
+    return gone
 
 
 def drop_derivations(

@@ -45,10 +45,10 @@ def home(tmp_path: Path) -> Home:
 
 def grown(home: Home, commits: int = 12, *, first: int = 1) -> EventLog:
     """Four golems, ten ticks each a commit."""
-    log = EventLog(home, BRIEF, durable=False)
-    for number in range(first, first + commits):
-        batch = records(40, golems=4, tick=1 + 10 * (number - 1), seed=number)
-        log.append(batch, writer="w", segment=number, recorded_at=NOW)
+    log, drawn = EventLog(home, BRIEF, durable=False), records(40 * commits, golems=4, tick=10 * first - 9, seed=first)
+    for number in range(commits):
+        batch = drawn.take(pa.array(range(40 * number, 40 * number + 40)))
+        log.append(batch, writer="w", segment=first + number, recorded_at=NOW)
     return log
 
 
@@ -135,6 +135,30 @@ def test_commits_behind_a_checkpoint_are_trimmed_and_a_reader_of_long_ago_goes_o
         records(4, golems=4, tick=601, seed=9), writer="sleeper", segment=1, recorded_at=NOW
     )  # it writes behind the trimmed commits, not over them
     assert log.read_cycles(["tick"]).num_rows == 2_404
+
+
+@pytest.mark.row("X-13")
+@pytest.mark.parametrize("done", [1, 2, 3, 9])
+def test_a_trim_that_is_cut_short_anywhere_leaves_a_whole_log(
+    home: Home, monkeypatch: pytest.MonkeyPatch, done: int
+) -> None:
+    log = grown(home, 45)
+    left = iter(range(done))
+    unlink = Path.unlink
+
+    def some(path: Path, missing_ok: bool = False) -> None:
+        if path.parent.name == "_delta_log" and path.suffix in (".json", ".parquet") and next(left, None) is None:
+            raise KeyboardInterrupt
+        unlink(path, missing_ok)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", some)
+        with pytest.raises(KeyboardInterrupt):
+            tended(home, log, policy=BRIEF.model_copy(update={"care": CarePolicy(log_commits_kept=1)}))
+    again = EventLog(home, BRIEF)
+    assert again.read_cycles(["tick"]).num_rows == 45 * 40
+    assert again.read_cycles(["tick"], since_version=30).num_rows == 15 * 40
+    assert verify(home).clean
 
 
 @pytest.mark.row("EV-6")
