@@ -15,10 +15,17 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.errors import RecordError, SchemaVersionError
 from bardo_pipeline.events.columns import encoded, one
-from bardo_pipeline.events.digest import column_lanes, folded
+from bardo_pipeline.events.digest import column_lanes, folded, row_digests
 from bardo_pipeline.events.record import SCHEMA_VERSION, DecisionCycleRecord
 from bardo_pipeline.events.schema import RECORD_SCHEMA
-from bardo_pipeline.events.validate import check_bytes, check_names, column_violations, errors_of, raise_first
+from bardo_pipeline.events.validate import (
+    check_bytes,
+    check_names,
+    column_violations,
+    errors_of,
+    raise_first,
+    violations,
+)
 
 _BESIDE_ROWS = 4_000  # from here on arrays cost more than calls, and a second processor helps
 
@@ -53,12 +60,12 @@ def examine(records: pa.Table) -> Examined:
     check_names(records, DecisionCycleRecord, RECORD_SCHEMA)
     whole = records.combine_chunks()
     if len(whole) < _BESIDE_ROWS:
-        looked = [_look(whole, name) for name in RECORD_SCHEMA.names]
-    else:
-        heaviest = sorted(RECORD_SCHEMA.names, key=lambda name: -whole.column(name).nbytes)
-        with ThreadPoolExecutor(os.cpu_count()) as threads:
-            begun = {name: threads.submit(_look, whole, name) for name in heaviest}
-            looked = [begun[name].result() for name in RECORD_SCHEMA.names]
+        check_bytes(whole, DecisionCycleRecord)
+        return Examined(whole, row_digests(whole), violations(whole, DecisionCycleRecord))
+    heaviest = sorted(RECORD_SCHEMA.names, key=lambda name: -whole.column(name).nbytes)
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        begun = {name: threads.submit(_look, whole, name) for name in heaviest}
+        looked = [begun[name].result() for name in RECORD_SCHEMA.names]
     faults = {fault for _, found in looked for fault in found}
     return Examined(whole, folded((lanes for lanes, _ in looked), len(whole)), sorted(faults))
 

@@ -56,6 +56,7 @@ def make_table(path: Path, schema: pa.Schema, configuration: Mapping[str, str], 
         with suppress(FileExistsError):
             os.link(draft, commit_path(path, 0))
     if durable:
+        sync_folder(path / "_delta_log")
         sync_folder(path)
 
 

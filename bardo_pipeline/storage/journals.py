@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bardo_pipeline.errors import ConfigError, LeaseError
 from bardo_pipeline.storage.frames import HEADER_BYTES, first_accepted_at, read, segment_numbers, segment_path
-from bardo_pipeline.storage.home import Home, sync_folder
+from bardo_pipeline.storage.home import Home, make_folder
 from bardo_pipeline.storage.leases import try_lock
 
 DRAIN, LOG = "drain", "log"
@@ -52,9 +52,7 @@ def locked_journal(home: Home, folder: Path) -> int:
     """The lock of a writer's folder, made where it is missing."""
     with ExitStack() as alone:
         for attempt in count():
-            if not folder.exists():
-                folder.mkdir(parents=True, exist_ok=True)
-                sync_folder(home.journal)
+            make_folder(folder)
             handle = _try_lock(folder / _LOCK, try_lock)
             if handle is not None and handle >= 0:
                 return handle

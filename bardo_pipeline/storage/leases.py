@@ -17,7 +17,7 @@ from pathlib import Path
 import orjson
 
 from bardo_pipeline.errors import LeaseError
-from bardo_pipeline.storage.home import Home, sync_folder
+from bardo_pipeline.storage.home import Home, make_folder, sync_folder
 
 _LOOKS_MAX, _LOOK_SECONDS = 50, 0.001
 
@@ -31,7 +31,7 @@ class Lease:
     def __init__(self, home: Home, golem_id: str, holder: str) -> None:
         self.golem_id, self.holder = golem_id, holder
         self._path = lease_path(home, golem_id)
-        home.leases.mkdir(exist_ok=True)
+        make_folder(home.leases)
         while True:
             self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
             if not try_lock(self._handle):

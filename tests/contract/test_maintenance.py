@@ -135,6 +135,8 @@ def test_commits_behind_a_checkpoint_are_trimmed_and_a_reader_of_long_ago_goes_o
         records(4, golems=4, tick=601, seed=9), writer="sleeper", segment=1, recorded_at=NOW
     )  # it writes behind the trimmed commits, not over them
     assert log.read_cycles(["tick"]).num_rows == 2_404
+    late = EventLog(home, BRIEF)
+    assert (late.last_segment("w"), late.last_segment("sleeper")) == (60, 1)
 
 
 @pytest.mark.row("X-13")

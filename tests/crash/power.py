@@ -25,6 +25,8 @@ CODE = str(Path(__file__).parents[2] / "bardo_pipeline")
 SYNCS = ("fsync", "fdatasync", "sync_file", "sync_folder")
 """What a line of ours may call to make something durable."""
 
+PAGE = 4096
+
 Inode = tuple[int, int]
 Names = dict[str, tuple[Inode, bool]]
 """Names, or paths below the home, to what they stand for and whether that is a folder."""
@@ -36,7 +38,7 @@ dropped: all of it is gone. deleted: but files that were taken away are gone at 
 were last, as a file system with a journal of its own leaves them, with no byte behind them that was not synced.
 scattered: but some new names are there, each by itself, and files that were taken away are there, too. torn, kept: but
 of the bytes that were added to files with durable names the first half is there, or all. zeros: but files with
-durable names that were never synced have zeros in their middle. mixed: names as in named, and bytes
+durable names that were never synced have pages of zeros in their middle. mixed: names as in named, and bytes
 as in named, kept or zeros, file by file.
 """
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -100,6 +102,7 @@ class Disk:
     _seen: dict[Inode, tuple[int, int]] = field(default_factory=dict)
     _names: Names = field(default_factory=dict)
     _syncs: int = 0
+    _begun: int = 0
     _lock: RLock = field(default_factory=RLock)
 
     def acknowledge(self, what: Any) -> None:
@@ -116,6 +119,7 @@ class Disk:
                 for name in files:
                     path = os.path.join(folder, name)
                     self.events.append(Synced(self._pinned(path), Path(path).read_bytes(), frozenset()))
+            self._begun = len(self.events)
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -208,7 +212,7 @@ class Disk:
     def cuts(self) -> list[int]:
         """The moments at which to cut: before each sync, after each acknowledgement and each removal, at the end."""
         found = {len(self.events)}
-        for at, event in enumerate(self.events):
+        for at, event in enumerate(self.events[self._begun :], self._begun):
             found |= (
                 {at} if isinstance(event, Synced | Listed) else {at + 1} if isinstance(event, Acknowledged) else set()
             )
@@ -295,8 +299,8 @@ def _held(mode: Mode, before: bytes, after: bytes, what: str) -> bytes:
     if mode == "torn" and after.startswith(before):
         return after[: len(before) + (len(after) - len(before)) // 2]
     if mode == "zeros" and not before:
-        third = len(after) // 3
-        return after[:third] + bytes(third) + after[2 * third :]
+        third = len(after) // PAGE // 3 * PAGE or len(after)
+        return after[:third] + bytes(third) + after[2 * third :] if third < len(after) else bytes(len(after))
     return before
 
 
