@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.ack import ack_figures
+from benchmarks.append import append_figures, tail_figure
 from benchmarks.curves import growth_figures, plot
-from benchmarks.figures import Figure, append_figure, derive_figures, fleet_figure
+from benchmarks.figures import Figure, derive_figures, fleet_figure
 from benchmarks.sizes import sizes_figure
 from benchmarks.spool import spool_figures
 from benchmarks.world import World
@@ -37,7 +38,9 @@ def main() -> None:
             world = World(ticks=max(asked.records // 64, 400))
             figures.append(fleet_figure(world))
             status.update("appending to the log, beside raw Parquet")
-            figures.append(append_figure(world, root))
+            figures.extend(append_figures(world, root / "append"))
+            status.update("reading the newest commit of a log of ten thousand")
+            figures.append(tail_figure(world, root / "tail"))
             status.update("taking spool files, clean and damaged")
             figures.extend(spool_figures(world, root / "spool"))
             status.update("what a record takes on disk, beside a file a tick")

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, episodes_of
 from bardo_pipeline.derivation.belief import derive_consensus, derive_votes
 from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.memory import derive_facts
 from bardo_pipeline.derivation.stores import Stores
-from benchmarks.world import GOLEMS, NOW, SPAN, World
+from benchmarks.world import GOLEMS, SPAN, World
 
 FLEET_LIMIT = 50_000
 DERIVE_LIMIT = 50_000
@@ -50,26 +49,6 @@ def fleet_figure(world: World) -> Figure:
         f"{GOLEMS} golems stepped as columns: recall, nine steps, Arrow records; no curation, no storage; peer: the aim"
     )
     return Figure("fleet_ticks_per_s", value, "golem-ticks/s", FLEET_LIMIT, value / FLEET_LIMIT, "ratio >= 1", how)
-
-
-def append_figure(world: World, root: Path) -> Figure:
-    """Time to append all records to the log over that of writing the same Arrow data as bare Parquet."""
-    each = max(BATCH // (GOLEMS * SPAN), 1)
-    batches = [
-        pa.concat_tables(world.cycles[at : at + each]).combine_chunks() for at in range(0, len(world.cycles), each)
-    ]
-    stores = world.home(root / "append")
-    ours, bare = 0.0, 0.0
-    (root / "bare").mkdir()
-    for number, batch in enumerate(batches, 1):
-        ours += _seconds(lambda b=batch, n=number: stores.log.append(b, writer="bench", segment=n, recorded_at=NOW))
-        path = root / "bare" / f"{number}.parquet"
-        bare += _seconds(lambda b=batch, p=path: pq.write_table(b, p, compression="zstd", compression_level=1))
-    how = (
-        f"{world.records:,} records in batches of {BATCH:,}: checked, digested, locked, committed to Delta once; "
-        "peer: pyarrow's write_table, zstd 1, same Arrow, alternating"
-    )
-    return Figure("append_50k_vs_parquet", ours, "s", bare, ours / bare, "ratio <= 1.5", how)
 
 
 def derive_figures(world: World, root: Path) -> list[Figure]:

@@ -190,7 +190,7 @@ class AppendOnlyTable:
         return Added(name, made.st_size, made.st_mtime_ns // 1_000_000, orjson.dumps(stats).decode())
 
     def _written(self, name: str, rows: pa.Table) -> int:
-        written: list[pq.FileMetaData] = []
+        """Write the file; returns how many rows it says that it holds."""
         with pq.ParquetWriter(
             self.path / name,
             self.schema,
@@ -198,10 +198,9 @@ class AppendOnlyTable:
             compression_level=1,
             use_dictionary=self._dictionaries,
             write_statistics=self._extremes,
-            metadata_collector=written,
         ) as out:
             out.write_table(rows)
-        return sum(file.num_rows for file in written)
+        return int(pq.read_metadata(self.path / name).num_rows)
 
     def discard(self, adds: Sequence[Added]) -> None:
         """Take files away, unless a commit named them after all: a disk may fail behind a name that it has taken."""

@@ -6,7 +6,6 @@ import hashlib
 import itertools
 import struct
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
