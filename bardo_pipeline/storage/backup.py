@@ -337,7 +337,6 @@ def restore(folder: Path, root: Path, now: datetime) -> tuple[Home, Manifest]:
         if root.exists():
             root.rmdir()
         draft.rename(root)
-        sync_folder(root.absolute().parent)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise

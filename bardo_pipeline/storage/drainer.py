@@ -7,7 +7,6 @@ Source: architecture ("Many journals, one drainer a home"); EV-3.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 import sys
@@ -24,6 +23,7 @@ import pyarrow as pa
 from bardo_pipeline.errors import BardoError, JournalError
 from bardo_pipeline.events.custody import Tip
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage import locks
 from bardo_pipeline.storage.faults import writing_to
 from bardo_pipeline.storage.frames import Fault, Frame, Segment, read, segment_path
 from bardo_pipeline.storage.home import Home, sync_folder
@@ -37,7 +37,7 @@ DRAINER = "drainer"
 """The lock of the one that drains for as long as there are writers."""
 
 _POLL_SECONDS = 0.05
-_NICE = 10  # an append is waited for, and a drain is not: the journal is there to be full
+_NICE = 19  # an append is waited for, and a drain is not: the journal is there to be full
 
 
 @dataclass
@@ -240,13 +240,8 @@ def _refused(writer: str, segment: Segment, frame: Frame, error: BardoError) -> 
 def only_drainer(home: Home) -> Iterator[bool]:
     """Whether this is the home's only lasting drainer; if so, it is until the end."""
     home.locks.mkdir(exist_ok=True)
-    with (home.locks / f"{DRAINER}.lock").open("ab") as held:
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+    with locks.held_if_free(home.locks / f"{DRAINER}.lock") as free:
+        yield free
 
 
 def serve(root: Path, policy: Policy, clock: Callable[[], datetime]) -> None:

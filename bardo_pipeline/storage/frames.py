@@ -15,8 +15,8 @@ lock is free. All numbers are little-endian; every checksum is CRC-32 (zlib).
 
 The link covers the payload (custody.py), so a byte that was altered while it waited is found even where somebody made
 the checksums right. `synced` is how many bytes of the segment were known to be on the disk when the frame was written:
-what is broken before a later frame's `synced` was acknowledged, and is damage; what is broken at the end is the torn
-tail of an append that nobody was told of.
+what is broken before a later frame's `synced` was acknowledged, and is damage; at the end, what breaks off or has
+sectors that never reached the disk is the torn tail of an append that nobody was told of, and anything else damage.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ _HEADER = struct.Struct("<8sIIQ")
 _HEAD = struct.Struct("<4sIHHHHQQQq32s32sI")
 _CHECKSUM = struct.Struct("<I")
 _SEGMENT_MARK, _FRAME_MARK = b"BARDOSEG", b"FRAM"
+_BREAKS_OFF = "are a frame that breaks off"
 _VERSION, _U32 = 1, 0xFFFFFFFF
 _U64 = struct.Struct("<Q")
 
@@ -139,6 +140,7 @@ class Draft:
         return head + _CHECKSUM.pack(zlib.crc32(head, segment & _U32)) + self._names
 
 
+_SECTOR = bytes(512)
 _Head = tuple[bytes, int, int, int, int, int, int, int, int, int, bytes, bytes, int]
 """The fields of a frame's head, as they stand there."""
 
@@ -177,10 +179,15 @@ def parse(path: Path, raw: bytes, *, sealed: bool) -> Segment:
     torn = size
     if not sealed:
         # A frame behind what was torn belongs to the same unacknowledged append, or it would say that all was synced.
-        torn = next((fault.offset for fault in faults if fault.offset >= synced), size)
+        torn = next((fault.offset for fault in faults if fault.offset >= synced and _breaks_off(fault)), size)
         frames = frames[: bisect_left(places, torn)]
         faults = [fault for fault in faults if fault.offset < torn]
     return Segment(path, number, tuple(frames), tuple(faults), size - torn, size)
+
+
+def _breaks_off(fault: Fault) -> bool:
+    """Whether it is what a process or a machine leaves that stops in mid-append."""
+    return len(fault.raw) < HEAD_BYTES or fault.why == _BREAKS_OFF or _SECTOR in fault.raw
 
 
 def _head(raw: bytes, at: int, segment: int) -> _Head | None:
@@ -198,7 +205,7 @@ def _frame(raw: bytes, at: int, end: int, head: _Head) -> Frame | Fault:
     """The frame behind a head, from `at` to `end`, if all of it is as it was written."""
     _, _, golem, key, signature, _, _, tick, number, accepted_at, previous, link, checksum = head
     if end > len(raw):
-        return Fault(at, raw[at:], "are a frame that breaks off", None, tick)
+        return Fault(at, raw[at:], _BREAKS_OFF, None, tick)
     key += (golem := at + HEAD_BYTES + golem)
     signature += key
     golem_id, line = raw[at + HEAD_BYTES : golem].decode(errors="replace"), raw[signature:end]

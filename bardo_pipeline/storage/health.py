@@ -5,8 +5,6 @@ Nothing here waits, writes, or takes part in anything. Source: X-11.
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.events.schema import MOMENT
+from bardo_pipeline.storage import locks
 from bardo_pipeline.storage.delta import AppendOnlyTable
 from bardo_pipeline.storage.frames import HEADER_BYTES, first_accepted_at, segment_numbers, segment_path
 from bardo_pipeline.storage.home import Home
@@ -185,13 +184,6 @@ def _entries(folder: Path) -> list[Path]:
 
 def _is_locked(path: Path) -> bool:
     try:
-        handle = os.open(path, os.O_RDONLY)
+        return locks.is_held(path)
     except FileNotFoundError:
         return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(handle)
-    return False

@@ -5,7 +5,6 @@ Source: architecture ("The bucket is SHA-256(golem id) modulo a count fixed when
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import tempfile
@@ -20,6 +19,7 @@ import orjson
 from bardo_pipeline.errors import ConfigError, NoHomeError, SchemaVersionError, StoreError
 from bardo_pipeline.events.record import SCHEMA_VERSION
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage import locks
 
 _MARK = "home.json"
 
@@ -68,8 +68,7 @@ class Home:
         shared: beside others that share it, against who wants it alone. The system lets go of it when the process dies.
         """
         self.locks.mkdir(exist_ok=True)
-        with (self.locks / f"{name}.lock").open("ab") as held:
-            fcntl.flock(held, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+        with locks.held(self.locks / f"{name}.lock", shared=shared):
             yield
 
     @classmethod

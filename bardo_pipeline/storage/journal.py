@@ -21,14 +21,16 @@ from pathlib import Path
 
 from bardo_pipeline.errors import BackpressureError, JournalError
 from bardo_pipeline.policy import WriterPolicy
+from bardo_pipeline.storage import locks
 from bardo_pipeline.storage.frames import HEADER_BYTES, Draft, segment_header, segment_numbers, segment_path
 from bardo_pipeline.storage.home import Home, sync_folder
 from bardo_pipeline.storage.journals import Torn, checked_name, cut_tail, locked_journal, remove_journal
 
 _GROUP_FRAMES_MAX = 256  # two buffers a frame: far below what one writev takes
 _GROUP_BYTES_MAX = 8 * 2**20
+_CROWDED = 0.5
 ROOM_SECONDS = 0.005
-"""How often a caller that waits for room looks."""
+"""How often a caller that waits for room looks; the longest that one is held up before the journal is full."""
 
 _own = threading.local()
 
@@ -114,7 +116,7 @@ class Journal:
             if numbers:
                 journal._roll()  # the next number is what seals them
         except BaseException:
-            os.close(lock)
+            locks.let_go(lock)
             raise
         return journal, left
 
@@ -326,6 +328,16 @@ class Journal:
         left = self._first_at + self.policy.flush_seconds - self._monotonic()
         return left if self._records else self.policy.flush_seconds
 
+    def pause_seconds(self) -> float:
+        """How long an append that may wait should: callers that are held up a little never meet a full journal.
+
+        Nothing while it is less than half full, then more the fuller it is.
+        """
+        crowded = _CROWDED * self.policy.journal_bytes_max
+        if self.undrained_bytes <= crowded or not self.backlog():
+            return 0.0
+        return ROOM_SECONDS * max(self.undrained_bytes - crowded, 0) / (self.policy.journal_bytes_max - crowded)
+
     def make_room(self, size: int, *, wait: bool, timeout: float | None) -> None:
         """Return once a frame of this size fits. Raises BackpressureError where that takes longer than one waits."""
         until = None if timeout is None else self._monotonic() + timeout
@@ -371,7 +383,7 @@ class Journal:
             self._handle = None
         if not self._records and not self.backlog():
             remove_journal(self.folder)
-        os.close(self._lock)
+        locks.let_go(self._lock)
 
 
 class Keeper:

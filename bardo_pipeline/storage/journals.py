@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -13,9 +12,9 @@ from itertools import count
 from pathlib import Path
 
 from bardo_pipeline.errors import ConfigError, LeaseError
+from bardo_pipeline.storage import locks
 from bardo_pipeline.storage.frames import HEADER_BYTES, first_accepted_at, read, segment_numbers, segment_path
 from bardo_pipeline.storage.home import Home, make_folder
-from bardo_pipeline.storage.leases import try_lock
 
 DRAIN, LOG = "drain", "log"
 """The home's locks of whoever drains, and of whoever writes to the log; to be taken in this order."""
@@ -53,7 +52,7 @@ def locked_journal(home: Home, folder: Path) -> int:
     with ExitStack() as alone:
         for attempt in count():
             make_folder(folder)
-            handle = _try_lock(folder / _LOCK, try_lock)
+            handle = _try_lock(folder / _LOCK, locks.take_soon)
             if handle is not None and handle >= 0:
                 return handle
             if handle is None and attempt:
@@ -66,39 +65,31 @@ def locked_journal(home: Home, folder: Path) -> int:
 def _try_lock(path: Path, lock: Callable[[int], bool]) -> int | None:
     """The handle of a lock file that is ours now; None when another has it, -1 when it was taken away meanwhile."""
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        handle = locks.opened(path)
     except FileNotFoundError:
         return -1
     try:
         if not lock(handle):
-            os.close(handle)
+            locks.let_go(handle)
             return None
         if os.stat(path).st_ino == os.fstat(handle).st_ino:
             return handle
     except FileNotFoundError:
         pass
-    os.close(handle)
+    locks.let_go(handle)
     return -1
-
-
-def _at_once(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 @contextmanager
 def dead(folder: Path) -> Iterator[bool]:
     """Whether the writer of this journal is dead; if so, nobody else takes its place meanwhile."""
-    handle = _try_lock(folder / _LOCK, _at_once)
+    handle = _try_lock(folder / _LOCK, locks.take_at_once)
     ours = handle is not None and handle >= 0
     try:
         yield ours
     finally:
         if ours:
-            os.close(handle)  # type: ignore[arg-type]
+            locks.let_go(handle)  # type: ignore[arg-type]
 
 
 def remove_journal(folder: Path) -> None:

@@ -234,7 +234,8 @@ def _prune(
         dry_run=dry_run,
     )
     _say(report, f"derivations {', '.join(names)}", "dropped", gone)
-    owners = {path.name for path in home.derivations.iterdir()} - set(names)
+    present = home.derivations.iterdir() if home.derivations.exists() else ()
+    owners = {path.name for path in present} - set(names)
     _say(report, "index/episodes", "dropped", retention.drop_orphans(home.index / "episodes", owners, dry_run=dry_run))
     for index in sorted((home.index / "episodes").glob("*/*")):
         if (index / "watermark.json").exists():

@@ -13,7 +13,6 @@ Source: issue "Chain of custody": an altered bit in any byte of the log is found
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
@@ -26,6 +25,7 @@ from urllib.parse import unquote
 
 import orjson
 
+from bardo_pipeline.storage import locks
 from bardo_pipeline.storage.home import Home, sync_folder
 
 _START = "0" * 16
@@ -150,12 +150,8 @@ class Sums:
     @contextmanager
     def _held(self) -> Iterator[int]:
         self.path.parent.mkdir(exist_ok=True)
-        handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        with locks.held(self.path) as handle:
             yield handle
-        finally:
-            os.close(handle)
 
 
 def _parsed(content: bytes) -> list[tuple[re.Match[str], int]]:

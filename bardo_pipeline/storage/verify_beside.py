@@ -17,7 +17,7 @@ from bardo_pipeline.events.custody import Tip
 from bardo_pipeline.events.life import LifeEvent
 from bardo_pipeline.inheritance.bundle import read_bundle
 from bardo_pipeline.storage.findings import Findings
-from bardo_pipeline.storage.frames import HEAD_BYTES, Fault, Frame, Segment, parse, segment_numbers, segment_path
+from bardo_pipeline.storage.frames import Frame, parse, segment_numbers, segment_path
 from bardo_pipeline.storage.heads import Head, Heads
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journals import journal_folders
@@ -25,9 +25,6 @@ from bardo_pipeline.storage.leases import stale
 from bardo_pipeline.storage.sums import hash_file
 from bardo_pipeline.storage.verify_chain import Chain
 from bardo_pipeline.storage.verify_tables import Described
-
-_SECTOR = bytes(512)
-
 
 # journals
 
@@ -45,7 +42,7 @@ def check_journals(home: Home, findings: Findings) -> dict[str, list[tuple[str, 
                 continue
             place = path.relative_to(home.root).as_posix()
             segment = parse(path, raw, sealed=number != numbers[-1])
-            for fault in _damage(segment, raw):
+            for fault in segment.faults:
                 fact = f"at byte {fault.offset}, {len(fault.raw)} bytes {fault.why}"
                 findings.broken("journal", fact, file=place, golem_id=fault.golem_id, tick=fault.tick)
             findings.facts["torn bytes in journals"] += segment.torn
@@ -54,22 +51,6 @@ def check_journals(home: Home, findings: Findings) -> dict[str, list[tuple[str, 
     findings.facts["records in journals"] = sum(map(len, waiting.values()))
     findings.facts["stale leases"] = len(stale(home))
     return waiting
-
-
-def _damage(segment: Segment, raw: bytes) -> list[Fault]:
-    """What is broken in a segment, without what a process or a machine leaves at the end that stops in mid-append.
-
-    Such an end breaks off before its frame is whole, or has sectors that never reached the disk.
-    """
-    if not segment.torn:
-        return list(segment.faults)
-    found = parse(segment.path, raw, sealed=True).faults
-    start = segment.size - segment.torn
-    return [fault for fault in found if fault.offset < start or not _breaks_off(fault)]
-
-
-def _breaks_off(fault: Fault) -> bool:
-    return len(fault.raw) < HEAD_BYTES or "breaks off" in fault.why or _SECTOR in fault.raw
 
 
 def check_waiting(waiting: Sequence[tuple[str, Frame]], chain: Chain | None, findings: Findings) -> None:

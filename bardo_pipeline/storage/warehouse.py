@@ -21,7 +21,7 @@ import orjson
 
 from bardo_pipeline.errors import ConfigError, DerivationError, QueryError
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.home import Home, sync_file, sync_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = ROOT / "dbt"
@@ -153,18 +153,9 @@ def _tables(connection: duckdb.DuckDBPyConnection) -> list[str]:
 
 def _swap(draft: Path, target: Path) -> None:
     """Put the draft in the target's place, durably; it is the whole file or the old one, whatever happens."""
-    for path in (draft, draft.parent):
-        _sync(path)
+    sync_file(draft)
     draft.replace(target)
-    _sync(target.parent)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync_folder(target.parent)
 
 
 def quoted(text: str) -> str:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -40,7 +41,8 @@ from bardo_pipeline.events.custody import KeyRing, Signature, Tip, content_of, l
 from bardo_pipeline.events.digest import digest_column, row_digests
 from bardo_pipeline.events.life import LifeEvent
 from bardo_pipeline.events.record import SCHEMA_VERSION, DecisionCycleRecord
-from bardo_pipeline.events.sealing import SealKey, has_private_parts, seal_record
+from bardo_pipeline.events.sealing import SealKey, seal_record
+from bardo_pipeline.events.swift import glance
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.desk import Desk, Drain
 from bardo_pipeline.storage.drainer import DrainReport
@@ -232,24 +234,30 @@ class EventWriter:
                 )
             if b"\n" in line or b"\r" in line:
                 raise RecordError(f"golem {self.golem_id}: a record is one line: send it without newlines")
-            model = _validate(line, strict=True)
+            seen = glance(line)
         except ValidationError as error:
             raise _misfit(self.golem_id, error) from None
         except PydanticSerializationError as error:
             raise RecordError(f"golem {self.golem_id}: this model has no JSON: {error}") from error
-        if model.golem_id != self.golem_id:
-            raise IdentityError(f"golem {model.golem_id}: this is the writer of golem {self.golem_id}")
-        if self._seal_key is not None and has_private_parts(model):
+        if seen.golem_id != self.golem_id:
+            raise IdentityError(f"golem {seen.golem_id}: this is the writer of golem {self.golem_id}")
+        if seen.is_private and self._seal_key is not None:
             if isinstance(self._seal_key, SealError):
                 raise SealError(*self._seal_key.args)
-            line = _to_json(seal_record(model, self._seal_key))
-        return line, model.tick
+            line = _to_json(seal_record(_validate(line, strict=True), self._seal_key))
+        return line, seen.tick
 
     def make_room(self, line: bytes, *, wait: bool, timeout: float | None = None) -> None:
         """Return once the journal has room for this line. Raises BackpressureError where that takes longer."""
         size = len(line) + HEAD_BYTES
         if self._journal.undrained_bytes + size > self._journal.policy.journal_bytes_max:
             self._journal.make_room(size, wait=wait, timeout=timeout)
+        elif wait and timeout is None and (pause := self._journal.pause_seconds()):
+            time.sleep(pause)
+
+    def pause_seconds(self) -> float:
+        """See `Journal.pause_seconds`."""
+        return self._journal.pause_seconds()
 
     def is_news(self, tick: int) -> bool:
         """Whether a tick lies above all that were accepted, so that nothing has to be looked up."""
@@ -355,7 +363,7 @@ class AsyncEventWriter:
     def __init__(self, writer: EventWriter) -> None:
         self._writer = writer
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[Ticket, asyncio.Future[None]] = {}
+        self._done = _Telling(self._loop)
 
     @classmethod
     async def open(
@@ -384,6 +392,8 @@ class AsyncEventWriter:
         """See `EventWriter.append`."""
         line, tick = self._writer.checked(record)
         until = None if timeout is None else self._loop.time() + timeout
+        if wait and timeout is None and (pause := self._writer.pause_seconds()):
+            await asyncio.sleep(pause)
         while True:
             try:
                 self._writer.make_room(line, wait=False)
@@ -394,27 +404,12 @@ class AsyncEventWriter:
                 await asyncio.sleep(ROOM_SECONDS)
         if not self._writer.is_news(tick):
             return await asyncio.to_thread(self._writer.append, record)  # something has to be looked up
-        ticket = Ticket(done=self._done)
-        done = self._waiting[ticket] = self._loop.create_future()
-        try:
-            ack = self._writer.submit(line, tick, ticket)
-        except BaseException:
-            del self._waiting[ticket]
-            raise
-        await asyncio.shield(done)
+        ticket = _Awaited(self._loop.create_future(), self._done)
+        ack = self._writer.submit(line, tick, ticket)
+        await ticket.future
         if ticket.error is not None:
             raise JournalError(*ticket.error.args)
         return ack
-
-    def _done(self, tickets: list[Ticket]) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            self._loop.call_soon_threadsafe(self._wake, tickets)
-
-    def _wake(self, tickets: list[Ticket]) -> None:
-        for ticket in tickets:
-            done = self._waiting.pop(ticket)
-            if not done.done():
-                done.set_result(None)
 
     async def record(self, *events: LifeEvent) -> int:
         """See `EventWriter.record`."""
@@ -431,6 +426,34 @@ class AsyncEventWriter:
     async def __aexit__(self, *exc: object) -> None:
         """Close it."""
         await self.close()
+
+
+class _Awaited(Ticket):
+    """A ticket that a coroutine waits for; one that gives up leaves it where it is."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, future: asyncio.Future[None], done: _Telling) -> None:
+        super().__init__(done=done)
+        self.future = future
+
+
+@dataclass(frozen=True)
+class _Telling:
+    """Tells the coroutines of a loop, all of one commit at once."""
+
+    loop: asyncio.AbstractEventLoop
+
+    def __call__(self, tickets: list[Ticket]) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self.loop.call_soon_threadsafe(self._wake, tickets)
+
+    @staticmethod
+    def _wake(tickets: list[Ticket]) -> None:
+        for ticket in tickets:
+            assert isinstance(ticket, _Awaited)
+            if not ticket.future.done():
+                ticket.future.set_result(None)
 
 
 def _misfit(golem_id: str, error: ValidationError) -> RecordError | SchemaVersionError:

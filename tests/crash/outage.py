@@ -6,6 +6,7 @@ same step again goes on where it was.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -16,13 +17,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bardo_pipeline.errors import LeaseError
+from bardo_pipeline.errors import JournalError, LeaseError
 from bardo_pipeline.policy import CarePolicy, Policy, WriterPolicy
-from bardo_pipeline.storage import desk
+from bardo_pipeline.storage import desk, locks, warehouse
+from bardo_pipeline.storage.backup import back_up, restore
 from bardo_pipeline.storage.conversations import Conversations
 from bardo_pipeline.storage.drainer import Drainer, drain_once
 from bardo_pipeline.storage.heads import TickRange
@@ -87,6 +90,18 @@ class Indexed(NamedTuple):
     ticks: int
 
 
+class Copied(NamedTuple):
+    """All that was told before is in another folder, too."""
+
+    folder: str
+
+
+class Built(NamedTuple):
+    """The warehouse in force has this content, or a newer one."""
+
+    content: bytes
+
+
 class Evidence(NamedTuple):
     """The hashes of a table's files are written down."""
 
@@ -124,7 +139,7 @@ class Life:
             journal.keeper.stop()
             if journal._handle is not None:
                 os.close(journal._handle)
-            os.close(journal._lock)
+            locks.let_go(journal._lock)
 
     @contextmanager
     def log(self) -> Iterator[EventLog]:
@@ -234,7 +249,7 @@ class Workload:
 
     def record(self, folder: Path, kill_at: int | None = None) -> Life:
         """Live it in a folder, up to the end. kill_at: the number of the sync before which the process dies."""
-        life = Life(folder / "home", Disk(folder / "home"))
+        life = Life(folder / "home", Disk(folder))
         life.root.mkdir(parents=True)
         self.begin(life)
         life.disk.begin_durable()
@@ -242,6 +257,65 @@ class Workload:
         with life.disk.recording():
             life.live(self.steps)
         return life
+
+
+def _killed(step: Callable[[Life], None], path: str) -> Callable[[Life], None]:
+    """A step in which the process dies before this of the home is synced."""
+
+    def dying(life: Life) -> None:
+        life.disk.kill_before = life.root / path
+        try:
+            step(life)
+        except Killed:
+            life.die()
+        else:
+            raise AssertionError(f"{path} was never synced")
+
+    return dying
+
+
+def _tear(life: Life) -> None:
+    """The last append of a dead writer is half written."""
+    (folder,) = Home.open(life.root).journal.iterdir()
+    segment = max(folder.glob("*.seg"))
+    content = segment.read_bytes()
+    segment.write_bytes(content + content[24:200])
+    life.disk.look()
+
+
+def _fail(life: Life) -> None:
+    """The disk refuses one record, and then takes it again, with other content."""
+    writer = EventWriter.open(life.root, LIVE, clock=lambda: NOW, policy=POLICY, writer="one", drain="none")
+    tick = writer._head.highest + 1
+
+    def refuse(_: int) -> None:
+        life.disk.look()
+        raise OSError(errno.EIO, "no")
+
+    with mock.patch("os.fdatasync", refuse), suppress(JournalError):
+        writer.append(line_of(LIVE, tick + 1).replace(b'"tick":%d' % (tick + 1), b'"tick":%d' % tick))
+    with suppress(JournalError):
+        writer.close()
+    _append_live("one", 3)(life)
+
+
+def _back_up(life: Life) -> None:
+    back_up(Home.open(life.root), life.root.parent / "backup", NOW)
+    life.disk.acknowledge(Copied("backup"))
+
+
+def _restore(life: Life) -> None:
+    restore(life.root.parent / "backup", life.root.parent / "restored", NOW)
+    life.disk.acknowledge(Copied("restored"))
+
+
+def _build(life: Life) -> None:
+    """A warehouse is built, and another one; only how they come into force is looked at."""
+    for content in (b"marts", b"newer marts"):
+        draft = life.root / "warehouse.draft"
+        draft.write_bytes(content)
+        warehouse._swap(draft, life.root / "warehouse.duckdb")
+        life.disk.acknowledge(Built(content))
 
 
 def _from_nothing(_: Life) -> None:
@@ -313,6 +387,18 @@ WORKLOADS = (
         ),
     ),
     Workload("old home", _from_version_1, (_append_batches, _append_live("one", 4), _drain)),
+    Workload(
+        "torn home",
+        _from_nothing,
+        (_found, _append_live("one", 4), _restart, _tear, _append_live("one", 1), _restart, _fail, _restart, _drain),
+    ),
+    Workload(
+        "killed home", _from_nothing, (_found, _append_live("one", 3), _killed(_drain, "log/cycles/_delta_log"), _drain)
+    ),
+    Workload(
+        "copied home", _from_nothing, (_found, _append_batches, _append_live("one", 2), _back_up, _restore, _build)
+    ),
+    Workload("tended home", _from_nothing, (_found, _spool, _care)),
     Workload("full home", _with_many_ticks, (_index,)),
     Workload("empty home", _from_nothing, (_make_and_drop,)),
     Workload("damaged home", _with_a_damaged_file, (_append_batches, _care, _append_batches, _care), whole=False),
@@ -326,8 +412,9 @@ def lost(life: Life, cut: int, *, without: str | None = None, mode: Mode = "drop
     if not told:
         return []
     with tempfile.TemporaryDirectory(prefix="bardo-power-") as folder:
-        root = Path(folder) / "home"
-        rebuild(root, life.disk.durable(cut, without=without, mode=mode))
+        disk = Path(folder) / "disk"
+        root = disk / "home"
+        rebuild(disk, life.disk.durable(cut, without=without, mode=mode))
         try:
             if not whole:
                 return list(_still_there(root, told))
@@ -336,22 +423,41 @@ def lost(life: Life, cut: int, *, without: str | None = None, mode: Mode = "drop
             return [f"{type(error).__name__}: {error}"]
 
 
-def failing(life: Life, site: str, *, whole: bool = True, all_cuts: bool = False) -> tuple[int, Mode, str] | None:
-    """A moment at which something is lost if a line of ours never synced: the cut, the mode, and what is wrong.
+_SHORT = 160
+"""Lives with fewer moments are looked at in every one of them."""
 
-    Only where the disk would hold something else is anything tried, first soon after the line was passed. all_cuts:
-    then everywhere else.
+Failure = tuple[int, Mode, str]
+"""The cut, what became of what was not synced, and what is wrong then."""
+
+
+def failing(lives: Sequence[tuple[Workload, Life]], site: str) -> Failure | None:
+    """A moment in one of these lives at which something is lost if a line of ours never synced."""
+    left = [_attempts(life, site, whole=workload.whole) for workload, life in lives if site in life.disk.sites()]
+    while left:  # by turns: one of them shows it soon
+        for attempts in list(left):
+            try:
+                found = next(attempts)
+            except StopIteration:
+                left.remove(attempts)
+            else:
+                if found is not None:
+                    return found
+    return None
+
+
+def _attempts(life: Life, site: str, *, whole: bool) -> Iterator[Failure | None]:
+    """What is lost at one moment after the other, soon after the line was passed and at the end.
+
+    Only where the disk would hold something else is anything tried.
     """
     tried = set()
-    for cut, mode in _suspects(life, site, all_cuts):
+    for cut, mode in _suspects(life, site):
         mark = _held(life.disk, cut, site, mode)
         if mark in tried or mark == _held(life.disk, cut, None, mode):
             continue
         tried.add(mark)
         found = lost(life, cut, without=site, mode=mode, whole=whole)
-        if found:
-            return cut, mode, found[0]
-    return None
+        yield (cut, mode, found[0]) if found else None
 
 
 def _held(disk: Disk, cut: int, without: str | None, mode: Mode) -> int:
@@ -360,14 +466,15 @@ def _held(disk: Disk, cut: int, without: str | None, mode: Mode) -> int:
     return hash((tuple(sorted(tree.items())), frozenset(blocks)))
 
 
-def _suspects(life: Life, site: str, all_cuts: bool) -> Iterator[tuple[int, Mode]]:
+def _suspects(life: Life, site: str) -> Iterator[tuple[int, Mode]]:
     events = life.disk.events
     passed = [at for at, event in enumerate(events) if isinstance(event, Synced | Listed) and site in event.sites]
     cuts = life.disk.cuts()
     told = [cut for cut in cuts if isinstance(events[cut - 1], Acknowledged)]
     soon = [cut for at in passed for cut in [c for c in told if c > at][:1]]
     next_ones = [cut for at in passed for cut in [c for c in cuts if c > at][:6]]
-    for cuts_tried in ([*soon[:1], cuts[-1]], soon[1:3], next_ones[:12], cuts if all_cuts else []):
+    short = cuts if len(cuts) < _SHORT else []
+    for cuts_tried in ([*soon[:1], cuts[-1]], soon[1:3], next_ones[:12], short):
         for mode in MODES:
             yield from ((cut, mode) for cut in dict.fromkeys(cuts_tried))
 
@@ -399,6 +506,7 @@ def _gone(
             each.lines
         ):
             yield f"hashes of {each.table} are gone"
+    yield from _copies(root, told, sent, gaps)
     with EventLog(home) as log:
         yield from _indexed(home, log)
         for each in told:
@@ -410,6 +518,24 @@ def _gone(
                 contents = [message.content for message in Conversations(home, log).view(each.golem_id)]
                 if each.content not in contents:
                     yield f"what was said is gone: {each.content}"
+
+
+def _copies(
+    root: Path, told: Sequence[object], sent: dict[tuple[str, int], str], gaps: tuple[TickRange, ...]
+) -> Iterator[str]:
+    """Backups and restored homes hold what was told before them; the warehouse is one that was built."""
+    for at, each in enumerate(told):
+        if isinstance(each, Copied):
+            before = {(r.golem_id, r.tick): r.digest for r in told[:at] if isinstance(r, Record)}
+            target = root.parent / each.folder
+            if each.folder == "backup":
+                target = root.parent / "restored again"
+                restore(root.parent / "backup", target, NOW)
+            found = recover(target, sent, before, gaps=gaps, curate=False)
+            yield from (f"{each.folder}: {sentence}" for sentence in found.sentences())
+    built = [each.content for each in told if isinstance(each, Built)]
+    if built and (root / "warehouse.duckdb").read_bytes() not in (built[-1], b"newer marts"):
+        yield "the warehouse is none that was built"
 
 
 def _indexed(home: Home, log: EventLog) -> Iterator[str]:

@@ -31,15 +31,17 @@ Inode = tuple[int, int]
 Names = dict[str, tuple[Inode, bool]]
 """Names, or paths below the home, to what they stand for and whether that is a folder."""
 
-Mode = Literal["dropped", "deleted", "named", "scattered", "torn", "zeros", "kept", "mixed"]
+Mode = Literal["dropped", "deleted", "named", "scattered", "strewn", "torn", "zeros", "kept", "stale", "blank", "mixed"]
 """What becomes of what was not synced.
 
 dropped: all of it is gone. deleted: but files that were taken away are gone at once. named: but all names are as they
 were last, as a file system with a journal of its own leaves them, with no byte behind them that was not synced.
-scattered: but some new names are there, each by itself, and files that were taken away are there, too. torn, kept: but
-of the bytes that were added to files with durable names the first half is there, or all. zeros: but files with
-durable names that were never synced have pages of zeros in their middle. mixed: names as in named, and bytes
-as in named, kept or zeros, file by file.
+scattered, strewn: but some new names are there, and some that were taken away are gone, each by itself; not the same
+ones. torn, kept: but of the
+bytes that were added to files with durable names the first half is there, or all. stale: but files hold what was
+written to them first since they were synced. zeros: but files with
+durable names that were never synced have pages of zeros in their middle. blank, mixed: names as in named, and bytes as
+in zeros, or as in named, kept or zeros, file by file.
 """
 MODES: tuple[Mode, ...] = get_args(Mode)
 
@@ -93,17 +95,26 @@ Event = Changed | Named | Synced | Listed | Acknowledged
 
 @dataclass
 class Disk:
-    """The record of what happened below a home, in order. kill_at: before which sync the process dies, once."""
+    """The record of what happened below a home, in order.
+
+    kill_at, kill_before: before which sync the process dies, once: its number, or the path of what is synced.
+    """
 
     root: Path
     events: list[Event] = field(default_factory=list)
     kill_at: int | None = None
+    kill_before: Path | None = None
     _pins: dict[Inode, int] = field(default_factory=dict)
     _seen: dict[Inode, tuple[int, int]] = field(default_factory=dict)
     _names: Names = field(default_factory=dict)
     _syncs: int = 0
     _begun: int = 0
     _lock: RLock = field(default_factory=RLock)
+
+    def look(self) -> None:
+        """Note what is other than at the last look, though nothing was synced."""
+        with self._lock:
+            self._look()
 
     def acknowledge(self, what: Any) -> None:
         """Note that somebody was told."""
@@ -145,7 +156,8 @@ class Disk:
             with self._lock:
                 self._look()
                 self._syncs += 1
-                if self._syncs == self.kill_at:
+                if self._syncs == self.kill_at or path == self.kill_before:
+                    self.kill_before = None
                     raise Killed
                 honest(handle)
                 inode = self._pinned(f"/proc/self/fd/{handle}")
@@ -233,29 +245,33 @@ class Disk:
 
         without: a line of ours whose syncs never happened.
         """
-        synced, last = self._contents(cut, without)
+        synced, last = self._contents(cut, without, first=mode == "stale")
         listed, there = self._listed(cut, without)
-        if mode in ("named", "mixed"):
+        if mode in ("named", "blank", "mixed"):
             listed = there
-        elif mode == "scattered":
-            listed = _scattered(listed, there)
+        elif mode in ("scattered", "strewn"):
+            listed = _scattered(listed, there, mode)
         elif mode == "deleted":
             alive = {inode for inode, _ in there.values()}
-            listed = {path: entry for path, entry in listed.items() if entry[0] in alive}
+            listed = {path: entry for path, entry in listed.items() if entry[0] in alive or path in there}
         tree: dict[str, bytes | None] = {}
         for path, (inode, is_folder) in listed.items():
             held = _held(mode, synced.get(inode, b""), last.get(inode, b""), f"{cut} {path}")
             tree[path] = None if is_folder else held
         return tree
 
-    def _contents(self, cut: int, without: str | None) -> tuple[dict[Inode, bytes], dict[Inode, bytes]]:
-        """The bytes of each file, as synced last and as written last."""
+    def _contents(
+        self, cut: int, without: str | None, *, first: bool = False
+    ) -> tuple[dict[Inode, bytes], dict[Inode, bytes]]:
+        """The bytes of each file, as synced last and as written last; or as written first since."""
         synced, last = dict[Inode, bytes](), dict[Inode, bytes]()
         for event in self.events[:cut]:
             if isinstance(event, Changed):
-                last[event.inode] = event.content
+                last[event.inode] = last.get(event.inode, event.content) if first else event.content
             elif isinstance(event, Synced) and without not in event.sites:
                 synced[event.inode] = event.content
+                if first:
+                    last.pop(event.inode, None)
         return synced, {**synced, **last}
 
     def _listed(self, cut: int, without: str | None) -> tuple[Names, Names]:
@@ -294,28 +310,32 @@ def _held(mode: Mode, before: bytes, after: bytes, what: str) -> bytes:
     """What a file holds of which so much was synced, and so much was written."""
     if mode == "mixed":
         mode = ("named", "kept", "zeros")[zlib.crc32(what.encode()) % 3]
-    if mode == "kept":
+    if mode in ("kept", "stale"):
         return after
     if mode == "torn" and after.startswith(before):
         return after[: len(before) + (len(after) - len(before)) // 2]
-    if mode == "zeros" and not before:
+    if mode in ("zeros", "blank") and not before:
         third = len(after) // PAGE // 3 * PAGE or len(after)
         return after[:third] + bytes(third) + after[2 * third :] if third < len(after) else bytes(len(after))
     return before
 
 
-def _scattered(listed: Names, there: Names) -> Names:
-    """Durable names with some of those that are new; a file that was renamed has one of its names."""
-    chosen = {path: entry for path, entry in there.items() if listed.get(path) != entry and _falls(path)}
-    moved = {inode for inode, _ in chosen.values()}
-    kept = {path: entry for path, entry in listed.items() if path in there or entry[0] not in moved}
+def _scattered(listed: Names, there: Names, mode: Mode) -> Names:
+    """Durable names with some of those that are new, without some that are gone; what was renamed has one name."""
+    chosen = {path: entry for path, entry in there.items() if listed.get(path) != entry and _falls(path, mode)}
+    moved, alive = {inode for inode, _ in chosen.values()}, {inode for inode, _ in there.values()}
+    kept = {
+        path: entry
+        for path, entry in listed.items()
+        if path in there or (entry[0] not in moved and (entry[0] in alive or _falls(path, mode)))
+    }
     mixed = kept | chosen
     return {path: entry for path, entry in mixed.items() if _has_folders(path, mixed)}
 
 
-def _falls(path: str) -> bool:
+def _falls(path: str, mode: Mode) -> bool:
     """Whether chance picks this path: the same for everybody who asks."""
-    return bool(zlib.crc32(path.encode()) % 2)
+    return bool(zlib.crc32(path.encode() + b"0" * (mode == "strewn")) % 2)
 
 
 def _has_folders(path: str, names: Names) -> bool:

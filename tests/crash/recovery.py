@@ -86,9 +86,8 @@ def _drained(home: Home, log: EventLog, found: Found) -> None:
     found.broken += [f"journal of {writer}: {error}" for writer, error in report.faults]
     found.broken += [f"left in the journal: {path}" for path in home.journal.iterdir()]
     found.broken += [f"left a lease: {path}" for path in home.leases.iterdir()]
-    if report.refused:
-        reasons = Quarantine(home).open(["reason"])["reason"].to_pylist()
-        found.lost += [f"in quarantine: {reason}" for reason in reasons]
+    items = Quarantine(home).open(["source", "reason"]).to_pylist()  # by whoever drained before, too
+    found.lost += [f"in quarantine: {item['reason']}" for item in items if item["source"] == "journal"]
 
 
 def _taken(home: Home, log: EventLog, found: Found) -> None:
