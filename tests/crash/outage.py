@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 from unittest import mock
 
 import pyarrow as pa
@@ -426,26 +426,42 @@ def lost(life: Life, cut: int, *, without: str | None = None, mode: Mode = "drop
 _SHORT = 160
 """Lives with fewer moments are looked at in every one of them."""
 
-Failure = tuple[int, Mode, str]
-"""The cut, what became of what was not synced, and what is wrong then."""
+
+class Failure(NamedTuple):
+    """Where something is lost: in which life, at which of its moments, and what becomes of what was not synced."""
+
+    workload: str
+    moment: int
+    mode: Mode
+    what: str
 
 
-def failing(lives: Sequence[tuple[Workload, Life]], site: str) -> Failure | None:
-    """A moment in one of these lives at which something is lost if a line of ours never synced."""
-    left = [_attempts(life, site, whole=workload.whole) for workload, life in lives if site in life.disk.sites()]
-    while left:  # by turns: one of them shows it soon
-        for attempts in list(left):
+def failing(lives: Sequence[tuple[Workload, Life]], site: str, hint: Sequence[object] = ()) -> Failure | None:
+    """A moment in one of these lives at which something is lost if a line of ours never synced.
+
+    hint: the life, the moment and the mode that showed it before.
+    """
+    passing = [(workload, life) for workload, life in lives if site in life.disk.sites()]
+    for workload, life in passing:
+        if hint and hint[0] == workload.name:
+            moment, mode = cast("tuple[int, Mode]", hint[1:])
+            found = _attempt(workload, life, site, life.disk.cuts()[moment], mode)
+            if found is not None:
+                return found
+    return next(filter(None, _by_turns([_attempts(workload, life, site) for workload, life in passing])), None)
+
+
+def _by_turns(several: list[Iterator[Failure | None]]) -> Iterator[Failure | None]:
+    """One of them shows it soon."""
+    while several:
+        for attempts in list(several):
             try:
-                found = next(attempts)
+                yield next(attempts)
             except StopIteration:
-                left.remove(attempts)
-            else:
-                if found is not None:
-                    return found
-    return None
+                several.remove(attempts)
 
 
-def _attempts(life: Life, site: str, *, whole: bool) -> Iterator[Failure | None]:
+def _attempts(workload: Workload, life: Life, site: str) -> Iterator[Failure | None]:
     """What is lost at one moment after the other, soon after the line was passed and at the end.
 
     Only where the disk would hold something else is anything tried.
@@ -456,8 +472,14 @@ def _attempts(life: Life, site: str, *, whole: bool) -> Iterator[Failure | None]
         if mark in tried or mark == _held(life.disk, cut, None, mode):
             continue
         tried.add(mark)
-        found = lost(life, cut, without=site, mode=mode, whole=whole)
-        yield (cut, mode, found[0]) if found else None
+        yield _attempt(workload, life, site, cut, mode)
+
+
+def _attempt(workload: Workload, life: Life, site: str, cut: int, mode: Mode) -> Failure | None:
+    found = lost(life, cut, without=site, mode=mode, whole=workload.whole)
+    if not found or lost(life, cut, mode=mode, whole=workload.whole):
+        return None
+    return Failure(workload.name, life.disk.cuts().index(cut), mode, found[0])
 
 
 def _held(disk: Disk, cut: int, without: str | None, mode: Mode) -> int:
