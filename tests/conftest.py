@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from bardo_pipeline.derivation.rebuild import derive_everything
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life import LifeEvent
 from bardo_pipeline.events.schema import RECORD_SCHEMA
@@ -21,6 +22,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime.living import Living, Run
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.warehouse import build_warehouse
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 """When tests record; no content depends on it."""
@@ -109,3 +111,16 @@ def at_home(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Path]:
         return root
 
     return settle
+
+
+@pytest.fixture(scope="session")
+def asked_home(small_home: Path, session_folder: Path) -> Path:
+    """The small home with everything derived, marts included. Only for reading."""
+    root = session_folder / "asked_home"
+    with one_at_a_time(session_folder / "asked_home.lock"):
+        if not (root / "warehouse.duckdb").exists():
+            copy_home(small_home, root)
+            stores = Stores.open(root)
+            derive_everything(stores, now=NOW)
+            build_warehouse(stores.home, stores.derivation_id, stores.policy)
+    return root

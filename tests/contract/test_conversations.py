@@ -21,6 +21,7 @@ from bardo_pipeline.storage.conversations import Conversations, Message, convers
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.seal_keys import SealKeys
+from tests.commands import run
 
 pytestmark = pytest.mark.row("EV-9")
 
@@ -389,10 +390,8 @@ def test_two_processes_that_talk_at_once_leave_every_message_once_and_in_a_row(h
 
 
 def bardo(home: Home, *arguments: str, given: str | None = None) -> tuple[int, str, str]:
-    command = [sys.executable, "-m", "bardo_pipeline.doors.cli", "conversation", *arguments, "--home", str(home.root)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, input=given, env=os.environ | {"COLUMNS": "160"}
-    )
+    words = ["conversation", *arguments, "--home", str(home.root)]
+    done = run(words, os.environ | {"COLUMNS": "160"}, given=given or "")
     return done.returncode, done.stdout, done.stderr
 
 

@@ -28,9 +28,9 @@ from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.maintenance import MaintenanceReport, maintain
 from bardo_pipeline.storage.protocols import CYCLES_SCHEMA
 from bardo_pipeline.storage.verify import verify
+from tests.commands import bardo
 from tests.conftest import NOW, copy_home
 from tests.records import records
-from tests.scenario.test_command import bardo
 
 ROOT = Path(__file__).resolve().parents[2]
 HOUR = timedelta(hours=1)

@@ -6,8 +6,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,6 +55,7 @@ from bardo_pipeline.storage.spool import Spool
 from bardo_pipeline.storage.tables import TABLES
 from bardo_pipeline.storage.verify import verify
 from bardo_pipeline.storage.writer import EventWriter
+from tests.commands import run
 from tests.records import records
 
 pytestmark = pytest.mark.row("X-7")
@@ -554,8 +553,7 @@ def test_a_backup_holds_what_is_sealed_and_no_key(home: Home, tmp_path: Path) ->
 
 
 def bardo(home: Home, *arguments: str) -> tuple[int, str]:
-    command = [sys.executable, "-m", "bardo_pipeline.doors.cli", *arguments, "--home", str(home.root)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "200"})
+    done = run([*arguments, "--home", str(home.root)], os.environ | {"COLUMNS": "200"})
     return done.returncode, done.stdout + done.stderr
 
 

@@ -20,9 +20,9 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.tick_index import INDEX_SCHEMA, TickIndex
+from tests.commands import bardo
 from tests.conftest import NOW
 from tests.records import records
-from tests.scenario.test_command import bardo
 
 GOLEMS = [f"golem-{i:04}" for i in range(7)]
 SCOPES = [None, GOLEMS[:1], GOLEMS[1:4], GOLEMS[:6], ["nobody"], [GOLEMS[2], "nobody"]]

@@ -41,6 +41,7 @@ from bardo_pipeline.storage.drainer import Drainer, DrainReport, drain_once
 from bardo_pipeline.storage.frames import HEADER_BYTES, read, segment_header, segment_path
 from bardo_pipeline.storage.heads import TickRange
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.journal import ROOM_SECONDS
 from bardo_pipeline.storage.journals import journal_depth, sealed_numbers
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.quarantine import Quarantine
@@ -558,6 +559,23 @@ def test_coroutines_append_through_the_same_journal(home: Home) -> None:
     for golem in range(4):
         rows = on_record(home, f"golem-{golem:04}")
         assert [Tip(row["link"]["number"], row["link"]["hash"]) for row in rows] == links[golem]
+
+
+@pytest.mark.row("EV-3")
+def test_callers_are_held_up_a_little_before_the_journal_is_full(home: Home, opened: Opener) -> None:
+    writer = opened(policy=limited(journal_bytes_max=16 * len(line(1)), batch_records=1))
+    pauses = []
+    for tick in range(1, 15):
+        writer.append(line(tick), wait=False)
+        pauses.append(writer.pause_seconds())
+    assert pauses[:6] == [0.0] * 6, "nothing while it is less than half full"
+    late = [pause for pause in pauses if pause]
+    assert len(late) > 3
+    assert late == sorted(late), "the fuller, the longer"
+    assert late[-1] < ROOM_SECONDS
+    drained(home)
+    assert writer.pause_seconds() == 0.0
+    writer.close()
 
 
 @pytest.mark.row("EV-3")

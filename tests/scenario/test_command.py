@@ -5,43 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bardo_pipeline.derivation.rebuild import derive_everything
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.storage.tables import TABLES
-from bardo_pipeline.storage.warehouse import build_warehouse
-from tests.conftest import NOW, copy_home, one_at_a_time
-
-BARDO = str(Path(sys.executable).parent / "bardo")
-
-
-def bardo(*words: str, home: Path, expect: int = 0) -> str:
-    """Run the command on a home; returns what it said, error included."""
-    environment = {**os.environ, "BARDO_HOME": str(home), "COLUMNS": "160"}
-    done = subprocess.run([BARDO, *words], env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    assert done.returncode == expect, f"bardo {' '.join(words)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done.stdout + done.stderr
-
-
-@pytest.fixture(scope="session")
-def asked_home(small_home: Path, session_folder: Path) -> Path:
-    """The small home with everything derived, marts included. Only for reading."""
-    root = session_folder / "asked_home"
-    with one_at_a_time(session_folder / "asked_home.lock"):
-        if not (root / "warehouse.duckdb").exists():
-            copy_home(small_home, root)
-            stores = Stores.open(root)
-            derive_everything(stores, now=NOW)
-            build_warehouse(stores.home, stores.derivation_id, stores.policy)
-    return root
+from tests.commands import bardo
+from tests.conftest import copy_home
 
 
 @pytest.mark.row("P-4")

@@ -20,10 +20,10 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.verify import verify
 from tests import custody
+from tests.commands import bardo
 from tests.conftest import NOW
 from tests.custody import ARROW, SIGNED, signature_of
 from tests.records import records
-from tests.scenario.test_command import bardo
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import bardo
 from tests.conftest import copy_home
-from tests.scenario.test_command import asked_home, bardo  # noqa: F401 (a fixture)
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -32,7 +32,7 @@ def test_the_readme_shows_the_commands_it_promises() -> None:
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("bardo ") and c.split()[1] not in LONG])
-def test_a_command_of_the_readme_runs(command: str, asked_home: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_a_command_of_the_readme_runs(command: str, asked_home: Path, tmp_path: Path) -> None:
     words = shlex.split(command)[1:]
     if words[0] == "similar":  # it writes an index
         asked_home = copy_home(asked_home, tmp_path / "home")

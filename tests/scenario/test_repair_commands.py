@@ -9,25 +9,12 @@ from pathlib import Path
 import pytest
 
 from bardo_pipeline.derivation.bundles import load_bundle
-from bardo_pipeline.derivation.rebuild import derive_everything
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life import Reorg, life_event
-from bardo_pipeline.storage.warehouse import build_warehouse
+from tests.commands import bardo
 from tests.conftest import NOW, copy_home
 from tests.property.test_laws import birth_of, stores_at
-from tests.scenario.test_command import bardo
 from tests.streams import START, STORIES, STORM, Life, full
-
-
-@pytest.fixture(scope="module")
-def marts_home(small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The small home with everything derived, marts included. Only for copying."""
-    root = copy_home(small_home, tmp_path_factory.mktemp("repair") / "home")
-    stores = Stores.open(root)
-    derive_everything(stores, now=NOW)
-    build_warehouse(stores.home, stores.derivation_id, stores.policy)
-    stores.log.close()
-    return root
 
 
 def inherited(stores: Stores) -> tuple[str, str, int, str]:
@@ -47,8 +34,8 @@ def asked(home: Path, *words: str, expect: int = 0) -> dict[str, object]:
 
 
 @pytest.mark.row("X-4")
-def test_a_poisoned_record_is_struck_and_proven_gone(marts_home: Path, tmp_path: Path) -> None:
-    home = copy_home(marts_home, tmp_path / "home")
+def test_a_poisoned_record_is_struck_and_proven_gone(asked_home: Path, tmp_path: Path) -> None:
+    home = copy_home(asked_home, tmp_path / "home")
     golem, heir, tick, entry = inherited(Stores.open(home))
     seen = f"select count(*) n from fct_ticks where golem_id = '{golem}' and tick = {tick}"
     assert json.loads(bardo("sql", seen, "--format", "json", home=home)) == [{"n": 1}]
@@ -86,8 +73,8 @@ def test_a_poisoned_record_is_struck_and_proven_gone(marts_home: Path, tmp_path:
 
 
 @pytest.mark.row("X-4")
-def test_what_cannot_be_struck_says_why(marts_home: Path, tmp_path: Path) -> None:
-    home = copy_home(marts_home, tmp_path / "home")
+def test_what_cannot_be_struck_says_why(asked_home: Path, tmp_path: Path) -> None:
+    home = copy_home(asked_home, tmp_path / "home")
     golem = Stores.open(home).life("GolemBorn")["golem_id"][0].as_py()
     assert "has no record of tick 9999" in bardo("strike", golem, "9999", "--why", "a lie", home=home, expect=2)
     assert "has no record of tick 1" in bardo("strike", "g-none", "1", "--why", "a lie", home=home, expect=2)

@@ -128,9 +128,9 @@ def test_a_torn_header_of_a_new_segment_is_no_damage() -> None:
 @pytest.mark.row("EV-3")
 def test_pages_of_an_unacknowledged_append_that_came_down_out_of_order_are_torn() -> None:
     chain = Chain()
-    raw = bytearray(segment_of([[chain.draft()], [chain.draft(), chain.draft()]]))
+    raw = bytearray(segment_of([[chain.draft()], [chain.draft(b"y" * 2_000), chain.draft()]]))
     second = len(segment_of([[Chain().draft()]]))
-    raw[second : second + 30] = bytes(30)
+    raw[second + 300 : second + 900] = bytes(600)
     segment = parse(PATH, bytes(raw), sealed=False)
     assert (ticks(segment), segment.faults, segment.torn) == ([1], (), len(raw) - second)
 
@@ -160,6 +160,18 @@ def test_a_flipped_bit_before_the_last_append_of_a_dead_writer_is_damage_and_not
     raw[HEADER_BYTES + 20] ^= 4
     segment = parse(PATH, bytes(raw), sealed=False)
     assert (ticks(segment), len(segment.faults), segment.torn) == ([2, 3], 1, 0)
+
+
+@pytest.mark.row("EV-3")
+def test_a_flipped_bit_in_the_last_append_of_a_dead_writer_is_damage_and_not_a_torn_tail() -> None:
+    """Nothing says whether it was acknowledged: what neither breaks off nor lacks a sector is kept, and named."""
+    last = segment_of([[Chain().draft()]])
+    for at in range(HEADER_BYTES, len(last)):
+        flipped = bytearray(last)
+        flipped[at] ^= 1
+        segment = parse(PATH, bytes(flipped), sealed=False)
+        (fault,) = segment.faults
+        assert (segment.frames, segment.torn, fault.raw) == ((), 0, bytes(flipped[HEADER_BYTES:])), f"byte {at}"
 
 
 @pytest.mark.row("EV-3")
@@ -384,7 +396,7 @@ def test_opened_again_a_journal_cuts_the_torn_tail_and_seals_what_is_left(home: 
     folder.mkdir()
     chain = Chain()
     whole = segment_of([[chain.draft()], [chain.draft()]], number=4)
-    segment_path(folder, 4).write_bytes(whole + segment_of([[chain.draft()]])[HEADER_BYTES:-3])
+    segment_path(folder, 4).write_bytes(whole + segment_of([[chain.draft()]], number=4)[HEADER_BYTES:-3])
     journal, torn = Journal.open(home, "w", policy=WriterPolicy(), clock=lambda: NOW, last_segment=lambda: 2)
     assert torn is not None
     assert (torn.path, torn.bytes) == (segment_path(folder, 4), len(segment_of([[Chain().draft()]])) - HEADER_BYTES - 3)

@@ -1,0 +1,59 @@
+"""Locks go with the process that took them, and with nobody that it forked."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from bardo_pipeline.storage import locks
+
+
+@pytest.mark.row("EV-3")
+def test_a_child_that_was_forked_under_a_lock_keeps_nothing_of_it(tmp_path: Path) -> None:
+    ready, done = os.pipe(), os.pipe()
+    with locks.held(tmp_path / "lock"):
+        child = os.fork()
+        if not child:
+            os.close(done[1])
+            os.write(ready[1], b"!")
+            os.read(done[0], 1)  # until its parent ends it
+            os._exit(0)
+        os.read(ready[0], 1)
+        assert locks.is_held(tmp_path / "lock")
+    assert not locks.is_held(tmp_path / "lock"), "the child is still there"
+    os.close(done[1])
+    os.waitpid(child, 0)
+
+
+@pytest.mark.row("EV-3")
+def test_a_dead_parent_s_lock_is_free_though_its_child_lives(tmp_path: Path) -> None:
+    ready, done = os.pipe(), os.pipe()
+    parent = os.fork()
+    if not parent:
+        handle = locks.opened(tmp_path / "lock")
+        locks.take_at_once(handle)
+        if os.fork():
+            os._exit(0)  # with the lock, as one that was killed
+        os.close(done[1])
+        os.write(ready[1], b"!")
+        os.read(done[0], 1)
+        os._exit(0)
+    os.waitpid(parent, 0)
+    os.read(ready[0], 1)
+    assert not locks.is_held(tmp_path / "lock")
+    os.close(done[1])
+
+
+def test_who_looks_and_who_waits(tmp_path: Path) -> None:
+    with locks.held(tmp_path / "lock", shared=True), locks.held_if_free(tmp_path / "lock") as free:
+        assert not free
+    with locks.held_if_free(tmp_path / "lock") as free:
+        assert free
+        handle = locks.opened(tmp_path / "lock")
+        assert not locks.take_soon(handle)
+        locks.let_go(handle)
+    with pytest.raises(FileNotFoundError):
+        locks.is_held(tmp_path / "nothing")
+    assert not (tmp_path / "nothing").exists()
