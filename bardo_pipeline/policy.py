@@ -15,8 +15,6 @@ Unit = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
 Count = Annotated[int, Field(ge=0)]
 
-DecayClass = Literal["structural", "regime_conditional", "tactical", "ephemeral"]
-
 
 class Frozen(BaseModel):
     """A part of the policy: immutable, and strict about unknown names."""

@@ -1,7 +1,7 @@
 """Weigh: new evidence is added to what each entry and candidate has, and its interval follows. Pure.
 
 The interval is mean +- z * sqrt(variance / n); the variance is shrunk towards a prior spread, so that three lucky
-decisions do not look certain. Source: issue ("an effect and its interval"), TOOLS (clusters of at least 3).
+decisions do not look certain. Source: MEM-4, TOOLS (clusters of at least 3).
 """
 
 from __future__ import annotations

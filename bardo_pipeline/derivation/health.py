@@ -125,7 +125,7 @@ def health_of(stores: Stores, now: datetime) -> Health:
         silent_seconds=None if taken.recorded_at is None else (now - taken.recorded_at).total_seconds(),
         curation=_lag(stores, "curation", lambda golem_id: curated(stores, golem_id), curated_at, now),
         episodes=_lag(stores, "episodes", episodes.done, committed_at(episodes.table), now),
-        journals=tuple(journals(stores.home, now)),
+        journals=tuple(journals(stores.home, now, stores.policy.writer)),
         leases=leases(stores.home),
         spool=spool(stores.home, now),
         quarantine=quarantined(stores.home, taken.day, now),
@@ -188,14 +188,14 @@ def faults(health: Health, policy: Policy) -> list[Fault]:
 
 def overrun(found: tuple[Journal, ...] | list[Journal], policy: Policy) -> Iterator[Fault]:
     """Journals that fill faster than they are drained, or that nobody drains."""
-    bytes_max = policy.health.journal_share_max * policy.writer.journal_bytes_max
-    seconds_max = policy.health.undrained_flushes_max * policy.writer.flush_seconds
     for journal in found:
+        bytes_max = policy.health.journal_share_max * journal.bytes_max
+        seconds_max = policy.health.undrained_flushes_max * journal.flush_seconds
         if journal.depth.bytes > bytes_max:
             yield Fault(
                 "journal.bytes", journal.depth.bytes, bytes_max,
                 f"writer {journal.writer}: {journal.depth.bytes:,} acknowledged bytes are not in the log; at "
-                f"{policy.writer.journal_bytes_max:,} its appends wait or fail: `bardo drain` says what holds it up",
+                f"{journal.bytes_max:,} its appends wait or fail: `bardo drain` says what holds it up",
             )  # fmt: skip
         age = journal.depth.oldest_seconds
         if age is not None and age > seconds_max:

@@ -10,7 +10,7 @@ Each golem's records form a chain of links. What a link covers (its content) dep
     rotation message = "bardo/rotate/1" 00 golem_id 00 key_id 00 public_key[32] tick_from[8, big-endian]
 
 Numbers count from 1; the first link names 32 zero bytes. The hash is hashlib's, the signatures are cryptography's.
-Source: issue "Chain of custody"; X-9.
+Source: architecture ("Chain of custody"); X-9.
 """
 
 from __future__ import annotations

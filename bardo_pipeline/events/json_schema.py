@@ -1,6 +1,6 @@
 """JSON Schema of what a runtime may write: records and life events, as the models have them. Pure.
 
-Source: issue "Spool" (EV-4): a writer in any language can check what it writes before it is refused.
+Source: EV-4: a writer in any language can check what it writes before it is refused.
 """
 
 from __future__ import annotations

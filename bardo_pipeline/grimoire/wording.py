@@ -1,6 +1,6 @@
 """The text of an entry, written from its structure in banded words, so that equal rules read equal. Pure.
 
-Source: canon 17 ("the same structure"), issue of the pipeline ("banded words").
+Source: canon 17 ("the same structure"), MEM-4.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 token0 is the quote (6 decimals, so raw units are micro-dollars), token1 the base (18 decimals); the pool's raw price is
 token1 per token0, so that a higher tick is a lower price. Square roots of raw prices stand for ticks throughout.
-Source: Uniswap v3 whitepaper, section 6; HB S3 (execute), issue ("real costs").
+Source: Uniswap v3 whitepaper, section 6; HB S3 (execute).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ the one before whole. In it: the log, the journals as far as they are written, l
 conversations. Not in it: seal keys (destroying one must reach every copy), nor anything that the log can make again.
 
 Whoever commits waits only while versions are noted and what moves or grows gets a second name; maintenance, which takes
-files away, waits to the end. Source: issue "Index, tiers, care"; X-9.
+files away, waits to the end. Source: X-9.
 """
 
 from __future__ import annotations

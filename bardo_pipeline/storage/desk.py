@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from datetime import datetime
@@ -19,7 +20,7 @@ from bardo_pipeline.storage.log import EventLog
 Drain = Literal["process", "thread", "none"]
 
 _open: dict[tuple[Path, str], Desk] = {}
-_opening = threading.Lock()
+_opening = threading.RLock()
 
 
 class Desk:
@@ -34,7 +35,7 @@ class Desk:
         clock: Callable[[], datetime],
         monotonic: Callable[[], float],
     ) -> None:
-        self.clock, self._home = clock, home
+        self.clock, self._home, self._process = clock, home, os.getpid()
         self._key, self._count = (home.root.resolve(), writer), 0
         self.log = EventLog(home, policy)
         self.journal, left = Journal.open(
@@ -60,6 +61,11 @@ class Desk:
             self._beside.tend()
             self.journal.keeper.tend = self._beside.tend
         self.journal.keeper.start()
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is a copy in a child process: the desk, its journal and its leases are the parent's."""
+        return os.getpid() != self._process
 
     def _take_over(self, left: Torn | None) -> DrainReport | None:
         """Drain what dead writers left, in this journal or in others; None where there is nothing."""
@@ -130,3 +136,12 @@ class Desk:
             self.journal.mend()
         except OSError as error:
             raise JournalError(f"{self.journal.folder} cannot be written ({error}): see to the disk first") from error
+
+
+def _forget() -> None:
+    """A forked child has no desk: what it inherits is its parent's."""
+    _open.clear()
+    _opening.release()
+
+
+os.register_at_fork(before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_forget)

@@ -14,9 +14,10 @@ lock is free. All numbers are little-endian; every checksum is CRC-32 (zlib).
     body     = golem id (UTF-8)  key id (UTF-8)  signature  payload (the sender's JSON bytes, no newline)
 
 The link covers the payload (custody.py), so a byte that was altered while it waited is found even where somebody made
-the checksums right. `synced` is how many bytes of the segment were known to be on the disk when the frame was written:
-what is broken before a later frame's `synced` was acknowledged, and is damage; at the end, what breaks off or has
-sectors that never reached the disk is the torn tail of an append that nobody was told of, and anything else damage.
+the checksums right. `synced` is how many bytes of the segment were known to be on the disk when the frame was written;
+no more than the header: none were. What is broken before a later frame's `synced` was acknowledged, and is damage. At
+the end, what breaks off or has sectors that never reached the disk is the torn tail of an append that nobody was told
+of, and anything else damage.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ class Draft:
         return head + _CHECKSUM.pack(zlib.crc32(head, segment & _U32)) + self._names
 
 
-_SECTOR = bytes(512)
+_SECTOR_BYTES = 512
 _Head = tuple[bytes, int, int, int, int, int, int, int, int, int, bytes, bytes, int]
 """The fields of a frame's head, as they stand there."""
 
@@ -168,7 +169,8 @@ def parse(path: Path, raw: bytes, *, sealed: bool) -> Segment:
             faults.append(Fault(at, raw[at:after], "are no whole frame"))
         else:
             after = at + HEAD_BYTES + head[1] + head[2] + head[3] + head[4]
-            synced = max(synced, head[6])
+            if head[6] > HEADER_BYTES:  # or nothing was durable yet, the segment's own header among it
+                synced = max(synced, head[6])
             found = _frame(raw, at, after, head)
             if isinstance(found, Frame):
                 frames.append(found)
@@ -179,15 +181,20 @@ def parse(path: Path, raw: bytes, *, sealed: bool) -> Segment:
     torn = size
     if not sealed:
         # A frame behind what was torn belongs to the same unacknowledged append, or it would say that all was synced.
-        torn = next((fault.offset for fault in faults if fault.offset >= synced and _breaks_off(fault)), size)
+        torn = next((fault.offset for fault in faults if fault.offset >= synced and _breaks_off(fault, raw)), size)
         frames = frames[: bisect_left(places, torn)]
         faults = [fault for fault in faults if fault.offset < torn]
     return Segment(path, number, tuple(frames), tuple(faults), size - torn, size)
 
 
-def _breaks_off(fault: Fault) -> bool:
-    """Whether it is what a process or a machine leaves that stops in mid-append."""
-    return len(fault.raw) < HEAD_BYTES or fault.why == _BREAKS_OFF or _SECTOR in fault.raw
+def _breaks_off(fault: Fault, raw: bytes) -> bool:
+    """Whether it is what a process or a machine leaves that stops in mid-append: an end, or what a sector lacks."""
+    if len(fault.raw) < HEAD_BYTES or fault.why == _BREAKS_OFF:
+        return True
+    end = fault.offset + len(fault.raw)
+    sectors = range(fault.offset // _SECTOR_BYTES * _SECTOR_BYTES, end, _SECTOR_BYTES)
+    # The sector that an append begins in has bytes of the one before, and the last one may be no whole sector.
+    return any(not any(raw[max(at, fault.offset) : at + _SECTOR_BYTES]) for at in sectors)
 
 
 def _head(raw: bytes, at: int, segment: int) -> _Head | None:

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.events.schema import MOMENT
+from bardo_pipeline.policy import WriterPolicy
 from bardo_pipeline.storage import locks
 from bardo_pipeline.storage.delta import AppendOnlyTable
-from bardo_pipeline.storage.frames import HEADER_BYTES, first_accepted_at, segment_numbers, segment_path
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.journals import journal_folders
+from bardo_pipeline.storage.journals import depth_of, journal_folders, limits_of
 from bardo_pipeline.storage.leases import stale
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.quarantine import Quarantine
@@ -39,11 +39,13 @@ class Backlog:
 
 @dataclass(frozen=True)
 class Journal:
-    """One writer's journal: what it holds of what was acknowledged, and whether its writer lives."""
+    """One writer's journal: what it holds of what was acknowledged, whether its writer lives, and its limits."""
 
     writer: str
     alive: bool
     depth: Backlog
+    bytes_max: int
+    flush_seconds: float
 
 
 @dataclass(frozen=True)
@@ -78,27 +80,20 @@ class Leases:
     stale: int
 
 
-def journals(home: Home, now: datetime) -> list[Journal]:
-    """Every writer's journal, by name."""
-    return [Journal(folder.name, _is_locked(folder / "lock"), _held(folder, now)) for folder in journal_folders(home)]
+def journals(home: Home, now: datetime, policy: WriterPolicy) -> list[Journal]:
+    """Every writer's journal, by name. policy: for those whose writers do not say which limits they keep."""
+    found = []
+    for folder in journal_folders(home):
+        limits = limits_of(folder, policy)
+        alive, depth = _is_locked(folder / "lock"), _held(folder, now)
+        found.append(Journal(folder.name, alive, depth, limits.journal_bytes_max, limits.flush_seconds))
+    return found
 
 
 def _held(folder: Path, now: datetime) -> Backlog:
-    """What a journal holds, and how long ago its first record was accepted; looks at names, sizes and one head."""
-    files = size = 0
-    oldest: int | None = None
-    for number in segment_numbers(folder):
-        path = segment_path(folder, number)
-        try:
-            held = path.stat().st_size - HEADER_BYTES
-            if held <= 0:
-                continue
-            oldest = oldest if oldest is not None else next(iter(first_accepted_at(path)), None)
-        except FileNotFoundError:  # drained meanwhile
-            continue
-        files, size = files + 1, size + held
-    age = None if oldest is None else max(0.0, (now - datetime.fromtimestamp(oldest / 1e6, UTC)).total_seconds())
-    return Backlog(files, size, age)
+    depth = depth_of(folder)
+    age = None if depth.oldest_at is None else max(0.0, (now - depth.oldest_at).total_seconds())
+    return Backlog(depth.segments, depth.bytes, age)
 
 
 def spool(home: Home, now: datetime) -> Backlog:

@@ -24,7 +24,7 @@ from bardo_pipeline.policy import WriterPolicy
 from bardo_pipeline.storage import locks
 from bardo_pipeline.storage.frames import HEADER_BYTES, Draft, segment_header, segment_numbers, segment_path
 from bardo_pipeline.storage.home import Home, sync_folder
-from bardo_pipeline.storage.journals import Torn, checked_name, cut_tail, locked_journal, remove_journal
+from bardo_pipeline.storage.journals import Torn, checked_name, cut_tail, locked_journal, note_limits, remove_journal
 
 _GROUP_FRAMES_MAX = 256  # two buffers a frame: far below what one writev takes
 _GROUP_BYTES_MAX = 8 * 2**20
@@ -107,6 +107,7 @@ class Journal:
         folder = home.journal / checked_name(writer)
         lock = locked_journal(home, folder)
         try:
+            note_limits(lock, policy)
             numbers = segment_numbers(folder)
             left = cut_tail(segment_path(folder, numbers[-1])) if numbers else None
             first = max([last_segment(), *numbers]) + 1

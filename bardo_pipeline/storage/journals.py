@@ -11,7 +11,10 @@ from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
+import orjson
+
 from bardo_pipeline.errors import ConfigError, LeaseError
+from bardo_pipeline.policy import WriterPolicy
 from bardo_pipeline.storage import locks
 from bardo_pipeline.storage.frames import HEADER_BYTES, first_accepted_at, read, segment_numbers, segment_path
 from bardo_pipeline.storage.home import Home, make_folder
@@ -33,7 +36,7 @@ class Torn:
 
 @dataclass(frozen=True)
 class JournalDepth:
-    """What waits in all journals of a home: segments that hold records, their bytes, when the oldest was accepted."""
+    """What waits in a journal, or in all: segments that hold records, their bytes, when the oldest was accepted."""
 
     segments: int
     bytes: int
@@ -125,23 +128,43 @@ def sealed_numbers(folder: Path, *, ended: bool) -> list[int]:
     return numbers if ended else numbers[:-1]
 
 
-def journal_depth(home: Home) -> JournalDepth:
-    """What waits in all journals; looks at names and sizes, and at the beginning of each journal's oldest segment."""
+def depth_of(folder: Path) -> JournalDepth:
+    """What waits in one journal; looks at names and sizes, and at the beginning of its oldest segment."""
     segments = size = 0
     oldest: list[int] = []
-    for folder in journal_folders(home):
-        begun = False
-        for number in segment_numbers(folder):
-            path = segment_path(folder, number)
-            try:
-                held = path.stat().st_size - HEADER_BYTES
-                if held <= 0:
-                    continue
-                if not begun:
-                    oldest += first_accepted_at(path)
-            except FileNotFoundError:  # drained meanwhile
+    for number in segment_numbers(folder):
+        path = segment_path(folder, number)
+        try:
+            held = path.stat().st_size - HEADER_BYTES
+            if held <= 0:
                 continue
-            begun = True
-            segments, size = segments + 1, size + held
-    moment = datetime.fromtimestamp(min(oldest) / 1e6, UTC) if oldest else None
-    return JournalDepth(segments, size, moment)
+            oldest = oldest or first_accepted_at(path)
+        except FileNotFoundError:  # drained meanwhile
+            continue
+        segments, size = segments + 1, size + held
+    return JournalDepth(segments, size, datetime.fromtimestamp(oldest[0] / 1e6, UTC) if oldest else None)
+
+
+def journal_depth(home: Home) -> JournalDepth:
+    """What waits in all journals."""
+    found = [depth_of(folder) for folder in journal_folders(home)]
+    oldest = [depth.oldest_at for depth in found if depth.oldest_at is not None]
+    return JournalDepth(
+        sum(depth.segments for depth in found), sum(depth.bytes for depth in found), min(oldest, default=None)
+    )
+
+
+def note_limits(lock: int, policy: WriterPolicy) -> None:
+    """Write into a journal's lock file which limits its writers keep, for those who watch."""
+    said = orjson.dumps({"journal_bytes_max": policy.journal_bytes_max, "flush_seconds": policy.flush_seconds})
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, said, 0)
+
+
+def limits_of(folder: Path, policy: WriterPolicy) -> WriterPolicy:
+    """The limits that a journal's writers keep; those of the policy where nothing says so."""
+    try:
+        said = orjson.loads((folder / _LOCK).read_bytes())
+    except (FileNotFoundError, orjson.JSONDecodeError):
+        return policy
+    return policy.model_copy(update=said)

@@ -26,7 +26,7 @@ def opened(path: Path, *, make: bool = True) -> int:
 
 
 def let_go(handle: int) -> None:
-    """Unlock and close. A handle that came over by a fork is left alone: it was closed there and then."""
+    """Unlock and close."""
     if handle in _open:
         _open.discard(handle)
         fcntl.flock(handle, fcntl.LOCK_UN)  # not by closing alone: a child may have been forked a moment ago
@@ -54,31 +54,33 @@ def take_soon(handle: int) -> bool:
 @contextmanager
 def held(path: Path, *, shared: bool = False) -> Iterator[int]:
     """Hold the lock of this file; waits for it."""
-    handle = opened(path)
-    try:
+    with _until_done(opened(path)) as handle:
         fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         yield handle
-    finally:
-        let_go(handle)
 
 
 @contextmanager
 def held_if_free(path: Path) -> Iterator[bool]:
     """Whether the lock was free; if so, it is held meanwhile."""
-    handle = opened(path)
-    try:
+    with _until_done(opened(path)) as handle:
         yield take_at_once(handle)
-    finally:
-        let_go(handle)
 
 
 def is_held(path: Path) -> bool:
     """Whether somebody holds the lock of this file alone. Raises FileNotFoundError where there is no such file."""
-    handle = opened(path, make=False)
-    try:
+    with _until_done(opened(path, make=False)) as handle:
         return not take_at_once(handle, shared=True)
+
+
+@contextmanager
+def _until_done(handle: int) -> Iterator[int]:
+    """Let go of it in the end, unless that is the end of a forked child, where it is closed and no longer ours."""
+    process = os.getpid()
+    try:
+        yield handle
     finally:
-        let_go(handle)
+        if os.getpid() == process:
+            let_go(handle)
 
 
 def _forget() -> None:

@@ -1,7 +1,7 @@
 """Quarantine: what came and was not taken, with the reason and the bytes as they came, until somebody rules on it.
 
 Two append-only Delta tables: `items`, one row per thing that was refused, and `rulings`, what became of it since.
-Source: issue "Spool" (EV-4): nothing that came is lost, and nothing bad gets in.
+Source: EV-4: nothing that came is lost, and nothing bad gets in.
 """
 
 from __future__ import annotations

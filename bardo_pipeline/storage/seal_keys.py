@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -138,12 +137,6 @@ def states_of(home: Home, log: Log, golem_id: str | None = None) -> list[SealSta
 def sealing_golems(log: Log) -> frozenset[str]:
     """Golems whose private parts may not be written in plain text: those with a key on record, even a destroyed one."""
     return frozenset(log.life("SealKeyMade").column("golem_id").to_pylist())
-
-
-def keys_of(home: Home, golem_ids: Iterable[str]) -> dict[str, SealKey]:
-    """The keys that are on file for these golems."""
-    keys = SealKeys(home)
-    return {golem_id: key for golem_id in golem_ids if (key := keys.key(golem_id)) is not None}
 
 
 def _holds(keys: SealKeys, golem_id: str, key_id: str) -> bool:

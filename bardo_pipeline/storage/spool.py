@@ -4,7 +4,7 @@ A file is written elsewhere (or under a name with a dot before it), then renamed
 where only that golem's records go. It is renamed into spool/.taking/, taken block by block, and removed. A block is one
 transaction of the writer "spool/<SHA-256 of the file>", and a record that is on record already is only counted: a crash
 at any point and another taking change nothing. docs/writing.md is the protocol for those who write.
-Source: issue "Spool" (EV-4).
+Source: EV-4.
 """
 
 from __future__ import annotations

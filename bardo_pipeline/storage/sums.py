@@ -8,7 +8,7 @@ The check is the beginning of the SHA-256 of the check before and of the rest of
 out or edited in its middle. It is evidence, not truth: no reader of the log needs it, `bardo verify` does. A process
 that is killed between its commit and the line leaves that one file without; the next append writes what is missing.
 
-Source: issue "Chain of custody": an altered bit in any byte of the log is found and its file named.
+Source: X-9: an altered bit in any byte of the log is found and its file named.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Nothing is believed: not Delta, not the index, not this project's own writers. Works while writers run: versions are
 pinned first, and maintenance, which alone takes files away, waits until this is done.
-Source: issue "Chain of custody"; X-9.
+Source: X-9.
 """
 
 from __future__ import annotations

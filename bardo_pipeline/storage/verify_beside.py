@@ -1,6 +1,6 @@
 """Verify what stands beside the tables: journals, leases, bundles, what quarantine kept, the index of heads.
 
-Source: issue "Chain of custody" ("journal remains"); X-9.
+Source: X-9.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Verify the chains: how links follow each other, and that each tick stands once.
 
-Links are taken bucket by bucket, so that memory is bounded however long the log is. Source: issue "Chain of custody".
+Links are taken bucket by bucket, so that memory is bounded however long the log is. Source: X-9.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Verify the rows: each against its digest, and what its link covers against the link.
 
 File by file, so that memory is bounded by the largest file; a slice that lies in several files is put together at the
-end. Source: issue "Chain of custody"; events/custody.py says which bytes are hashed.
+end. Source: X-9; events/custody.py says which bytes are hashed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Verify the tables: commits, checkpoints and files of the log as they lie on disk, read without Delta.
 
 Whatever is broken is named and passed by, so that one flipped bit does not hide another.
-Source: issue "Chain of custody" ("Delta invariants"); facts ("appendOnly ... the property can be switched off").
+Source: X-9; facts ("appendOnly ... the property can be switched off").
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, cast
 
 import numpy as np
 import pyarrow.compute as pc
@@ -165,11 +165,20 @@ class EventWriter:
         self._journal.finish(ticket)
         return ack
 
-    def submit(self, line: bytes, tick: int, ticket: Ticket) -> Ack:
-        """Accept a checked record without waiting; the ticket's `done` is called when it is durable."""
-        with self._mutex:
+    def submit(self, line: bytes, tick: int, ticket: Ticket, *, wait: bool = True) -> Ack | None:
+        """Accept a checked record; the ticket's `done` is called when it is durable.
+
+        wait: or else None where it would take a look at the log, or another thread is at it.
+        """
+        if not self._mutex.acquire(blocking=wait):
+            return None
+        try:
+            if not wait and tick <= self._head.highest:
+                return None
             ack = self._accept(line, tick, ticket)
             self._journal.enqueue(ticket)
+        finally:
+            self._mutex.release()
         self._journal.send()
         return ack
 
@@ -181,6 +190,7 @@ class EventWriter:
         for event in events:
             if event.golem_id != self.golem_id:
                 raise IdentityError(f"golem {event.golem_id}: this is the writer of golem {self.golem_id}")
+        self._check_process()
         with self._mutex:
             self._check_open()
             self._drain()
@@ -194,6 +204,8 @@ class EventWriter:
 
         Raises JournalError when a part of it cannot be brought to the log; the lease then waits for `bardo drain`.
         """
+        if self._desk.is_forked:
+            return  # it is its own process's, which goes on with it
         with self._mutex:
             if self._closed:
                 return
@@ -222,6 +234,7 @@ class EventWriter:
 
     def checked(self, record: DecisionCycleRecord | bytes) -> tuple[bytes, int]:
         """The record's line and tick, if it fits the schema and is this golem's."""
+        self._check_process()
         if not isinstance(record, bytes | DecisionCycleRecord):
             raise RecordError(
                 f"golem {self.golem_id}: {type(record).__name__} is no record: give the model or its JSON"
@@ -259,9 +272,9 @@ class EventWriter:
         """See `Journal.pause_seconds`."""
         return self._journal.pause_seconds()
 
-    def is_news(self, tick: int) -> bool:
-        """Whether a tick lies above all that were accepted, so that nothing has to be looked up."""
-        return tick > self._head.highest
+    def has_room(self, line: bytes) -> bool:
+        """Whether the journal has room for this line, as far as was last seen."""
+        return self._journal.undrained_bytes + len(line) + HEAD_BYTES <= self._journal.policy.journal_bytes_max
 
     def _accept(self, line: bytes, tick: int, ticket: Ticket) -> Ack:
         """Decide on the record, and give the ticket its frame if it is news."""
@@ -292,6 +305,10 @@ class EventWriter:
         if len(recent) > _REMEMBERED:
             del recent[next(iter(recent))]
         return Ack(self.golem_id, tick, tip, False, gaps, late)
+
+    def _check_process(self) -> None:
+        if self._desk.is_forked:
+            raise JournalError(f"golem {self.golem_id}: its writer belongs to the process that opened it: open another")
 
     def _check_open(self) -> None:
         if self._closed:
@@ -394,18 +411,18 @@ class AsyncEventWriter:
         until = None if timeout is None else self._loop.time() + timeout
         if wait and timeout is None and (pause := self._writer.pause_seconds()):
             await asyncio.sleep(pause)
-        while True:
+        while not self._writer.has_room(line):
             try:
-                self._writer.make_room(line, wait=False)
+                await asyncio.to_thread(self._writer.make_room, line, wait=False)  # it may have to sync
                 break
             except BackpressureError:
                 if not wait or (until is not None and self._loop.time() >= until):
                     raise
                 await asyncio.sleep(ROOM_SECONDS)
-        if not self._writer.is_news(tick):
-            return await asyncio.to_thread(self._writer.append, record)  # something has to be looked up
         ticket = _Awaited(self._loop.create_future(), self._done)
-        ack = self._writer.submit(line, tick, ticket)
+        ack = self._writer.submit(line, tick, ticket, wait=False)
+        if ack is None:
+            ack = cast("Ack", await asyncio.to_thread(self._writer.submit, line, tick, ticket))
         await ticket.future
         if ticket.error is not None:
             raise JournalError(*ticket.error.args)

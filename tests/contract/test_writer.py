@@ -40,6 +40,7 @@ from bardo_pipeline.policy import Policy, WriterPolicy
 from bardo_pipeline.storage.drainer import Drainer, DrainReport, drain_once
 from bardo_pipeline.storage.frames import HEADER_BYTES, read, segment_header, segment_path
 from bardo_pipeline.storage.heads import TickRange
+from bardo_pipeline.storage.health import journals
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal import ROOM_SECONDS
 from bardo_pipeline.storage.journals import journal_depth, sealed_numbers
@@ -725,3 +726,50 @@ def test_bardo_drain_takes_what_the_dead_left_and_says_what_was_broken(home: Hom
     assert f"{path}, offset" in said.stdout
     again = subprocess.run(command, capture_output=True, text=True)
     assert (again.returncode, again.stdout.splitlines()[0]) == (0, "0 records from 0 segments (0 bytes) in 0.00 s")
+
+
+@pytest.mark.row("EV-3")
+def test_a_forked_child_has_no_part_in_its_parent_s_writer(home: Home, opened: Opener) -> None:
+    writer = opened()
+    writer.append(line(1))
+    ends, begins = os.pipe()
+    child = os.fork()
+    if not child:
+        said = b""
+        try:
+            writer.append(line(2, seed=1))
+        except JournalError as error:
+            said = str(error).encode()
+        writer.close()
+        os.write(begins, said)
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert b"belongs to the process that opened it" in os.read(ends, 1_000)
+    assert writer.append(line(2)).link.number == 2
+    with pytest.raises(LeaseError):
+        opened(writer="other")
+    writer.close()
+    with EventLog(home) as log:
+        assert log.read_cycles(["tick"])["tick"].to_pylist() == [1, 2]
+
+
+@pytest.mark.row("EV-3")
+def test_a_coroutine_that_sends_again_or_late_holds_up_nobody(home: Home) -> None:
+    async def go() -> None:
+        async with await AsyncEventWriter.open(home, GOLEM, clock=clock, drain="none", writer="w") as writer:
+            acks = await asyncio.gather(*(writer.append(line(tick)) for tick in (1, 2, 4)))
+            again, late = await asyncio.gather(writer.append(line(2)), writer.append(line(3), wait=False))
+            assert (again.repeated, again.link) == (True, acks[1].link)
+            assert (late.late, late.link.number) == (True, 4)
+            with pytest.raises(ForkError):
+                await writer.append(line(2, seed=9))
+
+    asyncio.run(go())
+
+
+@pytest.mark.row("X-11")
+def test_a_journal_says_which_limits_its_writers_keep(home: Home, opened: Opener) -> None:
+    writer = opened(policy=limited(journal_bytes_max=4 * 2**20, flush_seconds=300.0))
+    (journal,) = journals(home, NOW, Policy().writer)
+    assert (journal.bytes_max, journal.flush_seconds, journal.alive) == (4 * 2**20, 300.0, True)
+    writer.close()

@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 
 from tests.crash.harness import Round
+from tests.crash.outage import WORKLOADS, lost
+from tests.crash.power import MODES
 
 
 def main() -> int:
@@ -24,6 +26,7 @@ def main() -> int:
     asked.add_argument("--least", type=int, default=50, help="kills in each window")
     asked.add_argument("--seed", type=int, default=None, help="the seed that an earlier run printed")
     asked.add_argument("--folder", type=Path, default=None, help="where homes lie; kept, with what went wrong")
+    asked.add_argument("--cuts", type=int, default=1_000, help="power cuts, simulated")
     given = asked.parse_args()
     seed = random.SystemRandom().randrange(2**32) if given.seed is None else given.seed
     folder = given.folder or Path(tempfile.mkdtemp(prefix="bardo-crash-"))
@@ -44,7 +47,27 @@ def main() -> int:
         return 1
     if given.folder is None:
         shutil.rmtree(folder)
-    return 0
+    return _cut(given.cuts, seed)
+
+
+def _cut(count: int, seed: int) -> int:
+    """Take the power away at that many moments of simulated lives; 0 if nothing that was acknowledged is gone then."""
+    began, broken = time.monotonic(), 0
+    with tempfile.TemporaryDirectory(prefix="bardo-power-") as folder:
+        lives = []
+        for workload in WORKLOADS:
+            place = Path(folder) / workload.name
+            place.mkdir()
+            lives.append((workload, workload.record(place)))
+        moments = [(w, life, cut, mode) for w, life in lives for cut in life.disk.cuts() for mode in MODES]
+        chosen = random.Random(seed).sample(moments, min(count, len(moments)))
+        for workload, life, cut, mode in chosen:
+            for sentence in lost(life, cut, mode=mode, whole=workload.whole):
+                broken += 1
+                print(f"{workload.name}, cut {cut}, {mode}: {sentence}", file=sys.stderr)
+    print(f"{len(chosen)} power cuts of {len(moments)}: {broken} times something was lost or broken, seed {seed}, "
+          f"{time.monotonic() - began:.0f} s")  # fmt: skip
+    return 1 if broken else 0
 
 
 if __name__ == "__main__":

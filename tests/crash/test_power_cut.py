@@ -1,6 +1,6 @@
 """The power goes: whatever was acknowledged is there afterwards, once, and each of our fsyncs is needed for it.
 
-A sample of moments, and every line that syncs. `make crash` cuts at every moment.
+A sample of moments, and every line that syncs; `make crash` cuts at many more moments.
 """
 
 from __future__ import annotations

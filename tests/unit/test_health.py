@@ -94,15 +94,17 @@ def test_files_that_wait_are_counted_with_the_age_of_the_oldest(home: Home) -> N
 def test_a_journal_is_as_deep_as_what_was_acknowledged_and_not_drained(home: Home) -> None:
     moments = iter([NOW, NOW + timedelta(seconds=10), NOW + timedelta(seconds=20)])
     with EventWriter.open(home, "g-1", clock=lambda: next(moments, NOW), writer="runtime-1", drain="none") as writer:
-        assert journals(home, NOW)[0].depth == Backlog(0, 0, None), "a segment without a record is no depth"
+        assert journals(home, NOW, Policy().writer)[0].depth == Backlog(0, 0, None), (
+            "a segment without a record is no depth"
+        )
         lines = [line_of("g-1", tick) for tick in (1, 2, 3)]
         for line in lines:
             writer.append(line)
-        (found,) = journals(home, NOW + timedelta(seconds=90))
+        (found,) = journals(home, NOW + timedelta(seconds=90), Policy().writer)
         assert (found.writer, found.alive) == ("runtime-1", True)
         assert (found.depth.files, found.depth.oldest_seconds) == (1, 90.0)
         assert 0 < found.depth.bytes - sum(map(len, lines)) < 3 * 200
-    assert journals(home, NOW) == [], "closing drained it"
+    assert journals(home, NOW, Policy().writer) == [], "closing drained it"
 
 
 def test_a_journal_that_fills_is_a_fault_before_it_is_full(home: Home) -> None:

@@ -130,9 +130,27 @@ def test_pages_of_an_unacknowledged_append_that_came_down_out_of_order_are_torn(
     chain = Chain()
     raw = bytearray(segment_of([[chain.draft()], [chain.draft(b"y" * 2_000), chain.draft()]]))
     second = len(segment_of([[Chain().draft()]]))
-    raw[second + 300 : second + 900] = bytes(600)
+    for first, last in (
+        (second, 512),  # the sector in which the last acknowledged bytes end kept its old content
+        (512, 1_024),
+        (1_024, 2_560),  # on both sides of where a frame ends
+        (len(raw) // 512 * 512, len(raw)),  # the last sector, which is not whole
+    ):
+        lacking = bytearray(raw)
+        lacking[first:last] = bytes(last - first)
+        segment = parse(PATH, bytes(lacking), sealed=False)
+        assert segment.faults == (), (first, last)
+        assert 1 in ticks(segment), (first, last)
+        assert segment.torn > 0, (first, last)
+
+
+@pytest.mark.row("EV-3")
+def test_a_header_that_never_reached_the_disk_takes_its_unacknowledged_frames_along() -> None:
+    chain = Chain()
+    raw = bytearray(segment_of([[chain.draft(b"y" * 2_000), chain.draft()]]))
+    raw[:512] = bytes(512)
     segment = parse(PATH, bytes(raw), sealed=False)
-    assert (ticks(segment), segment.faults, segment.torn) == ([1], (), len(raw) - second)
+    assert (segment.frames, segment.faults, segment.torn) == ((), (), len(raw))
 
 
 @pytest.mark.row("EV-3")
