@@ -158,6 +158,8 @@ def parse(path: Path, raw: bytes, *, sealed: bool) -> Segment:
     places: list[int] = []
     faults: list[Fault] = []
     synced = at = 0
+    if not any(raw):  # its name came on the disk, and nothing that was written to it: no append ever was durable in it
+        return Segment(path, number, (), (), size, size)
     if raw[:HEADER_BYTES] != segment_header(number):
         at = _next_frame(raw, 0, number)
         faults.append(Fault(0, raw[:at], "are not this segment's header"))

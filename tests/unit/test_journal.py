@@ -145,6 +145,14 @@ def test_pages_of_an_unacknowledged_append_that_came_down_out_of_order_are_torn(
 
 
 @pytest.mark.row("EV-3")
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_segment_of_which_the_disk_has_only_the_name_is_no_damage(sealed: bool) -> None:
+    for size in (0, 24, 4_096):
+        segment = parse(PATH, bytes(size), sealed=sealed)
+        assert (segment.frames, segment.faults, segment.torn) == ((), (), size)
+
+
+@pytest.mark.row("EV-3")
 def test_a_header_that_never_reached_the_disk_takes_its_unacknowledged_frames_along() -> None:
     chain = Chain()
     raw = bytearray(segment_of([[chain.draft(b"y" * 2_000), chain.draft()]]))
