@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 
 import orjson
+from pydantic import ValidationError
 
 from bardo_pipeline.errors import ConfigError, LeaseError
 from bardo_pipeline.policy import WriterPolicy
@@ -164,7 +165,6 @@ def note_limits(lock: int, policy: WriterPolicy) -> None:
 def limits_of(folder: Path, policy: WriterPolicy) -> WriterPolicy:
     """The limits that a journal's writers keep; those of the policy where nothing says so."""
     try:
-        said = orjson.loads((folder / _LOCK).read_bytes())
-    except (FileNotFoundError, orjson.JSONDecodeError):
+        return WriterPolicy.model_validate(policy.model_dump() | orjson.loads((folder / _LOCK).read_bytes()))
+    except (FileNotFoundError, orjson.JSONDecodeError, TypeError, ValidationError):
         return policy
-    return policy.model_copy(update=said)
