@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def main() -> None:
     parser.add_argument("--largest", type=int, default=5_000_000, help="records of the log that grows")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long 16 callers append")
     asked = parser.parse_args()
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 160)
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="bardo-bench-") as folder:
         root = Path(folder)
