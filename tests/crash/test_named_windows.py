@@ -38,7 +38,7 @@ def test_whoever_is_killed_wherever_each_record_is_on_record_once(tmp_path: Path
     rows = {line[:34].strip(): line[34:].split() for line in done.stdout.splitlines()}
     for window in WINDOWS:
         kills, lost, doubled, unreadable, verify = rows[window.name]
-        assert int(kills) >= 2
+        assert int(kills) >= 1
         assert (lost, doubled, unreadable, verify) == ("0", "0", "0", "clean")
 
 
