@@ -158,7 +158,7 @@ def parse(path: Path, raw: bytes, *, sealed: bool) -> Segment:
     places: list[int] = []
     faults: list[Fault] = []
     synced = at = 0
-    if not any(raw):  # its name came on the disk, and nothing that was written to it: no append ever was durable in it
+    if not any(raw) and (not sealed or size <= HEADER_BYTES):  # of an append that was durable there would be more
         return Segment(path, number, (), (), size, size)
     if raw[:HEADER_BYTES] != segment_header(number):
         at = _next_frame(raw, 0, number)
@@ -191,9 +191,9 @@ def parse(path: Path, raw: bytes, *, sealed: bool) -> Segment:
 
 def _breaks_off(fault: Fault, raw: bytes) -> bool:
     """Whether it is what a process or a machine leaves that stops in mid-append: an end, or what a sector lacks."""
-    if len(fault.raw) < HEAD_BYTES or fault.why == _BREAKS_OFF:
-        return True
     end = fault.offset + len(fault.raw)
+    if fault.why == _BREAKS_OFF or (end == len(raw) and len(fault.raw) < HEAD_BYTES):
+        return True
     sectors = range(fault.offset // _SECTOR_BYTES * _SECTOR_BYTES, end, _SECTOR_BYTES)
     # The sector that an append begins in has bytes of the one before, and the last one may be no whole sector.
     return any(not any(raw[max(at, fault.offset) : at + _SECTOR_BYTES]) for at in sectors)

@@ -64,7 +64,7 @@ class Journal:
     def __init__(
         self,
         folder: Path,
-        lock: int,
+        lock: locks.Handle,
         *,
         first: int,
         policy: WriterPolicy,

@@ -19,12 +19,14 @@ from bardo_pipeline.policy import WriterPolicy
 from bardo_pipeline.storage import locks
 from bardo_pipeline.storage.frames import HEADER_BYTES, first_accepted_at, read, segment_numbers, segment_path
 from bardo_pipeline.storage.home import Home, make_folder
+from bardo_pipeline.storage.locks import Handle
 
 DRAIN, LOG = "drain", "log"
 """The home's locks of whoever drains, and of whoever writes to the log; to be taken in this order."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _LOCK = "lock"
+_GONE = Handle(-1)
 
 
 @dataclass(frozen=True)
@@ -51,13 +53,13 @@ def checked_name(writer: str) -> str:
     return writer
 
 
-def locked_journal(home: Home, folder: Path) -> int:
+def locked_journal(home: Home, folder: Path) -> Handle:
     """The lock of a writer's folder, made where it is missing."""
     with ExitStack() as alone:
         for attempt in count():
             make_folder(folder)
             handle = _try_lock(folder / _LOCK, locks.take_soon)
-            if handle is not None and handle >= 0:
+            if handle is not None and handle is not _GONE:
                 return handle
             if handle is None and attempt:
                 raise LeaseError(f"writer {folder.name} is open in another process: give this one another name")
@@ -66,12 +68,12 @@ def locked_journal(home: Home, folder: Path) -> int:
     raise AssertionError("unreachable")
 
 
-def _try_lock(path: Path, lock: Callable[[int], bool]) -> int | None:
-    """The handle of a lock file that is ours now; None when another has it, -1 when it was taken away meanwhile."""
+def _try_lock(path: Path, lock: Callable[[Handle], bool]) -> Handle | None:
+    """The handle of a lock file that is ours now; None when another has it, _GONE when it was taken away meanwhile."""
     try:
         handle = locks.opened(path)
     except FileNotFoundError:
-        return -1
+        return _GONE
     try:
         if not lock(handle):
             locks.let_go(handle)
@@ -81,19 +83,18 @@ def _try_lock(path: Path, lock: Callable[[int], bool]) -> int | None:
     except FileNotFoundError:
         pass
     locks.let_go(handle)
-    return -1
+    return _GONE
 
 
 @contextmanager
 def dead(folder: Path) -> Iterator[bool]:
     """Whether the writer of this journal is dead; if so, nobody else takes its place meanwhile."""
     handle = _try_lock(folder / _LOCK, locks.take_at_once)
-    ours = handle is not None and handle >= 0
     try:
-        yield ours
+        yield handle is not None and handle is not _GONE
     finally:
-        if ours:
-            locks.let_go(handle)  # type: ignore[arg-type]
+        if handle is not None:
+            locks.let_go(handle)
 
 
 def remove_journal(folder: Path) -> None:

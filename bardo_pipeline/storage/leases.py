@@ -26,7 +26,7 @@ class Lease:
     """
 
     def __init__(self, home: Home, golem_id: str, holder: str) -> None:
-        self.golem_id, self.holder, self._process = golem_id, holder, os.getpid()
+        self.golem_id, self.holder = golem_id, holder
         self._path = lease_path(home, golem_id)
         make_folder(home.leases)
         while True:
@@ -52,13 +52,13 @@ class Lease:
 
     def release(self) -> None:
         """Let go: the name first, so that nobody finds a free lease of a writer that closed in order."""
-        if os.getpid() == self._process:
+        if locks.is_ours(self._handle):
             self._path.unlink(missing_ok=True)
             locks.let_go(self._handle)
 
     def abandon(self, holder: str | None = None) -> None:
         """Let go and leave the name: what was acknowledged under it, by this writer or by that, waits for a drain."""
-        if os.getpid() == self._process:
+        if locks.is_ours(self._handle):
             if holder is not None:
                 self._say(holder)
             locks.let_go(self._handle)

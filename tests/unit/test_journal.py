@@ -147,9 +147,15 @@ def test_pages_of_an_unacknowledged_append_that_came_down_out_of_order_are_torn(
 @pytest.mark.row("EV-3")
 @pytest.mark.parametrize("sealed", [True, False])
 def test_a_segment_of_which_the_disk_has_only_the_name_is_no_damage(sealed: bool) -> None:
-    for size in (0, 24, 4_096):
+    for size in (0, HEADER_BYTES):
         segment = parse(PATH, bytes(size), sealed=sealed)
         assert (segment.frames, segment.faults, segment.torn) == ((), (), size)
+
+
+@pytest.mark.row("EV-3")
+def test_zeros_where_frames_were_sealed_are_damage() -> None:
+    assert parse(PATH, bytes(4_096), sealed=False).faults == ()
+    assert [fault.offset for fault in parse(PATH, bytes(4_096), sealed=True).faults] == [0]
 
 
 @pytest.mark.row("EV-3")
@@ -192,12 +198,15 @@ def test_a_flipped_bit_before_the_last_append_of_a_dead_writer_is_damage_and_not
 def test_a_flipped_bit_in_the_last_append_of_a_dead_writer_is_damage_and_not_a_torn_tail() -> None:
     """Nothing says whether it was acknowledged: what neither breaks off nor lacks a sector is kept, and named."""
     last = segment_of([[Chain().draft()]])
-    for at in range(HEADER_BYTES, len(last)):
+    for at in range(len(last)):
         flipped = bytearray(last)
         flipped[at] ^= 1
         segment = parse(PATH, bytes(flipped), sealed=False)
         (fault,) = segment.faults
-        assert (segment.frames, segment.torn, fault.raw) == ((), 0, bytes(flipped[HEADER_BYTES:])), f"byte {at}"
+        if at < HEADER_BYTES:
+            assert (ticks(segment), segment.torn, fault.offset) == ([1], 0, 0), f"byte {at}: it costs no frame"
+        else:
+            assert (segment.frames, segment.torn, fault.raw) == ((), 0, bytes(flipped[HEADER_BYTES:])), f"byte {at}"
 
 
 @pytest.mark.row("EV-3")
