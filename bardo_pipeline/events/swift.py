@@ -17,9 +17,11 @@ import msgspec
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from bardo_pipeline.events.record import DecisionCycleRecord
+from bardo_pipeline.events.record import DecisionCycleRecord, Moment
+from bardo_pipeline.events.schema import _annotation
 from bardo_pipeline.events.sealing import has_private_parts
 
+_IN_UTC = get_args(Moment)[1]  # looked at where the moment is
 _judge = DecisionCycleRecord.__pydantic_validator__.validate_json
 
 
@@ -44,10 +46,13 @@ def glance(line: bytes) -> Glance:
 
 @cache
 def _struct(model: type[BaseModel]) -> Any:
+    judges = model.__pydantic_decorators__
+    if judges.validators or judges.field_validators or judges.root_validators or judges.model_validators:
+        raise TypeError(f"no swift check for the validators of {model.__name__}")
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
     for name, info in model.model_fields.items():
-        bare = _type(Annotated[(info.annotation, *info.metadata)] if info.metadata else info.annotation)
-        fields.append((name, bare) if info.is_required() else (name, bare, info.default))
+        kind = _type(_annotation(info))
+        fields.append((name, kind) if info.is_required() else (name, kind, info.default))
     return msgspec.defstruct(model.__name__, fields, forbid_unknown_fields=True, kw_only=True, gc=False)
 
 
@@ -74,16 +79,12 @@ def _type(annotation: Any) -> Any:
 def _limits(item: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for part in item.metadata if isinstance(item, FieldInfo) else [item]:
-        if isinstance(part, at.Ge):
-            found["ge"] = part.ge
-        elif isinstance(part, at.Le):
-            found["le"] = part.le
-        elif isinstance(part, at.MinLen):
-            found["min_length"] = part.min_length
-        elif isinstance(part, at.MaxLen):
-            found["max_length"] = part.max_length
+        if isinstance(part, at.Ge | at.Le | at.MinLen | at.MaxLen):
+            found |= {limit: getattr(part, limit) for limit in part.__slots__}
         elif pattern := getattr(part, "pattern", None):
             found["pattern"] = str(pattern).removesuffix("$") + r"\Z"  # Python's $ lets a newline follow
+        elif getattr(part, "allow_inf_nan", None) is not False and part != _IN_UTC:  # JSON has no such number
+            raise TypeError(f"no swift check for {part}")
     return found
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from copy import deepcopy
 from random import Random
+from typing import Annotated, Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
 from bardo_pipeline.events import swift
 from bardo_pipeline.events.record import DecisionCycleRecord
+from bardo_pipeline.events.schema import RECORD_SCHEMA
 from bardo_pipeline.events.sealing import has_private_parts
 from tests import fuzz
 
@@ -37,8 +40,8 @@ def agreed(line: bytes) -> bool:
 @given(st.integers(0, 2**32))
 def test_of_whatever_somebody_sends_both_say_the_same(seed: int) -> None:
     mutator = fuzz.Mutator(Random(seed), big=0.0)
-    for record in GOOD:
-        agreed(mutator.line(deepcopy(record)))
+    verdicts = {agreed(mutator.line(deepcopy(record))) for record in GOOD}
+    assert verdicts == {True, False}, "of a hundred lines some are records, and some are none"
 
 
 @pytest.mark.row("EV-3")
@@ -49,21 +52,24 @@ def test_good_lines_are_read_by_the_swift_one_alone(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.row("EV-3")
 @pytest.mark.parametrize(
-    ("name", "token"),
+    ("name", "token", "fits"),
     [
-        ("tick", b"0"), ("tick", b"9007199254740992"), ("tick", b"9007199254740993"), ("tick", b"1.0"),
-        ("tick", b"1e0"), ("tick", b"true"), ("prediction_error", b"1"), ("prediction_error", b"1.0000000000000002"),
-        ("prediction_error", b"-0.0"), ("prediction_error", b"NaN"), ("prediction_error", b"1e-400"),
-        ("golem_id", b'""'), ("golem_id", b'"' + b"x" * 256 + b'"'), ("golem_id", b'"' + b"x" * 257 + b'"'),
-        ("golem_id", b'"\\ud800"'), ("golem_id", b'"\\u0000"'), ("golem_id", b'"\xff"'), ("golem_id", b'"a\nb"'),
-        ("gating_reason", '"é"'.encode() * 1), ("gating_reason", b'"' + "é".encode() * 65_536 + b'"'),
-        ("gating_reason", b'"' + "é".encode() * 65_537 + b'"'), ("tier", b'"T3"'), ("forced_by", b"null"),
-        ("schema_version", b"3"), ("schema_version", b"0"), ("observed_at", b'"2026-01-01T00:00:00+01:00"'),
-        ("observed_at", b'"2026-01-01T00:00:00"'), ("observed_at", b"0"), ("observed_at", b'"2026-01-01T00:00:00Z"'),
+        ("tick", b"0", False), ("tick", b"9007199254740992", True), ("tick", b"9007199254740993", False),
+        ("tick", b"1.0", False), ("tick", b"1e0", False), ("tick", b"true", False), ("prediction_error", b"1", True),
+        ("prediction_error", b"1.0000000000000002", False), ("prediction_error", b"-0.0", True),
+        ("prediction_error", b"NaN", False), ("prediction_error", b"1e-400", True), ("golem_id", b'""', False),
+        ("golem_id", b'"' + b"x" * 256 + b'"', True), ("golem_id", b'"' + b"x" * 257 + b'"', False),
+        ("golem_id", b'"\\ud800"', False), ("golem_id", b'"\\u0000"', True), ("golem_id", b'"\xff"', False),
+        ("golem_id", b'"a\nb"', False), ("gating_reason", '"é"'.encode(), True),
+        ("gating_reason", b'"' + "é".encode() * 65_536 + b'"', True),
+        ("gating_reason", b'"' + "é".encode() * 65_537 + b'"', False), ("tier", b'"T3"', False),
+        ("forced_by", b"null", True), ("schema_version", b"3", False), ("schema_version", b"0", False),
+        ("observed_at", b'"2026-01-01T00:00:00+01:00"', False), ("observed_at", b'"2026-01-01T00:00:00"', False),
+        ("observed_at", b"0", False), ("observed_at", b'"2026-01-01T00:00:00Z"', True),
     ],
 )  # fmt: skip
-def test_at_every_limit_both_say_the_same(name: str, token: bytes) -> None:
-    agreed(fuzz.dumps(deepcopy(GOOD[0]) | {name: fuzz.Raw(token)}))
+def test_at_every_limit_both_say_the_same(name: str, token: bytes, fits: bool) -> None:
+    assert agreed(fuzz.dumps(deepcopy(GOOD[0]) | {name: fuzz.Raw(token)})) is fits
 
 
 @pytest.mark.row("EV-3")
@@ -79,3 +85,33 @@ def test_a_type_that_it_cannot_read_as_pydantic_does_is_refused_when_it_is_built
         swift._type(set[str])
     assert msgspec.json.decode(b"1", type=swift._type(int)) == 1
     assert set(swift._struct(DecisionCycleRecord).__struct_fields__) == set(DecisionCycleRecord.model_fields)
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [Annotated[int, Field(gt=1)], Annotated[int, Field(multiple_of=2)], Annotated[str, AfterValidator(str)]],
+)
+def test_a_rule_that_it_does_not_know_is_refused_when_it_is_built(annotation: Any) -> None:
+    with pytest.raises(TypeError, match="no swift check"):
+        swift._type(annotation)
+
+
+def test_a_validator_of_a_whole_model_is_refused_when_it_is_built() -> None:
+    class Judged(BaseModel):
+        a: int
+
+        @model_validator(mode="after")
+        def judge(self) -> Judged:
+            return self
+
+    with pytest.raises(TypeError, match="validators of Judged"):
+        swift._struct(Judged)
+
+
+def test_the_one_moment_of_a_record_is_the_one_that_is_looked_at() -> None:
+    def moments(kind: pa.DataType) -> int:
+        if pa.types.is_timestamp(kind):
+            return 1
+        return sum(moments(kind.field(i).type) for i in range(kind.num_fields))
+
+    assert [field.name for field in RECORD_SCHEMA if moments(field.type)] == ["observed_at"]
