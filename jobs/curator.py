@@ -6,7 +6,8 @@ import dagster as dg
 
 from assets.checks import only_passed_bundles_are_published
 from assets.log import LOG
-from bardo_pipeline.derivation.reading import closed_through, curated, table_place
+from bardo_pipeline.derivation.places import place_of
+from bardo_pipeline.derivation.reading import closed_through, curated
 from bardo_pipeline.derivation.repairing import unheeded
 from bardo_pipeline.derivation.stores import Stores
 
@@ -32,6 +33,6 @@ def what_is_new(stores: Stores) -> str | None:
         return f"{cycles} closed cycles of {golems} golems"
     if struck := unheeded(stores):
         return f"{struck} strikes, reorgs or withdrawals to heed"
-    if curation.table.version > (table_place(stores.projections.root / "readers" / "votes") or 0):
+    if curation.table.version > (place_of(stores.projections.root / "readers" / "votes") or 0):
         return "decisions without their votes"
     return None

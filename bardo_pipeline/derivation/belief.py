@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.ballot_box import BallotBox
-from bardo_pipeline.derivation.reading import curated, cycle_of, keep_table_place, table_place
+from bardo_pipeline.derivation.places import keep_place, place_of
+from bardo_pipeline.derivation.reading import curated, cycle_of
 from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, from_cycle
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.left_out import Cause, LeftOut
@@ -64,7 +65,7 @@ def derive_votes(stores: Stores) -> list[Written]:
         place = stores.projections.root / "readers" / "votes"
         curation = stores.projections.growing("curation")
         version = curation.table.version
-        decisions = curation.read(since_version=table_place(place))
+        decisions = curation.read(since_version=place_of(place))
         living = routine_votes(decisions, owners(stores), stores.policy)
         upto = _cycles_of(decisions)
         cast = [(living, upto)]
@@ -83,7 +84,7 @@ def derive_votes(stores: Stores) -> list[Written]:
                 kept = _not_yet(table, rows, by_vote, prefix)
                 if reached:
                     written.append(table.put(kept, reached))
-        keep_table_place(place, version)
+        keep_place(place, version)
         return written
 
 

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.legacy import unjudged
-from bardo_pipeline.derivation.reading import closed_through, curated, table_place
+from bardo_pipeline.derivation.places import place_of
+from bardo_pipeline.derivation.reading import closed_through, curated
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.schema import MOMENT
 from bardo_pipeline.policy import Policy
@@ -155,7 +156,7 @@ def _lag(stores: Stores, reader: str, done: Done, derived_at: datetime | None, n
 
 def _closed_since(stores: Stores, reader: str, cycles: dict[str, int]) -> datetime | None:
     """When the first of these cycles (golem to its cycle) closed: when the last of its records was taken."""
-    place = table_place(stores.projections.root / "readers" / reader)
+    place = place_of(stores.projections.root / "readers" / reader)
     rows = stores.log.read_cycles(["golem_id", "tick", "recorded_at"], place, golems=sorted(cycles))
     asked = pa.table({"golem_id": pa.array(cycles, pa.string()), "cycle": pa.array(cycles.values(), pa.int64())})
     number = pc.add(pc.divide(pc.subtract(rows["tick"], 1), stores.policy.curator.cycle_ticks), 1)

@@ -6,16 +6,14 @@ small file beside the reader's position in the log. Source: architecture ("Time 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.derivation.places import keep_place, kept_at
 from bardo_pipeline.derivation.repairing import without
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.left_out import LeftOut
@@ -76,13 +74,11 @@ class CycleReader:
         """
         stores = self._stores
         closed = closed_through(stores)
-        version, waiting = self._place()
-        now = stores.source.version
-        parts = [waiting] if waiting is not None else []
-        if version is None or now > version:
-            parts.append(stores.source.read_cycles(self._columns, version))
-        rows = pa.concat_tables(parts) if parts else stores.source.read_cycles(self._columns, now)
-        rows, golems, codes = _keyed(rows)
+        place, now = kept_at(self._folder, "waiting"), stores.source.version
+        parts = [place.rows] if place is not None else []
+        if place is None or now > place.version:
+            parts.append(stores.source.read_cycles(self._columns, place.version if place is not None else None))
+        rows, golems, codes = _keyed(pa.concat_tables(parts))
         cycle = (
             cycle_of(rows["tick"].to_numpy(), stores.policy.curator.cycle_ticks)
             if rows.num_rows
@@ -99,29 +95,8 @@ class CycleReader:
         return Fresh(records, closing, upto, now, rows.filter(pa.array(kept)))
 
     def advance(self, fresh: Fresh) -> None:
-        """Keep the place: what waits goes into a file, then the file's name and the version into another, at once."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        name = f"waiting-{fresh.version}.arrow"
-        with (
-            pa.OSFile(str(self._folder / f".{name}"), "wb") as sink,
-            pa.ipc.new_file(sink, fresh.waiting.schema) as out,
-        ):
-            out.write_table(fresh.waiting)
-        os.replace(self._folder / f".{name}", self._folder / name)
-        draft = self._folder / ".place.json"
-        draft.write_bytes(orjson.dumps({"version": fresh.version, "waiting": name}))
-        os.replace(draft, self._folder / "place.json")
-        for old in self._folder.glob("waiting-*.arrow"):
-            if old.name != name:
-                old.unlink()
-
-    def _place(self) -> tuple[int | None, pa.Table | None]:
-        try:
-            place = orjson.loads((self._folder / "place.json").read_bytes())
-        except FileNotFoundError:
-            return None, None
-        with pa.memory_map(str(self._folder / place["waiting"])) as source, pa.ipc.open_file(source) as file:
-            return place["version"], file.read_all()
+        """Keep the place, and what waits."""
+        keep_place(self._folder, fresh.version, waiting=fresh.waiting)
 
 
 def _keyed(rows: pa.Table) -> tuple[pa.Table, list[str], np.ndarray]:
@@ -150,19 +125,3 @@ def closed_records(
     cycle = cycle_of(rows["tick"].to_numpy(), span)
     low, high = (np.array([bounds[g] for g in golems], np.int64)[codes] for bounds in (first, upto))
     return rows.filter(pa.array((cycle >= low) & (cycle <= high)))
-
-
-def table_place(folder: Path) -> int | None:
-    """The version up to which a projection was read by the one who keeps this folder."""
-    try:
-        return int(orjson.loads((folder / "place.json").read_bytes())["version"])
-    except FileNotFoundError:
-        return None
-
-
-def keep_table_place(folder: Path, version: int) -> None:
-    """Keep that a projection was read up to this version."""
-    folder.mkdir(parents=True, exist_ok=True)
-    draft = folder / ".place.json"
-    draft.write_bytes(orjson.dumps({"version": version}))
-    os.replace(draft, folder / "place.json")
