@@ -73,7 +73,8 @@ def trim(table: Path, version: int, *, kept: int, dry_run: bool) -> Gone:
     ):
         if paths:
             gone += _take(paths, dry_run)
-            sync_folder(log)
+            if not dry_run:
+                sync_folder(log)
     return gone
 
 

@@ -265,12 +265,13 @@ class EventWriter:
         size = len(line) + HEAD_BYTES
         if self._journal.undrained_bytes + size > self._journal.policy.journal_bytes_max:
             self._journal.make_room(size, wait=wait, timeout=timeout)
-        elif wait and timeout is None and (pause := self._journal.pause_seconds()):
+        elif wait and (pause := self.pause_seconds(timeout)):
             time.sleep(pause)
 
-    def pause_seconds(self) -> float:
-        """See `Journal.pause_seconds`."""
-        return self._journal.pause_seconds()
+    def pause_seconds(self, timeout: float | None = None) -> float:
+        """How long an append that may wait so long should; see `Journal.pause_seconds`."""
+        pause = self._journal.pause_seconds()
+        return pause if timeout is None else min(pause, max(timeout, 0.0))
 
     def has_room(self, line: bytes) -> bool:
         """Whether the journal has room for this line, as far as was last seen."""
@@ -409,7 +410,7 @@ class AsyncEventWriter:
         """See `EventWriter.append`."""
         line, tick = self._writer.checked(record)
         until = None if timeout is None else self._loop.time() + timeout
-        if wait and timeout is None and (pause := self._writer.pause_seconds()):
+        if wait and (pause := self._writer.pause_seconds(timeout)):
             await asyncio.sleep(pause)
         while not self._writer.has_room(line):
             try:
