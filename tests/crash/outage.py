@@ -247,13 +247,12 @@ class Workload:
     steps: tuple[Callable[[Life], None], ...]
     whole: bool = True
 
-    def record(self, folder: Path, kill_at: int | None = None) -> Life:
-        """Live it in a folder, up to the end. kill_at: the number of the sync before which the process dies."""
+    def record(self, folder: Path) -> Life:
+        """Live it in a folder, up to the end."""
         life = Life(folder / "home", Disk(folder))
         life.root.mkdir(parents=True)
         self.begin(life)
         life.disk.begin_durable()
-        life.disk.kill_at = kill_at
         with life.disk.recording():
             life.live(self.steps)
         return life

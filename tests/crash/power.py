@@ -37,11 +37,10 @@ Mode = Literal["dropped", "deleted", "named", "scattered", "strewn", "torn", "ze
 dropped: all of it is gone. deleted: but files that were taken away are gone at once. named: but all names are as they
 were last, as a file system with a journal of its own leaves them, with no byte behind them that was not synced.
 scattered, strewn: but some new names are there, and some that were taken away are gone, each by itself; not the same
-ones. torn, kept: but of the
-bytes that were added to files with durable names the first half is there, or all. stale: but files hold what was
-written to them first since they were synced. zeros: but files with
-durable names that were never synced have pages of zeros in their middle. blank, mixed: names as in named, and bytes as
-in zeros, or as in named, kept or zeros, file by file.
+ones. torn, kept: but of the bytes that were added to files with durable names the first half is there, or all. stale:
+but files hold what was written to them first since they were synced. zeros: but files with durable names that were
+never synced have pages of zeros in their middle. blank, mixed: names as in named, and bytes as in zeros, or as in
+named, kept or zeros, file by file.
 """
 MODES: tuple[Mode, ...] = get_args(Mode)
 
@@ -97,17 +96,15 @@ Event = Changed | Named | Synced | Listed | Acknowledged
 class Disk:
     """The record of what happened below a home, in order.
 
-    kill_at, kill_before: before which sync the process dies, once: its number, or the path of what is synced.
+    kill_before: the path before whose next sync the process dies, once.
     """
 
     root: Path
     events: list[Event] = field(default_factory=list)
-    kill_at: int | None = None
     kill_before: Path | None = None
     _pins: dict[Inode, int] = field(default_factory=dict)
     _seen: dict[Inode, tuple[int, int]] = field(default_factory=dict)
     _names: Names = field(default_factory=dict)
-    _syncs: int = 0
     _begun: int = 0
     _lock: RLock = field(default_factory=RLock)
 
@@ -155,8 +152,7 @@ class Disk:
                 return
             with self._lock:
                 self._look()
-                self._syncs += 1
-                if self._syncs == self.kill_at or path == self.kill_before:
+                if path == self.kill_before:
                     self.kill_before = None
                     raise Killed
                 honest(handle)
@@ -211,11 +207,6 @@ class Disk:
         return inode
 
     # afterwards
-
-    @property
-    def sync_count(self) -> int:
-        """How often something was synced."""
-        return self._syncs
 
     def sites(self) -> list[str]:
         """Every line of ours that made something durable."""

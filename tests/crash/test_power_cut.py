@@ -16,7 +16,7 @@ import pytest
 from tests.crash.outage import WORKLOADS, Life, Workload, failing, lost
 from tests.crash.power import MODES
 
-SAMPLE = 12
+SAMPLE = 24
 NEEDED = Path(__file__).parents[1] / "golden" / "fsyncs.json"
 
 

@@ -117,7 +117,7 @@ moves = st.one_of(
 
 @pytest.mark.row("EV-6", "X-13")
 @settings(
-    max_examples=int(os.environ.get("BARDO_EXAMPLES", "6")),
+    max_examples=int(os.environ.get("BARDO_EXAMPLES", "10")),
     deadline=None,
     derandomize=True,
     suppress_health_check=list(HealthCheck),
@@ -181,7 +181,7 @@ def check_tiers(log: EventLog, home: Home, tended_at: datetime | None = None) ->
 
 @pytest.mark.row("EV-6")
 @settings(
-    max_examples=3, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+    max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
 )
 @given(lives(), st.data())
 def test_what_is_derived_across_a_compaction_is_what_is_derived_without_one(

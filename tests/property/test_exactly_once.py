@@ -95,7 +95,7 @@ def told_whole(log: Log) -> tuple[object, ...]:
 
 
 @pytest.mark.row("EV-2", "P-1")
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(histories)
 def test_two_handles_and_a_dict_tell_the_same(history: list[Batch | Acceptance]) -> None:
     twin = MemoryEventLog()

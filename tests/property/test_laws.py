@@ -255,7 +255,7 @@ def at_once(arriving: Sequence[Parcel], root: Path) -> dict[str, tuple[int, str]
 
 @pytest.mark.row("P-2", "X-1")
 @settings(
-    max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+    max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
 )
 @given(parcels(), st.data())
 def test_in_whatever_order_records_and_events_arrive_the_projections_are_equal(

@@ -89,7 +89,7 @@ def repaired_parcels(draw: st.DrawFn) -> list[Parcel]:
 
 @pytest.mark.row("X-4", "EV-8", "X-1")
 @settings(
-    max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+    max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
 )
 @given(repaired_parcels(), st.data())
 def test_whenever_records_are_struck_the_projections_are_as_if_they_had_never_been(
@@ -294,7 +294,7 @@ def test_a_bundle_that_was_published_keeps_its_bytes_and_a_new_one_takes_its_pla
 
 @pytest.mark.row("X-4", "EV-8")
 @settings(
-    max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+    max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
 )
 @given(st.data())
 def test_whatever_is_struck_in_a_line_nothing_that_stands_rests_on_it(lived: Path, data: st.DataObject) -> None:
