@@ -1,0 +1,206 @@
+"""Calibration: how sure a grimoire was, beside what was judged afterwards. Pure, set-based.
+
+A belief is an active entry with a sign, at the close of a cycle, with the confidence that it had at that moment. It is
+put to the judged decisions of its situation that came later, within a horizon: each agrees with the entry's sign or
+does not, and the belief held if their effects together have its sign. Sums are integers, so no order of addition shows.
+Source: issue "Proof of worth" ("of the insights at confidence c, how many held on the following day"), X-3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from bardo_pipeline.grimoire import confidence as conf
+from bardo_pipeline.grimoire.columns import floor_of, half_life_of, micros, moments, whole
+from bardo_pipeline.grimoire.confidence import DAY_US, PPM
+from bardo_pipeline.grimoire.entries import MOMENT
+from bardo_pipeline.policy import DecayPolicy
+
+Whole = NDArray[np.int64]
+
+
+def _required(name: str, kind: pa.DataType) -> pa.Field:
+    return pa.field(name, kind, nullable=False)
+
+
+BELIEF_SCHEMA = pa.schema(
+    [
+        _required("golem_id", pa.string()),
+        _required("entry_id", pa.string()),
+        _required("structure", pa.string()),
+        _required("cycle", pa.int64()),
+        _required("at", MOMENT),
+        _required("sign", pa.int64()),
+        _required("confidence_ppm", pa.int64()),
+    ]
+)
+"""One row per active entry with a sign and close of a cycle: how sure its golem was at that moment."""
+
+OUTCOME_SCHEMA = pa.schema(
+    [
+        _required("golem_id", pa.string()),
+        _required("structure", pa.string()),
+        _required("at", MOMENT),
+        _required("effect_ppm", pa.int64()),
+    ]
+)
+"""One row per judged decision: the structure of its situation, when the verdict came, and the effect of acting."""
+
+JUDGED_SCHEMA = pa.schema(
+    [
+        *BELIEF_SCHEMA,
+        _required("outcome_count", pa.int64()),
+        _required("agreed_count", pa.int64()),
+        _required("effect_sum_ppm", pa.int64()),
+    ]
+)
+"""A belief with what was judged in its situation within the horizon. An effect of nothing agrees with no sign."""
+
+BAND_SCHEMA = pa.schema(
+    [
+        _required("confidence_low_ppm", pa.int64()),
+        _required("confidence_high_ppm", pa.int64()),
+        _required("belief_count", pa.int64()),
+        _required("confidence_mean_ppm", pa.int64()),
+        _required("held_ppm", pa.int64()),
+        _required("outcome_count", pa.int64()),
+        _required("agreed_ppm", pa.int64()),
+    ]
+)
+"""One row per band of confidence that has judged beliefs: how many, how sure on average, what share of them held, and
+what share of the decisions judged in their situations agreed."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How well confidence foretold what was judged later. Brier scores in ppm: 0 is perfect, 250,000 a coin.
+
+    belief_count: beliefs that had an outcome to be judged by; brier_held_ppm over them. outcome_count: pairs of such a
+    belief and a judged decision; brier_agreed_ppm over them. bands: BAND_SCHEMA. Null where nothing was judged.
+    """
+
+    belief_count: int
+    unjudged_count: int
+    outcome_count: int
+    brier_held_ppm: int | None
+    brier_agreed_ppm: int | None
+    bands: pa.Table
+
+
+def beliefs_at_closes(decisions: pa.Table, closes: pa.Table, policy: DecayPolicy) -> pa.Table:
+    """What golems believed at the close of each cycle, BELIEF_SCHEMA, by (golem, structure, cycle).
+
+    decisions: those that stand (DECISION_SCHEMA), of any golems. closes: golem_id, cycle, closed_at, one row a closed
+    cycle (CYCLE_SCHEMA). An entry is believed from the decision that made it active to the one that changed it.
+    """
+    order = [("golem_id", "ascending"), ("structure", "ascending"), ("cycle", "ascending")]
+    order += [("revision", "ascending"), ("seq", "ascending")]
+    rows = decisions.take(pc.sort_indices(decisions, sort_keys=order))
+    golems = closes["golem_id"].unique()
+    rows = rows.filter(pc.is_in(rows["golem_id"], value_set=golems))
+    if not rows.num_rows:
+        return BELIEF_SCHEMA.empty_table()
+    golem, cycle = _codes(rows["golem_id"], golems), whole(rows, "cycle")
+    structure = _codes(rows["structure"], rows["structure"].unique())
+    until = np.full(len(cycle), 2**62, np.int64)
+    same = (golem[1:] == golem[:-1]) & (structure[1:] == structure[:-1])
+    until[:-1][same] = cycle[1:][same]
+    closing = np.lexsort((whole(closes, "cycle"), _codes(closes["golem_id"], golems)))
+    key = (_codes(closes["golem_id"], golems) << 40 | whole(closes, "cycle"))[closing]
+    believed = pc.and_(pc.equal(rows["status"], "active"), pc.not_equal(rows["sign"], 0)).to_numpy()
+    first, stop = (np.searchsorted(key, golem << 40 | np.minimum(c, 2**40 - 1)) for c in (cycle, until))
+    count = np.where(believed, stop - first, 0)
+    row = np.repeat(np.arange(len(count)), count)
+    inside = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    close = closing[np.repeat(first, count) + inside]
+    at_us = micros(closes, "closed_at")[close]
+    sure = conf.confidence_at(
+        whole(rows, "confidence_ppm")[row],
+        micros(rows, "anchor_at")[row],
+        at_us,
+        half_life_of(rows, policy)[row],
+        floor_of(rows, policy)[row],
+    )
+    named = rows.select(["golem_id", "entry_id", "structure", "sign"]).take(pa.array(row, pa.int64()))
+    columns = {
+        **{name: named[name] for name in named.column_names},
+        "cycle": whole(closes, "cycle")[close],
+        "at": moments(at_us),
+        "confidence_ppm": sure,
+    }
+    return pa.table({name: columns[name] for name in BELIEF_SCHEMA.names}).cast(BELIEF_SCHEMA)
+
+
+def judge_beliefs(beliefs: pa.Table, outcomes: pa.Table, *, horizon_us: int = DAY_US, shared: bool = False) -> pa.Table:
+    """Put each belief to the decisions judged after it, up to the horizon: JUDGED_SCHEMA, in the beliefs' order.
+
+    outcomes: OUTCOME_SCHEMA, in any order. shared: by outcomes of whoever met the situation, not of its golem alone.
+    """
+    situations, golems = outcomes["structure"].unique(), outcomes["golem_id"].unique()
+
+    def key(table: pa.Table) -> Whole:
+        place = _codes(table["structure"], situations)
+        owner = np.zeros(len(place), np.int64) if shared else _codes(table["golem_id"], golems)
+        return np.where((place < 0) | (owner < 0), -1, owner * len(situations) + place)
+
+    at_us, effect = micros(outcomes, "at"), whole(outcomes, "effect_ppm")
+    instants = np.unique(at_us)
+    width = len(instants) + 1
+    packed = key(outcomes) * width + np.searchsorted(instants, at_us, side="right")
+    order = np.argsort(packed, kind="stable")
+    packed, effect = packed[order], effect[order]
+    sums = [np.r_[0, np.cumsum(x)] for x in (effect > 0, effect < 0, effect)]
+    mine, then = key(beliefs), micros(beliefs, "at")
+    low, high = (
+        np.searchsorted(packed, mine * width + np.searchsorted(instants, t, side="right"), side="right")
+        for t in (then, then + horizon_us)
+    )
+    known = mine >= 0
+    count = np.where(known, high - low, 0)
+    rose, fell, total = (np.where(known, s[high] - s[low], 0) for s in sums)
+    agreed = np.where(whole(beliefs, "sign") > 0, rose, fell)
+    parts = [*beliefs.columns, *(pa.array(x, pa.int64()) for x in (count, agreed, total))]
+    return pa.table(parts, schema=JUDGED_SCHEMA)
+
+
+def calibration(judged: pa.Table, *, band_count: int = 10) -> Calibration:
+    """Brier scores and the calibration table of judged beliefs (JUDGED_SCHEMA), in equal bands of confidence."""
+    told = judged.filter(pc.greater(judged["outcome_count"], 0))
+    sure, count, agreed = (whole(told, n) for n in ("confidence_ppm", "outcome_count", "agreed_count"))
+    held = (whole(told, "effect_sum_ppm") * whole(told, "sign") > 0).astype(np.int64)
+    if not told.num_rows:
+        return Calibration(0, judged.num_rows, 0, None, None, BAND_SCHEMA.empty_table())
+    missed, hit = sure * sure // PPM, (PPM - sure) * (PPM - sure) // PPM
+    brier_held = int(np.where(held == 1, hit, missed).sum()) // len(sure)
+    brier_agreed = int((hit * agreed + missed * (count - agreed)).sum()) // int(count.sum())
+    edges = np.array([PPM * i // band_count for i in range(band_count + 1)], np.int64)
+    band = np.minimum(np.searchsorted(edges, sure, side="right") - 1, band_count - 1)
+    sums = {
+        name: _by_band(band, values, band_count)
+        for name, values in (("n", np.ones_like(sure)), ("c", sure), ("h", held), ("o", count), ("a", agreed))
+    }
+    there = sums["n"] > 0
+    n, o = sums["n"][there], sums["o"][there]
+    columns = (
+        edges[:-1][there], edges[1:][there], n, sums["c"][there] // n,
+        sums["h"][there] * PPM // n, o, sums["a"][there] * PPM // o,
+    )  # fmt: skip
+    bands = pa.table([pa.array(c, pa.int64()) for c in columns], schema=BAND_SCHEMA)
+    return Calibration(len(sure), judged.num_rows - len(sure), int(count.sum()), brier_held, brier_agreed, bands)
+
+
+def _codes(column: pa.ChunkedArray, words: pa.Array) -> Whole:
+    """The place of each value among these words, -1 for another."""
+    found: Whole = pc.fill_null(pc.index_in(column, value_set=words), -1).to_numpy().astype(np.int64)
+    return found
+
+
+def _by_band(band: Whole, values: Whole, count: int) -> Whole:
+    out = np.zeros(count, np.int64)
+    np.add.at(out, band, values)
+    return out
