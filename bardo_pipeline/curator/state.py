@@ -21,10 +21,10 @@ from bardo_pipeline.grimoire.entries import (
     PROVENANCES,
     STATUSES,
 )
-from bardo_pipeline.grimoire.wording import baseline_text, pattern_text
+from bardo_pipeline.grimoire.wording import baseline_text, causal_text, pattern_text
 from bardo_pipeline.policy import CuratorPolicy, DecayPolicy
 
-INSIGHT, HEURISTIC, WARNING = 0, 1, 2
+INSIGHT, HEURISTIC, WARNING, CAUSAL_LINK = 0, 1, 2, 3
 CANDIDATE, ACTIVE, PRUNED = 0, 1, 2
 COUNTED = tuple(f.name for f in COUNTED_FIELDS)
 MOMENTS = ("anchor_us", "created_us", "validated_us")
@@ -141,6 +141,15 @@ def _text(structure: Structure, kind: int, sign: int, mean: int, low: int, high:
             high=high,
             known=bool(known),
         )
+    if structure.source == "causal":
+        return causal_text(
+            cause=structure.cause or "",
+            effect=structure.effect or "",
+            lag_ticks=structure.lag_ticks or 0,
+            regime=structure.regime,
+            place=f"{structure.pair} on {structure.protocol}",
+            sign=sign,
+        )
     return pattern_text(
         kind=ENTRY_KINDS[kind],
         action_type=structure.action_type or "",
@@ -160,7 +169,7 @@ def entry_columns(
     """Snapshot columns to the Arrow columns of ENTRY_SCHEMA, text and fading moment computed."""
     table = state.structures
     take = pa.array(rows["structure"], pa.int64())
-    named = {n: pa.array(table.column(n), pa.string()).take(take) for n in Structure._fields}
+    named = {n: pa.array(table.column(n), ENTRY_SCHEMA.field(n).type).take(take) for n in Structure._fields}
     golems = pa.array(state.golems, pa.string())
     keys = [s.key for s in table.rows]
     ids = _ids(state, rows, keys)

@@ -14,7 +14,7 @@ import numpy as np
 
 from bardo_pipeline.events.record import REGIMES
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, CLASS_REGIME, CLASS_TACTICAL
-from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, CATEGORIES, GAS_BANDS, METRIC_CATEGORY
+from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, CATEGORIES, EFFECT_CATEGORY, GAS_BANDS, METRIC_CATEGORY
 
 ACTION_CATEGORY = {
     "rebalance": "rebalance_timing",
@@ -24,7 +24,7 @@ ACTION_CATEGORY = {
 
 
 class Structure(NamedTuple):
-    """One structure. A pattern has tool to gas_band, a baseline has metric; the rest is None."""
+    """One structure: a pattern has tool to gas_band, a baseline metric, a link cause to lag_ticks; the rest is None."""
 
     source: str
     chain: str
@@ -36,15 +36,21 @@ class Structure(NamedTuple):
     anomaly_band: str | None = None
     gas_band: str | None = None
     metric: str | None = None
+    cause: str | None = None
+    effect: str | None = None
+    lag_ticks: int | None = None
 
     @property
     def key(self) -> str:
-        """The structure as one string; equal structures have equal keys."""
-        return "|".join(part or "-" for part in self)
+        """The structure as one string; equal structures have equal keys. Only a causal link's goes past the metric."""
+        parts = self[:_PLAIN_PARTS] if self.cause is None else self
+        return "|".join("-" if part is None else str(part) for part in parts)
 
     @property
     def category(self) -> str:
         """One of the nineteen categories."""
+        if self.effect is not None:
+            return EFFECT_CATEGORY.get(self.effect, "general")
         if self.metric is not None:
             return METRIC_CATEGORY.get(self.metric, "general")
         return ACTION_CATEGORY.get(self.action_type or "", "strategic_patterns")
@@ -56,10 +62,13 @@ class Structure(NamedTuple):
 
     @property
     def decay_class(self) -> int:
-        """A baseline is a fact; a rule that names a regime lasts with regimes; any other rule is tactical."""
-        if self.source == "baseline":
+        """Baselines and causal links are facts; a rule with a regime lasts with regimes; any other is tactical."""
+        if self.source in ("baseline", "causal"):
             return CLASS_FACT
         return CLASS_REGIME if self.regime not in (None, "unknown") else CLASS_TACTICAL
+
+
+_PLAIN_PARTS = Structure._fields.index("cause")
 
 
 @dataclass
@@ -77,7 +86,7 @@ class Structures:
             self.rows.append(structure)
         return known
 
-    def column(self, name: str) -> list[str | None]:
+    def column(self, name: str) -> list[str | int | None]:
         """One attribute of every structure, by code."""
         return [getattr(row, name) for row in self.rows]
 

@@ -19,8 +19,9 @@ PROVENANCES = ("self", "death_testament")
 DECAY_CLASSES = ("structural", "regime_conditional", "tactical", "ephemeral", "fact")
 """INH S7.4; a consolidated fact that became an entry decays by the fact's rule alone (canon 6)."""
 
-SOURCES = ("pattern", "baseline")
-"""A pattern is a cluster of judged decisions; a baseline is the level of a metric of a protocol."""
+SOURCES = ("pattern", "baseline", "causal")
+"""A pattern is a cluster of judged decisions; a baseline is the level of a metric of a protocol; a causal link says
+which variable of a market moves another, and how many ticks later."""
 
 CATEGORIES: dict[str, str] = {
     "slippage": "dex_lp",
@@ -71,6 +72,28 @@ METRIC_UNIT = {
 }
 """Unit in which a metric's integers are kept."""
 
+CAUSAL_VARIABLES = (
+    "crash",
+    "price_return",
+    "price_move",
+    "past_return",
+    "price_excursion",
+    "volume",
+    "liquidity",
+    "gas_gwei",
+    "hour_14_to_16_utc",
+)
+"""The variables of the causal graph; how each is read from an observation: curator/variables.py."""
+
+EFFECT_CATEGORY = {
+    "gas_gwei": "gas_timing",
+    "volume": "liquidity_conditions",
+    "liquidity": "liquidity_depth",
+    "price_move": "volatility",
+    "price_return": "pool_behavior",
+}
+"""Category of a causal link, by what it moves; also: the variables that can be an effect."""
+
 MOMENT = pa.timestamp("us", tz="UTC")
 
 STRUCTURE_FIELDS = [
@@ -87,7 +110,11 @@ STRUCTURE_FIELDS = [
     pa.field("anomaly_band", pa.string()),
     pa.field("gas_band", pa.string()),
     pa.field("metric", pa.string()),
+    pa.field("cause", pa.string()),
+    pa.field("effect", pa.string()),
+    pa.field("lag_ticks", pa.int64()),
 ]
+"""What an entry is about. A causal link has cause, effect and lag_ticks, and the regime where it holds in one alone."""
 
 COUNTED_FIELDS = [
     pa.field(name, pa.int64(), nullable=False)
@@ -134,5 +161,6 @@ ENTRY_SCHEMA = pa.schema(
 )
 """One row per (golem, entry). `confidence_ppm` is the confidence at `anchor_at` in parts per million; the confidence at
 another moment is computed (confidence.py). `effect_*` is the effect that the entry states, in ppm of a position's value
-(a baseline: mean and interval in the metric's unit); `own_*` are the exact sums of the golem's own evidence,
+(a baseline: mean and interval in the metric's unit; a causal link: change of the effect, in ppm of its own level, for
+one step of the cause); `own_*` are the exact sums of the golem's own evidence,
 `*_sum_milli` of its mood at that evidence in thousandths."""

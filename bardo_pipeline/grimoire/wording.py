@@ -91,3 +91,34 @@ def baseline_text(*, protocol: str, pair: str, metric: str, mean: int, low: int,
     if metric == "slippage":
         return f"Actions on {subject} usually slip about {about} ppm (give or take {give})."
     return f"Actions on {subject} usually cost about {about} dollars of gas (give or take {give})."
+
+
+CAUSE_WORDS = {
+    "crash": "a sharp fall",
+    "price_return": "a rising price",
+    "price_move": "a large move of the price",
+    "past_return": "a rise over the past hour",
+    "price_excursion": "a price above its recent mean",
+    "volume": "high volume",
+    "liquidity": "rising liquidity",
+    "gas_gwei": "rising gas",
+    "hour_14_to_16_utc": "the time from 14 to 16 UTC",
+}
+EFFECT_WORDS = {
+    "gas_gwei": "gas",
+    "volume": "volume",
+    "liquidity": "active liquidity",
+    "price_move": "the size of price moves",
+    "price_return": "the price",
+}
+
+
+def causal_text(*, cause: str, effect: str, lag_ticks: int, regime: str | None, place: str, sign: int) -> str:
+    """One sentence for a causal link: what moves what, which way, and how many ticks later."""
+    scene = f"In {REGIME_WORDS.get(regime, regime)}, {place}" if regime else f"For {place}"
+    way = "open" if sign == 0 else "up" if sign > 0 else "down"
+    when = "at once" if lag_ticks == 0 else "one tick later" if lag_ticks == 1 else f"{lag_ticks} ticks later"
+    moved, mover = EFFECT_WORDS.get(effect, effect), CAUSE_WORDS.get(cause, cause)
+    if way == "open":
+        return f"{scene}: it is open whether {mover} moves {moved} {when}."
+    return f"{scene}: {mover} moves {moved} {way} {when}."

@@ -1,7 +1,7 @@
 """The testament: what a dying golem has to say, in nine categories, each sentence with its evidence. Pure.
 
-This is the structured form, written from what is on record; nothing in it is invented. `causes_what` stays empty until
-causal links exist. Source: MEM (death reflection, about 5 KB), INH S8 (questions, not orders), canon 42.
+This is the structured form, written from what is on record; nothing in it is invented.
+Source: MEM (death reflection, about 5 KB), INH S8 (questions, not orders), canon 42.
 """
 
 from __future__ import annotations
@@ -88,6 +88,8 @@ PLACE = """
         union all select 'ask', golem_id, entry_id, open, count from patterns where (open and leans) or young
         union all select 'regime', golem_id, entry_id, true, confidence
             from entries where source = 'baseline' and status = 'active'
+        union all select 'causes', golem_id, entry_id, true, confidence
+            from entries where source = 'causal' and status = 'active'
     ),
     ranked as (
         select *, row_number() over (partition by golem_id, category order by lead desc, weight desc, entry_id) as turn
@@ -121,8 +123,8 @@ def testaments(entries: pa.Table, decisions: pa.Table, deaths: pa.Table, policy:
     worked, failed: active rules that favour, or speak against, acting. confused: active rules that were contradicted,
     and candidates with enough evidence, a wide interval and no side. suspected: candidates with enough evidence that
     lean to a side, the interval holding zero. untested: candidates with less evidence than a cluster needs. regime: how
-    much was judged in each, and the baselines. forget: pruned, or contradicted more often than confirmed. ask: what is
-    suspected or untested, as questions.
+    much was judged in each, and the baselines. causes: causal links. forget: pruned, or contradicted more often than
+    confirmed. ask: what is suspected or untested, as questions.
     """
     items = _items(entries, decisions, deaths, policy)
     names = ["golem_id", "at", "cause", "tick", "generation", "is_record_left_out"]
@@ -184,7 +186,7 @@ def _statement(row: dict[str, Any]) -> str:
     category = row["category"]
     if category == "regime":
         return row["text"] or f"In {REGIME_WORDS[row['regime']]} {row['count']} of my decisions could be judged."
-    if category in ("worked", "failed"):
+    if category in ("worked", "failed", "causes"):
         return str(row["text"])
     if category == "forget":
         return f"{row['text']} It did not last."

@@ -34,7 +34,9 @@ FORBIDDEN_PATTERNS = (
 )
 """Patterns that no words of an entry match: addresses and transactions, profit, amounts, ticks, dates, sizes."""
 
-WORDED_FIELDS = ("text", "structure", "category", "chain", "protocol", "pair", "tool", "action_type", "metric")
+WORDED_FIELDS = (
+    "text", "structure", "category", "chain", "protocol", "pair", "tool", "action_type", "metric", "cause", "effect",
+)  # fmt: skip
 """Fields of an entry whose words are searched for those patterns; ids are not words."""
 
 PROVENANCE_TEXTS = (

@@ -17,7 +17,7 @@ from bardo_pipeline.curator.decisions import DECISION_SCHEMA, REASONS
 from bardo_pipeline.curator.structure import Structure
 from bardo_pipeline.events.record import REGIMES
 from bardo_pipeline.grimoire.entries import DECAY_CLASSES, ENTRY_SCHEMA
-from bardo_pipeline.grimoire.wording import baseline_text, pattern_text
+from bardo_pipeline.grimoire.wording import baseline_text, causal_text, pattern_text
 from bardo_pipeline.policy import Policy
 from tests.reference.confidence import confidence_at, fades_at_us, floor_ppm, half_life_us
 from tests.reference.evidence import ANOMALY_BANDS, Group, evidence_by_row
@@ -352,6 +352,10 @@ def _text(entry: Entry) -> str:
     figures = {n: entry[f"effect_{n}_ppm"] for n in ("mean", "low", "high")}
     if about.source == "baseline":
         return baseline_text(**named, metric=about.metric or "", **figures, known=entry["evidence_count"] > 0)
+    if about.source == "causal":
+        place = f"{about.pair} on {about.protocol}"
+        said = {n: getattr(about, n) for n in ("cause", "effect", "lag_ticks", "regime")}
+        return causal_text(**said, place=place, sign=entry["sign"])
     when = {n: getattr(about, n) or "" for n in ("action_type", "regime", "anomaly_band", "gas_band")}
     return pattern_text(kind=entry["kind"], **named, **when, sign=entry["sign"], mean_ppm=figures["mean"])
 

@@ -36,6 +36,7 @@ faded as (
 select
     golem_id, entry_id, kind, source, category, domain, text,
     chain, protocol, pair, action_type, regime, anomaly_band, gas_band, metric,
+    cause, effect, lag_ticks,
     provenance, origin_golem_id, generation, is_anti_knowledge, is_bloodstain,
     confidence_ppm as confidence_anchor_ppm,
     confidence_now_ppm as confidence_ppm,

@@ -1,0 +1,45 @@
+"""Causal links as entries: their structure, their words, and how they cross a death."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bardo_pipeline.curator.state import from_table, to_table
+from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.inheritance import testament
+from tests.grimoires import DIED, POLICY, deaths, decided, decisions, entry, grimoire
+
+LINK = Structure("causal", "polygon", "uniswap_v3", "WETH/USDC", cause="crash", effect="gas_gwei", lag_ticks=3)
+
+
+def link(**said: Any) -> dict[str, Any]:
+    """An active causal link of a golem's own."""
+    text = "For WETH/USDC on uniswap_v3: a sharp fall moves gas up 3 ticks later."
+    return entry(about=LINK, kind="causal_link", sign=1, text=text, **said)
+
+
+@pytest.mark.row("MEM-22")
+def test_a_links_structure_has_its_lag_and_no_other_structure_changed_its_key() -> None:
+    later = LINK._replace(lag_ticks=5)
+    assert LINK.key != later.key
+    assert LINK.key.endswith("|crash|gas_gwei|3")
+    assert Structure("baseline", "polygon", "uniswap_v3", "WETH/USDC", metric="gas_price").key.endswith("-|gas_price")
+    assert LINK.category == "gas_timing"
+
+
+@pytest.mark.row("MEM-22")
+def test_a_link_survives_the_way_into_working_columns_and_back_with_its_text_made_anew() -> None:
+    table = grimoire(link())
+    assert to_table(from_table(table), POLICY.curator, POLICY.decay).equals(table)
+
+
+@pytest.mark.row("MEM-22")
+def test_a_dying_golem_says_what_causes_what() -> None:
+    entries = grimoire(link())
+    (said,) = testament.testaments(
+        entries, decisions(decided("created", 3, about=LINK)), deaths("g-1", at=DIED), POLICY
+    ).to_pylist()
+    assert [item["statement"] for item in said["causes"]] == [entries["text"][0].as_py()]
+    assert said["regime"] == []
