@@ -448,7 +448,32 @@ class InheritancePolicy(Frozen):
     testament_bytes_max: Annotated[int, Field(ge=2048)] = Field(5120, description="about 5 KB (MEM)")
 
 
-OPERATIONAL = ("writer", "care", "health", "reorg", "fabric")
+class WorthPolicy(Frozen):
+    """How a memory is graded, and the bounds that it has to keep (X-5)."""
+
+    precision_min: Unit = Field(0.9, description="of living rules and links, on the graded market (issue 4)")
+    recall_min: Unit = Field(0.8, description="of planted truths above one sigma (issue 4)")
+    junk_max: Unit = Field(0.05, description="share of living entries that no outcome supports (issue 4)")
+    fading_half_lives: Positive = Field(2.0, description="in which an expired truth is below retrieval (issue 4)")
+    retrieval_confidence: Unit = Field(0.5, description="the retrieval threshold (MEM, minConfidence)")
+    decoy_confidence_max: Unit = Field(0.6, description="of a decoy as a causal link (issue 4)")
+    discovery_rate_max: Unit = Field(
+        0.05, description="of what was tested where there is nothing to find, what may be found (ours)"
+    )
+    strong_sigma: Positive = Field(1.0, description="an effect that has to be learned (issue 4)")
+    yardstick_markets: Annotated[int, Field(ge=2)] = Field(8, description="independent markets of a yardstick (ours)")
+    yardstick_golems: Annotated[int, Field(ge=1)] = Field(18, description="golems that live through each (ours)")
+    yardstick_z: Positive = Field(1.96, description="standard errors from zero at which an effect is sure (ours)")
+    yardstick_days_min: Annotated[int, Field(ge=2)] = Field(
+        5, description="days on which a situation must have come up to be judged at all (ours)"
+    )
+    window_minutes: Annotated[int, Field(ge=1)] = Field(
+        30, description="decisions of one such window count once (ours; a trial's 30 ticks)"
+    )
+    questions_in_first: Annotated[int, Field(ge=1)] = Field(5, description="places in which the answer must be (HB S3)")
+
+
+OPERATIONAL = ("writer", "care", "health", "reorg", "fabric", "worth")
 """Parts of the policy that are outside its hash: no projection depends on them."""
 
 
@@ -478,6 +503,7 @@ class Policy(Frozen):
     episode: EpisodePolicy = EpisodePolicy()
     katabasis: KatabasisPolicy = KatabasisPolicy()
     inheritance: InheritancePolicy = InheritancePolicy()
+    worth: WorthPolicy = WorthPolicy()
 
     @property
     def hash(self) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bardo_pipeline.errors import TraceError
+from bardo_pipeline.quality.truths import PlantedTruth
 
 FloatBars = NDArray[np.float64]
 IntBars = NDArray[np.int64]
@@ -53,24 +54,6 @@ def price_of_tick(tick: TickBars | IntBars) -> FloatBars:
 def tick_of_price(price: FloatBars) -> TickBars:
     """Nearest tick to each price in USDC per WETH, > 0. Inverse of price_of_tick on whole ticks."""
     return np.rint(np.log(TOKEN_DECIMALS_SCALE / price) / np.log(1.0001)).astype(np.int32)
-
-
-@dataclass(frozen=True)
-class PlantedTruth:
-    """A regularity that a synthetic market holds on purpose, so that learning can be graded against it.
-
-    cause, effect: names of what is observed; lag_bars: minutes from cause to effect (for a decay, its half-life), >= 0.
-    regime: "calm", "trending_up", "trending_down", "volatile", or "any".
-    sign: +1 where the effect moves with the cause, -1 where it moves against it.
-    """
-
-    name: str
-    statement: str
-    cause: str
-    effect: str
-    lag_bars: int
-    regime: str
-    sign: int
 
 
 @dataclass(frozen=True, eq=False)

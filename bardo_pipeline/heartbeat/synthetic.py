@@ -9,12 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bardo_pipeline.errors import ConfigError
-from bardo_pipeline.heartbeat.market import FloatBars, IntBars, Market, PlantedTruth, price_of_tick, tick_of_price
+from bardo_pipeline.heartbeat.market import FloatBars, IntBars, Market, price_of_tick, tick_of_price
+from bardo_pipeline.heartbeat.planted import planted_truths
+from bardo_pipeline.heartbeat.synthetic_spec import SPEC_DEFAULT, SyntheticSpec
 
 REGIMES = ("calm", "trending_up", "trending_down", "volatile")
 CALM, TRENDING_UP, TRENDING_DOWN, VOLATILE = range(4)
 """Codes of the regimes in MarketPlan.regime."""
 
+_NULL_SIGMA = 0.000_25
 _NO_POOL = "0x" + "0" * 40
 _MINUTES_A_DAY = 1_440
 _STREAM_NAMES = (
@@ -30,88 +33,6 @@ _STREAM_NAMES = (
     "trades",
     "gas",
 )
-
-
-@dataclass(frozen=True)
-class SyntheticSpec:
-    """Every parameter of a synthetic market; shares are of the price (0.01 = 1 %), spans are in minute bars.
-
-    price_start: USDC per WETH around which the price wanders. native_usd_micros: price of the gas token in
-    micro-dollars (65 cents, as on Polygon: an action of 620,000 gas costs about two cents at 45 gwei, in a spike 5 to
-    30 times that).
-
-    Regimes: calm_share, volatile_share: probability that the next spell is one; the rest is trends, up and down in
-    proportion to where the price stands (level_pull). spell_bars_min, spell_bars_mean: length of a spell (a shifted
-    exponential). *_sigma: permanent noise a bar. calm_half_life_bars: how fast a calm price returns to its range.
-    trend_drift: drift a bar, times uniform(0.7, 1.3) a spell.
-
-    Excursions, in volatile spells only: one every excursion_gap_bars_mean, of excursion_min to excursion_max either
-    way, grown over excursion_rise_bars and halved every excursion_half_life_bars; excursion_sigma: noise that reverts
-    alike.
-
-    Crashes: the first after crash_first_bars (from, to), then every crash_gap_bars (from, to); crash_depth (from, to)
-    over crash_bars; crash_recovery (from, to) of the depth comes back with crash_recovery_half_life_bars.
-
-    Gas: gas_gwei_base, gas_daily_amplitude (share, peak at 15 UTC), gas_noise_sd (of the log) with
-    gas_noise_half_life_bars. A crash multiplies it by gas_spike_factor (from, to) for gas_spike_bars (from, to),
-    beginning gas_lag_bars after the crash's first bar; it then falls back over gas_spike_fall_bars. Own spikes: every
-    gas_own_gap_bars_mean, by gas_own_factor for gas_own_bars.
-
-    Pool: fee_ppm; the pool follows the wider market only outside of the fee's band, as arbitrage does. Volume is what
-    moving the price through the liquidity takes, plus trades of their own: in trade_share of the bars, of median
-    trade_usd_median, sd of the log trade_log_sd, times trade_volatile_factor in volatile spells and trade_peak_factor
-    in 14-16 UTC. liquidity_by_regime: raw L, in the order of REGIMES; liquidity_step_share of bars change it, with
-    liquidity_log_sd of noise; a crash drives out liquidity_crash_share of it.
-    """
-
-    price_start: float = 1_800.0
-    native_usd_micros: int = 650_000
-    fee_ppm: int = 500
-    calm_share: float = 0.38
-    volatile_share: float = 0.27
-    level_pull: float = 8.0
-    spell_bars_min: int = 90
-    spell_bars_mean: int = 260
-    calm_sigma: float = 0.000_3
-    calm_half_life_bars: float = 60.0
-    trend_sigma: float = 0.000_35
-    trend_drift: float = 0.000_1
-    volatile_sigma: float = 0.000_25
-    excursion_gap_bars_mean: float = 50.0
-    excursion_min: float = 0.01
-    excursion_max: float = 0.03
-    excursion_rise_bars: int = 3
-    excursion_half_life_bars: float = 20.0
-    excursion_sigma: float = 0.000_5
-    crash_first_bars: tuple[int, int] = (480, 1_800)
-    crash_gap_bars: tuple[int, int] = (1_440, 2_880)
-    crash_depth: tuple[float, float] = (0.05, 0.10)
-    crash_bars: int = 15
-    crash_recovery: tuple[float, float] = (0.4, 0.6)
-    crash_recovery_half_life_bars: float = 60.0
-    gas_gwei_base: float = 45.0
-    gas_daily_amplitude: float = 0.25
-    gas_noise_sd: float = 0.25
-    gas_noise_half_life_bars: float = 20.0
-    gas_lag_bars: int = 3
-    gas_spike_factor: tuple[float, float] = (5.0, 30.0)
-    gas_spike_bars: tuple[int, int] = (10, 30)
-    gas_spike_fall_bars: int = 10
-    gas_own_gap_bars_mean: float = 1_000.0
-    gas_own_factor: tuple[float, float] = (2.0, 8.0)
-    gas_own_bars: tuple[int, int] = (3, 12)
-    trade_share: float = 0.65
-    trade_usd_median: float = 150.0
-    trade_log_sd: float = 1.6
-    trade_volatile_factor: float = 4.0
-    trade_peak_factor: float = 2.5
-    liquidity_by_regime: tuple[float, float, float, float] = (2.8e18, 2.0e18, 2.0e18, 1.4e18)
-    liquidity_step_share: float = 0.12
-    liquidity_log_sd: float = 0.25
-    liquidity_crash_share: float = 0.6
-
-
-SPEC_DEFAULT = SyntheticSpec()
 
 
 @dataclass(frozen=True)
@@ -147,31 +68,6 @@ class MarketPlan:
     own_spikes: tuple[Spike, ...]
 
 
-def planted_truths(spec: SyntheticSpec) -> tuple[PlantedTruth, ...]:
-    """The regularities of a market made under this spec, each with cause, effect, lag in bars, regime and sign."""
-    gas_lag, half_life = spec.gas_lag_bars, round(spec.excursion_half_life_bars)
-    back = round(spec.crash_recovery_half_life_bars)
-    excursion = f"In volatile stretches excursions halve every {half_life} minutes: waiting beats re-centring."
-    trend = "In a {} trend the drift persists for hours: re-centring early pays."
-    gas = f"Gas spikes {gas_lag} minutes after a crash begins, for 10 to 30 minutes: act at once or wait."
-    recovery = f"Part of a crash comes back, half of that within {back} minutes."
-    rhythm = "Trades are larger from 14 to 16 UTC."
-    return (
-        PlantedTruth("gas_follows_crash", gas, "crash", "gas_gwei", gas_lag, "any", 1),
-        PlantedTruth("excursions_revert", excursion, "price_excursion", "price_return", half_life, "volatile", -1),
-        PlantedTruth("uptrend_persists", trend.format("rising"), "past_return", "price_return", 60, "trending_up", 1),
-        PlantedTruth(
-            "downtrend_persists", trend.format("falling"), "past_return", "price_return", 60, "trending_down", 1
-        ),
-        PlantedTruth("crash_recovers_partly", recovery, "crash", "price_return", back, "any", 1),
-        PlantedTruth(
-            "volume_follows_moves", "Volume rises with the price's moves.", "price_move", "volume", 0, "any", 1
-        ),
-        PlantedTruth("volume_peaks_14_to_16", rhythm, "hour_14_to_16_utc", "volume", 0, "any", 1),
-        PlantedTruth("gas_peaks_at_15", "Gas is dearest around 15 UTC.", "hour_14_to_16_utc", "gas_gwei", 0, "any", 1),
-    )
-
-
 def synthetic_market(*, seed: int, bars: int, start: datetime, spec: SyntheticSpec = SPEC_DEFAULT) -> Market:
     """Make a market of minute bars from a seed: same arguments, same bytes; more bars leave the first ones as they are.
 
@@ -182,13 +78,16 @@ def synthetic_market(*, seed: int, bars: int, start: datetime, spec: SyntheticSp
     at_us = _minutes(bars, start)
     plan = plan_market(seed=seed, bars=bars, spec=spec)
     noise = _streams(seed)
-    wider = np.cumsum(_permanent(plan, noise["permanent"], spec)) + _passing(plan, noise, spec)
+    kicks = _kicks(plan, noise, spec)
+    lasting = _permanent(plan, noise["permanent"], spec) + _kept(kicks, spec)
+    wider = np.cumsum(lasting) + _passing(plan, noise["calm"], kicks, spec)
     pool_log = _follow(wider, band=spec.fee_ppm / 1_000_000)
     tick = tick_of_price(spec.price_start * np.exp(pool_log))
     before = np.concatenate([tick[:1], tick[:-1]])
     wick = np.floor(np.abs(noise["wick"].standard_normal(bars)) * 0.3 * np.abs(tick - before)).astype(np.int32)
     lowest, highest = np.minimum(tick, before) - wick, np.maximum(tick, before) + wick
-    liquidity = _liquidity(plan, noise["liquidity"], spec)
+    moves = np.abs(np.diff(pool_log, prepend=pool_log[0]))
+    liquidity = _liquidity(plan, at_us, moves, noise["liquidity"], spec)
     price = price_of_tick(tick)
     walked = np.abs(tick - before) + 2.0 * wick
     moved_usd = liquidity * np.sqrt(price * 1e-12) * 0.5e-4 * walked * 1e-6  # L times the change of 1/sqrt(raw price)
@@ -236,6 +135,40 @@ def flat_market(*, bars: int, start: datetime) -> Market:
         volume_usd_micros=np.full(bars, 20_000_000, dtype=np.int64),
         liquidity=np.full(bars, 2e18),
         gas_gwei=np.full(bars, 1.0),
+    )
+
+
+def null_market(*, seed: int, bars: int, start: datetime) -> Market:
+    """Make a market with nothing to learn: no variable tells anything of another, and acting costs nothing.
+
+    seed: >= 0. bars: >= 1. start: timezone-aware, on the minute. Raises ConfigError otherwise. The price is a random
+    walk that jumps from close to close, so that no swap slips; gas, volume and liquidity wander, each for itself. A
+    position that follows such a price loses to its own curvature alone: some 20 ppm in half an hour, against 500 of
+    noise.
+    """
+    at_us = _minutes(bars, start)
+    if seed < 0:
+        raise ConfigError(f"a synthetic market needs seed >= 0, not {seed}")
+    noise = _streams(seed)
+    tick = tick_of_price(1_800.0 * np.exp(np.cumsum(_NULL_SIGMA * noise["permanent"].standard_normal(bars))))
+    price = price_of_tick(tick)
+    traded = 400.0 * np.exp(noise["trades"].standard_normal(bars))
+    return Market(
+        name=f"null-{seed}",
+        chain="synthetic",
+        protocol="uniswap_v3",
+        pair="WETH/USDC",
+        pool=_NO_POOL,
+        fee_ppm=1,
+        native_usd_micros=1,
+        at_us=at_us,
+        price=price,
+        price_low=price,
+        price_high=price,
+        tick=tick,
+        volume_usd_micros=np.rint(traded * 1e6).astype(np.int64),
+        liquidity=np.rint(2e9 * np.exp(_wandering(noise["liquidity"], bars, 240.0, 0.25))) * 1e9,
+        gas_gwei=np.round(45.0 * np.exp(_wandering(noise["gas"], bars, 20.0, 0.25)), 3),
     )
 
 
@@ -298,10 +231,9 @@ def _permanent(plan: MarketPlan, rng: np.random.Generator, spec: SyntheticSpec) 
     return steps
 
 
-def _passing(plan: MarketPlan, noise: dict[str, np.random.Generator], spec: SyntheticSpec) -> FloatBars:
-    """Log distance from the lasting price: calm wandering, volatile excursions, what of a crash comes back."""
+def _kicks(plan: MarketPlan, noise: dict[str, np.random.Generator], spec: SyntheticSpec) -> FloatBars:
+    """Log return of each bar that begins or extends an excursion, in volatile spells."""
     bars = len(plan.regime)
-    calm = np.where(plan.regime == CALM, spec.calm_sigma, 0.0) * noise["calm"].standard_normal(bars)
     volatile = plan.regime == VOLATILE
     kicks = np.where(volatile, spec.excursion_sigma, 0.0) * noise["excursion_noise"].standard_normal(bars)
     draws = noise["excursions"].random((bars, 3))
@@ -310,23 +242,34 @@ def _passing(plan: MarketPlan, noise: dict[str, np.random.Generator], spec: Synt
     push = np.where(begins, np.where(draws[:, 2] < 0.5, -size, size), 0.0) / spec.excursion_rise_bars
     for late in range(spec.excursion_rise_bars):
         kicks[late:] += push[: bars - late]
+    return kicks
+
+
+def _kept(kicks: FloatBars, spec: SyntheticSpec) -> FloatBars:
+    """The part of the kicks that stays, since the market's turn."""
+    if spec.turn is None:
+        return np.zeros(len(kicks))
+    return np.where(np.arange(len(kicks)) >= spec.turn.bar, spec.turn.excursion_kept, 0.0) * kicks
+
+
+def _passing(plan: MarketPlan, rng: np.random.Generator, kicks: FloatBars, spec: SyntheticSpec) -> FloatBars:
+    """Log distance from the lasting price: calm wandering, volatile excursions, what of a crash comes back."""
+    bars = len(plan.regime)
+    calm = np.where(plan.regime == CALM, spec.calm_sigma, 0.0) * rng.standard_normal(bars)
     falls = np.zeros(bars, dtype=np.float64)
     for crash in plan.crashes:
         falls[crash.start : crash.start + spec.crash_bars] -= crash.depth * crash.recovery / spec.crash_bars
     return (
         _decaying(calm, spec.calm_half_life_bars)
-        + _decaying(kicks, spec.excursion_half_life_bars)
+        + _decaying(kicks - _kept(kicks, spec), spec.excursion_half_life_bars)
         + _decaying(falls, spec.crash_recovery_half_life_bars)
     )
 
 
 def _gas(plan: MarketPlan, at_us: IntBars, rng: np.random.Generator, spec: SyntheticSpec) -> FloatBars:
     bars = len(at_us)
-    kept = 0.5 ** (1.0 / spec.gas_noise_half_life_bars)
-    noise = (
-        _decaying(rng.standard_normal(bars), spec.gas_noise_half_life_bars) * spec.gas_noise_sd * np.sqrt(1 - kept**2)
-    )
-    daily = 1.0 + spec.gas_daily_amplitude * np.cos(2 * np.pi * (_minute_of_day(at_us) - 15 * 60) / _MINUTES_A_DAY)
+    noise = _wandering(rng, bars, spec.gas_noise_half_life_bars, spec.gas_noise_sd)
+    daily = 1.0 + spec.gas_daily_amplitude * _afternoon(at_us)
     lift = np.zeros(bars, dtype=np.float64)
     for spike in (*(crash.spike for crash in plan.crashes), *plan.own_spikes):
         since = np.arange(bars - spike.start if spike.start < bars else 0)[: spike.bars + spec.gas_spike_fall_bars]
@@ -347,12 +290,13 @@ def _trades(plan: MarketPlan, at_us: IntBars, rng: np.random.Generator, spec: Sy
     return np.where(present, size * peak * np.where(plan.regime == VOLATILE, spec.trade_volatile_factor, 1.0), 0.0)
 
 
-def _liquidity(plan: MarketPlan, rng: np.random.Generator, spec: SyntheticSpec) -> FloatBars:
+def _liquidity(
+    plan: MarketPlan, at_us: IntBars, moves: FloatBars, rng: np.random.Generator, spec: SyntheticSpec
+) -> FloatBars:
+    """Raw L of each bar. moves: absolute log returns of the pool."""
     bars = len(plan.regime)
     draws = rng.random(bars)
-    wander = (
-        _decaying(rng.spawn(1)[0].standard_normal(bars), 240.0) * spec.liquidity_log_sd * np.sqrt(1 - 0.5 ** (2 / 240))
-    )
+    wander = _wandering(rng.spawn(1)[0], bars, 240.0, spec.liquidity_log_sd)
     fled = np.zeros(bars, dtype=np.float64)
     for crash in plan.crashes:
         fled[crash.start : crash.start + spec.crash_bars] = 1.0 / spec.crash_bars
@@ -360,8 +304,29 @@ def _liquidity(plan: MarketPlan, rng: np.random.Generator, spec: SyntheticSpec) 
     target = np.array(spec.liquidity_by_regime)[plan.regime] * np.exp(
         wander + np.log1p(-spec.liquidity_crash_share) * fled
     )
+    target *= 1.0 + spec.liquidity_daily_amplitude * _afternoon(at_us)
+    target *= np.exp(-spec.liquidity_flight * _fled(moves, spec))
     stepped = np.maximum.accumulate(np.where(draws < spec.liquidity_step_share, np.arange(bars), 0))
     return np.rint(target[stepped] / 1e9) * 1e9
+
+
+def _wandering(rng: np.random.Generator, bars: int, half_life_bars: float, sd: float) -> FloatBars:
+    """A stationary noise of this sd that forgets half of itself every half-life."""
+    kept = 0.5 ** (1.0 / half_life_bars)
+    return _decaying(rng.standard_normal(bars), half_life_bars) * sd * np.sqrt(1 - kept**2)
+
+
+def _fled(moves: FloatBars, spec: SyntheticSpec) -> FloatBars:
+    """Moves that liquidity still shuns: those of flight_lag_bars ago, and, fading, those before."""
+    late = np.concatenate([np.zeros(spec.flight_lag_bars), moves])[: len(moves)]
+    if spec.turn is not None and not spec.turn.flight:
+        late[np.arange(len(moves)) >= spec.turn.bar] = 0.0
+    return _decaying(late, spec.flight_half_life_bars)
+
+
+def _afternoon(at_us: IntBars) -> FloatBars:
+    """A day's rhythm in [-1, 1], highest at 15 UTC."""
+    return np.cos(2 * np.pi * (_minute_of_day(at_us) - 15 * 60) / _MINUTES_A_DAY)
 
 
 def _decaying(kicks: FloatBars, half_life_bars: float) -> FloatBars:
