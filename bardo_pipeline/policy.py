@@ -506,9 +506,14 @@ class Policy(Frozen):
     worth: WorthPolicy = WorthPolicy()
 
     @property
-    def hash(self) -> str:
-        """SHA-256 of the canonical JSON of all that decides content, 16 hex characters.
+    def content(self) -> str:
+        """The canonical JSON of all that decides content.
 
         How records are written and looked after decides nothing that is derived (OPERATIONAL).
         """
-        return hashlib.sha256(self.model_dump_json(exclude=set(OPERATIONAL)).encode()).hexdigest()[:16]
+        return self.model_dump_json(exclude=set(OPERATIONAL))
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of its content, 16 hex characters."""
+        return hashlib.sha256(self.content.encode()).hexdigest()[:16]

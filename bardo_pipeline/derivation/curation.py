@@ -154,8 +154,8 @@ def _renew_grimoire(stores: Stores, mind: Mind, grimoire: RenewedTable, upto: di
 
 
 def _write_playbooks(stores: Stores, versions: pa.Table) -> None:
-    """The newest PLAYBOOK.md of each golem as a file, for whoever reads files; a rebuild beside leaves it alone."""
-    if stores.projections.root != stores.home.derivation(stores.derivation_id):
+    """The newest PLAYBOOK.md of each golem as a file, for whoever reads files; what is not in force leaves it alone."""
+    if not stores.is_in_force:
         return
     ordered = versions.sort_by([("golem_id", "ascending"), ("version", "ascending")])
     newest = dict(zip(ordered["golem_id"].to_pylist(), ordered["markdown"].to_pylist(), strict=True))

@@ -29,7 +29,7 @@ from bardo_pipeline.derivation.fabric_sources import (
     TableCommits,
 )
 from bardo_pipeline.derivation.neighbours import Neighbours
-from bardo_pipeline.derivation.stores import DEFAULT_EMBEDDER, Stores
+from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import BundleError, QueryError
 from bardo_pipeline.events.fabric import CATEGORIES, EVENTS, GolemEvent
 from bardo_pipeline.events.fabric_derived import (
@@ -182,7 +182,7 @@ async def watch(
     follow: bool = True,
     poll_seconds: float | None = None,
     policy: Policy | None = None,
-    embedder: str = DEFAULT_EMBEDDER,
+    embedder: str | None = None,
 ) -> AsyncIterator[GolemEvent]:
     """The events of a home: the newest, then, for as long as one listens, those that come.
 
@@ -191,9 +191,9 @@ async def watch(
     a replay. follow: go on when there is no more; a look at the log every poll_seconds while nothing comes.
     Each event comes once. Raises NoHomeError, QueryError.
     """
-    rules = policy or Policy()
     root = home if isinstance(home, Path) else home.root
-    stores = await asyncio.to_thread(Stores.open, root, policy=rules, embedder=embedder)
+    stores = await asyncio.to_thread(Stores.open, root, policy=policy, embedder=embedder)
+    rules = stores.policy
     fabric = Fabric(stores, categories, golems)
     count = rules.fabric.replay_events if replay is None else replay
     events = fabric.newest(count) if since is None else fabric.behind(Place.parse(since))

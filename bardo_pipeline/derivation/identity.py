@@ -13,4 +13,9 @@ from bardo_pipeline.policy import Policy
 
 def derivation_id(policy: Policy, embedder_key: str) -> str:
     """12 hex characters over the policy, the version of the passes and the embedder."""
-    return hashlib.sha256(f"{policy.hash}/{PASSES_EDITION}/{embedder_key}".encode()).hexdigest()[:12]
+    return identity_of(policy.hash, PASSES_EDITION, embedder_key)
+
+
+def identity_of(policy_hash: str, passes_edition: str, embedder_key: str) -> str:
+    """The same, of any edition of the passes."""
+    return hashlib.sha256(f"{policy_hash}/{passes_edition}/{embedder_key}".encode()).hexdigest()[:12]

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.identity import derivation_id
+from bardo_pipeline.derivation.in_force import FIRST_EMBEDDER, InForce, in_force
+from bardo_pipeline.errors import DerivationError
 from bardo_pipeline.events.left_out import WITHDRAWALS, LeftOut
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedding import Embedder
@@ -22,7 +24,7 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.projections import Projections
 
-DEFAULT_EMBEDDER = "minilm"
+DEFAULT_EMBEDDER = FIRST_EMBEDDER
 
 
 @dataclass
@@ -30,7 +32,7 @@ class Stores:
     """A home with its log, and the projections of one derivation over it.
 
     projections may lie elsewhere than in the home's derivation folder, and read the log as of an earlier moment (a
-    rebuild).
+    rebuild). frozen: why nothing may be derived here, None where it may. beside: built to be compared, not in force.
     """
 
     home: Home
@@ -40,22 +42,39 @@ class Stores:
     embedder_name: str
     derivation_id: str
     as_of: LogAsOf | None = None
+    frozen: str | None = None
+    beside: bool = False
     _life: pa.Table | None = None
     _life_seen: int | None = None
     _left_out: tuple[int, LeftOut] | None = None
 
     @classmethod
     def open(
-        cls, root: Path, *, policy: Policy | None = None, embedder: str = DEFAULT_EMBEDDER, beside: Path | None = None
+        cls, root: Path, *, policy: Policy | None = None, embedder: str | None = None, beside: Path | None = None
     ) -> Self:
-        """Open what is there. Raises NoHomeError without a home."""
-        policy = policy or Policy()
+        """Open what is there: by default what is in force, under the policy that was adopted last.
+
+        policy: another one, whatever was adopted. embedder: another one's derivation. Raises NoHomeError without a
+        home.
+        """
         home = Home.open(root)
-        identity = derivation_id(policy, embedder_version(embedder))
-        folder = beside if beside is not None else home.derivation(identity)
-        return cls(
-            home, EventLog(home, policy), Projections(folder, home.bucket_count, policy), policy, embedder, identity
-        )
+        log = EventLog(home, policy)
+        if policy is None:
+            found = in_force(log.life("DerivationAdopted"), embedder)
+        else:
+            name = embedder or DEFAULT_EMBEDDER
+            found = InForce(derivation_id(policy, embedder_version(name)), policy, name)
+        folder = beside if beside is not None else home.derivation(found.derivation_id)
+        projections = Projections(folder, home.bucket_count, found.policy)
+        return cls(home, log, projections, found.policy, found.embedder, found.derivation_id, frozen=found.frozen)
+
+    @property
+    def is_in_force(self) -> bool:
+        """Whether the home goes by these projections now: not set aside, rebuilt elsewhere or switched away from."""
+        if self.beside or self.as_of or self.projections.root != self.home.derivation(self.derivation_id):
+            return False
+        adoptions = self.life("DerivationAdopted")
+        return not adoptions.num_rows or in_force(adoptions, self.embedder_name).derivation_id == self.derivation_id
 
     @property
     def source(self) -> EventLog | LogAsOf:
@@ -91,7 +110,9 @@ class Stores:
 
     @contextmanager
     def deriving(self) -> Iterator[None]:
-        """One process at a time derives into these projections."""
+        """One process at a time derives into these projections. Raises DerivationError where they are frozen."""
+        if self.frozen is not None:
+            raise DerivationError(self.frozen)
         self.projections.root.mkdir(parents=True, exist_ok=True)
         with self.home.lock(f"derive-{self.projections.root.name}"):
             yield

@@ -12,11 +12,11 @@ import pyarrow as pa
 import typer
 from rich.console import Console
 
+from bardo_pipeline.derivation.in_force import in_force
 from bardo_pipeline.derivation.tending import tend
 from bardo_pipeline.doors.options import HomeOption, now, root_of
 from bardo_pipeline.doors.tables import print_table
 from bardo_pipeline.errors import ConfigError
-from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.maintenance import MaintenanceReport
@@ -65,9 +65,10 @@ def maintain(
     """Compact the log, move old ticks to the cold tier, trim and prune to the policy's quotas; changes no row."""
     if format not in ("table", "json"):
         raise ConfigError(f"--format {format!r}: table or json")
-    opened, policy = Home.open(root_of(home)), Policy()
+    opened = Home.open(root_of(home))
     before = disk_bytes(opened.root)
-    with EventLog(opened, policy) as log, out.status("looking after the home") if format == "table" else nullcontext():
+    with EventLog(opened) as log, out.status("looking after the home") if format == "table" else nullcontext():
+        policy = in_force(log.life("DerivationAdopted")).policy
         report = tend(opened, log, policy, now=now(), dry_run=dry_run)
     after = disk_bytes(opened.root)
     if format == "json":

@@ -39,7 +39,9 @@ app = typer.Typer(
 out = Console(soft_wrap=False)
 err = Console(stderr=True)
 
-Embedder = Annotated[str, typer.Option(help="minilm (ships in a package) or nomic (downloads once).")]
+Embedder = Annotated[
+    str | None, typer.Option(help="minilm (ships in a package) or nomic (downloads once); without, the one in force.")
+]
 
 
 app.add_typer(sealing.app, name="seal")
@@ -114,7 +116,7 @@ def run(
     ] = True,
     pool: Annotated[str | None, typer.Option(help="The pool to trade, if the trace folder holds several.")] = None,
     marts: Annotated[bool, typer.Option(help="Build the analysts' warehouse at the end.")] = True,
-    embedder: Embedder = "minilm",
+    embedder: Embedder = None,
 ) -> None:
     """Let a fleet live through a market, recorded or synthetic, and derive everything from what it left."""
     settings = RunSettings(
@@ -153,7 +155,7 @@ def status(
     home: HomeOption = None,
     format: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
     check: Annotated[bool, typer.Option("--check", help="Exit 1 if a threshold of the policy is broken.")] = False,
-    embedder: Embedder = "minilm",
+    embedder: Embedder = None,
 ) -> None:
     """How this home stands: log, lag, journals, spool, quarantine, verdicts, projections; what is beyond thresholds."""
     if not watching.status(out, root_of(home), embedder, now(), format) and check:
@@ -177,7 +179,7 @@ def lineage(
     home: HomeOption = None,
     golem: Annotated[str | None, typer.Option(help="Only this golem's, and what it descends from.")] = None,
     format: Annotated[str, typer.Option("--format", help="tree or json.")] = "tree",
-    embedder: Embedder = "minilm",
+    embedder: Embedder = None,
 ) -> None:
     """Trace an entry through generations down to the ticks that it came from."""
     showing.lineage(out, root_of(home), entry, golem, format, embedder)
@@ -190,7 +192,7 @@ def similar(
     golem: Annotated[str | None, typer.Option(help="Only this golem's episodes.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many episodes, no two of one text.")] = 5,
     format: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
-    embedder: Embedder = "minilm",
+    embedder: Embedder = None,
 ) -> None:
     """Find the episodes most like a text, by meaning and by words."""
     showing.similar(out, root_of(home), text, golem, limit, format, embedder)
@@ -201,7 +203,7 @@ def rebuild(
     home: HomeOption = None,
     as_of: Annotated[str | None, typer.Option(help="Compare as of a moment of event time (ISO 8601, UTC).")] = None,
     as_of_version: Annotated[int | None, typer.Option(min=0, help="Compare as of a version of the log.")] = None,
-    embedder: Embedder = "minilm",
+    embedder: Embedder = None,
 ) -> None:
     """Derive everything again beside, from the log alone, and compare fingerprints; exit 1 on a difference."""
     if not showing.rebuilt(out, root_of(home), as_of, as_of_version, now(), embedder):

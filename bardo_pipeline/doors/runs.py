@@ -50,18 +50,17 @@ class RunSettings:
     steers: tuple[str, ...] = ()
     kill_switch: Path | None = None
     oracle: bool = True
-    embedder: str = "minilm"
+    embedder: str | None = None
 
 
 def go(
     root: Path, settings: RunSettings, *, clock: Callable[[], datetime], console: Console, derive: bool, marts: bool
 ) -> living.Ending:
     """Live through the market, then derive everything from the log (unless somebody else will)."""
-    policy = Policy()
     market = open_market(settings, console)
     steers = parse_steers(settings.steers)
-    Home.create(root, policy, clock())
-    stores = Stores.open(root, policy=policy, embedder=settings.embedder)
+    Home.create(root, Policy(), clock())
+    stores = Stores.open(root, embedder=settings.embedder)
     founding = Founding(
         owners=settings.owners, budget_micros=settings.budget_micros, lifespan_ticks=settings.lifespan_ticks
     )

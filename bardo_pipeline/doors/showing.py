@@ -94,7 +94,7 @@ def answer(out: Console, root: Path, sql: str, format: str, limit: int | None) -
         raise ConfigError(f"--format {format!r}: table, csv or json")
 
 
-def lineage(out: Console, root: Path, entry: str, golem: str | None, format: str, embedder: str) -> None:
+def lineage(out: Console, root: Path, entry: str, golem: str | None, format: str, embedder: str | None) -> None:
     """An entry's way from ticks through generations, as a tree or JSON."""
     holdings = lineage_of(Stores.open(root, embedder=embedder), entry, golem)
     if format == "json":
@@ -145,7 +145,9 @@ def _branch(tree: Tree, held: Holding) -> None:
             ticks_branch.add(f"… {len(held.ticks) - SHOWN_TICKS} more (--format json has all)")
 
 
-def similar(out: Console, root: Path, text: str, golem: str | None, limit: int, format: str, embedder: str) -> None:
+def similar(
+    out: Console, root: Path, text: str, golem: str | None, limit: int, format: str, embedder: str | None
+) -> None:
     """The episodes most like a text, best first, as a table or JSON. Brings the index up to the episodes before.
 
     Raises QueryError for a golem that was never born, and where no episode is on record.
@@ -157,7 +159,9 @@ def similar(out: Console, root: Path, text: str, golem: str | None, limit: int, 
         raise QueryError(f'golem {golem}: nobody of this name was born: `bardo sql "from dim_golem"` lists all')
     episodes = stores.projections.growing("episodes")
     if not episodes.digest().rows:
-        raise QueryError(f"no episode by {embedder} is on record yet: `bardo run` or the curator job derives them")
+        raise QueryError(
+            f"no episode by {stores.embedder_name} is on record yet: `bardo run` or the curator job derives them"
+        )
     with out.status("bringing the index up to the episodes"):
         refresh_index(stores)
     found = similar_episodes(stores, text, None if golem is None else [golem], limit)
@@ -185,7 +189,9 @@ def gap_accepted(out: Console, root: Path, golem: str, ticks: tuple[int, int], w
     out.print(f"golem {golem}: ticks {ticks[0]} to {ticks[1]} are accepted as lost")
 
 
-def rebuilt(out: Console, root: Path, as_of: str | None, version: int | None, now: datetime, embedder: str) -> bool:
+def rebuilt(
+    out: Console, root: Path, as_of: str | None, version: int | None, now: datetime, embedder: str | None
+) -> bool:
     """Rebuild beside and show each table's two fingerprints. True if all are equal."""
     stores = Stores.open(root, embedder=embedder)
     with out.status("deriving everything again, beside") as spinner:

@@ -24,7 +24,7 @@ from bardo_pipeline.storage.tables import TABLES
 from bardo_pipeline.storage.warehouse import query
 
 
-def status(out: Console, root: Path, embedder: str, now: datetime, format: str) -> bool:
+def status(out: Console, root: Path, embedder: str | None, now: datetime, format: str) -> bool:
     """The log, what waits before and behind it, the projections and the warehouse. True if no threshold is broken."""
     if format not in ("table", "json"):
         raise ConfigError(f"--format {format!r}: table or json")

@@ -125,6 +125,7 @@ EVENTS: dict[str, Family] = {
     "KeyRevoked": Family("social", life.KeyRevoked),
     "SealKeyMade": Family("memory", life.SealKeyMade),
     "SealKeyDestroyed": Family("memory", life.SealKeyDestroyed),
+    "DerivationAdopted": Family("memory", life.Adopted),
 }
 """Every event by name, in the order in which one moment's events follow each other."""
 

@@ -45,11 +45,13 @@ KINDS = (
     "KeyRevoked",
     "SealKeyMade",
     "SealKeyDestroyed",
+    "DerivationAdopted",
 )
 Kind = Literal[
     "GolemBorn", "DeathDeclared", "BundleJudged", "BundlePublished", "KnowledgeReceived",
     "OwnerSteered", "GapAccepted", "RecordStruck", "ReorgObserved", "KnowledgeWithdrawn",
     "KeyRegistered", "KeyRotated", "KeyRevoked", "SealKeyMade", "SealKeyDestroyed",
+    "DerivationAdopted",
 ]  # fmt: skip
 
 
@@ -228,6 +230,22 @@ class SealKeyDestroyed(Part):
     why: Text
 
 
+EVERY_GOLEM = "*"
+"""The golem that an event names which concerns the whole home."""
+
+
+class Adopted(Part):
+    """From here on the whole home goes by this derivation; policy: all that its hash covers, as canonical JSON."""
+
+    derivation_id: Name
+    previous_derivation_id: Name
+    policy_hash: Name
+    passes_edition: Name
+    embedder: Name
+    policy: Text
+    why: Text
+
+
 class LifeEvent(Part):
     """One event; exactly the payload that belongs to its kind is present."""
 
@@ -251,6 +269,7 @@ class LifeEvent(Part):
     key_revoked: KeyRevoked | None = None
     seal_key_made: SealKeyMade | None = None
     seal_key_destroyed: SealKeyDestroyed | None = None
+    adopted: Adopted | None = None
 
     @model_validator(mode="after")
     def _holds_its_payload(self) -> Self:
@@ -287,6 +306,7 @@ _KIND_OF: dict[type[Part], tuple[str, str]] = {
     KeyRevoked: ("KeyRevoked", "key_revoked"),
     SealKeyMade: ("SealKeyMade", "seal_key_made"),
     SealKeyDestroyed: ("SealKeyDestroyed", "seal_key_destroyed"),
+    Adopted: ("DerivationAdopted", "adopted"),
 }
 
 
