@@ -9,6 +9,7 @@ BardoError
 │   ├── BundleError            a bundle that is incomplete, altered or not allowed
 │   ├── SignatureError         a record without the signature that its golem's key asks for, or with a wrong one
 │   ├── IdentityError          a record that claims another golem's identity
+│   ├── OverrideError          an owner's word on an entry that cannot stand: out of range, or of a past state
 │   └── SealError              private parts that cannot be sealed or opened
 ├── StreamError                the order of a golem's ticks; always names golem and tick
 │   ├── ForkError              another record for a tick that is already on record
@@ -66,6 +67,10 @@ class SignatureError(InputError):
 
 class IdentityError(InputError):
     """A record claims another golem's identity."""
+
+
+class OverrideError(InputError):
+    """An owner's word on an entry cannot stand: it leaves its ranges, or is said of what is past."""
 
 
 class SealError(InputError):

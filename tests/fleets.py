@@ -19,6 +19,7 @@ import pyarrow as pa
 from bardo_pipeline.curator.structure import Structure
 from bardo_pipeline.events.left_out import LeftOut
 from bardo_pipeline.events.life import Born, LifeEvent, Traits
+from bardo_pipeline.events.overrides import Overrides
 from bardo_pipeline.events.schema import RECORD_SCHEMA
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.heartbeat.market import Market, price_of_tick
@@ -98,7 +99,13 @@ class Unhoused(living.Living):
     ) -> None:
         self.memory, self._lineages, self._inherited, self._traits = Memory(), lineages, inherited, traits
         stores: Any = SimpleNamespace(
-            policy=policy, derivation_id="by hand", log=self.memory, home=None, deriving=nullcontext, left_out=LeftOut
+            policy=policy,
+            derivation_id="by hand",
+            log=self.memory,
+            home=None,
+            deriving=nullcontext,
+            left_out=LeftOut,
+            overrides=Overrides,
         )
         super().__init__(stores, run, lambda: START)
 

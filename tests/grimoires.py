@@ -85,6 +85,7 @@ def decisions(*rows: dict[str, Any]) -> pa.Table:
         "confidence_before_ppm": 0,
         "cause_ticks": [],
         "cause_bundle": None,
+        "cause_event": None,
         "policy_hash": POLICY.hash,
     }
     full = [{**plain, "reason": REASONS[0], "seq": i, **row} for i, row in enumerate(rows)]

@@ -5,6 +5,7 @@ A decision carries the entry as it was left, so that a grimoire is the fold of i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,11 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state import COLUMNS, GrimoireState, entry_columns
+from bardo_pipeline.events.overrides import Order
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.policy import Policy
 
-OPERATIONS = ("received", "staged", "created", "reinforced", "contradicted", "promoted", "pruned")
+OPERATIONS = (
+    "received", "staged", "created", "reinforced", "contradicted", "promoted", "pruned",
+    "pinned", "unpinned", "corrected", "retracted",
+)  # fmt: skip
 RECEIVED, STAGED, CREATED, REINFORCED, CONTRADICTED, PROMOTED, PRUNED = range(7)
+PINNED, UNPINNED, CORRECTED, RETRACTED = range(7, 11)
 
 REASONS = (
     "inherited; not yet confirmed by own evidence",
@@ -26,6 +32,10 @@ REASONS = (
     "own evidence disagrees",
     "held long and surely enough to be acted on",
     "confidence fell below what earns a place",
+    "its owner pinned it",
+    "its owner unpinned it",
+    "its owner corrected it",
+    "its owner retracted it",
 )
 
 DECISION_SCHEMA = pa.schema(
@@ -40,13 +50,15 @@ DECISION_SCHEMA = pa.schema(
         pa.field("confidence_before_ppm", pa.int64(), nullable=False),
         pa.field("cause_ticks", pa.list_(pa.field("element", pa.int64(), nullable=False)), nullable=False),
         pa.field("cause_bundle", pa.string()),
+        pa.field("cause_event", pa.string()),
         pa.field("policy_hash", pa.string(), nullable=False),
         *[f for f in ENTRY_SCHEMA if f.name != "golem_id"],
     ]
 )
 """One row per decision; key (golem_id, revision, cycle, seq). cause_ticks: the ticks of this golem whose records
-are its evidence (empty for what time alone did); cause_bundle: the content hash of the bundle an entry was received
-in. seq follows the passes, so that the last one about an entry leaves it as the cycle did."""
+are its evidence (empty for what time alone or an owner did); cause_bundle: the content hash of the bundle an entry was
+received in; cause_event: the life event with its owner's word. seq follows the passes, so that the last one about an
+entry leaves it as the cycle did."""
 
 DECISION_KEY = ("golem_id", "revision", "cycle", "seq")
 
@@ -56,6 +68,7 @@ class DecisionLog:
     """Decisions as they are taken, in columns; turned into a table once."""
 
     parts: list[dict[str, np.ndarray]] = field(default_factory=list)
+    orders: list[Order] = field(default_factory=list)
 
     def note(
         self,
@@ -67,8 +80,12 @@ class DecisionLog:
         at_us: np.ndarray,
         before: np.ndarray,
         causes: np.ndarray | None = None,
+        orders: Sequence[Order] | None = None,
     ) -> None:
-        """Keep a decision about each row. causes: [rows, 2] bounds into the evidence's cause_tick, or None."""
+        """Keep a decision about each row. causes: [rows, 2] bounds into the evidence's cause_tick, or None.
+
+        orders: the owner's word behind each, or None.
+        """
         if not len(rows):
             return
         span = causes if causes is not None else np.zeros((len(rows), 2), np.int64)
@@ -81,14 +98,16 @@ class DecisionLog:
                 "before": before,
                 "cause_first": span[:, 0],
                 "cause_stop": span[:, 1],
+                "said": np.arange(len(rows)) + len(self.orders) if orders else np.full(len(rows), -1),
             }
         )
+        self.orders += orders or ()
 
     def table(self, state: GrimoireState, cause_tick: np.ndarray, policy: Policy, policy_hash: str) -> pa.Table:
         """All decisions as DECISION_SCHEMA, in the order of their key."""
         if not self.parts:
             return DECISION_SCHEMA.empty_table()
-        names = (*COLUMNS, "operation", "cycle", "at_us", "before", "cause_first", "cause_stop")
+        names = (*COLUMNS, "operation", "cycle", "at_us", "before", "cause_first", "cause_stop", "said")
         rows = {n: np.concatenate([p[n] for p in self.parts]) for n in names}
         columns = entry_columns(state, rows, policy.curator, policy.decay)
         count = len(rows["golem"])
@@ -97,10 +116,11 @@ class DecisionLog:
             "cycle": pa.array(rows["cycle"], pa.int64()),
             "at": pa.array(rows["at_us"], pa.int64()).cast(MOMENT),
             "operation": pa.array(OPERATIONS).take(pa.array(rows["operation"])),
-            "reason": _reasons(rows),
+            "reason": self._reasons(rows),
             "confidence_before_ppm": pa.array(rows["before"], pa.int64()),
             "cause_ticks": _cause_lists(rows["cause_first"], rows["cause_stop"], cause_tick),
             "cause_bundle": pa.nulls(count, pa.string()),
+            "cause_event": self._said([order.event_id for order in self.orders], rows["said"]),
             "policy_hash": pa.array([policy_hash]).take(pa.array(np.zeros(count, np.int64))),
             "order": pa.array(np.repeat(np.arange(len(self.parts)), [len(p["golem"]) for p in self.parts])),
         }
@@ -110,6 +130,18 @@ class DecisionLog:
         )
         table = table.append_column("seq", pa.array(_sequence(table)))
         return table.select(DECISION_SCHEMA.names).cast(DECISION_SCHEMA)
+
+    def _reasons(self, rows: dict[str, np.ndarray]) -> pa.Array:
+        """The owner's own words where there are any."""
+        words = [f"{REASONS[_BY_KIND[order.kind]]}: {order.why}" for order in self.orders]
+        return pc.coalesce(self._said(words, rows["said"]), _reasons(rows))
+
+    def _said(self, words: list[str], place: np.ndarray) -> pa.Array:
+        """The word at each place, null at -1."""
+        return pa.array(words, pa.string()).take(pa.array(place, pa.int64(), mask=place < 0))
+
+
+_BY_KIND = {"EntryPinned": PINNED, "EntryUnpinned": UNPINNED, "EntryCorrected": CORRECTED, "EntryRetracted": RETRACTED}
 
 
 def _reasons(rows: dict[str, np.ndarray]) -> pa.Array:

@@ -5,7 +5,7 @@ Source: MEM (every 50 ticks, in order: validate, prune, compress, cross-referenc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ from bardo_pipeline.curator.consolidate import consolidate
 from bardo_pipeline.curator.decisions import DECISION_SCHEMA, DecisionLog
 from bardo_pipeline.curator.distil import distil
 from bardo_pipeline.curator.evidence import combined, gather_evidence
+from bardo_pipeline.curator.overrides import heed, retract
 from bardo_pipeline.curator.phage import phage
 from bardo_pipeline.curator.playbook import PlaybookLog, Playbooks
 from bardo_pipeline.curator.promote import promote
@@ -22,13 +23,16 @@ from bardo_pipeline.curator.prune import prune
 from bardo_pipeline.curator.state import GrimoireState
 from bardo_pipeline.curator.wave import Wave, wave_of
 from bardo_pipeline.curator.weigh import weigh
+from bardo_pipeline.events.overrides import Order
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.policy import Policy
 
-PASSES: tuple[Callable[[GrimoireState, Wave, Policy], None], ...] = (weigh, consolidate, distil, promote, phage, prune)
+PASSES: tuple[Callable[[GrimoireState, Wave, Policy], None], ...] = (
+    heed, weigh, consolidate, distil, promote, phage, prune, retract,
+)  # fmt: skip
 """The passes of a cycle, in order."""
 
-PASSES_EDITION = "4"
+PASSES_EDITION = "5"
 """Changed whenever a pass decides differently; part of the derivation id."""
 
 CYCLE_SCHEMA = pa.schema(
@@ -63,19 +67,22 @@ def curate(
     *,
     policy: Policy,
     policy_hash: str,
+    orders: Sequence[Order] = (),
 ) -> Curation:
     """Take closed cycles through the passes.
 
     state, playbooks: as they stood at each golem's last curated cycle; they are advanced in place. records: the records
-    (EVIDENCE_COLUMNS) of whole closed cycles, in any order; cycle: int64 [records], the cycle of each.
+    (EVIDENCE_COLUMNS) of whole closed cycles, in any order; cycle: int64 [records], the cycle of each. orders: what
+    owners said that takes effect in these cycles; one that has no record is curated for their sake alone.
     The result does not depend on which golems or how many cycles are taken together.
     """
-    if not records.num_rows:
+    if not records.num_rows and not orders:
         return Curation(DECISION_SCHEMA.empty_table(), CYCLE_SCHEMA.empty_table(), PlaybookLog().table())
     golem = _golem_codes(state, records)
     evidence = gather_evidence(records, golem=golem, cycle=cycle, structures=state.structures, policy=policy.curator)
     state.ensure(evidence.golem, evidence.structure)
-    closed = _closed_cycles(records, golem, cycle)
+    heard = _Heard.of(state, orders, policy.curator.cycle_ticks)
+    closed = _closed_cycles(records, golem, cycle, heard)
     group_wave = closed.wave[np.searchsorted(closed.key, (evidence.golem << 32) | evidence.cycle)]
     by_wave = np.argsort(group_wave, kind="stable")
     bounds = np.searchsorted(group_wave[by_wave], np.arange(closed.waves + 1))
@@ -85,7 +92,7 @@ def curate(
         mine = np.flatnonzero(closed.wave == number)
         wave = wave_of(
             state, evidence, by_wave[bounds[number] : bounds[number + 1]],
-            closed.golem[mine], closed.cycle[mine], closed.at_us[mine], log,
+            closed.golem[mine], closed.cycle[mine], closed.at_us[mine], log, heard.among(closed.key[mine]),
         )  # fmt: skip
         for one in PASSES:
             one(state, wave, policy)
@@ -94,6 +101,28 @@ def curate(
     return Curation(
         log.table(state, evidence.cause_tick, policy, policy_hash), _report(state, closed, reports), books.table()
     )
+
+
+@dataclass(frozen=True)
+class _Heard:
+    """Orders by golem, cycle and number, the packed (golem, cycle) of each, and when it was said (microseconds)."""
+
+    orders: tuple[Order, ...]
+    key: np.ndarray
+    at_us: np.ndarray
+
+    @classmethod
+    def of(cls, state: GrimoireState, orders: Sequence[Order], cycle_ticks: int) -> _Heard:
+        def place(order: Order) -> int:
+            return (state.golem_code(order.golem_id) << 32) | order.cycle(cycle_ticks)
+
+        ordered = tuple(sorted(orders, key=lambda order: (place(order), order[:3])))
+        at = pa.array([order.at for order in ordered], MOMENT).cast(pa.int64()).to_numpy()
+        return cls(ordered, np.array([place(order) for order in ordered], np.int64), at)
+
+    def among(self, keys: np.ndarray) -> tuple[Order, ...]:
+        """Those that take effect in these cycles."""
+        return tuple(self.orders[i] for i in np.flatnonzero(np.isin(self.key, keys)))
 
 
 @dataclass(frozen=True)
@@ -119,17 +148,29 @@ def _golem_codes(state: GrimoireState, records: pa.Table) -> np.ndarray:
     return codes[ids.indices.to_numpy(zero_copy_only=False)]
 
 
-def _closed_cycles(records: pa.Table, golem: np.ndarray, cycle: np.ndarray) -> _Closed:
+def _closed_cycles(records: pa.Table, golem: np.ndarray, cycle: np.ndarray, heard: _Heard) -> _Closed:
     packed = (golem << 32) | cycle
     tick = records.column("tick").to_numpy()
     at_us = records.column("observed_at").cast(pa.int64()).to_numpy()
     order = np.lexsort((tick, packed))
     key, first, count = np.unique(packed[order], return_index=True, return_counts=True)
     last = order[first + count - 1]
+    tick_last, closed_us = tick[last], at_us[last]
+    bare = np.setdiff1d(heard.key, key)
+    if len(bare):  # no record stands in it: it closes with the last word that was said
+        said = np.searchsorted(heard.key, bare, side="right") - 1
+        sort = np.argsort(np.r_[key, bare])
+        key, count, tick_last, closed_us = (
+            np.r_[a, b][sort]
+            for a, b in (
+                (key, bare), (count, np.zeros_like(bare)), (tick_last, np.zeros_like(bare)),
+                (closed_us, heard.at_us[said]),
+            )
+        )  # fmt: skip
     owner = key >> 32
     starts = np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]])
     wave = np.arange(len(key)) - np.repeat(starts, np.diff(np.r_[starts, len(key)]))
-    return _Closed(key, owner, key & 0xFFFFFFFF, wave, tick[last], at_us[last], count)
+    return _Closed(key, owner, key & 0xFFFFFFFF, wave, tick_last, closed_us, count)
 
 
 def _report(state: GrimoireState, closed: _Closed, reports: list[tuple[np.ndarray, ...]]) -> pa.Table:
@@ -145,4 +186,5 @@ def _report(state: GrimoireState, closed: _Closed, reports: list[tuple[np.ndarra
             "entries_pruned": counted[0], "entries_promoted": counted[1], "heuristics_proposed": counted[2],
         }
     )  # fmt: skip
-    return table.cast(CYCLE_SCHEMA).sort_by([("golem_id", "ascending"), ("cycle", "ascending")])
+    told = table.filter(pa.array(closed.count > 0))  # a cycle without a record was not lived
+    return told.cast(CYCLE_SCHEMA).sort_by([("golem_id", "ascending"), ("cycle", "ascending")])

@@ -25,7 +25,7 @@ from bardo_pipeline.grimoire.wording import baseline_text, causal_text, pattern_
 from bardo_pipeline.policy import CuratorPolicy, DecayPolicy
 
 INSIGHT, HEURISTIC, WARNING, CAUSAL_LINK = 0, 1, 2, 3
-CANDIDATE, ACTIVE, PRUNED = 0, 1, 2
+CANDIDATE, ACTIVE, PRUNED, RETRACTED = 0, 1, 2, 3
 COUNTED = tuple(f.name for f in COUNTED_FIELDS)
 MOMENTS = ("anchor_us", "created_us", "validated_us")
 CODED = ("golem", "structure", "origin", "kind", "status", "provenance", "decay_class")
@@ -105,7 +105,8 @@ class GrimoireState:
 
     def floor(self, rows: np.ndarray, policy: DecayPolicy) -> np.ndarray:
         """Floor in ppm of these rows."""
-        return conf.floor_ppm(self["is_anti_knowledge"][rows] == 1, self["is_bloodstain"][rows] == 1, policy)
+        anti, stained = self["is_anti_knowledge"][rows] == 1, self["is_bloodstain"][rows] == 1
+        return conf.floor_ppm(anti, stained, policy, self["pinned_ppm"][rows])
 
     def confidence_at(self, rows: np.ndarray, at_us: np.ndarray | int, policy: DecayPolicy) -> np.ndarray:
         """Confidence in ppm of these rows at a moment."""
@@ -177,7 +178,7 @@ def entry_columns(
     half = conf.half_life_us(
         rows["decay_class"], np.maximum(rows["own_count"], rows["evidence_count"]), bloodstain, decay
     )
-    floor = conf.floor_ppm(anti, bloodstain, decay)
+    floor = conf.floor_ppm(anti, bloodstain, decay, rows["pinned_ppm"])
     fades = conf.fades_at_us(rows["confidence_ppm"], rows["anchor_us"], half, floor, conf.ppm(curator.prune_confidence))
     fades_null = (fades >= conf.FOREVER_US) | (rows["status"] != ACTIVE)
     out: dict[str, pa.Array] = {

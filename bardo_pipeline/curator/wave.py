@@ -5,6 +5,7 @@ Golems do not see each other, so the k-th cycle of every golem can be taken in o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from bardo_pipeline.curator.decisions import DecisionLog
 from bardo_pipeline.curator.evidence import Evidence
 from bardo_pipeline.curator.state import ACTIVE, GrimoireState
+from bardo_pipeline.events.overrides import Order
 
 
 @dataclass
@@ -20,7 +22,8 @@ class Wave:
 
     golem, cycle, at_us: [golems in the wave], at_us being the cycle's closing moment (event time of its last tick).
     rows: state rows with new evidence; their count, total, squares, mood and span of causes beside them.
-    doubted: rows that this evidence has taken a vote from already.
+    doubted: rows that this evidence has taken a vote from already. orders: what owners said of the golems' entries, in
+    order; order_rows: the state row of each, -1 for none, once they are heeded.
     """
 
     golem: np.ndarray
@@ -37,6 +40,8 @@ class Wave:
     promoted: np.ndarray
     proposed: np.ndarray
     doubted: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    orders: tuple[Order, ...] = ()
+    order_rows: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def place(self, state: GrimoireState, rows: np.ndarray) -> np.ndarray:
         """Position in the wave of the golem of each row."""
@@ -50,12 +55,20 @@ class Wave:
         rows: np.ndarray,
         before: np.ndarray,
         causes: np.ndarray | None = None,
+        orders: Sequence[Order] | None = None,
     ) -> None:
         """Record a decision about each of these rows, at the close of its golem's cycle."""
         if len(rows):
             place = self.place(state, rows)
             self.log.note(
-                state, operation, rows, cycle=self.cycle[place], at_us=self.at_us[place], before=before, causes=causes
+                state,
+                operation,
+                rows,
+                cycle=self.cycle[place],
+                at_us=self.at_us[place],
+                before=before,
+                causes=causes,
+                orders=orders,
             )
 
     def closing(self, state: GrimoireState, rows: np.ndarray) -> np.ndarray:
@@ -77,6 +90,7 @@ def wave_of(
     cycle: np.ndarray,
     at_us: np.ndarray,
     log: DecisionLog,
+    orders: tuple[Order, ...] = (),
 ) -> Wave:
     """The wave of these golems' cycles. pick: indices of the evidence groups that belong to it."""
     rows = state.find(evidence.golem[pick], evidence.structure[pick])
@@ -85,5 +99,5 @@ def wave_of(
         golem=golem, cycle=cycle, at_us=at_us, rows=rows, count=evidence.count[pick], total=evidence.total[pick],
         squares=evidence.squares[pick], mood=evidence.mood[pick],
         causes=np.stack([evidence.first[pick], evidence.stop[pick]], axis=1), log=log,
-        pruned=zeros.copy(), promoted=zeros.copy(), proposed=zeros.copy(),
+        pruned=zeros.copy(), promoted=zeros.copy(), proposed=zeros.copy(), orders=orders,
     )  # fmt: skip

@@ -30,7 +30,7 @@ def interval(
 def weigh(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     """Add the wave's evidence to its rows. What was forgotten and comes up again is from now on the golem's own."""
     rows = wave.rows
-    again = rows[(state["status"][rows] == PRUNED) & (state["own_count"][rows] == 0)]
+    again = rows[(state["status"][rows] >= PRUNED) & (state["own_count"][rows] == 0)]
     state["origin"][again] = state["golem"][again]
     for name, values in (("own_count", wave.count), ("own_sum", wave.total), ("own_sumsq", wave.squares)):
         state[name][rows] += values

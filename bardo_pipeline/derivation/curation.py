@@ -24,6 +24,7 @@ from bardo_pipeline.derivation.reading import CycleReader, closed_records, curat
 from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, from_cycle, without
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.left_out import LeftOut
+from bardo_pipeline.events.overrides import Order, Overrides
 from bardo_pipeline.events.record import REGIMES
 from bardo_pipeline.inheritance.succession import inherited_entries, received_decisions
 from bardo_pipeline.policy import Policy
@@ -35,10 +36,12 @@ class Mind:
     """What some golems know and go by, in working form, and what was decided since the last commit.
 
     left: what counts as never having been in all that it is given to curate; the decisions' revision says so.
+    overrides: what owners said, as of the closing of the newest cycle that it is given.
     """
 
     policy: Policy
     left: LeftOut = field(default_factory=LeftOut)
+    overrides: Overrides = field(default_factory=Overrides)
     state: GrimoireState = field(default_factory=GrimoireState)
     playbooks: Playbooks = field(default_factory=Playbooks)
     done: dict[str, int] = field(default_factory=dict)
@@ -63,7 +66,10 @@ class Mind:
 
     def advance(self, records: pa.Table, cycle: np.ndarray, upto: dict[str, int]) -> Curation:
         """Curate closed cycles of these golems."""
-        made = curate(self.state, self.playbooks, records, cycle, policy=self.policy, policy_hash=self.policy.hash)
+        orders = self.overrides.due(self.done, upto, self.policy.curator.cycle_ticks)
+        made = curate(
+            self.state, self.playbooks, records, cycle, policy=self.policy, policy_hash=self.policy.hash, orders=orders
+        )
         return self._take(made, upto)
 
     def _take(self, made: Curation, upto: dict[str, int]) -> Curation:
@@ -93,9 +99,19 @@ class Mind:
             )
         )
 
-    def overtaken(self, left: LeftOut) -> set[str]:
-        """Golems with news to commit that were derived from something that is left out now."""
-        return {g for g in self.touched if left.of_golem(g) != self.left.of_golem(g)}
+    def overtaken(self, left: LeftOut, overrides: Overrides) -> set[str]:
+        """Golems with news to commit that were derived from something that is left out now, or before an owner spoke.
+
+        Only death closes a cycle that is curated already, so only of the dead an owner can have spoken since.
+        """
+        return {
+            g
+            for g in self.touched
+            if left.of_golem(g) != self.left.of_golem(g) or self._heard(g, overrides) != self._heard(g, self.overrides)
+        }
+
+    def _heard(self, golem_id: str, overrides: Overrides) -> tuple[Order, ...]:
+        return overrides.due({}, {golem_id: self.done[golem_id]}, self.policy.curator.cycle_ticks)
 
     def drop(self, golem_ids: set[str]) -> None:
         """Do not commit what was decided of these golems."""
@@ -196,7 +212,8 @@ def relived(stores: Stores, upto: Mapping[str, int], left: LeftOut) -> Mind:
 
 
 def _furnished(stores: Stores, mind: Mind, golem_ids: list[str]) -> Mind:
-    """The same, with each golem's playbook and base; golems that have done nothing are begun from their birth."""
+    """The same, with each golem's playbook, base and owner's words; who has done nothing is begun from its birth."""
+    mind.overrides = stores.overrides()
     born = stores.life("GolemBorn").select(["golem_id", "observed_at", "born"])
     mine = born.filter(pc.is_in(born["golem_id"], value_set=pa.array(golem_ids, pa.string())))
     births = {e["golem_id"]: e for e in mine.to_pylist()}

@@ -16,6 +16,7 @@ from bardo_pipeline.derivation.identity import derivation_id
 from bardo_pipeline.derivation.in_force import FIRST_EMBEDDER, InForce, in_force
 from bardo_pipeline.errors import DerivationError
 from bardo_pipeline.events.left_out import WITHDRAWALS, LeftOut
+from bardo_pipeline.events.overrides import OVERRIDES, Overrides
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedding import Embedder
 from bardo_pipeline.storage.as_of import LogAsOf
@@ -47,6 +48,7 @@ class Stores:
     _life: pa.Table | None = None
     _life_seen: int | None = None
     _left_out: tuple[int, LeftOut] | None = None
+    _overrides: tuple[int, Overrides] | None = None
 
     @classmethod
     def open(
@@ -102,6 +104,13 @@ class Stores:
             parts = [self.log.life(kind) if self.as_of else self.life(kind) for kind in WITHDRAWALS]
             self._left_out = version, LeftOut.of(pa.concat_tables(parts))
         return self._left_out[1]
+
+    def overrides(self) -> Overrides:
+        """What owners said of entries. An override is on record before its cycle closes: ask what is closed first."""
+        version = self.source.life_version
+        if self._overrides is None or self._overrides[0] != version:
+            self._overrides = version, Overrides.of(pa.concat_tables([self.life(kind) for kind in OVERRIDES]))
+        return self._overrides[1]
 
     @cached_property
     def embedder(self) -> Embedder:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, SerializeAsAny
 
-from bardo_pipeline.events import life
+from bardo_pipeline.events import life, overrides
 from bardo_pipeline.events.fabric_payloads import (
     AccuracyUpdate,
     ActionTaken,
@@ -126,6 +126,10 @@ EVENTS: dict[str, Family] = {
     "SealKeyMade": Family("memory", life.SealKeyMade),
     "SealKeyDestroyed": Family("memory", life.SealKeyDestroyed),
     "DerivationAdopted": Family("memory", life.Adopted),
+    "EntryPinned": Family("memory", overrides.Pinned),
+    "EntryUnpinned": Family("memory", overrides.Unpinned),
+    "EntryRetracted": Family("memory", overrides.Retracted),
+    "EntryCorrected": Family("memory", overrides.Corrected),
 }
 """Every event by name, in the order in which one moment's events follow each other."""
 

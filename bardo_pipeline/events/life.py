@@ -9,12 +9,14 @@ Source: architecture ("What is an event, not a projection"); MEM, INH S13, HB S7
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Literal, Self
 
 import orjson
 from pydantic import Field, model_validator
 
+from bardo_pipeline.events.overrides import Corrected, Override, Pinned, Retracted, Unpinned
 from bardo_pipeline.events.record import (
     SCHEMA_VERSION,
     Micros,
@@ -46,12 +48,17 @@ KINDS = (
     "SealKeyMade",
     "SealKeyDestroyed",
     "DerivationAdopted",
+    "EntryPinned",
+    "EntryUnpinned",
+    "EntryRetracted",
+    "EntryCorrected",
 )
 Kind = Literal[
     "GolemBorn", "DeathDeclared", "BundleJudged", "BundlePublished", "KnowledgeReceived",
     "OwnerSteered", "GapAccepted", "RecordStruck", "ReorgObserved", "KnowledgeWithdrawn",
     "KeyRegistered", "KeyRotated", "KeyRevoked", "SealKeyMade", "SealKeyDestroyed",
     "DerivationAdopted",
+    "EntryPinned", "EntryUnpinned", "EntryRetracted", "EntryCorrected",
 ]  # fmt: skip
 
 
@@ -270,6 +277,10 @@ class LifeEvent(Part):
     seal_key_made: SealKeyMade | None = None
     seal_key_destroyed: SealKeyDestroyed | None = None
     adopted: Adopted | None = None
+    pinned: Pinned | None = None
+    unpinned: Unpinned | None = None
+    retracted: Retracted | None = None
+    corrected: Corrected | None = None
 
     @model_validator(mode="after")
     def _holds_its_payload(self) -> Self:
@@ -307,6 +318,10 @@ _KIND_OF: dict[type[Part], tuple[str, str]] = {
     SealKeyMade: ("SealKeyMade", "seal_key_made"),
     SealKeyDestroyed: ("SealKeyDestroyed", "seal_key_destroyed"),
     Adopted: ("DerivationAdopted", "adopted"),
+    Pinned: ("EntryPinned", "pinned"),
+    Unpinned: ("EntryUnpinned", "unpinned"),
+    Retracted: ("EntryRetracted", "retracted"),
+    Corrected: ("EntryCorrected", "corrected"),
 }
 
 
@@ -325,3 +340,8 @@ def life_event(golem_id: str, observed_at: datetime, payload: Part) -> LifeEvent
     return LifeEvent.model_validate(
         {"event_id": event_id, "kind": kind, "golem_id": golem_id, "observed_at": observed_at, attribute: payload}
     )
+
+
+def overrides_of(events: Iterable[LifeEvent]) -> list[tuple[str, Override]]:
+    """The overrides among these events, each with its golem."""
+    return [(event.golem_id, event.payload) for event in events if isinstance(event.payload, Override)]

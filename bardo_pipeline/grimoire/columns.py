@@ -33,7 +33,8 @@ def half_life_of(entries: pa.Table, policy: DecayPolicy) -> Whole:
 
 def floor_of(entries: pa.Table, policy: DecayPolicy) -> Whole:
     """Floor of each row in ppm, 0 without one."""
-    return conf.floor_ppm(flag(entries, "is_anti_knowledge"), flag(entries, "is_bloodstain"), policy)
+    anti, stained = flag(entries, "is_anti_knowledge"), flag(entries, "is_bloodstain")
+    return conf.floor_ppm(anti, stained, policy, whole(entries, "pinned_ppm"))
 
 
 def confidence_of(entries: pa.Table, at_us: Whole | int, policy: DecayPolicy) -> Whole:

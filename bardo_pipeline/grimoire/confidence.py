@@ -45,10 +45,13 @@ def half_life_us(
     return np.where(decay_class == CLASS_STRUCTURAL, FOREVER_US, np.rint(days * DAY_US)).astype(np.int64)
 
 
-def floor_ppm(anti_knowledge: np.ndarray, bloodstain: np.ndarray, policy: DecayPolicy) -> np.ndarray:
-    """The confidence below which decay does not go, in ppm; 0 without a floor."""
+def floor_ppm(
+    anti_knowledge: np.ndarray, bloodstain: np.ndarray, policy: DecayPolicy, pinned: np.ndarray | int = 0
+) -> np.ndarray:
+    """The confidence below which decay does not go, in ppm; 0 without a floor. pinned: what its owner pinned it at."""
     floor = np.where(bloodstain, ppm(policy.bloodstain_floor), 0)
-    return np.where(anti_knowledge, ppm(policy.anti_knowledge_floor), floor).astype(np.int64)
+    floor = np.where(anti_knowledge, ppm(policy.anti_knowledge_floor), floor).astype(np.int64)
+    return np.maximum(floor, pinned)
 
 
 def confidence_at(

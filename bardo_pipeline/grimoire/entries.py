@@ -10,8 +10,9 @@ import pyarrow as pa
 ENTRY_KINDS = ("insight", "heuristic", "warning", "causal_link", "strategy_fragment")
 """INH S7.3."""
 
-STATUSES = ("candidate", "active", "pruned")
-"""A candidate gathers evidence, an active entry is known, a pruned one is forgotten (and can be learned again)."""
+STATUSES = ("candidate", "active", "pruned", "retracted")
+"""A candidate gathers evidence, an active entry is known, a pruned one is forgotten, a retracted one was taken
+out by its owner. What was pruned or retracted can be learned again, from evidence that came later."""
 
 PROVENANCES = ("self", "death_testament")
 """Where an entry came from; succession is the death testament (canon 3)."""
@@ -136,6 +137,7 @@ COUNTED_FIELDS = [
         "arousal_sum_milli",
         "dominance_sum_milli",
         "confidence_origin_ppm",
+        "pinned_ppm",
     )
 ]
 
@@ -163,4 +165,5 @@ ENTRY_SCHEMA = pa.schema(
 another moment is computed (confidence.py). `effect_*` is the effect that the entry states, in ppm of a position's value
 (a baseline: mean and interval in the metric's unit; a causal link: change of the effect, in ppm of its own level, for
 one step of the cause); `own_*` are the exact sums of the golem's own evidence,
-`*_sum_milli` of its mood at that evidence in thousandths."""
+`*_sum_milli` of its mood at that evidence in thousandths. `pinned_ppm`: below this its owner does not let it fade; 0
+where it is not pinned."""

@@ -65,6 +65,7 @@ def received_decisions(rows: pa.Table, bundle_hash: str, at: datetime, policy_ha
         "confidence_before_ppm": zeros,
         "cause_ticks": pa.array([[]] * count, DECISION_SCHEMA.field("cause_ticks").type),
         "cause_bundle": _same(bundle_hash, count),
+        "cause_event": pa.nulls(count, pa.string()),
         "policy_hash": _same(policy_hash, count),
     }
     return pa.table({name: columns[name] for name in DECISION_SCHEMA.names}).cast(DECISION_SCHEMA)

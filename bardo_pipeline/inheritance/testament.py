@@ -83,8 +83,8 @@ PLACE = """
             from patterns where open and not leans and high - low >= 2 * $effect
         union all select 'suspected', golem_id, entry_id, true, count from patterns where open and leans
         union all select 'untested', golem_id, entry_id, true, count from patterns where young
-        union all select 'forget', golem_id, entry_id, status = 'pruned', contradictions
-            from patterns where status = 'pruned' or (active and contradictions > validations)
+        union all select 'forget', golem_id, entry_id, status in ('pruned', 'retracted'), contradictions
+            from patterns where status in ('pruned', 'retracted') or (active and contradictions > validations)
         union all select 'ask', golem_id, entry_id, open, count from patterns where (open and leans) or young
         union all select 'regime', golem_id, entry_id, true, confidence
             from entries where source = 'baseline' and status = 'active'

@@ -38,8 +38,10 @@ SHED_COLUMNS = (
     "validations",
     "contradictions",
     "created_cycle",
+    "pinned_ppm",
 )
-"""What dies with the golem: the sums of its own evidence and mood, and its own confirmations. An heir starts at 0."""
+"""What dies with the golem: the sums of its own evidence and mood, its own confirmations, its owner's pins. An heir
+starts at 0."""
 
 
 def leave_bloodstains(entries: pa.Table, deaths: pa.Table, policy: Policy) -> pa.Table:
@@ -49,8 +51,10 @@ def leave_bloodstains(entries: pa.Table, deaths: pa.Table, policy: Policy) -> pa
     The flag's longer half-life acts from death, not from the anchor: an anchor keeps its time, and its confidence is
     restated so that the confidence at death is what it was (to 1 ppm). What is a bloodstain already stays as it is, and
     what the golem knows beside its warnings crosses unmarked (canon 7: not everything that its heir inherits).
+    An owner's pin ends with the golem: the entry is worth at death what it was held at, and fades from there.
     """
     dead, at_us = of_the_dead(entries, deaths)
+    dead = _released(dead, at_us, policy)
     stained = flag(dead, "is_bloodstain")
     active_warning = pc.and_(pc.equal(dead.column("kind"), "warning"), pc.equal(dead.column("status"), "active"))
     left = replaced(dead, is_bloodstain=stained | truth(active_warning))
@@ -60,6 +64,16 @@ def leave_bloodstains(entries: pa.Table, deaths: pa.Table, policy: Policy) -> pa
     anchored = np.rint(whole(dead, "confidence_ppm") * np.exp2(slower)).astype(np.int64)
     restated = np.where(at_death < floor, at_death, np.maximum(anchored, floor))
     return fading(replaced(left, confidence_ppm=restated), policy)
+
+
+def _released(dead: pa.Table, at_us: Ints, policy: Policy) -> pa.Table:
+    """Without pins: what was pinned is anchored at death, with the confidence that it was held at."""
+    pinned = whole(dead, "pinned_ppm") > 0
+    if not pinned.any():
+        return dead
+    held = np.where(pinned, confidence_of(dead, at_us, policy.decay), whole(dead, "confidence_ppm"))
+    anchors = moments(np.where(pinned, at_us, micros(dead, "anchor_at")))
+    return replaced(dead, confidence_ppm=held, anchor_at=anchors, pinned_ppm=np.zeros(dead.num_rows, np.int64))
 
 
 def attenuate(entries: pa.Table, policy: Policy) -> pa.Table:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.errors import BardoError, ForkError, LeaseError, RegressionError
 from bardo_pipeline.events.custody import KeyRing, Tip, rings_after
 from bardo_pipeline.events.life import LifeEvent
+from bardo_pipeline.events.overrides import OVERRIDES
 from bardo_pipeline.events.sealing import unsealed
 from bardo_pipeline.storage.heads import Groups, Heads, Ticks, golem_column, grouped
 
@@ -33,6 +34,7 @@ class Known:
     deaths: dict[str, int] = field(default_factory=dict)
     rings: dict[str, KeyRing] = field(default_factory=dict)
     sealing: set[str] = field(default_factory=set)
+    overrides: dict[str, set[str]] = field(default_factory=dict)
     _key_events: set[str] = field(default_factory=set)
 
     def ring(self, golem_id: str) -> KeyRing:
@@ -45,8 +47,11 @@ class Known:
         return Tip() if head is None else head.tip
 
     def learn_life(self, events: pa.Table) -> None:
-        """Take in accepted gaps, deaths, and who seals private parts (columns golem_id, kind, gap, died)."""
+        """Take in gaps, deaths, overrides, who seals (columns event_id, golem_id, kind, gap, died)."""
         kinds = events.column("kind")
+        said = events.select(["golem_id", "event_id"]).filter(pc.is_in(kinds, value_set=pa.array(list(OVERRIDES))))
+        for row in said.to_pylist():
+            self.overrides.setdefault(row["golem_id"], set()).add(row["event_id"])
         self.sealing.update(events.column("golem_id").filter(pc.equal(kinds, "SealKeyMade")).to_pylist())
         gaps = events.select(["golem_id", "gap"]).filter(pc.equal(events.column("kind"), "GapAccepted"))
         for row in gaps.to_pylist():

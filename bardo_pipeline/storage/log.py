@@ -24,7 +24,8 @@ import pyarrow.dataset as ds
 from bardo_pipeline.errors import LeaseError, StoreError
 from bardo_pipeline.events.custody import KeyRing, Signature, Tip, check_rings
 from bardo_pipeline.events.examine import examine
-from bardo_pipeline.events.life import LifeEvent
+from bardo_pipeline.events.life import LifeEvent, overrides_of
+from bardo_pipeline.events.overrides import check_overrides
 from bardo_pipeline.events.parts import at_once, divided, parts_of
 from bardo_pipeline.events.schema import LIFE_SCHEMA, MOMENT, to_models, to_table
 from bardo_pipeline.events.sealing import must_be_sealed
@@ -322,6 +323,12 @@ class EventLog:
                 raise LeaseError(f"golem {golem_id} {why}")
             check_rings(fresh, self._known.rings)
             check_deaths(fresh, lambda golem_id: head.highest if (head := self._known.heads.of.get(golem_id)) else 0)
+            check_overrides(
+                overrides_of(fresh),
+                contiguous=lambda golem_id: (self._known.heads.of.get(golem_id) or Head()).contiguous,
+                death=self._known.deaths.get,
+                known=lambda golem_id: len(self._known.overrides.get(golem_id, ())),
+            )
             table = to_table(fresh, LIFE_SCHEMA)
             check_table(table, LifeEvent, LIFE_SCHEMA)
             moments = pa.repeat(pa.scalar(recorded_at, MOMENT), len(fresh))

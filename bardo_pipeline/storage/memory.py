@@ -25,7 +25,8 @@ from bardo_pipeline.events.custody import (
     slice_contents,
 )
 from bardo_pipeline.events.digest import digest_column, row_digests
-from bardo_pipeline.events.life import LifeEvent
+from bardo_pipeline.events.life import LifeEvent, overrides_of
+from bardo_pipeline.events.overrides import OVERRIDES, check_overrides
 from bardo_pipeline.events.record import DecisionCycleRecord
 from bardo_pipeline.events.schema import LIFE_SCHEMA, RECORD_SCHEMA, to_table
 from bardo_pipeline.events.sealing import unsealed
@@ -268,6 +269,14 @@ class MemoryEventLog:
             return 0
         check_rings(fresh.values(), self._rings)
         check_deaths(list(fresh.values()), lambda golem_id: self._streams.get(golem_id, _Stream()).highest())
+        check_overrides(
+            overrides_of(fresh.values()),
+            contiguous=lambda golem_id: self._streams.get(golem_id, _Stream()).contiguous(),
+            death=self._deaths.get,
+            known=lambda golem_id: sum(
+                row["golem_id"] == golem_id and row["kind"] in OVERRIDES for row in self._events.values()
+            ),
+        )
         table = to_table(fresh.values(), LIFE_SCHEMA)
         check_table(table, LifeEvent, LIFE_SCHEMA)
         self._life_version += 1

@@ -1,7 +1,7 @@
 """The curator beside its row-at-a-time twin (law 8), on streams that make it say everything that it can say."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -11,16 +11,18 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from bardo_pipeline.curator.decisions import OPERATIONS, fold
+from bardo_pipeline.curator.decisions import OPERATIONS, PINNED, fold
 from bardo_pipeline.curator.evidence import gather_evidence, is_episode, is_verified
 from bardo_pipeline.curator.passes import Curation, curate
 from bardo_pipeline.curator.playbook import Playbooks
-from bardo_pipeline.curator.state import GrimoireState, from_table, to_table
+from bardo_pipeline.curator.state import GrimoireState, entry_id, from_table, to_table
 from bardo_pipeline.curator.structure import Structures
+from bardo_pipeline.events.overrides import Order
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.inheritance.succession import received_decisions
 from bardo_pipeline.inheritance.weismann import SHED_COLUMNS, fading
 from bardo_pipeline.policy import Policy
+from tests import owners
 from tests.reference import evidence as twin_of_evidence
 from tests.reference.curator import Mind, curate_by_row, grimoire_by_row
 from tests.reference.evidence import evidence_by_row
@@ -51,8 +53,9 @@ def assert_alike(found: pa.Table, expected: Iterable[dict[str, Any]]) -> None:
         assert row == other
 
 
-def curated(records: pa.Table, state: GrimoireState) -> Curation:
-    return curate(state, Playbooks(), records, cycles_of(records), policy=POLICY, policy_hash=POLICY.hash)
+def curated(records: pa.Table, state: GrimoireState, orders: Sequence[Order] = ()) -> Curation:
+    cycles = cycles_of(records)
+    return curate(state, Playbooks(), records, cycles, policy=POLICY, policy_hash=POLICY.hash, orders=orders)
 
 
 @pytest.mark.row("MEM-1", "MEM-6")
@@ -107,6 +110,26 @@ def _compare(made: Curation, state: GrimoireState, minds: dict[str, Mind]) -> No
     assert_alike(made.cycles, (row for mind in told for row in mind.cycles))
     assert_alike(made.playbooks, (row for mind in told for row in mind.playbooks))
     assert_alike(to_table(state, POLICY.curator, POLICY.decay), grimoire_by_row(minds, POLICY))
+
+
+@pytest.mark.row("X-8", "MEM-6")
+@examples
+@given(lives(), st.data())
+def test_what_owners_say_is_heeded_as_the_twin_heeds_it(lived: tuple[Life, ...], data: st.DataObject) -> None:
+    records, minds, known = stream(lived), {}, GrimoireState()
+    curated(records, known)
+    entries = [(one.golem_id, entry_id(one.golem_id, s.key)) for one in lived for s in known.structures.rows]
+    if not entries:
+        return
+    span = POLICY.curator.cycle_ticks
+    orders = data.draw(owners.orders(entries, int(cycles_of(records).max()) + 1, span))
+    state = GrimoireState()
+    made = curated(records, state, orders)
+    curate_by_row(minds, with_cycles(records), POLICY, orders)
+    for operation in set(made.decisions.column("operation").to_pylist()):
+        event(operation)
+    _compare(made, state, minds)
+    assert fold(made.decisions).equals(to_table(state, POLICY.curator, POLICY.decay))
 
 
 @pytest.mark.row("MEM-6")
@@ -187,7 +210,7 @@ def test_the_stories_make_the_curator_say_everything_that_it_can() -> None:
         said.update(made.decisions.column("operation").to_pylist())
         rows = made.decisions.select(["kind", "status", "is_anti_knowledge"]).to_pylist()
         kinds.update((r["kind"], r["status"], r["is_anti_knowledge"]) for r in rows)
-    assert set(said) == set(OPERATIONS) - {"received"}
+    assert set(said) == set(OPERATIONS[:PINNED]) - {"received"}, "and the rest is said by owners"
     assert {kind for kind, _, _ in kinds} == {"insight", "heuristic", "warning"}
     assert ("warning", "active", True) in kinds
     assert ("warning", "active", False) in kinds

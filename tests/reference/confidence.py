@@ -29,11 +29,11 @@ def half_life_us(decay_class: str, evidence: int, is_bloodstain: bool, policy: D
     return round(days * DAY_US)
 
 
-def floor_ppm(is_anti_knowledge: bool, is_bloodstain: bool, policy: DecayPolicy) -> int:
+def floor_ppm(is_anti_knowledge: bool, is_bloodstain: bool, policy: DecayPolicy, pinned: int = 0) -> int:
     """What decay leaves standing, in ppm."""
     if is_anti_knowledge:
-        return round(policy.anti_knowledge_floor * 10**6)
-    return round(policy.bloodstain_floor * 10**6) if is_bloodstain else 0
+        return max(pinned, round(policy.anti_knowledge_floor * 10**6))
+    return max(pinned, round(policy.bloodstain_floor * 10**6) if is_bloodstain else 0)
 
 
 def confidence_at(confidence: int, anchor_us: int, at_us: int, half_life: int | None, floor: int) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 
 from bardo_pipeline.curator.decisions import DECISION_SCHEMA, REASONS
 from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.events.overrides import Order
 from bardo_pipeline.events.record import REGIMES
 from bardo_pipeline.grimoire.entries import DECAY_CLASSES, ENTRY_SCHEMA
 from bardo_pipeline.grimoire.wording import baseline_text, causal_text, pattern_text
@@ -28,8 +29,11 @@ Row = dict[str, Any]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 OWN = ("own_count", "own_sum", "own_sumsq", "pleasure_sum_milli", "arousal_sum_milli", "dominance_sum_milli")
 SENTENCES = dict(
-    zip(("received", "staged", "created", "reinforced", "contradicted", "promoted", "pruned"), REASONS, strict=True)
-)
+    zip(
+        ("received", "staged", "created", "reinforced", "contradicted", "promoted", "pruned", "pinned", "unpinned",
+         "corrected", "retracted"), REASONS, strict=True,
+    )
+)  # fmt: skip
 
 
 @dataclass
@@ -56,6 +60,7 @@ class _Cycle:
     evidence: dict[Structure, Group]
     policy: Policy
     notes: list[tuple[int, str, Row]] = field(default_factory=list)
+    orders: list[tuple[Order, Entry]] = field(default_factory=list)
     step: int = 0
     doubted: set[Structure] = field(default_factory=set)
     counted: dict[str, int] = field(default_factory=lambda: {"pruned": 0, "promoted": 0, "proposed": 0})
@@ -64,44 +69,60 @@ class _Cycle:
         """The entry's confidence at the close of the cycle."""
         return _confidence(entry, self.at_us, self.policy)
 
-    def note(self, operation: str, entry: Entry, before: int, causes: Iterable[int] = ()) -> None:
+    def note(
+        self, operation: str, entry: Entry, before: int, causes: Iterable[int] = (), order: Order | None = None
+    ) -> None:
         """Keep what was decided, with the entry as it stands now."""
         row = shown(entry, self.policy) | {
             "revision": 0, "cycle": self.number, "at": EPOCH + timedelta(microseconds=self.at_us),
-            "operation": operation, "reason": _reason(operation, entry), "confidence_before_ppm": before,
-            "cause_ticks": sorted(causes), "cause_bundle": None, "policy_hash": self.policy.hash,
+            "operation": operation, "confidence_before_ppm": before,
+            "reason": _reason(operation, entry) if order is None else f"{SENTENCES[operation]}: {order.why}",
+            "cause_ticks": sorted(causes), "cause_bundle": None, "cause_event": order and order.event_id,
+            "policy_hash": self.policy.hash,
         }  # fmt: skip
         self.notes.append((self.step, row["entry_id"], row))
 
 
-def curate_by_row(minds: dict[str, Mind], records: Iterable[tuple[Mapping[str, Any], int]], policy: Policy) -> None:
+def curate_by_row(
+    minds: dict[str, Mind], records: Iterable[tuple[Mapping[str, Any], int]], policy: Policy,
+    orders: Iterable[Order] = (),
+) -> None:  # fmt: skip
     """Take each golem through its cycles; what is decided is left in its mind."""
     told = list(records)
     evidence = evidence_by_row(told, policy.curator)
-    for golem_id in sorted({row["golem_id"] for row, _ in told}):
+    span, spoken = policy.curator.cycle_ticks, sorted(orders, key=lambda order: (order.number, order.event_id))
+    for golem_id in sorted({*(row["golem_id"] for row, _ in told), *(order.golem_id for order in spoken)}):
+        heard = [order for order in spoken if order.golem_id == golem_id]
         mine = [(row, cycle) for row, cycle in told if row["golem_id"] == golem_id]
-        for cycle in sorted({c for _, c in mine}):
+        for cycle in sorted({*(c for _, c in mine), *(order.tick_seen // span + 1 for order in heard)}):
             rows = [row for row, c in mine if c == cycle]
-            last = max(rows, key=lambda row: row["tick"])
+            words = [order for order in heard if order.tick_seen // span + 1 == cycle]
+            last = max(rows, key=lambda row: row["tick"]) if rows else {"observed_at": words[-1].at}
             said = {s: group for (g, c, s), group in evidence.items() if (g, c) == (golem_id, cycle)}
             mind = minds.setdefault(golem_id, Mind(golem_id, policy.playbook.rebalance_threshold))
-            _curate_one(_Cycle(mind, cycle, _micros(last["observed_at"]), said, policy), last, len(rows))
+            one = _Cycle(mind, cycle, _micros(last["observed_at"]), said, policy)
+            held = {_entry_id(e): e for e in mind.entries.values() if e["status"] == "active"}
+            one.orders = [(order, held[order.entry_id]) for order in words if order.entry_id in held]
+            _curate_one(one, last, len(rows))
 
 
 def _curate_one(cycle: _Cycle, last: Mapping[str, Any], count: int) -> None:
-    for step, one in enumerate((_weigh, _consolidate, _distil, _promote, _phage, _prune)):
-        cycle.step = 10 * step
+    for step, one in enumerate((_heed, _weigh, _consolidate, _distil, _promote, _phage, _prune, _retract)):
+        cycle.step = 1000 * step
         one(cycle)
     for seq, (_, _, row) in enumerate(sorted(cycle.notes, key=lambda note: note[:2])):
         cycle.mind.decisions.append({name: (row | {"seq": seq})[name] for name in DECISION_SCHEMA.names})
-    cycle.mind.cycles.append(
-        {
-            "golem_id": cycle.mind.golem_id, "cycle": cycle.number, "tick_last": last["tick"],
-            "closed_at": last["observed_at"], "record_count": count, "entries_pruned": cycle.counted["pruned"],
-            "entries_promoted": cycle.counted["promoted"], "heuristics_proposed": cycle.counted["proposed"],
-        }
-    )  # fmt: skip
+    if count:
+        cycle.mind.cycles.append(_closed(cycle, last, count))
     revise(cycle.mind, cycle.number, cycle.at_us, cycle.policy)
+
+
+def _closed(cycle: _Cycle, last: Mapping[str, Any], count: int) -> Row:
+    return {
+        "golem_id": cycle.mind.golem_id, "cycle": cycle.number, "tick_last": last["tick"],
+        "closed_at": last["observed_at"], "record_count": count, "entries_pruned": cycle.counted["pruned"],
+        "entries_promoted": cycle.counted["promoted"], "heuristics_proposed": cycle.counted["proposed"],
+    }  # fmt: skip
 
 
 def blank(golem_id: str, structure: Structure) -> Entry:
@@ -117,11 +138,73 @@ def blank(golem_id: str, structure: Structure) -> Entry:
 # the passes
 
 
+def _heed(cycle: _Cycle) -> None:
+    """What owners pinned, unpinned and corrected, one word after another."""
+    turns: dict[str, int] = {}
+    for order, entry in cycle.orders:
+        if order.kind == "EntryRetracted":
+            continue
+        turn = turns[order.entry_id] = turns.get(order.entry_id, -1) + 1
+        now = cycle.now(entry)
+        if order.kind == "EntryPinned":
+            entry["pinned_ppm"] = max(_confidence(entry, _micros(order.at), cycle.policy), 1)
+            _tell(cycle, 3 * turn, "pinned", entry, now, order)
+            continue
+        entry["confidence_ppm"], entry["anchor_us"] = now, cycle.at_us
+        if order.kind == "EntryUnpinned":
+            entry["pinned_ppm"] = 0
+            _tell(cycle, 3 * turn + 1, "unpinned", entry, now, order)
+        else:
+            _correct(entry, order)
+            _tell(cycle, 3 * turn + 2, "corrected", entry, now, order)
+
+
+def _correct(entry: Entry, order: Order) -> None:
+    if order.confidence is not None:
+        entry["confidence_ppm"] = _ppm(order.confidence)
+        if entry["pinned_ppm"]:
+            entry["pinned_ppm"] = max(_ppm(order.confidence), 1)
+    if entry["decay_class"] == "fact":
+        return
+    entry["decay_class"] = order.decay_class or entry["decay_class"]
+    if order.verdict is None or not entry["sign"] or entry["kind"] not in ("insight", "heuristic", "warning"):
+        return
+    sign = 1 if order.verdict == "pays" else -1
+    if sign != entry["sign"]:
+        figures = ("effect_mean_ppm", "effect_low_ppm", "effect_high_ppm", "evidence_count")
+        entry.update(dict.fromkeys((*OWN, *figures, "validations", "contradictions"), 0))
+    entry["sign"] = sign
+    if order.verdict == "anti_knowledge":
+        entry["kind"] = "warning"
+    elif entry["kind"] != "insight":
+        entry["kind"] = "heuristic" if sign > 0 else "warning"
+    entry["is_anti_knowledge"] = order.verdict == "anti_knowledge"
+
+
+def _retract(cycle: _Cycle) -> None:
+    """Whatever else was said of it, what was retracted is gone when the cycle closes."""
+    for turn, (order, entry) in enumerate(cycle.orders):
+        if order.kind == "EntryRetracted":
+            before = cycle.now(entry) if entry["status"] == "active" else 0
+            about: Structure = entry["structure"]
+            entry.update(dict.fromkeys((*OWN, "pinned_ppm"), 0))
+            entry |= {"status": "retracted", "decay_class": DECAY_CLASSES[about.decay_class]}
+            earlier = sum(o.kind == "EntryRetracted" and e is entry for o, e in cycle.orders[:turn])
+            _tell(cycle, earlier, "retracted", entry, before, order)
+
+
+def _tell(cycle: _Cycle, rank: int, operation: str, entry: Entry, before: int, order: Order) -> None:
+    """What is said of different entries in the same turn stands by kind and entry; the next turn follows."""
+    step, cycle.step = cycle.step, cycle.step + rank
+    cycle.note(operation, entry, before, order=order)
+    cycle.step = step
+
+
 def _weigh(cycle: _Cycle) -> None:
     """What was forgotten and comes up again is the golem's own."""
     for structure, group in cycle.evidence.items():
         entry = cycle.mind.entries.setdefault(structure, blank(cycle.mind.golem_id, structure))
-        if entry["status"] == "pruned" and entry["own_count"] == 0:
+        if entry["status"] in ("pruned", "retracted") and entry["own_count"] == 0:
             entry["origin_golem_id"] = cycle.mind.golem_id
         for name, value in zip(OWN, (group.count, group.total, group.squares, *group.mood), strict=True):
             entry[name] += value
@@ -378,7 +461,7 @@ def _half_life(entry: Entry, policy: Policy) -> int | None:
 
 
 def _floor(entry: Entry, policy: Any) -> int:
-    return floor_ppm(entry["is_anti_knowledge"], entry["is_bloodstain"], policy)
+    return floor_ppm(entry["is_anti_knowledge"], entry["is_bloodstain"], policy, entry["pinned_ppm"])
 
 
 def _tie(structure: Structure) -> int:

@@ -89,7 +89,7 @@ def lived(
 @pytest.mark.row("MEM-6")
 def test_the_passes_stand_in_their_order() -> None:
     names = [one.__name__ for one in PASSES]
-    assert names == ["weigh", "consolidate", "distil", "promote", "phage", "prune"]
+    assert names == ["heed", "weigh", "consolidate", "distil", "promote", "phage", "prune", "retract"]
 
 
 @pytest.mark.row("MEM-6")

@@ -9,11 +9,11 @@ with paced as (
             when 'fact' then policy.fact_e_fold_days * ln(2.0::double)
                 * greatest(1.0::double, ln(greatest(evidence_count, own_count, 1)::double))
         end * if(is_bloodstain, policy.bloodstain_multiplier, 1.0::double) as half_life_days,
-        case
+        greatest(pinned_ppm, case
             when is_anti_knowledge then policy.anti_knowledge_floor_ppm
             when is_bloodstain then policy.bloodstain_floor_ppm
             else 0
-        end as floor_ppm
+        end) as floor_ppm
     from {{ ref('stg_entries') }} as entries cross join {{ ref('stg_policy') }} as policy
 ),
 aged as (

@@ -1,0 +1,44 @@
+"""What owners say, made by hand and drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from hypothesis import strategies as st
+
+from bardo_pipeline.events.overrides import OVERRIDES, Order
+from tests.streams import START
+
+PLAIN: dict[str, Any] = {"why": "I was there", "cycle_seen": 0, "at": START}
+
+
+def order(golem_id: str, number: int, kind: str, entry_id: str, tick_seen: int, **said: Any) -> Order:
+    """One word of an owner; `said` changes any field."""
+    return Order(golem_id, number, f"{golem_id}-{number}", kind, entry_id=entry_id, tick_seen=tick_seen, **PLAIN | said)
+
+
+corrections = st.fixed_dictionaries(
+    {
+        "confidence": st.none() | st.sampled_from((0.0, 0.04, 0.3, 0.62, 0.97, 1.0)),
+        "verdict": st.sampled_from((None, "pays", "harms", "anti_knowledge")),
+        "decay_class": st.sampled_from((None, "structural", "regime_conditional", "tactical", "ephemeral")),
+    }
+)
+"""What a correction may say, and combinations that no event carries, but that do no harm."""
+
+
+@st.composite
+def orders(draw: st.DrawFn, entries: Sequence[tuple[str, str]], cycles: int, span: int) -> list[Order]:
+    """Words about some of these entries (golem, entry id), each said in one of the first cycles."""
+    out: list[Order] = []
+    seen = 0
+    for number in range(1, draw(st.integers(1, 8)) + 1):
+        seen = draw(st.integers(seen, max(seen, span * cycles)))
+        golem_id, entry_id = draw(st.sampled_from(entries))
+        kind = draw(st.sampled_from(list(OVERRIDES)))
+        said = draw(corrections) if kind == "EntryCorrected" else {}
+        at: datetime = START + timedelta(minutes=draw(st.integers(0, 3_000)))
+        out.append(order(golem_id, number, kind, entry_id, seen, at=at, **said))
+    return out
