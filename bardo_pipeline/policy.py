@@ -408,6 +408,35 @@ class RetrievalPolicy(Frozen):
     like_baseline: Unit = Field(0.3, description="likeness of a baseline to any situation (ours)")
     bloodstain_boost: Positive = Field(1.2, description="on the importance factor (KAT)")
     structural_recency_days: Positive = Field(14.0, description="recency half-life of structural entries (canon 21)")
+    layer_clade: Unit = Field(
+        0.80, description="on the confidence of an entry of the same owner's fleet (MEM, canon 22)"
+    )
+    layer_marketplace: Unit = Field(0.60, description="of a purchased entry (MEM, canon 22)")
+    layer_lethe: Unit = Field(0.50, description="of an anonymous entry (MEM, canon 22)")
+    contrarian_ticks: Annotated[int, Field(ge=1)] = Field(
+        100, description="every so many ticks the opposite of the mood is sought (HB S3)"
+    )
+    dormant_transition_ticks: Annotated[int, Field(ge=1)] = Field(
+        50, description="ticks in which what was learned in the regime just left falls asleep (INH S2; ours in value)"
+    )
+    dormant_unclear: Unit = Field(
+        0.5, description="how awake other regimes' entries are while the regime is unclear (INH S2; ours in value)"
+    )
+    skip_arousal_max: Unit = Field(
+        0.5, description="arousal from which retrieval is never skipped (KAT; ours in value)"
+    )
+    skip_surprise_max: Unit = Field(0.3, description="surprise from which it is never skipped (KAT; HB S5's base)")
+    skip_coverage_min: Unit = Field(
+        0.75, description="share of a protocol's levels that is known where it may be skipped (KAT; ours in value)"
+    )
+    skip_confidence_min: Unit = Field(0.5, description="confidence from which a level counts as known (MEM)")
+    question_bytes_max: Annotated[int, Field(ge=1)] = Field(16_384, description="a longer question is refused (ours)")
+    fusion_k: Annotated[int, Field(ge=1)] = Field(
+        60, description="k of reciprocal rank fusion (ours; TOOLS names none)"
+    )
+    results: Annotated[int, Field(ge=1)] = Field(5, description="entries put before the golem (HB S3: top five)")
+    search_results: Annotated[int, Field(ge=1)] = Field(10, description="results of a search (TOOLS)")
+    search_results_max: Annotated[int, Field(ge=1)] = Field(50, description="and at most (TOOLS)")
 
 
 class EpisodePolicy(Frozen):

@@ -63,10 +63,8 @@ def _repair(stores: Stores, left: LeftOut) -> list[Written]:
     return written
 
 
-def _with_vectors(stores: Stores, plain: pa.Table, now: datetime) -> pa.Table:
-    """Add the three fields of the text's vector, embedding only texts that this home has never embedded."""
-    encoded = plain["text"].combine_chunks().dictionary_encode()
-    texts = encoded.dictionary.to_pylist()
+def recorded_vectors(stores: Stores, texts: list[str], now: datetime) -> tuple[list[str], pa.Table]:
+    """The hash of each text, and the vectors of all (text_hash, vector): only texts that are new here are embedded."""
     hashes = [text_hash(t) for t in texts]
     identity = stores.embedder.identity
     known = stores.log.vectors(identity.key, hashes)
@@ -75,6 +73,14 @@ def _with_vectors(stores: Stores, plain: pa.Table, now: datetime) -> pa.Table:
         by_hash = dict(zip(hashes, texts, strict=True))
         stores.log.record_vectors(_vector_rows(stores, missing, [by_hash[h] for h in missing], now))
         known = stores.log.vectors(identity.key, hashes)
+    return hashes, known
+
+
+def _with_vectors(stores: Stores, plain: pa.Table, now: datetime) -> pa.Table:
+    """Add the three fields of the text's vector, embedding only texts that this home has never embedded."""
+    encoded = plain["text"].combine_chunks().dictionary_encode()
+    identity = stores.embedder.identity
+    hashes, known = recorded_vectors(stores, encoded.dictionary.to_pylist(), now)
     place = pc.index_in(pa.array(hashes, pa.string()), value_set=known["text_hash"].combine_chunks())
     by_text = known["vector"].combine_chunks().take(place)
     columns = {

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from bardo_pipeline.doors import (
+    asking,
     care,
     conversing,
     custody,
@@ -50,6 +51,7 @@ app.command()(fabric.watch)
 app.command()(care.ticks)
 app.command()(care.maintain)
 app.command()(writing.drain)
+asking.add_to(app)
 custody.add_to(app)
 spooling.add_to(app)
 repair.add_to(app)

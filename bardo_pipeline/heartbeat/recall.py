@@ -12,9 +12,10 @@ import numpy as np
 
 from bardo_pipeline.curator.playbook import entry_ids
 from bardo_pipeline.curator.state import ACTIVE, WARNING, GrimoireState
-from bardo_pipeline.grimoire.confidence import DAY_US, FOREVER_US, PPM, ppm
+from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.heartbeat.fleet import CELLS, RECALL
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.retrieval.scoring import importance, recency, recency_half_life, validation_ratio
 
 CELL_REGIME, CELL_ANOMALY, CELL_GAS = (
     a.reshape(-1) for a in np.meshgrid(np.arange(5), np.arange(5), np.arange(3), indexing="ij")
@@ -59,8 +60,7 @@ class Recall:
 
     def factors(self, entry: np.ndarray, at_us: int) -> tuple[np.ndarray, np.ndarray]:
         """(recency, importance) of these entries at a moment; entry may hold -1."""
-        age = np.maximum(at_us - self.validated_us[entry], 0)
-        return np.exp2(-age / self.half_life_us[entry]), self.importance[entry]
+        return recency(at_us, self.validated_us[entry], self.half_life_us[entry]), self.importance[entry]
 
 
 def nothing_known(size: int, names: EntryNames) -> Recall:
@@ -101,14 +101,13 @@ def recall_of(state: GrimoireState, golem_ids: list[str], at_us: int, names: Ent
     golem, structure = place[state["golem"][rows]], state["structure"][rows]
     likeness = _likeness(state, structure, policy)
     confidence = state.confidence_at(rows, at_us, policy.decay)
-    importance = _importance(state, rows, confidence, policy)
-    score = np.rint(
-        (policy.retrieval.semantic * likeness + policy.retrieval.importance * importance[:, None]) * 1e6
-    ).astype(np.int64)
+    worth = _importance(state, rows, confidence, policy)
+    score = np.rint((policy.retrieval.semantic * likeness + policy.retrieval.importance * worth[:, None]) * 1e6).astype(
+        np.int64
+    )
     top = _best(golem, score, size)
     taken = np.where(top >= 0, likeness[top, np.arange(CELLS)[:, None]], 0.0)
-    half = state.half_life(rows, policy.decay).astype(np.float64)
-    half[half >= FOREVER_US] = policy.retrieval.structural_recency_days * DAY_US
+    half = recency_half_life(state.half_life(rows, policy.decay), policy.retrieval)
     count = np.maximum(state["own_count"][rows], 1)
     pad = np.stack([state[f"{n}_sum_milli"][rows] / count / 1000.0 for n in ("pleasure", "arousal", "dominance")])
     return Recall(
@@ -117,7 +116,7 @@ def recall_of(state: GrimoireState, golem_ids: list[str], at_us: int, names: Ent
         state["kind"][rows],
         state["sign"][rows],
         confidence,
-        importance,
+        worth,
         half,
         state["validated_us"][rows],
         pad,
@@ -138,11 +137,8 @@ def _likeness(state: GrimoireState, structure: np.ndarray, policy: Policy) -> np
 
 def _importance(state: GrimoireState, rows: np.ndarray, confidence: np.ndarray, policy: Policy) -> np.ndarray:
     """Confidence x validation ratio (canon 15), boosted for bloodstains."""
-    votes = state["validations"][rows] + state["contradictions"][rows]
-    ratio = (state["validations"][rows] + 1) / (votes + 1)
-    return (
-        confidence / PPM * ratio * np.where(state["is_bloodstain"][rows] == 1, policy.retrieval.bloodstain_boost, 1.0)
-    )
+    ratio = validation_ratio(state["validations"][rows], state["contradictions"][rows])
+    return importance(confidence, ratio, state["is_bloodstain"][rows] == 1, policy.retrieval)
 
 
 def _best(golem: np.ndarray, score: np.ndarray, size: int) -> np.ndarray:

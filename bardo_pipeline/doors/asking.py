@@ -1,0 +1,124 @@
+"""Asking at the door: the command `bardo ask`."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import orjson
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from bardo_pipeline.derivation.asking import Standing, ask, standing
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.doors.options import HomeOption, now, root_of
+from bardo_pipeline.doors.tables import print_table
+from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.grimoire.confidence import PPM
+from bardo_pipeline.retrieval.retrieve import Answer
+from bardo_pipeline.retrieval.scoring import FACTORS, LAYERS, VAULT
+
+out = Console(soft_wrap=False)
+
+Embedder = Annotated[str, typer.Option(help="minilm (ships in a package) or nomic (downloads once).")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands that ask."""
+    app.command("ask")(ask_golem)
+
+
+def ask_golem(
+    golem: Annotated[str, typer.Argument(help="Whose knowledge is asked.")],
+    question: Annotated[
+        str, typer.Argument(help='What it is asked, for example "should I re-centre in a falling trend?"')
+    ],
+    home: HomeOption = None,
+    k: Annotated[int | None, typer.Option("--k", help="How many entries (default: the policy's five).")] = None,
+    regime: Annotated[str | None, typer.Option(help="As if the market were in this regime.")] = None,
+    at: Annotated[str | None, typer.Option("--at", help="As of a moment of event time (ISO 8601, UTC).")] = None,
+    tick: Annotated[int | None, typer.Option(help="As of this tick of its life.")] = None,
+    clade: Annotated[bool, typer.Option(help="With what its owner's other golems know, at its discount.")] = False,
+    may_skip: Annotated[bool, typer.Option(help="Let the golem decide to do without, as in its own ticks.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    embedder: Embedder = "minilm",
+) -> None:
+    """Ask a golem what it knows: the entries that matter most, each with its score factor by factor."""
+    if at is not None and tick is not None:
+        raise ConfigError("--at and --tick both say when: give one of them")
+    stores = Stores.open(root_of(home), embedder=embedder)
+    where = standing(stores, golem, at=None if at is None else moment_of(at, "--at"), tick=tick)
+    answer = ask(stores, where, question, now=now(), k=k, regime=regime, clade=clade, may_skip=may_skip)
+    if json:
+        sys.stdout.buffer.write(orjson.dumps(_told(where, answer, regime)) + b"\n")
+    else:
+        _show(where, answer, regime)
+
+
+def moment_of(text: str, option: str) -> datetime:
+    """A moment as the user wrote it, UTC where no offset is given. Raises ConfigError for anything else."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(f"{option} {text!r} is no moment: for example 2026-01-02T12:00:00") from None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _told(where: Standing, answer: Answer, regime: str | None) -> dict[str, Any]:
+    situation = asdict(where.situation) | ({"regime": regime, "regime_before": None} if regime else {})
+    return {
+        "golem_id": where.golem_id,
+        "situation": situation,
+        "decision": asdict(answer.decision),
+        "contrarian": answer.contrarian,
+        "awake": answer.awake,
+        "asleep": answer.asleep,
+        "as_of": asdict(where.as_of),
+        "hits": answer.hits.to_pylist(),
+    }
+
+
+def _show(where: Standing, answer: Answer, regime: str | None) -> None:
+    """Where the golem stands, what it found, factor by factor, what it would have decided, how fresh that is."""
+    situation, as_of = where.situation, where.as_of
+    mood = ", ".join(f"{part:+.2f}" for part in situation.mood)
+    turn = "; contrarian: it seeks what was felt the other way" if answer.contrarian else ""
+    out.print(
+        f"{where.golem_id} at tick {situation.tick}, "
+        f"regime {regime or situation.regime or 'none'}, mood ({mood}){turn}",
+        highlight=False,
+    )
+    if answer.hits.num_rows:
+        hits = answer.hits.to_pylist()
+        print_table(out, None, ["#", "score", *FACTORS, "awake", "trust"], [_row(hit) for hit in hits])
+        for hit in hits:
+            out.print(f"{hit['rank']}. [bold]{hit['entry_id'][:10]}[/] {_said(hit)}", highlight=False)
+        out.print()
+    else:
+        out.print("nothing was retrieved", highlight=False)
+    would = "skipped" if answer.decision.skipped else "looked"
+    out.print(f"By itself it would have {would}: {answer.decision.reason}.", highlight=False)
+    out.print(f"{answer.awake} entries were awake, {answer.asleep} of other regimes slept.", highlight=False)
+    closed = f"closed at {as_of.at:%Y-%m-%d %H:%M} with tick {as_of.tick}" if as_of.at else "none has closed yet"
+    out.print(
+        f"As of cycle {as_of.cycle} ({closed}; newest tick {as_of.head_tick}), log version {as_of.log_version}.",
+        highlight=False,
+    )
+
+
+def _row(hit: dict[str, Any]) -> tuple[Any, ...]:
+    """A hit as a row: each factor as it is, and what it adds to the score."""
+    parts = [f"{hit[n]:.2f}→{hit[f'{n}_ppm'] / PPM:.3f}" for n in FACTORS]
+    score, awake, trust = hit["score_ppm"] / PPM, hit["wakefulness"], hit["confidence_ppm"] / PPM
+    return (hit["rank"], f"{score:.3f}", *parts, f"{awake:.0%}", f"{trust:.0%}")
+
+
+def _said(hit: dict[str, Any]) -> str:
+    """What an entry is and says."""
+    marks = [hit["kind"], *(["bloodstain"] if hit["is_bloodstain"] else [])]
+    if hit["layer"] != LAYERS[VAULT]:
+        marks.append(f"{hit['layer']} x {hit['discount']:g}, of {hit['golem_id']}")
+    return escape(f"({', '.join(marks)}) {hit['text']}")

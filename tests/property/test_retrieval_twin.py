@@ -1,0 +1,240 @@
+"""Retrieval as columns gives what the twin that looks at one entry after the other gives; laws of its turns."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, DECAY_CLASSES
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.retrieval.retrieve import Grimoire, Uses
+from bardo_pipeline.retrieval.scoring import FACTORS, LAYERS
+from bardo_pipeline.retrieval.situation import Situation
+from tests.grimoires import DAY, DIED, baseline, entry, grimoire, pattern, shuffled
+from tests.reference.retrieval import contrarian, retrieved
+
+POLICY = Policy()
+NOW = int(DIED.timestamp() * 10**6)
+DIMENSION = 16
+MOODS = st.tuples(*[st.sampled_from([-1.0, -0.5, 0.0, 0.25, 1.0])] * 3)
+MILLIS = st.integers(-2_000, 2_000) | st.just(0)
+
+
+def unit(seed: int) -> np.ndarray:
+    """A vector of length one; one seed, one vector."""
+    drawn = np.random.default_rng(seed).standard_normal(DIMENSION)
+    return (drawn / np.linalg.norm(drawn)).astype(np.float32)
+
+
+@st.composite
+def knowledge(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Entries of two golems with everything that a score depends on, some of them alike in all of it."""
+    rows = []
+    for number in range(draw(st.integers(1, 12))):
+        about: Any = f"tool-{number}"
+        if draw(st.integers(0, 4)) == 0:
+            about = baseline("gas_price", f"pair-{number}")
+        elif draw(st.booleans()):
+            regime, band = draw(st.sampled_from(REGIMES)), draw(st.sampled_from(ANOMALY_BANDS))
+            about = pattern(f"tool-{number}", regime=regime, anomaly_band=band)
+        plain = draw(st.integers(0, 3)) == 0
+        said: dict[str, Any] = {} if plain else {
+            "confidence_ppm": draw(st.integers(0, 10**6)), "validations": draw(st.integers(0, 5)),
+            "contradictions": draw(st.integers(0, 5)), "is_bloodstain": draw(st.booleans()),
+            "is_anti_knowledge": draw(st.booleans()), "decay_class": draw(st.sampled_from(DECAY_CLASSES)),
+            "own_count": draw(st.integers(0, 5)), "evidence_count": draw(st.integers(0, 100)),
+            "pleasure_sum_milli": draw(MILLIS), "arousal_sum_milli": draw(MILLIS), "dominance_sum_milli": draw(MILLIS),
+            "anchor_at": DIED - draw(st.integers(-24, 24 * 40)) * timedelta(hours=1),
+            "validated_at": DIED - draw(st.integers(-24, 24 * 40)) * timedelta(hours=1),
+        }  # fmt: skip
+        more = {
+            "text_seed": draw(st.integers(0, 5)), "layer": draw(st.sampled_from(LAYERS)),
+            "modifier": draw(st.sampled_from([1.0, 0.8, 0.5])), "useful": draw(st.integers(0, 3)),
+            "misled": draw(st.integers(0, 3)), "used_us": draw(st.sampled_from([0, NOW - 3_600 * 10**6, NOW])),
+        }  # fmt: skip
+        rows.append({"said": entry(draw(st.sampled_from(["g-1", "g-2"])), about, **said)} | more)
+    return rows
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> Situation:
+    return Situation(
+        NOW + draw(st.integers(-10, 40)) * 86_400 * 10**6,
+        tick=draw(st.integers(1, 350)),
+        regime=draw(st.none() | st.sampled_from(REGIMES)),
+        regime_before=draw(st.none() | st.sampled_from(REGIMES)),
+        regime_ticks=draw(st.integers(0, 60)),
+        mood=draw(MOODS),
+        tier=draw(st.sampled_from([None, "T1", "T2", "T0"])),
+        thought_tick=draw(st.integers(0, 350)),
+    )
+
+
+def asked_as_columns(rows: list[dict[str, Any]], seed: int | None = None) -> Grimoire:
+    """The grimoire of these rows; seed: of a shuffle of them."""
+    order = range(len(rows)) if seed is None else np.random.default_rng(seed).permutation(len(rows)).tolist()
+    rows = [rows[at] for at in order]
+    table = pa.concat_tables([grimoire(row["said"]) for row in rows])
+    texts = sorted({row["text_seed"] for row in rows})
+    uses = Uses(*(np.array([row[n] for row in rows], np.int64) for n in ("useful", "misled", "used_us")))
+    return Grimoire(
+        table,
+        np.stack([unit(seed) for seed in texts]),
+        np.array([texts.index(row["text_seed"]) for row in rows]),
+        POLICY,
+        uses=uses,
+        layer=np.array([LAYERS.index(row["layer"]) for row in rows]),
+        modifier=np.array([row["modifier"] for row in rows]),
+    )
+
+
+def one_by_one(rows: list[dict[str, Any]], question: np.ndarray, situation: Situation) -> list[dict[str, Any]]:
+    """What the twin says of the same rows."""
+    told = []
+    for row in rows:
+        plain = grimoire(row["said"]).to_pylist()[0]
+        micros = {n: int(plain[n].timestamp() * 10**6) for n in ("anchor_at", "validated_at")}
+        told.append(plain | micros | {n: row[n] for n in ("layer", "modifier", "useful", "misled", "used_us")})
+    vectors = [[float(x) for x in unit(row["text_seed"])] for row in rows]
+    return retrieved(told, vectors, [float(x) for x in question], situation, POLICY)
+
+
+@pytest.mark.row("MEM-9")
+@settings(max_examples=150, deadline=None)
+@given(knowledge(), situations(), st.integers(0, 7), st.integers(1, 14), st.integers(0, 9))
+def test_columns_find_what_looking_at_every_entry_finds(
+    rows: list[dict[str, Any]], situation: Situation, question: int, k: int, seed: int
+) -> None:
+    asked = unit(question)
+    answer = asked_as_columns(rows, seed).retrieve(asked, situation, k, may_skip=False)
+    wanted = one_by_one(rows, asked, situation)
+    hits = answer.hits.to_pylist()
+    assert answer.awake == len(wanted)
+    assert answer.awake + answer.asleep == len(rows)
+    assert len(hits) == min(k, len(wanted))
+    by_key = {(hit["entry_id"], hit["golem_id"]): hit for hit in wanted}
+    for hit, twin in zip(hits, wanted, strict=False):
+        assert hit["score_ppm"] / 10**6 == pytest.approx(twin["score"], abs=6e-6), "the same place, the same score"
+        same = by_key[hit["entry_id"], hit["golem_id"]]
+        assert {n: hit[n] for n in FACTORS} == pytest.approx(same["factors"], abs=3e-6)
+        assert {n: hit[f"{n}_ppm"] / 10**6 for n in FACTORS} == pytest.approx(same["parts"], abs=3e-6)
+    keys = [(-hit["score_ppm"], hit["entry_id"], hit["golem_id"]) for hit in hits]
+    assert keys == sorted(keys)
+
+
+@pytest.mark.row("MEM-9")
+@settings(max_examples=100, deadline=None)
+@given(knowledge(), situations(), st.integers(0, 7))
+def test_a_score_is_the_sum_of_its_parts_and_depends_on_nobody_else(
+    rows: list[dict[str, Any]], situation: Situation, question: int
+) -> None:
+    every = asked_as_columns(rows).retrieve(unit(question), situation, len(rows), may_skip=False).hits.to_pylist()
+    for hit in every:
+        assert hit["score_ppm"] == sum(hit[f"{n}_ppm"] for n in FACTORS)
+        for name, weight in zip(FACTORS, (0.40, 0.20, 0.25, 0.15), strict=True):
+            assert hit[f"{name}_ppm"] == round(hit["wakefulness"] * weight * hit[name] * 10**6)
+        stain = 1.2 if hit["is_bloodstain"] else 1.0
+        told = hit["confidence_ppm"] / 10**6 * hit["discount"] * hit["validation_ratio"] * stain * hit["modifier"]
+        assert hit["importance"] == pytest.approx(told)
+    for k in range(1, len(every)):
+        few = asked_as_columns(rows, k).retrieve(unit(question), situation, k, may_skip=False).hits.to_pylist()
+        assert few == every[:k], "the first few are the first of all, in whatever order entries came"
+
+
+@pytest.mark.row("MEM-9")
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 6), st.lists(st.booleans(), min_size=1, max_size=420))
+def test_each_hundred_ticks_the_first_thought_is_contrarian(first: int, thinks: list[bool]) -> None:
+    turns, last = [], 0
+    for tick, thought in enumerate(thinks, first * 37 + 1):
+        where = Situation(NOW, tick=tick, tier="T1" if thought else "T0", thought_tick=last)
+        answer = asked_as_columns([plain()]).retrieve(unit(1), where, 1)
+        assert answer.contrarian == contrarian(where, POLICY)
+        assert answer.decision.skipped == (not thought), "what the gate let pass retrieves nothing"
+        turns += [tick] if answer.contrarian else []
+        last = tick if thought else last
+    thinking = [tick for tick, thought in enumerate(thinks, first * 37 + 1) if thought]
+    assert turns == [min(t for t in thinking if t // 100 == h) for h in sorted({t // 100 for t in thinking}) if h]
+
+
+def plain(**said: Any) -> dict[str, Any]:
+    """One entry with nothing odd about it, of no regime."""
+    about = said.pop("about", baseline("gas_price"))
+    more = {"text_seed": 1, "layer": "vault", "modifier": 1.0, "useful": 0, "misled": 0, "used_us": 0}
+    return {"said": entry("g-1", about, **said)} | more
+
+
+@pytest.mark.row("MEM-9")
+@settings(max_examples=60, deadline=None)
+@given(MOODS.filter(any), st.integers(0, 10**6))
+def test_a_contrarian_turn_raises_what_was_felt_the_other_way(
+    mood: tuple[float, float, float], confidence: int
+) -> None:
+    milli = {
+        f"{n}_sum_milli": round(1_000 * m) for n, m in zip(("pleasure", "arousal", "dominance"), mood, strict=True)
+    }
+    alike = plain(about="a", own_count=1, confidence_ppm=confidence, **milli)
+    other = plain(about="b", own_count=1, confidence_ppm=confidence, **{n: -m for n, m in milli.items()})
+    book = asked_as_columns([alike, other])
+    usual, turned = (
+        book.retrieve(unit(1), Situation(NOW, tick=tick, tier="T1", thought_tick=90, mood=mood), 2).hits.to_pylist()
+        for tick in (99, 100)
+    )
+    assert [hit["entry_id"] for hit in usual] == [alike["said"]["entry_id"], other["said"]["entry_id"]]
+    assert [hit["entry_id"] for hit in turned] == [other["said"]["entry_id"], alike["said"]["entry_id"]]
+    assert [hit["affect"] for hit in usual] == pytest.approx([1.0, 0.0], abs=1e-5)
+    assert [hit["score_ppm"] for hit in usual] == [hit["score_ppm"] for hit in turned]
+
+
+@pytest.mark.row("MEM-9")
+@settings(max_examples=60, deadline=None)
+@given(knowledge(), st.sampled_from(REGIMES), st.sampled_from(REGIMES), st.integers(0, 7))
+def test_another_regimes_entries_sleep_and_wake_again_unchanged(
+    rows: list[dict[str, Any]], here: str, there: str, question: int
+) -> None:
+    book = asked_as_columns(rows)
+
+    def found(regime: str | None, **said: Any) -> dict[tuple[str, str], dict[str, Any]]:
+        hits = book.retrieve(unit(question), Situation(NOW, regime=regime, **said), len(rows), may_skip=False).hits
+        return {(h["entry_id"], h["golem_id"]): {k: v for k, v in h.items() if k != "rank"} for h in hits.to_pylist()}
+
+    everything = found(None)
+    assert len(everything) == len({(r["said"]["entry_id"], r["said"]["golem_id"]) for r in rows})
+    awake = found(here)
+    for key, hit in everything.items():
+        if hit["regime"] in (None, here):
+            assert awake[key] == hit
+        elif here != "unknown":
+            assert key not in awake
+    back = found(here, regime_before=there, regime_ticks=0)
+    assert {k for k, h in back.items() if h["regime"] == there} == {
+        k for k, h in everything.items() if h["regime"] == there
+    }, "what was learned in the regime just left is still awake"
+    shares = [
+        [h["wakefulness"] for h in found(here, regime_before=there, regime_ticks=t).values() if h["regime"] == there]
+        for t in (0, 10, 25, 49)
+    ]
+    for before, after in pairwise(shares):
+        assert here in (there, "unknown") or all(a < b for a, b in zip(after, before, strict=True))
+
+
+def test_the_order_in_which_entries_come_makes_no_difference() -> None:
+    rows = [plain(about=f"tool-{i}", confidence_ppm=500_000) for i in range(7)]
+    table = pa.concat_tables([grimoire(row["said"]) for row in rows])
+    where = Situation(NOW + int(DAY.total_seconds()) * 10**6)
+    told = [
+        Grimoire(shuffled(table, seed), unit(1)[None, :], np.zeros(7, np.int64), POLICY)
+        .retrieve(unit(1), where, 3)
+        .hits
+        for seed in range(5)
+    ]
+    assert all(hits.equals(told[0]) for hits in told)
+    assert told[0]["entry_id"].to_pylist() == sorted(table["entry_id"].to_pylist())[:3], "equals stand by their id"

@@ -1,0 +1,146 @@
+"""Asking a golem: the command `bardo ask`, what it shows, as of when, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pytest
+
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.retrieval.scoring import FACTORS
+from tests.commands import bardo, run
+from tests.conftest import copy_home
+
+QUESTION = "what does gas usually cost?"
+
+
+@pytest.fixture(scope="module")
+def home(asked_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small home with everything derived."""
+    return copy_home(asked_home, tmp_path_factory.mktemp("ask") / "home")
+
+
+@pytest.fixture(scope="module")
+def golem(home: Path) -> str:
+    """The golem that knows most."""
+    known = Stores.open(home).projections.read("grimoire")
+    counts = known.filter(pc.equal(known["status"], "active")).group_by("golem_id").aggregate([("entry_id", "count")])
+    ordered = counts.sort_by([("entry_id_count", "descending"), ("golem_id", "ascending")])
+    return str(ordered["golem_id"][0].as_py())
+
+
+def told(home: Path, *words: str) -> dict[str, Any]:
+    return json.loads(bardo("ask", *words, "--json", home=home))
+
+
+@pytest.mark.row("MEM-9")
+def test_it_answers_from_what_the_golem_knows_each_score_the_sum_of_its_parts(home: Path, golem: str) -> None:
+    answer = told(home, golem, QUESTION)
+    grimoire = Stores.open(home).projections.read("grimoire")
+    mine = grimoire.filter(pc.and_(pc.equal(grimoire["golem_id"], golem), pc.equal(grimoire["status"], "active")))
+    known = {row["entry_id"]: row["text"] for row in mine.to_pylist()}
+    assert answer["hits"]
+    for hit in answer["hits"]:
+        assert known[hit["entry_id"]] == hit["text"]
+        assert hit["score_ppm"] == sum(hit[f"{name}_ppm"] for name in FACTORS)
+    assert [hit["score_ppm"] for hit in answer["hits"]] == sorted(
+        (hit["score_ppm"] for hit in answer["hits"]), reverse=True
+    )
+    assert "gas" in answer["hits"][0]["text"], "what the question is about comes first"
+    assert answer["awake"] + answer["asleep"] == mine.num_rows
+    assert len(told(home, golem, QUESTION, "--k", "1")["hits"]) == 1
+
+
+@pytest.mark.row("MEM-9")
+def test_it_says_how_fresh_it_is_and_what_was_known_at_an_earlier_tick(home: Path, golem: str) -> None:
+    stores = Stores.open(home)
+    cycles = stores.projections.growing("cycles").read(golems=[golem]).sort_by("cycle").to_pylist()
+    now = told(home, golem, QUESTION)["as_of"]
+    last = cycles[-1]
+    assert (now["cycle"], now["tick"], now["at"]) == (last["cycle"], last["tick_last"], last["closed_at"].isoformat())
+    assert now["log_version"] == stores.log.version
+    then = told(home, golem, QUESTION, "--tick", "110")
+    assert (then["as_of"]["cycle"], then["as_of"]["tick"], then["as_of"]["head_tick"]) == (2, 100, 110)
+    assert then["situation"]["tick"] == 110
+    decisions = stores.projections.growing("curation").read(golems=[golem]).to_pylist()
+    for hit in then["hits"]:
+        seen = [d for d in decisions if d["entry_id"] == hit["entry_id"] and d["cycle"] <= 2]
+        assert hit["text"] in {d["text"] for d in seen}
+    moment = cycles[1]["closed_at"].isoformat()
+    assert told(home, golem, QUESTION, "--at", moment)["as_of"]["cycle"] == 2
+
+
+@pytest.mark.row("MEM-9")
+def test_a_golem_that_may_skip_says_why_it_did(home: Path, golem: str) -> None:
+    rows = Stores.open(home).log.read_cycles(["golem_id", "tick", "tier"])
+    mine = rows.filter(pc.equal(rows["golem_id"], golem)).sort_by("tick")
+    quiet = mine.filter(pc.and_(pc.equal(mine["tier"], "T0"), pc.greater(mine["tick"], 60)))["tick"][0].as_py()
+    loud = mine.filter(pc.and_(pc.equal(mine["tier"], "T1"), pc.greater(mine["tick"], 50)))["tick"][0].as_py()
+    skipped = told(home, golem, QUESTION, "--tick", str(quiet), "--may-skip")
+    assert (skipped["decision"]["skipped"], skipped["hits"]) == (True, [])
+    assert "the gate let the tick pass" in skipped["decision"]["reason"]
+    answered = told(home, golem, QUESTION, "--tick", str(quiet))
+    assert answered["decision"] == skipped["decision"], (
+        "who asks gets an answer, and hears what the golem would have done"
+    )
+    assert answered["hits"]
+    thought = told(home, golem, QUESTION, "--tick", str(loud), "--may-skip")
+    assert not thought["decision"]["skipped"]
+    assert thought["hits"]
+
+
+@pytest.mark.row("MEM-9")
+def test_what_the_owners_other_golems_know_counts_less(home: Path, golem: str) -> None:
+    alone = {hit["entry_id"] for hit in told(home, golem, QUESTION, "--k", "1000")["hits"]}
+    both = told(home, golem, QUESTION, "--k", "1000", "--clade")["hits"]
+    others = [hit for hit in both if hit["entry_id"] not in alone]
+    assert others
+    assert {(hit["layer"], hit["discount"], hit["golem_id"] == golem) for hit in others} == {("clade", 0.8, False)}
+    assert {hit["layer"] for hit in both if hit["entry_id"] in alone} == {"vault"}
+    assert len({hit["entry_id"] for hit in both}) == len(both), "nothing is said twice"
+
+
+def test_the_table_shows_every_factor_the_decision_and_the_moment(home: Path, golem: str) -> None:
+    said = bardo("ask", golem, QUESTION, home=home)
+    for word in (*FACTORS, "score", "awake", "trust", "By itself it would have", "As of cycle", "log version", golem):
+        assert word in said
+
+
+def test_asking_twice_embeds_nothing_twice(home: Path, golem: str) -> None:
+    def files() -> int:
+        return len(list((home / "log" / "vectors").rglob("*.parquet")))
+
+    told(home, golem, QUESTION, "--clade")
+    before = files()
+    assert before, "what entries say has its vector on record"
+    told(home, golem, "something else", "--clade")
+    assert files() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "cure"),
+    [
+        ("ask GOLEM ' '", "say what to look for"),
+        ("ask nobody gas", "golem nobody: nobody of this name was born"),
+        ("ask GOLEM gas --k 0", "at least one entry must be wanted, not 0"),
+        ("ask GOLEM gas --k -3", "at least one entry must be wanted, not -3"),
+        ("ask GOLEM gas --regime bull", "no regime is called 'bull': there are trending_up"),
+        ("ask GOLEM gas --tick 9999", "tick 9999 is not on record; its newest is"),
+        ("ask GOLEM gas --at yesterday", "--at 'yesterday' is no moment"),
+        ("ask GOLEM gas --at 2020-01-01", "it was born at"),
+        ("ask GOLEM gas --at 2026-01-02 --tick 3", "give one of them"),
+    ],
+)
+def test_a_wrong_question_says_how_to_ask(home: Path, golem: str, words: str, cure: str) -> None:
+    said = bardo(*shlex.split(words.replace("GOLEM", golem)), home=home, expect=2)
+    assert cure in " ".join(said.split())
+
+
+def test_a_question_of_a_megabyte_is_refused(home: Path, golem: str) -> None:
+    done = run(["ask", golem, "x" * 2**20], {"BARDO_HOME": str(home), "COLUMNS": "160"})
+    assert done.returncode == 2
+    assert "1,048,576 bytes, and at most 16,384 are read" in done.stderr
