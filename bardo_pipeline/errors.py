@@ -21,6 +21,11 @@ BardoError
 │   ├── SchemaVersionError     a record or table was written by a newer version
 │   ├── JournalError           a journal segment is torn or altered
 │   └── CustodyError           a chain of records, a signature on record or a stored file is broken
+├── GatewayError               a language model gave nothing that can be used; what happened is on record
+│   ├── AnswerError            its answer does not parse, or is not what was asked for
+│   ├── RefusalError           it, or its provider, declined to answer
+│   ├── UnreachableError       it could not be reached in time, or its provider failed
+│   └── CostCapError           the cap on what asking may cost is reached: it was not asked
 └── DerivationError            a projection cannot be derived
     └── FingerprintMismatch    a rebuilt projection differs from the one in force
 
@@ -119,6 +124,26 @@ class JournalError(StoreError):
 
 class CustodyError(StoreError):
     """A chain of records, a signature on record or a stored file is broken."""
+
+
+class GatewayError(BardoError):
+    """A language model gave nothing that can be used; what happened is on record."""
+
+
+class AnswerError(GatewayError):
+    """A model's answer does not parse, or is not what was asked for."""
+
+
+class RefusalError(GatewayError):
+    """A model, or its provider, declined to answer."""
+
+
+class UnreachableError(GatewayError):
+    """A model could not be reached in time, or its provider failed."""
+
+
+class CostCapError(GatewayError):
+    """The cap on what asking may cost is reached: the model was not asked."""
 
 
 class DerivationError(BardoError):

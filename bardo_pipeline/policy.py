@@ -502,7 +502,27 @@ class WorthPolicy(Frozen):
     questions_in_first: Annotated[int, Field(ge=1)] = Field(5, description="places in which the answer must be (HB S3)")
 
 
-OPERATIONAL = ("writer", "care", "health", "reorg", "fabric", "worth")
+class GatewayPolicy(Frozen):
+    """Asking a language model: how long, how often, for how much. Answers are events: no projection depends on it."""
+
+    request_seconds_max: Positive = Field(60.0, description="for one answer, the provider's retries included (ours)")
+    retries_max: Count = Field(2, description="of a request that failed on the way (ours)")
+    corrections_max: Count = Field(1, description="times that a malformed answer is sent back (ours)")
+    output_tokens_max: Annotated[int, Field(ge=64)] = Field(2_000, description="of one answer (ours)")
+    day_micros_max: Count = Field(2_000_000, description="a UTC day of recording, all golems: $2 (ours)")
+    golem_day_micros_max: Count = Field(250_000, description="the same for one golem: HB S3's dearest call")
+    input_micros_per_token: Positive = Field(
+        5.0, description="micro-dollars where the provider's price is not known: Opus-class (HB S3)"
+    )
+    output_micros_per_token: Positive = Field(25.0, description="micro-dollars, the same")
+    bytes_per_token: Positive = Field(
+        2.0, description="of a prompt, for the most that it may cost: English has 4, digits 2 (ours)"
+    )
+    prompt_rules_max: Annotated[int, Field(ge=1)] = Field(24, description="rules and candidates that are shown (ours)")
+    prompt_ticks_max: Annotated[int, Field(ge=1)] = Field(16, description="newest ticks of evidence of each (ours)")
+
+
+OPERATIONAL = ("writer", "care", "health", "reorg", "fabric", "worth", "gateway")
 """Parts of the policy that are outside its hash: no projection depends on them."""
 
 
@@ -533,6 +553,7 @@ class Policy(Frozen):
     katabasis: KatabasisPolicy = KatabasisPolicy()
     inheritance: InheritancePolicy = InheritancePolicy()
     worth: WorthPolicy = WorthPolicy()
+    gateway: GatewayPolicy = GatewayPolicy()
 
     @property
     def content(self) -> str:

@@ -19,6 +19,7 @@ from bardo_pipeline.doors import (
     conversing,
     custody,
     fabric,
+    proposing,
     repair,
     sealing,
     showing,
@@ -55,6 +56,7 @@ asking.add_to(app)
 custody.add_to(app)
 spooling.add_to(app)
 repair.add_to(app)
+proposing.add_to(app)
 
 
 @app.command()

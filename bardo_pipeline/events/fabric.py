@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, SerializeAsAny
 
-from bardo_pipeline.events import life, overrides
+from bardo_pipeline.events import life, operations, overrides
 from bardo_pipeline.events.fabric_payloads import (
     AccuracyUpdate,
     ActionTaken,
@@ -130,6 +130,7 @@ EVENTS: dict[str, Family] = {
     "EntryUnpinned": Family("memory", overrides.Unpinned),
     "EntryRetracted": Family("memory", overrides.Retracted),
     "EntryCorrected": Family("memory", overrides.Corrected),
+    "ModelAsked": Family("memory", operations.Asked),
 }
 """Every event by name, in the order in which one moment's events follow each other."""
 

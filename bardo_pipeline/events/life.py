@@ -16,6 +16,7 @@ from typing import Annotated, Literal, Self
 import orjson
 from pydantic import Field, model_validator
 
+from bardo_pipeline.events.operations import Asked
 from bardo_pipeline.events.overrides import Corrected, Override, Pinned, Retracted, Unpinned
 from bardo_pipeline.events.record import (
     SCHEMA_VERSION,
@@ -52,6 +53,7 @@ KINDS = (
     "EntryUnpinned",
     "EntryRetracted",
     "EntryCorrected",
+    "ModelAsked",
 )
 Kind = Literal[
     "GolemBorn", "DeathDeclared", "BundleJudged", "BundlePublished", "KnowledgeReceived",
@@ -59,6 +61,7 @@ Kind = Literal[
     "KeyRegistered", "KeyRotated", "KeyRevoked", "SealKeyMade", "SealKeyDestroyed",
     "DerivationAdopted",
     "EntryPinned", "EntryUnpinned", "EntryRetracted", "EntryCorrected",
+    "ModelAsked",
 ]  # fmt: skip
 
 
@@ -281,6 +284,7 @@ class LifeEvent(Part):
     unpinned: Unpinned | None = None
     retracted: Retracted | None = None
     corrected: Corrected | None = None
+    asked: Asked | None = None
 
     @model_validator(mode="after")
     def _holds_its_payload(self) -> Self:
@@ -322,6 +326,7 @@ _KIND_OF: dict[type[Part], tuple[str, str]] = {
     Unpinned: ("EntryUnpinned", "unpinned"),
     Retracted: ("EntryRetracted", "retracted"),
     Corrected: ("EntryCorrected", "corrected"),
+    Asked: ("ModelAsked", "asked"),
 }
 
 

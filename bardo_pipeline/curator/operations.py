@@ -1,0 +1,114 @@
+"""Operations: what may be proposed about a grimoire, in ExpeL's four words. Pure.
+
+Whoever proposes (a language model) says ADD, UPVOTE, DOWNVOTE or EDIT in this schema and nothing else. An operation
+names a rule by its situation or by its entry, and the golem's own ticks that speak for it; it decides nothing.
+Source: TOOLS (memory_manage_insight, memory_consolidate), MEM-4.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from bardo_pipeline.events.operations import (
+    CITED_MAX,
+    NOTE_LENGTH_MAX,
+    OPERATIONS_MAX,
+    REASON_LENGTH_MAX,
+    ProposedOperation,
+    ProposedSituation,
+)
+from bardo_pipeline.events.record import Name, Regime, Tick, Unit
+
+SCHEMA_EDITION = "1"
+"""Changed whenever the schema asks for something else; part of a prompt's hash."""
+
+EntryId = Annotated[str, Field(pattern=r"^[0-9a-f]{24}$", description="entry_id of one of the listed rules")]
+Reason = Annotated[str, Field(min_length=1, max_length=REASON_LENGTH_MAX, description="why, in one or two sentences")]
+Evidence = Annotated[
+    tuple[Tick, ...],
+    Field(min_length=1, max_length=CITED_MAX, description="ticks listed as evidence that speak for this operation"),
+]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Situation(_Strict):
+    """Where a rule holds, and which action it judges against holding."""
+
+    chain: Name
+    protocol: Name
+    pair: Name
+    tool: Name
+    action_type: Name
+    regime: Regime
+    anomaly_band: Literal["calm", "stirred", "strained", "stretched", "broken"]
+    gas_band: Literal["cheap", "normal", "dear"]
+
+
+class Add(_Strict):
+    """ADD: a rule that should be watched. sign: 1 where acting beats holding, -1 where it loses to holding."""
+
+    operation: Literal["ADD"]
+    situation: Situation
+    sign: Literal[1, -1]
+    confidence: Annotated[Unit, Field(description="how sure you are, from 0 to 1; it moves nothing by itself")]
+    reason: Reason
+    evidence: Evidence
+
+
+class Upvote(_Strict):
+    """UPVOTE: the cited ticks confirm an active rule."""
+
+    operation: Literal["UPVOTE"]
+    entry_id: EntryId
+    reason: Reason
+    evidence: Evidence
+
+
+class Downvote(_Strict):
+    """DOWNVOTE: the cited ticks speak against an active rule."""
+
+    operation: Literal["DOWNVOTE"]
+    entry_id: EntryId
+    reason: Reason
+    evidence: Evidence
+
+
+class Edit(_Strict):
+    """EDIT: a note beside an active rule, for whoever reads it; the rule itself is not touched."""
+
+    operation: Literal["EDIT"]
+    entry_id: EntryId
+    note: Annotated[str, Field(min_length=1, max_length=NOTE_LENGTH_MAX)]
+    reason: Reason
+    evidence: Evidence
+
+
+class Proposals(_Strict):
+    """What is proposed about one golem's grimoire: none, one or several operations."""
+
+    operations: Annotated[
+        tuple[Annotated[Add | Upvote | Downvote | Edit, Field(discriminator="operation")], ...],
+        Field(max_length=OPERATIONS_MAX),
+    ]
+
+    def recorded(self) -> tuple[ProposedOperation, ...]:
+        """The same as an event carries it."""
+        return tuple(_recorded(one) for one in self.operations)
+
+
+def _recorded(one: Add | Upvote | Downvote | Edit) -> ProposedOperation:
+    return ProposedOperation(
+        operation=one.operation,
+        entry_id=None if isinstance(one, Add) else one.entry_id,
+        situation=ProposedSituation(**one.situation.model_dump()) if isinstance(one, Add) else None,
+        sign=one.sign if isinstance(one, Add) else None,
+        confidence=one.confidence if isinstance(one, Add) else None,
+        note=one.note if isinstance(one, Edit) else None,
+        reason=one.reason,
+        evidence=tuple(sorted(set(one.evidence))),
+    )

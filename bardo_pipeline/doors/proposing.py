@@ -1,0 +1,94 @@
+"""Proposing at the door: `bardo propose` asks a language model what a golem's closed cycles teach."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from bardo_pipeline.derivation.proposing import Asking, living_golems, propose, question
+from bardo_pipeline.derivation.stores import DEFAULT_EMBEDDER, Stores
+from bardo_pipeline.doors.options import HomeOption, now, root_of
+from bardo_pipeline.doors.tables import print_table
+from bardo_pipeline.errors import ConfigError, CostCapError
+from bardo_pipeline.events.operations import ProposedOperation
+from bardo_pipeline.gateway.settings import ModelSettings
+
+out = Console(soft_wrap=False, highlight=False)
+
+Embedder = Annotated[str, typer.Option(help="minilm (ships in a package) or nomic (downloads once).")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Put this command into `bardo`."""
+    app.command("propose")(propose_operations)
+
+
+def propose_operations(
+    golem: Annotated[str | None, typer.Argument(help="The golem to ask about.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every living golem, until the cap is reached.")] = False,
+    cycle: Annotated[int | None, typer.Option(min=1, help="The closed cycle to ask about (default: the last).")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Ask anew where nothing was answered before.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be asked, and ask nothing.")] = False,
+    home: HomeOption = None,
+    embedder: Embedder = DEFAULT_EMBEDDER,
+) -> None:
+    """Ask a language model (BARDO_MODEL=PROVIDER:MODEL) for operations on a grimoire, and record what it answers.
+
+    What it proposes passes the curator's own gate when the golem's next cycle closes. One question is asked once; a
+    rebuild asks nothing. Exit 1 if something went wrong that is on record now, such as a refusal or the cap.
+    """
+    if (golem is None) != every:
+        raise ConfigError("name a golem, or give --all")
+    stores = Stores.open(root_of(home), embedder=embedder)
+    golems = living_golems(stores) if golem is None else [golem]
+    if dry_run:
+        for golem_id in golems:
+            _show_question(stores, golem_id, cycle)
+        return
+    settings, askings = ModelSettings.wanted(os.environ), []
+    for golem_id in golems:
+        with out.status(f"asking {settings.provider}:{settings.model} about {golem_id}"):
+            asking = propose(stores, golem_id, settings, clock=now, cycle=cycle, again=again)
+        askings.append(asking)
+        if every and isinstance(asking.error, CostCapError):
+            break
+    _show(askings)
+    failed = [error for asking in askings if (error := asking.error)]
+    if failed and golem is not None:
+        raise failed[0]
+    if failed:
+        raise typer.Exit(1)
+
+
+def _show_question(stores: Stores, golem_id: str, cycle: int | None) -> None:
+    asked, prompt = question(stores, golem_id, cycle)
+    if prompt is None:
+        out.print(f"golem {golem_id}: after cycle {asked} nothing is learned yet that could be asked about")
+    else:
+        typer.echo(f"# golem {golem_id}, cycle {asked}, prompt {prompt.hash}\n{prompt.instructions}\n{prompt.question}")
+
+
+def _show(askings: list[Asking]) -> None:
+    names = ["golem", "cycle", "what came", "operations", "tokens", "cost"]
+    print_table(out, "Asked", names, [_row(asking) for asking in askings])
+    for asking in askings:
+        rows = [_operation(one) for one in asking.operations]
+        if rows:
+            print_table(out, f"Proposed for {asking.golem_id}", ["operation", "about", "evidence", "reason"], rows)
+
+
+def _operation(one: ProposedOperation) -> tuple[object, ...]:
+    about = one.entry_id or " ".join(one.situation.model_dump().values() if one.situation else ())
+    return one.operation, about, ", ".join(map(str, one.evidence)), one.reason
+
+
+def _row(asking: Asking) -> tuple[object, ...]:
+    said = asking.event.asked if asking.event else None
+    if said is None:
+        return asking.golem_id, asking.cycle, "nothing learned yet", "", "", ""
+    what = said.outcome.replace("_", " ") + (", on record already" if asking.known else "")
+    tokens = f"{said.input_tokens} + {said.output_tokens}"
+    return asking.golem_id, asking.cycle, what, len(said.operations), tokens, f"${said.cost_micros / 1e6:.6f}"

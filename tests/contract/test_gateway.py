@@ -1,0 +1,375 @@
+"""The gateway to language models, against a server on this machine that speaks a provider's protocol."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bardo_pipeline.curator.operations import Proposals
+from bardo_pipeline.curator.prompts import Prompt
+from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.proposing import Asking, propose, question
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.errors import (
+    AnswerError,
+    ConfigError,
+    CostCapError,
+    GatewayError,
+    QueryError,
+    RefusalError,
+    UnreachableError,
+)
+from bardo_pipeline.gateway.asking import ask
+from bardo_pipeline.gateway.prices import cost_micros, most_micros
+from bardo_pipeline.gateway.settings import ModelSettings
+from bardo_pipeline.policy import GatewayPolicy
+from tests.conftest import NOW, copy_home
+from tests.loopback import INPUT_TOKENS, OUTPUT_TOKENS, Loopback, Said, loopback, operations
+from tests.property.test_laws import BRIEF, beside, birth_of, derive_all, fingerprints, stores_at, with_hashes
+from tests.streams import GOOD, RALLY, STORM, Life, full
+
+pytestmark = pytest.mark.row("MEM-4")
+
+LIFE = Life("g-0", {STORM: (GOOD,) * 6, RALLY: (GOOD,) * 2}, (2,), timedelta(minutes=1), 8)
+POLICY = GatewayPolicy(request_seconds_max=10.0, retries_max=1)
+PROMPT = Prompt("instructions", "{}")
+ADD = {
+    "operation": "ADD",
+    "situation": {
+        **{n: getattr(RALLY.structure, n) for n in ("chain", "protocol", "pair", "tool", "action_type", "regime")},
+        "anomaly_band": "broken", "gas_band": "dear",
+    },
+    "sign": 1, "confidence": 0.6, "reason": "acting has paid", "evidence": [3, 1, 3],
+}  # fmt: skip
+UPVOTE = {"operation": "UPVOTE", "entry_id": "a" * 24, "reason": "it held again", "evidence": [5]}
+
+
+@pytest.fixture(autouse=True)
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys where the providers look for them; the server on this machine asks for none."""
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.setenv(name, "a key of no worth")
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[Loopback]:
+    with loopback() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home in which one golem lived through two cycles, curated."""
+    root = tmp_path_factory.mktemp("gateway") / "home"
+    stores = stores_at(root)
+    stores.log.record([birth_of(LIFE)], NOW)
+    stores.log.append(full(LIFE.rows()), writer="w", segment=1, recorded_at=NOW)
+    derive_curation(stores)
+    stores.log.close()
+    (root / "models").mkdir(exist_ok=True)
+    return root
+
+
+@pytest.fixture
+def stores(lived: Path, tmp_path: Path) -> Stores:
+    return opened(copy_home(lived, tmp_path / "home"))
+
+
+def opened(root: Path, **gateway: Any) -> Stores:
+    policy = BRIEF.model_copy(update={"gateway": POLICY.model_copy(update=gateway)})
+    return with_hashes(Stores.open(root, policy=policy))
+
+
+def proposed(stores: Stores, provider: Loopback, at: datetime = NOW, **said: Any) -> Asking:
+    return propose(stores, "g-0", provider.settings, clock=lambda: at, **said)
+
+
+def on_record(stores: Stores) -> list[dict[str, Any]]:
+    return [row["asked"] for row in stores.life("ModelAsked").to_pylist()]
+
+
+# what the provider does, and what the reply says
+
+
+@pytest.mark.parametrize("protocol", ["settings", "messages"])
+def test_operations_come_back_in_the_schema_whatever_the_protocol(provider: Loopback, protocol: str) -> None:
+    reply = ask(PROMPT, getattr(provider.says(operations(ADD, UPVOTE)), protocol), POLICY)
+    assert (reply.outcome, reply.detail) == ("answered", "")
+    add, vote = reply.operations
+    assert (add.operation, add.sign, add.confidence, add.evidence) == ("ADD", 1, 0.6, (1, 3))
+    assert add.situation is not None
+    assert add.situation.model_dump() == ADD["situation"]
+    assert (vote.operation, vote.entry_id, vote.evidence) == ("UPVOTE", "a" * 24, (5,))
+    assert (reply.request_count, reply.input_tokens, reply.output_tokens) == (1, INPUT_TOKENS, OUTPUT_TOKENS)
+    assert reply.answer is not None
+    assert json.loads(reply.answer)["operations"][0]["evidence"] == [3, 1, 3], "the answer is kept as it came"
+
+
+def test_the_provider_is_asked_for_the_schema_with_the_limits_of_the_policy(provider: Loopback) -> None:
+    ask(PROMPT, provider.says(operations()).settings, POLICY)
+    (request,) = provider.requests
+    assert [m["content"] for m in request["messages"]] == [PROMPT.instructions, PROMPT.question]
+    (tool,) = request["tools"]
+    known = {"Add", "Upvote", "Downvote", "Edit"}
+    assert known <= set(tool["function"]["parameters"]["$defs"])
+    assert POLICY.output_tokens_max in (request.get("max_tokens"), request.get("max_completion_tokens"))
+
+
+def test_an_answer_that_is_only_text_counts_where_it_is_in_the_schema(provider: Loopback) -> None:
+    reply = ask(PROMPT, provider.says(Said(text=json.dumps({"operations": [UPVOTE]}))).settings, POLICY)
+    assert [one.operation for one in reply.operations] == ["UPVOTE"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "named"),
+    [
+        (Said(arguments='{"operations": ['), "Invalid JSON"),
+        (Said(arguments='{"operations": {"operation": "ADD"}}'), "operations"),
+        (operations({**UPVOTE, "operation": "DELETE"}), "DELETE"),
+        (operations({**ADD, "confidence": 1.7}), "confidence: Input should be less than or equal to 1, not 1.7"),
+        (operations({**ADD, "sign": 2}), "sign"),
+        (operations({**ADD, "situation": {**ADD["situation"], "gas_band": "free"}}), "gas_band"),
+        (operations({**UPVOTE, "evidence": []}), "evidence"),
+        (operations({**UPVOTE, "evidence": [0]}), "evidence.0"),
+        (operations({**UPVOTE, "reason": "x" * 501}), "reason"),
+        (operations(*[UPVOTE] * 17), "operations"),
+        (operations({**UPVOTE, "verdict": "pays"}), "verdict"),
+        (Said(text="I would rather talk about the weather."), "the weather"),
+        (Said(arguments='{"operations": [{', finish="length"), "token limit"),
+        (Said(body=b"<html>"), "decode"),
+    ],
+)  # fmt: skip
+def test_what_does_not_parse_is_malformed_by_name_and_kept_as_it_came(
+    provider: Loopback, answer: Said, named: str
+) -> None:
+    reply = ask(PROMPT, provider.says(answer).settings, POLICY)
+    assert (reply.outcome, reply.operations) == ("malformed", ())
+    assert named in reply.detail
+    if answer.body is None:
+        assert reply.answer == (answer.arguments or answer.text)
+        assert len(provider.requests) == 1 + POLICY.corrections_max, "it is sent back as often as the policy allows"
+        assert reply.input_tokens == len(provider.requests) * INPUT_TOKENS, "each of them is paid for"
+
+
+def test_a_malformed_answer_may_be_mended_when_it_is_sent_back(provider: Loopback) -> None:
+    provider.says(operations({**ADD, "confidence": 1.7}), operations(ADD))
+    reply = ask(PROMPT, provider.settings, POLICY)
+    assert (reply.outcome, reply.request_count) == ("answered", 2)
+    assert "less than or equal to 1" in json.dumps(provider.requests[1]["messages"])
+
+
+def test_a_refusal_is_told_in_the_provider_s_words(provider: Loopback) -> None:
+    reply = ask(PROMPT, provider.says(Said(refusal="I give no financial advice")).settings, POLICY)
+    assert (reply.outcome, reply.answer) == ("refused", "I give no financial advice")
+    assert "I give no financial advice" in reply.detail
+    assert len(provider.requests) == 1, "who refuses is not asked again"
+    reply = ask(PROMPT, provider.says(Said(finish="content_filter")).settings, POLICY)
+    assert reply.outcome == "refused"
+
+
+def test_no_answer_in_time_is_a_timeout_that_may_have_cost_the_most(provider: Loopback) -> None:
+    swift = POLICY.model_copy(update={"request_seconds_max": 0.3})
+    reply = ask(PROMPT, provider.says(Said(held=True)).settings, swift)
+    assert (reply.outcome, reply.answer, reply.request_count) == ("timed_out", None, 0)
+    assert reply.cost_micros == most_micros(provider.settings, PROMPT.size_bytes, swift)
+    assert 300 <= reply.latency_ms < 5_000
+
+
+def test_a_server_error_is_tried_again_and_then_told(provider: Loopback) -> None:
+    reply = ask(PROMPT, provider.says(Said(status=503), operations(UPVOTE)).settings, POLICY)
+    assert (reply.outcome, len(provider.requests)) == ("answered", 2)
+    reply = ask(PROMPT, provider.says(Said(status=500)).settings, POLICY)
+    assert (reply.outcome, len(provider.requests), reply.cost_micros) == ("failed", 1 + POLICY.retries_max, 0)
+    assert "500" in reply.detail
+    assert "a bad day" in reply.detail
+    reply = ask(PROMPT, provider.says(Said(status=401)).settings, POLICY)
+    assert (reply.outcome, len(provider.requests)) == ("failed", 1), "a wrong key is not tried again"
+
+
+def test_nobody_at_the_address_is_a_failure() -> None:
+    with loopback() as gone:
+        settings = gone.settings
+    reply = ask(PROMPT, settings, POLICY)
+    assert (reply.outcome, reply.answer, reply.cost_micros) == ("failed", None, 0)
+    assert "onnection" in reply.detail
+
+
+def test_what_is_not_counted_is_taken_to_have_cost_the_most(provider: Loopback) -> None:
+    settings = provider.settings
+    counted = ask(PROMPT, provider.says(operations()).settings, POLICY)
+    assert counted.cost_micros == cost_micros(settings, INPUT_TOKENS, OUTPUT_TOKENS, POLICY) == 7_500
+    given = Said(arguments=json.dumps({"operations": []}), usage=False)
+    assert ask(PROMPT, provider.says(given).settings, POLICY).cost_micros == most_micros(
+        settings, PROMPT.size_bytes, POLICY
+    )
+
+
+def test_a_known_model_costs_its_list_price() -> None:
+    known = ModelSettings("openai-chat", "gpt-4o-mini")
+    assert cost_micros(known, 1_000_000, 0, POLICY) == 150_000
+    assert cost_micros(known, 0, 1_000_000, POLICY) == 600_000
+
+
+# settings
+
+
+def test_which_model_is_asked_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ModelSettings.of({}) is None
+    assert ModelSettings.of({"BARDO_MODEL": "anthropic:m:1"}) == ModelSettings("anthropic", "m:1")
+    assert ModelSettings.of({"BARDO_MODEL": "openai-chat:m", "BARDO_MODEL_URL": "u"}) == ModelSettings(
+        "openai-chat", "m", "u"
+    )
+    for wrong in ("m", ":m", "openai-chat:"):
+        with pytest.raises(ConfigError, match="PROVIDER:MODEL"):
+            ModelSettings.of({"BARDO_MODEL": wrong})
+    with pytest.raises(ConfigError, match="BARDO_MODEL"):
+        ModelSettings.wanted({})
+    with pytest.raises(ConfigError, match="nobody:m"):
+        ask(PROMPT, ModelSettings("nobody", "m"), POLICY)
+    monkeypatch.delenv("OPENAI_API_KEY")
+    with pytest.raises(ConfigError, match="OPENAI_API_KEY"):
+        ask(PROMPT, ModelSettings("openai-chat", "m"), POLICY)
+
+
+def test_fast_commands_do_not_import_the_model_s_library() -> None:
+    code = (
+        "import sys, bardo_pipeline.doors.cli; "
+        "print([name for name in ('pydantic_ai', 'openai', 'anthropic') if name in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+# on record
+
+
+def test_an_answer_is_on_record_and_the_same_question_is_asked_once(stores: Stores, provider: Loopback) -> None:
+    first = proposed(stores, provider.says(operations(ADD)))
+    assert (first.cycle, first.known, first.error) == (2, False, None)
+    (asked,) = on_record(stores)
+    assert asked["outcome"] == "answered"
+    assert (asked["provider"], asked["model"], asked["cycle"], asked["tick_seen"]) == (
+        "openai-chat",
+        "loopback-1",
+        2,
+        8,
+    )
+    assert asked["prompt_hash"] == question(stores, "g-0")[1].hash  # type: ignore[union-attr]
+    assert (asked["cost_micros"], asked["input_tokens"], asked["output_tokens"]) == (7_500, INPUT_TOKENS, OUTPUT_TOKENS)
+    assert asked["operations"][0]["reason"] == ADD["reason"]
+    second = proposed(opened(stores.home.root), provider, again=True)
+    assert second.known
+    assert second.event == first.event
+    assert len(provider.requests) == 1
+
+
+def test_another_model_and_another_cycle_are_other_questions(stores: Stores, provider: Loopback) -> None:
+    proposed(stores, provider.says(operations(UPVOTE)))
+    other = ModelSettings("openai-chat", "loopback-2", provider.settings.url)
+    assert not propose(stores, "g-0", other, clock=lambda: NOW).known
+    assert not proposed(stores, provider, cycle=1).known
+    assert [(row["model"], row["cycle"]) for row in on_record(stores)] == [
+        ("loopback-1", 2), ("loopback-2", 2), ("loopback-1", 1),
+    ]  # fmt: skip
+
+
+FAILURES: list[tuple[Said, type[GatewayError], str]] = [
+    (Said(arguments="{"), AnswerError, "malformed"),
+    (operations({**ADD, "confidence": 1.7}), AnswerError, "malformed"),
+    (Said(refusal="no"), RefusalError, "refused"),
+    (Said(held=True), UnreachableError, "timed_out"),
+    (Said(status=500), UnreachableError, "failed"),
+]
+
+
+@pytest.mark.parametrize(("said", "kind", "outcome"), FAILURES)
+def test_a_failure_is_a_typed_error_and_on_record_with_what_came(
+    stores: Stores, provider: Loopback, said: Said, kind: type[GatewayError], outcome: str
+) -> None:
+    seconds = 1.0 if said.held else 10.0
+    stores = opened(stores.home.root, request_seconds_max=seconds, retries_max=0, golem_day_micros_max=1_000_000)
+    asking = proposed(stores, provider.says(said))
+    (asked,) = on_record(stores)
+    assert (asked["outcome"], asked["answer"]) == (outcome, said.arguments or said.refusal)
+    assert type(asking.error) is kind
+    assert asking.event is not None
+    assert asking.event.event_id in str(asking.error)
+    assert asked["detail"] in str(asking.error)
+    before = len(provider.requests)
+    assert proposed(stores, provider).known
+    assert len(provider.requests) == before, "a failure is not asked again by itself"
+    again = proposed(stores, provider.says(operations(UPVOTE)), again=True)
+    assert again.known == (outcome in ("malformed", "refused")), "what was answered badly was answered"
+    assert [row["outcome"] for row in on_record(stores)] == [outcome] + ["answered"] * (not again.known)
+
+
+def test_a_cap_that_is_reached_is_on_record_and_no_call_is_made(stores: Stores, provider: Loopback) -> None:
+    provider.says(operations(UPVOTE))
+    _, prompt = question(stores, "g-0")
+    assert prompt is not None
+    most = most_micros(provider.settings, prompt.size_bytes, POLICY)
+    for name in ("day_micros_max", "golem_day_micros_max"):
+        root = copy_home(stores.home.root, stores.home.root.with_name(name))
+        tight = opened(root, **{name: most - 1})
+        asking = proposed(tight, provider)
+        assert isinstance(asking.error, CostCapError)
+        (asked,) = on_record(tight)
+        assert (asked["outcome"], asked["request_count"], asked["cost_micros"]) == ("over_cap", 0, 0)
+    assert not provider.requests
+    enough = opened(stores.home.root, day_micros_max=most + 7_499)
+    assert proposed(enough, provider, cycle=1).error is None
+    assert isinstance(proposed(enough, provider).error, CostCapError), "what was spent today counts"
+    tomorrow = proposed(enough, provider, NOW + timedelta(days=1), again=True)
+    assert tomorrow.error is None
+    assert len(provider.requests) == 2
+
+
+def test_a_rebuild_asks_nothing_and_finds_the_same(stores: Stores, provider: Loopback, tmp_path: Path) -> None:
+    proposed(stores, provider.says(operations(ADD, UPVOTE)))
+    derive_all(stores)
+    provider.says(Said(status=500))
+    again = beside(stores, tmp_path / "again")
+    derive_all(again)
+    assert fingerprints(again) == fingerprints(stores)
+    assert not provider.requests
+
+
+def test_nothing_is_asked_about_who_is_unknown_dead_or_has_nothing_curated(stores: Stores, provider: Loopback) -> None:
+    provider.says(operations())
+    with pytest.raises(QueryError, match="no curated cycle"):
+        propose(stores, "nobody", provider.settings, clock=lambda: NOW)
+    with pytest.raises(QueryError, match="through cycle 2: cycle 3"):
+        proposed(stores, provider, cycle=3)
+    assert not provider.requests
+    assert not on_record(stores)
+
+
+# the question
+
+
+def test_the_question_shows_what_was_learned_with_the_ticks_behind_it(stores: Stores) -> None:
+    cycle, prompt = question(stores, "g-0")
+    assert cycle == 2
+    assert prompt is not None
+    shown = json.loads(prompt.question)
+    assert shown["closed_cycle"] == 2
+    entries = {e["entry_id"]: e for e in stores.projections.renewed("grimoire").read().to_pylist()}
+    assert {rule["situation"]["regime"] for rule in shown["rules"]} == {"volatile", "trending_up"}
+    for rule in shown["rules"]:
+        entry = entries[rule["entry_id"]]
+        assert (rule["status"], rule["count"], rule["sign"]) == (entry["status"], entry["own_count"], entry["sign"])
+        assert rule["evidence"]
+        assert set(rule["evidence"]) <= set(range(1, 9))
+    assert question(opened(stores.home.root), "g-0") == (cycle, prompt), "the same decisions, the same question"
+    assert question(stores, "g-0", 1)[1] != prompt
+
+
+def test_the_schema_of_the_answer_is_part_of_what_is_counted() -> None:
+    schema = len(json.dumps(Proposals.model_json_schema(), separators=(",", ":")))
+    assert PROMPT.size_bytes == len(PROMPT.instructions) + len(PROMPT.question) + schema

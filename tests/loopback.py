@@ -1,0 +1,147 @@
+"""A model provider on this machine: an HTTP server that speaks a provider's protocol and answers as it is told.
+
+Two protocols: chat completions (OpenAI and all that speak like it), messages (Anthropic). It counts what it is asked.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from bardo_pipeline.gateway.settings import ModelSettings
+
+INPUT_TOKENS, OUTPUT_TOKENS = 1_000, 100
+OUTPUT_TOOL = "final_result"
+
+
+@dataclass(frozen=True)
+class Said:
+    """One response. arguments: of the call that carries the answer, as text; None for no call.
+
+    text: said beside or instead; refusal: why nothing is said; status: of HTTP; held: no answer until the server stops;
+    body: in place of everything else; usage: whether tokens are counted.
+    """
+
+    arguments: str | None = None
+    text: str | None = None
+    refusal: str | None = None
+    finish: str | None = None
+    status: int = 200
+    held: bool = False
+    body: bytes | None = None
+    usage: bool = True
+
+
+def operations(*given: Mapping[str, Any]) -> Said:
+    """An answer with these operations."""
+    return Said(arguments=json.dumps({"operations": list(given)}))
+
+
+@dataclass
+class Loopback:
+    """The provider: what it will say, the last again and again, and what it was asked."""
+
+    url: str
+    script: list[Said] = field(default_factory=list)
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def settings(self) -> ModelSettings:
+        """How to ask it in chat completions."""
+        return ModelSettings("openai-chat", "loopback-1", f"{self.url}/v1")
+
+    @property
+    def messages(self) -> ModelSettings:
+        """How to ask it in messages."""
+        return ModelSettings("anthropic", "loopback-1", self.url)
+
+    def says(self, *script: Said) -> Loopback:
+        """From now on it says this, and has been asked nothing."""
+        self.script, self.requests = list(script), []
+        return self
+
+    def next(self, request: dict[str, Any]) -> Said:
+        """What it says to this."""
+        self.requests.append(request)
+        return self.script[min(len(self.requests), len(self.script)) - 1]
+
+
+@contextmanager
+def loopback() -> Iterator[Loopback]:
+    """A provider for the time of a test."""
+    holder: list[Loopback] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            """Say nothing on the terminal."""
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            provider = holder[0]
+            said = provider.next({"path": self.path, **body})
+            if said.held:
+                provider.stopped.wait(30)
+                return
+            answer = _completion if self.path.endswith("/chat/completions") else _message
+            self._send(said.status, said.body if said.body is not None else json.dumps(answer(said)).encode())
+
+        def _send(self, status: int, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    provider = Loopback(f"http://127.0.0.1:{server.server_port}")
+    holder.append(provider)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield provider
+    finally:
+        provider.stopped.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+Answer = Callable[[Said], dict[str, Any]]
+
+
+def _completion(said: Said) -> dict[str, Any]:
+    if said.status != 200:
+        return {"error": {"message": "the server is having a bad day", "type": "server_error"}}
+    message: dict[str, Any] = {"role": "assistant", "content": said.text, "refusal": said.refusal}
+    if said.arguments is not None:
+        function = {"name": OUTPUT_TOOL, "arguments": said.arguments}
+        message["tool_calls"] = [{"id": "call-1", "type": "function", "function": function}]
+    finish = said.finish or ("tool_calls" if said.arguments is not None else "stop")
+    out: dict[str, Any] = {
+        "id": "completion-1", "object": "chat.completion", "created": 1_700_000_000, "model": "loopback-1",
+        "choices": [{"index": 0, "message": message, "finish_reason": finish, "logprobs": None}],
+    }  # fmt: skip
+    if said.usage:
+        total = INPUT_TOKENS + OUTPUT_TOKENS
+        out["usage"] = {"prompt_tokens": INPUT_TOKENS, "completion_tokens": OUTPUT_TOKENS, "total_tokens": total}
+    return out
+
+
+def _message(said: Said) -> dict[str, Any]:
+    if said.status != 200:
+        return {"type": "error", "error": {"type": "api_error", "message": "the server is having a bad day"}}
+    content: list[dict[str, Any]] = [] if said.text is None else [{"type": "text", "text": said.text}]
+    if said.arguments is not None:
+        use = {"type": "tool_use", "id": "use-1", "name": OUTPUT_TOOL, "input": json.loads(said.arguments)}
+        content.append(use)
+    return {
+        "id": "message-1", "type": "message", "role": "assistant", "model": "loopback-1", "content": content,
+        "stop_reason": said.finish or ("tool_use" if said.arguments is not None else "end_turn"), "stop_sequence": None,
+        "usage": {"input_tokens": INPUT_TOKENS, "output_tokens": OUTPUT_TOKENS},
+    }  # fmt: skip
