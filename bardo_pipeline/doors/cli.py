@@ -19,6 +19,7 @@ from bardo_pipeline.doors import (
     conversing,
     custody,
     fabric,
+    grimoire,
     proposing,
     repair,
     sealing,
@@ -48,6 +49,7 @@ Embedder = Annotated[
 
 app.add_typer(sealing.app, name="seal")
 app.add_typer(conversing.app, name="conversation")
+app.add_typer(grimoire.app, name="grimoire")
 app.command()(fabric.watch)
 app.command()(care.ticks)
 app.command()(care.maintain)

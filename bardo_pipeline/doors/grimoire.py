@@ -1,0 +1,227 @@
+"""The command `bardo grimoire`: what a golem knows, why, and its owner's word on it."""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from typing import Annotated, Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from bardo_pipeline.derivation import overriding
+from bardo_pipeline.derivation.overriding import Grimoire, Spoken, chosen, decisions_about, find, grimoire_of, waiting
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.doors.options import HomeOption, now, root_of
+from bardo_pipeline.doors.tables import print_table
+from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.events.overrides import Order
+from bardo_pipeline.grimoire.columns import confidence_of
+from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
+from bardo_pipeline.policy import Policy
+
+app = typer.Typer(
+    help="What a golem knows at its last closed cycle, why, and its owner's word on it.", no_args_is_help=True
+)
+out = Console(soft_wrap=False, highlight=False)
+
+Golem = Annotated[str, typer.Argument(help="The golem.")]
+Entry = Annotated[str, typer.Argument(help="An entry's id, or the beginning of it.")]
+Why = Annotated[str, typer.Option(help="The owner's reason; it is recorded.")]
+Format = Annotated[str, typer.Option("--format", help="table or json.")]
+Embedder = Annotated[
+    str | None, typer.Option(help="minilm (ships in a package) or nomic (downloads once); without, the one in force.")
+]
+FADES_DAYS = (1, 7, 30, 90)
+
+
+@app.command("list")
+def list_(
+    golem: Golem,
+    home: HomeOption = None,
+    kind: Annotated[str | None, typer.Option(help="Only insight, heuristic, warning or causal_link.")] = None,
+    status: Annotated[str, typer.Option(help="active, candidate, pruned, retracted, or all.")] = "active",
+    text: Annotated[str | None, typer.Option(help="Only entries whose text or category holds this.")] = None,
+    confidence_min: Annotated[float, typer.Option(min=0.0, max=1.0, help="Only what is trusted at least so much.")] = 0,
+    pinned: Annotated[bool, typer.Option("--pinned", help="Only what its owner pinned.")] = False,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many.")] = None,
+    format: Format = "table",
+    embedder: Embedder = None,
+) -> None:
+    """List what a golem knows, surest first."""
+    _check_format(format)
+    stores = Stores.open(root_of(home), embedder=embedder)
+    grimoire = grimoire_of(stores, golem)
+    rows = chosen(grimoire, status=status, kind=kind, text=text, confidence_min=confidence_min, pinned=pinned)
+    rows = rows.slice(0, limit) if limit is not None else rows
+    if format == "json":
+        _json({**_head(grimoire), "entries": rows.to_pylist()})
+        return
+    told = [
+        (r["entry_id"][:12], r["kind"] if r["status"] == "active" else r["status"], _percent(r["confidence_now_ppm"]),
+         _percent(r["pinned_ppm"]) if r["pinned_ppm"] else "-", _day(r["fades_at"]), r["text"])
+        for r in rows.to_pylist()
+    ]  # fmt: skip
+    title = f"{golem} at the end of cycle {grimoire.cycle}"
+    print_table(out, title, ["entry", "kind", "trust", "pinned", "fades", "text"], told)
+    for order in waiting(stores, grimoire):
+        out.print(_wait(order, stores.policy), soft_wrap=True, markup=False)
+
+
+@app.command()
+def show(
+    golem: Golem, entry: Entry, home: HomeOption = None, format: Format = "table", embedder: Embedder = None
+) -> None:
+    """Show an entry: what it rests on, what was decided about it, how far it is trusted and how that fades."""
+    _check_format(format)
+    stores = Stores.open(root_of(home), embedder=embedder)
+    grimoire = grimoire_of(stores, golem)
+    row = find(grimoire, entry)
+    decided, orders = decisions_about(stores, golem, row["entry_id"]), waiting(stores, grimoire, row["entry_id"])
+    fading = _fading(row, grimoire, stores.policy)
+    if format == "json":
+        said = [order._asdict() for order in orders]
+        _json({**_head(grimoire), "entry": row, "fading": fading, "decisions": decided, "waiting": said})
+        return
+    out.print(f"[bold]{row['entry_id']}[/] {escape(row['text'])}", soft_wrap=True)
+    about = [row["kind"], row["status"], row["category"], row["provenance"].replace("_", " ")]
+    about += [f"generation {row['generation']}", row["decay_class"].replace("_", " ")]
+    about += [word for word in ("is_anti_knowledge", "is_bloodstain") if row[word]]
+    out.print(", ".join(about), soft_wrap=True)
+    votes = f"{row['validations']} for, {row['contradictions']} against"
+    out.print(f"effect {row['effect_low_ppm']:,} to {row['effect_high_ppm']:,}, n={row['evidence_count']}; {votes}")
+    if row["status"] == "active":
+        _tell_fading(row, fading)
+    rows = [
+        (d["cycle"], d["operation"], f"{_percent(d['confidence_before_ppm'])} → {_percent(d['confidence_ppm'])}",
+         len(d["cause_ticks"]), d["reason"])
+        for d in decided
+    ]  # fmt: skip
+    print_table(out, "What was decided", ["cycle", "what", "trust", "ticks", "why"], rows)
+    notes = [o for o in stores.overrides().of_golem(golem) if o.entry_id == row["entry_id"] and o.note]
+    for note in notes:
+        out.print(f"note, {note.at:%Y-%m-%d %H:%M}: {note.note}", soft_wrap=True, markup=False)
+    for order in orders:
+        out.print(_wait(order, stores.policy), soft_wrap=True, markup=False)
+    out.print(f"down to the ticks: bardo lineage {row['entry_id'][:12]} --golem {golem}", soft_wrap=True)
+
+
+@app.command()
+def pin(golem: Golem, entry: Entry, why: Why, home: HomeOption = None, embedder: Embedder = None) -> None:
+    """Pin an entry: it does not fade below what it is trusted now, and is not pruned. Evidence still counts."""
+    stores = Stores.open(root_of(home), embedder=embedder)
+    _tell(stores, overriding.pin(stores, golem, entry, why, now=now()), "pinned")
+
+
+@app.command()
+def unpin(golem: Golem, entry: Entry, why: Why, home: HomeOption = None, embedder: Embedder = None) -> None:
+    """Let a pinned entry fade again, from what it is trusted now."""
+    stores = Stores.open(root_of(home), embedder=embedder)
+    _tell(stores, overriding.unpin(stores, golem, entry, why, now=now()), "unpinned")
+
+
+@app.command()
+def retract(
+    golem: Golem,
+    entry: Entry,
+    why: Why,
+    heirs: Annotated[bool, typer.Option("--heirs", help="From its living heirs that hold it, too.")] = False,
+    home: HomeOption = None,
+    embedder: Embedder = None,
+) -> None:
+    """Take an entry out: nobody inherits it, and no evidence up to now brings it back. Later evidence may."""
+    stores = Stores.open(root_of(home), embedder=embedder)
+    done = overriding.retract(stores, golem, entry, why, now=now())
+    _tell(stores, done, "retracted")
+    for heir in done.heirs:
+        if heirs and heir.alive:
+            _tell(
+                stores, overriding.retract(stores, heir.golem_id, done.entry["entry_id"], why, now=now()), "retracted"
+            )
+        else:
+            out.print(f"heir {heir.golem_id} holds it{'' if heir.alive else ', and is dead'}", soft_wrap=True)
+
+
+@app.command()
+def correct(
+    golem: Golem,
+    entry: Entry,
+    why: Why,
+    confidence: Annotated[float | None, typer.Option(help="How far it is to be trusted, in [0, 1].")] = None,
+    verdict: Annotated[
+        str | None, typer.Option(help="What acting does: pays, harms, or anti_knowledge (nobody is to try it again).")
+    ] = None,
+    decay_class: Annotated[
+        str | None, typer.Option(help="How it fades: structural, regime_conditional, tactical or ephemeral.")
+    ] = None,
+    note: Annotated[str | None, typer.Option(help="What is to be kept with it.")] = None,
+    home: HomeOption = None,
+    embedder: Embedder = None,
+) -> None:
+    """Correct an entry: its confidence, its verdict, how it fades, or a note on it."""
+    stores = Stores.open(root_of(home), embedder=embedder)
+    said = {"confidence": confidence, "verdict": verdict, "decay_class": decay_class, "note": note}
+    _tell(stores, overriding.correct(stores, golem, entry, why, now=now(), **said), "corrected")
+
+
+def _tell(stores: Stores, done: Spoken, word: str) -> None:
+    entry = done.entry["entry_id"]
+    if done.event_id is None:
+        out.print(f"golem {done.golem_id}: entry {entry} is {word} already; nothing is recorded", soft_wrap=True)
+        return
+    closes = done.cycle * stores.policy.curator.cycle_ticks
+    out.print(f"golem {done.golem_id}: entry {entry} is {word} ({done.event_id})", soft_wrap=True)
+    out.print(
+        f"said as of tick {done.tick}; it takes effect when cycle {done.cycle} closes, at tick {closes} or by death",
+        soft_wrap=True,
+    )
+
+
+def _wait(order: Order, policy: Policy) -> str:
+    cycle = order.cycle(policy.curator.cycle_ticks)
+    return f"waits for cycle {cycle}: {order.kind} of {order.entry_id[:12]}, {order.why} ({order.event_id})"
+
+
+def _head(grimoire: Grimoire) -> dict[str, Any]:
+    names = ("golem_id", "cycle", "tick", "at", "died_at_tick")
+    return {name: getattr(grimoire, name) for name in names}
+
+
+def _fading(row: dict[str, Any], grimoire: Grimoire, policy: Policy) -> list[dict[str, Any]]:
+    """What the entry will be trusted after so many days, if nothing comes."""
+    moments = [grimoire.at + timedelta(days=days) for days in (0, *FADES_DAYS)]
+    rows = pa.Table.from_pylist([{n: row[n] for n in ENTRY_SCHEMA.names}] * len(moments), schema=ENTRY_SCHEMA)
+    at = pa.array(moments, MOMENT).cast(pa.int64()).to_numpy()
+    trusted = confidence_of(rows, np.asarray(at), policy.decay).tolist()
+    return [{"at": at, "confidence_ppm": c} for at, c in zip(moments, trusted, strict=True)]
+
+
+def _tell_fading(row: dict[str, Any], fading: list[dict[str, Any]]) -> None:
+    days = "does not fade" if row["half_life_days"] is None else f"half-life {row['half_life_days']:.1f} days"
+    later = ", ".join(f"{_percent(f['confidence_ppm'])} in {d} d" for d, f in zip(FADES_DAYS, fading[1:], strict=True))
+    out.print(f"trusted {_percent(row['confidence_now_ppm'])}; {days}: {later} if nothing comes", soft_wrap=True)
+    if row["pinned_ppm"]:
+        out.print(f"pinned at {_percent(row['pinned_ppm'])} by its owner", soft_wrap=True)
+    elif row["fades_at"] is not None:
+        out.print(f"pruned after {row['fades_at']:%Y-%m-%d %H:%M}, if nothing comes", soft_wrap=True)
+
+
+def _percent(ppm: int) -> str:
+    return f"{ppm / 1e4:.0f} %"
+
+
+def _day(moment: Any) -> str:
+    return "-" if moment is None else f"{moment:%Y-%m-%d}"
+
+
+def _check_format(format: str) -> None:
+    if format not in ("table", "json"):
+        raise ConfigError(f"--format {format!r}: table or json")
+
+
+def _json(value: dict[str, Any]) -> None:
+    sys.stdout.buffer.write(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE, default=str))

@@ -1,0 +1,161 @@
+"""A grimoire as its owner meets it: look what a golem knows, pin, correct and retract entries while it lives."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.heartbeat.fleet import Founding
+from bardo_pipeline.runtime import living
+from tests.commands import bardo
+from tests.conftest import NOW
+from tests.fleets import lively_market
+from tests.property.test_laws import POLICY, fingerprints, stores_at
+from tests.repairs import all_again, births, known_anew
+
+FOUNDING = Founding(owners=("owner-1",), credit_share=0.03, lifespan_ticks=(320, 420))
+RUN = living.Run("run", lively_market(460, 11), 2, 2, FOUNDING)
+
+
+class Interrupted(Exception):
+    """A run that goes on later."""
+
+
+def live_until(stores: Stores, tick: int | None) -> None:
+    """Live the run up to a tick, or to its end; what was lived before is lived again, the same."""
+
+    def stop(progress: living.Progress) -> None:
+        if progress.ticks_done == tick:
+            raise Interrupted
+
+    try:
+        living.Living(stores, RUN, lambda: NOW).live(stop)
+    except Interrupted:
+        stores.log.close()
+
+
+@pytest.fixture(scope="module")
+def half_lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home whose golems have lived six cycles and go on. Only for copying."""
+    stores = stores_at(tmp_path_factory.mktemp("grimoire") / "home", POLICY)
+    live_until(stores, 300)
+    return stores.home.root
+
+
+@pytest.fixture
+def home(half_lived: Path, tmp_path: Path) -> Path:
+    shutil.copytree(half_lived, tmp_path / "home")
+    return tmp_path / "home"
+
+
+def asked(home: Path, *words: str) -> Any:
+    return json.loads(bardo("grimoire", *words, "--format", "json", home=home))
+
+
+def known(home: Path) -> tuple[str, list[dict[str, Any]]]:
+    """The golem that knows most, and what it knows, surest first."""
+    golems = sorted(births(Stores.open(home)))
+    held = {golem: asked(home, "list", golem)["entries"] for golem in golems}
+    golem = max(golems, key=lambda g: len(held[g]))
+    assert len(held[golem]) >= 3
+    return golem, held[golem]
+
+
+@pytest.mark.row("X-8")
+def test_an_owner_pins_corrects_and_retracts_while_the_golem_lives(home: Path, tmp_path: Path) -> None:
+    golem, held = known(home)
+    pinned, corrected, retracted = (row["entry_id"] for row in held[:3])
+    said = bardo("grimoire", "pin", golem, pinned[:9], "--why", "I rely on it", home=home)
+    assert f"entry {pinned} is pinned" in said
+    assert "said as of tick 300; it takes effect when cycle 7 closes, at tick 350 or by death" in said
+    words = ("--confidence", "0.42", "--note", "seen by hand")
+    bardo("grimoire", "correct", golem, corrected, *words, "--why", "too sure", home=home)
+    bardo("grimoire", "retract", golem, retracted, "--why", "it is a lie", home=home)
+    before = {row["entry_id"]: row for row in asked(home, "list", golem)["entries"]}
+    assert {pinned, corrected, retracted} <= set(before), "a closed cycle does not change"
+    assert "waits for cycle 7: EntryRetracted" in bardo("grimoire", "show", golem, retracted, home=home)
+    assert "is pinned already; nothing is recorded" in bardo("grimoire", "pin", golem, pinned, "--why", "x", home=home)
+    assert "leaves when its cycle closes" in bardo(
+        "grimoire", "pin", golem, retracted, "--why", "x", home=home, expect=2
+    )
+
+    stores = stores_at(home, POLICY)
+    live_until(stores, 350)
+    after = {row["entry_id"]: row for row in asked(home, "list", golem, "--status", "all")["entries"]}
+    assert after[pinned]["pinned_ppm"] == before[pinned]["confidence_now_ppm"]
+    assert after[retracted]["status"] == "retracted"
+    told = {e: asked(home, "show", golem, e)["decisions"] for e in (pinned, corrected, retracted)}
+    for entry, operation, why in ((pinned, "pinned", "I rely on it"), (corrected, "corrected", "too sure"),
+                                  (retracted, "retracted", "it is a lie")):  # fmt: skip
+        (one,) = (d for d in told[entry] if d["operation"] == operation)
+        assert (one["cycle"], one["reason"]) == (7, f"its owner {operation} it: {why}")
+        assert one["cause_event"] in stores.log.life()["event_id"].to_pylist()
+    (one,) = (d for d in told[corrected] if d["operation"] == "corrected")
+    assert one["confidence_ppm"] == 420_000
+    shown = bardo("grimoire", "show", golem, corrected, home=home)
+    assert "seen by hand" in shown
+    assert f"bardo lineage {corrected[:12]}" in shown
+    assert pinned in bardo("grimoire", "list", golem, "--pinned", "--format", "json", home=home)
+
+    stores = stores_at(home, POLICY)
+    live_until(stores, None)
+    all_again(stores)
+    assert fingerprints(stores) == known_anew(stores, tmp_path / "beside")
+
+
+@pytest.mark.row("X-8")
+def test_what_cannot_be_said_of_an_entry_says_why(home: Path) -> None:
+    golem, held = known(home)
+    entry, why = held[0]["entry_id"], ("--why", "I say so")
+    said = {
+        ("pin", golem, "zzzz"): "no entry 'zzzz'; `bardo grimoire list",
+        ("pin", golem, ""): "no entry ''",
+        ("pin", "g-none", entry): "nobody of this name was born",
+        (
+            "correct",
+            golem,
+            entry,
+            "--confidence",
+            "1.7",
+        ): "confidence: Input should be less than or equal to 1, not 1.7",
+        ("correct", golem, entry, "--confidence", "nan"): "confidence: ",
+        ("correct", golem, entry): "a correction names a confidence, a verdict, a decay class or a note",
+        ("correct", golem, entry, "--verdict", "pays"): "a verdict comes with the confidence",
+        ("correct", golem, entry, "--decay-class", "fact"): "decay_class: ",
+    }
+    for words, answer in said.items():
+        assert answer in bardo("grimoire", *words, *why, home=home, expect=2), words
+    assert "why: String should have at least 1 character" in bardo(
+        "grimoire", "pin", golem, entry, "--why", "", home=home, expect=2
+    )
+    several = next(i for i in range(25) if sum(row["entry_id"].startswith(entry[:i]) for row in held) == 1)
+    if several > 1:
+        found = bardo("grimoire", "pin", golem, entry[: several - 1], *why, home=home, expect=2)
+        assert "give more of the id" in found
+    fact = next((row["entry_id"] for row in held if row["source"] == "baseline"), None)
+    if fact is not None:
+        words = ("--verdict", "harms", "--confidence", "0.5")
+        assert "says nothing of whether acting pays" in bardo(
+            "grimoire", "correct", golem, fact, *words, *why, home=home, expect=2
+        )
+    assert Stores.open(home).overrides().orders == (), "nothing of it is on record"
+
+
+@pytest.mark.row("X-8")
+def test_of_the_dead_nothing_is_said_but_their_living_heirs_are_named(home: Path) -> None:
+    stores = stores_at(home, POLICY)
+    live_until(stores, 400)
+    born, died = births(stores), set(stores.life("DeathDeclared")["golem_id"].to_pylist())
+    heir = next(g for g, b in sorted(born.items()) if b["predecessor_id"] and g not in died)
+    dead = born[heir]["predecessor_id"]
+    inherited = {e["entry_id"] for e in asked(home, "list", heir)["entries"]}
+    shared = next(e["entry_id"] for e in asked(home, "list", dead)["entries"] if e["entry_id"] in inherited)
+    refused = bardo("grimoire", "retract", dead, shared, "--why", "a lie", home=home, expect=2)
+    assert f"golem {dead} died at tick" in refused
+    assert f"say it of those heirs that hold it: {heir}" in refused
+    assert f"entry {shared} is retracted" in bardo("grimoire", "retract", heir, shared, "--why", "a lie", home=home)
