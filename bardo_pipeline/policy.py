@@ -490,6 +490,9 @@ class WorthPolicy(Frozen):
         0.05, description="of what was tested where there is nothing to find, what may be found (ours)"
     )
     strong_sigma: Positive = Field(1.0, description="an effect that has to be learned (issue 4)")
+    learnable: Positive = Field(
+        7.85, description="windows x (effect in sigmas) squared at which a test at 5 % sees it 4 times in 5 (ours)"
+    )
     yardstick_markets: Annotated[int, Field(ge=2)] = Field(8, description="independent markets of a yardstick (ours)")
     yardstick_golems: Annotated[int, Field(ge=1)] = Field(18, description="golems that live through each (ours)")
     yardstick_z: Positive = Field(1.96, description="standard errors from zero at which an effect is sure (ours)")

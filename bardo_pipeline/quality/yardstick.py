@@ -54,8 +54,8 @@ class Judged:
 class Yardstick:
     """What acting is worth beside holding, [CELLS]; NaN where a situation never came up.
 
-    effect, error: mean of the windows' means and its standard error between days, in ppm. sigma: spread of a single
-    decision. windows, days: how many. sure: +1 pays, -1 loses, 0 too close to nothing, or too seldom met, to say.
+    effect, error: mean of the windows' means and its standard error between days, in ppm. sigma: spread of a window's
+    mean. windows, days: how many. sure: +1 pays, -1 loses, 0 too close to nothing, or too seldom met, to say.
     """
 
     effect: np.ndarray
@@ -67,7 +67,7 @@ class Yardstick:
 
     @property
     def strength(self) -> np.ndarray:
-        """Effects in sigmas of a single decision, >= 0; 0 where nothing is sure."""
+        """Effects in sigmas of a single window, >= 0; 0 where nothing is sure."""
         ratio = np.abs(self.effect) / np.maximum(np.where(np.isnan(self.sigma), 1.0, self.sigma), 1.0)
         return np.where(self.sure == 0, 0.0, ratio)
 
@@ -102,9 +102,7 @@ def measure(judged: Judged, curator: CuratorPolicy, worth: WorthPolicy) -> Yards
     with np.errstate(invalid="ignore", divide="ignore"):
         effect = np.bincount(pairs[:, 0], mean, minlength=CELLS) / windows
         days, error = _error_between_days(pairs[:, 0], day, mean - effect[pairs[:, 0]], windows)
-        counts = np.bincount(cell, minlength=CELLS)
-        average = np.bincount(cell, judged.effect_ppm, minlength=CELLS) / counts
-        sigma = np.sqrt(np.bincount(cell, (judged.effect_ppm - average[cell]) ** 2, minlength=CELLS) / counts)
+        sigma = np.sqrt(np.bincount(pairs[:, 0], (mean - effect[pairs[:, 0]]) ** 2, minlength=CELLS) / windows)
         enough = (days >= worth.yardstick_days_min) & (np.abs(effect) >= worth.yardstick_z * error)
     sure = np.where(enough, np.sign(effect), 0.0)
     return Yardstick(effect, error, sigma, windows, days, np.nan_to_num(sure).astype(np.int64))
@@ -120,3 +118,17 @@ def _error_between_days(
     days = np.bincount(of, minlength=CELLS)
     squares = np.bincount(of, total**2, minlength=CELLS)
     return days, np.sqrt(squares * days / np.maximum(days - 1, 1)) / np.maximum(windows, 1)
+
+
+def windows_met(judgements: pa.Table, at_us: int, worth: WorthPolicy) -> pa.Table:
+    """In how many market windows each golem had decisions judged, by cell: golem_id, cell, windows.
+
+    judgements: golem_id, regime, anomaly_band, gas_band, at; those after at_us do not count.
+    """
+    told = judgements.filter(pc.less_equal(judgements["at"].cast(pa.int64()), at_us))
+    window = told["at"].cast(pa.int64()).to_numpy() // (worth.window_minutes * _MINUTE_US)
+    looks = pa.table({"golem_id": told["golem_id"], "cell": cells_of(told), "window": window})
+    once = looks.group_by(["golem_id", "cell", "window"]).aggregate([])
+    return (
+        once.group_by(["golem_id", "cell"]).aggregate([("window", "count")]).rename_columns({"window_count": "windows"})
+    )

@@ -1,0 +1,170 @@
+"""Worth: a fleet lives through a market whose truths are known, and what it learned is graded day by day.
+
+The pipeline is the real one: records into a log, curation, grimoire. Only the grader knows what was planted.
+Source: X-5, issue 4 ("Proof of worth").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.curator.decisions import fold
+from bardo_pipeline.derivation.judgements import judgements
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.heartbeat.fleet import Founding
+from bardo_pipeline.heartbeat.market import Market
+from bardo_pipeline.heartbeat.outcomes import outcomes, usual_levels
+from bardo_pipeline.heartbeat.planted import planted_truths
+from bardo_pipeline.heartbeat.synthetic import null_market, synthetic_market
+from bardo_pipeline.heartbeat.synthetic_spec import graded_spec
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.quality.bounds import Bound, Found, bounds
+from bardo_pipeline.quality.fading import Fade, fades
+from bardo_pipeline.quality.worth import Ground, Look, look
+from bardo_pipeline.quality.yardstick import Judged, measure, windows_met
+from bardo_pipeline.runtime.living import Living, Run
+from bardo_pipeline.storage.home import Home
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+DAY_BARS = 1_440
+_DAY_US = 86_400_000_000
+_APART = 1_000_003
+"""Seeds of yardsticks and of the null market lie this far from the graded market's and from each other."""
+
+Tell = Callable[[str, float], None]
+"""Told what is being done, and which share of it is."""
+
+
+@dataclass(frozen=True)
+class Grading:
+    """What is graded: a seed, how many golems, how many days, and after how many of them the market turns."""
+
+    seed: int
+    golems: int = 64
+    days: int = 14
+
+    @property
+    def turn_bar(self) -> int:
+        """The bar at which the market turns: half-way."""
+        return self.days * DAY_BARS // 2
+
+
+@dataclass(frozen=True)
+class Report:
+    """What grading gave: looks day by day, what faded, what was found where there is nothing, and the bounds."""
+
+    grading: Grading
+    records: int
+    looks: tuple[Look, ...]
+    faded: tuple[Fade, ...]
+    nothing: Found
+    bounds: tuple[Bound, ...]
+
+    @property
+    def kept(self) -> bool:
+        """Whether every bound is kept."""
+        return all(bound.kept for bound in self.bounds)
+
+
+def lasting(bars: int) -> Founding:
+    """Golems whom neither age nor poverty takes before the market ends: what is graded is learning, not dying.
+
+    The capital is that of any golem (Founding), so that gas weighs as much.
+    """
+    plain = Founding()
+    credits = plain.capital_micros // 4
+    budget = plain.capital_micros + credits
+    return Founding(
+        owners=("owner-1",), budget_micros=budget, credit_share=credits / budget, lifespan_ticks=(4 * bars, 4 * bars)
+    )
+
+
+def grade_memory(root: Path, grading: Grading, *, policy: Policy, clock: Callable[[], datetime], tell: Tell) -> Report:
+    """Live through the graded market and through one with nothing to learn, and grade what was learned.
+
+    root: an empty folder for two homes. Same grading and policy, same report.
+    """
+    bars, spec = grading.days * DAY_BARS, graded_spec(grading.turn_bar)
+    market = synthetic_market(seed=grading.seed, bars=bars, start=START, spec=spec)
+    stores = lived(root / "graded", market, grading.golems, policy, clock, lambda done: tell("living", done))
+    ground = _ground(grading, market, policy, tell)
+    tell("grading", 0.0)
+    looks, last = looks_of(stores, ground, grading.days)
+    faded = tuple(fades(looks, last, ground, policy))
+    records = int(stores.log.heads()["contiguous"].to_numpy().sum())
+    stores.log.close()
+    nothing = _nothing(root / "null", grading, policy, clock, tell)
+    return Report(grading, records, looks, faded, nothing, bounds(looks, faded, nothing, policy.worth))
+
+
+def lived(
+    root: Path,
+    market: Market,
+    golems: int,
+    policy: Policy,
+    clock: Callable[[], datetime],
+    tell: Callable[[float], None],
+) -> Stores:
+    """A home in which a fleet has lived through a market."""
+    Home.create(root, policy, clock())
+    stores = Stores.open(root, policy=policy)
+    life = Living(stores, Run(f"worth-{market.name}", market, golems, 1, lasting(market.bars)), clock)
+    life.live(lambda progress: tell(progress.ticks_done / progress.ticks_total))
+    return stores
+
+
+def looks_of(stores: Stores, ground: Ground, days: int) -> tuple[tuple[Look, ...], pa.Table]:
+    """The grimoire of each day's end, judged; and the last of them."""
+    decisions, judged = stores.projections.growing("curation").read(), judgements(stores)
+    at_us = decisions["at"].cast(pa.int64()).to_numpy()
+    looks, grimoire = [], decisions.slice(0, 0)
+    for day in range(1, days + 1):
+        now = ground.start_us + day * _DAY_US
+        grimoire = fold(decisions.filter(pa.array(at_us <= now)))
+        looks.append(look(grimoire, windows_met(judged, now, stores.policy.worth), now, ground, stores.policy))
+    return tuple(looks), grimoire
+
+
+def _ground(grading: Grading, market: Market, policy: Policy, tell: Tell) -> Ground:
+    """What holds in the graded market, measured on others of the same kind: before its turn, and after."""
+    count = policy.worth.yardstick_markets
+    bars, yards = grading.days * DAY_BARS, []
+    levels: dict[str, tuple[float, float]] = {}
+    for side, turn in enumerate((None, 0)):
+        markets, judged = [], []
+        for number in range(count):
+            tell("yardstick", (side * count + number) / (2 * count))
+            seed = grading.seed + _APART * (1 + side * count + number)
+            other = synthetic_market(seed=seed, bars=bars, start=START, spec=graded_spec(turn))
+            markets.append(other)
+            judged.append(outcomes(other, lasting(bars), policy.worth.yardstick_golems, policy, number=number))
+        yards.append(measure(Judged.together(judged), policy.curator, policy.worth))
+        levels = levels or usual_levels(markets, policy)
+    start_us = int(market.at_us[0])
+    turn_us = start_us + grading.turn_bar * 60_000_000
+    truths = planted_truths(graded_spec(grading.turn_bar))
+    before, after = yards
+    return Ground(before, after, truths, start_us, turn_us, levels)
+
+
+def _nothing(root: Path, grading: Grading, policy: Policy, clock: Callable[[], datetime], tell: Tell) -> Found:
+    """What a fleet learns in a market with nothing to learn: a quarter as many golems, at least four."""
+    golems = max(grading.golems // 4, min(grading.golems, 4))
+    market = null_market(seed=grading.seed + _APART * 1_000, bars=grading.days * DAY_BARS, start=START)
+    stores = lived(root, market, golems, policy, clock, lambda done: tell("null market", done))
+    grimoire = stores.projections.renewed("grimoire").read()
+    stores.log.close()
+    return found_in(grimoire, golems)
+
+
+def found_in(grimoire: pa.Table, golems: int) -> Found:
+    """What of a grimoire was tested (a rule or link that gathered evidence), and what of it is held."""
+    told = grimoire.filter(pc.not_equal(grimoire["source"], "baseline"))
+    living = told.filter(pc.and_(pc.equal(told["status"], "active"), pc.not_equal(told["sign"], 0)))
+    return Found(told.num_rows, living.num_rows, golems, len(living["golem_id"].unique()))
