@@ -18,6 +18,7 @@ from bardo_pipeline.doors import (
     care,
     conversing,
     custody,
+    evaluating,
     fabric,
     grimoire,
     proposing,
@@ -50,6 +51,7 @@ Embedder = Annotated[
 app.add_typer(sealing.app, name="seal")
 app.add_typer(conversing.app, name="conversation")
 app.add_typer(grimoire.app, name="grimoire")
+app.add_typer(evaluating.app, name="eval")
 app.command()(fabric.watch)
 app.command()(care.ticks)
 app.command()(care.maintain)

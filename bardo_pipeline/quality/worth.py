@@ -57,8 +57,8 @@ class Ground:
     levels: Mapping[str, tuple[float, float]]
 
     def turned(self, at_us: int) -> bool:
-        """Whether the market has turned by a moment."""
-        return self.turn_us is not None and at_us >= self.turn_us
+        """Whether the market turned before a moment."""
+        return self.turn_us is not None and at_us > self.turn_us
 
     def changed(self, policy: WorthPolicy) -> np.ndarray:
         """Situations in which the turn surely changed what acting is worth, and the sign no longer stands. [CELLS]."""

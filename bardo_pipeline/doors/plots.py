@@ -1,0 +1,103 @@
+"""Plots: lines and bars as plain SVG, so that a page needs nothing but itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import NamedTuple
+
+WIDTH, HEIGHT = 560, 260
+LEFT, RIGHT, TOP, BOTTOM = 52, 132, 14, 38
+Place = Callable[[float, float], tuple[float, float]]
+"""Where on the page a point of the plot lies."""
+
+COLOURS = ("#1b6ca8", "#c2571a", "#2f8f4e", "#8a4fbf", "#b03060", "#5f6b73")
+
+
+class Line(NamedTuple):
+    """One line of a plot: its name and its points, in ascending x."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+
+
+class Mark(NamedTuple):
+    """A dashed line across a plot: a limit (at a height) or a moment (at an x)."""
+
+    name: str
+    at: float
+    upright: bool = False
+
+
+def lines(title: str, across: str, drawn: Sequence[Line], marks: Sequence[Mark] = (), top: float = 1.0) -> str:
+    """A plot of lines over x from 0 to the largest, y from 0 to `top`."""
+    drawn = [line for line in drawn if line.points]
+    right = max([x for line in drawn for x, _ in line.points] + [m.at for m in marks if m.upright] + [1e-9])
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        wide, high = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+        return LEFT + wide * x / right, TOP + high * (1.0 - min(max(y, 0.0), top) / top)
+
+    parts = _frame(title, across, place, right, top)
+    for mark in marks:
+        ends = ((mark.at, 0.0), (mark.at, top)) if mark.upright else ((0.0, mark.at), (right, mark.at))
+        (x1, y1), (x2, y2) = (place(*end) for end in ends)
+        parts.append(f'<line class="mark" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>')
+        below = 10 if mark.upright else -3
+        parts.append(f'<text class="small" x="{x2 + 3:.1f}" y="{y2 + below:.1f}">{escape(mark.name)}</text>')
+    for number, line in enumerate(drawn):
+        colour = COLOURS[number % len(COLOURS)]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*p) for p in line.points))
+        parts.append(f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{path}"/>')
+        parts += [
+            f'<circle fill="{colour}" r="2.5" cx="{x:.1f}" cy="{y:.1f}"/>' for x, y in (place(*p) for p in line.points)
+        ]
+        at = TOP + 12 + 16 * number
+        parts.append(f'<rect x="{WIDTH - RIGHT + 12}" y="{at - 8}" width="9" height="9" fill="{colour}"/>')
+        parts.append(f'<text class="small" x="{WIDTH - RIGHT + 25}" y="{at}">{escape(line.name)}</text>')
+    return _svg(title, HEIGHT, parts)
+
+
+def bars(title: str, values: Sequence[tuple[str, float | None, str]], limit: float | None = None) -> str:
+    """Bars along the page, one a (name, share in [0, 1] or None, words beside it)."""
+    left, high = 250, 22
+    wide = WIDTH - left - 150
+    parts = []
+    for number, (name, value, words) in enumerate(values):
+        y = TOP + high * number
+        length = wide * min(max(value or 0.0, 0.0), 1.0)
+        parts.append(f'<text class="small" text-anchor="end" x="{left - 8}" y="{y + 13}">{escape(name)}</text>')
+        parts.append(f'<rect x="{left}" y="{y + 3}" width="{wide}" height="13" class="empty"/>')
+        parts.append(f'<rect x="{left}" y="{y + 3}" width="{length:.1f}" height="13" fill="{COLOURS[0]}"/>')
+        parts.append(f'<text class="small" x="{left + wide + 8}" y="{y + 13}">{escape(words)}</text>')
+    bottom = TOP + high * len(values)
+    if limit is not None:
+        x = left + wide * limit
+        parts.append(f'<line class="mark" x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{bottom}"/>')
+    return _svg(title, bottom + 8, parts)
+
+
+def _frame(title: str, across: str, place: Place, right: float, top: float) -> list[str]:
+    parts = []
+    for step in range(5):
+        (x1, y), (x2, _) = place(0.0, top * step / 4), place(right, top * step / 4)
+        parts.append(f'<line class="grid" x1="{x1:.1f}" y1="{y:.1f}" x2="{x2:.1f}" y2="{y:.1f}"/>')
+        parts.append(
+            f'<text class="small" text-anchor="end" x="{x1 - 6:.1f}" y="{y + 4:.1f}">{top * step / 4:.2g}</text>'
+        )
+        x, base = place(right * step / 4, 0.0)
+        parts.append(
+            f'<text class="small" text-anchor="middle" x="{x:.1f}" y="{base + 16:.1f}">{right * step / 4:.3g}</text>'
+        )
+    middle = LEFT + (WIDTH - LEFT - RIGHT) / 2
+    parts.append(f'<text class="small" text-anchor="middle" x="{middle:.1f}" y="{HEIGHT - 6}">{escape(across)}</text>')
+    return parts
+
+
+def _svg(title: str, height: float, parts: Sequence[str]) -> str:
+    said = escape(title)
+    return (
+        f"<figure><figcaption>{said}</figcaption>"
+        f'<svg role="img" aria-label="{said}" viewBox="0 0 {WIDTH} {height:.0f}" '
+        f'width="{WIDTH}" height="{height:.0f}">{"".join(parts)}</svg></figure>'
+    )

@@ -1,0 +1,142 @@
+"""The page of `bardo eval memory`: one HTML file with its plots inside, which needs no network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from bardo_pipeline.doors.plots import Line, Mark, bars, lines
+from bardo_pipeline.policy import WorthPolicy
+from bardo_pipeline.quality.bounds import Bound
+from bardo_pipeline.quality.worth import VERDICTS, Look
+from bardo_pipeline.runtime.worth import Report
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #1d2327; max-width: 1180px; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2rem }
+table { border-collapse: collapse }
+th, td { padding: .25rem .9rem .25rem 0; text-align: left; border-bottom: 1px solid #d8dee2 }
+td.number { text-align: right; font-variant-numeric: tabular-nums }
+.kept { color: #22733c; font-weight: 600 } .missed { color: #b3261e; font-weight: 600 }
+.plots { display: flex; flex-wrap: wrap; gap: 1rem } figure { margin: 0 } figcaption { font-weight: 600 }
+svg { max-width: 100%; height: auto } .small { font-size: 11px; fill: #46525a }
+.grid { stroke: #e4e9ec } .empty { fill: #eef2f4 }
+.mark { stroke: #8b98a1; stroke-dasharray: 5 4 }
+"""
+
+
+def worth_page(report: Report, policy: WorthPolicy) -> str:
+    """The page of a graded synthetic market."""
+    grading, last = report.grading, report.looks[-1]
+    head = (
+        f"{grading.golems} golems lived {grading.days} days of the graded market of seed {grading.seed} and left "
+        f"{report.records:,} records. From day {grading.turn_bar / 1_440:g} on, excursions no longer come back and "
+        "liquidity no longer flees large moves."
+    )
+    sections = [
+        f"<h2>Bounds</h2>{_bounds(report.bounds)}",
+        f'<h2>Day by day</h2><div class="plots">{_days(report, policy)}{_verdicts(report.looks)}</div>',
+        f'<h2>Truths above one sigma</h2><div class="plots">{_truths(last, policy)}{_soon(report)}</div>',
+        f'<h2>What has expired</h2><div class="plots">{_fades(report, policy)}</div>',
+        f"<h2>Nothing to learn</h2><p>{escape(_nothing(report))}</p>",
+        f"<h2>What was wrong on the last day</h2>{_wrong(last)}",
+    ]
+    return page("Proof of worth: memory", head, sections)
+
+
+def page(title: str, head: str, sections: Sequence[str]) -> str:
+    """A page with this title, a first paragraph, and sections of HTML."""
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f"<style>{_STYLE}</style></head><body><h1>{escape(title)}</h1><p>{escape(head)}</p>{''.join(sections)}</body></html>\n"
+    )
+
+
+def table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Rows as an HTML table; a cell that begins with < is HTML already."""
+    cells = "".join(f"<th>{escape(name)}</th>" for name in names)
+    body = "".join("<tr>" + "".join(_cell(value) for value in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float | int) and not isinstance(value, bool):
+        return (
+            f'<td class="number">{value:,.3g}</td>'
+            if isinstance(value, float)
+            else f'<td class="number">{value:,}</td>'
+        )
+    words = "-" if value is None else str(value)
+    return f"<td>{words}</td>" if words.startswith("<span") else f"<td>{escape(words)}</td>"
+
+
+def _bounds(found: Sequence[Bound]) -> str:
+    rows = [
+        (b.name, b.value, f"{b.way} {b.limit:g}", f'<span class="{word}">{word}</span>', b.said)
+        for b in found
+        for word in ("kept" if b.kept else "missed",)
+    ]
+    return table(("bound", "measured", "asked", "verdict", "of what"), rows)
+
+
+def _days(report: Report, policy: WorthPolicy) -> str:
+    drawn = [
+        Line(name, [(one.day, value) for one in report.looks if (value := getattr(one, name)) is not None])
+        for name in ("precision", "recall", "junk")
+    ]
+    marks = [Mark("turn", report.grading.turn_bar / 1_440, upright=True)]
+    marks += [Mark(f"{limit:g}", limit) for limit in (policy.precision_min, policy.recall_min, policy.junk_max)]
+    return lines("Precision, recall and junk", "day", drawn, marks)
+
+
+def _verdicts(looks: Sequence[Look]) -> str:
+    drawn = [Line(word, [(one.day, float(one.count(code))) for one in looks]) for code, word in enumerate(VERDICTS)]
+    top = max((y for line in drawn for _, y in line.points), default=1.0)
+    return lines("Living entries by verdict", "day", drawn, top=max(top, 1.0))
+
+
+def _truths(last: Look, policy: WorthPolicy) -> str:
+    values = [
+        (one.name, one.share if one.met else None, f"{one.held} of {one.met} golems, {one.strength:.1f} sigma")
+        for one in last.recalled
+    ]
+    return bars("Who holds each truth, of those who met it often enough", values, policy.recall_min)
+
+
+def _soon(report: Report) -> str:
+    shares: dict[str, list[tuple[float, float]]] = {}
+    for one in report.looks:
+        for truth in one.recalled:
+            if truth.met:
+                shares.setdefault(truth.name, []).append((one.day, truth.share))
+    held = {name: points for name, points in shares.items() if points[-1][1] > 0}
+    return lines("How soon", "day", [Line(name[:22], points) for name, points in sorted(held.items())[:12]])
+
+
+def _fades(report: Report, policy: WorthPolicy) -> str:
+    drawn = [Line(f.name.replace("acting in ", "")[:22], f.means) for f in report.faded[:12]]
+    marks = [Mark("retrieval", policy.retrieval_confidence)]
+    rows = [
+        (f.name, f.holders, f.half_life_days, f.days_below, f.left, "yes" if f.kept else "no") for f in report.faded
+    ]
+    names = ("truth", "golems", "half-life, days", "below after, days", "left after two half-lives", "faded in time")
+    return lines("Mean confidence of what has expired", "days since the turn", drawn, marks) + table(names, rows)
+
+
+def _nothing(report: Report) -> str:
+    found = report.nothing
+    return (
+        f"{found.golems} golems lived as long in a market with nothing to learn: they tested {found.tested:,} rules "
+        f"and links and hold {found.living:,} of them; {found.golems_with} golems hold any."
+    )
+
+
+def _wrong(last: Look) -> str:
+    rows = last.verdicts.to_pylist()
+    counted: dict[tuple[str, str, str, int], int] = {}
+    for row in rows:
+        if row["verdict"] not in ("right", "expired"):
+            key = (row["verdict"], row["subject"], row["truth"] or row["structure"], row["sign"])
+            counted[key] = counted.get(key, 0) + 1
+    listed = sorted(counted.items(), key=lambda item: (-item[1], item[0]))[:30]
+    return table(("verdict", "subject", "about", "sign", "golems"), [(*key, count) for key, count in listed])
