@@ -34,7 +34,7 @@ class World:
         self.policy = Policy()
         market = synthetic_market(seed=7, bars=int(ticks * 1.3) + 200, start=NOW)
         self.tape = tape_of(market, self.policy)
-        founding = Founding(budget_micros=10**12, lifespan_ticks=(10**9, 10**9))
+        founding = Founding(budget_micros=10**10, credit_share=0.995, lifespan_ticks=(10**9, 10**9))
         self.births = [
             born(
                 lineage_id=f"bench/{i}",
