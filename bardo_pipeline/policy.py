@@ -7,9 +7,9 @@ number that no document gives. Two policies with the same content have the same 
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Unit = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
@@ -323,10 +323,19 @@ class CuratorPolicy(Frozen):
     cycle_ticks: Annotated[int, Field(ge=1)] = Field(50, description="ticks a cycle (MEM)")
     phage_cycles: Annotated[int, Field(ge=1)] = Field(2, description="every 100 ticks (canon, phage pass)")
     cluster_min: Annotated[int, Field(ge=2)] = Field(3, description="smallest cluster (TOOLS)")
-    interval_z: Positive = Field(1.96, description="half-width of an effect's interval in standard errors")
+    witness_ticks: Annotated[int, Field(ge=1)] = Field(
+        50, description="a market window: what it brings for a rule counts once; a part of a cycle or all of it (ours)"
+    )
+    false_alarm: Annotated[float, Field(gt=0, lt=1)] = Field(
+        0.05, description="chance that a rule without effect is ever believed, however often one looks (ours)"
+    )
+    sharpest_witnesses: Positive = Field(
+        10.0, description="witnesses at which the interval that holds at every look is sharpest (ours)"
+    )
+    interval_z: Positive = Field(1.96, description="half-width of a baseline's interval in standard errors")
     variance_prior: Positive = Field(3.0, description="pseudo-observations of the prior spread of effects (ours)")
     effect_sigma_prior_ppm: Positive = Field(
-        800.0, description="prior spread of an effect, parts per million of the position (ours)"
+        2_500.0, description="prior spread of an effect, parts per million of the position (ours)"
     )
     effect_min_ppm: Positive = Field(50.0, description="smallest mean effect worth a rule, ppm (ours)")
     confidence_insight: Unit = Field(0.6, description="distilled insights (canon 1)")
@@ -338,6 +347,9 @@ class CuratorPolicy(Frozen):
     )
     promote_validations: Annotated[int, Field(ge=1)] = Field(
         1, description="cycles that confirmed it since it was made (ours)"
+    )
+    demote_confidence: Unit = Field(
+        0.5, description="a rule that is contradicted and falls below is an insight again (ours)"
     )
     anti_effect_ppm: Positive = Field(
         200.0, description="harm, at the kind end of its interval, from which a warning is anti-knowledge (ours)"
@@ -355,6 +367,12 @@ class CuratorPolicy(Frozen):
     gas_edges: tuple[float, ...] = Field(
         (0.75, 2.0), description="edges of the gas bands, ratio to the hour (2 is HB S9)"
     )
+
+    @model_validator(mode="after")
+    def _windows_fill_a_cycle(self) -> Self:
+        if self.cycle_ticks % self.witness_ticks:
+            raise ValueError(f"witness_ticks {self.witness_ticks} does not divide cycle_ticks {self.cycle_ticks}")
+        return self
 
 
 class PlaybookPolicy(Frozen):

@@ -18,10 +18,15 @@ from hypothesis import strategies as st
 from bardo_pipeline.curator.evidence import EVIDENCE_COLUMNS
 from bardo_pipeline.curator.structure import Structure
 from bardo_pipeline.events.schema import RECORD_SCHEMA
+from bardo_pipeline.policy import CuratorPolicy, Policy
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 SPAN = 4
 """Ticks a cycle."""
+
+_KEEN = {"witness_ticks": 1, "false_alarm": 0.1, "effect_sigma_prior_ppm": 800.0}
+KEEN = Policy(curator=CuratorPolicy(**_KEEN))
+"""The policy with every tick a market window of its own, and little doubt, so that a cycle of four ticks can teach."""
 
 MARKET = {"chain": "polygon", "protocol": "uniswap_v3", "pair": "WETH/USDC"}
 TOOL = "uniswap_v3_rebalance"
@@ -133,9 +138,10 @@ CHAPTERS = (
     Chapter(3, -20),
     Chapter(14, 6_000),
     Chapter(14, -6_000),
-    Chapter(14, -250),
+    Chapter(14, -450),
     Chapter(5, 4_000_000),
     Chapter(9, -9_000, verified=False),
+    Chapter(8, 700),
 )
 """Enough to create, to confirm, to turn around, to stay open; more than the limit of an effect; and hearsay."""
 
@@ -146,11 +152,12 @@ STORIES = (
     (GOOD, GOOD, GOOD, BAD, CHAPTERS[4]),
     (CHAPTERS[3], BAD, BAD, BAD, BAD, BAD, BAD),
     (CHAPTERS[1], CHAPTERS[1], CHAPTERS[1], CHAPTERS[1], SILENCE, CHAPTERS[4]),
-    (MILD, MILD, SILENCE, MILD),
+    (MILD, MILD, MILD, SILENCE, MILD),
+    (CHAPTERS[11], CHAPTERS[11], CHAPTERS[5]),
 )
 """Stories with a point: a rule is found and acted on, a warning becomes anti-knowledge, a rule is tried by newer
 evidence, a rule is turned around and learned anew, a candidate ripens slowly, a harm is too small for more than a
-warning."""
+warning, an effect turns out smaller than it was said to be."""
 
 stories = st.one_of(st.sampled_from(STORIES), st.lists(st.sampled_from(CHAPTERS), min_size=1, max_size=8).map(tuple))
 paces = st.sampled_from([timedelta(minutes=1), timedelta(hours=9), timedelta(days=4)])

@@ -20,9 +20,11 @@ from bardo_pipeline.policy import Policy
 OPERATIONS = (
     "received", "staged", "created", "reinforced", "contradicted", "promoted", "pruned",
     "pinned", "unpinned", "corrected", "retracted",
+    "edited", "demoted",
 )  # fmt: skip
 RECEIVED, STAGED, CREATED, REINFORCED, CONTRADICTED, PROMOTED, PRUNED = range(7)
 PINNED, UNPINNED, CORRECTED, RETRACTED = range(7, 11)
+EDITED, DEMOTED = range(11, 13)
 
 REASONS = (
     "inherited; not yet confirmed by own evidence",
@@ -36,6 +38,8 @@ REASONS = (
     "its owner unpinned it",
     "its owner corrected it",
     "its owner retracted it",
+    "evidence moved what it says",
+    "contradicted too often to be acted on",
 )
 
 DECISION_SCHEMA = pa.schema(

@@ -1,7 +1,8 @@
 """Distil: clusters of judged decisions become insights, and meet what is known already. Pure.
 
-A cluster that is large enough and whose interval leaves zero out is a rule: created, or, where the cycle's own evidence
-points the same way, an upvote of the entry that says the same, or a downvote of the one that says the opposite.
+A cluster with enough witnesses, whose interval leaves zero out, is a rule (ADD). Once it is one, each cycle's own
+evidence votes on it: the same way is an upvote, the other way a downvote, so that what no longer holds loses faster
+than luck can keep it up. What its whole evidence says by now is stated anew (EDIT where that reads otherwise).
 Source: TOOLS (ExpeL operations), canon 17.
 """
 
@@ -9,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from bardo_pipeline.curator.decisions import CONTRADICTED, CREATED, REINFORCED, STAGED
-from bardo_pipeline.curator.state import ACTIVE, INSIGHT, GrimoireState
+from bardo_pipeline.curator.decisions import CONTRADICTED, CREATED, EDITED, REINFORCED, STAGED
+from bardo_pipeline.curator.state import ACTIVE, INSIGHT, GrimoireState, size_bands
 from bardo_pipeline.curator.wave import Wave
 from bardo_pipeline.curator.weigh import interval
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, PPM, ppm
@@ -28,13 +29,15 @@ def distil(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     sure &= (low > 0) | (high < 0)
     sign = np.where(sure, np.sign(mean), 0)
     active, says = state["status"][rows] == ACTIVE, state["sign"][rows]
-    told = sure & (np.sign(wave.total[mine]) == sign)  # only news that points the same way is a vote
-    agrees, opposes = active & told & (sign == says), active & told & (sign == -says)
+    told = np.abs(wave.total[mine]) >= policy.curator.effect_min_ppm * wave.count[mine]
+    news = np.where(told, np.sign(wave.total[mine]), 0)
+    agrees, opposes = (active & (says != 0) & (news == side * says) & (news != 0) for side in (1, -1))
     born = ~active & sure
     at = wave.closing(state, rows)
     before = np.where(active, state.confidence_at(rows, at, policy.decay), 0)
 
     restated = born | (active & sure & (sign == says))
+    edited = active & restated & (size_bands(state["effect_mean_ppm"][rows]) != size_bands(mean))
     for name, values in (("effect_mean_ppm", mean), ("effect_low_ppm", low), ("effect_high_ppm", high)):
         state[name][rows[restated]] = values[restated]
     state["evidence_count"][rows[restated]] = state["own_count"][rows[restated]]
@@ -44,7 +47,8 @@ def distil(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     wave.doubted = rows[opposes]
 
     waits = ~(born | agrees | opposes)
-    for operation, chosen in ((STAGED, waits), (CREATED, born), (REINFORCED, agrees), (CONTRADICTED, opposes)):
+    voted = ((STAGED, waits & ~edited), (CREATED, born), (REINFORCED, agrees), (CONTRADICTED, opposes))
+    for operation, chosen in (*voted, (EDITED, edited & waits)):
         wave.note(state, operation, rows[chosen], before[chosen], causes[chosen])
 
 

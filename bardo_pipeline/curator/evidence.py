@@ -1,7 +1,8 @@
 """Evidence: what a stretch of records says about which structure. Pure, set-based over columns.
 
 Two sources: judged decisions (resolutions) and levels of metrics. Only verified episodes take part (MEM's quality
-gate). All sums are integers, so that no order of addition shows.
+gate). Judged decisions of one market window are one witness, whose effect is their mean: what thirty minutes of one
+storm did to five decisions has happened once. All sums are integers, so that no order of addition shows.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ Findings = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 class Evidence:
     """Evidence grouped by (golem, cycle, structure), one element a group, sorted by that key.
 
-    golem, cycle, structure: int64 codes. count, total, squares: exact integer sums (effect in ppm, or the metric's
-    unit). mood: int64 [groups, 3], sums of the mood in thousandths. first, stop: the group's rows in cause_tick.
+    golem, cycle, structure: int64 codes. count: witnesses (of a level: episodes). total, squares: exact integer sums
+    over them (effect in ppm, or the metric's unit). mood: int64 [groups, 3], sums of their mood in thousandths. first,
+    stop: the group's rows in cause_tick.
     """
 
     golem: np.ndarray
@@ -113,31 +115,44 @@ def gather_evidence(
         _levels(records, tick, market, market_rows, structures),
     ]
     row, structure, value, cause, second = (np.concatenate([p[i] for p in parts]) for i in range(5))
-    order = np.lexsort((cause, structure, cycle[row], golem[row]))
-    row, structure, value, cause, second = row[order], structure[order], value[order], cause[order], second[order]
-    g, c = golem[row], cycle[row]
-    starts = (
-        np.flatnonzero(np.r_[True, (g[1:] != g[:-1]) | (c[1:] != c[:-1]) | (structure[1:] != structure[:-1])])
-        if len(row)
-        else np.zeros(0, np.int64)
-    )
-    stops = np.r_[starts[1:], len(row)].astype(np.int64) if len(row) else starts
-
-    def summed(values: np.ndarray) -> np.ndarray:
-        return np.add.reduceat(values, starts, axis=0) if len(row) else values[:0]
-
+    window = (second - 1) // policy.witness_ticks
+    window[len(parts[0][0]) :] = -1 - np.arange(len(parts[1][0]))  # each level stands for itself
+    order = np.lexsort((cause, window, structure, cycle[row], golem[row]))
+    row, structure, value, window = row[order], structure[order], value[order], window[order]
+    key = np.stack([golem[row], cycle[row], structure, window])
+    if not len(row):
+        none = np.zeros(0, np.int64)
+        return Evidence(
+            none, none, none, none, none, none, np.zeros((0, 3), np.int64), none, none, np.zeros((0, 2), np.int64)
+        )
+    seen = _starts(key)
+    each = np.diff(np.r_[seen, len(row)])
+    effect = _mean(np.add.reduceat(value, seen), each)
+    felt = _mean(np.add.reduceat(mood[row], seen, axis=0), each[:, None])
+    groups = _starts(key[:3, seen])
+    starts = seen[groups]
     return Evidence(
-        golem=g[starts],
-        cycle=c[starts],
+        golem=key[0, starts],
+        cycle=key[1, starts],
         structure=structure[starts],
-        count=stops - starts,
-        total=summed(value),
-        squares=summed(value * value),
-        mood=summed(mood[row]),
+        count=np.diff(np.r_[groups, len(seen)]),
+        total=np.add.reduceat(effect, groups),
+        squares=np.add.reduceat(effect * effect, groups),
+        mood=np.add.reduceat(felt, groups, axis=0),
         first=starts,
-        stop=stops,
-        cause_tick=np.stack([cause, second], axis=1),
+        stop=np.r_[starts[1:], len(row)],
+        cause_tick=np.stack([cause[order], second[order]], axis=1),
     )
+
+
+def _starts(keys: np.ndarray) -> np.ndarray:
+    """Where a new key begins in sorted columns of keys, at least one."""
+    return np.flatnonzero(np.r_[True, (keys[:, 1:] != keys[:, :-1]).any(axis=0)])
+
+
+def _mean(total: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """The mean as an integer, halves rounded up, so that no floating point shows."""
+    return (2 * total + count) // (2 * count)
 
 
 def _market_codes(records: pa.Table) -> tuple[np.ndarray, list[Market]]:

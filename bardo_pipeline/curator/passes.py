@@ -32,7 +32,7 @@ PASSES: tuple[Callable[[GrimoireState, Wave, Policy], None], ...] = (
 )  # fmt: skip
 """The passes of a cycle, in order."""
 
-PASSES_EDITION = "5"
+PASSES_EDITION = "6"
 """Changed whenever a pass decides differently; part of the derivation id."""
 
 CYCLE_SCHEMA = pa.schema(

@@ -1,5 +1,7 @@
-"""Phage: every hundred ticks the weakest entries are set against the newest evidence, that of the closing cycle, and
-pay if it speaks against them. Pure.
+"""Phage: every hundred ticks it is tried to falsify the weakest entries of which the closing cycle has news: all of the
+golem's own evidence is set against what they claim, and they pay if it says the opposite. Pure.
+
+A cycle's vote is about that cycle; this is about the claim. Inherited knowledge that does not hold here dies of it.
 
 Source: canon ("phage pass"), MEM-6.
 """
@@ -17,10 +19,7 @@ from bardo_pipeline.policy import Policy
 
 
 def phage(state: GrimoireState, wave: Wave, policy: Policy) -> None:
-    """Try the weakest entries of every golem at a hundredth tick by what the closing cycle says of them.
-
-    What that evidence was counted against already does not pay for it twice.
-    """
+    """Try the weakest entries of every golem at a hundredth tick by all that it has lived through itself."""
     due = np.zeros(len(state.golems), bool)
     due[wave.golem[wave.cycle % policy.curator.phage_cycles == 0]] = True
     rows = wave.living(state)
@@ -33,11 +32,12 @@ def phage(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     golem = state["golem"][rows]
     starts = np.flatnonzero(np.r_[True, golem[1:] != golem[:-1]])
     rank = np.arange(len(rows)) - np.repeat(starts, np.diff(np.r_[starts, len(rows)]))
-    tried = (rank < policy.curator.phage_count) & np.isin(rows, wave.rows) & ~np.isin(rows, wave.doubted)
+    tried = (rank < policy.curator.phage_count) & np.isin(rows, wave.rows)
     rows, now = rows[tried], now[tried]
+    count, total = state["own_count"][rows], state["own_sum"][rows]
+    hit = (np.sign(total) == -state["sign"][rows]) & (count >= policy.curator.cluster_min)
+    hit &= np.abs(total) >= policy.curator.effect_min_ppm * count
+    rows, now = rows[hit], now[hit]
     at = np.searchsorted(wave.rows, rows)
-    total = wave.total[at]
-    hit = (np.sign(total) == -state["sign"][rows]) & (np.abs(total) >= policy.curator.effect_min_ppm * wave.count[at])
-    rows, now, at = rows[hit], now[hit], at[hit]
     vote(state, rows, now - ppm(policy.curator.downvote), wave.closing(state, rows), "contradictions")
     wave.note(state, CONTRADICTED, rows, now, wave.causes[at])

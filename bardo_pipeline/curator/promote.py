@@ -1,14 +1,15 @@
-"""Promote: an insight that was confirmed often enough becomes a rule to act on, or a warning. Pure.
+"""Promote: an insight that was confirmed often enough becomes a rule to act on, or a warning; and back again. Pure.
 
 Acting that pays becomes a heuristic; acting that harms becomes a warning, and anti-knowledge where even the kind end of
-its interval is harm. Source: MEM (validated heuristics; warnings), canon 16.
+its interval is harm. A rule that this cycle contradicted and that is not sure enough any more is an insight again, to
+be confirmed anew. Source: MEM (validated heuristics; warnings), canon 16.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from bardo_pipeline.curator.decisions import PROMOTED
+from bardo_pipeline.curator.decisions import DEMOTED, PROMOTED
 from bardo_pipeline.curator.state import HEURISTIC, INSIGHT, WARNING, GrimoireState
 from bardo_pipeline.curator.wave import Wave
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, ppm
@@ -16,7 +17,8 @@ from bardo_pipeline.policy import Policy
 
 
 def promote(state: GrimoireState, wave: Wave, policy: Policy) -> None:
-    """Promote what is ripe among the wave's living insights."""
+    """Promote what is ripe among the wave's living insights, demote what was contradicted once too often."""
+    _demote(state, wave, policy)
     rows = wave.living(state)
     rules = policy.curator
     ripe = (state["kind"][rows] == INSIGHT) & (state["decay_class"][rows] != CLASS_FACT)
@@ -31,3 +33,13 @@ def promote(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     state["is_anti_knowledge"][rows] = harm & (state["effect_high_ppm"][rows] <= -rules.anti_effect_ppm)
     np.add.at(wave.promoted, wave.place(state, rows), 1)
     wave.note(state, PROMOTED, rows, now)
+
+
+def _demote(state: GrimoireState, wave: Wave, policy: Policy) -> None:
+    rows = wave.doubted[np.isin(state["kind"][wave.doubted], (HEURISTIC, WARNING))]
+    now = state.confidence_at(rows, wave.closing(state, rows), policy.decay) if len(rows) else rows
+    fallen = (now < ppm(policy.curator.demote_confidence)) & (state["is_anti_knowledge"][rows] == 0)
+    rows, now = rows[fallen], now[fallen]
+    state["kind"][rows] = INSIGHT
+    state["validations"][rows] = 0
+    wave.note(state, DEMOTED, rows, now)

@@ -21,7 +21,7 @@ from bardo_pipeline.grimoire.entries import (
     PROVENANCES,
     STATUSES,
 )
-from bardo_pipeline.grimoire.wording import baseline_text, causal_text, pattern_text
+from bardo_pipeline.grimoire.wording import SIZE_EDGES_PPM, baseline_text, causal_text, pattern_text
 from bardo_pipeline.policy import CuratorPolicy, DecayPolicy
 
 INSIGHT, HEURISTIC, WARNING, CAUSAL_LINK = 0, 1, 2, 3
@@ -131,6 +131,11 @@ class GrimoireState:
         )
 
 
+def size_bands(effect_ppm: np.ndarray) -> np.ndarray:
+    """Which of SIZE_WORDS an effect's size reads as, by row."""
+    return np.digitize(np.abs(effect_ppm), SIZE_EDGES_PPM)
+
+
 def _text(structure: Structure, kind: int, sign: int, mean: int, low: int, high: int, known: int) -> str:
     if structure.source == "baseline":
         return baseline_text(
@@ -218,7 +223,7 @@ def _ids(state: GrimoireState, rows: dict[str, np.ndarray], keys: list[str]) -> 
 def _texts(state: GrimoireState, rows: dict[str, np.ndarray]) -> pa.Array:
     """Texts, written once for each distinct combination; patterns depend only on the band of their effect."""
     facts = rows["decay_class"] == conf.CLASS_FACT
-    band = np.array([100, 300, 900])[np.digitize(np.abs(rows["effect_mean_ppm"]), [150, 600])]
+    band = np.array([100, 300, 900])[size_bands(rows["effect_mean_ppm"])]
     parts = np.stack(
         [
             rows["structure"],

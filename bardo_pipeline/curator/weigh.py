@@ -1,10 +1,15 @@
 """Weigh: new evidence is added to what each entry and candidate has, and its interval follows. Pure.
 
-The interval is mean +- z * sqrt(variance / n); the variance is shrunk towards a prior spread, so that three lucky
-decisions do not look certain. Source: MEM-4, TOOLS (clusters of at least 3).
+A rule is looked at after every cycle, and whoever looks often enough sees anything. The interval therefore holds at all
+looks together: it is a confidence sequence (the normal mixture of Robbins; Waudby-Smith and others 2021, eq. 14), which
+ever misses the true effect with the policy's chance (nearly: it takes the variance for known, and for effects that
+spread twice as wide as the prior the chance is three times as high). Its variance is shrunk towards that prior, so that
+three lucky windows do not look certain. Source: MEM-4, TOOLS (clusters of at least 3).
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
@@ -16,13 +21,17 @@ from bardo_pipeline.policy import Policy
 def interval(
     count: np.ndarray, total: np.ndarray, squares: np.ndarray, policy: Policy
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(mean, low, high) of an effect in ppm, rounded to integers. count > 0."""
+    """(mean, low, high) of an effect in ppm, rounded to integers, over witnesses of whom there are count > 0."""
     rules = policy.curator
     mean = total / count
     spread = np.maximum(squares - total * mean, 0.0)
     prior = rules.variance_prior * rules.effect_sigma_prior_ppm**2
     variance = (prior + spread) / (rules.variance_prior + np.maximum(count - 1, 0))
-    half = rules.interval_z * np.sqrt(variance / count)
+    surprise = -2.0 * math.log(rules.false_alarm)
+    mixture = count * ((surprise + math.log(surprise + 1.0)) / rules.sharpest_witnesses)
+    half = np.sqrt(
+        variance * 2.0 * (mixture + 1.0) / (count * mixture) * np.log(np.sqrt(mixture + 1.0) / rules.false_alarm)
+    )
     low, middle, high = (np.rint(x).astype(np.int64) for x in (mean - half, mean, mean + half))
     return middle, low, high
 

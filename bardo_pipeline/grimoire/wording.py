@@ -6,6 +6,7 @@ Source: canon 17 ("the same structure"), MEM-4.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 
 REGIME_WORDS = {
     "trending_up": "a rising trend",
@@ -25,10 +26,13 @@ GAS_WORDS = {"cheap": "gas cheap", "normal": "gas normal", "dear": "gas dear"}
 ACTION_WORDS = {"rebalance": "re-centring", "add_liquidity": "entering", "remove_liquidity": "leaving"}
 
 
+SIZE_EDGES_PPM = (150, 600)
+SIZE_WORDS = ("slightly", "clearly", "strongly")
+
+
 def size_word(effect_ppm: int) -> str:
     """A banded word for the size of an effect in ppm of a position's value."""
-    size = abs(effect_ppm)
-    return "slightly" if size < 150 else "clearly" if size < 600 else "strongly"
+    return SIZE_WORDS[bisect_right(SIZE_EDGES_PPM, abs(effect_ppm))]
 
 
 def pattern_text(

@@ -14,8 +14,7 @@ import pytest
 from bardo_pipeline.curator.passes import Curation, curate
 from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state import GrimoireState
-from bardo_pipeline.policy import Policy
-from tests.streams import BAD, FOG, GOOD, LULL, MILD, RALLY, SILENCE, STORIES, STORM, Life, cycles_of, stream
+from tests.streams import BAD, FOG, GOOD, KEEN, LULL, MILD, RALLY, SILENCE, STORIES, STORM, Life, cycles_of, stream
 
 HERE = Path(__file__).parent
 STREAM = (
@@ -28,7 +27,7 @@ STREAM = (
 
 @cache
 def made() -> Curation:
-    records, policy = stream(STREAM), Policy()
+    records, policy = stream(STREAM), KEEN
     return curate(GrimoireState(), Playbooks(), records, cycles_of(records), policy=policy, policy_hash="by hand")
 
 

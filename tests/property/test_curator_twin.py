@@ -11,7 +11,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from bardo_pipeline.curator.decisions import OPERATIONS, PINNED, fold
+from bardo_pipeline.curator.decisions import CORRECTED, OPERATIONS, PINNED, RECEIVED, RETRACTED, UNPINNED, fold
 from bardo_pipeline.curator.evidence import gather_evidence, is_episode, is_verified
 from bardo_pipeline.curator.passes import Curation, curate
 from bardo_pipeline.curator.playbook import Playbooks
@@ -21,14 +21,13 @@ from bardo_pipeline.events.overrides import Order
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.inheritance.succession import received_decisions
 from bardo_pipeline.inheritance.weismann import SHED_COLUMNS, fading
-from bardo_pipeline.policy import Policy
 from tests import owners
 from tests.reference import evidence as twin_of_evidence
 from tests.reference.curator import Mind, curate_by_row, grimoire_by_row
 from tests.reference.evidence import evidence_by_row
-from tests.streams import SILENCE, SITUATIONS, START, STORIES, STORM, Life, cycles_of, life, lives, stream
+from tests.streams import KEEN, SILENCE, SITUATIONS, START, STORIES, STORM, Life, cycles_of, life, lives, stream
 
-POLICY = Policy()
+POLICY = KEEN
 examples = settings(max_examples=120, deadline=None, derandomize=True)
 
 Rows = list[dict[str, Any]]
@@ -210,7 +209,8 @@ def test_the_stories_make_the_curator_say_everything_that_it_can() -> None:
         said.update(made.decisions.column("operation").to_pylist())
         rows = made.decisions.select(["kind", "status", "is_anti_knowledge"]).to_pylist()
         kinds.update((r["kind"], r["status"], r["is_anti_knowledge"]) for r in rows)
-    assert set(said) == set(OPERATIONS[:PINNED]) - {"received"}, "and the rest is said by owners"
+    others = {OPERATIONS[said] for said in (RECEIVED, PINNED, UNPINNED, CORRECTED, RETRACTED)}
+    assert set(said) == set(OPERATIONS) - others, "which are said at birth and by owners"
     assert {kind for kind, _, _ in kinds} == {"insight", "heuristic", "warning"}
     assert ("warning", "active", True) in kinds
     assert ("warning", "active", False) in kinds

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from bardo_pipeline.curator.decisions import DECISION_SCHEMA, REASONS
+from bardo_pipeline.curator.decisions import DECISION_SCHEMA, OPERATIONS, REASONS
 from bardo_pipeline.curator.structure import Structure
 from bardo_pipeline.events.overrides import Order
 from bardo_pipeline.events.record import REGIMES
 from bardo_pipeline.grimoire.entries import DECAY_CLASSES, ENTRY_SCHEMA
-from bardo_pipeline.grimoire.wording import baseline_text, causal_text, pattern_text
+from bardo_pipeline.grimoire.wording import baseline_text, causal_text, pattern_text, size_word
 from bardo_pipeline.policy import Policy
 from tests.reference.confidence import confidence_at, fades_at_us, floor_ppm, half_life_us
 from tests.reference.evidence import ANOMALY_BANDS, Group, evidence_by_row
@@ -28,12 +28,7 @@ Row = dict[str, Any]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 OWN = ("own_count", "own_sum", "own_sumsq", "pleasure_sum_milli", "arousal_sum_milli", "dominance_sum_milli")
-SENTENCES = dict(
-    zip(
-        ("received", "staged", "created", "reinforced", "contradicted", "promoted", "pruned", "pinned", "unpinned",
-         "corrected", "retracted"), REASONS, strict=True,
-    )
-)  # fmt: skip
+SENTENCES = dict(zip(OPERATIONS, REASONS, strict=True))
 
 
 @dataclass
@@ -244,25 +239,34 @@ def _distil(cycle: _Cycle) -> None:
         sign = 0 if not sure else 1 if mean > 0 else -1
         active = entry["status"] == "active"
         before = cycle.now(entry) if active else 0
+        said = size_word(entry["effect_mean_ppm"])
         if sure and (not active or sign == entry["sign"]):
             _state(entry, (mean, low, high))
-        news = group.total
+        news = group.total * entry["sign"] if abs(group.total) >= rules.effect_min_ppm * group.count else 0
         if sure and not active:
             _create(cycle, entry, sign, _ppm(rules.confidence_insight))
             _note(cycle, 1, "created", entry, before, group)
-        elif not sure or (news > 0) - (news < 0) != sign:
-            _note(cycle, 0, "staged", entry, before, group)
-        elif sign == entry["sign"]:
+        elif active and news > 0:
             _vote(entry, before + _ppm(rules.upvote), cycle.at_us, "validations")
             _note(cycle, 2, "reinforced", entry, before, group)
-        else:
+        elif active and news < 0:
             _vote(entry, before - _ppm(rules.downvote), cycle.at_us, "contradictions")
             _note(cycle, 3, "contradicted", entry, before, group)
             cycle.doubted.add(structure)
+        elif active and size_word(entry["effect_mean_ppm"]) != said:
+            _note(cycle, 4, "edited", entry, before, group)
+        else:
+            _note(cycle, 0, "staged", entry, before, group)
 
 
 def _promote(cycle: _Cycle) -> None:
     rules = cycle.policy.curator
+    for structure in cycle.doubted:
+        entry = cycle.mind.entries[structure]
+        fallen = cycle.now(entry) < _ppm(rules.demote_confidence) and not entry["is_anti_knowledge"]
+        if entry["kind"] in ("heuristic", "warning") and fallen:
+            entry |= {"kind": "insight", "validations": 0}
+            _note(cycle, 0, "demoted", entry, cycle.now(entry))
     for entry in cycle.mind.entries.values():
         if entry["status"] != "active" or entry["kind"] != "insight" or entry["decay_class"] == "fact":
             continue
@@ -273,11 +277,11 @@ def _promote(cycle: _Cycle) -> None:
             entry["kind"] = "warning" if harms else "heuristic"
             entry["is_anti_knowledge"] = harms and entry["effect_high_ppm"] <= -rules.anti_effect_ppm
             cycle.counted["promoted"] += 1
-            _note(cycle, 0, "promoted", entry, now)
+            _note(cycle, 1, "promoted", entry, now)
 
 
 def _phage(cycle: _Cycle) -> None:
-    """The weakest rules beside what this cycle brought."""
+    """The weakest rules, if this cycle brought news of them, beside all that the golem saw itself."""
     rules = cycle.policy.curator
     if cycle.number % rules.phage_cycles:
         return
@@ -287,9 +291,9 @@ def _phage(cycle: _Cycle) -> None:
     held.sort(key=lambda e: (cycle.now(e), _tie(e["structure"])))
     for entry in held[: rules.phage_count]:
         group = cycle.evidence.get(entry["structure"])
-        if group is None or entry["structure"] in cycle.doubted:
+        if group is None or entry["own_count"] < rules.cluster_min:
             continue
-        mean = group.total / group.count
+        mean = entry["own_sum"] / entry["own_count"]
         if mean * entry["sign"] < 0 and abs(mean) >= rules.effect_min_ppm:
             before = cycle.now(entry)
             _vote(entry, before - _ppm(rules.downvote), cycle.at_us, "contradictions")
@@ -324,7 +328,11 @@ def _interval(entry: Entry, policy: Policy) -> tuple[int, int, int]:
     mean = total / count
     spread = max(entry["own_sumsq"] - total * mean, 0.0)
     prior = rules.variance_prior * rules.effect_sigma_prior_ppm**2
-    half = rules.interval_z * math.sqrt((prior + spread) / (rules.variance_prior + count - 1) / count)
+    variance = (prior + spread) / (rules.variance_prior + count - 1)
+    surprise = -2 * math.log(rules.false_alarm)
+    mixture = count * (surprise + math.log(surprise + 1)) / rules.sharpest_witnesses
+    doubt = math.log(math.sqrt(mixture + 1) / rules.false_alarm)
+    half = math.sqrt(variance * 2 * (mixture + 1) / (count * mixture) * doubt)
     return round(mean), round(mean - half), round(mean + half)
 
 

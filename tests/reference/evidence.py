@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 from bardo_pipeline.curator.structure import Structure
@@ -18,21 +20,43 @@ GAS_BANDS = ("cheap", "normal", "dear")
 
 @dataclass
 class Group:
-    """What one cycle of one golem says about one structure."""
+    """What one cycle of one golem says about one structure: what was seen in each market window."""
 
-    count: int = 0
-    total: int = 0
-    squares: int = 0
-    mood: list[int] = field(default_factory=lambda: [0, 0, 0])
+    windows: dict[int, list[tuple[int, ...]]] = field(default_factory=dict)
     causes: set[int] = field(default_factory=set)
 
-    def add(self, value: int, mood: list[int], causes: set[int]) -> None:
-        """One observation more."""
-        self.count += 1
-        self.total += value
-        self.squares += value * value
-        self.mood = [held + felt for held, felt in zip(self.mood, mood, strict=True)]
+    def add(self, window: int | None, value: int, mood: list[int], causes: set[int]) -> None:
+        """One observation more; without a window it stands for itself."""
+        self.windows.setdefault(-1 - len(self.windows) if window is None else window, []).append((value, *mood))
         self.causes |= causes
+
+    @property
+    def witnesses(self) -> list[tuple[int, ...]]:
+        """Of each window the mean effect and the mean mood, halves rounded up."""
+        return [
+            tuple(math.floor(Fraction(sum(column), len(column)) + Fraction(1, 2)) for column in zip(*seen, strict=True))
+            for seen in self.windows.values()
+        ]
+
+    @property
+    def count(self) -> int:
+        """How many windows."""
+        return len(self.windows)
+
+    @property
+    def total(self) -> int:
+        """Sum of the effects."""
+        return sum(effect for effect, *_ in self.witnesses)
+
+    @property
+    def squares(self) -> int:
+        """Sum of their squares."""
+        return sum(effect * effect for effect, *_ in self.witnesses)
+
+    @property
+    def mood(self) -> list[int]:
+        """Sums of pleasure, arousal and dominance."""
+        return [sum(column) for column in list(zip(*self.witnesses, strict=True))[1:]]
 
 
 def evidence_by_row(records: Iterable[tuple[Record, int]], policy: CuratorPolicy) -> dict[Key, Group]:
@@ -40,8 +64,10 @@ def evidence_by_row(records: Iterable[tuple[Record, int]], policy: CuratorPolicy
     groups: dict[Key, Group] = {}
     for row, cycle in records:
         mood = [round(row["pad_after"][name] * 1000) for name in ("pleasure", "arousal", "dominance")]
+        window = (row["tick"] - 1) // policy.witness_ticks
         for structure, value, causes in (*_decisions(row, policy), *_levels(row)):
-            groups.setdefault((row["golem_id"], cycle, structure), Group()).add(value, mood, causes)
+            group = groups.setdefault((row["golem_id"], cycle, structure), Group())
+            group.add(window if structure.source == "pattern" else None, value, mood, causes)
     return groups
 
 
