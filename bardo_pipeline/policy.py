@@ -96,6 +96,9 @@ class CarePolicy(Frozen):
     superseded_days: Positive = Field(
         30.0, description="that a derivation, not in force, stays after it was last written to (ours)"
     )
+    derivations_beside_max: Annotated[int, Field(ge=1)] = Field(
+        8, description="derivations beside the one in force; for another, one must be dropped (ours)"
+    )
     leftover_seconds: Positive = Field(
         86_400.0, description="that drafts stay that were abandoned: no build takes a day (ours)"
     )

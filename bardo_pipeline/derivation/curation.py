@@ -182,6 +182,25 @@ def _write_playbooks(stores: Stores, versions: pa.Table) -> None:
         (folder / ".PLAYBOOK.md").replace(folder / "PLAYBOOK.md")
 
 
+_PLAYBOOKS_OF = ".derivation"
+
+
+def _follow_adoption(stores: Stores) -> None:
+    """Write every PLAYBOOK.md again where another derivation was adopted since they were written.
+
+    Whose they are is kept last, so that whoever was cut off is followed by one who does it whole.
+    """
+    if not stores.life("DerivationAdopted").num_rows or not stores.is_in_force:
+        return
+    mark = stores.home.playbooks / _PLAYBOOKS_OF
+    if mark.exists() and mark.read_text() == stores.derivation_id:
+        return
+    _write_playbooks(stores, stores.projections.growing("playbooks").read())
+    draft = mark.with_name(f"{_PLAYBOOKS_OF}.draft")
+    draft.write_text(stores.derivation_id)
+    draft.replace(mark)
+
+
 def load_mind(stores: Stores, golem_ids: list[str], left: LeftOut) -> Mind:
     """These golems as they stood at their last committed cycle; golems without one are begun from their birth."""
     mind = Mind(stores.policy, left)
@@ -264,6 +283,7 @@ def derive_curation(stores: Stores) -> list[Written]:
             mind.advance(fresh.records, fresh.cycle, fresh.upto)
             written += commit(stores, mind)
         reader.advance(fresh)
+        _follow_adoption(stores)
         return written
 
 

@@ -304,6 +304,12 @@ def published_bundles(stores: Stores) -> dict[str, str]:
     return {g: now[g] if now.get(g) in hashes else hashes[-1] for g, hashes in published.items()}
 
 
+def bundles_published_by(stores: Stores) -> set[str]:
+    """Hashes of the bundles that this derivation published."""
+    told = _payloads(stores, "BundlePublished", "published")
+    return {p["bundle_hash"] for p in told if p["derivation_id"] == stores.derivation_id}
+
+
 def _candidate_hashes(stores: Stores, golem_ids: Sequence[str]) -> dict[str, str]:
     """Golem to the hash of the bundle that it would leave now."""
     if not golem_ids:

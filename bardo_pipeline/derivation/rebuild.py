@@ -18,7 +18,13 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.decisions import fold
 from bardo_pipeline.derivation.belief import derive_consensus, derive_votes, recorded_deaths
 from bardo_pipeline.derivation.curation import derive_curation
-from bardo_pipeline.derivation.legacy import derive_candidates, derive_testaments, overtaken_bundles, published_bundles
+from bardo_pipeline.derivation.legacy import (
+    bundles_published_by,
+    derive_candidates,
+    derive_testaments,
+    overtaken_bundles,
+    published_bundles,
+)
 from bardo_pipeline.derivation.memory import derive_episodes, derive_facts, facts_of
 from bardo_pipeline.derivation.reading import closed_through, curated
 from bardo_pipeline.derivation.stores import Stores
@@ -109,9 +115,12 @@ def _compared(name: str, standing: Digest, rebuilt: Digest) -> Compared:
 
 
 def _compare_bundles(stores: Stores, beside: Stores) -> Compared:
-    """Published bundles beside the same golems' candidates, made again; those that a repair overtook are left out."""
-    overtaken = set(overtaken_bundles(stores))
-    published = {g: h for g, h in published_bundles(stores).items() if (g, h) not in overtaken}
+    """Published bundles beside the same golems' candidates, made again.
+
+    Those that a repair overtook are left out, and those that another derivation published: they are its events.
+    """
+    overtaken, mine = set(overtaken_bundles(stores)), bundles_published_by(stores)
+    published = {g: h for g, h in published_bundles(stores).items() if (g, h) not in overtaken and h in mine}
     rows = beside.projections.growing("candidates").read(["golem_id", "bundle_hash"]).to_pylist()
     again = {r["golem_id"]: r["bundle_hash"] for r in rows if r["golem_id"] in published}
     return _compared("published bundles", _hashes(published), _hashes(again))

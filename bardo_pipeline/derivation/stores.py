@@ -12,6 +12,7 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.curator.passes import PASSES_EDITION
 from bardo_pipeline.derivation.identity import derivation_id
 from bardo_pipeline.derivation.in_force import FIRST_EMBEDDER, InForce, in_force
 from bardo_pipeline.errors import DerivationError
@@ -19,7 +20,8 @@ from bardo_pipeline.events.left_out import WITHDRAWALS, LeftOut
 from bardo_pipeline.events.overrides import OVERRIDES, Overrides
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedding import Embedder
-from bardo_pipeline.storage.as_of import LogAsOf
+from bardo_pipeline.storage.as_of import LogAsOf, LogOfGolems
+from bardo_pipeline.storage.derivations import Description, describe
 from bardo_pipeline.storage.embedders import embedder_version, open_embedder
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
@@ -42,7 +44,7 @@ class Stores:
     policy: Policy
     embedder_name: str
     derivation_id: str
-    as_of: LogAsOf | None = None
+    as_of: LogAsOf | LogOfGolems | None = None
     frozen: str | None = None
     beside: bool = False
     _life: pa.Table | None = None
@@ -79,8 +81,8 @@ class Stores:
         return not adoptions.num_rows or in_force(adoptions, self.embedder_name).derivation_id == self.derivation_id
 
     @property
-    def source(self) -> EventLog | LogAsOf:
-        """Where records and life events are read from: the log, or the log as of an earlier moment."""
+    def source(self) -> EventLog | LogAsOf | LogOfGolems:
+        """Where records and life events are read from: the log, or a part of it."""
         return self.as_of or self.log
 
     def life(self, kind: str) -> pa.Table:
@@ -124,4 +126,13 @@ class Stores:
             raise DerivationError(self.frozen)
         self.projections.root.mkdir(parents=True, exist_ok=True)
         with self.home.lock(f"derive-{self.projections.root.name}"):
+            if self.projections.root.parent == self.home.derivations:
+                describe(self.projections.root, self.description)
             yield
+
+    @property
+    def description(self) -> Description:
+        """What the folder of these projections says of itself."""
+        golems = self.as_of.golems if isinstance(self.as_of, LogOfGolems) else None
+        policy, name = self.policy, self.embedder_name
+        return Description(self.derivation_id, policy.content, policy.hash, PASSES_EDITION, name, golems)

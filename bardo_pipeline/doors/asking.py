@@ -23,7 +23,9 @@ from bardo_pipeline.retrieval.scoring import FACTORS, LAYERS, VAULT
 
 out = Console(soft_wrap=False)
 
-Embedder = Annotated[str, typer.Option(help="minilm (ships in a package) or nomic (downloads once).")]
+Embedder = Annotated[
+    str | None, typer.Option(help="minilm (ships in a package) or nomic (downloads once); without, the one in force.")
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -44,7 +46,7 @@ def ask_golem(
     clade: Annotated[bool, typer.Option(help="With what its owner's other golems know, at its discount.")] = False,
     may_skip: Annotated[bool, typer.Option(help="Let the golem decide to do without, as in its own ticks.")] = False,
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
-    embedder: Embedder = "minilm",
+    embedder: Embedder = None,
 ) -> None:
     """Ask a golem what it knows: the entries that matter most, each with its score factor by factor."""
     if at is not None and tick is not None:

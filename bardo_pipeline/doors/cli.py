@@ -21,6 +21,7 @@ from bardo_pipeline.doors import (
     evaluating,
     fabric,
     grimoire,
+    policies,
     proposing,
     repair,
     sealing,
@@ -60,6 +61,7 @@ asking.add_to(app)
 custody.add_to(app)
 spooling.add_to(app)
 repair.add_to(app)
+policies.add_to(app)
 proposing.add_to(app)
 
 

@@ -1,4 +1,4 @@
-"""The log as it was: only what had been committed by a version, or had happened by a moment. Reads alone."""
+"""The log in part: as it was by a version or a moment, or of some golems alone. Reads alone."""
 
 from __future__ import annotations
 
@@ -69,3 +69,45 @@ class LogAsOf:
             return pa.scalar(self._moment, pa.timestamp("us", tz="UTC"))
         newest = pc.max(self._log.read_cycles_between(["observed_at"], None, self.version)["observed_at"])
         return newest.cast(pa.timestamp("us", tz="UTC"))
+
+
+class LogOfGolems:
+    """An event log, seen as if it held nothing but the records and life events of some golems."""
+
+    def __init__(self, log: EventLog, golems: Sequence[str]) -> None:
+        known = set(log.life("GolemBorn")["golem_id"].to_pylist())
+        if unknown := sorted(set(golems) - known):
+            raise QueryError(f'no golem is called {", ".join(unknown)}: `bardo sql "from dim_golem"` lists all')
+        self._log, self.golems = log, tuple(sorted(set(golems)))
+        self.vectors, self.record_vectors = log.vectors, log.record_vectors
+
+    @property
+    def version(self) -> int:
+        """The newest version of the cycles."""
+        return self._log.version
+
+    @property
+    def life_version(self) -> int:
+        """The newest version of the life events."""
+        return self._log.life_version
+
+    def read_cycles(
+        self,
+        columns: Sequence[str] | None = None,
+        since_version: int | None = None,
+        golems: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """Their cycles, all or those after a version, of all of them or of these."""
+        wanted = self.golems if golems is None else [g for g in golems if g in self.golems]
+        return self._log.read_cycles(columns, since_version, list(wanted))
+
+    def life(self, kind: str | None = None, since_version: int | None = None) -> pa.Table:
+        """Their life events."""
+        return self._theirs(self._log.life(kind, since_version))
+
+    def heads(self) -> pa.Table:
+        """How far each of them has come."""
+        return self._theirs(self._log.heads())
+
+    def _theirs(self, rows: pa.Table) -> pa.Table:
+        return rows.filter(pc.is_in(rows["golem_id"], value_set=pa.array(self.golems, pa.string())))

@@ -23,6 +23,7 @@ from bardo_pipeline.storage import retention
 from bardo_pipeline.storage.commits import newest_checkpoint, point_to, put_checkpoint
 from bardo_pipeline.storage.compaction import Compaction, Layout, below, closed_below
 from bardo_pipeline.storage.delta import AppendOnlyTable
+from bardo_pipeline.storage.derivations import derivation_folders
 from bardo_pipeline.storage.home import Home, sync_folder
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.projections import Projections
@@ -85,7 +86,7 @@ def maintain(
     """
     report = MaintenanceReport()
     with home.lock("maintenance"):
-        standing = [path for path in _derivations(home) if path.name in in_force]
+        standing = [path for path in derivation_folders(home) if path.name in in_force]
         for kept in _tables(home, log, policy, standing):
             _care(kept, policy, report, now=now, dry_run=dry_run)
         for folder in standing:
@@ -128,11 +129,6 @@ def _tables(home: Home, log: EventLog, policy: Policy, standing: Sequence[Path])
 
 def _lock_of(home: Home, name: str) -> Lock:
     return lambda: home.lock(name)
-
-
-def _derivations(home: Home) -> list[Path]:
-    found = sorted(home.derivations.iterdir()) if home.derivations.exists() else []
-    return [path for path in found if path.is_dir() and not path.name.endswith(".rebuild")]
 
 
 def _deaths(log: EventLog) -> Mapping[str, int]:
@@ -251,7 +247,7 @@ def _prune(
         home.root / "warehouse.draft",
         *home.index.glob(".heads.*"),
         *(home.index / "ticks").glob(".*"),
-        *(path for folder in _derivations(home) for path in retention.drafts_of_readers(folder)),
+        *(path for folder in derivation_folders(home) for path in retention.drafts_of_readers(folder)),
         *home.root.glob(".*.json.*"),
     ]
     _say(report, "drafts", "dropped", retention.drop_drafts(drafts, before=abandoned, dry_run=dry_run))

@@ -18,6 +18,7 @@ from pathlib import Path
 import orjson
 
 from bardo_pipeline.storage.commits import commit_path, newest_checkpoint
+from bardo_pipeline.storage.derivations import DROPPED, REBUILD
 from bardo_pipeline.storage.home import sync_folder
 
 _COMMIT = re.compile(r"(\d{20})\.json")
@@ -87,7 +88,7 @@ def drop_derivations(
     """
     going = []
     for path in sorted(folder.iterdir()) if folder.exists() else []:
-        limit = abandoned if path.name.endswith(".rebuild") else superseded
+        limit = abandoned if path.suffix in (REBUILD, DROPPED) else superseded
         if path.is_dir() and path.name not in in_force and _last_written(path) < limit.timestamp():
             going.append(path)
     return _take_folders(going, dry_run), [path.name for path in going]

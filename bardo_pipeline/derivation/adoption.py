@@ -1,0 +1,79 @@
+"""Adoption: the home goes over to a derivation that was built beside, by one recorded event.
+
+First the derivation is brought up to the log, then the event is recorded: whoever is cut off before it has adopted
+nothing, whoever is cut off after it has adopted all. What follows (PLAYBOOK.md files, marts, the index) is made again
+by whoever derives next. A fleet under way lives on by what it began with, as its records say.
+Source: X-10; architecture ("is switched to by a recorded `DerivationAdopted`").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.curator.passes import PASSES_EDITION
+from bardo_pipeline.derivation.beside import build, recorded
+from bardo_pipeline.derivation.in_force import in_force
+from bardo_pipeline.derivation.memory import refresh_index
+from bardo_pipeline.derivation.rebuild import derive_everything
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.errors import DerivationError
+from bardo_pipeline.events.life import EVERY_GOLEM, Adopted, LifeEvent, life_event
+from bardo_pipeline.storage.warehouse import build_warehouse
+
+
+def adopt(
+    stores: Stores, name: str, why: str, *, now: datetime, tell: Callable[[str], None] = lambda _: None
+) -> LifeEvent:
+    """Bring a derivation that was built beside up to the log, and put it in force.
+
+    now: the moment of recording. Raises DerivationError for one that is in force, was not built, holds some golems
+    alone, or was made by another edition of the passes; ConfigError without a reason.
+    """
+    if not why.strip():
+        raise DerivationError("an adoption is recorded with its reason: say why")
+    with stores.home.lock("adoption"):
+        standing = in_force(stores.log.life("DerivationAdopted"))
+        if name == standing.derivation_id:
+            raise DerivationError(f"derivation {name} is in force already: `bardo whatif --list` shows the others")
+        chosen = recorded(stores, name)
+        build(stores, chosen, now=now, tell=tell)
+        payload = Adopted(
+            derivation_id=name,
+            previous_derivation_id=standing.derivation_id,
+            policy_hash=chosen.policy.hash,
+            passes_edition=PASSES_EDITION,
+            embedder=chosen.embedder_name,
+            policy=chosen.policy.content,
+            why=why.strip(),
+        )
+        event = life_event(EVERY_GOLEM, _moment(stores), payload)
+        stores.log.record([event], now)
+    return event
+
+
+def _moment(stores: Stores) -> datetime:
+    """The log's last moment, in event time; later than any adoption, so that these have an order of their own."""
+    life, cycles = stores.log.life(), stores.log.read_cycles(["observed_at"])
+    moments = [m for m in (pc.max(t["observed_at"]).as_py() for t in (life, cycles)) if m is not None]
+    earlier = pc.max(life.filter(pc.equal(life["kind"], "DerivationAdopted"))["observed_at"]).as_py()
+    newest: datetime = max(moments, default=stores.home.created_at)
+    return newest if earlier is None else max(newest, earlier + timedelta(microseconds=1))
+
+
+def adoptions(stores: Stores) -> pa.Table:
+    """The adoptions on record, oldest first: observed_at, recorded_at, and what each says."""
+    rows = stores.log.life("DerivationAdopted")
+    ordered = rows.sort_by([("observed_at", "ascending"), ("event_id", "ascending")])
+    return ordered.select(["event_id", "observed_at", "recorded_at", "adopted"])
+
+
+def settle(stores: Stores, *, now: datetime) -> None:
+    """Make again what follows from an adoption: files of playbooks, the index, and marts where there are any."""
+    derive_everything(stores, now=now)
+    refresh_index(stores)
+    if stores.home.warehouse.exists():
+        build_warehouse(stores.home, stores.derivation_id, stores.policy)

@@ -1,0 +1,120 @@
+"""Altered: another policy from the one in force, by the dotted names of its settings. Pure.
+
+Source: X-3 (`bardo whatif --set decay.tactical_days=14`).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import orjson
+from pydantic import ValidationError
+
+from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.policy import OPERATIONAL, Policy
+
+FIXED = "log"
+"""The part that is settled when a home is made."""
+
+LIVED = frozenset(
+    {
+        "probes", "regime", "gate", "cost", "cage", "affect", "anomaly", "prediction", "mortality", "traits",
+        "retrieval", "playbook.range_half_width_ticks", "playbook.trial_score_min", "playbook.collect_fees_micros",
+        "playbook.reentry_ticks", "playbook.sure_distance", "playbook.sureness_away", "playbook.certainty_past",
+    }
+)  # fmt: skip
+"""Parts and settings by which golems live: with others they would have left other records, but from the records that
+there are, nothing else is derived."""
+
+
+class Setting(NamedTuple):
+    """One setting that differs."""
+
+    name: str
+    before: Any
+    after: Any
+
+
+def settings_of(policy: Policy) -> dict[str, Any]:
+    """Every setting by its dotted name."""
+    parts = policy.model_dump(mode="json")
+    return {f"{part}.{name}": value for part, held in parts.items() for name, value in held.items()}
+
+
+def altered(policy: Policy, texts: Iterable[str], overlay: Mapping[str, Any] | None = None) -> Policy:
+    """The policy with settings changed. texts: NAME=VALUE, the value in JSON. overlay: part to settings, from a file.
+
+    Raises ConfigError for an unknown name (with the nearest), a value that is not allowed, or a part by which nothing
+    is derived.
+    """
+    known = settings_of(policy)
+    wanted = {name: value for name, value in _flat(overlay or {}) if name not in known or known[name] != value}
+    wanted |= dict(_parsed(text) for text in texts)
+    parts = policy.model_dump(mode="json")
+    for name, value in wanted.items():
+        _check_name(name, known)
+        part, _, setting = name.partition(".")
+        parts[part][setting] = value
+    try:
+        changed = Policy.model_validate(parts)
+        whole = Policy.model_validate_json(changed.model_dump_json())
+    except ValidationError as error:
+        raise ConfigError(_worded(error)) from error
+    assert whole == changed, "a policy is its JSON"
+    return changed
+
+
+def differences(before: Policy, after: Policy) -> tuple[Setting, ...]:
+    """The settings in which two policies differ, by name; those that only say how a home is run are left out."""
+    old, new = settings_of(before), settings_of(after)
+    return tuple(
+        Setting(name, old[name], new[name])
+        for name in sorted(old)
+        if old[name] != new[name] and name.partition(".")[0] not in OPERATIONAL
+    )
+
+
+def lived_only(changed: Iterable[Setting]) -> list[str]:
+    """Of changed settings, the names of those by which golems live and nothing is derived."""
+    return [s.name for s in changed if s.name in LIVED or s.name.partition(".")[0] in LIVED]
+
+
+def _flat(overlay: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+    for part, held in overlay.items():
+        if not isinstance(held, Mapping):
+            raise ConfigError(f'{part}: a policy has parts with settings, as {{"decay": {{"tactical_days": 14}}}}')
+        for name, value in held.items():
+            yield f"{part}.{name}", value
+
+
+def _parsed(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise ConfigError(f"--set {text!r} is not NAME=VALUE: for example decay.tactical_days=14")
+    try:
+        return name.strip(), orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return name.strip(), value.strip()
+
+
+def _check_name(name: str, known: Mapping[str, Any]) -> None:
+    part = name.partition(".")[0]
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=4, cutoff=0.5)
+        words = name.rsplit(".", maxsplit=1)[-1]
+        near += [k for k in known if k not in near and k.split(".")[-1] == words]
+        hint = ", ".join(near or sorted({k.partition(".")[0] for k in known}))
+        said = "the nearest are" if near else "its parts are"
+        raise ConfigError(f"the policy has no setting {name!r}: {said} {hint}")
+    if part in OPERATIONAL:
+        raise ConfigError(f"{name}: no projection depends on the part {part!r}, so there is nothing to compare")
+    if part == FIXED:
+        raise ConfigError(f"{name}: the part {part!r} is settled when a home is made: make another home to change it")
+
+
+def _worded(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    name = ".".join(str(word) for word in first["loc"])
+    return f"{name} = {first['input']!r}: {first['msg']}; `bardo whatif --set {name}=VALUE` takes another value"

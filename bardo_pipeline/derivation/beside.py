@@ -1,0 +1,223 @@
+"""Beside: derivations that are not in force, built to be compared and perhaps adopted.
+
+They lie in folders of their own under their ids, so that building one again costs only what is new. What another policy
+leaves as it is, is not derived again: episodes, their vectors and their index are shared with the derivation in force
+by linking their files. Bundles are events: they are the same whatever is derived. Source: X-3, X-10.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from bardo_pipeline.curator.passes import PASSES_EDITION
+from bardo_pipeline.derivation.altered import Setting, differences, settings_of
+from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.identity import derivation_id
+from bardo_pipeline.derivation.in_force import in_force, understood
+from bardo_pipeline.derivation.memory import derive_facts
+from bardo_pipeline.derivation.rebuild import derive_everything
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.errors import ConfigError, DerivationError
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.as_of import LogOfGolems
+from bardo_pipeline.storage.derivations import derivation_folders, description, link_tree, take_out
+from bardo_pipeline.storage.embedders import EMBEDDERS, embedder_version
+from bardo_pipeline.storage.projections import Projections
+
+EPISODE_SETTINGS = (
+    "curator.cycle_ticks", "decay.critical_days", "decay.emergency_days", "decay.episode_retention_min",
+    "decay.notable_days", "decay.routine_days", "episode.critical", "episode.emergency",
+    "episode.importance_balance_share", "episode.notable",
+)  # fmt: skip
+"""The settings by which episodes are derived: where two policies agree in these, they have the same episodes."""
+
+SOME = ("curation", "cycles", "playbooks", "grimoire", "facts")
+"""What is derived of some golems alone: all else is a function of everyone."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """A derivation on disk. changed: its settings beside the policy in force; None where it does not say them.
+
+    fit: why it cannot be adopted, None where it can.
+    """
+
+    name: str
+    in_force: bool
+    policy_hash: str | None
+    passes_edition: str | None
+    embedder: str | None
+    golems: tuple[str, ...] | None
+    changed: tuple[Setting, ...] | None
+    written_at: datetime
+    own_bytes: int
+    fit: str | None
+
+
+def open_beside(
+    stores: Stores, policy: Policy, *, embedder: str | None = None, golems: Sequence[str] | None = None
+) -> Stores:
+    """The stores of the derivation of the same log under another policy; of some golems alone, in a folder of its own.
+
+    Raises QueryError for a golem that the log does not know.
+    """
+    name = embedder or stores.embedder_name
+    identity = folder = derivation_id(policy, embedder_version(name))
+    source = None
+    if golems is not None:
+        source = LogOfGolems(stores.log, golems)
+        folder += ".some-" + hashlib.sha256("\x1f".join(source.golems).encode()).hexdigest()[:8]
+    return Stores(
+        stores.home,
+        stores.log,
+        Projections(stores.home.derivation(folder), stores.home.bucket_count, policy),
+        policy,
+        name,
+        identity,
+        as_of=source,
+        beside=True,
+    )
+
+
+def build(
+    stores: Stores, beside: Stores, *, now: datetime, tell: Callable[[str], None] = lambda _: None
+) -> tuple[str, ...]:
+    """Bring a derivation beside the one in force up to the log. Returns the tables that are shared, not derived.
+
+    now: when vectors made here are recorded. Raises ConfigError where as many derivations lie beside as the policy
+    allows (care.derivations_beside_max).
+    """
+    _check_room(stores, beside.projections.root.name)
+    if isinstance(beside.as_of, LogOfGolems):
+        for name, derive in (("curation", derive_curation), ("facts", derive_facts)):
+            tell(name)
+            derive(beside)
+        return ()
+    shared = _share_episodes(stores, beside)
+    derive_everything(beside, now=now, tell=tell)
+    return shared
+
+
+def _check_room(stores: Stores, name: str) -> None:
+    most = stores.policy.care.derivations_beside_max
+    others = [h.name for h in held(stores) if not h.in_force and h.name != name]
+    if len(others) >= most:
+        raise ConfigError(
+            f"{len(others)} derivations lie beside the one in force already, at most {most} may: "
+            f"`bardo whatif --list` shows them, `bardo whatif --drop {others[0]}` takes one away"
+        )
+
+
+def _share_episodes(stores: Stores, beside: Stores) -> tuple[str, ...]:
+    """Link the episodes in force, their reader's place and their index, where the other policy makes the same ones."""
+    mine, other = settings_of(stores.policy), settings_of(beside.policy)
+    alike = all(mine[name] == other[name] for name in EPISODE_SETTINGS)
+    source, target = stores.projections.root, beside.projections.root
+    if stores.frozen or not alike or stores.embedder_name != beside.embedder_name or source == target:
+        return ()
+    if not (source / "episodes").exists():
+        return ()
+    first, second = sorted((stores, beside), key=lambda s: s.projections.root.name)
+    with first.deriving(), second.deriving():
+        standing = stores.projections.digest("episodes")
+        there = (target / "episodes").exists()
+        if not there or Projections(target, stores.home.bucket_count, beside.policy).digest("episodes") != standing:
+            beside.projections = Projections(target, stores.home.bucket_count, beside.policy)
+            (target / "readers").mkdir(exist_ok=True)
+            link_tree(source / "episodes", target / "episodes")
+            link_tree(source / "readers" / "episodes", target / "readers" / "episodes")
+    _share_index(stores, beside)
+    return ("episodes",)
+
+
+def _share_index(stores: Stores, beside: Stores) -> None:
+    index = stores.home.index / "episodes"
+    source, target = index / stores.projections.root.name, index / beside.projections.root.name
+    if not source.exists():
+        return
+    with stores.home.lock(f"index-{source.name}"), stores.home.lock(f"index-{target.name}"):
+        link_tree(source, target)
+
+
+def held(stores: Stores) -> list[Held]:
+    """The derivations on disk, the one in force first, then by name."""
+    adoptions = stores.log.life("DerivationAdopted")
+    now = in_force(adoptions)
+    standing = {in_force(adoptions, name).derivation_id for name in EMBEDDERS}
+    found = []
+    for folder in derivation_folders(stores.home):
+        said = description(folder)
+        policy = None if said is None else understood(said.policy, folder.name)
+        found.append(
+            Held(
+                name=folder.name,
+                in_force=folder.name in standing,
+                policy_hash=None if said is None else said.policy_hash,
+                passes_edition=None if said is None else said.passes_edition,
+                embedder=None if said is None else said.embedder,
+                golems=None if said is None else said.golems,
+                changed=None if policy is None else differences(now.policy, policy),
+                written_at=datetime.fromtimestamp(max(p.stat().st_mtime for p in _with_tables(folder)), UTC),
+                own_bytes=_own_bytes(folder),
+                fit=unfit(stores, folder.name),
+            )
+        )
+    return sorted(found, key=lambda h: (not h.in_force, h.name))
+
+
+def _with_tables(folder: Any) -> list[Any]:
+    return [folder, *folder.glob("*/_delta_log")]
+
+
+def _own_bytes(folder: Any) -> int:
+    """Bytes of files that no other folder shares."""
+    files = (path.stat() for path in folder.rglob("*") if path.is_file())
+    return sum(s.st_size for s in files if s.st_nlink == 1)
+
+
+def unfit(stores: Stores, name: str) -> str | None:
+    """Why a derivation cannot be adopted; None for one that can. Raises DerivationError where none is called so."""
+    folders = {path.name: path for path in derivation_folders(stores.home)}
+    if name not in folders:
+        listed = ", ".join(folders) or "none"
+        raise DerivationError(f"no derivation {name} was built: `bardo whatif` builds one; there are: {listed}")
+    said = description(folders[name])
+    if said is None:
+        return "it does not say by which policy it was made: build it again with `bardo whatif`"
+    if said.golems is not None:
+        return f"it was built of {len(said.golems)} golems alone: build it without --golem"
+    if said.passes_edition != PASSES_EDITION:
+        return (
+            f"edition {said.passes_edition} of the passes made it, this version has edition {PASSES_EDITION}: "
+            "build it again with `bardo whatif`"
+        )
+    policy = understood(said.policy, name)
+    if derivation_id(policy, embedder_version(said.embedder)) != name:
+        return "another version's policy or embedder made it: build it again with `bardo whatif`"
+    return None
+
+
+def drop(stores: Stores, name: str) -> None:
+    """Take a derivation away that is not in force, with its index. Raises DerivationError for another."""
+    unfit(stores, name)
+    if name in {h.name for h in held(stores) if h.in_force}:
+        raise DerivationError(f"derivation {name} is in force: adopt another one first")
+    with stores.home.lock(f"derive-{name}"):
+        take_out(stores.home.derivation(name))
+    with stores.home.lock(f"index-{name}"):
+        shutil.rmtree(stores.home.index / "episodes" / name, ignore_errors=True)
+
+
+def recorded(stores: Stores, name: str) -> Stores:
+    """The stores of a derivation that was built beside. Raises DerivationError for one that cannot be adopted."""
+    why = unfit(stores, name)
+    if why is not None:
+        raise DerivationError(f"derivation {name} cannot be adopted: {why}")
+    said = description(stores.home.derivation(name))
+    assert said is not None, "what is fit says what it is"
+    return replace(open_beside(stores, understood(said.policy, name), embedder=said.embedder), beside=True)

@@ -1,0 +1,127 @@
+"""Recalled: what a grimoire's history would have put before its golems, tick for tick. Pure.
+
+A golem's decisions, in their order, are all that it ever knew. At a tick it knows what the last closed cycle left, and
+`recall_of` lays that out as it does for a living fleet; so two histories of the same golems can be asked the same.
+Source: X-3 ("retrievals that would have differed"); HB S3, canon 24.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.curator.state import WARNING, GrimoireState, from_table
+from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.heartbeat.fleet import RECALL
+from bardo_pipeline.heartbeat.recall import EntryNames, recall_of
+from bardo_pipeline.policy import Policy
+
+_NEVER = 2**62
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Moments at which golems looked something up, one element each.
+
+    golem: place in golem_ids. cycle: the last closed cycle that it knew. laid_out_us: when that was laid out, for all
+    golems of a fleet at once. regime, score, gas: the situation.
+    """
+
+    golem_ids: list[str]
+    golem: np.ndarray
+    tick: np.ndarray
+    cycle: np.ndarray
+    laid_out_us: np.ndarray
+    regime: np.ndarray
+    score: np.ndarray
+    gas: np.ndarray
+
+    @classmethod
+    def of(cls, rows: pa.Table) -> Asked:
+        """From rows of golem_id, tick, cycle_seen, laid_out_us, regime, anomaly_score and gas_hour_ratio."""
+        names = pa.array(sorted(rows["golem_id"].unique().to_pylist()), pa.string())
+        code = pc.index_in(rows["golem_id"], value_set=names).to_numpy().astype(np.int64)
+        regime = pc.index_in(rows["regime"], value_set=pa.array(REGIMES)).to_numpy().astype(np.int64)
+        numbers = (rows[n].to_numpy() for n in ("tick", "cycle_seen", "laid_out_us", "anomaly_score", "gas_hour_ratio"))
+        tick, cycle, laid_out, score, gas = numbers
+        return cls(names.to_pylist(), code, tick, cycle, laid_out, regime, score, gas)
+
+
+@dataclass(frozen=True)
+class Recalled:
+    """What each moment would have met. entries: codes of up to RECALL entries, descending, -1 fills, [RECALL, asked].
+
+    warnings: how many of them are warnings. blocked: whether one of them would have barred re-centring.
+    """
+
+    entries: np.ndarray
+    warnings: np.ndarray
+    blocked: np.ndarray
+
+
+class History:
+    """Everything that golems ever knew under one policy, to be looked at as of any cycle."""
+
+    def __init__(self, decisions: pa.Table, policy: Policy) -> None:
+        keys = [(n, "ascending") for n in ("cycle", "revision", "seq")]
+        rows = decisions.take(pc.sort_indices(decisions, sort_keys=keys))
+        self.policy = policy
+        self._state = from_table(rows)
+        golem, structure = (_first_sight(rows[n]) for n in ("golem_id", "structure"))
+        order = np.argsort((golem << 32) | structure, kind="stable")
+        key, self._cycle = ((golem << 32) | structure)[order], rows["cycle"].to_numpy().astype(np.int64)[order]
+        assert np.array_equal(key, self._state.keys()), "decisions are in the state's order"
+        self._until = np.full(len(key), _NEVER, np.int64)
+        same = key[1:] == key[:-1]
+        self._until[:-1][same] = self._cycle[1:][same]
+
+    def at(self, cycle: dict[str, int]) -> GrimoireState:
+        """What these golems knew at the close of these cycles."""
+        state = self._state
+        seen = np.array([cycle.get(g, -1) for g in state.golems], np.int64)
+        then = seen[state["golem"]] if state.rows else np.zeros(0, np.int64)
+        standing = (self._cycle <= then) & (then < self._until)
+        columns = {name: values[standing] for name, values in state.columns.items()}
+        return GrimoireState(list(state.golems), state.structures, columns, dict(state._golem_codes))
+
+    def recalled(self, asked: Asked, names: EntryNames) -> Recalled:
+        """What each of these moments would have met. names: the same for all histories that are compared."""
+        count = len(asked.golem)
+        out = Recalled(np.full((RECALL, count), -1, np.int64), np.zeros(count, np.int64), np.zeros(count, bool))
+        cell = self._cells(asked)
+        order = np.lexsort((asked.golem, asked.laid_out_us))
+        starts = np.flatnonzero(np.diff(asked.laid_out_us[order], prepend=-1))
+        for rows in np.split(order, starts[1:]) if count else []:
+            self._recall(asked, rows, cell[rows], names, out)
+        return out
+
+    def _cells(self, asked: Asked) -> np.ndarray:
+        rules = self.policy.curator
+        band = np.searchsorted(rules.anomaly_edges, asked.score, side="right")
+        gas = np.searchsorted(rules.gas_edges, asked.gas, side="right")
+        return (asked.regime * 5 + band) * 3 + gas
+
+    def _recall(self, asked: Asked, rows: np.ndarray, cell: np.ndarray, names: EntryNames, out: Recalled) -> None:
+        """Lay out what is known at one moment, and look up what was asked then."""
+        here, place = np.unique(asked.golem[rows], return_inverse=True)
+        golems = [asked.golem_ids[g] for g in here.tolist()]
+        seen = dict(
+            zip((asked.golem_ids[g] for g in asked.golem[rows].tolist()), asked.cycle[rows].tolist(), strict=True)
+        )
+        recall = recall_of(self.at(seen), golems, int(asked.laid_out_us[rows[0]]), names, self.policy)
+        top, block = recall.top[:, cell, place], recall.block[cell, place]
+        there = top >= 0
+        codes = np.where(there, recall.code[top], -1)
+        out.entries[:, rows] = -np.sort(-codes, axis=0)
+        out.warnings[rows] = (there & (recall.kind[top] == WARNING)).sum(axis=0)
+        out.blocked[rows] = block >= 0
+
+
+def _first_sight(column: pa.ChunkedArray) -> np.ndarray:
+    """A number for each value, in the order in which values first come."""
+    array = column.combine_chunks() if column.num_chunks else pa.array([], column.type)
+    found: np.ndarray = array.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return found

@@ -1,0 +1,54 @@
+"""Differences: what two grimoires of the same golems know apart, and how surely each knows what both do. Pure.
+
+Source: X-3 ("entries gained and lost, confidence shifts").
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.grimoire.columns import asked, confidence_of
+from bardo_pipeline.policy import DecayPolicy
+
+CHANGE_SCHEMA = pa.schema(
+    [
+        pa.field("golem_id", pa.string(), nullable=False),
+        pa.field("entry_id", pa.string(), nullable=False),
+        pa.field("category", pa.string(), nullable=False),
+        pa.field("text", pa.string(), nullable=False),
+        pa.field("kind_before", pa.string()),
+        pa.field("kind_after", pa.string()),
+        pa.field("before_ppm", pa.int64()),
+        pa.field("after_ppm", pa.int64()),
+    ]
+)
+"""One row per (golem, entry) that is not the same in both: null before is gained, null after is lost."""
+
+_COLUMNS = ("golem_id", "entry_id", "category", "text", "kind")
+
+_CHANGES = """
+    select coalesce(b.golem_id, a.golem_id) as golem_id, coalesce(b.entry_id, a.entry_id) as entry_id,
+        coalesce(a.category, b.category) as category, coalesce(a.text, b.text) as text,
+        b.kind as kind_before, a.kind as kind_after, b.ppm as before_ppm, a.ppm as after_ppm
+    from before as b full join after as a on b.golem_id = a.golem_id and b.entry_id = a.entry_id
+    where b.ppm is distinct from a.ppm or b.kind is distinct from a.kind
+    order by 1, 2
+"""
+
+
+def entry_changes(
+    before: pa.Table, after: pa.Table, at_us: int, decay_before: DecayPolicy, decay_after: DecayPolicy
+) -> pa.Table:
+    """What is known apart, CHANGE_SCHEMA by golem and entry.
+
+    before, after: entries (ENTRY_SCHEMA); those that are not active count as not known. at_us: the moment at which
+    confidence is compared, each side's by its own half-lives.
+    """
+    found = asked(_CHANGES, before=_known(before, at_us, decay_before), after=_known(after, at_us, decay_after))
+    return found.select(CHANGE_SCHEMA.names).cast(CHANGE_SCHEMA)
+
+
+def _known(entries: pa.Table, at_us: int, decay: DecayPolicy) -> pa.Table:
+    active = entries.filter(pc.equal(entries["status"], "active"))
+    return active.select(list(_COLUMNS)).append_column("ppm", pa.array(confidence_of(active, at_us, decay), pa.int64()))
