@@ -10,9 +10,10 @@ from assets.health_checks import health
 from assets.stores import home
 from jobs.curator import curator_job
 from jobs.death import death_job
+from jobs.drift import drift_job
 from jobs.maintenance import maintenance_job
 from jobs.rebuild import rebuild_job
-from jobs.schedules import every_hour, every_night, every_ten_minutes
+from jobs.schedules import every_hour, every_night, every_ten_minutes, every_week
 from jobs.spool import spool_job
 from jobs.verification import verification_job
 from sensors.cycles import cycles_closed
@@ -37,8 +38,8 @@ defs = dg.Definitions(
         marts.warehouse,
     ],
     asset_checks=[*CHECKS, health],
-    jobs=[curator_job, death_job, maintenance_job, rebuild_job, spool_job, verification_job],
-    schedules=[every_ten_minutes, every_hour, every_night],
+    jobs=[curator_job, death_job, drift_job, maintenance_job, rebuild_job, spool_job, verification_job],
+    schedules=[every_ten_minutes, every_hour, every_night, every_week],
     sensors=[deaths_recorded, cycles_closed, writers_outrun_the_drainer, files_dropped],
     resources={"home": home},
     executor=dg.in_process_executor,  # a step in a process of its own costs a second, and these take milliseconds

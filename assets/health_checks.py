@@ -9,7 +9,7 @@ from typing import Any
 
 import dagster as dg
 
-from assets.log import CYCLES, standing
+from assets.log import CYCLES, VECTORS, standing
 from assets.materialized import markdown_table
 from assets.stores import LazyStores
 from bardo_pipeline.derivation.health import Fault, Health, faults, health_of
@@ -29,6 +29,9 @@ _ASKED: tuple[tuple[str, dg.AssetKey, dg.AssetCheckSeverity, tuple[str, ...], st
      "No closed cycle waits long for its episodes."),
     ("curation_is_fresh", dg.AssetKey("curation"), WARN, ("curation",),
      "No closed cycle waits long to be curated."),
+    ("vectors_hold_still", VECTORS, ERROR, ("vectors",),
+     "The model still gives the reference texts the vectors that are on record: checked weekly, and before vectors are "
+     "made. The cure: put the model back as it was, or `bardo reembed`."),
     ("marts_are_fresh", dg.AssetKey("dim_golem"), WARN, ("marts",),
      "What was curated does not wait long for its marts."),
 )  # fmt: skip

@@ -20,6 +20,7 @@ BardoError
 │   ├── NoHomeError            there is no home in this folder yet
 │   ├── SchemaVersionError     a record or table was written by a newer version
 │   ├── JournalError           a journal segment is torn or altered
+│   ├── EmbedderMismatch       vectors of one embedder where those of another belong, or a migration half done
 │   └── CustodyError           a chain of records, a signature on record or a stored file is broken
 ├── GatewayError               a language model gave nothing that can be used; what happened is on record
 │   ├── AnswerError            its answer does not parse, or is not what was asked for
@@ -27,7 +28,8 @@ BardoError
 │   ├── UnreachableError       it could not be reached in time, or its provider failed
 │   └── CostCapError           the cap on what asking may cost is reached: it was not asked
 └── DerivationError            a projection cannot be derived
-    └── FingerprintMismatch    a rebuilt projection differs from the one in force
+    ├── FingerprintMismatch    a rebuilt projection differs from the one in force
+    └── EmbeddingPaused        the model drifted from its own vectors on record: none are made until that is mended
 
 Bad input is one of these; broken logic is an AssertionError.
 """
@@ -122,6 +124,10 @@ class JournalError(StoreError):
     """A journal segment is torn or altered."""
 
 
+class EmbedderMismatch(StoreError):
+    """Vectors of one embedder where those of another belong, or a migration to another that is half done."""
+
+
 class CustodyError(StoreError):
     """A chain of records, a signature on record or a stored file is broken."""
 
@@ -152,3 +158,7 @@ class DerivationError(BardoError):
 
 class FingerprintMismatch(DerivationError):
     """A rebuilt projection differs from the one in force."""
+
+
+class EmbeddingPaused(DerivationError):
+    """The model drifted from its own vectors on record: no vectors are made until that is mended."""

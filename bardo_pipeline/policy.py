@@ -125,6 +125,24 @@ class HealthPolicy(Frozen):
     refused_bundles_max: Count = Field(0, description="bundles refused within a day (ours)")
 
 
+class EmbeddingPolicy(Frozen):
+    """Embedding integrity: how far a model may drift from the vectors on record (MEM, "Embedding integrity")."""
+
+    drift_days: Positive = Field(7.0, description="between two checks (MEM: weekly)")
+    distance_warning: Unit = Field(0.02, description="largest cosine distance from the vector on record, from (MEM)")
+    distance_critical: Unit = Field(0.05, description="and beyond (MEM)")
+    neighbour_count: Annotated[int, Field(ge=1)] = Field(5, description="nearest texts that should stay so (MEM)")
+    neighbours_warning: Unit = Field(0.85, description="share of them that stayed, below (MEM, canon 57)")
+    neighbours_critical: Unit = Field(0.60, description="and below (MEM, canon 57)")
+    norm_variance_warning: Positive = Field(
+        2.0, description="variance of the vectors' lengths over the first one, or under it by as much, from (ours)"
+    )
+    norm_variance_critical: Positive = Field(4.0, description="and beyond (ours; MEM: a sudden increase)")
+    batch_texts: Annotated[int, Field(ge=1)] = Field(
+        256, description="texts embedded between two commits: what an interruption loses at most (ours)"
+    )
+
+
 class FabricPolicy(Frozen):
     """The event fabric: what is told, and to whom comes late."""
 
@@ -546,7 +564,7 @@ class GatewayPolicy(Frozen):
     prompt_ticks_max: Annotated[int, Field(ge=1)] = Field(16, description="newest ticks of evidence of each (ours)")
 
 
-OPERATIONAL = ("writer", "care", "health", "reorg", "fabric", "worth", "gateway")
+OPERATIONAL = ("writer", "care", "health", "reorg", "fabric", "embedding", "worth", "gateway")
 """Parts of the policy that are outside its hash: no projection depends on them."""
 
 
@@ -559,6 +577,7 @@ class Policy(Frozen):
     health: HealthPolicy = HealthPolicy()
     reorg: ReorgPolicy = ReorgPolicy()
     fabric: FabricPolicy = FabricPolicy()
+    embedding: EmbeddingPolicy = EmbeddingPolicy()
     probes: ProbePolicy = ProbePolicy()
     regime: RegimePolicy = RegimePolicy()
     gate: GatePolicy = GatePolicy()

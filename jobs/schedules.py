@@ -8,6 +8,7 @@ from assets.stores import LazyStores
 from bardo_pipeline.errors import NoHomeError
 from bardo_pipeline.storage.home import Home
 from jobs.curator import curator_job, what_is_new
+from jobs.drift import drift_job
 from jobs.maintenance import maintenance_job
 from jobs.verification import verification_job
 
@@ -64,3 +65,20 @@ def every_night(
     except NoHomeError as error:
         return dg.SkipReason(str(error))
     return dg.RunRequest()
+
+
+@dg.schedule(
+    job=drift_job,
+    cron_schedule="15 4 * * 0",
+    default_status=dg.DefaultScheduleStatus.RUNNING,
+    description="Every Sunday, if there are vectors. Runs as soon as Dagster does; switch it off on its page.",
+)
+def every_week(
+    context: dg.ScheduleEvaluationContext, home: dg.ResourceParam[LazyStores]
+) -> dg.RunRequest | dg.SkipReason:
+    """Check the model, where it has made vectors."""
+    try:
+        made = any(home.stores.log.identities())
+    except NoHomeError as error:
+        return dg.SkipReason(str(error))
+    return dg.RunRequest() if made else dg.SkipReason("no text was embedded yet")

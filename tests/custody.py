@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from bardo_pipeline.events.life import KeyRegistered, Published, life_event
 from bardo_pipeline.events.record import DecisionCycleRecord
 from bardo_pipeline.events.schema import RECORD_SCHEMA, to_models
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.retrieval.embedding import EmbedderIdentity
 from bardo_pipeline.storage.commits import point_to, put_checkpoint
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
@@ -118,9 +120,9 @@ def make(root: Path) -> Home:
 
 
 def _vector() -> pa.Table:
+    identity = EmbedderIdentity(model="m", version="1", dimension=2, preprocess_hash="p", chunk_config="c")
     row = {
-        "text_hash": "t", "embedder": "e", "vector": [0.5, 0.25], "model": "m", "version": "1", "dimension": 2,
-        "preprocess_hash": "p", "chunk_config": "c", "created_at": NOW,
+        "text_hash": "t", "embedder": identity.key, "vector": [0.5, 0.25], "created_at": NOW, **asdict(identity),
     }  # fmt: skip
     return pa.Table.from_pylist([row], schema=VECTORS_SCHEMA)
 

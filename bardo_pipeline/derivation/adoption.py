@@ -41,17 +41,23 @@ def adopt(
             raise DerivationError(f"derivation {name} is in force already: `bardo whatif --list` shows the others")
         chosen = recorded(stores, name)
         build(stores, chosen, now=now, tell=tell)
-        payload = Adopted(
-            derivation_id=name,
-            previous_derivation_id=standing.derivation_id,
-            policy_hash=chosen.policy.hash,
-            passes_edition=PASSES_EDITION,
-            embedder=chosen.embedder_name,
-            policy=chosen.policy.content,
-            why=why.strip(),
-        )
-        event = life_event(EVERY_GOLEM, _moment(stores), payload)
-        stores.log.record([event], now)
+        return switch_to(stores, chosen, why.strip(), now=now)
+
+
+def switch_to(stores: Stores, chosen: Stores, why: str, *, now: datetime) -> LifeEvent:
+    """Put a derivation in force that is up to the log: one recorded event. The caller holds the lock `adoption`."""
+    standing = in_force(stores.log.life("DerivationAdopted"))
+    payload = Adopted(
+        derivation_id=chosen.derivation_id,
+        previous_derivation_id=standing.derivation_id,
+        policy_hash=chosen.policy.hash,
+        passes_edition=PASSES_EDITION,
+        embedder=chosen.embedder_name,
+        policy=chosen.policy.content,
+        why=why,
+    )
+    event = life_event(EVERY_GOLEM, _moment(stores), payload)
+    stores.log.record([event], now)
     return event
 
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from bardo_pipeline.curator.decisions import fold
 from bardo_pipeline.derivation.belief import owners
-from bardo_pipeline.derivation.memory import recorded_vectors
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.vectors import recorded_vectors
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.grimoire.columns import micros
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT

@@ -18,6 +18,7 @@ from bardo_pipeline.derivation.reading import closed_through, curated
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.schema import MOMENT
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.retrieval.drift import PPM
 from bardo_pipeline.storage.health import (
     Backlog,
     Intake,
@@ -79,6 +80,18 @@ class Marts:
 
 
 @dataclass(frozen=True)
+class Embedding:
+    """The embedder: its name and turn, its last check against the vectors on record, a migration that is half done."""
+
+    name: str
+    verdict: str | None
+    checked_at: datetime | None
+    distance_max: float | None
+    says: tuple[str, ...]
+    migrating_to: str | None
+
+
+@dataclass(frozen=True)
 class Health:
     """All measures of a home at a moment."""
 
@@ -94,6 +107,7 @@ class Health:
     quarantine: Quarantined
     judgements: Judgements
     marts: Marts | None
+    embedder: Embedding
 
 
 @dataclass(frozen=True)
@@ -132,6 +146,7 @@ def health_of(stores: Stores, now: datetime) -> Health:
         quarantine=quarantined(stores.home, taken.day, now),
         judgements=_judgements(stores, now),
         marts=_marts(stores, curated_at, now),
+        embedder=_embedding(stores),
     )
 
 
@@ -182,9 +197,21 @@ def _marts(stores: Stores, curated_at: datetime | None, now: datetime) -> Marts 
     return Marts(built_at, (now - curated_at).total_seconds() if curated_at is not None and behind else None)
 
 
+def _embedding(stores: Stores) -> Embedding:
+    checks = stores.embedding_log.checks(name=stores.embedder_name)
+    waiting = stores.embedding_log.half_done(stores.life("DerivationAdopted"))
+    going = None if waiting is None else waiting.name
+    if not checks:
+        return Embedding(stores.embedder_name, None, None, None, (), going)
+    found = checks[-1].found
+    most = found.distance_max_ppm / PPM
+    return Embedding(stores.embedder_name, found.verdict, checks[-1].at, most, found.says, going)
+
+
 def faults(health: Health, policy: Policy) -> list[Fault]:
     """The measures that are beyond their thresholds, worst kind first: what may be lost, then what is late."""
-    return [*overrun(health.journals, policy), *_intake_faults(health, policy), *_lag_faults(health, policy)]
+    found = [*overrun(health.journals, policy), *_intake_faults(health, policy)]
+    return [*found, *_vector_faults(health, policy), *_lag_faults(health, policy)]
 
 
 def overrun(found: tuple[Journal, ...] | list[Journal], policy: Policy) -> Iterator[Fault]:
@@ -232,6 +259,17 @@ def _intake_faults(health: Health, policy: Policy) -> Iterator[Fault]:
         yield Fault(
             "log.missing_ticks", health.golems.missing_ticks, 0,
             "derivation waits at the gaps: send the ticks, or `bardo accept-gap`",
+        )  # fmt: skip
+
+
+def _vector_faults(health: Health, policy: Policy) -> Iterator[Fault]:
+    found = health.embedder
+    if found.verdict == "critical":
+        assert found.distance_max is not None, "a check has its figures"
+        yield Fault(
+            "vectors.drift", found.distance_max, policy.embedding.distance_critical,
+            f"{'; '.join(found.says)}: no vectors are made; put the model back as it was, then `bardo drift --check`, "
+            "or `bardo reembed`",
         )  # fmt: skip
 
 

@@ -16,6 +16,11 @@ def derivation_id(policy: Policy, embedder_key: str) -> str:
     return identity_of(policy.hash, PASSES_EDITION, embedder_key)
 
 
+def knowledge_id(policy: Policy) -> str:
+    """The same, over what decides what a golem knows: policy and passes alone, for no vector decides it."""
+    return identity_of(policy.hash, PASSES_EDITION, "")
+
+
 def identity_of(policy_hash: str, passes_edition: str, embedder_key: str) -> str:
     """The same, of any edition of the passes."""
     return hashlib.sha256(f"{policy_hash}/{passes_edition}/{embedder_key}".encode()).hexdigest()[:12]

@@ -19,7 +19,7 @@ from bardo_pipeline.derivation.identity import derivation_id, identity_of
 from bardo_pipeline.errors import DerivationError
 from bardo_pipeline.events.life import Adopted
 from bardo_pipeline.policy import OPERATIONAL, Policy
-from bardo_pipeline.storage.embedders import embedder_version
+from bardo_pipeline.storage.embedders import embedder_version, split_turn
 
 FIRST_EMBEDDER = "minilm"
 """The embedder of a home that adopted none."""
@@ -51,6 +51,8 @@ def in_force(adoptions: pa.Table, embedder: str | None = None) -> InForce:
         return InForce(derivation_id(policy, embedder_version(name)), policy, name)
     adopted = told[-1]
     policy, name = understood(adopted.policy, adopted.derivation_id), embedder or adopted.embedder
+    if name == split_turn(adopted.embedder)[0]:
+        name = adopted.embedder  # a plain name means the turn that is in force
     mine = derivation_id(policy, embedder_version(name))
     theirs = adopted.derivation_id
     if name != adopted.embedder:

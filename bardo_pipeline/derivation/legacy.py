@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.episodes import EPISODE_SCHEMA, TEXT_FIELDS
 from bardo_pipeline.derivation.belief import recorded_deaths
 from bardo_pipeline.derivation.bundles import read_bundle_folder, write_bundle
+from bardo_pipeline.derivation.identity import knowledge_id
 from bardo_pipeline.derivation.memory import derive_episodes
 from bardo_pipeline.derivation.reading import curated
 from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, from_cycle, heeded_by
@@ -152,7 +153,7 @@ def _candidates(stores: Stores, deaths: pa.Table) -> pa.Table:
             episodes=_most_telling(episodes.filter(pc.equal(episodes["golem_id"], mine)), stores),
             playbook=books.get(death["golem_id"], ""),
             testament=testament[death["golem_id"]],
-            derivation_id=stores.derivation_id,
+            derivation_id=knowledge_id(stores.policy),
             policy_hash=stores.policy.hash,
             source_watermark=death["tick"],
             left_out=left.listing(death["golem_id"]),

@@ -17,12 +17,12 @@ from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, EPISODE_SCHEMA, epi
 from bardo_pipeline.derivation.reading import CycleReader
 from bardo_pipeline.derivation.repairing import Heeded, because
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.vectors import must_match, recorded_vectors
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.left_out import LeftOut
 from bardo_pipeline.grimoire.entries import METRIC_UNIT, MOMENT
-from bardo_pipeline.retrieval.embedding import preprocess, text_hash
+from bardo_pipeline.retrieval.embedding import preprocess
 from bardo_pipeline.storage.projections import Written
-from bardo_pipeline.storage.protocols import VECTORS_SCHEMA
 from bardo_pipeline.storage.tables import FACT_SCHEMA
 from bardo_pipeline.storage.vectors import EpisodeIndex
 
@@ -40,6 +40,7 @@ def derive_episodes(stores: Stores, *, now: datetime) -> list[Written]:
         reader = CycleReader(stores, "episodes", EPISODE_COLUMNS, left)
         fresh = reader.fresh(episodes.done)
         if fresh.upto:
+            must_match(stores)
             plain = episodes_of(fresh.records, fresh.cycle, stores.policy)
             written.append(episodes.append(_with_vectors(stores, plain, now), fresh.upto))
         reader.advance(fresh)
@@ -63,57 +64,21 @@ def _repair(stores: Stores, left: LeftOut) -> list[Written]:
     return written
 
 
-def recorded_vectors(stores: Stores, texts: list[str], now: datetime) -> tuple[list[str], pa.Table]:
-    """The hash of each text, and the vectors of all (text_hash, vector): only texts that are new here are embedded."""
-    hashes = [text_hash(t) for t in texts]
-    identity = stores.embedder.identity
-    known = stores.log.vectors(identity.key, hashes)
-    missing = sorted(set(hashes) - set(known["text_hash"].to_pylist()))
-    if missing:
-        by_hash = dict(zip(hashes, texts, strict=True))
-        stores.log.record_vectors(_vector_rows(stores, missing, [by_hash[h] for h in missing], now))
-        known = stores.log.vectors(identity.key, hashes)
-    return hashes, known
-
-
 def _with_vectors(stores: Stores, plain: pa.Table, now: datetime) -> pa.Table:
     """Add the three fields of the text's vector, embedding only texts that this home has never embedded."""
     encoded = plain["text"].combine_chunks().dictionary_encode()
-    identity = stores.embedder.identity
     hashes, known = recorded_vectors(stores, encoded.dictionary.to_pylist(), now)
     place = pc.index_in(pa.array(hashes, pa.string()), value_set=known["text_hash"].combine_chunks())
     by_text = known["vector"].combine_chunks().take(place)
     columns = {
         "text_hash": pa.array(hashes, pa.string()).take(encoded.indices),
-        "embedder": pa.repeat(pa.scalar(identity.key), plain.num_rows),
+        "embedder": pa.repeat(pa.scalar(stores.embedder.identity.key), plain.num_rows),
         "vector": by_text.take(encoded.indices).cast(EPISODE_SCHEMA.field("vector").type),
     }
     return pa.table(
         {n: columns.get(n, plain[n] if n in plain.column_names else None) for n in EPISODE_SCHEMA.names},
         schema=EPISODE_SCHEMA,
     )
-
-
-def _vector_rows(stores: Stores, hashes: list[str], texts: list[str], now: datetime) -> pa.Table:
-    identity, count = stores.embedder.identity, len(texts)
-    matrix = np.ascontiguousarray(stores.embedder.embed(texts), dtype=np.float32)
-    offsets = pa.array(np.arange(count + 1, dtype=np.int32) * identity.dimension)
-    kind = VECTORS_SCHEMA.field("vector").type
-    constant = {
-        "embedder": identity.key,
-        "model": identity.model,
-        "version": identity.version,
-        "preprocess_hash": identity.preprocess_hash,
-        "chunk_config": identity.chunk_config,
-    }
-    columns = {n: pa.repeat(pa.scalar(w, pa.string()), count) for n, w in constant.items()}
-    columns |= {
-        "text_hash": pa.array(hashes, pa.string()),
-        "vector": pa.ListArray.from_arrays(offsets, pa.array(matrix.reshape(-1)), type=kind),
-        "dimension": pa.repeat(pa.scalar(identity.dimension, pa.int32()), count),
-        "created_at": pa.repeat(pa.scalar(now, MOMENT), count),
-    }
-    return pa.table({n: columns[n] for n in VECTORS_SCHEMA.names}, schema=VECTORS_SCHEMA)
 
 
 def refresh_index(stores: Stores) -> int:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.passes import PASSES_EDITION
 from bardo_pipeline.derivation.identity import derivation_id
 from bardo_pipeline.derivation.in_force import FIRST_EMBEDDER, InForce, in_force
-from bardo_pipeline.errors import DerivationError
+from bardo_pipeline.errors import DerivationError, EmbedderMismatch
 from bardo_pipeline.events.left_out import WITHDRAWALS, LeftOut
 from bardo_pipeline.events.overrides import OVERRIDES, Overrides
 from bardo_pipeline.policy import Policy
@@ -23,6 +23,7 @@ from bardo_pipeline.retrieval.embedding import Embedder
 from bardo_pipeline.storage.as_of import LogAsOf, LogOfGolems
 from bardo_pipeline.storage.derivations import Description, describe
 from bardo_pipeline.storage.embedders import embedder_version, open_embedder
+from bardo_pipeline.storage.embedding_log import EmbeddingLog
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.projections import Projections
@@ -59,7 +60,7 @@ class Stores:
         """Open what is there: by default what is in force, under the policy that was adopted last.
 
         policy: another one, whatever was adopted. embedder: another one's derivation. Raises NoHomeError without a
-        home.
+        home, EmbedderMismatch for an embedder to which a migration is half done.
         """
         home = Home.open(root)
         log = EventLog(home, policy)
@@ -68,9 +69,15 @@ class Stores:
         else:
             name = embedder or DEFAULT_EMBEDDER
             found = InForce(derivation_id(policy, embedder_version(name)), policy, name)
+        _refuse_half_done(log, embedder)
         folder = beside if beside is not None else home.derivation(found.derivation_id)
         projections = Projections(folder, home.bucket_count, found.policy)
         return cls(home, log, projections, found.policy, found.embedder, found.derivation_id, frozen=found.frozen)
+
+    @cached_property
+    def embedding_log(self) -> EmbeddingLog:
+        """The checks of the embedders, and migrations from one to another."""
+        return EmbeddingLog(self.home, self.policy)
 
     @property
     def is_in_force(self) -> bool:
@@ -136,3 +143,17 @@ class Stores:
         golems = self.as_of.golems if isinstance(self.as_of, LogOfGolems) else None
         policy, name = self.policy, self.embedder_name
         return Description(self.derivation_id, policy.content, policy.hash, PASSES_EDITION, name, golems)
+
+
+def _refuse_half_done(log: EventLog, embedder: str | None) -> None:
+    """Raise EmbedderMismatch for an embedder to which a migration is half done."""
+    if embedder is None:
+        return
+    adoptions = log.life("DerivationAdopted")
+    waiting = EmbeddingLog(log.home).half_done(adoptions)
+    if waiting is not None and waiting.name == embedder:
+        current = in_force(adoptions).embedder
+        raise EmbedderMismatch(
+            f"the migration from {current} to {embedder} is half done: `bardo reembed` goes on with it; until it ends "
+            f"{current} is in force"
+        )

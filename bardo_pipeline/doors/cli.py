@@ -18,6 +18,7 @@ from bardo_pipeline.doors import (
     care,
     conversing,
     custody,
+    embedding,
     evaluating,
     fabric,
     grimoire,
@@ -31,7 +32,7 @@ from bardo_pipeline.doors import (
     writing,
 )
 from bardo_pipeline.doors.dagster import execute_job, serve
-from bardo_pipeline.doors.options import HomeOption, now, root_of
+from bardo_pipeline.doors.options import EmbedderOption, HomeOption, now, root_of
 from bardo_pipeline.doors.runs import RunSettings, go
 from bardo_pipeline.errors import BardoError, ConfigError
 
@@ -43,11 +44,6 @@ app = typer.Typer(
 )
 out = Console(soft_wrap=False)
 err = Console(stderr=True)
-
-Embedder = Annotated[
-    str | None, typer.Option(help="minilm (ships in a package) or nomic (downloads once); without, the one in force.")
-]
-
 
 app.add_typer(sealing.app, name="seal")
 app.add_typer(conversing.app, name="conversation")
@@ -62,6 +58,7 @@ custody.add_to(app)
 spooling.add_to(app)
 repair.add_to(app)
 policies.add_to(app)
+embedding.add_to(app)
 proposing.add_to(app)
 
 
@@ -126,7 +123,7 @@ def run(
     ] = True,
     pool: Annotated[str | None, typer.Option(help="The pool to trade, if the trace folder holds several.")] = None,
     marts: Annotated[bool, typer.Option(help="Build the analysts' warehouse at the end.")] = True,
-    embedder: Embedder = None,
+    embedder: EmbedderOption = None,
 ) -> None:
     """Let a fleet live through a market, recorded or synthetic, and derive everything from what it left."""
     settings = RunSettings(
@@ -165,7 +162,7 @@ def status(
     home: HomeOption = None,
     format: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
     check: Annotated[bool, typer.Option("--check", help="Exit 1 if a threshold of the policy is broken.")] = False,
-    embedder: Embedder = None,
+    embedder: EmbedderOption = None,
 ) -> None:
     """How this home stands: log, lag, journals, spool, quarantine, verdicts, projections; what is beyond thresholds."""
     if not watching.status(out, root_of(home), embedder, now(), format) and check:
@@ -189,7 +186,7 @@ def lineage(
     home: HomeOption = None,
     golem: Annotated[str | None, typer.Option(help="Only this golem's, and what it descends from.")] = None,
     format: Annotated[str, typer.Option("--format", help="tree or json.")] = "tree",
-    embedder: Embedder = None,
+    embedder: EmbedderOption = None,
 ) -> None:
     """Trace an entry through generations down to the ticks that it came from."""
     showing.lineage(out, root_of(home), entry, golem, format, embedder)
@@ -202,7 +199,7 @@ def similar(
     golem: Annotated[str | None, typer.Option(help="Only this golem's episodes.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many episodes, no two of one text.")] = 5,
     format: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
-    embedder: Embedder = None,
+    embedder: EmbedderOption = None,
 ) -> None:
     """Find the episodes most like a text, by meaning and by words."""
     showing.similar(out, root_of(home), text, golem, limit, format, embedder)
@@ -213,7 +210,7 @@ def rebuild(
     home: HomeOption = None,
     as_of: Annotated[str | None, typer.Option(help="Compare as of a moment of event time (ISO 8601, UTC).")] = None,
     as_of_version: Annotated[int | None, typer.Option(min=0, help="Compare as of a version of the log.")] = None,
-    embedder: Embedder = None,
+    embedder: EmbedderOption = None,
 ) -> None:
     """Derive everything again beside, from the log alone, and compare fingerprints; exit 1 on a difference."""
     if not showing.rebuilt(out, root_of(home), as_of, as_of_version, now(), embedder):

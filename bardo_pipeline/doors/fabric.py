@@ -10,7 +10,7 @@ import orjson
 import typer
 
 from bardo_pipeline.derivation.fabric import watch as watched
-from bardo_pipeline.doors.options import HomeOption, root_of
+from bardo_pipeline.doors.options import EmbedderOption, HomeOption, root_of
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.fabric import CATEGORIES, GolemEvent
 
@@ -31,7 +31,7 @@ def watch(
         str, typer.Option("--format", help="table or json (a line an event, its position in it).")
     ] = "table",
     home: HomeOption = None,
-    embedder: Annotated[str | None, typer.Option(help="minilm or nomic: whose derivation.")] = None,
+    embedder: EmbedderOption = None,
 ) -> None:
     """Watch the event fabric: what golems perceive, feel, think, do, remember, and how they die."""
     if format not in FORMATS:

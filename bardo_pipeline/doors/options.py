@@ -15,6 +15,11 @@ HomeOption = Annotated[
     Path | None, typer.Option("--home", help="The folder that holds everything (default: BARDO_HOME, else ./.bardo).")
 ]
 
+EmbedderOption = Annotated[
+    str | None,
+    typer.Option("--embedder", help="minilm, minilm-int8 or nomic: whose derivation (default: the one in force)."),
+]
+
 
 def now() -> datetime:
     """The clock at the door; what it says is only ever recorded as the moment of recording."""

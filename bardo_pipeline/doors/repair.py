@@ -15,7 +15,7 @@ from bardo_pipeline.derivation.proof import Remains, remains
 from bardo_pipeline.derivation.rebuild import derive_everything
 from bardo_pipeline.derivation.repair import Recorded, depth_after, reorg, strike, withdraw
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.doors.options import HomeOption, now, root_of
+from bardo_pipeline.doors.options import EmbedderOption, HomeOption, now, root_of
 from bardo_pipeline.doors.tables import print_table
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.left_out import Cause
@@ -24,9 +24,6 @@ from bardo_pipeline.storage.withdrawals import withdrawals
 
 out = Console(soft_wrap=False, highlight=False)
 
-Embedder = Annotated[
-    str | None, typer.Option(help="minilm (ships in a package) or nomic (downloads once); without, the one in force.")
-]
 Derive = Annotated[
     bool, typer.Option(help="Derive again at once, marts included; without, the curator's job does it when it runs.")
 ]
@@ -45,7 +42,7 @@ def strike_record(
     why: Annotated[str, typer.Option(help="What is wrong with it; it is recorded.")],
     home: HomeOption = None,
     derive: Derive = True,
-    embedder: Embedder = None,
+    embedder: EmbedderOption = None,
 ) -> None:
     """Strike a poisoned record: from now on it counts as never having been, in heirs too. The log keeps it.
 
@@ -65,7 +62,7 @@ def reorg_blocks(
     tick_to: Annotated[int | None, typer.Option(min=1, help="Instead of blocks: the last tick.")] = None,
     home: HomeOption = None,
     derive: Derive = True,
-    embedder: Embedder = None,
+    embedder: EmbedderOption = None,
 ) -> None:
     """Record that a chain took back blocks: the golem's records of them count as never having been.
 
@@ -118,7 +115,7 @@ def prove(
     home: HomeOption = None,
     withdrawn: Annotated[bool, typer.Option(help="List what was taken back, row by row, and why.")] = False,
     format: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
-    embedder: Embedder = None,
+    embedder: EmbedderOption = None,
 ) -> None:
     """Prove that nothing which stands names a struck record or rests on one; exit 1 and name what does.
 

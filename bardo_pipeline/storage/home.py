@@ -43,6 +43,7 @@ class Home:
         self.cycles = root / "log" / "cycles"
         self.life = root / "log" / "life"
         self.vectors = root / "log" / "vectors"
+        self.embedding = root / "log" / "embedding"
         self.bundles = root / "bundles"
         self.derivations = root / "derivations"
         self.index = root / "index"

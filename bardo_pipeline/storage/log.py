@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,7 @@ from bardo_pipeline.events.schema import LIFE_SCHEMA, MOMENT, to_models, to_tabl
 from bardo_pipeline.events.sealing import must_be_sealed
 from bardo_pipeline.events.validate import check_table
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.retrieval.embedding import EmbedderIdentity
 from bardo_pipeline.storage.admission import Known, Verdicts, Wrong, judge
 from bardo_pipeline.storage.batch import Batch, Stamp
 from bardo_pipeline.storage.delta import Added, AppendOnlyTable, scan
@@ -380,6 +381,23 @@ class EventLog:
         with self._mutex:
             files = self._vectors.tail()[1]
         return self._vectors.load(files, ["text_hash", "vector"], asked).sort_by("text_hash")
+
+    def count_vectors(self, embedder: str, since: datetime | None = None) -> int:
+        """How many vectors of an embedder are on record, all or those made after a moment."""
+        asked = ds.field("embedder") == embedder
+        if since is not None:
+            asked &= ds.field("created_at") > pa.scalar(since, MOMENT)
+        with self._mutex:
+            files = self._vectors.tail()[1]
+        return self._vectors.load(files, ["text_hash"], asked).num_rows
+
+    def identities(self) -> dict[str, EmbedderIdentity]:
+        """Every embedder that has vectors on record, by its key."""
+        names = [field.name for field in fields(EmbedderIdentity)]
+        with self._mutex:
+            files = self._vectors.tail()[1]
+        rows = self._vectors.load(files, ["embedder", *names]).group_by(["embedder", *names]).aggregate([])
+        return {row.pop("embedder"): EmbedderIdentity(**row) for row in rows.to_pylist()}
 
     # the state in memory
 

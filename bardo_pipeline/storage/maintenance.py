@@ -24,6 +24,7 @@ from bardo_pipeline.storage.commits import newest_checkpoint, point_to, put_chec
 from bardo_pipeline.storage.compaction import Compaction, Layout, below, closed_below
 from bardo_pipeline.storage.delta import AppendOnlyTable
 from bardo_pipeline.storage.derivations import derivation_folders
+from bardo_pipeline.storage.embedding_log import EMBEDDING_SCHEMA
 from bardo_pipeline.storage.home import Home, sync_folder
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.projections import Projections
@@ -108,6 +109,7 @@ def _tables(home: Home, log: EventLog, policy: Policy, standing: Sequence[Path])
         (home.cycles, CYCLES_SCHEMA, ["golem_id", "tick"], clustered, "log"),
         (home.life, LIFE_LOG_SCHEMA, ["golem_id", "kind"], Layout(("golem_id", "observed_at", "event_id")), "log"),
         (home.vectors, VECTORS_SCHEMA, ["embedder", "text_hash"], Layout(("embedder", "text_hash")), "log"),
+        (home.embedding, EMBEDDING_SCHEMA, ["embedder"], Layout(("number",)), "log"),
         (quarantine / "items", ITEMS_SCHEMA, ["taken_at"], Layout(("taken_at", "item_id")), "quarantine"),
         (quarantine / "rulings", RULINGS_SCHEMA, ["at"], Layout(("at", "item_id")), "quarantine"),
     ):

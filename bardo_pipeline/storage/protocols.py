@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Protocol, Self
 
@@ -14,6 +14,7 @@ from bardo_pipeline.errors import BardoError, RecordError
 from bardo_pipeline.events.custody import Signature
 from bardo_pipeline.events.life import LifeEvent
 from bardo_pipeline.events.schema import LIFE_SCHEMA, MOMENT, RECORD_SCHEMA
+from bardo_pipeline.retrieval.embedding import EmbedderIdentity
 from bardo_pipeline.storage.heads import TickRange
 
 
@@ -231,7 +232,10 @@ def check_events(events: Sequence[LifeEvent]) -> None:
 
 
 def check_vectors(vectors: pa.Table) -> None:
-    """Raise RecordError unless the columns are those of VECTORS_SCHEMA, each vector of its dimension and finite."""
+    """Raise RecordError unless the columns are those of VECTORS_SCHEMA, each vector of its dimension and finite.
+
+    And unless what it says of its embedder is what its key was spelt from.
+    """
     if not vectors.schema.equals(VECTORS_SCHEMA):
         raise RecordError(f"vectors need the columns {', '.join(VECTORS_SCHEMA.names)}, in their types")
     try:
@@ -246,3 +250,8 @@ def check_vectors(vectors: pa.Table) -> None:
         raise RecordError("a vector has not the number of components that its dimension says")
     if not pc.all(pc.is_finite(components)).as_py():
         raise RecordError("a vector holds a component that is not finite")
+    names = [field.name for field in fields(EmbedderIdentity)]
+    for row in vectors.select(["embedder", *names]).group_by(["embedder", *names]).aggregate([]).to_pylist():
+        key, identity = row.pop("embedder"), EmbedderIdentity(**row)
+        if key != identity.key:
+            raise RecordError(f"a vector with the key {key} says that it is of {identity}: keep what made it with it")

@@ -126,7 +126,9 @@ def still(home: Home) -> Iterator[None]:
 def pins_of(home: Home) -> list[Pin]:
     """Every table of the log as it is now, for whoever keeps it still."""
     quarantine = [home.quarantine / "items", home.quarantine / "rulings"]
-    found = ((path, newest_version(path)) for path in (home.cycles, home.life, home.vectors, *quarantine))
+    found = (
+        (path, newest_version(path)) for path in (home.cycles, home.life, home.vectors, home.embedding, *quarantine)
+    )
     return [_pin(home, path, version) for path, version in found if version is not None]
 
 

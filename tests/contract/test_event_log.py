@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from bardo_pipeline.events.digest import digest_column, row_digests
 from bardo_pipeline.events.life import Died, Gap, LifeEvent, Published, Vitality, life_event
 from bardo_pipeline.events.schema import MOMENT, RECORD_SCHEMA
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.retrieval.embedding import EmbedderIdentity
 from bardo_pipeline.storage import delta
 from bardo_pipeline.storage.delta import Added, AppendOnlyTable, whole
 from bardo_pipeline.storage.heads import TickRange
@@ -549,17 +551,20 @@ def test_an_event_carries_the_payload_of_its_kind_and_no_other() -> None:
 # vectors
 
 
+def embedder_of(model: str) -> EmbedderIdentity:
+    return EmbedderIdentity(model=model, version="1", dimension=2, preprocess_hash="p", chunk_config="none")
+
+
+MINILM, NOMIC = embedder_of("minilm").key, embedder_of("nomic").key
+
+
 def vectors(texts: list[str], embedder: str = "minilm", value: float = 0.5) -> pa.Table:
     rows = [
         {
             "text_hash": text,
-            "embedder": embedder,
+            "embedder": embedder_of(embedder).key,
             "vector": [value, float(i)],
-            "model": "m",
-            "version": "1",
-            "dimension": 2,
-            "preprocess_hash": "p",
-            "chunk_config": "none",
+            **asdict(embedder_of(embedder)),
             "created_at": NOW,
         }
         for i, text in enumerate(texts)
@@ -571,16 +576,16 @@ def test_a_vector_is_recorded_once_per_text_and_embedder(log: Log) -> None:
     assert log.record_vectors(vectors(["a", "b", "a"])) == 2
     assert log.record_vectors(vectors(["b", "c"], value=0.75)) == 1
     assert log.record_vectors(vectors(["a"], embedder="nomic", value=0.25)) == 1
-    found = log.vectors("minilm", ["c", "a", "b", "unknown", "a"])
+    found = log.vectors(MINILM, ["c", "a", "b", "unknown", "a"])
     assert found.column_names == ["text_hash", "vector"]
     assert found.to_pylist() == [
         {"text_hash": "a", "vector": [0.5, 0.0]},
         {"text_hash": "b", "vector": [0.5, 1.0]},
         {"text_hash": "c", "vector": [0.75, 1.0]},
     ]
-    assert log.vectors("nomic", ["a", "b"])["vector"].to_pylist() == [[0.25, 0.0]]
+    assert log.vectors(NOMIC, ["a", "b"])["vector"].to_pylist() == [[0.25, 0.0]]
     assert log.vectors("nobody", ["a"]).num_rows == 0
-    assert log.vectors("minilm", []).num_rows == 0
+    assert log.vectors(MINILM, []).num_rows == 0
 
 
 @pytest.mark.parametrize(
@@ -590,6 +595,10 @@ def test_a_vector_is_recorded_once_per_text_and_embedder(log: Log) -> None:
         (vectors(["a"], value=float("nan")), "not finite"),
         (vectors(["a"]).set_column(5, VECTORS_SCHEMA.field("dimension"), pa.array([3], pa.int32())), "components"),
         (vectors(["a"]).set_column(3, VECTORS_SCHEMA.field("model"), pa.array([None], pa.string())), "missing"),
+        (
+            vectors(["a"]).set_column(3, VECTORS_SCHEMA.field("model"), pa.array(["m"], pa.string())),
+            "says that it is of",
+        ),
     ],
 )
 def test_a_vector_that_is_none_is_refused(log: Log, table: pa.Table, message: str) -> None:
@@ -900,7 +909,7 @@ def test_what_a_full_disk_refuses_is_named_and_leaves_nothing(disk: EventLog, ho
     for write in writes:
         write()
     assert head(disk) == (101, 101, 0)
-    assert [len(disk.life()), disk.vectors("minilm", ["a"]).num_rows] == [1, 1]
+    assert [len(disk.life()), disk.vectors(MINILM, ["a"]).num_rows] == [1, 1]
 
 
 @pytest.mark.row("EV-2", "EV-3")

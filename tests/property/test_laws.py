@@ -40,7 +40,7 @@ from bardo_pipeline.events.life import Died, Gap, LifeEvent, life_event
 from bardo_pipeline.events.record import Vitality
 from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.retrieval.embedding import EmbedderIdentity
+from bardo_pipeline.retrieval.embedding import EmbedderIdentity, unit
 from bardo_pipeline.runtime import living
 from bardo_pipeline.storage import delta, projections
 from bardo_pipeline.storage.home import Home
@@ -128,9 +128,12 @@ class Hashes:
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """A unit vector for each text."""
+        return unit(self.raw(texts))
+
+    def raw(self, texts: Sequence[str]) -> np.ndarray:
+        """A vector for each text."""
         drawn = [np.frombuffer(hashlib.blake2b(t.encode(), digest_size=8).digest(), np.uint8) + 1.0 for t in texts]
-        matrix = np.array(drawn, dtype=np.float32).reshape(len(texts), 8)
-        return matrix / np.linalg.norm(matrix, axis=1, keepdims=True)
+        return np.array(drawn, dtype=np.float64).reshape(len(texts), 8)
 
 
 def stores_at(root: Path, policy: Policy = BRIEF) -> Stores:

@@ -144,7 +144,7 @@ def test_a_package_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: p
 
 
 def test_an_unknown_name_is_answered_with_the_names_there_are(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"'word2vec'.*minilm, nomic"):
+    with pytest.raises(ConfigError, match=r"'word2vec'.*minilm, minilm-int8, nomic"):
         open_embedder("word2vec", tmp_path)
 
 

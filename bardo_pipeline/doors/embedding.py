@@ -1,0 +1,112 @@
+"""Embedding at the door: `bardo drift`, does the model still give its vectors; `bardo reembed`, to go to another."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from dataclasses import asdict
+from typing import Annotated
+
+import orjson
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from bardo_pipeline.derivation.reembedding import reembed
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.vectors import check_drift, suspects
+from bardo_pipeline.doors.options import EmbedderOption, HomeOption, now, root_of
+from bardo_pipeline.doors.tables import print_table
+from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.retrieval.drift import PPM
+from bardo_pipeline.storage.embedding_log import Checked
+
+out = Console(soft_wrap=False, highlight=False)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Put these commands into `bardo`."""
+    app.command("drift")(drift)
+    app.command("reembed")(reembed_everything)
+
+
+def drift(
+    home: HomeOption = None,
+    check: Annotated[bool, typer.Option("--check", help="Check now, and record what is found.")] = False,
+    last: Annotated[int, typer.Option(min=1, help="Show at most so many checks, the newest.")] = 10,
+    format: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    embedder: EmbedderOption = None,
+) -> None:
+    """Has the model drifted from the vectors on record? Shows the checks; exit 1 if the newest one is critical."""
+    if format not in ("table", "json"):
+        raise ConfigError(f"--format {format!r}: table or json")
+    stores = Stores.open(root_of(home), embedder=embedder)
+    if check:
+        with out.status("embedding the reference texts") if format == "table" else nullcontext():
+            check_drift(stores, now=now())
+    checks = stores.embedding_log.checks(name=stores.embedder_name)
+    if format == "json":
+        sys.stdout.buffer.write(orjson.dumps([asdict(one) for one in checks[-last:]]) + b"\n")
+    elif not checks:
+        out.print(f"{stores.embedder_name} was never checked: the first vectors check it, or `bardo drift --check`")
+    else:
+        print_table(
+            out, f"{stores.embedder_name} beside its vectors on record", _NAMES, [_row(c) for c in checks[-last:]]
+        )
+    if checks and checks[-1].found.verdict == "critical":
+        if format == "table":
+            out.print(
+                f"No vectors are made until this is mended; {suspects(stores):,} were made since the last sound check. "
+                "Put the model back as it was and check again, or `bardo reembed`.",
+                soft_wrap=True,
+            )
+        raise typer.Exit(1)
+
+
+_NAMES = ["when", "verdict", "furthest", "mean", "neighbours kept", "length variance", "says"]
+
+
+def _row(one: Checked) -> tuple[object, ...]:
+    found = one.found
+    return (
+        f"{one.at:%Y-%m-%d %H:%M}",
+        found.verdict,
+        f"{found.distance_max_ppm / PPM:.4f}",
+        f"{found.distance_mean_ppm / PPM:.4f}",
+        f"{found.neighbours_ppm / PPM:.0%}",
+        f"{found.norm_variance_ppm / PPM:.4g}",
+        "; ".join(found.says),
+    )
+
+
+def reembed_everything(
+    model: Annotated[
+        str | None, typer.Option(help="minilm, minilm-int8 or nomic; without, what is half done, or the same anew.")
+    ] = None,
+    again: Annotated[bool, typer.Option("--again", help="By the same model, even if it has not drifted.")] = False,
+    home: HomeOption = None,
+) -> None:
+    """Embed everything by another model, beside what is in force; switch when all of it is there, or not at all.
+
+    Interrupted, the old one stays in force; run again, it goes on.
+    """
+    stores = Stores.open(root_of(home))
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=out, transient=True) as progress:
+        task = progress.add_task("opening the model", total=None)
+
+        def tell(step: str, done: int, count: int) -> None:
+            progress.update(task, description=step, completed=done, total=count or None)
+
+        done = reembed(stores, model, again=again, now=now(), tell=tell)
+    out.print(
+        f"{done.new} is in force instead of {done.old}: {done.episodes:,} episodes of {done.texts:,} texts, derivation "
+        f"{done.derivation_id}{' (resumed)' if done.resumed else ''}",
+        soft_wrap=True,
+    )

@@ -1,0 +1,169 @@
+"""The embedding log: what the checks of the embedders found, and which migrations began. A table of the log.
+
+A migration ends with the life event `DerivationAdopted`; a `ReembeddingBegan` without it is a migration half done.
+Source: MEM (embedding integrity); canon 56.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.events.schema import MOMENT
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.retrieval.drift import Drift, Verdict
+from bardo_pipeline.retrieval.embedding import EmbedderIdentity
+from bardo_pipeline.storage.delta import AppendOnlyTable
+from bardo_pipeline.storage.faults import writing_to
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.protocols import utc
+from bardo_pipeline.storage.sums import Sums
+
+Kind = Literal["DriftChecked", "ReembeddingBegan"]
+
+
+def _field(name: str, kind: pa.DataType, *, nullable: bool = False) -> pa.Field:
+    return pa.field(name, kind, nullable=nullable)
+
+
+EMBEDDING_SCHEMA = pa.schema(
+    [
+        _field("number", pa.int64()),
+        _field("kind", pa.string()),
+        _field("at", MOMENT),
+        _field("name", pa.string()),
+        _field("embedder", pa.string()),
+        _field("model", pa.string()),
+        _field("version", pa.string()),
+        _field("dimension", pa.int32()),
+        _field("preprocess_hash", pa.string()),
+        _field("chunk_config", pa.string()),
+        _field("texts", pa.int64(), nullable=True),
+        _field("distance_mean_ppm", pa.int64(), nullable=True),
+        _field("distance_max_ppm", pa.int64(), nullable=True),
+        _field("neighbours_ppm", pa.int64(), nullable=True),
+        _field("norm_variance_ppm", pa.int64(), nullable=True),
+        _field("norm_first_ppm", pa.int64(), nullable=True),
+        _field("verdict", pa.string(), nullable=True),
+        _field("says", pa.string(), nullable=True),
+        _field("derivation_id", pa.string(), nullable=True),
+        _field("adoptions", pa.int64(), nullable=True),
+    ]
+)
+"""One row an event. number: from 1, in the order of recording. name: what `open_embedder` knows it by, with its turn.
+embedder: its identity's key. A DriftChecked carries the figures from `texts` to `says` (drift.py), a ReembeddingBegan
+the derivation that it makes and how often that had been adopted before."""
+
+_MEASURES = ("texts", "distance_mean_ppm", "distance_max_ppm", "neighbours_ppm", "norm_variance_ppm", "norm_first_ppm")
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A check on record: when, of which embedder, and what it found."""
+
+    at: datetime
+    name: str
+    embedder: str
+    found: Drift
+
+
+@dataclass(frozen=True)
+class Migration:
+    """A migration that began: when, to which embedder, which derivation it makes; adoptions: of that one, by then."""
+
+    at: datetime
+    name: str
+    embedder: str
+    derivation_id: str
+    adoptions: int
+
+
+class EmbeddingLog:
+    """Checks and migrations of one home, in the order in which they were recorded. Reading makes nothing."""
+
+    def __init__(self, home: Home, policy: Policy | None = None) -> None:
+        self._home, self._policy = home, policy or Policy()
+        self._open: AppendOnlyTable | None = None
+
+    def record_check(self, at: datetime, name: str, identity: EmbedderIdentity, found: Drift) -> Checked:
+        """Record what a check found."""
+        figures = {n: getattr(found, n) for n in _MEASURES}
+        self._record("DriftChecked", at, name, identity, figures | {
+            "verdict": found.verdict, "says": "; ".join(found.says),
+        })  # fmt: skip
+        return Checked(at, name, identity.key, found)
+
+    def begin(
+        self, at: datetime, name: str, identity: EmbedderIdentity, derivation_id: str, adoptions: pa.Table
+    ) -> None:
+        """Record that a migration begins. adoptions: the life events (DerivationAdopted) by now."""
+        more = {"derivation_id": derivation_id, "adoptions": _adopted(adoptions, derivation_id)}
+        self._record("ReembeddingBegan", at, name, identity, more)
+
+    def _record(self, kind: Kind, at: datetime, name: str, identity: EmbedderIdentity, more: Mapping[str, Any]) -> None:
+        facts = {field.name: getattr(identity, field.name) for field in fields(identity)}
+        row: dict[str, Any] = {
+            "kind": kind,
+            "at": utc(at, "the moment of a check"),
+            "name": name,
+            "embedder": identity.key,
+        }
+        with writing_to(self._home.root), self._home.lock("log"):
+            self._home.raise_version()
+            if self._open is None:
+                self._open = self._table()
+            row |= facts | dict(more) | {"number": len(self._rows()) + 1}
+            self._open.append(pa.Table.from_pylist([row], schema=EMBEDDING_SCHEMA), transactions={})
+
+    def checks(self, embedder: str | None = None, *, name: str | None = None) -> list[Checked]:
+        """Every check, or those of the embedder of this key or of this name, oldest first."""
+        return [
+            Checked(row["at"], row["name"], row["embedder"], _drift(row))
+            for row in self._rows()
+            if row["kind"] == "DriftChecked" and embedder in (None, row["embedder"]) and name in (None, row["name"])
+        ]
+
+    def migrations(self) -> list[Migration]:
+        """Every migration that began, oldest first."""
+        return [
+            Migration(row["at"], row["name"], row["embedder"], row["derivation_id"], row["adoptions"])
+            for row in self._rows()
+            if row["kind"] == "ReembeddingBegan"
+        ]
+
+    def half_done(self, adoptions: pa.Table) -> Migration | None:
+        """The migration that began last, unless it ended. adoptions: the life events (DerivationAdopted) by now."""
+        began = self.migrations()
+        if not began or _adopted(adoptions, began[-1].derivation_id) > began[-1].adoptions:
+            return None
+        return began[-1]
+
+    def _rows(self) -> list[dict[str, Any]]:
+        if self._open is None:
+            if not (self._home.embedding / "_delta_log").exists():
+                return []
+            self._open = self._table()
+        rows: list[dict[str, Any]] = self._open.read().to_pylist()
+        return sorted(rows, key=lambda row: row["number"])
+
+    def _table(self) -> AppendOnlyTable:
+        path = self._home.embedding
+        return AppendOnlyTable(path, EMBEDDING_SCHEMA, ["embedder"], policy=self._policy, sums=Sums(self._home, path))
+
+
+def _drift(row: Mapping[str, Any]) -> Drift:
+    verdict: Verdict = row["verdict"]
+    return Drift(**{n: row[n] for n in _MEASURES}, verdict=verdict, says=tuple(filter(None, row["says"].split("; "))))
+
+
+def _adopted(adoptions: pa.Table, derivation_id: str) -> int:
+    """How many of these life events adopt a derivation."""
+    if not adoptions.num_rows:
+        return 0
+    names = pc.struct_field(adoptions["adopted"].combine_chunks(), "derivation_id")
+    return int(pc.sum(pc.equal(names, derivation_id)).as_py() or 0)

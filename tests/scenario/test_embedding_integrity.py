@@ -1,0 +1,295 @@
+"""A home whose model changes under it, and a home that goes to another model: nothing mixes, nothing is lost."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import fields
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import dagster as dg
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from assets.stores import LazyStores
+from bardo_pipeline.curator.episodes import TEXT_FIELDS
+from bardo_pipeline.derivation import reembedding
+from bardo_pipeline.derivation.health import faults, health_of
+from bardo_pipeline.derivation.memory import derive_episodes, refresh_index, similar_episodes
+from bardo_pipeline.derivation.rebuild import derive_everything, rebuild
+from bardo_pipeline.derivation.reembedding import reembed
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.vectors import check_drift, must_match, paused, recorded_vectors, suspects
+from bardo_pipeline.errors import ConfigError, EmbedderMismatch, EmbeddingPaused, RecordError
+from bardo_pipeline.retrieval.embedding import EmbedderIdentity
+from bardo_pipeline.retrieval.references import REFERENCE_TEXTS
+from bardo_pipeline.storage.embedders import open_embedder
+from bardo_pipeline.storage.protocols import VECTORS_SCHEMA
+from bardo_pipeline.storage.tables import TABLES
+from bardo_pipeline.storage.verify import verify
+from jobs.schedules import every_week
+from tests.conftest import NOW, copy_home, home_without_verdicts
+from tests.definitions.running import run
+from tests.models import altered, own_models, put
+
+LATER = NOW + timedelta(days=1)
+IDENTITY = [field.name for field in fields(EmbedderIdentity)]
+
+
+def fingerprints(stores: Stores) -> dict[str, str]:
+    return {name: stores.projections.digest(name).fingerprint for name in TABLES}
+
+
+def plain(stores: Stores) -> pa.Table:
+    """The episodes without what the embedder decides."""
+    rows = stores.projections.read("episodes")
+    return rows.drop_columns([n for n in TEXT_FIELDS if n != "text_hash"])
+
+
+def vectors_on_record(stores: Stores) -> pa.Table:
+    from deltalake import DeltaTable
+
+    return pa.table(DeltaTable(stores.home.vectors).to_pyarrow_table())
+
+
+@pytest.fixture(scope="module")
+def unread(small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small home's log, of which no text was ever embedded; the model was checked when it was new."""
+    root = home_without_verdicts(small_home, tmp_path_factory.mktemp("unread") / "home")
+    shutil.rmtree(root / "log" / "vectors")
+    shutil.rmtree(root / "log" / "sums", ignore_errors=True)
+    check_drift(Stores.open(root), now=NOW)
+    return root
+
+
+@pytest.fixture
+def waiting(unread: Path, tmp_path: Path) -> Path:
+    return copy_home(unread, tmp_path / "waiting")
+
+
+@pytest.fixture(scope="module")
+def remembered(asked_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = copy_home(asked_home, tmp_path_factory.mktemp("remembered") / "home")
+    refresh_index(Stores.open(root))
+    return root
+
+
+@pytest.fixture
+def known(remembered: Path, tmp_path: Path) -> Stores:
+    return Stores.open(copy_home(remembered, tmp_path / "known"))
+
+
+# Metadata
+
+
+@pytest.mark.row("MEM-12")
+def test_every_vector_on_record_says_what_made_it_and_its_key_is_spelt_from_that(known: Stores) -> None:
+    rows = vectors_on_record(known)
+    assert rows.num_rows > len(REFERENCE_TEXTS)
+    for row in rows.select(["embedder", "created_at", *IDENTITY]).to_pylist():
+        assert EmbedderIdentity(**{name: row[name] for name in IDENTITY}).key == row["embedder"]
+        assert row["created_at"] == NOW
+    assert known.log.identities() == {known.embedder.identity.key: known.embedder.identity}
+
+
+@pytest.mark.row("MEM-12")
+def test_a_vector_whose_metadata_is_not_that_of_its_key_is_refused(known: Stores) -> None:
+    rows = vectors_on_record(known).slice(0, 2).select(VECTORS_SCHEMA.names).cast(VECTORS_SCHEMA)
+    rows = rows.take(pa.array([0, 1]))
+    at = VECTORS_SCHEMA.names.index("version")
+    other = rows.set_column(at, VECTORS_SCHEMA.field("version"), pa.array(["another"] * 2))
+    with pytest.raises(RecordError, match="says that it is of"):
+        known.log.record_vectors(other)
+
+
+@pytest.mark.row("MEM-12")
+def test_vectors_of_another_model_never_join_those_on_record(known: Stores) -> None:
+    mine = known.embedder.identity
+    other = open_embedder("minilm-int8", known.home.root / "models")
+    known.__dict__["embedder"] = other
+    episodes = known.projections.growing("episodes")
+    before = episodes.digest()
+    with pytest.raises(EmbedderMismatch) as raised:
+        must_match(known)
+    for said in (mine.key, other.identity.key, "bardo reembed"):
+        assert said in str(raised.value)
+    assert episodes.digest() == before
+
+
+# Drift
+
+
+@pytest.mark.row("MEM-12")
+def test_a_model_that_drifted_makes_no_vectors_and_when_it_is_mended_all_goes_on(waiting: Path, unread: Path) -> None:
+    folder = own_models(waiting)
+    sound = altered(folder, 1.0)
+    stores = Stores.open(waiting)
+    found = check_drift(stores, now=LATER).found
+    assert found.verdict == "critical", found
+    before = vectors_on_record(stores).num_rows
+    for _ in range(2):
+        with pytest.raises(EmbeddingPaused, match=r"away from its own.*bardo drift --check.*bardo reembed"):
+            derive_episodes(stores, now=LATER)
+    assert stores.projections.digest("episodes").rows == 0
+    assert vectors_on_record(stores).num_rows == before
+    (fault,) = [f for f in faults(health_of(stores, LATER), stores.policy) if f.measure == "vectors.drift"]
+    assert fault.value > fault.limit
+    put(folder, sound)
+    mended = Stores.open(waiting)
+    assert paused(mended) is not None, "until a check says otherwise"
+    assert check_drift(mended, now=LATER + timedelta(hours=1)).found.verdict == "healthy"
+    derive_everything(mended, now=LATER)
+    never = Stores.open(copy_home(unread, waiting.parent / "never"))
+    derive_everything(never, now=NOW)
+    assert fingerprints(mended) == fingerprints(never)
+    assert verify(mended.home).clean
+
+
+@pytest.mark.row("MEM-12")
+def test_a_slight_drift_is_a_warning_and_nothing_stops(waiting: Path) -> None:
+    altered(own_models(waiting), 0.5)
+    stores = Stores.open(waiting)
+    found = check_drift(stores, now=LATER).found
+    assert found.verdict == "warning", found
+    assert derive_episodes(stores, now=LATER)[-1].rows_written > 0
+
+
+@pytest.mark.row("MEM-12")
+def test_the_first_vectors_after_a_week_are_checked_without_being_asked(waiting: Path) -> None:
+    altered(own_models(waiting), 1.0)
+    stores, week = Stores.open(waiting), timedelta(days=Stores.open(waiting).policy.embedding.drift_days)
+    recorded_vectors(stores, ["a text within the week"], NOW + week - timedelta(hours=1))
+    with pytest.raises(EmbeddingPaused):
+        recorded_vectors(stores, ["a text after it"], NOW + week)
+    assert [c.found.verdict for c in stores.embedding_log.checks()] == ["healthy", "critical"]
+    assert suspects(stores) == 1
+    assert recorded_vectors(stores, ["a text within the week"], NOW + week)[1].num_rows == 1, "it is on record"
+
+
+@pytest.mark.row("MEM-12")
+def test_a_model_that_stays_as_it_is_is_embedded_anew_and_goes_on(waiting: Path) -> None:
+    stores = Stores.open(waiting)
+    derive_everything(stores, now=NOW)
+    sound = plain(stores)
+    altered(own_models(waiting), 1.0)
+    stores = Stores.open(waiting)
+    check_drift(stores, now=LATER)
+    done = reembed(stores, now=LATER)
+    assert (done.old, done.new) == ("minilm", "minilm@1")
+    after = Stores.open(waiting)
+    assert after.embedder_name == "minilm@1"
+    assert paused(after) is None
+    assert plain(after).equals(sound)
+    assert recorded_vectors(after, ["something new"], LATER)[1].num_rows == 1
+
+
+# Migration
+
+
+@pytest.mark.row("MEM-12")
+def test_a_home_goes_to_another_model_whole_and_back(known: Stores) -> None:
+    before, asked = fingerprints(known), similar_episodes(known, "gas spiked", limit=3)
+    texts = {
+        *known.projections.growing("episodes").read(["text"])["text"].to_pylist(),
+        *known.projections.renewed("grimoire").read()["text"].to_pylist(),
+    }
+    told: list[tuple[str, int, int]] = []
+    done = reembed(known, "minilm-int8", now=LATER, tell=lambda *step: told.append(step))
+    assert ("vectors", len(texts), len(texts)) in told
+    new = Stores.open(known.home.root)
+    assert new.embedder_name == "minilm-int8" == done.new
+    assert new.derivation_id == done.derivation_id != known.derivation_id
+    assert plain(new).equals(plain(known))
+    assert {n for n, f in fingerprints(new).items() if f != before[n]} == {"episodes"}
+    assert set(new.projections.read("episodes")["embedder"].to_pylist()) == {new.embedder.identity.key}
+    found = similar_episodes(new, "gas spiked", limit=3)
+    assert set(found["episode_id"].to_pylist()) & set(asked["episode_id"].to_pylist())
+    assert all(one.equal for one in rebuild(new, now=LATER))
+    back = reembed(new, "minilm", now=LATER)
+    assert (back.new, back.texts) == ("minilm", len(texts))
+    assert fingerprints(Stores.open(known.home.root)) == before
+
+
+@pytest.mark.row("MEM-12")
+@pytest.mark.parametrize("step", ["refresh_index", "derive_everything", "recorded_vectors", "switch_to"])
+def test_a_migration_that_broke_off_leaves_the_old_one_and_goes_on_when_run_again(
+    known: Stores, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, before = known.home.root, fingerprints(known)
+    asked = similar_episodes(known, "gas spiked")
+
+    class Lost(Exception):
+        pass
+
+    def broken(*_: object, **__: object) -> None:
+        raise Lost
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reembedding, step, broken)
+        with pytest.raises(Lost):
+            reembed(known, "minilm-int8", now=LATER)
+    still = Stores.open(root)
+    assert (still.embedder_name, fingerprints(still)) == ("minilm", before)
+    assert similar_episodes(still, "gas spiked").equals(asked)
+    assert health_of(still, LATER).embedder.migrating_to == "minilm-int8"
+    with pytest.raises(EmbedderMismatch, match=r"from minilm to minilm-int8 is half done.*minilm is in force"):
+        Stores.open(root, embedder="minilm-int8")
+    assert reembed(still, now=LATER).resumed
+    assert Stores.open(root).embedder_name == "minilm-int8"
+    assert plain(Stores.open(root)).equals(plain(known))
+
+
+@pytest.mark.row("MEM-12")
+def test_what_cannot_be_opened_or_needs_no_migration_is_refused_and_nothing_begins(
+    known: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for model, says in (
+        ("minilm", "in force already"),
+        (None, "in force already"),
+        ("word2vec", "no embedder is called"),
+        ("minilm@3", "turns are counted here"),
+        ("nomic", "use the embedder minilm"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            reembed(known, model, now=LATER)
+    assert known.embedding_log.migrations() == []
+    assert Stores.open(known.home.root).embedder_name == "minilm"
+
+
+@pytest.mark.row("MEM-12")
+def test_the_index_is_switched_only_when_it_holds_every_episode(known: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reembedding, "refresh_index", lambda _: 0)
+    with pytest.raises(reembedding.DerivationError, match="does not hold all"):
+        reembed(known, "minilm-int8", now=LATER)
+    assert Stores.open(known.home.root).embedder_name == "minilm"
+
+
+# In Dagster
+
+
+@pytest.mark.row("MEM-12", "P-4")
+def test_the_weekly_job_records_a_verdict_and_fails_where_it_is_critical(
+    waiting: Path, at_home: Callable[[Path], Path]
+) -> None:
+    folder = own_models(at_home(waiting))
+    context = dg.build_schedule_context(resources={"home": LazyStores(waiting)})
+    assert isinstance(every_week(context), dg.RunRequest)
+    assert run("drift_job", dg.DagsterInstance.ephemeral()).success
+    altered(folder, 1.0)
+    result = run("drift_job", dg.DagsterInstance.ephemeral(), raise_on_error=False)
+    (failure,) = [e for e in result.all_events if e.event_type_value == "STEP_FAILURE"]
+    assert "the model has drifted" in failure.step_failure_data.user_failure_data.description
+    assert [c.found.verdict for c in Stores.open(waiting).embedding_log.checks()] == ["healthy", "healthy", "critical"]
+
+
+def test_a_check_reads_back_as_it_was_recorded(waiting: Path) -> None:
+    stores = Stores.open(waiting)
+    made = [check_drift(stores, now=when) for when in (LATER, LATER)]
+    assert Stores.open(waiting).embedding_log.checks()[1:] == made
+    assert isinstance(made[0].at, datetime)
+    assert np.isclose(made[0].found.norm_first_ppm, made[0].found.norm_variance_ppm)
+    assert pc.all(pc.equal(vectors_on_record(stores)["dimension"], 384)).as_py()

@@ -1,0 +1,102 @@
+"""Drift: what is on record is the measure, the worst measure is the verdict, and the bands are the documents'."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from bardo_pipeline.policy import EmbeddingPolicy
+from bardo_pipeline.retrieval.drift import PPM, drift_of, norm_variance_of
+from bardo_pipeline.retrieval.embedding import text_hash, unit
+from bardo_pipeline.retrieval.references import REFERENCE_TEXTS
+
+POLICY = EmbeddingPolicy()
+
+
+def vectors(seed: int = 3, texts: int = 20, dimension: int = 64) -> NDArray[np.float32]:
+    return unit(np.random.default_rng(seed).normal(size=(texts, dimension)))
+
+
+def turned(recorded: NDArray[np.float32], distance: float, which: int = 0) -> NDArray[np.float32]:
+    """The same vectors, one of them turned away from itself by a cosine distance."""
+    out = recorded.astype(np.float64)
+    aside = np.random.default_rng(9).normal(size=recorded.shape[1])
+    aside -= (aside @ out[which]) * out[which]
+    aside /= np.linalg.norm(aside)
+    cosine = 1.0 - distance
+    out[which] = cosine * out[which] + np.sqrt(1.0 - cosine**2) * aside
+    return out.astype(np.float32)
+
+
+def judged(today: NDArray[np.float32], *, norm: int = 500_000, first: int | None = 500_000) -> tuple[str, int]:
+    found = drift_of(vectors(), today, norm_variance_ppm=norm, norm_first_ppm=first, policy=POLICY)
+    return found.verdict, len(found.says)
+
+
+@pytest.mark.row("MEM-12")
+@pytest.mark.parametrize(
+    ("distance", "verdict"), [(0.0, "healthy"), (0.019, "healthy"), (0.03, "warning"), (0.049, "warning"),
+                              (0.051, "critical"), (1.5, "critical")],
+)  # fmt: skip
+def test_the_bands_of_distance_are_the_documents_and_one_text_is_enough(distance: float, verdict: str) -> None:
+    assert judged(turned(vectors(), distance, which=7))[0] == verdict
+
+
+@pytest.mark.row("MEM-12")
+@pytest.mark.parametrize(
+    ("swapped", "verdict"), [(0, "healthy"), (3, "healthy"), (6, "warning"), (8, "warning"), (12, "critical")]
+)
+def test_the_bands_of_neighbours_are_the_canons(swapped: int, verdict: str) -> None:
+    recorded = vectors()
+    today = recorded.copy()
+    for at in range(swapped):  # these now ask as if they were each other's far end
+        today[at] = -recorded[at]
+    loose = EmbeddingPolicy(distance_warning=1.0, distance_critical=1.0)
+    policy = loose.model_copy(update={"distance_warning": 3.0, "distance_critical": 3.0})
+    found = drift_of(recorded, today, norm_variance_ppm=1, norm_first_ppm=1, policy=policy)
+    assert found.verdict == verdict, found
+    assert found.neighbours_ppm <= PPM - swapped * PPM // 20 + PPM // 10
+
+
+@pytest.mark.row("MEM-12")
+@pytest.mark.parametrize(
+    ("norm", "verdict"), [(500_000, "healthy"), (900_000, "healthy"), (1_000_100, "warning"), (3_000_000, "critical"),
+                          (100_000, "critical"), (-1, "critical")],
+)  # fmt: skip
+def test_lengths_that_vary_far_more_or_far_less_than_at_first_are_a_shift(norm: int, verdict: str) -> None:
+    assert judged(vectors(), norm=norm)[0] == verdict
+
+
+@pytest.mark.row("MEM-12")
+def test_the_first_check_is_the_measure_of_later_ones() -> None:
+    found = drift_of(vectors(), vectors(), norm_variance_ppm=7, norm_first_ppm=None, policy=POLICY)
+    assert (found.verdict, found.norm_first_ppm, found.distance_max_ppm, found.says) == ("healthy", 7, 0, ())
+    assert found.neighbours_ppm == PPM
+
+
+@pytest.mark.row("MEM-12")
+def test_a_model_that_gives_no_numbers_is_critical() -> None:
+    today = vectors()
+    today[4] = np.nan
+    found = drift_of(vectors(), today, norm_variance_ppm=-1, norm_first_ppm=5, policy=POLICY)
+    assert (found.verdict, found.distance_max_ppm) == ("critical", 2 * PPM)
+    assert norm_variance_of(np.array([[1.0, np.nan], [1.0, 2.0]])) == -1
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0.0, 1.0))
+def test_each_measure_that_left_its_band_is_said_and_no_other(seed: int, share: float) -> None:
+    recorded = vectors(seed)
+    noise = np.random.default_rng(seed + 1).normal(size=recorded.shape) * share
+    found = drift_of(recorded, unit(recorded + noise), norm_variance_ppm=9, norm_first_ppm=9, policy=POLICY)
+    assert (found.verdict == "healthy") == (not found.says)
+    assert 0 <= found.distance_mean_ppm <= found.distance_max_ppm <= 2 * PPM
+    assert 0 <= found.neighbours_ppm <= PPM
+    far = found.distance_max_ppm >= POLICY.distance_warning * PPM
+    assert any("away from its own" in said for said in found.says) == far
+
+
+def test_there_are_twenty_references_and_no_two_share_a_vector() -> None:
+    assert len({text_hash(text) for text in REFERENCE_TEXTS}) == 20
