@@ -1,0 +1,304 @@
+"""The laws with owners in them: whenever something is said of an entry, and whoever derives when, it comes to the same.
+
+Schedule independence (3) and rebuild (4), with strikes and lost ticks among what is said; in the log, beside a fleet
+that lives, and between a golem's last record and its death.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import HealthCheck, Phase, event, given, settings
+from hypothesis import strategies as st
+
+from bardo_pipeline.curator.state import entry_id
+from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.derivation import overriding
+from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.rebuild import rebuild
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.errors import OverrideError, QueryError
+from bardo_pipeline.events.life import LifeEvent, life_event
+from bardo_pipeline.events.overrides import Corrected, Override, Pinned, Retracted, Unpinned
+from bardo_pipeline.heartbeat.fleet import Founding
+from bardo_pipeline.runtime import living
+from tests.conftest import NOW
+from tests.fleets import lively_market
+from tests.property.test_laws import (
+    DERIVATIONS,
+    POLICY,
+    Parcel,
+    beside,
+    birth_of,
+    death_of,
+    deliver,
+    derive_all,
+    fingerprints,
+    happened,
+    lost,
+    parcels,
+    stores_at,
+    told,
+)
+from tests.property.test_repair_laws import reorged, struck
+from tests.repairs import all_again, births, known_anew
+from tests.streams import FOG, MARKET, SITUATIONS, START, STORIES, STORM, Life
+
+ABOUT = [
+    *(s.structure for s in SITUATIONS),
+    *(Structure("baseline", *MARKET.values(), metric=m) for m in ("gas_price",)),
+]
+
+
+class Word(NamedTuple):
+    """What an owner will say of an entry, of the golem as it is then."""
+
+    golem_id: str
+    entry_id: str
+    kind: type[Override]
+    said: dict[str, Any]
+
+
+words = st.sampled_from((Pinned, Unpinned, Retracted, Corrected)).flatmap(
+    lambda kind: st.tuples(st.just(kind), corrections if kind is Corrected else st.just({}))
+)
+corrections = st.fixed_dictionaries(
+    {
+        "confidence": st.sampled_from((0.0, 0.3, 0.97)),
+        "verdict": st.sampled_from((None, "pays", "harms", "anti_knowledge")),
+        "decay_class": st.sampled_from((None, "structural", "ephemeral")),
+    }
+)
+
+
+@st.composite
+def arrivals(draw: st.DrawFn) -> list[Parcel | Word]:
+    """Records, events, strikes and owners' words, in an order in which they might arrive."""
+    arriving: list[Parcel | Word] = [*draw(parcels())]
+    golems = sorted({p.happened.golem_id for p in arriving if isinstance(p, Parcel) and p.happened is not None})
+    for _ in range(draw(st.integers(8, 24))):
+        golem_id, (kind, said) = draw(st.sampled_from(golems)), draw(words)
+        about = draw(st.sampled_from(ABOUT))
+        word = Word(golem_id, entry_id(golem_id, about.key), kind, said)
+        arriving.insert(draw(st.integers(len(arriving) // 2, len(arriving))), word)
+    for golem_id in draw(st.lists(st.sampled_from(golems), max_size=2)):
+        first = draw(st.integers(1, 24))
+        gone = (
+            struck(golem_id, first)
+            if draw(st.booleans())
+            else reorged(golem_id, first, first + draw(st.integers(0, 9)))
+        )
+        arriving.insert(draw(st.integers(0, len(arriving))), gone)
+    return arriving
+
+
+def say(stores: Stores, word: Word) -> LifeEvent | None:
+    """Put a word on record, unless the golem's life is closed."""
+    number = len(stores.overrides().of_golem(word.golem_id)) + 1
+    seen = stores.log.head_of(word.golem_id).contiguous
+    place = {"number": number, "tick_seen": seen, "cycle_seen": 0, "entry_id": word.entry_id, "why": "so"}
+    said = life_event(word.golem_id, START + timedelta(minutes=seen), word.kind(**place, **word.said))
+    try:
+        stores.log.record([said], NOW)
+    except OverrideError:
+        return None
+    return said
+
+
+def orderly(arriving: Sequence[Parcel], said: Sequence[LifeEvent], root: Path) -> Stores:
+    """A log in which golem after golem everything comes tick by tick, and owners' words where they were said."""
+    stores = stores_at(root)
+    events = [p.happened for p in arriving if p.happened is not None]
+    stores.log.record([e for e in events if e.gap is None and e.died is None], NOW)
+    steps: list[tuple[str, int, int, Parcel]] = []
+    for parcel in arriving:
+        if parcel.records is not None:
+            rows = parcel.records
+            steps += [
+                (row["golem_id"], row["tick"], 1, Parcel(rows.slice(i, 1), None))
+                for i, row in enumerate(rows.to_pylist())
+            ]
+        elif parcel.happened is not None and parcel.happened.gap is not None:
+            steps.append((parcel.happened.golem_id, parcel.happened.gap.tick_from, 1, parcel))
+        elif parcel.happened is not None and parcel.happened.died is not None:
+            steps.append((parcel.happened.golem_id, 2**40, 0, parcel))
+    for one in said:
+        assert isinstance(one.payload, Override)
+        steps.append((one.golem_id, one.payload.tick_seen, 2 + one.payload.number, happened(one)))
+    for number, step in enumerate(sorted(steps, key=lambda step: step[:3])):
+        deliver(stores, step[3], number)
+    derive_all(stores)
+    return stores
+
+
+@pytest.mark.row("X-8", "X-1")
+@settings(
+    max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+)
+@given(arrivals(), st.data())
+def test_whenever_owners_speak_and_whoever_derives_when_the_projections_are_equal(
+    arriving: list[Parcel | Word], data: st.DataObject
+) -> None:
+    with TemporaryDirectory() as folder:
+        stores = stores_at(Path(folder) / "late")
+        said: list[LifeEvent] = []
+        for number, one in enumerate(arriving):
+            if isinstance(one, Word):
+                said += filter(None, [say(stores, one)])
+            else:
+                deliver(stores, one, number)
+            for derive in DERIVATIONS:
+                if data.draw(st.integers(0, 2)) == 0:
+                    derive(stores)
+        derive_all(stores)
+        rows = stores.projections.read("curation")
+        for operation in set(rows["operation"].to_pylist()):
+            event(operation)
+        wanted = fingerprints(stores)
+        again = beside(stores, Path(folder) / "beside")
+        derive_all(again)
+        assert fingerprints(again) == wanted, "made again from the log"
+        assert fingerprints(orderly([p for p in arriving if isinstance(p, Parcel)], said, Path(folder) / "o")) == wanted
+
+
+ONE = Life("g-0", {STORM: STORIES[1], FOG: STORIES[0]}, (3, 2), timedelta(minutes=2), 22)
+RULE = entry_id("g-0", STORM.structure.key)
+
+
+def part(first: int, last: int) -> Parcel:
+    return told(ONE.rows()[first - 1 : last])
+
+
+BIRTH, DEATH = happened(birth_of(ONE)), happened(death_of(ONE))
+PIN, DROP = Word("g-0", RULE, Pinned, {}), Word("g-0", RULE, Retracted, {})
+TURN = Word("g-0", RULE, Corrected, {"confidence": 0.9, "verdict": "pays"})
+SPOKEN: dict[str, list[Parcel | Word]] = {
+    "at the end of a cycle": [BIRTH, part(1, 8), DROP, part(9, 22), DEATH],
+    "in the middle of one": [BIRTH, part(1, 10), DROP, part(11, 22), DEATH],
+    "in the last cycle, that death closes": [BIRTH, part(1, 22), TURN, DEATH],
+    "in a cycle of which all is struck since": [BIRTH, part(1, 10), DROP, part(11, 22), reorged("g-0", 9, 12), DEATH],
+    "in a cycle that is lost": [BIRTH, part(1, 8), TURN, part(13, 22), lost("g-0", 9, 12), DEATH],
+    "twice in a cycle": [BIRTH, part(1, 9), PIN, part(10, 11), TURN, part(12, 22), DEATH],
+    "while a gap is open": [BIRTH, part(1, 6), part(13, 22), PIN, part(7, 12), DEATH],
+    "before the birth is on record": [part(1, 9), TURN, BIRTH, part(10, 22), DEATH],
+    "what is struck away afterwards": [BIRTH, part(1, 8), PIN, part(9, 22), DEATH, reorged("g-0", 1, 8)],
+}
+
+
+@pytest.mark.row("X-8")
+@pytest.mark.parametrize("arriving", SPOKEN.values(), ids=SPOKEN.keys())
+def test_what_is_said_of_an_entry_comes_to_the_same(arriving: list[Parcel | Word], tmp_path: Path) -> None:
+    stores, late = stores_at(tmp_path / "often"), stores_at(tmp_path / "once")
+    said: list[LifeEvent] = []
+    for number, one in enumerate(arriving):
+        for home in (stores, late):
+            if isinstance(one, Word):
+                said += filter(None, [say(home, one)])
+            else:
+                deliver(home, one, number)
+        derive_all(stores)
+    derive_all(late)
+    assert said
+    assert fingerprints(stores) == fingerprints(late)
+    decided = stores.projections.growing("curation").read(["cycle", "operation", "cause_event"]).to_pylist()
+    heeded = {d["cause_event"] for d in decided if d["cause_event"]}
+    gone = "what is struck away afterwards"
+    assert heeded == (set() if arriving is SPOKEN[gone] else {e.event_id for e in said})
+
+
+@pytest.mark.row("X-8")
+def test_of_a_dead_golem_and_of_a_past_state_nothing_can_be_said(tmp_path: Path) -> None:
+    stores = stores_at(tmp_path / "home")
+    for number, one in enumerate([BIRTH, part(1, 21)]):
+        deliver(stores, one, number)
+    before = stores.log.life_version
+    place = {"entry_id": RULE, "cycle_seen": 5, "why": "so"}
+    for payload in (Pinned(**place, number=1, tick_seen=20), Pinned(**place, number=2, tick_seen=21)):
+        with pytest.raises(OverrideError, match="look at the entry again"):
+            stores.log.record([life_event("g-0", START, payload)], NOW)
+    for one in (part(22, 22), DEATH):
+        deliver(stores, one, 9 if one is DEATH else 8)
+    with pytest.raises(OverrideError, match="golem g-0 died at tick 22 and what it knew is closed"):
+        overriding.pin(stores, "g-0", RULE, "so", now=NOW)
+    assert stores.overrides().orders == ()
+    assert stores.log.life_version == before + 1
+
+
+# beside those who live
+
+RUN = living.Run(
+    "run", lively_market(460, 11), 2, 2, Founding(owners=("owner-1",), credit_share=0.03, lifespan_ticks=(320, 420))
+)
+
+
+def sure(stores: Stores, golem_id: str) -> str | None:
+    """The surest entry of a golem, if it has one."""
+    held = overriding.chosen(
+        overriding.grimoire_of(stores, golem_id), status="active", kind=None, text=None, confidence_min=0, pinned=False
+    )
+    return held["entry_id"][0].as_py() if held.num_rows else None
+
+
+@pytest.mark.row("X-8")
+def test_a_fleet_that_lives_heeds_its_owner_and_so_does_the_job_beside_it(tmp_path: Path) -> None:
+    stores, job = stores_at(tmp_path / "home", POLICY), stores_at(tmp_path / "home", POLICY)
+    said: list[overriding.Spoken] = []
+
+    def meanwhile(progress: living.Progress) -> None:
+        if progress.ticks_done % 100 == 0:
+            for number, golem_id in enumerate(sorted(births(job))):
+                entry = sure(job, golem_id)
+                speak = (overriding.retract, overriding.pin)[(number + progress.ticks_done // 100) % 2]
+                try:
+                    said.append(speak(job, golem_id, entry or "none", "I was there", now=NOW))
+                except (OverrideError, QueryError):
+                    continue
+        if progress.ticks_done % 150 == 0:
+            derive_curation(job)
+
+    living.Living(stores, RUN, lambda: NOW).live(meanwhile)
+    all_again(stores)
+    assert len(said) > 4
+    decided = stores.projections.read("curation")
+    heeded = set(decided["cause_event"].to_pylist()) - {None}
+    assert {"pinned", "retracted"} <= set(decided["operation"].to_pylist())
+    assert heeded <= {one.event_id for one in said}
+    assert fingerprints(stores) == known_anew(stores, tmp_path / "beside")
+    version = stores.log.version
+    living.Living(stores_at(tmp_path / "home", POLICY), RUN, lambda: NOW).live()
+    assert stores.log.version == version, "the same run again lives the same"
+
+
+@pytest.mark.row("X-8")
+def test_what_an_owner_says_between_a_golems_last_record_and_its_death_is_heeded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores, owner = stores_at(tmp_path / "home", POLICY), stores_at(tmp_path / "home", POLICY)
+    bury, said = living.Living._bury, list[overriding.Spoken]()
+
+    def speak_and_bury(self: living.Living, dead: dict[str, int], stop: int) -> Any:
+        for golem_id in dead:
+            said.append(overriding.retract(owner, golem_id, sure(owner, golem_id) or "none", "a lie", now=NOW))
+        return bury(self, dead, stop)
+
+    monkeypatch.setattr(living.Living, "_bury", speak_and_bury)
+    living.Living(stores, RUN, lambda: NOW).live()
+    all_again(stores)
+    decided = stores.projections.growing("curation").read()
+    heeded = set(decided["cause_event"].to_pylist()) - {None}
+    assert heeded == {one.event_id for one in said if one.tick % POLICY.curator.cycle_ticks}
+    assert heeded
+    for one in said:
+        heirs = pa.array([g for g, b in births(stores).items() if b["predecessor_id"] == one.golem_id], pa.string())
+        received = decided.filter(pc.is_in(decided["golem_id"], value_set=heirs))
+        assert one.entry["entry_id"] not in received["entry_id"].to_pylist(), "nobody inherits it"
+    assert fingerprints(stores) == known_anew(stores, tmp_path / "beside")
+    different = {one.table for one in rebuild(stores, now=NOW) if not one.equal}
+    assert different <= {"episodes"}, "whose vectors the rebuild makes by an embedder of its own"

@@ -1,0 +1,250 @@
+"""What an owner's word does to an entry: hold it, let it go, take it out, say it otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from bardo_pipeline.curator.passes import curate
+from bardo_pipeline.curator.playbook import Playbooks
+from bardo_pipeline.curator.state import GrimoireState, entry_id, to_table
+from bardo_pipeline.events.life import life_event
+from bardo_pipeline.events.overrides import Corrected, Order, Overrides, Pinned, Retracted, Unpinned
+from bardo_pipeline.events.schema import LIFE_SCHEMA
+from bardo_pipeline.events.schema import to_table as events_table
+from bardo_pipeline.grimoire.columns import confidence_of
+from bardo_pipeline.inheritance.weismann import attenuate, leave_bloodstains, shed
+from bardo_pipeline.policy import Policy
+from tests import grimoires
+from tests.owners import order
+from tests.streams import SPAN, START, STORM, Chapter, Life, cycles_of, stream
+
+POLICY = Policy()
+CYCLE = POLICY.curator.cycle_ticks
+GOOD, BAD, STRONG, WORSE, SILENCE = (
+    Chapter(3, 1_500),
+    Chapter(3, -1_500),
+    Chapter(14, 6_000),
+    Chapter(14, -6_000),
+    Chapter(0),
+)
+RULE = entry_id("g-1", STORM.structure.key)
+WEEK = timedelta(days=7)
+
+Row = dict[str, Any]
+
+
+def word(kind: str, cycle: int, number: int = 1, *, every: timedelta = WEEK / SPAN, **said: Any) -> Order:
+    """Something said of the storm's rule at the beginning of a cycle."""
+    at = START + SPAN * (cycle - 1) * every
+    return order("g-1", number, f"Entry{kind}", RULE, CYCLE * (cycle - 1), at=at, **said)
+
+
+def told(story: Sequence[Chapter], *orders: Order, every: timedelta = WEEK / SPAN) -> tuple[list[Row], Row]:
+    """Decisions about the storm's rule, and the rule as it stands, after a life that goes by in weeks."""
+    records = stream([Life("g-1", {STORM: tuple(story)}, (0,), every, SPAN * len(story))])
+    state = GrimoireState()
+    made = curate(
+        state, Playbooks(), records, cycles_of(records), policy=POLICY, policy_hash=POLICY.hash, orders=orders
+    )
+    about = STORM.structure.key
+    decided = [row for row in made.decisions.to_pylist() if row["structure"] == about]
+    entries = to_table(state, POLICY.curator, POLICY.decay).to_pylist()
+    return decided, next(row for row in entries if row["structure"] == about)
+
+
+def operations(decided: list[Row]) -> list[tuple[int, str]]:
+    return [(row["cycle"], row["operation"]) for row in decided]
+
+
+@pytest.mark.row("X-8")
+def test_what_is_pinned_neither_fades_nor_is_pruned() -> None:
+    loose, _ = told([GOOD, *[SILENCE] * 8])
+    assert loose[-1]["operation"] == "pruned"
+    decided, entry = told([GOOD, *[SILENCE] * 8], word("Pinned", 2))
+    assert operations(decided) == [(1, "created"), (2, "pinned")]
+    assert (decided[1]["reason"], decided[1]["cause_event"]) == ("its owner pinned it: I was there", "g-1-1")
+    assert decided[1]["cause_ticks"] == []
+    assert (entry["status"], entry["pinned_ppm"], entry["fades_at"]) == ("active", 600_000, None)
+    long_after = datetime(2034, 1, 1, tzinfo=UTC)
+    assert grimoires.confidence_at(grimoires.grimoire(_bare(entry)), long_after) == [600_000]
+
+
+def _bare(entry: Row) -> Row:
+    return {name: value for name, value in entry.items() if name != "fades_at"} | {"fades_at": None}
+
+
+@pytest.mark.row("X-8")
+def test_evidence_goes_through_a_pin_and_still_nothing_prunes_it() -> None:
+    against = [STRONG, *[WORSE] * 12]
+    decided, entry = told(against, word("Pinned", 2), every=timedelta(minutes=1))
+    assert "contradicted" in {row["operation"] for row in decided}
+    assert entry["confidence_ppm"] < 50_000 < entry["pinned_ppm"]
+    assert entry["status"] == "active"
+
+
+@pytest.mark.row("X-8")
+def test_what_is_unpinned_fades_from_there_on() -> None:
+    story = [GOOD, *[SILENCE] * 7]
+    decided, entry = told(story, word("Pinned", 2), word("Unpinned", 5, 2))
+    assert operations(decided)[:3] == [(1, "created"), (2, "pinned"), (5, "unpinned")]
+    assert decided[2]["confidence_ppm"] == 600_000, "not as if it had faded all the while"
+    assert decided[2]["anchor_at"] == decided[2]["at"]
+    assert entry["pinned_ppm"] == 0
+    half_life = timedelta(days=POLICY.decay.regime_conditional_days)
+    table = grimoires.grimoire(_bare(entry))
+    assert grimoires.confidence_at(table, decided[2]["at"] + half_life) == [300_000]
+
+
+@pytest.mark.row("X-8")
+def test_what_is_retracted_comes_back_by_later_evidence_alone() -> None:
+    instant = timedelta(milliseconds=1)
+    one = Chapter(1, 1_500)
+    gone, entry = told([GOOD, GOOD, one, one], word("Retracted", 2, every=instant), every=instant)
+    place = operations(gone).index((2, "retracted"))
+    assert operations(gone)[:2] == [(1, "created"), (2, "reinforced")], "what the cycle still said of it"
+    assert gone[place]["confidence_before_ppm"] == gone[place]["confidence_ppm"] > 600_000
+    assert (gone[place]["status"], gone[place]["fades_at"]) == ("retracted", None)
+    assert [o for _, o in operations(gone)[place + 1 :]] == ["staged"] * 2, (
+        "two are no cluster, older ones do not count"
+    )
+    assert (entry["status"], entry["own_count"], entry["pinned_ppm"]) == ("retracted", 2, 0)
+    back, entry = told([GOOD, GOOD, one, one, one], word("Retracted", 2, every=instant), every=instant)
+    assert operations(back)[-1] == (5, "created")
+    assert (entry["status"], entry["evidence_count"], entry["confidence_ppm"]) == ("active", 3, 600_000)
+
+
+@pytest.mark.row("X-8")
+def test_whatever_else_is_said_in_its_cycle_a_retraction_holds() -> None:
+    instant = timedelta(milliseconds=1)
+    words = (
+        word("Retracted", 2, 1, every=instant), word("Pinned", 2, 2, every=instant),
+        word("Corrected", 2, 3, every=instant, confidence=1.0),
+    )  # fmt: skip
+    decided, entry = told([GOOD, SILENCE, SILENCE], *words, every=instant)
+    assert operations(decided)[1:] == [(2, "pinned"), (2, "corrected"), (2, "retracted")]
+    assert (entry["status"], entry["pinned_ppm"]) == ("retracted", 0)
+
+
+@pytest.mark.row("X-8")
+def test_a_correction_puts_the_owners_confidence_and_pace_in_place_of_what_was_known() -> None:
+    decided, entry = told([GOOD, SILENCE, SILENCE], word("Corrected", 2, confidence=0.9, decay_class="ephemeral"))
+    assert operations(decided) == [(1, "created"), (2, "corrected"), (3, "pruned")], "a day's half-life, and a week"
+    assert (decided[1]["confidence_ppm"], decided[1]["anchor_at"]) == (900_000, decided[1]["at"])
+    assert decided[1]["decay_class"] == "ephemeral"
+    assert entry["decay_class"] == "ephemeral"
+    decided, _ = told([GOOD, SILENCE], word("Corrected", 2, decay_class="structural"))
+    faded = decided[1]["confidence_before_ppm"]
+    assert faded < 600_000
+    assert (decided[1]["confidence_ppm"], decided[1]["fades_at"]) == (faded, None), "what faded until then is gone"
+
+
+@pytest.mark.row("X-8")
+def test_a_pin_follows_a_corrected_confidence() -> None:
+    decided, entry = told([GOOD, *[SILENCE] * 6], word("Pinned", 2), word("Corrected", 3, 2, confidence=0.3))
+    assert [row["pinned_ppm"] for row in decided] == [0, 600_000, 300_000]
+    assert entry["status"] == "active"
+
+
+@pytest.mark.row("X-8")
+@pytest.mark.parametrize(
+    ("verdict", "sign", "kind", "anti"),
+    [("pays", 1, "heuristic", False), ("harms", -1, "warning", False), ("anti_knowledge", -1, "warning", True)],
+)
+def test_a_verdict_stands_against_what_was_gathered_for_the_old_one(
+    verdict: str, sign: int, kind: str, anti: bool
+) -> None:
+    minute = timedelta(minutes=1)
+    story = [STRONG, STRONG, STRONG, STRONG]
+    before, rule = told(story, every=minute)
+    assert (rule["sign"], rule["kind"]) == (1, "heuristic"), before
+    said = word("Corrected", 5, every=minute, verdict=verdict, confidence=0.8)
+    decided, entry = told([*story, SILENCE], said, every=minute)
+    assert (entry["sign"], entry["kind"], entry["is_anti_knowledge"]) == (sign, kind, anti)
+    assert entry["confidence_ppm"] == 800_000
+    turned = sign < 0
+    assert (entry["own_count"] == entry["validations"] == entry["effect_mean_ppm"] == 0) is turned
+    assert ("do not act" in entry["text"]) is turned
+    decided, entry = told([*story, SILENCE, Chapter(3, -4_000)], said, every=minute)
+    if turned:
+        assert decided[-1]["operation"] == "reinforced", "the old evidence does not outweigh the new"
+
+
+@pytest.mark.row("X-8")
+def test_an_entry_that_is_not_there_is_nothing_to_say_something_of() -> None:
+    quiet, _ = told([GOOD, SILENCE], every=timedelta(minutes=1))
+    early, _ = told([GOOD, SILENCE], word("Retracted", 1), every=timedelta(minutes=1))
+    assert early == quiet, "in its first cycle nobody had seen it"
+
+
+@pytest.mark.row("X-8")
+def test_a_cycle_without_records_is_closed_by_what_was_said_in_it() -> None:
+    records = stream([Life("g-1", {STORM: (GOOD,)}, (0,), timedelta(minutes=1), SPAN)])
+    state = GrimoireState()
+    said = (word("Retracted", 3, every=timedelta(minutes=1)),)
+    made = curate(state, Playbooks(), records, cycles_of(records), policy=POLICY, policy_hash="p", orders=said)
+    assert made.decisions["operation"].to_pylist()[-1] == "retracted"
+    assert made.decisions["at"][-1].as_py() == said[0].at
+    assert made.cycles["cycle"].to_pylist() == [1], "nobody lived it"
+
+
+@pytest.mark.row("X-8")
+def test_a_pin_ends_with_the_golem_and_is_worth_what_it_held_until_then() -> None:
+    held = grimoires.entry(pinned_ppm=600_000, decay_class="tactical")
+    entries, deaths = grimoires.grimoire(held), grimoires.deaths("g-1")
+    assert grimoires.confidence_at(entries, grimoires.DIED) == [600_000]
+    left = leave_bloodstains(entries, deaths, POLICY)
+    assert left["pinned_ppm"].to_pylist() == [0]
+    crossed = shed(attenuate(left, POLICY), POLICY)
+    assert grimoires.confidence_at(crossed, grimoires.DIED) == [510_000], "0.85 of what it was held at"
+    later = grimoires.DIED + timedelta(days=POLICY.decay.tactical_days)
+    assert grimoires.confidence_at(crossed, later) == [255_000]
+    unpinned = leave_bloodstains(grimoires.grimoire(held | {"pinned_ppm": 0}), deaths, POLICY)
+    assert confidence_of(unpinned, 0, POLICY.decay).tolist() == [600_000]
+
+
+PLACE = {"number": 1, "entry_id": RULE, "tick_seen": 7, "cycle_seen": 0, "why": "so"}
+
+
+@pytest.mark.row("X-8")
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"confidence": 1.7}, "confidence"),
+        ({"confidence": -0.1}, "confidence"),
+        ({"confidence": float("nan")}, "confidence"),
+        ({"confidence": 0.4, "verdict": "perhaps"}, "verdict"),
+        ({"verdict": "harms"}, "comes with the confidence"),
+        ({"decay_class": "fact"}, "decay_class"),
+        ({}, "a correction names"),
+        ({"confidence": 0.4, "why": ""}, "why"),
+        ({"confidence": 0.4, "number": 0}, "number"),
+        ({"confidence": 0.4, "sign": 1}, "sign"),
+    ],
+)
+def test_a_correction_out_of_its_range_is_none(wrong: Row, said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        Corrected.model_validate(PLACE | wrong)
+
+
+@pytest.mark.row("X-8")
+def test_overrides_are_read_from_events_in_whatever_order_and_however_often_they_come() -> None:
+    payloads = [
+        Pinned(**PLACE | {"number": 1}), Corrected(**PLACE | {"number": 2, "confidence": 0.5, "note": "n"}),
+        Unpinned(**PLACE | {"number": 3, "tick_seen": 120}), Retracted(**PLACE | {"number": 4, "tick_seen": 149}),
+    ]  # fmt: skip
+    events = [life_event(golem, START, payload) for golem in ("g-2", "g-1") for payload in payloads]
+    found = Overrides.of(events_table(events, LIFE_SCHEMA))
+    assert found == Overrides.of(events_table([*reversed(events), *events], LIFE_SCHEMA))
+    assert [order.golem_id for order in found.orders] == ["g-1"] * 4 + ["g-2"] * 4
+    assert [order.kind for order in found.of_golem("g-1")] == [
+        "EntryPinned", "EntryCorrected", "EntryUnpinned", "EntryRetracted",
+    ]  # fmt: skip
+    assert (found.orders[1].confidence, found.orders[1].note) == (0.5, "n")
+    assert [order.number for order in found.due({"g-1": 1}, {"g-1": 3, "g-3": 9}, 50)] == [3, 4]
+    assert [order.number for order in found.due({}, {"g-1": 2}, 50)] == [1, 2]
+    assert [order.number for order in found.due({}, {"g-1": 6}, 20)] == [1, 2]
