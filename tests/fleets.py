@@ -19,6 +19,7 @@ import pyarrow as pa
 from bardo_pipeline.curator.structure import Structure
 from bardo_pipeline.events.left_out import LeftOut
 from bardo_pipeline.events.life import Born, LifeEvent, Traits
+from bardo_pipeline.events.operations import Proposed
 from bardo_pipeline.events.overrides import Overrides
 from bardo_pipeline.events.schema import RECORD_SCHEMA
 from bardo_pipeline.heartbeat.fleet import Founding
@@ -106,6 +107,7 @@ class Unhoused(living.Living):
             deriving=nullcontext,
             left_out=LeftOut,
             overrides=Overrides,
+            proposed=Proposed,
         )
         super().__init__(stores, run, lambda: START)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,11 +21,11 @@ from bardo_pipeline.policy import Policy
 OPERATIONS = (
     "received", "staged", "created", "reinforced", "contradicted", "promoted", "pruned",
     "pinned", "unpinned", "corrected", "retracted",
-    "edited", "demoted",
+    "edited", "demoted", "noted",
 )  # fmt: skip
 RECEIVED, STAGED, CREATED, REINFORCED, CONTRADICTED, PROMOTED, PRUNED = range(7)
 PINNED, UNPINNED, CORRECTED, RETRACTED = range(7, 11)
-EDITED, DEMOTED = range(11, 13)
+EDITED, DEMOTED, NOTED = range(11, 14)
 
 REASONS = (
     "inherited; not yet confirmed by own evidence",
@@ -40,6 +41,7 @@ REASONS = (
     "its owner retracted it",
     "evidence moved what it says",
     "contradicted too often to be acted on",
+    "a note stands beside it",
 )
 
 DECISION_SCHEMA = pa.schema(
@@ -61,8 +63,16 @@ DECISION_SCHEMA = pa.schema(
 )
 """One row per decision; key (golem_id, revision, cycle, seq). cause_ticks: the ticks of this golem whose records
 are its evidence (empty for what time alone or an owner did); cause_bundle: the content hash of the bundle an entry was
-received in; cause_event: the life event with its owner's word. seq follows the passes, so that the last one about an
-entry leaves it as the cycle did."""
+received in; cause_event: the life event with its owner's word or a model's proposal. seq follows the passes, so that
+the last one about an entry leaves it as the cycle did."""
+
+
+class Considered(NamedTuple):
+    """What was proposed in an event, and what came of it, in words."""
+
+    event_id: str
+    said: str
+
 
 DECISION_KEY = ("golem_id", "revision", "cycle", "seq")
 
@@ -72,7 +82,7 @@ class DecisionLog:
     """Decisions as they are taken, in columns; turned into a table once."""
 
     parts: list[dict[str, np.ndarray]] = field(default_factory=list)
-    orders: list[Order] = field(default_factory=list)
+    orders: list[Order | Considered] = field(default_factory=list)
 
     def note(
         self,
@@ -84,11 +94,11 @@ class DecisionLog:
         at_us: np.ndarray,
         before: np.ndarray,
         causes: np.ndarray | None = None,
-        orders: Sequence[Order] | None = None,
+        orders: Sequence[Order | Considered] | None = None,
     ) -> None:
         """Keep a decision about each row. causes: [rows, 2] bounds into the evidence's cause_tick, or None.
 
-        orders: the owner's word behind each, or None.
+        orders: the owner's word or the proposal behind each, or None.
         """
         if not len(rows):
             return
@@ -136,8 +146,11 @@ class DecisionLog:
         return table.select(DECISION_SCHEMA.names).cast(DECISION_SCHEMA)
 
     def _reasons(self, rows: dict[str, np.ndarray]) -> pa.Array:
-        """The owner's own words where there are any."""
-        words = [f"{REASONS[_BY_KIND[order.kind]]}: {order.why}" for order in self.orders]
+        """The owner's own words, or the proposer's, where there are any."""
+        words = [
+            said.said if isinstance(said, Considered) else f"{REASONS[_BY_KIND[said.kind]]}: {said.why}"
+            for said in self.orders
+        ]
         return pc.coalesce(self._said(words, rows["said"]), _reasons(rows))
 
     def _said(self, words: list[str], place: np.ndarray) -> pa.Array:

@@ -13,7 +13,7 @@ import numpy as np
 from bardo_pipeline.curator.decisions import CONTRADICTED, CREATED, EDITED, REINFORCED, STAGED
 from bardo_pipeline.curator.state import ACTIVE, INSIGHT, GrimoireState, size_bands
 from bardo_pipeline.curator.wave import Wave
-from bardo_pipeline.curator.weigh import interval
+from bardo_pipeline.curator.weigh import standing
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, PPM, ppm
 from bardo_pipeline.policy import Policy
 
@@ -24,10 +24,8 @@ def distil(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     rows, causes = wave.rows[mine], wave.causes[mine]
     if not len(rows):
         return
-    mean, low, high = interval(state["own_count"][rows], state["own_sum"][rows], state["own_sumsq"][rows], policy)
-    sure = (state["own_count"][rows] >= policy.curator.cluster_min) & (np.abs(mean) >= policy.curator.effect_min_ppm)
-    sure &= (low > 0) | (high < 0)
-    sign = np.where(sure, np.sign(mean), 0)
+    mean, low, high, sign = standing(state, rows, policy)
+    sure = sign != 0
     active, says = state["status"][rows] == ACTIVE, state["sign"][rows]
     told = np.abs(wave.total[mine]) >= policy.curator.effect_min_ppm * wave.count[mine]
     news = np.where(told, np.sign(wave.total[mine]), 0)

@@ -155,6 +155,12 @@ def _mean(total: np.ndarray, count: np.ndarray) -> np.ndarray:
     return (2 * total + count) // (2 * count)
 
 
+def judged_effects(records: pa.Table, structures: Structures, policy: CuratorPolicy) -> Findings:
+    """What records (EVIDENCE_COLUMNS) say of single verified decisions: their effects in ppm."""
+    market, market_rows = _market_codes(records)
+    return _judged(records, records.column("tick").to_numpy(), market, market_rows, structures, policy)
+
+
 def _market_codes(records: pa.Table) -> tuple[np.ndarray, list[Market]]:
     observation = combined(records.column("observation"))
     names = pa.table({n: pc.struct_field(observation, n) for n in ("chain", "protocol", "pair")})

@@ -16,6 +16,8 @@ from bardo_pipeline.events.operations import (
     NOTE_LENGTH_MAX,
     OPERATIONS_MAX,
     REASON_LENGTH_MAX,
+    AnomalyBand,
+    GasBand,
     ProposedOperation,
     ProposedSituation,
 )
@@ -45,8 +47,8 @@ class Situation(_Strict):
     tool: Name
     action_type: Name
     regime: Regime
-    anomaly_band: Literal["calm", "stirred", "strained", "stretched", "broken"]
-    gas_band: Literal["cheap", "normal", "dear"]
+    anomaly_band: AnomalyBand
+    gas_band: GasBand
 
 
 class Add(_Strict):

@@ -15,6 +15,7 @@ from bardo_pipeline.curator.decisions import RETRACTED as RETRACTED_OPERATION
 from bardo_pipeline.curator.playbook import entry_ids
 from bardo_pipeline.curator.state import ACTIVE, HEURISTIC, INSIGHT, RETRACTED, WARNING, GrimoireState
 from bardo_pipeline.curator.wave import Wave
+from bardo_pipeline.events.operations import Proposal
 from bardo_pipeline.events.overrides import Order
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, PPM, ppm
 from bardo_pipeline.grimoire.entries import DECAY_CLASSES
@@ -24,20 +25,20 @@ FORGOTTEN = ("own_count", "own_sum", "own_sumsq", "pleasure_sum_milli", "arousal
 """What was gathered so far, and does not count again after a retraction or a reversed verdict."""
 
 
-def answering(state: GrimoireState, orders: Sequence[Order]) -> np.ndarray:
+def answering(state: GrimoireState, orders: Sequence[Order | Proposal]) -> np.ndarray:
     """The state row that each order is about, -1 for an entry that its golem does not hold now. int64 [orders]."""
     rows: dict[tuple[str, str], int] = {}
     for golem_id in sorted({order.golem_id for order in orders}):
         held = np.flatnonzero((state["golem"] == state.golem_code(golem_id)) & (state["status"] == ACTIVE))
         rows |= {(golem_id, entry): row for entry, row in zip(entry_ids(state, held), held.tolist(), strict=True)}
-    return np.array([rows.get((order.golem_id, order.entry_id), -1) for order in orders], np.int64)
+    return np.array([rows.get((order.golem_id, order.entry_id or ""), -1) for order in orders], np.int64)
 
 
 def heed(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     """Pin, unpin and correct what owners said of the wave's golems, in the order in which they said it."""
     wave.order_rows = answering(state, wave.orders)
     told = [i for i, row in enumerate(wave.order_rows) if row >= 0 and wave.orders[i].kind != "EntryRetracted"]
-    for turn in _turns(wave.order_rows[told]):
+    for turn in turns(wave.order_rows[told]):
         for kind, effect in (("EntryPinned", _pin), ("EntryUnpinned", _unpin), ("EntryCorrected", _correct)):
             chosen = [told[i] for i in turn if wave.orders[told[i]].kind == kind]
             if chosen:
@@ -47,7 +48,7 @@ def heed(state: GrimoireState, wave: Wave, policy: Policy) -> None:
 def retract(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     """Take out of the grimoire what owners retracted; its pin, its decay class and its evidence go with it."""
     told = [i for i, row in enumerate(wave.order_rows) if row >= 0 and wave.orders[i].kind == "EntryRetracted"]
-    for turn in _turns(wave.order_rows[told]):
+    for turn in turns(wave.order_rows[told]):
         rows, orders = wave.order_rows[told][turn], [wave.orders[told[i]] for i in turn]
         at = wave.closing(state, rows)
         before = np.where(state["status"][rows] == ACTIVE, state.confidence_at(rows, at, policy.decay), 0)
@@ -59,7 +60,7 @@ def retract(state: GrimoireState, wave: Wave, policy: Policy) -> None:
         wave.note(state, RETRACTED_OPERATION, rows, before, orders=orders)
 
 
-def _turns(rows: np.ndarray) -> list[np.ndarray]:
+def turns(rows: np.ndarray) -> list[np.ndarray]:
     """Positions of the orders that may be taken together: the first of every row, then the second, ..."""
     order = np.argsort(rows, kind="stable")
     starts = np.flatnonzero(np.r_[True, rows[order][1:] != rows[order][:-1]]) if len(rows) else order

@@ -15,20 +15,23 @@ from bardo_pipeline.curator.consolidate import consolidate
 from bardo_pipeline.curator.decisions import DECISION_SCHEMA, DecisionLog
 from bardo_pipeline.curator.distil import distil
 from bardo_pipeline.curator.evidence import combined, gather_evidence
+from bardo_pipeline.curator.motions import Agenda
 from bardo_pipeline.curator.overrides import heed, retract
 from bardo_pipeline.curator.phage import phage
 from bardo_pipeline.curator.playbook import PlaybookLog, Playbooks
 from bardo_pipeline.curator.promote import promote
+from bardo_pipeline.curator.proposals import consider, stage
 from bardo_pipeline.curator.prune import prune
 from bardo_pipeline.curator.state import GrimoireState
 from bardo_pipeline.curator.wave import Wave, wave_of
 from bardo_pipeline.curator.weigh import weigh
+from bardo_pipeline.events.operations import Proposal
 from bardo_pipeline.events.overrides import Order
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.policy import Policy
 
 PASSES: tuple[Callable[[GrimoireState, Wave, Policy], None], ...] = (
-    heed, weigh, consolidate, distil, promote, phage, prune, retract,
+    heed, weigh, consolidate, stage, distil, consider, promote, phage, prune, retract,
 )  # fmt: skip
 """The passes of a cycle, in order."""
 
@@ -68,12 +71,15 @@ def curate(
     policy: Policy,
     policy_hash: str,
     orders: Sequence[Order] = (),
+    proposals: Sequence[Proposal] = (),
+    cited: pa.Table | None = None,
 ) -> Curation:
     """Take closed cycles through the passes.
 
     state, playbooks: as they stood at each golem's last curated cycle; they are advanced in place. records: the records
     (EVIDENCE_COLUMNS) of whole closed cycles, in any order; cycle: int64 [records], the cycle of each. orders: what
-    owners said that takes effect in these cycles; one that has no record is curated for their sake alone.
+    owners said that takes effect in these cycles; one that has no record is curated for their sake alone. proposals:
+    what models proposed that is judged in these cycles; cited: the records that may hold what it cites.
     The result does not depend on which golems or how many cycles are taken together.
     """
     if not records.num_rows and not orders:
@@ -83,6 +89,8 @@ def curate(
     state.ensure(evidence.golem, evidence.structure)
     heard = _Heard.of(state, orders, policy.curator.cycle_ticks)
     closed = _closed_cycles(records, golem, cycle, heard)
+    agenda = Agenda.of(state, proposals, cited, policy.curator, offset=len(evidence.cause_tick)).within(closed.key)
+    state.ensure(*agenda.additions)
     group_wave = closed.wave[np.searchsorted(closed.key, (evidence.golem << 32) | evidence.cycle)]
     by_wave = np.argsort(group_wave, kind="stable")
     bounds = np.searchsorted(group_wave[by_wave], np.arange(closed.waves + 1))
@@ -93,13 +101,16 @@ def curate(
         wave = wave_of(
             state, evidence, by_wave[bounds[number] : bounds[number + 1]],
             closed.golem[mine], closed.cycle[mine], closed.at_us[mine], log, heard.among(closed.key[mine]),
+            agenda.within(closed.key[mine]).motions,
         )  # fmt: skip
         for one in PASSES:
             one(state, wave, policy)
         playbooks.revise(state, wave.golem, wave.cycle, wave.at_us, books, policy)
         reports.append((mine, wave.pruned, wave.promoted, wave.proposed))
     return Curation(
-        log.table(state, evidence.cause_tick, policy, policy_hash), _report(state, closed, reports), books.table()
+        log.table(state, np.concatenate([evidence.cause_tick, agenda.causes]), policy, policy_hash),
+        _report(state, closed, reports),
+        books.table(),
     )
 
 

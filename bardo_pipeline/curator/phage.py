@@ -32,7 +32,7 @@ def phage(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     golem = state["golem"][rows]
     starts = np.flatnonzero(np.r_[True, golem[1:] != golem[:-1]])
     rank = np.arange(len(rows)) - np.repeat(starts, np.diff(np.r_[starts, len(rows)]))
-    tried = (rank < policy.curator.phage_count) & np.isin(rows, wave.rows)
+    tried = (rank < policy.curator.phage_count) & np.isin(rows, wave.rows[wave.count > 0])
     rows, now = rows[tried], now[tried]
     count, total = state["own_count"][rows], state["own_sum"][rows]
     hit = (np.sign(total) == -state["sign"][rows]) & (count >= policy.curator.cluster_min)

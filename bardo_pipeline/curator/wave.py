@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bardo_pipeline.curator.decisions import DecisionLog
+from bardo_pipeline.curator.decisions import Considered, DecisionLog
 from bardo_pipeline.curator.evidence import Evidence
+from bardo_pipeline.curator.motions import Motion
 from bardo_pipeline.curator.state import ACTIVE, GrimoireState
 from bardo_pipeline.events.overrides import Order
 
@@ -23,7 +24,7 @@ class Wave:
     golem, cycle, at_us: [golems in the wave], at_us being the cycle's closing moment (event time of its last tick).
     rows: state rows with new evidence; their count, total, squares, mood and span of causes beside them.
     doubted: rows that this evidence has taken a vote from already. orders: what owners said of the golems' entries, in
-    order; order_rows: the state row of each, -1 for none, once they are heeded.
+    order; order_rows: the state row of each, -1 for none, once they are heeded. motions: what was proposed, in order.
     """
 
     golem: np.ndarray
@@ -42,6 +43,14 @@ class Wave:
     doubted: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     orders: tuple[Order, ...] = ()
     order_rows: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    motions: tuple[Motion, ...] = ()
+
+    def look_at(self, rows: np.ndarray) -> None:
+        """Take in rows that this cycle brought no evidence for, to be judged by what they have."""
+        place = np.searchsorted(self.rows, rows)
+        self.rows = np.insert(self.rows, place, rows)
+        self.count, self.total, self.squares = (np.insert(v, place, 0) for v in (self.count, self.total, self.squares))
+        self.mood, self.causes = (np.insert(values, place, 0, axis=0) for values in (self.mood, self.causes))
 
     def place(self, state: GrimoireState, rows: np.ndarray) -> np.ndarray:
         """Position in the wave of the golem of each row."""
@@ -55,7 +64,7 @@ class Wave:
         rows: np.ndarray,
         before: np.ndarray,
         causes: np.ndarray | None = None,
-        orders: Sequence[Order] | None = None,
+        orders: Sequence[Order | Considered] | None = None,
     ) -> None:
         """Record a decision about each of these rows, at the close of its golem's cycle."""
         if len(rows):
@@ -91,6 +100,7 @@ def wave_of(
     at_us: np.ndarray,
     log: DecisionLog,
     orders: tuple[Order, ...] = (),
+    motions: tuple[Motion, ...] = (),
 ) -> Wave:
     """The wave of these golems' cycles. pick: indices of the evidence groups that belong to it."""
     rows = state.find(evidence.golem[pick], evidence.structure[pick])
@@ -100,4 +110,5 @@ def wave_of(
         squares=evidence.squares[pick], mood=evidence.mood[pick],
         causes=np.stack([evidence.first[pick], evidence.stop[pick]], axis=1), log=log,
         pruned=zeros.copy(), promoted=zeros.copy(), proposed=zeros.copy(), orders=orders,
+        motions=motions,
     )  # fmt: skip

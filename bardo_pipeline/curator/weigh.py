@@ -45,3 +45,17 @@ def weigh(state: GrimoireState, wave: Wave, policy: Policy) -> None:
         state[name][rows] += values
     for i, name in enumerate(("pleasure_sum_milli", "arousal_sum_milli", "dominance_sum_milli")):
         state[name][rows] += wave.mood[:, i]
+
+
+def standing(
+    state: GrimoireState, rows: np.ndarray, policy: Policy
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(mean, low, high, sign) of all of a golem's own evidence for these rows; sign is 0 where it decides nothing yet.
+
+    It decides where there are enough witnesses of a large enough effect, and the interval leaves zero out.
+    """
+    count = state["own_count"][rows]
+    mean, low, high = interval(np.maximum(count, 1), state["own_sum"][rows], state["own_sumsq"][rows], policy)
+    sure = (count >= policy.curator.cluster_min) & (np.abs(mean) >= policy.curator.effect_min_ppm)
+    sure &= (low > 0) | (high < 0)
+    return mean, low, high, np.where(sure, np.sign(mean), 0)

@@ -6,9 +6,10 @@ order").
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -20,15 +21,20 @@ from bardo_pipeline.curator.passes import CYCLE_SCHEMA, Curation, curate
 from bardo_pipeline.curator.playbook import PLAYBOOK_SCHEMA, PlaybookLog, Playbooks
 from bardo_pipeline.curator.state import GrimoireState, from_table, to_table
 from bardo_pipeline.derivation.bundles import load_bundle
-from bardo_pipeline.derivation.reading import CycleReader, closed_records, curated, cycle_of
+from bardo_pipeline.derivation.reading import CycleReader, cited_records, closed_records, curated, cycle_of
 from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, from_cycle, without
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.left_out import LeftOut
-from bardo_pipeline.events.overrides import Order, Overrides
+from bardo_pipeline.events.operations import Proposal, Proposed
+from bardo_pipeline.events.overrides import Overrides
 from bardo_pipeline.events.record import REGIMES
 from bardo_pipeline.inheritance.succession import inherited_entries, received_decisions
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.projections import RenewedTable, Written
+
+
+def _nothing_cited(_: Sequence[Proposal]) -> pa.Table:
+    return pa.table({})
 
 
 @dataclass
@@ -36,12 +42,15 @@ class Mind:
     """What some golems know and go by, in working form, and what was decided since the last commit.
 
     left: what counts as never having been in all that it is given to curate; the decisions' revision says so.
-    overrides: what owners said, as of the closing of the newest cycle that it is given.
+    overrides, proposed: what owners said and models proposed, as of the closing of the newest cycle that it is given;
+    look_up gives the records that proposals cite.
     """
 
     policy: Policy
     left: LeftOut = field(default_factory=LeftOut)
     overrides: Overrides = field(default_factory=Overrides)
+    proposed: Proposed = field(default_factory=Proposed)
+    look_up: Callable[[Sequence[Proposal]], pa.Table] = field(default=_nothing_cited)
     state: GrimoireState = field(default_factory=GrimoireState)
     playbooks: Playbooks = field(default_factory=Playbooks)
     done: dict[str, int] = field(default_factory=dict)
@@ -67,9 +76,11 @@ class Mind:
     def advance(self, records: pa.Table, cycle: np.ndarray, upto: dict[str, int]) -> Curation:
         """Curate closed cycles of these golems."""
         orders = self.overrides.due(self.done, upto, self.policy.curator.cycle_ticks)
+        proposals = self.proposed.due(self.done, upto, self.policy.curator.cycle_ticks)
         made = curate(
-            self.state, self.playbooks, records, cycle, policy=self.policy, policy_hash=self.policy.hash, orders=orders
-        )
+            self.state, self.playbooks, records, cycle, policy=self.policy, policy_hash=self.policy.hash, orders=orders,
+            proposals=proposals, cited=without(self.look_up(proposals), self.left) if proposals else None,
+        )  # fmt: skip
         return self._take(made, upto)
 
     def _take(self, made: Curation, upto: dict[str, int]) -> Curation:
@@ -99,19 +110,26 @@ class Mind:
             )
         )
 
-    def overtaken(self, left: LeftOut, overrides: Overrides) -> set[str]:
-        """Golems with news to commit that were derived from something that is left out now, or before an owner spoke.
+    def listen(self, stores: Stores) -> None:
+        """Take in what was said and proposed by now."""
+        self.overrides, self.proposed = stores.overrides(), stores.proposed()
+        self.look_up = partial(cited_records, stores)
 
-        Only death closes a cycle that is curated already, so only of the dead an owner can have spoken since.
+    def overtaken(self, left: LeftOut, overrides: Overrides, proposed: Proposed) -> set[str]:
+        """Golems with news to commit that were derived from something that is left out now, or before a word was said.
+
+        Only death closes a cycle that is curated already, so only of the dead somebody can have spoken since.
         """
         return {
             g
             for g in self.touched
-            if left.of_golem(g) != self.left.of_golem(g) or self._heard(g, overrides) != self._heard(g, self.overrides)
+            if left.of_golem(g) != self.left.of_golem(g)
+            or self._heard(g, overrides, proposed) != self._heard(g, self.overrides, self.proposed)
         }
 
-    def _heard(self, golem_id: str, overrides: Overrides) -> tuple[Order, ...]:
-        return overrides.due({}, {golem_id: self.done[golem_id]}, self.policy.curator.cycle_ticks)
+    def _heard(self, golem_id: str, overrides: Overrides, proposed: Proposed) -> tuple[object, ...]:
+        upto, span = {golem_id: self.done[golem_id]}, self.policy.curator.cycle_ticks
+        return overrides.due({}, upto, span), proposed.due({}, upto, span)
 
     def drop(self, golem_ids: set[str]) -> None:
         """Do not commit what was decided of these golems."""
@@ -232,7 +250,7 @@ def relived(stores: Stores, upto: Mapping[str, int], left: LeftOut) -> Mind:
 
 def _furnished(stores: Stores, mind: Mind, golem_ids: list[str]) -> Mind:
     """The same, with each golem's playbook, base and owner's words; who has done nothing is begun from its birth."""
-    mind.overrides = stores.overrides()
+    mind.listen(stores)
     born = stores.life("GolemBorn").select(["golem_id", "observed_at", "born"])
     mine = born.filter(pc.is_in(born["golem_id"], value_set=pa.array(golem_ids, pa.string())))
     births = {e["golem_id"]: e for e in mine.to_pylist()}

@@ -7,7 +7,7 @@ one process at a time; a rebuild asks nothing, since it reads what was recorded.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from bardo_pipeline.errors import (
     GatewayError,
     QueryError,
     RefusalError,
+    RegressionError,
     UnreachableError,
 )
 from bardo_pipeline.events.life import LifeEvent, life_event
@@ -118,9 +119,29 @@ def propose(
         if known is not None and not (again and known.asked is not None and known.asked.outcome in TRIED_AGAIN):
             return Asking(golem_id, asked, prompt, known, known=True)
         reply = _over_cap(stores, golem_id, prompt, settings, clock()) or ask(prompt, settings, stores.policy.gateway)
-        event = _event(stores, golem_id, asked, prompt, settings, reply)
-        stores.log.record([event], clock())
+        event = _record(stores, golem_id, asked, prompt, settings, reply, clock)
     return Asking(golem_id, asked, prompt, event)
+
+
+def _record(
+    stores: Stores,
+    golem_id: str,
+    cycle: int,
+    prompt: Prompt,
+    settings: ModelSettings,
+    reply: Reply,
+    clock: Callable[[], datetime],
+) -> LifeEvent:
+    """Put on record what came, as of the newest tick; of a golem that died meanwhile nothing is proposed any more."""
+    while True:
+        event = _event(stores, golem_id, cycle, prompt, settings, reply)
+        try:
+            stores.log.record([event], clock())
+        except RegressionError:  # it lived on, or died, between two looks at its newest tick
+            if golem_id in stores.life("DeathDeclared")["golem_id"].to_pylist():
+                reply = replace(reply, operations=(), detail="the golem died while the model was asked")
+        else:
+            return event
 
 
 def _event(

@@ -6,17 +6,19 @@ small file beside the reader's position in the log. Source: architecture ("Time 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.curator.evidence import EVIDENCE_COLUMNS
 from bardo_pipeline.derivation.places import keep_place, kept_at
 from bardo_pipeline.derivation.repairing import without
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.left_out import LeftOut
+from bardo_pipeline.events.operations import Proposal
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,21 @@ def _keyed(rows: pa.Table) -> tuple[pa.Table, list[str], np.ndarray]:
     _, first = np.unique(key, return_index=True)
     ordered = rows.take(pa.array(first)) if not np.array_equal(first, np.arange(rows.num_rows)) else rows
     return ordered, sorted(golems), codes[first]
+
+
+def cited_records(stores: Stores, proposals: Sequence[Proposal]) -> pa.Table:
+    """The records that may hold what is cited: of each tick, and those in which a decision of that tick was judged."""
+    wanted: dict[str, set[int]] = {}
+    for one in proposals:
+        for tick in one.evidence:
+            last = min(tick + stores.policy.prediction.check_ticks, one.tick_seen)
+            wanted.setdefault(one.golem_id, set()).update(range(tick, last + 1))
+    parts = [stores.log.read_stretch(EVIDENCE_COLUMNS, [], 1, 1)]
+    for golem_id, ticks in sorted(wanted.items()):
+        if ticks:
+            rows = stores.log.read_stretch(EVIDENCE_COLUMNS, [golem_id], min(ticks), max(ticks))
+            parts.append(rows.filter(pc.is_in(rows["tick"], value_set=pa.array(sorted(ticks), pa.int64()))))
+    return _keyed(pa.concat_tables(parts))[0]
 
 
 def closed_records(

@@ -96,6 +96,8 @@ def rebuild(
         _life=None,
         _life_seen=None,
         _left_out=None,
+        _overrides=None,
+        _proposed=None,
     )
     try:
         derive_everything(beside, now=now, tell=tell)

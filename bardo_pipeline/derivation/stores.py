@@ -17,6 +17,7 @@ from bardo_pipeline.derivation.identity import derivation_id
 from bardo_pipeline.derivation.in_force import FIRST_EMBEDDER, InForce, in_force
 from bardo_pipeline.errors import DerivationError, EmbedderMismatch
 from bardo_pipeline.events.left_out import WITHDRAWALS, LeftOut
+from bardo_pipeline.events.operations import Proposed
 from bardo_pipeline.events.overrides import OVERRIDES, Overrides
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedding import Embedder
@@ -52,6 +53,7 @@ class Stores:
     _life_seen: int | None = None
     _left_out: tuple[int, LeftOut] | None = None
     _overrides: tuple[int, Overrides] | None = None
+    _proposed: tuple[int, Proposed] | None = None
 
     @classmethod
     def open(
@@ -120,6 +122,13 @@ class Stores:
         if self._overrides is None or self._overrides[0] != version:
             self._overrides = version, Overrides.of(pa.concat_tables([self.life(kind) for kind in OVERRIDES]))
         return self._overrides[1]
+
+    def proposed(self) -> Proposed:
+        """What models proposed. It is on record before its cycle closes: ask what is closed first."""
+        version = self.source.life_version
+        if self._proposed is None or self._proposed[0] != version:
+            self._proposed = version, Proposed.of(self.life("ModelAsked"))
+        return self._proposed[1]
 
     @cached_property
     def embedder(self) -> Embedder:

@@ -347,6 +347,11 @@ def life_event(golem_id: str, observed_at: datetime, payload: Part) -> LifeEvent
     )
 
 
+def askings_of(events: Iterable[LifeEvent]) -> list[tuple[str, Asked]]:
+    """What models were asked among these events, each with its golem."""
+    return [(event.golem_id, event.asked) for event in events if event.asked is not None]
+
+
 def overrides_of(events: Iterable[LifeEvent]) -> list[tuple[str, Override]]:
     """The overrides among these events, each with its golem."""
     return [(event.golem_id, event.payload) for event in events if isinstance(event.payload, Override)]

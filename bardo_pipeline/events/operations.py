@@ -5,17 +5,26 @@ Source: TOOLS (ADD, UPVOTE, DOWNVOTE, EDIT), canon 58 ("answers of a model are e
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, Literal, NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import Field
 
-from bardo_pipeline.events.record import Name, Part, Spent, Text, Tick, Unit, Whole
+from bardo_pipeline.errors import RegressionError
+from bardo_pipeline.events.record import Name, Part, Regime, Spent, Text, Tick, Unit, Whole
 
 OPERATIONS_MAX = 16
 CITED_MAX = 64
 REASON_LENGTH_MAX = 500
 NOTE_LENGTH_MAX = 500
 
+AnomalyBand = Literal["calm", "stirred", "strained", "stretched", "broken"]
+GasBand = Literal["cheap", "normal", "dear"]
+Operation = Literal["ADD", "UPVOTE", "DOWNVOTE", "EDIT"]
 Outcome = Literal["answered", "refused", "timed_out", "malformed", "failed", "over_cap"]
 
 
@@ -27,15 +36,15 @@ class ProposedSituation(Part):
     pair: Name
     tool: Name
     action_type: Name
-    regime: Name
-    anomaly_band: Name
-    gas_band: Name
+    regime: Regime
+    anomaly_band: AnomalyBand
+    gas_band: GasBand
 
 
 class ProposedOperation(Part):
     """One operation. entry_id: of UPVOTE, DOWNVOTE and EDIT; situation, sign and confidence: of ADD; note: of EDIT."""
 
-    operation: Literal["ADD", "UPVOTE", "DOWNVOTE", "EDIT"]
+    operation: Operation
     entry_id: Name | None
     situation: ProposedSituation | None
     sign: Annotated[int, Field(ge=-1, le=1)] | None
@@ -69,3 +78,83 @@ class Asked(Part):
     output_tokens: Whole
     cost_micros: Spent
     latency_ms: Whole
+
+
+class Proposal(NamedTuple):
+    """One operation of a recorded answer, as it is judged. situation: its words in order, of ADD alone."""
+
+    golem_id: str
+    tick_seen: int
+    event_id: str
+    number: int
+    source: str
+    operation: str
+    reason: str
+    evidence: tuple[int, ...]
+    entry_id: str | None = None
+    situation: tuple[str, ...] | None = None
+    sign: int | None = None
+    note: str | None = None
+
+    def cycle(self, cycle_ticks: int) -> int:
+        """The cycle in which it is judged: that of the tick after the one that was seen."""
+        return self.tick_seen // cycle_ticks + 1
+
+
+@dataclass(frozen=True)
+class Proposed:
+    """All that models proposed, by golem, tick seen, event and number."""
+
+    proposals: tuple[Proposal, ...] = ()
+
+    @classmethod
+    def of(cls, events: pa.Table) -> Proposed:
+        """From life events (LIFE_SCHEMA); events of other kinds do no harm."""
+        told = events.filter(pc.equal(events["kind"], "ModelAsked"))
+        rows = told.select(["golem_id", "event_id", "asked"]).to_pylist()
+        return cls(tuple(sorted(one for row in rows for one in _proposals(**row))))
+
+    @cached_property
+    def _by_golem(self) -> dict[str, tuple[Proposal, ...]]:
+        out: dict[str, list[Proposal]] = {}
+        for one in self.proposals:
+            out.setdefault(one.golem_id, []).append(one)
+        return {golem_id: tuple(found) for golem_id, found in out.items()}
+
+    def due(self, done: Mapping[str, int], upto: Mapping[str, int], cycle_ticks: int) -> tuple[Proposal, ...]:
+        """What is judged in these golems' cycles after one and up to another. done: 0 for golems that it lacks."""
+        return tuple(
+            one
+            for golem_id in sorted(upto.keys() & self._by_golem.keys())
+            for one in self._by_golem[golem_id]
+            if done.get(golem_id, 0) < one.cycle(cycle_ticks) <= upto[golem_id]
+        )
+
+
+def _proposals(golem_id: str, event_id: str, asked: Mapping[str, Any]) -> Iterable[Proposal]:
+    source = f"{asked['provider']}:{asked['model']}"
+    for number, said in enumerate(asked["operations"]):
+        situation = said["situation"]
+        yield Proposal(
+            golem_id, asked["tick_seen"], event_id, number, source, said["operation"], said["reason"],
+            tuple(said["evidence"]), said["entry_id"],
+            tuple(situation[name] for name in ProposedSituation.model_fields) if situation else None,
+            said["sign"], said["note"],
+        )  # fmt: skip
+
+
+def check_askings(
+    said: Iterable[tuple[str, Asked]], *, contiguous: Callable[[str], int], death: Callable[[str], int | None]
+) -> None:
+    """Raise RegressionError for operations that were not proposed of the golem as it stands now.
+
+    said: golem and asking. contiguous: the tick up to which its stream has no gap. death: of its recorded death.
+    """
+    for golem_id, asked in said:
+        newest, died = contiguous(golem_id), death(golem_id)
+        if not asked.operations:
+            continue
+        if died is not None and newest >= died:
+            raise RegressionError(golem_id, died, "was its last: nothing that is proposed would be judged any more")
+        if asked.tick_seen != newest:
+            raise RegressionError(golem_id, asked.tick_seen, f"is not its newest any more, tick {newest} is")

@@ -126,7 +126,7 @@ class Living:
         What rests on something that is left out since is not written: it is derived again from the log.
         """
         with self.stores.deriving():
-            overtaken = self.mind.overtaken(self.stores.left_out(), self.stores.overrides())
+            overtaken = self.mind.overtaken(self.stores.left_out(), self.stores.overrides(), self.stores.proposed())
             self.mind.drop(overtaken)
             commit(self.stores, self.mind)
         if overtaken:
@@ -313,7 +313,7 @@ class Living:
         names = np.array(records["golem_id"].to_pylist(), dtype=object)
         ready = np.isin(names, list(upto))
         closed = records if ready.all() else records.filter(pa.array(ready))
-        self.mind.overrides = self.stores.overrides()
+        self.mind.listen(self.stores)
         made = self.mind.advance(closed, cycle_of(closed["tick"].to_numpy(), span), upto)
         told = made.decisions.select(["golem_id", "operation", "entry_id", "kind"]).to_pylist()
         self._learned = {}

@@ -24,7 +24,8 @@ import pyarrow.dataset as ds
 from bardo_pipeline.errors import LeaseError, StoreError
 from bardo_pipeline.events.custody import KeyRing, Signature, Tip, check_rings
 from bardo_pipeline.events.examine import examine
-from bardo_pipeline.events.life import LifeEvent, overrides_of
+from bardo_pipeline.events.life import LifeEvent, askings_of, overrides_of
+from bardo_pipeline.events.operations import check_askings
 from bardo_pipeline.events.overrides import check_overrides
 from bardo_pipeline.events.parts import at_once, divided, parts_of
 from bardo_pipeline.events.schema import LIFE_SCHEMA, MOMENT, to_models, to_table
@@ -329,6 +330,11 @@ class EventLog:
                 contiguous=lambda golem_id: (self._known.heads.of.get(golem_id) or Head()).contiguous,
                 death=self._known.deaths.get,
                 known=lambda golem_id: len(self._known.overrides.get(golem_id, ())),
+            )
+            check_askings(
+                askings_of(fresh),
+                contiguous=lambda golem_id: (self._known.heads.of.get(golem_id) or Head()).contiguous,
+                death=self._known.deaths.get,
             )
             table = to_table(fresh, LIFE_SCHEMA)
             check_table(table, LifeEvent, LIFE_SCHEMA)

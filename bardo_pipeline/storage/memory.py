@@ -25,7 +25,8 @@ from bardo_pipeline.events.custody import (
     slice_contents,
 )
 from bardo_pipeline.events.digest import digest_column, row_digests
-from bardo_pipeline.events.life import LifeEvent, overrides_of
+from bardo_pipeline.events.life import LifeEvent, askings_of, overrides_of
+from bardo_pipeline.events.operations import check_askings
 from bardo_pipeline.events.overrides import OVERRIDES, check_overrides
 from bardo_pipeline.events.record import DecisionCycleRecord
 from bardo_pipeline.events.schema import LIFE_SCHEMA, RECORD_SCHEMA, to_table
@@ -276,6 +277,11 @@ class MemoryEventLog:
             known=lambda golem_id: sum(
                 row["golem_id"] == golem_id and row["kind"] in OVERRIDES for row in self._events.values()
             ),
+        )
+        check_askings(
+            askings_of(fresh.values()),
+            contiguous=lambda golem_id: self._streams.get(golem_id, _Stream()).contiguous(),
+            death=self._deaths.get,
         )
         table = to_table(fresh.values(), LIFE_SCHEMA)
         check_table(table, LifeEvent, LIFE_SCHEMA)

@@ -21,13 +21,17 @@ from bardo_pipeline.events.overrides import Order
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.inheritance.succession import received_decisions
 from bardo_pipeline.inheritance.weismann import SHED_COLUMNS, fading
-from tests import owners
+from bardo_pipeline.policy import Policy
+from tests import owners, proposers
 from tests.reference import evidence as twin_of_evidence
 from tests.reference.curator import Mind, curate_by_row, grimoire_by_row
 from tests.reference.evidence import evidence_by_row
-from tests.streams import KEEN, SILENCE, SITUATIONS, START, STORIES, STORM, Life, cycles_of, life, lives, stream
+from tests.streams import KEEN, SILENCE, SITUATIONS, SPAN, START, STORIES, STORM, Life, cycles_of, life, lives, stream
 
 POLICY = KEEN
+BRIEF = POLICY.model_copy(update={"curator": POLICY.curator.model_copy(update={"cycle_ticks": SPAN})})
+"""The policy with cycles of a few ticks, for what takes effect in a cycle by its tick."""
+
 examples = settings(max_examples=120, deadline=None, derandomize=True)
 
 Rows = list[dict[str, Any]]
@@ -103,12 +107,12 @@ def test_curating_equals_its_twin(lived: tuple[Life, ...]) -> None:
     _compare(made, state, minds)
 
 
-def _compare(made: Curation, state: GrimoireState, minds: dict[str, Mind]) -> None:
+def _compare(made: Curation, state: GrimoireState, minds: dict[str, Mind], policy: Policy = POLICY) -> None:
     told = [minds[golem_id] for golem_id in sorted(minds)]
     assert_alike(made.decisions, (row for mind in told for row in mind.decisions))
     assert_alike(made.cycles, (row for mind in told for row in mind.cycles))
     assert_alike(made.playbooks, (row for mind in told for row in mind.playbooks))
-    assert_alike(to_table(state, POLICY.curator, POLICY.decay), grimoire_by_row(minds, POLICY))
+    assert_alike(to_table(state, policy.curator, policy.decay), grimoire_by_row(minds, policy))
 
 
 @pytest.mark.row("X-8", "MEM-6")
@@ -129,6 +133,29 @@ def test_what_owners_say_is_heeded_as_the_twin_heeds_it(lived: tuple[Life, ...],
         event(operation)
     _compare(made, state, minds)
     assert fold(made.decisions).equals(to_table(state, POLICY.curator, POLICY.decay))
+
+
+@pytest.mark.row("MEM-4", "MEM-6")
+@examples
+@given(st.one_of(lives(), proposers.disputed(), proposers.disputed()), st.data())
+def test_what_models_propose_is_judged_as_the_twin_judges_it(lived: tuple[Any, ...], data: st.DataObject) -> None:
+    records, minds, known = stream(lived), {}, GrimoireState()
+    curated(records, known)
+    rules = [s for s in known.structures.rows if s.source == "pattern"] or known.structures.rows
+    entries = [(one.golem_id, entry_id(one.golem_id, s.key)) for one in lived for s in rules]
+    said = data.draw(proposers.proposals(lived, entries))
+    orders = data.draw(owners.orders(entries, int(cycles_of(records).max()), SPAN)) if data.draw(st.booleans()) else []
+    state = GrimoireState()
+    made = curate(
+        state, Playbooks(), records, cycles_of(records), policy=BRIEF, policy_hash=BRIEF.hash, orders=orders,
+        proposals=said, cited=records,
+    )  # fmt: skip
+    curate_by_row(minds, with_cycles(records), BRIEF, orders, said, records.to_pylist())
+    for row in made.decisions.to_pylist():
+        if (row["cause_event"] or "").startswith("event-"):
+            event(row["operation"])
+    _compare(made, state, minds, BRIEF)
+    assert fold(made.decisions).equals(to_table(state, BRIEF.curator, BRIEF.decay))
 
 
 @pytest.mark.row("MEM-6")

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from bardo_pipeline.curator.decisions import DECISION_SCHEMA, OPERATIONS, REASONS
 from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.events.operations import Proposal
 from bardo_pipeline.events.overrides import Order
 from bardo_pipeline.events.record import REGIMES
 from bardo_pipeline.grimoire.entries import DECAY_CLASSES, ENTRY_SCHEMA
 from bardo_pipeline.grimoire.wording import baseline_text, causal_text, pattern_text, size_word
 from bardo_pipeline.policy import Policy
 from tests.reference.confidence import confidence_at, fades_at_us, floor_ppm, half_life_us
-from tests.reference.evidence import ANOMALY_BANDS, Group, evidence_by_row
+from tests.reference.evidence import ANOMALY_BANDS, Cited, Group, cited_by_row, evidence_by_row
 
 Entry = dict[str, Any]
 Row = dict[str, Any]
@@ -56,6 +58,7 @@ class _Cycle:
     policy: Policy
     notes: list[tuple[int, str, Row]] = field(default_factory=list)
     orders: list[tuple[Order, Entry]] = field(default_factory=list)
+    proposed: list[tuple[Proposal, list[Cited]]] = field(default_factory=list)
     step: int = 0
     doubted: set[Structure] = field(default_factory=set)
     counted: dict[str, int] = field(default_factory=lambda: {"pruned": 0, "promoted": 0, "proposed": 0})
@@ -65,13 +68,18 @@ class _Cycle:
         return _confidence(entry, self.at_us, self.policy)
 
     def note(
-        self, operation: str, entry: Entry, before: int, causes: Iterable[int] = (), order: Order | None = None
+        self,
+        operation: str,
+        entry: Entry,
+        before: int,
+        causes: Iterable[int] = (),
+        order: Order | Proposal | None = None,
     ) -> None:
         """Keep what was decided, with the entry as it stands now."""
         row = shown(entry, self.policy) | {
             "revision": 0, "cycle": self.number, "at": EPOCH + timedelta(microseconds=self.at_us),
             "operation": operation, "confidence_before_ppm": before,
-            "reason": _reason(operation, entry) if order is None else f"{SENTENCES[operation]}: {order.why}",
+            "reason": _reason(operation, entry) if order is None else _word(operation, order),
             "cause_ticks": sorted(causes), "cause_bundle": None, "cause_event": order and order.event_id,
             "policy_hash": self.policy.hash,
         }  # fmt: skip
@@ -80,7 +88,7 @@ class _Cycle:
 
 def curate_by_row(
     minds: dict[str, Mind], records: Iterable[tuple[Mapping[str, Any], int]], policy: Policy,
-    orders: Iterable[Order] = (),
+    orders: Iterable[Order] = (), proposals: Iterable[Proposal] = (), cited: Iterable[Mapping[str, Any]] = (),
 ) -> None:  # fmt: skip
     """Take each golem through its cycles; what is decided is left in its mind."""
     told = list(records)
@@ -97,12 +105,20 @@ def curate_by_row(
             mind = minds.setdefault(golem_id, Mind(golem_id, policy.playbook.rebalance_threshold))
             one = _Cycle(mind, cycle, _micros(last["observed_at"]), said, policy)
             held = {_entry_id(e): e for e in mind.entries.values() if e["status"] == "active"}
+            one.proposed = [
+                (p, cited_by_row(cited, p, policy.curator))
+                for p in sorted(proposals)
+                if p.golem_id == golem_id and p.tick_seen // span + 1 == cycle
+            ]
             one.orders = [(order, held[order.entry_id]) for order in words if order.entry_id in held]
             _curate_one(one, last, len(rows))
 
 
+PASSES: tuple[Callable[[_Cycle], None], ...] = ()
+
+
 def _curate_one(cycle: _Cycle, last: Mapping[str, Any], count: int) -> None:
-    for step, one in enumerate((_heed, _weigh, _consolidate, _distil, _promote, _phage, _prune, _retract)):
+    for step, one in enumerate(PASSES):
         cycle.step = 1000 * step
         one(cycle)
     for seq, (_, _, row) in enumerate(sorted(cycle.notes, key=lambda note: note[:2])):
@@ -235,8 +251,8 @@ def _distil(cycle: _Cycle) -> None:
             continue
         entry = cycle.mind.entries[structure]
         mean, low, high = _interval(entry, cycle.policy)
-        sure = entry["own_count"] >= rules.cluster_min and abs(mean) >= rules.effect_min_ppm and (low > 0 or high < 0)
-        sign = 0 if not sure else 1 if mean > 0 else -1
+        sign = _sure(entry, cycle.policy)
+        sure = sign != 0
         active = entry["status"] == "active"
         before = cycle.now(entry) if active else 0
         said = size_word(entry["effect_mean_ppm"])
@@ -257,6 +273,73 @@ def _distil(cycle: _Cycle) -> None:
             _note(cycle, 4, "edited", entry, before, group)
         else:
             _note(cycle, 0, "staged", entry, before, group)
+
+
+def _stage(cycle: _Cycle) -> None:
+    """What is to be added is judged by what it has, be there news or not."""
+    turns: Counter[Structure] = Counter()
+    for said, cited in cycle.proposed:
+        if said.operation == "ADD":
+            assert said.situation is not None
+            structure = Structure("pattern", *said.situation[:3], *said.situation[3:])  # type: ignore[arg-type]
+            entry = cycle.mind.entries.setdefault(structure, blank(cycle.mind.golem_id, structure))
+            if entry["own_count"]:
+                cycle.evidence.setdefault(structure, Group())
+            before = cycle.now(entry) if entry["status"] == "active" else 0
+            _hear(cycle, turns[structure], "staged", entry, before, said, cited)
+            turns[structure] += 1
+
+
+def _consider(cycle: _Cycle) -> None:
+    """A vote holds where fresh citations and all own evidence say the same."""
+    rules, turns = cycle.policy.curator, Counter[str]()
+    held = {_entry_id(e): e for e in cycle.mind.entries.values() if e["status"] == "active"}
+    for said, cited in cycle.proposed:
+        entry = held.get(said.entry_id or "")
+        if entry is None:
+            continue
+        before, turn = cycle.now(entry), 4 * turns[_entry_id(entry)]
+        turns[_entry_id(entry)] += 1
+        if said.operation == "EDIT":
+            _hear(cycle, turn + 3, "noted", entry, before, said, cited)
+            continue
+        wanted = entry["sign"] * (1 if said.operation == "UPVOTE" else -1)
+        news = [e for about, at, e, _ in cited if about == entry["structure"] and _micros(at) > entry["anchor_us"]]
+        total = sum(news)
+        whole = _sure(entry, cycle.policy) if said.operation == "UPVOTE" else entry["own_sum"]
+        told = bool(news) and total * wanted > 0 and abs(total) >= rules.effect_min_ppm * len(news)
+        if not told or whole * wanted <= 0:
+            _hear(cycle, turn + 2, "staged", entry, before, said, cited)
+        elif said.operation == "UPVOTE":
+            _vote(entry, before + _ppm(rules.upvote), cycle.at_us, "validations")
+            _hear(cycle, turn, "reinforced", entry, before, said, cited)
+        else:
+            _vote(entry, before - _ppm(rules.downvote), cycle.at_us, "contradictions")
+            _hear(cycle, turn + 1, "contradicted", entry, before, said, cited)
+            cycle.doubted.add(entry["structure"])
+
+
+def _hear(
+    cycle: _Cycle, rank: int, operation: str, entry: Entry, before: int, said: Proposal, cited: list[Cited]
+) -> None:  # fmt: skip
+    causes = {tick for about, _, _, ticks in cited if about == entry["structure"] for tick in ticks}
+    step, cycle.step = cycle.step, cycle.step + rank
+    cycle.note(operation, entry, before, causes, said)
+    cycle.step = step
+
+
+def _word(operation: str, said: Order | Proposal) -> str:
+    """What its owner said of an entry, or what came of a model's proposal."""
+    if isinstance(said, Order):
+        return f"{SENTENCES[operation]}: {said.why}"
+    if said.operation == "ADD":
+        return f"own evidence decides; {said.source} proposed it: {said.reason}"
+    return {
+        "noted": f"{said.source} notes: {said.note}",
+        "staged": f"own evidence does not bear out the vote; {said.source} proposed it: {said.reason}",
+        "reinforced": f"own evidence agrees; {said.source} proposed the upvote: {said.reason}",
+        "contradicted": f"own evidence disagrees; {said.source} proposed the downvote: {said.reason}",
+    }[operation]
 
 
 def _promote(cycle: _Cycle) -> None:
@@ -291,7 +374,7 @@ def _phage(cycle: _Cycle) -> None:
     held.sort(key=lambda e: (cycle.now(e), _tie(e["structure"])))
     for entry in held[: rules.phage_count]:
         group = cycle.evidence.get(entry["structure"])
-        if group is None or entry["own_count"] < rules.cluster_min:
+        if group is None or not group.count or entry["own_count"] < rules.cluster_min:
             continue
         mean = entry["own_sum"] / entry["own_count"]
         if mean * entry["sign"] < 0 and abs(mean) >= rules.effect_min_ppm:
@@ -312,6 +395,9 @@ def _prune(cycle: _Cycle) -> None:
             _note(cycle, 0, "pruned", entry, now)
 
 
+PASSES = (_heed, _weigh, _consolidate, _stage, _distil, _consider, _promote, _phage, _prune, _retract)
+
+
 # what the passes do to an entry
 
 
@@ -320,6 +406,16 @@ def _note(cycle: _Cycle, rank: int, operation: str, entry: Entry, before: int, g
     step, cycle.step = cycle.step, cycle.step + rank
     cycle.note(operation, entry, before, group.causes if group else ())
     cycle.step = step
+
+
+def _sure(entry: Entry, policy: Policy) -> int:
+    """Which way all own evidence decides, 0 for neither."""
+    if entry["own_count"] < policy.curator.cluster_min:
+        return 0
+    mean, low, high = _interval(entry, policy)
+    if abs(mean) < policy.curator.effect_min_ppm or low <= 0 <= high:
+        return 0
+    return 1 if mean > 0 else -1
 
 
 def _interval(entry: Entry, policy: Policy) -> tuple[int, int, int]:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
 from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.events.operations import Proposal
 from bardo_pipeline.policy import CuratorPolicy
 
 Record = Mapping[str, Any]
 Key = tuple[str, int, Structure]
+Cited = tuple[Structure, datetime, int, set[int]]
+"""What a judged decision is about, when it was judged, its effect, and its ticks."""
 
 ANOMALY_BANDS = ("calm", "stirred", "strained", "stretched", "broken")
 GAS_BANDS = ("cheap", "normal", "dear")
@@ -69,6 +73,17 @@ def evidence_by_row(records: Iterable[tuple[Record, int]], policy: CuratorPolicy
             group = groups.setdefault((row["golem_id"], cycle, structure), Group())
             group.add(window if structure.source == "pattern" else None, value, mood, causes)
     return groups
+
+
+def cited_by_row(records: Iterable[Record], said: Proposal, policy: CuratorPolicy) -> list[Cited]:
+    """Every judged decision that a proposal cites: by the tick that judged it, or by its own if it is judged by now."""
+    return [
+        (structure, row["observed_at"], effect, causes)
+        for row in records
+        if row["golem_id"] == said.golem_id and row["tick"] <= said.tick_seen
+        for structure, effect, causes in _decisions(row, policy)
+        if causes & set(said.evidence)
+    ]
 
 
 def is_episode(row: Record) -> bool:
