@@ -1,0 +1,187 @@
+"""What comes of a proposal: the curator's own gate, when the cycle closes after it was recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from bardo_pipeline.curator.operations import Proposals
+from bardo_pipeline.curator.passes import curate
+from bardo_pipeline.curator.playbook import Playbooks
+from bardo_pipeline.curator.state import GrimoireState, entry_id, to_table
+from bardo_pipeline.events.operations import AnomalyBand, GasBand, Proposal
+from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS
+from bardo_pipeline.policy import Policy
+from tests.proposers import SOURCE, Disputed, situation
+from tests.streams import KEEN, RALLY, SPAN, STORM, Situation, cycles_of, table
+
+pytestmark = pytest.mark.row("MEM-4")
+
+POLICY = KEEN.model_copy(update={"curator": KEEN.curator.model_copy(update={"cycle_ticks": SPAN})})
+PAYS, HARMS, MIXED, SILENT = (9_000, 8_000, 9_000, 8_500), (-9_000, -8_000, -9_000, -8_500), (900, -900, 0, 0), (0,) * 4
+RULE = entry_id("g-0", STORM.structure.key)
+
+Cycles = Sequence[tuple[int, ...]]
+
+
+def proposal(operation: str, seen: int, *evidence: int, about: Situation = STORM, **said: Any) -> Proposal:
+    """One proposal about a situation's rule, made after a tick."""
+    adds = operation == "ADD"
+    plain: dict[str, Any] = {
+        "golem_id": "g-0", "tick_seen": seen, "event_id": "event", "number": 0, "source": SOURCE,
+        "operation": operation, "reason": "so it seems", "evidence": evidence,
+        "entry_id": None if adds else entry_id("g-0", about.structure.key),
+        "situation": situation(about.structure) if adds else None, "sign": 1 if adds else None,
+        "note": "mind the gas" if operation == "EDIT" else None,
+    }  # fmt: skip
+    return Proposal(**plain | said)
+
+
+class Judged:
+    """What became of proposals in a life."""
+
+    def __init__(self, cycles: Cycles, *said: Proposal, policy: Policy = POLICY) -> None:
+        records = table(Disputed("g-0", {STORM: tuple(cycles)}).rows())
+        self.state = GrimoireState()
+        made = curate(
+            self.state, Playbooks(), records, cycles_of(records), policy=policy, policy_hash=policy.hash,
+            proposals=said, cited=records,
+        )  # fmt: skip
+        self.decisions = made.decisions.to_pylist()
+        self.entries = {e["structure"]: e for e in to_table(self.state, policy.curator, policy.decay).to_pylist()}
+
+    @property
+    def heard(self) -> list[tuple[int, str]]:
+        """Cycle and operation of what followed from an event."""
+        return [(row["cycle"], row["operation"]) for row in self.decisions if row["cause_event"]]
+
+    @property
+    def rule(self) -> dict[str, Any]:
+        """The rule as it stands."""
+        return self.entries[STORM.structure.key]
+
+
+def test_an_upvote_counts_where_fresh_citations_and_all_own_evidence_agree() -> None:
+    vote = proposal("UPVOTE", 12, 8)
+    told = Judged([PAYS, PAYS, MIXED, SILENT], vote)
+    without = Judged([PAYS, PAYS, MIXED, SILENT])
+    assert told.heard == [(4, "reinforced")]
+    assert told.rule["validations"] == without.rule["validations"] + 1
+    assert told.rule["confidence_ppm"] > without.rule["confidence_ppm"]
+    (row,) = [row for row in told.decisions if row["cause_event"]]
+    assert row["cause_event"] == "event"
+    assert row["cause_ticks"] == [7, 8, 9], "of the decisions taken at that tick or judged at it"
+    assert row["reason"] == f"own evidence agrees; {SOURCE} proposed the upvote: so it seems"
+
+
+@pytest.mark.parametrize(
+    ("evidence", "why"),
+    [
+        ((10,), "the tick points the other way"),
+        ((9,), "a decision of that tick and one that was judged at it point different ways"),
+        ((5, 6), "they were counted when their own cycle voted"),
+        ((13,), "it was not lived when that was proposed"),
+        ((11,), "nothing was judged at that tick"),
+        ((400,), "there is no such tick"),
+    ],
+)
+def test_an_upvote_without_evidence_that_bears_it_out_stays_staged(evidence: tuple[int, ...], why: str) -> None:
+    told = Judged([PAYS, PAYS, MIXED, PAYS], proposal("UPVOTE", 12, *evidence))
+    without = Judged([PAYS, PAYS, MIXED, PAYS])
+    assert told.heard == [(4, "staged")], why
+    assert told.rule == without.rule
+
+
+def test_a_downvote_counts_where_all_own_evidence_speaks_against_the_rule_by_now() -> None:
+    life = [PAYS, tuple(3 * effect for effect in HARMS), MIXED, SILENT]
+    told, without = Judged(life, proposal("DOWNVOTE", 12, 10)), Judged(life)
+    assert without.rule["status"] == "active"
+    assert told.heard == [(4, "contradicted")]
+    assert told.rule["contradictions"] == without.rule["contradictions"] + 1
+    assert told.rule["confidence_ppm"] < without.rule["confidence_ppm"]
+    assert Judged([PAYS, PAYS, MIXED, SILENT], proposal("DOWNVOTE", 12, 10)).heard == [(4, "staged")]
+
+
+def test_what_is_cited_counts_once_however_often_it_is_proposed() -> None:
+    votes = [proposal("UPVOTE", 12, 8, event_id=f"event-{i}") for i in range(3)]
+    assert Judged([PAYS, PAYS, MIXED, SILENT], *votes).heard == [(4, "reinforced"), (4, "staged"), (4, "staged")]
+    later = proposal("UPVOTE", 16, 8, event_id="event-3")
+    told = Judged([PAYS, PAYS, MIXED, SILENT, SILENT], votes[0], later)
+    assert told.heard == [(4, "reinforced"), (5, "staged")]
+
+
+def test_an_addition_becomes_a_rule_only_by_the_golem_s_own_evidence() -> None:
+    few = [(9_000, 0, 0, 0), SILENT]
+    told = Judged(few, proposal("ADD", 4, 1))
+    assert told.heard == [(2, "staged")]
+    assert told.rule["status"] == "candidate"
+    (row,) = [row for row in told.decisions if row["cause_event"]]
+    assert row["cause_ticks"] == [1]
+    assert row["reason"] == f"own evidence decides; {SOURCE} proposed it: so it seems"
+    nothing = Judged([SILENT, SILENT, SILENT], proposal("ADD", 4, 1, about=RALLY))
+    entry = nothing.entries[RALLY.structure.key]
+    assert (entry["status"], entry["own_count"], entry["confidence_ppm"]) == ("candidate", 0, 0)
+    assert Judged([PAYS, SILENT], proposal("ADD", 4, 1)).rule == Judged([PAYS, SILENT]).rule
+
+
+def test_an_addition_is_judged_in_its_cycle_by_what_the_golem_has_though_there_is_no_news() -> None:
+    strict = POLICY.model_copy(update={"curator": POLICY.curator.model_copy(update={"cluster_min": 4})})
+    few = [(9_000, 8_000, 9_000, 0), SILENT, SILENT]
+    state, books = GrimoireState(), Playbooks()
+    records = table(Disputed("g-0", {STORM: tuple(few)}).rows())
+    cycle = cycles_of(records)
+
+    def closed(number: int, policy: Policy, *said: Proposal) -> list[str]:
+        rows = records.filter(cycle == number)
+        made = curate(
+            state, books, rows, np.full(rows.num_rows, number), policy=policy, policy_hash=policy.hash,
+            proposals=said, cited=records,
+        )  # fmt: skip
+        return [row["operation"] for row in made.decisions.to_pylist() if row["structure"] == STORM.structure.key]
+
+    assert closed(1, strict) == ["staged"]
+    assert closed(2, POLICY) == [], "nobody looks at a rule without news"
+    assert closed(3, POLICY, proposal("ADD", 8, 1)) == ["staged", "created"]
+
+
+def test_a_note_stands_beside_a_rule_and_changes_nothing() -> None:
+    told, without = Judged([PAYS, PAYS], proposal("EDIT", 4, 1)), Judged([PAYS, PAYS])
+    assert told.heard == [(2, "noted")]
+    assert told.rule == without.rule
+    assert [r["reason"] for r in told.decisions if r["cause_event"]] == [f"{SOURCE} notes: mind the gas"]
+
+
+def test_what_is_said_of_an_entry_that_the_golem_does_not_hold_comes_to_nothing() -> None:
+    for operation in ("UPVOTE", "DOWNVOTE", "EDIT"):
+        told = Judged([PAYS, PAYS], proposal(operation, 4, 1, entry_id="0" * 24))
+        assert told.heard == []
+        assert told.entries == Judged([PAYS, PAYS]).entries
+        assert Judged([(9_000, 0, 0, 0), SILENT], proposal(operation, 4, 1)).heard == [], "a candidate is not voted on"
+
+
+def test_a_proposal_is_judged_when_the_cycle_of_the_next_tick_closes() -> None:
+    for seen, cycle in ((8, 3), (9, 3), (11, 3), (12, 4)):
+        assert Judged([PAYS, PAYS, SILENT, SILENT], proposal("EDIT", seen, 1)).heard == [(cycle, "noted")]
+    assert Judged([PAYS, PAYS], proposal("EDIT", 8, 1)).heard == [], "its cycle has not closed"
+
+
+def test_the_words_of_a_situation_are_those_of_the_entries() -> None:
+    assert get_args(AnomalyBand) == ANOMALY_BANDS
+    assert get_args(GasBand) == GAS_BANDS
+
+
+def test_a_confidence_of_1_7_is_refused_by_name() -> None:
+    parts = ("chain", "protocol", "pair", "tool", "action_type", "regime", "anomaly_band", "gas_band")
+    add = {
+        "operation": "ADD", "situation": {name: getattr(STORM.structure, name) for name in parts}, "sign": 1,
+        "confidence": 1.7, "reason": "so it seems", "evidence": [1],
+    }  # fmt: skip
+    with pytest.raises(ValidationError, match="confidence") as refused:
+        Proposals.model_validate({"operations": [add]})
+    assert "less than or equal to 1" in str(refused.value)
+    (kept,) = Proposals.model_validate({"operations": [add | {"confidence": 0.7}]}).recorded()
+    assert (kept.confidence, kept.sign) == (0.7, 1)
