@@ -68,6 +68,22 @@ def small_home(session_folder: Path) -> Path:
     return root
 
 
+@pytest.fixture(scope="session")
+def half_lived(session_folder: Path) -> Path:
+    """A home whose golems have lived six cycles and go on (tests/owners.py). Only for copying."""
+    from tests.owners import live_until
+
+    root = session_folder / "half_lived"
+    with one_at_a_time(session_folder / "half_lived.lock"):
+        if not (root / "done").exists():
+            shutil.rmtree(root, ignore_errors=True)
+            Home.create(root, Policy(), NOW)
+            live_until(Stores.open(root), 300, NOW)
+            (root / "models").mkdir(exist_ok=True)
+            (root / "done").touch()
+    return root
+
+
 @pytest.fixture
 def copied_home(small_home: Path, tmp_path: Path) -> Path:
     """A copy of the small home, to do with as one likes."""

@@ -1,15 +1,41 @@
-"""What owners say, made by hand and drawn."""
+"""What owners say, made by hand and drawn; and golems that live while their owners speak."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
 from hypothesis import strategies as st
 
+from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.overrides import OVERRIDES, Order
+from bardo_pipeline.heartbeat.fleet import Founding
+from bardo_pipeline.runtime import living
+from tests.fleets import lively_market
 from tests.streams import START
+
+FOUNDING = Founding(owners=("owner-1",), credit_share=0.03, lifespan_ticks=(320, 420))
+RUN = living.Run("run", lively_market(460, 11), 2, 2, FOUNDING)
+"""Two golems, the first of whom knows four facts from its sixth cycle on and dies in its eighth, and their heirs."""
+
+
+class Interrupted(Exception):
+    """A run that goes on later."""
+
+
+def live_until(stores: Stores, tick: int | None, at: datetime) -> None:
+    """Live the run up to a tick, or to its end; what was lived before is lived again, the same."""
+
+    def stop(progress: living.Progress) -> None:
+        if progress.ticks_done == tick:
+            raise Interrupted
+
+    with suppress(Interrupted):
+        living.Living(stores, RUN, lambda: at).live(stop)
+    stores.log.close()
+
 
 PLAIN: dict[str, Any] = {"why": "I was there", "cycle_seen": 0, "at": START}
 

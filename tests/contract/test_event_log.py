@@ -24,9 +24,18 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from bardo_pipeline.errors import ForkError, NoHomeError, RecordError, RegressionError, SchemaVersionError, StoreError
+from bardo_pipeline.errors import (
+    ForkError,
+    NoHomeError,
+    OverrideError,
+    RecordError,
+    RegressionError,
+    SchemaVersionError,
+    StoreError,
+)
 from bardo_pipeline.events.digest import digest_column, row_digests
 from bardo_pipeline.events.life import Died, Gap, LifeEvent, Published, Vitality, life_event
+from bardo_pipeline.events.overrides import Pinned
 from bardo_pipeline.events.schema import MOMENT, RECORD_SCHEMA
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedding import EmbedderIdentity
@@ -283,6 +292,53 @@ def test_a_death_before_anything_came_is_kept_to(log: Log) -> None:
     with pytest.raises(RegressionError, match="tick 3 comes after its death at tick 2"):
         append(log, ticks(1, 3))
     assert append(log, ticks(1, 2)).written == 2
+
+
+def pinned(tick_seen: int, number: int, golem_id: str = GOLEM) -> LifeEvent:
+    said = Pinned(number=number, entry_id="e", tick_seen=tick_seen, cycle_seen=0, why="I was there")
+    return life_event(golem_id, NOW, said)
+
+
+@pytest.mark.row("X-8")
+def test_an_owner_s_word_is_taken_of_the_golem_as_it_is_now(log: Log) -> None:
+    append(log, pa.concat_tables([ticks(1, 4, golems=2), ticks(6)]))
+    assert log.record([pinned(4, 1)], NOW) == 1, "the stream has no gap up to tick 4"
+    assert log.record([pinned(4, 1)], LATER) == 0
+    for stale in (pinned(3, 2), pinned(6, 2)):
+        with pytest.raises(OverrideError, match=f"golem {GOLEM}: .* stands at tick 4 now: look at the entry again"):
+            log.record([stale], NOW)
+    for number in (1, 3):
+        with pytest.raises(OverrideError, match=f"golem {GOLEM}: this is override 2, not {number}"):
+            log.record([life_event(GOLEM, LATER, pinned(4, number).payload)], NOW)
+    with pytest.raises(OverrideError, match="stands at tick 4 now"):
+        log.record([pinned(4, 1, "golem-0001"), pinned(3, 2)], NOW)
+    assert log.life().num_rows == 1, "events are refused together"
+    assert log.record([pinned(4, 3), pinned(4, 2)][::-1], NOW) == 2
+    append(log, ticks(5))
+    assert log.record([pinned(6, 4)], NOW) == 1
+    assert log.record([accepted(7, 9)], NOW) == 1
+    assert log.record([pinned(9, 5)], NOW) == 1
+
+
+@pytest.mark.row("X-8")
+def test_an_owner_s_word_comes_before_the_end_of_a_life(log: Log) -> None:
+    append(log, ticks(1, 4))
+    log.record([died(5)], NOW)
+    assert log.record([pinned(4, 1)], NOW) == 1, "tick 5 is to come"
+    append(log, ticks(5))
+    with pytest.raises(OverrideError, match=f"golem {GOLEM} died at tick 5: what it knew is closed"):
+        log.record([pinned(5, 2)], NOW)
+    assert log.record([pinned(4, 1)], LATER) == 0
+
+
+@pytest.mark.row("X-8")
+def test_a_log_that_is_opened_again_knows_how_much_was_said(home: Home) -> None:
+    with EventLog(home, Policy()) as log:
+        log.record([pinned(0, 1), pinned(0, 2)], NOW)
+    with EventLog(home, Policy()) as log:
+        with pytest.raises(OverrideError, match="this is override 3, not 2"):
+            log.record([life_event(GOLEM, LATER, pinned(0, 2).payload)], NOW)
+        assert log.record([pinned(0, 3)], NOW) == 1
 
 
 @pytest.mark.row("EV-2")

@@ -27,10 +27,9 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import OverrideError, QueryError
 from bardo_pipeline.events.life import LifeEvent, life_event
 from bardo_pipeline.events.overrides import Corrected, Override, Pinned, Retracted, Unpinned
-from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.runtime import living
 from tests.conftest import NOW
-from tests.fleets import lively_market
+from tests.owners import RUN
 from tests.property.test_laws import (
     DERIVATIONS,
     POLICY,
@@ -232,10 +231,6 @@ def test_of_a_dead_golem_and_of_a_past_state_nothing_can_be_said(tmp_path: Path)
 
 
 # beside those who live
-
-RUN = living.Run(
-    "run", lively_market(460, 11), 2, 2, Founding(owners=("owner-1",), credit_share=0.03, lifespan_ticks=(320, 420))
-)
 
 
 def sure(stores: Stores, golem_id: str) -> str | None:

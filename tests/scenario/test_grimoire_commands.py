@@ -3,54 +3,22 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.heartbeat.fleet import Founding
-from bardo_pipeline.runtime import living
 from tests.commands import bardo
-from tests.conftest import NOW
-from tests.fleets import lively_market
+from tests.conftest import NOW, copy_home
+from tests.owners import live_until
 from tests.property.test_laws import POLICY, fingerprints, stores_at
 from tests.repairs import all_again, births, known_anew
-
-FOUNDING = Founding(owners=("owner-1",), credit_share=0.03, lifespan_ticks=(320, 420))
-RUN = living.Run("run", lively_market(460, 11), 2, 2, FOUNDING)
-
-
-class Interrupted(Exception):
-    """A run that goes on later."""
-
-
-def live_until(stores: Stores, tick: int | None) -> None:
-    """Live the run up to a tick, or to its end; what was lived before is lived again, the same."""
-
-    def stop(progress: living.Progress) -> None:
-        if progress.ticks_done == tick:
-            raise Interrupted
-
-    try:
-        living.Living(stores, RUN, lambda: NOW).live(stop)
-    except Interrupted:
-        stores.log.close()
-
-
-@pytest.fixture(scope="module")
-def half_lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home whose golems have lived six cycles and go on. Only for copying."""
-    stores = stores_at(tmp_path_factory.mktemp("grimoire") / "home", POLICY)
-    live_until(stores, 300)
-    return stores.home.root
 
 
 @pytest.fixture
 def home(half_lived: Path, tmp_path: Path) -> Path:
-    shutil.copytree(half_lived, tmp_path / "home")
-    return tmp_path / "home"
+    return copy_home(half_lived, tmp_path / "home")
 
 
 def asked(home: Path, *words: str) -> Any:
@@ -85,7 +53,7 @@ def test_an_owner_pins_corrects_and_retracts_while_the_golem_lives(home: Path, t
     )
 
     stores = stores_at(home, POLICY)
-    live_until(stores, 350)
+    live_until(stores, 350, NOW)
     after = {row["entry_id"]: row for row in asked(home, "list", golem, "--status", "all")["entries"]}
     assert after[pinned]["pinned_ppm"] == before[pinned]["confidence_now_ppm"]
     assert after[retracted]["status"] == "retracted"
@@ -103,7 +71,7 @@ def test_an_owner_pins_corrects_and_retracts_while_the_golem_lives(home: Path, t
     assert pinned in bardo("grimoire", "list", golem, "--pinned", "--format", "json", home=home)
 
     stores = stores_at(home, POLICY)
-    live_until(stores, None)
+    live_until(stores, None, NOW)
     all_again(stores)
     assert fingerprints(stores) == known_anew(stores, tmp_path / "beside")
 
@@ -149,7 +117,7 @@ def test_what_cannot_be_said_of_an_entry_says_why(home: Path) -> None:
 @pytest.mark.row("X-8")
 def test_of_the_dead_nothing_is_said_but_their_living_heirs_are_named(home: Path) -> None:
     stores = stores_at(home, POLICY)
-    live_until(stores, 400)
+    live_until(stores, 400, NOW)
     born, died = births(stores), set(stores.life("DeathDeclared")["golem_id"].to_pylist())
     heir = next(g for g, b in sorted(born.items()) if b["predecessor_id"] and g not in died)
     dead = born[heir]["predecessor_id"]
