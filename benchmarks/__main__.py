@@ -15,6 +15,7 @@ from benchmarks.ack import ack_figures
 from benchmarks.append import append_figures, tail_figure
 from benchmarks.curves import growth_figures, plot
 from benchmarks.figures import Figure, derive_figures, fleet_figure
+from benchmarks.retrieve import retrieve_figures
 from benchmarks.sizes import sizes_figure
 from benchmarks.spool import spool_figures
 from benchmarks.world import World
@@ -48,6 +49,8 @@ def main() -> None:
             figures.append(sizes_figure(world, root / "sizes"))
             status.update("deriving, beside the row-at-a-time twin")
             figures.extend(derive_figures(world, root))
+            status.update("asking grimoires of ten thousand to a million entries, beside a bare product")
+            figures.extend(retrieve_figures())
             grown, found = growth_figures(root / "growth", asked.largest, status.update)
             figures.extend(grown)
     plot(found, PLOT)

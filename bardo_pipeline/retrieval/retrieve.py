@@ -1,6 +1,6 @@
 """Retrieve: the few entries that matter in a situation, each with its score factor by factor. Pure.
 
-One pass in single precision over everything that is awake finds who can be among the first; those alone are scored
+One pass in single precision over all entries bounds what each can score; those that can be among the first are scored
 exactly, so that a score depends on nothing but the entry, the question and the situation.
 Source: MEM (four-factor retrieval), KAT, HB S3, canon 15, 21-24.
 """
@@ -42,7 +42,9 @@ from bardo_pipeline.retrieval.situation import Decision, Situation, decide, is_c
 _MOODS = ("pleasure_sum_milli", "arousal_sum_milli", "dominance_sum_milli")
 _SHOWN = ("golem_id", "entry_id", "kind", "category", "domain", "regime", "text")
 _CHUNK = 4_096  # texts compared in double precision at a time
-_SLACK = 5e-5  # what single precision may err in a score, several times over
+_SLACK = 5e-5
+_HOUR_US = 3_600_000_000
+_BLOCK = 128  # scores of which only the greatest is looked at to find a bound
 
 HIT_SCHEMA = pa.schema(
     [
@@ -193,6 +195,7 @@ class Grimoire:
         self._fast_pad = (weights[3] * self._pad / np.where(felt, length, 1.0)).astype(single)
         self._fast_unfelt = np.where(felt, 0.0, weights[3] * CONGRUENCE_UNFELT).astype(single)
         self._all_felt = bool(felt.all())
+        self._held: tuple[int, NDArray[np.float32]] = (-1, self._fast_floor)
         self._steepest = float(max(-self._fast_recency.min(initial=0), -self._fast_fading.min(initial=0)))
 
     def __len__(self) -> int:
@@ -231,39 +234,41 @@ class Grimoire:
         return (asked / np.float32(size)).astype(np.float32)
 
     def _contenders(self, asked: NDArray[np.float32], at_us: int, mood: Floats, awake: Floats, k: int) -> Whole:
-        """Rows that can be among the first k: all whose rough score is within its error of the k-th."""
-        rough = self.vectors @ (asked * np.float32(self.policy.retrieval.semantic))
-        np.maximum(rough, 0.0, out=rough)
-        rough = rough if self._plain else rough[self._text]
-        days = np.float32((at_us - self._since) / DAY_US)
-        rough += self._fast_faded(days)
-        rough += self._fast_fresh(days)
-        rough += self._fast_felt(mood)
+        """Rows that can be among the first k: whose score can reach the k-th of some that are scored exactly."""
+        most = self.vectors @ (asked * np.float32(self.policy.retrieval.semantic))
+        np.maximum(most, 0.0, out=most)
+        most = most if self._plain else most[self._text]
+        most += self._fading(at_us)
+        most += self._felt(mood)
         if (awake < 1.0).any() and self._of_regime[awake < 1.0].any():
-            rough *= awake.astype(np.float32)[self._regime]
-            rough[awake[self._regime] <= 0.0] = -1.0
-        first = len(rough) - k
-        floor = rough[np.argpartition(rough, first)[first:]].min() if first > 0 else rough.min()
-        slack = _SLACK + 1e-6 * abs(float(days)) * self._steepest
-        found: Whole = np.flatnonzero((rough >= floor - np.float32(slack)) & (rough >= 0.0))
+            most *= awake.astype(np.float32)[self._regime]
+            most[awake[self._regime] <= 0.0] = -1.0
+        seeds = np.flatnonzero(most >= _surpassed(most, k))
+        scores = self._exact(seeds, asked, at_us, mood, awake).score
+        bar = np.partition(scores, len(scores) - k)[len(scores) - k] / PPM - self._slack(at_us)
+        found: Whole = np.flatnonzero(most >= max(bar, 0.0))
         return found
 
-    def _fast_faded(self, days: np.float32) -> NDArray[np.float32]:
-        age = np.maximum(days - self._fast_anchor, 0.0)
-        age *= self._fast_fading
-        faded: NDArray[np.float32] = np.exp2(age, out=age)
-        faded *= self._fast_worth
-        np.maximum(faded, self._fast_floor, out=faded)
-        return faded
+    def _fading(self, at_us: int) -> NDArray[np.float32]:
+        """The most that recency and importance can add at a moment: what they did at the beginning of its hour.
 
-    def _fast_fresh(self, days: np.float32) -> NDArray[np.float32]:
-        age = np.maximum(days - self._fast_last, 0.0)
-        age *= self._fast_recency
-        fresh: NDArray[np.float32] = np.exp2(age, out=age)
-        fresh *= np.float32(self.policy.retrieval.recency)
-        return fresh
+        Both only fall with time, so one pass an hour of event time serves every question in it.
+        """
+        hour = at_us - at_us % _HOUR_US
+        if self._held[0] != hour:
+            days = np.float32((hour - self._since) / DAY_US)
+            age = np.maximum(days - self._fast_anchor, 0.0)
+            faded = np.maximum(np.exp2(age * self._fast_fading) * self._fast_worth, self._fast_floor)
+            age = np.maximum(days - self._fast_last, 0.0)
+            faded += np.exp2(age * self._fast_recency) * np.float32(self.policy.retrieval.recency)
+            self._held = hour, faded
+        return self._held[1]
 
-    def _fast_felt(self, mood: Floats) -> NDArray[np.float32] | np.float32:
+    def _slack(self, at_us: int) -> float:
+        """What single precision may err in a score, several times over."""
+        return _SLACK + 1e-6 * abs(at_us - self._since) / DAY_US * self._steepest
+
+    def _felt(self, mood: Floats) -> NDArray[np.float32] | np.float32:
         length = float(np.sqrt((mood**2).sum()))
         if length == 0.0:
             return np.float32(self.policy.retrieval.affect * CONGRUENCE_UNFELT)
@@ -338,6 +343,18 @@ def _check(entries: pa.Table, vectors: NDArray[np.float32], text_of: Whole) -> N
         raise QueryError(f"{entries.num_rows} entries need a text each, and texts a vector each")
     if len(text_of) and (int(np.min(text_of)) < 0 or int(np.max(text_of)) >= len(vectors)):
         raise QueryError("an entry's text has no vector: embed it first")
+
+
+def _surpassed(most: NDArray[np.float32], k: int) -> np.float32:
+    """A value that at least k of these reach, close to the k-th greatest: that of the greatest of each block."""
+    blocks = len(most) // _BLOCK
+    if blocks >= 4 * k:
+        tops = most[: blocks * _BLOCK].reshape(blocks, _BLOCK).max(axis=1)
+        bound: np.float32 = np.partition(tops, blocks - k)[blocks - k]
+        if bound >= 0.0:
+            return bound
+    least: np.float32 = np.partition(most, len(most) - k)[len(most) - k]
+    return least
 
 
 def _order(entries: pa.Table) -> Whole:

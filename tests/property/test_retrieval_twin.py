@@ -18,6 +18,8 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.retrieve import Grimoire, Uses
 from bardo_pipeline.retrieval.scoring import FACTORS, LAYERS
 from bardo_pipeline.retrieval.situation import Situation
+from benchmarks.retrieve import START_US
+from benchmarks.retrieve import grimoire as drawn
 from tests.grimoires import DAY, DIED, baseline, entry, grimoire, pattern, shuffled
 from tests.reference.retrieval import contrarian, retrieved
 
@@ -224,6 +226,25 @@ def test_another_regimes_entries_sleep_and_wake_again_unchanged(
     ]
     for before, after in pairwise(shares):
         assert here in (there, "unknown") or all(a < b for a, b in zip(after, before, strict=True))
+
+
+@pytest.mark.row("MEM-9")
+@pytest.mark.parametrize("seed", range(4))
+def test_no_bound_leaves_out_who_belongs_among_the_first(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    book = drawn(3_000, rng)
+    for number in range(12):
+        mood = tuple(rng.uniform(-1.0, 1.0, 3).tolist())
+        regime = [None, *REGIMES][number % 6]
+        at = START_US + int(rng.integers(-40 * 24, 40 * 24)) * 1_800 * 10**6
+        where = Situation(at, tick=number + 1, regime=regime, mood=(mood[0], mood[1], mood[2]))
+        asked = rng.standard_normal(book.vectors.shape[1]).astype(np.float32)
+        every = book.retrieve(asked, where, len(book)).hits
+        assert every.num_rows == sum(
+            regime in (None, r) or regime == "unknown" for r in book.entries["regime"].to_pylist()
+        )
+        for k in (1, 5, 60, 2_000):
+            assert book.retrieve(asked, where, k).hits.equals(every.slice(0, k))
 
 
 def test_the_order_in_which_entries_come_makes_no_difference() -> None:
