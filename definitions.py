@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dagster as dg
 
-from assets import curation, katabasis, legacy, log, marts, memory, quarantine
+from assets import curation, katabasis, legacy, log, marts, memory, quarantine, retrieval
 from assets.checks import CHECKS
 from assets.health_checks import health
 from assets.stores import home
@@ -29,6 +29,7 @@ defs = dg.Definitions(
         memory.episode_index,
         curation.curate,
         memory.facts,
+        retrieval.credits,
         katabasis.vote,
         katabasis.consensus,
         legacy.testaments,

@@ -16,6 +16,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from bardo_pipeline.curator.evidence import EVIDENCE_COLUMNS
+from bardo_pipeline.curator.state import entry_id
 from bardo_pipeline.curator.structure import Structure
 from bardo_pipeline.events.schema import RECORD_SCHEMA
 from bardo_pipeline.policy import CuratorPolicy, Policy
@@ -65,12 +66,14 @@ LULL = Situation("range_bound", 0.85, 0.5)
 SITUATIONS = (STORM, RALLY, FOG, LULL)
 
 
-def judged(when: Situation, effect_ppm: int, *, decided: int = 1, verified: bool = True) -> dict[str, Any]:
+def judged(
+    when: Situation, effect_ppm: int, *, decided: int = 1, verified: bool = True, retrieved: Iterable[str] = ()
+) -> dict[str, Any]:
     """A decision to re-centre in a situation, judged: what acting was worth more than holding."""
     return {
         "decision_tick": decided, "action_type": "rebalance", "tool_name": TOOL, "chosen": "act", "regime": when.regime,
         "anomaly_score": when.score, "gas_ratio": when.gas, "value_micros": 48_000_000, "effect_ppm": effect_ppm,
-        "verified": verified, "ground_truth_source": "trace", "retrieved_entry_ids": [],
+        "verified": verified, "ground_truth_source": "trace", "retrieved_entry_ids": list(retrieved),
     }  # fmt: skip
 
 
@@ -180,6 +183,7 @@ class Life:
     def _row(self, tick: int) -> dict[str, Any]:
         cycle, place = divmod(tick - 1, SPAN)
         said: dict[str, Any] = {"resolutions": self._resolutions(cycle, place, tick)}
+        said["retrieved_entries"] = [retrieved(i) for i in self._recalled()] if tick % 3 == 0 else []
         if place < self.episodes[cycle % len(self.episodes)]:
             said |= _episode(tick)
         mood = tuple(((tick * factor) % 21 - 10) / 10 for factor in (7, 11, 4))
@@ -192,8 +196,21 @@ class Life:
             chapter = story[cycle] if cycle < len(story) else SILENCE
             for number in range(place, chapter.count, SPAN):
                 effect = chapter.effect_ppm + 37 * (number - chapter.count // 2)
-                told.append(judged(when, effect, decided=max(1, tick - 3), verified=chapter.verified))
+                decided = max(1, tick - 3)
+                told.append(
+                    judged(when, effect, decided=decided, verified=chapter.verified, retrieved=self._recalled())
+                )
         return told
+
+    def _recalled(self) -> list[str]:
+        """What it may come to know of its situations, and something that it never will."""
+        return [entry_id(self.golem_id, when.structure.key) for when in self.plot] + ["f" * 24]
+
+
+def retrieved(entry: str) -> dict[str, Any]:
+    """An entry that was before the golem."""
+    factors = {"score": 0.5, "semantic": 0.5, "recency": 0.5, "importance": 0.5, "affect": 0.5}
+    return {"entry_id": entry, "kind": "insight", **factors}
 
 
 def _episode(tick: int) -> dict[str, Any]:

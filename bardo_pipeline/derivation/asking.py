@@ -21,10 +21,12 @@ from bardo_pipeline.derivation.belief import owners
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.vectors import recorded_vectors
 from bardo_pipeline.errors import QueryError
+from bardo_pipeline.events.columns import one
 from bardo_pipeline.grimoire.columns import micros
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
+from bardo_pipeline.retrieval.credits import totals
 from bardo_pipeline.retrieval.embedding import preprocess
-from bardo_pipeline.retrieval.retrieve import Answer, AsOf, Grimoire
+from bardo_pipeline.retrieval.retrieve import Answer, AsOf, Grimoire, Uses
 from bardo_pipeline.retrieval.scoring import CLADE, VAULT
 from bardo_pipeline.retrieval.situation import SILENT_TIERS, Situation
 
@@ -177,7 +179,32 @@ def grimoire_of(stores: Stores, where: Standing, *, now: datetime, clade: bool =
         layer = np.concatenate([layer, np.full(siblings.num_rows, CLADE)])
         entries = pa.concat_tables([entries, siblings]).combine_chunks()
     vectors, text_of = text_vectors(stores, entries["text"], now)
-    return Grimoire(entries, vectors, text_of, stores.policy, layer=layer, as_of=where.as_of)
+    uses = _uses(stores, entries, where)
+    return Grimoire(entries, vectors, text_of, stores.policy, uses=uses, layer=layer, as_of=where.as_of)
+
+
+def _uses(stores: Stores, entries: pa.Table, where: Standing) -> Uses:
+    """What became of earlier retrievals of each entry, by the golem that holds it, in cycles closed by then."""
+    golems = entries["golem_id"].unique().to_pylist()
+    columns = ["golem_id", "entry_id", "cycle", "useful", "misled", "last_access_at"]
+    rows = stores.projections.growing("credits").read(columns, golems=golems)
+    if where.earlier:
+        cycles = stores.projections.growing("cycles").read(["golem_id", "cycle", "closed_at"], golems=golems)
+        moment = pa.scalar(where.situation.at_us, pa.int64()).cast(MOMENT)
+        closed = cycles.filter(pc.less_equal(cycles["closed_at"], moment))
+        rows = rows.join(closed.select(["golem_id", "cycle"]), ["golem_id", "cycle"], join_type="inner")
+    summed = totals(rows)
+    place = pc.index_in(_held_by(entries), value_set=_held_by(summed))
+    return Uses(
+        *(
+            pc.fill_null(summed[name].combine_chunks().take(place), 0).to_numpy(zero_copy_only=False)
+            for name in ("useful", "misled", "last_us")
+        )
+    )
+
+
+def _held_by(rows: pa.Table) -> pa.Array:
+    return one(pc.binary_join_element_wise(rows["golem_id"], rows["entry_id"], "\x1f"))
 
 
 def _entries(stores: Stores, golem_ids: list[str], where: Standing) -> pa.Table:

@@ -20,6 +20,7 @@ from bardo_pipeline.curator.evidence import combined, exploded
 from bardo_pipeline.curator.passes import Curation
 from bardo_pipeline.derivation.belief import owners, recorded_deaths
 from bardo_pipeline.derivation.bundles import read_bundle_folder
+from bardo_pipeline.derivation.crediting import credits_again
 from bardo_pipeline.derivation.curation import relived
 from bardo_pipeline.derivation.legacy import candidate_folder, with_lives
 from bardo_pipeline.derivation.lineage import named_ticks
@@ -32,6 +33,7 @@ from bardo_pipeline.inheritance.bundle import EPISODES
 from bardo_pipeline.inheritance.testament import CATEGORIES, testaments
 from bardo_pipeline.katabasis.consensus import consensus
 from bardo_pipeline.katabasis.votes import Ballots, backed_votes, death_votes, routine_votes
+from bardo_pipeline.retrieval.credits import signs_of
 from bardo_pipeline.storage.tables import TABLES
 from bardo_pipeline.storage.warehouse import query
 
@@ -194,6 +196,18 @@ def _playbooks(proof: _Proof) -> Iterator[Remains]:
             yield Remains("playbook files", golem_id, str(page), NOT_GIVEN)
 
 
+def _credits(proof: _Proof) -> Iterator[Remains]:
+    rows, key = proof.standing("credits"), ("entry_id", "cycle")
+    named = named_ticks(rows["golem_id"], combined(rows["cause_ticks"]))
+    for out in named.filter(proof.is_out(named)).to_pylist():
+        row = rows.slice(out["row"], 1).to_pylist()[0]
+        yield Remains("credits", row["golem_id"], _named(row, key), f"names tick {out['tick']}, which is left out")
+    credits = proof.stores.projections.growing("credits")
+    upto = {g: done for g in proof.golems if (done := credits.done(g)) is not None}
+    again = credits_again(proof.stores, dict.fromkeys(upto, 1), upto, proof.left, signs_of(proof.again.decisions))
+    yield from _extra("credits", key, rows, again)
+
+
 def _votes(proof: _Proof) -> Iterator[Remains]:
     """Votes say nobody's name: whose they are is in the causes, those that were taken back among them."""
     yield from _extra("vote_causes", ("vote_id",), proof.standing("vote_causes"), proof.ballots.causes)
@@ -301,6 +315,7 @@ CHECKS: tuple[Callable[[_Proof], Iterator[Remains]], ...] = (
     _grimoire,
     _facts,
     _playbooks,
+    _credits,
     _votes,
     _consensus,
     _testaments,

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.decisions import fold
 from bardo_pipeline.derivation.belief import derive_consensus, derive_votes, recorded_deaths
+from bardo_pipeline.derivation.crediting import derive_credits
 from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.legacy import (
     bundles_published_by,
@@ -35,7 +36,7 @@ from bardo_pipeline.storage.as_of import LogAsOf
 from bardo_pipeline.storage.projections import Digest, Projections
 from bardo_pipeline.storage.tables import TABLES
 
-BY_CYCLE = ("curation", "cycles", "playbooks", "episodes")
+BY_CYCLE = ("curation", "cycles", "playbooks", "episodes", "credits")
 """Tables whose rows say which cycle of which golem they came from, and nothing of what is shared."""
 
 
@@ -59,6 +60,7 @@ def derive_everything(stores: Stores, *, now: datetime, tell: Callable[[str], No
     """Bring every projection up to the log, causes first. Verdicts and publications are events: not made here."""
     steps: tuple[tuple[str, Callable[[], object]], ...] = (
         ("curation", lambda: derive_curation(stores)),
+        ("credits", lambda: derive_credits(stores)),
         ("facts", lambda: derive_facts(stores)),
         ("episodes", lambda: derive_episodes(stores, now=now)),
         ("votes", lambda: derive_votes(stores)),

@@ -17,6 +17,7 @@ from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.inheritance.testament import TESTAMENT_SCHEMA
 from bardo_pipeline.katabasis.consensus import CONSENSUS_SCHEMA
 from bardo_pipeline.katabasis.votes import VOTE_CAUSE_SCHEMA, VOTE_SCHEMA
+from bardo_pipeline.retrieval.credits import CREDIT_SCHEMA
 
 FACT_SCHEMA = pa.schema(
     [
@@ -74,6 +75,7 @@ TABLES: dict[str, TableSpec] = {
     "playbooks": TableSpec(PLAYBOOK_SCHEMA, ("golem_id", "version"), True, ("golem_id", "version")),
     "grimoire": TableSpec(ENTRY_SCHEMA, ("golem_id", "entry_id"), False, ("golem_id",)),
     "facts": TableSpec(FACT_SCHEMA, ("golem_id", "entry_id"), False, ("golem_id",)),
+    "credits": TableSpec(CREDIT_SCHEMA, ("golem_id", "cycle", "entry_id"), True, ("golem_id", "cycle")),
     "votes": TableSpec(VOTE_SCHEMA, ("vote_id",), True, ("proposition_id",)),
     "vote_causes": TableSpec(VOTE_CAUSE_SCHEMA, ("vote_id",), True, ("golem_id",)),
     "consensus": TableSpec(CONSENSUS_SCHEMA, ("proposition_id",), False, ("proposition_id",)),

@@ -31,6 +31,7 @@ _NAMED_BY = {
     "curation": "entry_id",
     "cycles": "cycle",
     "playbooks": "version",
+    "credits": "entry_id",
     "votes": "vote_id",
     "vote_causes": "vote_id",
     "testaments": "golem_id",

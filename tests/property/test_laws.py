@@ -31,6 +31,7 @@ from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state import GrimoireState, from_table, to_table
 from bardo_pipeline.derivation.belief import derive_consensus, derive_votes
 from bardo_pipeline.derivation.bundles import load_bundle
+from bardo_pipeline.derivation.crediting import derive_credits
 from bardo_pipeline.derivation.curation import commit, derive_curation
 from bardo_pipeline.derivation.legacy import derive_candidates, derive_testaments, published_bundles
 from bardo_pipeline.derivation.memory import derive_episodes, derive_facts
@@ -149,6 +150,7 @@ def with_hashes(stores: Stores) -> Stores:
 
 DERIVATIONS: tuple[Callable[[Stores], object], ...] = (
     derive_curation,
+    derive_credits,
     derive_facts,
     lambda stores: derive_episodes(stores, now=NOW),
     derive_votes,

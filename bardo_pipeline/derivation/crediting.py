@@ -1,0 +1,96 @@
+"""Crediting: what became of what was retrieved, cycle by cycle, at the cost of what is new.
+
+A verdict is set beside what the entry said when the golem decided, so a cycle is credited once it is curated.
+Source: MEM-11, HB S13 (Loop 1).
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.derivation.places import keep_place, kept_at
+from bardo_pipeline.derivation.reading import CycleReader, Fresh, closed_records, curated, cycle_of
+from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, from_cycle, without
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.events.left_out import LeftOut
+from bardo_pipeline.retrieval.credits import CREDIT_COLUMNS, SIGN_SCHEMA, credits_of, signs_of
+from bardo_pipeline.storage.projections import Written
+
+
+def derive_credits(stores: Stores) -> list[Written]:
+    """Credit the retrievals of cycles that were curated since, and again those that rest on what is left out since."""
+    with stores.deriving():
+        left, credits = stores.left_out(), stores.projections.growing("credits")
+        written = _repair(stores, left)
+        reader = CycleReader(stores, "credits", CREDIT_COLUMNS, left)
+        fresh = _curated_of(stores, reader.fresh(credits.done))
+        if fresh.upto:
+            rows = credits_of(fresh.records, fresh.cycle, _signs(stores), stores.policy.curator)
+            written.append(credits.append(rows, fresh.upto))
+        reader.advance(fresh)
+        return written
+
+
+def _curated_of(stores: Stores, fresh: Fresh) -> Fresh:
+    """What of this is curated; the rest waits on."""
+    limit = {g: curated(stores, g) or 0 for g in fresh.upto}
+    if all(limit[g] >= cycle for g, cycle in fresh.upto.items()):
+        return fresh
+    bound = np.array([limit[g] for g in fresh.records["golem_id"].to_pylist()], np.int64)
+    ready = fresh.cycle <= bound
+    waiting = pa.concat_tables([fresh.waiting, fresh.records.filter(pa.array(~ready))])
+    upto = {g: min(cycle, limit[g]) for g, cycle in fresh.upto.items() if limit[g] > 0}
+    return replace(
+        fresh, records=fresh.records.filter(pa.array(ready)), cycle=fresh.cycle[ready], upto=upto, waiting=waiting
+    )
+
+
+def _signs(stores: Stores) -> pa.Table:
+    """From when on each entry says which side, brought up to the decisions on record."""
+    folder = stores.projections.root / "readers" / "credits-signs"
+    curation, kept = stores.projections.growing("curation"), kept_at(folder, "signs")
+    version = curation.table.version
+    known = SIGN_SCHEMA.empty_table() if kept is None else kept.rows
+    if kept is not None and kept.version == version:
+        return known
+    columns = ["golem_id", "entry_id", "action_type", "cycle", "sign", "revision", "seq"]
+    since = None if kept is None else kept.version
+    signs = signs_of(curation.read(columns, since_version=since), known)
+    keep_place(folder, version, signs=signs)
+    return signs
+
+
+def _repair(stores: Stores, left: LeftOut) -> list[Written]:
+    """Credit again, from the cycle that it touches, what rests on something that is left out since."""
+    heeded, span = Heeded(stores, "credits"), stores.policy.curator.cycle_ticks
+    due = heeded.due(left, after=[Heeded(stores, "curation")])
+    credits = stores.projections.growing("credits")
+    written: list[Written] = []
+    if due:
+        shutil.rmtree(stores.projections.root / "readers" / "credits-signs", ignore_errors=True)
+        first = {g: max(cycle, 1) for g, cycle in first_cycles(due, span).items()}
+        upto = {g: done for g in first if (done := credits.done(g)) is not None and done >= first[g]}
+        first = {g: first[g] for g in upto}
+        if first:
+            late = pc.field("cycle") >= min(first.values())
+            rows = credits.read(golems=first, only=late, hidden=True)
+            rows = rows.filter(from_cycle(rows, first))
+            wanted = credits_again(stores, first, upto, left, _signs(stores))
+            written.append(credits.repair(rows, wanted, because(rows, due, span)))
+    heeded.keep(cause.event_id for cause in due)
+    return written
+
+
+def credits_again(
+    stores: Stores, first: Mapping[str, int], upto: Mapping[str, int], left: LeftOut, signs: pa.Table
+) -> pa.Table:
+    """Credits of these golems' cycles, from one to another, without what is left out."""
+    records = without(closed_records(stores, CREDIT_COLUMNS, first, upto), left)
+    cycle = cycle_of(records["tick"].to_numpy(), stores.policy.curator.cycle_ticks)
+    return credits_of(records, cycle, signs, stores.policy.curator)

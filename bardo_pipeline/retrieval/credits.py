@@ -1,0 +1,124 @@
+"""Credits: what became of what was retrieved. Pure, set-based over records.
+
+An entry that was before the golem when it decided, and said the same as the verdict on that decision, was useful; one
+that said the opposite misled. What it said is what it said then: its sign as of the last cycle closed before.
+Source: HB S13 (Loop 1: which knowledge contributed, and was the decision good?), MEM (reinforcement on retrieval),
+canon 21 (an access is an event).
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.events.columns import one
+from bardo_pipeline.grimoire.columns import Whole, asked
+from bardo_pipeline.grimoire.entries import MOMENT
+from bardo_pipeline.policy import CuratorPolicy
+
+CREDIT_COLUMNS = ("golem_id", "tick", "observed_at", "retrieved_entries", "resolutions")
+"""Columns of a record that credits rest on."""
+
+CREDIT_SCHEMA = pa.schema(
+    [
+        pa.field("golem_id", pa.string(), nullable=False),
+        pa.field("cycle", pa.int64(), nullable=False),
+        pa.field("entry_id", pa.string(), nullable=False),
+        pa.field("retrieved", pa.int64(), nullable=False),
+        pa.field("useful", pa.int64(), nullable=False),
+        pa.field("misled", pa.int64(), nullable=False),
+        pa.field("last_access_at", MOMENT),
+        pa.field("cause_ticks", pa.list_(pa.field("element", pa.int64(), nullable=False)), nullable=False),
+    ]
+)
+"""One row per golem, cycle and entry that was retrieved or judged in it. retrieved: ticks that did; last_access_at: the
+last of them, null for none. useful, misled: decisions judged in this cycle at which it had been retrieved, whose effect
+agreed with its sign or not. cause_ticks: the ticks whose records say so."""
+
+SIGN_SCHEMA = pa.schema(
+    [
+        pa.field("golem_id", pa.string(), nullable=False),
+        pa.field("entry_id", pa.string(), nullable=False),
+        pa.field("action_type", pa.string(), nullable=False),
+        pa.field("cycle", pa.int64(), nullable=False),
+        pa.field("sign", pa.int64(), nullable=False),
+    ]
+)
+"""One row per cycle of a golem from which on an entry takes another side: 1 an action pays, -1 it harms, 0 open."""
+
+_SIGNS = """
+    with latest as (
+        select golem_id, entry_id, action_type, cycle, sign from decisions where action_type is not null
+        qualify row_number() over (partition by golem_id, entry_id, cycle order by revision desc, seq desc) = 1
+    ),
+    every as (select * from latest union all select golem_id, entry_id, action_type, cycle, sign from known)
+    select golem_id, entry_id, action_type, cycle, sign from every
+    qualify sign is distinct from lag(sign) over (partition by golem_id, entry_id order by cycle)
+    order by golem_id, entry_id, cycle
+"""
+
+_CREDITS = """
+    with retrievals as (
+        select distinct golem_id, cycle, tick, at_us,
+            unnest(list_transform(retrieved_entries, lambda e: e.entry_id)) as entry_id
+        from records
+    ),
+    resolved as (select golem_id, cycle, tick, unnest(resolutions) as r from records),
+    judged as (
+        select golem_id, cycle, tick, r.action_type as action_type, (r.decision_tick - 1) // $span + 1 as decided,
+            sign(r.effect_ppm) as side, unnest(list_distinct(r.retrieved_entry_ids)) as entry_id
+        from resolved where r.verified and abs(r.effect_ppm) >= $least
+    ),
+    said as (
+        select j.*, s.sign * j.side as agreed from judged j asof join signs s
+        on j.golem_id = s.golem_id and j.entry_id = s.entry_id and j.action_type = s.action_type
+            and j.decided > s.cycle
+    ),
+    uses as (
+        select golem_id, cycle, entry_id, tick, at_us, 1 as retrieved, 0 as useful, 0 as misled from retrievals
+        union all
+        select golem_id, cycle, entry_id, tick, null, 0, (agreed > 0)::int, (agreed < 0)::int
+        from said where agreed <> 0
+    )
+    select golem_id, cycle, entry_id, sum(retrieved)::bigint as retrieved, sum(useful)::bigint as useful,
+        sum(misled)::bigint as misled, max(at_us) as last_access_at, list_sort(list_distinct(list(tick))) as cause_ticks
+    from uses group by all order by all
+"""
+
+
+def signs_of(decisions: pa.Table, known: pa.Table | None = None) -> pa.Table:
+    """From when on each entry says which side (SIGN_SCHEMA). decisions: DECISION_SCHEMA, later than those of known."""
+    wanted = ["golem_id", "entry_id", "action_type", "cycle", "sign", "revision", "seq"]
+    before = SIGN_SCHEMA.empty_table() if known is None else known
+    return asked(_SIGNS, decisions=decisions.select(wanted), known=before).cast(SIGN_SCHEMA)
+
+
+def credits_of(records: pa.Table, cycle: Whole, signs: pa.Table, policy: CuratorPolicy) -> pa.Table:
+    """What became of retrievals in these records (CREDIT_SCHEMA), by golem, cycle and entry.
+
+    records: CREDIT_COLUMNS, whole cycles of a golem; cycle: int64 [records]. signs: SIGN_SCHEMA, through the cycle
+    before the last at least. Verdicts smaller than what is worth a rule decide nothing.
+    """
+    lengths = [pc.list_value_length(one(records.column(n))) for n in ("retrieved_entries", "resolutions")]
+    busy = pc.greater(pc.add(*lengths), 0)
+    plain = records.select(["golem_id", "tick", "retrieved_entries", "resolutions"])
+    plain = plain.append_column("at_us", records.column("observed_at").cast(pa.int64()))
+    plain = plain.append_column("cycle", pa.array(cycle, pa.int64())).filter(busy)
+    if not plain.num_rows:
+        return CREDIT_SCHEMA.empty_table()
+    numbers = {"span": policy.cycle_ticks, "least": policy.effect_min_ppm}
+    answer = asked(_CREDITS, numbers, records=plain, signs=signs)
+    moments = answer.column("last_access_at").cast(pa.int64()).cast(MOMENT)
+    place = answer.schema.get_field_index("last_access_at")
+    return answer.set_column(place, "last_access_at", moments).select(CREDIT_SCHEMA.names).cast(CREDIT_SCHEMA)
+
+
+def totals(credits: pa.Table) -> pa.Table:
+    """All cycles of an entry in one: golem_id, entry_id, useful, misled, last_us (0: never accessed)."""
+    last = pc.fill_null(credits.column("last_access_at").cast(pa.int64()), 0)
+    summed = (
+        credits.append_column("last_us", last)
+        .group_by(["golem_id", "entry_id"], use_threads=False)
+        .aggregate([("useful", "sum"), ("misled", "sum"), ("last_us", "max")])
+    )
+    return summed.rename_columns(["golem_id", "entry_id", "useful", "misled", "last_us"])
