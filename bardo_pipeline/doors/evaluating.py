@@ -15,13 +15,20 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from bardo_pipeline.doors.options import now
 from bardo_pipeline.doors.tables import print_table
-from bardo_pipeline.doors.worth_page import worth_page
+from bardo_pipeline.doors.worth_page import foretold_page, worth_page
+from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.bounds import Bound
-from bardo_pipeline.runtime.worth import Grading, Report, Tell, grade_memory
+from bardo_pipeline.quality.calibration import Calibration
+from bardo_pipeline.runtime.worth import Grading, Report, Tell, foretell, grade_memory
+from bardo_pipeline.storage.traces import read_trace
 
 app = typer.Typer(help="Grade what golems learned against markets of which the truth is known.", no_args_is_help=True)
 out = Console(soft_wrap=False)
+
+RECORDED = Path("../shared/data")
+"""Where recorded markets lie, unless it is said otherwise."""
 
 
 @app.callback()
@@ -34,22 +41,28 @@ def memory(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the graded market.")] = 7,
     golems: Annotated[int, typer.Option(min=1, help="Golems that live through it.")] = 64,
     days: Annotated[int, typer.Option(min=2, help="Days it lasts; half-way, part of what holds expires.")] = 14,
+    market: Annotated[
+        str, typer.Option(help="synthetic: its truths are known; recorded: only the following day is.")
+    ] = "synthetic",
+    trace: Annotated[Path, typer.Option(help="Folder of recorded minute bars, for --market recorded.")] = RECORDED,
     folder: Annotated[
         Path | None, typer.Option("--out", help="Folder of the page (default: ./eval/memory-SEED).")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON in place of tables.")] = False,
 ) -> None:
     """Plant truths in a market, let golems learn from it, and grade what they hold; exit 1 if a bound is missed."""
-    target = folder or Path("eval") / f"memory-{seed}"
     policy = Policy()
+    if market == "recorded":
+        _recorded(trace, golems, folder or Path("eval") / "memory-recorded", policy, json=json)
+        return
+    if market != "synthetic":
+        raise ConfigError(f"there is no market {market!r} to be graded on: synthetic or recorded")
+    target = folder or Path("eval") / f"memory-{seed}"
     with TemporaryDirectory(prefix="bardo-eval-") as home, _told(quiet=json) as tell:
         report = grade_memory(Path(home), Grading(seed, golems, days), policy=policy, clock=now, tell=tell)
-    target.mkdir(parents=True, exist_ok=True)
-    (target / "index.html").write_text(worth_page(report, policy.worth))
-    said = orjson.dumps(summary(report), option=orjson.OPT_INDENT_2)
-    (target / "report.json").write_bytes(said)
+    said = _keep(target, worth_page(report, policy.worth), summary(report))
     if json:
-        typer.echo(said.decode())
+        typer.echo(said)
     else:
         show(report)
         out.print(f"Page: {target / 'index.html'}", highlight=False, soft_wrap=True)
@@ -57,8 +70,35 @@ def memory(
         raise typer.Exit(1)
 
 
+def _recorded(trace: Path, golems: int, target: Path, policy: Policy, *, json: bool) -> None:
+    """Calibration on a recorded market; without one, the reason why there is none."""
+    if not trace.is_dir():
+        out.print(f"skipped: {trace} holds no recorded market; name its folder with --trace", highlight=False)
+        return
+    market, _ = read_trace(trace)
+    with TemporaryDirectory(prefix="bardo-eval-") as home, _told(quiet=json) as tell:
+        told = foretell(Path(home), market, golems, policy=policy, clock=now, tell=tell)
+    named = {"market": told.market, "golems": told.golems, "records": told.records}
+    said = _keep(target, foretold_page(told), {**named, "calibration": foreseen(told.calibration)})
+    if json:
+        typer.echo(said)
+        return
+    out.print(f"{told.market}: {told.golems} golems, {told.records:,} records", highlight=False, soft_wrap=True)
+    show_calibration(told.calibration)
+    out.print(f"Page: {target / 'index.html'}", highlight=False, soft_wrap=True)
+
+
+def _keep(target: Path, page: str, report: dict[str, Any]) -> str:
+    """Write page and report; returns the report's JSON."""
+    target.mkdir(parents=True, exist_ok=True)
+    said = orjson.dumps(report, option=orjson.OPT_INDENT_2)
+    (target / "index.html").write_text(page)
+    (target / "report.json").write_bytes(said)
+    return said.decode()
+
+
 def show(report: Report) -> None:
-    """Bounds, the last day's truths, and what faded, as tables."""
+    """Bounds, the last day's truths, what faded, how asking went and how well confidence foretold, as tables."""
     print_bounds(report.bounds)
     rows = [(t.name, t.kind, t.strength, t.met, t.held) for t in report.looks[-1].recalled]
     print_table(out, "Truths above one sigma", ["truth", "kind", "sigma", "met", "held"], rows)
@@ -67,6 +107,33 @@ def show(report: Report) -> None:
         print_table(
             out, "Fading", names, [(f.name, f.holders, f.half_life_days, f.days_below, f.left) for f in report.faded]
         )
+
+    told = report.asked
+    if told.number:
+        said = f"{told.number:,} questions: {told.hit_rate:.0%} answered among the first {told.first}"
+        out.print(f"{said}; mean reciprocal rank {told.reciprocal_rank:.2f}", highlight=False, soft_wrap=True)
+    show_calibration(report.calibration)
+
+
+def show_calibration(found: Calibration) -> None:
+    """Of what was believed with which confidence, how much held on the following day."""
+    rows = [
+        (f"{r['confidence_low_ppm'] / PPM:.1f}-{r['confidence_high_ppm'] / PPM:.1f}", r["belief_count"],
+         r["held_ppm"] / PPM, r["outcome_count"], r["agreed_ppm"] / PPM)
+        for r in found.bands.to_pylist()
+    ]  # fmt: skip
+    print_table(out, "Calibration", ["confidence", "beliefs", "held", "decisions", "agreed"], rows)
+
+
+def foreseen(found: Calibration) -> dict[str, Any]:
+    """Calibration as JSON."""
+    return {
+        "beliefs": found.belief_count,
+        "unjudged": found.unjudged_count,
+        "brier_held_ppm": found.brier_held_ppm,
+        "brier_agreed_ppm": found.brier_agreed_ppm,
+        "bands": found.bands.to_pylist(),
+    }
 
 
 def print_bounds(found: tuple[Bound, ...]) -> None:
@@ -97,6 +164,8 @@ def summary(report: Report) -> dict[str, Any]:
         ],
         "faded": [f._asdict() for f in report.faded],
         "null_market": report.nothing._asdict(),
+        "asked": report.asked._asdict(),
+        "calibration": foreseen(report.calibration),
     }
 
 

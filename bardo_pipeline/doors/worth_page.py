@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from html import escape
 
 from bardo_pipeline.doors.plots import Line, Mark, bars, lines
+from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.policy import WorthPolicy
 from bardo_pipeline.quality.bounds import Bound
+from bardo_pipeline.quality.calibration import Calibration
 from bardo_pipeline.quality.worth import VERDICTS, Look
-from bardo_pipeline.runtime.worth import Report
+from bardo_pipeline.runtime.worth import Foretold, Report
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1d2327; max-width: 1180px; margin: 2rem auto; padding: 0 1rem; }
@@ -38,10 +40,18 @@ def worth_page(report: Report, policy: WorthPolicy) -> str:
         f'<h2>Day by day</h2><div class="plots">{_days(report, policy)}{_verdicts(report.looks)}</div>',
         f'<h2>Truths above one sigma</h2><div class="plots">{_truths(last, policy)}{_soon(report)}</div>',
         f'<h2>What has expired</h2><div class="plots">{_fades(report, policy)}</div>',
+        f"<h2>Asking</h2><p>{escape(_asked(report))}</p>",
+        f"<h2>Calibration</h2>{_calibration(report.calibration)}",
         f"<h2>Nothing to learn</h2><p>{escape(_nothing(report))}</p>",
         f"<h2>What was wrong on the last day</h2>{_wrong(last)}",
     ]
     return page("Proof of worth: memory", head, sections)
+
+
+def foretold_page(told: Foretold) -> str:
+    """The page of a recorded market, of which only the following day is known."""
+    head = f"{told.golems} golems lived through {told.market} and left {told.records:,} records."
+    return page("Proof of worth: calibration", head, [f"<h2>Calibration</h2>{_calibration(told.calibration)}"])
 
 
 def page(title: str, head: str, sections: Sequence[str]) -> str:
@@ -121,6 +131,40 @@ def _fades(report: Report, policy: WorthPolicy) -> str:
     ]
     names = ("truth", "golems", "half-life, days", "below after, days", "left after two half-lives", "faded in time")
     return lines("Mean confidence of what has expired", "days since the turn", drawn, marks) + table(names, rows)
+
+
+def _asked(report: Report) -> str:
+    told = report.asked
+    if not told.number:
+        return "No golem holds anything right that it could be asked for."
+    return (
+        f"{told.number:,} questions for what a golem holds rightly, in other words than its entries have: the answer is "
+        f"among the first {told.first} for {told.hit_rate:.0%}; mean reciprocal rank {told.reciprocal_rank:.2f}."
+    )
+
+
+def _calibration(found: Calibration) -> str:
+    if not found.belief_count:
+        return "<p>No belief had a decision of the following day to be held against.</p>"
+    rows = found.bands.to_pylist()
+    points = {
+        name: [(row["confidence_mean_ppm"] / PPM, row[column] / PPM) for row in rows]
+        for name, column in (("beliefs that held", "held_ppm"), ("decisions that agreed", "agreed_ppm"))
+    }
+    drawn = [Line(name, line) for name, line in points.items()] + [Line("as sure as right", [(0.0, 0.0), (1.0, 1.0)])]
+    listed = [
+        (f"{r['confidence_low_ppm'] / PPM:.1f} to {r['confidence_high_ppm'] / PPM:.1f}", r["belief_count"],
+         r["held_ppm"] / PPM, r["outcome_count"], r["agreed_ppm"] / PPM)
+        for r in rows
+    ]  # fmt: skip
+    said = (
+        f"<p>{found.belief_count:,} beliefs at the close of a cycle had decisions of the following day to be held "
+        f"against. Brier score {(found.brier_held_ppm or 0) / PPM:.3f} (a coin: 0.250).</p>"
+    )
+    names = ("confidence", "beliefs", "held", "decisions", "agreed")
+    return (
+        f'{said}<div class="plots">{lines("How sure, and how right", "confidence", drawn)}</div>{table(names, listed)}'
+    )
 
 
 def _nothing(report: Report) -> str:

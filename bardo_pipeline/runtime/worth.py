@@ -25,10 +25,13 @@ from bardo_pipeline.heartbeat.synthetic import null_market, synthetic_market
 from bardo_pipeline.heartbeat.synthetic_spec import graded_spec
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.bounds import Bound, Found, bounds
+from bardo_pipeline.quality.calibration import Calibration, beliefs_at_closes, calibration, judge_beliefs
 from bardo_pipeline.quality.fading import Fade, fades
+from bardo_pipeline.quality.questions import Asked
 from bardo_pipeline.quality.worth import Ground, Look, look
 from bardo_pipeline.quality.yardstick import Judged, measure, windows_met
 from bardo_pipeline.runtime.living import Living, Run
+from bardo_pipeline.runtime.questioning import questioned
 from bardo_pipeline.storage.home import Home
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -57,13 +60,16 @@ class Grading:
 
 @dataclass(frozen=True)
 class Report:
-    """What grading gave: looks day by day, what faded, what was found where there is nothing, and the bounds."""
+    """What grading gave: looks day by day, what faded, what was found where there is nothing, how asking went, how well
+    confidence foretold the following day, and the bounds."""
 
     grading: Grading
     records: int
     looks: tuple[Look, ...]
     faded: tuple[Fade, ...]
     nothing: Found
+    asked: Asked
+    calibration: Calibration
     bounds: tuple[Bound, ...]
 
     @property
@@ -95,12 +101,16 @@ def grade_memory(root: Path, grading: Grading, *, policy: Policy, clock: Callabl
     stores = lived(root / "graded", market, grading.golems, policy, clock, lambda done: tell("living", done))
     ground = _ground(grading, market, policy, tell)
     tell("grading", 0.0)
-    looks, last = looks_of(stores, ground, grading.days)
+    judged = judgements(stores)
+    looks, last = looks_of(stores, ground, judged, grading.days)
     faded = tuple(fades(looks, last, ground, policy))
     records = int(stores.log.heads()["contiguous"].to_numpy().sum())
+    tell("asking", 0.0)
+    answers, foretold = questioned(stores, last, looks[-1], clock()), foretelling(stores, judged)
     stores.log.close()
     nothing = _nothing(root / "null", grading, policy, clock, tell)
-    return Report(grading, records, looks, faded, nothing, bounds(looks, faded, nothing, policy.worth))
+    kept = bounds(looks, faded, nothing, policy.worth)
+    return Report(grading, records, looks, faded, nothing, answers, foretold, kept)
 
 
 def lived(
@@ -119,9 +129,16 @@ def lived(
     return stores
 
 
-def looks_of(stores: Stores, ground: Ground, days: int) -> tuple[tuple[Look, ...], pa.Table]:
-    """The grimoire of each day's end, judged; and the last of them."""
-    decisions, judged = stores.projections.growing("curation").read(), judgements(stores)
+def foretelling(stores: Stores, judged: pa.Table) -> Calibration:
+    """Of what was believed with which confidence at the close of a cycle, how much held on the following day."""
+    decisions, closes = (stores.projections.growing(name).read() for name in ("curation", "cycles"))
+    beliefs = beliefs_at_closes(decisions, closes, stores.policy.decay)
+    return calibration(judge_beliefs(beliefs, judged))
+
+
+def looks_of(stores: Stores, ground: Ground, judged: pa.Table, days: int) -> tuple[tuple[Look, ...], pa.Table]:
+    """The grimoire of each day's end, judged; and the last of them. judged: JUDGEMENT_SCHEMA."""
+    decisions = stores.projections.growing("curation").read()
     at_us = decisions["at"].cast(pa.int64()).to_numpy()
     looks, grimoire = [], decisions.slice(0, 0)
     for day in range(1, days + 1):
@@ -129,6 +146,30 @@ def looks_of(stores: Stores, ground: Ground, days: int) -> tuple[tuple[Look, ...
         grimoire = fold(decisions.filter(pa.array(at_us <= now)))
         looks.append(look(grimoire, windows_met(judged, now, stores.policy.worth), now, ground, stores.policy))
     return tuple(looks), grimoire
+
+
+@dataclass(frozen=True)
+class Foretold:
+    """What a recorded market gave: its name, the records that golems left there, and how well confidence foretold."""
+
+    market: str
+    golems: int
+    records: int
+    calibration: Calibration
+
+
+def foretell(
+    root: Path, market: Market, golems: int, *, policy: Policy, clock: Callable[[], datetime], tell: Tell
+) -> Foretold:
+    """Live through a market of which nobody knows the truth, and hold what was believed against the following day.
+
+    root: an empty folder for a home.
+    """
+    stores = lived(root / "recorded", market, golems, policy, clock, lambda done: tell("living", done))
+    told = foretelling(stores, judgements(stores))
+    records = int(stores.log.heads()["contiguous"].to_numpy().sum())
+    stores.log.close()
+    return Foretold(market.name, golems, records, told)
 
 
 def _ground(grading: Grading, market: Market, policy: Policy, tell: Tell) -> Ground:

@@ -1,0 +1,46 @@
+"""Questioning: golems are asked what they know rightly, and whether it is among what comes first is counted.
+
+Source: X-5 ("retrieval on questions with known answers").
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.derivation.asking import text_vectors
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.quality.questions import Asked, Question, asked, questions
+from bardo_pipeline.quality.worth import Look
+from bardo_pipeline.retrieval.retrieve import Grimoire
+from bardo_pipeline.retrieval.situation import Situation
+
+
+def questioned(stores: Stores, grimoire: pa.Table, last: Look, now: datetime) -> Asked:
+    """Ask every golem for each entry that it holds rightly, in other words, where that entry's situation is at hand.
+
+    grimoire: ENTRY_SCHEMA, as it stood at the last look. now: when vectors made here are recorded.
+    """
+    first = stores.policy.worth.questions_in_first
+    living = grimoire.filter(pc.equal(grimoire["status"], "active"))
+    put = questions(living, last.verdicts)
+    if not put:
+        return asked([], first)
+    words = sorted({question.words for question in put})
+    vectors = dict(zip(words, np.asarray(stores.embedder.embed(words), np.float32), strict=True))
+    by_golem: dict[str, list[Question]] = {}
+    for question in put:
+        by_golem.setdefault(question.golem_id, []).append(question)
+    places: list[int | None] = []
+    for golem_id, mine in sorted(by_golem.items()):
+        entries = living.filter(pc.equal(living["golem_id"], golem_id)).combine_chunks()
+        known = Grimoire(entries, *text_vectors(stores, entries["text"], now), stores.policy)
+        for question in mine:
+            situation = Situation(last.at_us, regime=question.regime)
+            hits = known.retrieve(vectors[question.words], situation, first, may_skip=False).hits
+            found = hits["entry_id"].to_pylist()
+            places.append(found.index(question.entry_id) + 1 if question.entry_id in found else None)
+    return asked(places, first)
