@@ -41,6 +41,9 @@ def memory(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the graded market.")] = 7,
     golems: Annotated[int, typer.Option(min=1, help="Golems that live through it.")] = 64,
     days: Annotated[int, typer.Option(min=2, help="Days it lasts; half-way, part of what holds expires.")] = 14,
+    markets: Annotated[
+        int | None, typer.Option(min=1, help="Independent markets that the truth is measured on (default: 8 a half).")
+    ] = None,
     market: Annotated[
         str, typer.Option(help="synthetic: its truths are known; recorded: only the following day is.")
     ] = "synthetic",
@@ -59,7 +62,7 @@ def memory(
         raise ConfigError(f"there is no market {market!r} to be graded on: synthetic or recorded")
     target = folder or Path("eval") / f"memory-{seed}"
     with TemporaryDirectory(prefix="bardo-eval-") as home, _told(quiet=json) as tell:
-        report = grade_memory(Path(home), Grading(seed, golems, days), policy=policy, clock=now, tell=tell)
+        report = grade_memory(Path(home), Grading(seed, golems, days, markets), policy=policy, clock=now, tell=tell)
     said = _keep(target, worth_page(report, policy.worth), summary(report))
     if json:
         typer.echo(said)

@@ -138,8 +138,8 @@ def _asked(report: Report) -> str:
     if not told.number:
         return "No golem holds anything right that it could be asked for."
     return (
-        f"{told.number:,} questions for what a golem holds rightly, in other words than its entries have: the answer is "
-        f"among the first {told.first} for {told.hit_rate:.0%}; mean reciprocal rank {told.reciprocal_rank:.2f}."
+        f"{told.number:,} questions for what a golem holds rightly, in other words than its entries have: the answer "
+        f"is among the first {told.first} for {told.hit_rate:.0%}; mean reciprocal rank {told.reciprocal_rank:.2f}."
     )
 
 

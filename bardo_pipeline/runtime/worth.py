@@ -46,11 +46,13 @@ Tell = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class Grading:
-    """What is graded: a seed, how many golems, how many days, and after how many of them the market turns."""
+    """What is graded: a seed, how many golems, how many days. markets: how many independent ones make the yardstick of
+    either half; None: as the policy says."""
 
     seed: int
     golems: int = 64
     days: int = 14
+    markets: int | None = None
 
     @property
     def turn_bar(self) -> int:
@@ -174,7 +176,7 @@ def foretell(
 
 def _ground(grading: Grading, market: Market, policy: Policy, tell: Tell) -> Ground:
     """What holds in the graded market, measured on others of the same kind: before its turn, and after."""
-    count = policy.worth.yardstick_markets
+    count = grading.markets or policy.worth.yardstick_markets
     bars, yards = grading.days * DAY_BARS, []
     levels: dict[str, tuple[float, float]] = {}
     for side, turn in enumerate((None, 0)):

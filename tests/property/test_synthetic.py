@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bardo_pipeline.heartbeat.market import Market, price_of_tick
+from bardo_pipeline.heartbeat.planted import planted_truths
 from bardo_pipeline.heartbeat.synthetic import (
     REGIMES,
     SPEC_DEFAULT,
@@ -18,10 +19,11 @@ from bardo_pipeline.heartbeat.synthetic import (
     TRENDING_UP,
     VOLATILE,
     MarketPlan,
+    null_market,
     plan_market,
-    planted_truths,
     synthetic_market,
 )
+from bardo_pipeline.heartbeat.synthetic_spec import graded_spec
 
 START = datetime(2023, 8, 14, tzinfo=UTC)
 BARS = 20_000
@@ -55,6 +57,8 @@ def test_same_seed_same_bytes(seed: int, bars: int) -> None:
     first, second = (synthetic_market(seed=seed, bars=bars, start=START) for _ in range(2))
     assert first.content_hash == second.content_hash
     assert first.bars == bars
+    nothing = [null_market(seed=seed, bars=bars, start=START).content_hash for _ in range(2)]
+    assert nothing[0] == nothing[1] != first.content_hash
 
 
 @settings(max_examples=20, deadline=None)
@@ -69,6 +73,12 @@ def test_different_seeds_differ(seed: int, other: int) -> None:
 def test_more_bars_leave_the_first_ones_as_they_are(seed: int, short: int, more: int) -> None:
     long = synthetic_market(seed=seed, bars=short + more, start=START)
     assert long.slice(0, short).content_hash == synthetic_market(seed=seed, bars=short, start=START).content_hash
+    empty = null_market(seed=seed, bars=short + more, start=START)
+    assert empty.slice(0, short).content_hash == null_market(seed=seed, bars=short, start=START).content_hash
+    spec = graded_spec(turn_bar=short // 2)
+    graded = synthetic_market(seed=seed, bars=short + more, start=START, spec=spec)
+    alone = synthetic_market(seed=seed, bars=short, start=START, spec=spec)
+    assert graded.slice(0, short).content_hash == alone.content_hash
 
 
 @settings(max_examples=20, deadline=None)
@@ -200,3 +210,84 @@ def test_the_market_lists_what_is_planted() -> None:
         assert truth.lag_bars >= 0
     gas = next(truth for truth in market.truths if truth.name == "gas_follows_crash")
     assert gas.lag_bars == SPEC_DEFAULT.gas_lag_bars
+    assert sorted({truth.kind for truth in market.truths}) == ["causal", "decoy", "entailed"]
+    assert all(truth.valid_until_bar is None for truth in market.truths)
+    assert gas.strength > 1
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=seeds, turn=st.integers(1, 2_999))
+def test_a_turn_changes_nothing_before_it(seed: int, turn: int) -> None:
+    never, once = (synthetic_market(seed=seed, bars=3_000, start=START, spec=graded_spec(bar)) for bar in (None, turn))
+    assert never.slice(0, turn).content_hash == once.slice(0, turn).content_hash
+
+
+def far_and_later(market: Market, plan: MarketPlan) -> NDArray[np.float64]:
+    """For each bar far from its volatile stretch's middle: how much of the distance is left twenty bars on."""
+    logs = np.log(market.price)
+    kept = []
+    for part in spells(plan, VOLATILE):
+        since = logs[part] - logs[part[0]]
+        before, now, later = since[:-23], since[3:-20], since[23:]
+        jump = now - before
+        large = np.abs(jump) > 0.006
+        kept.extend(((later - before)[large] / jump[large]).tolist())
+    return np.array(kept)
+
+
+@pytest.mark.row("X-5")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_excursions_come_back_until_the_turn_and_go_on_after_it(seed: int) -> None:
+    calm = replace(graded_spec(None), crash_first_bars=(10**9, 10**9 + 1))
+    plan = plan_market(seed=seed, bars=BARS, spec=calm)
+    before = synthetic_market(seed=seed, bars=BARS, start=START, spec=calm)
+    after = synthetic_market(seed=seed, bars=BARS, start=START, spec=replace(calm, turn=graded_spec(0).turn))
+    assert np.median(far_and_later(before, plan)) < 0.9
+    assert np.median(far_and_later(after, plan)) > 1.1
+
+
+@pytest.mark.row("X-5")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_decoys_go_together_and_the_turn_ends_the_flight(seed: int) -> None:
+    """Gas, volume and liquidity share a clock; volume runs ahead of the liquidity that flees the same moves."""
+    market = synthetic_market(seed=seed, bars=BARS, start=START, spec=graded_spec(None))
+    turned = synthetic_market(seed=seed, bars=BARS, start=START, spec=graded_spec(0))
+    hour = market.at_us // 3_600_000_000 % 24
+    peak, night = (hour >= 14) & (hour < 16), (hour >= 1) & (hour < 5)
+    for values in (market.gas_gwei, market.liquidity, market.volume_usd_micros[market.volume_usd_micros > 0]):
+        there = market.volume_usd_micros > 0 if len(values) < BARS else np.full(BARS, True)
+        assert np.median(values[peak[there]]) > 1.15 * np.median(values[night[there]])
+
+    def flight(one: Market) -> float:
+        moves = np.abs(np.diff(np.log(one.price), prepend=np.log(one.price[0])))
+        change = np.diff(np.log(one.liquidity), prepend=np.log(one.liquidity[0]))
+        return float(np.corrcoef(moves[:-5], change[5:])[0, 1])
+
+    assert flight(market) < -0.3
+    assert abs(flight(turned)) < 0.1
+    names = {t.name: t for t in planted_truths(graded_spec(100))}
+    assert {n for n, t in names.items() if t.valid_until_bar == 100} == {"excursions_revert", "liquidity_flees_moves"}
+    assert ("volume", "liquidity") in {(t.cause, t.effect) for t in names.values() if t.kind == "decoy"}
+
+
+@pytest.mark.row("X-5")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_in_the_null_market_nothing_tells_of_anything(seed: int) -> None:
+    market = null_market(seed=seed, bars=BARS, start=START)
+    assert market.truths == ()
+    steps = {
+        name: np.diff(np.log(values.astype(np.float64)))
+        for name, values in (
+            ("price", market.price), ("gas", market.gas_gwei), ("volume", market.volume_usd_micros),
+            ("depth", market.liquidity),
+        )
+    }  # fmt: skip
+    steps["move"] = np.abs(steps["price"])
+    for cause, first in steps.items():
+        for effect, second in steps.items():
+            for lag in (0, 1, 3, 5, 20, 60):
+                if cause != effect and {cause, effect} != {"price", "move"}:
+                    found = np.corrcoef(first[: len(first) - lag], second[lag:])[0, 1]
+                    assert abs(found) < 0.04, (cause, effect, lag)
+    assert abs(np.corrcoef(steps["price"][:-1], steps["price"][1:])[0, 1]) < 0.04
+    assert (market.price_high == market.price_low).all(), "a swap does not slip"

@@ -1,0 +1,98 @@
+"""`bardo eval memory`: exit codes, the report, and a page that needs nothing but itself."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from tests.commands import bardo
+
+DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+SMALL = ("--seed", "3", "--golems", "2", "--days", "2", "--markets", "1")
+
+
+class Page(HTMLParser):
+    """What a page holds: its elements, its words, and every address that it asks for."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.words: list[str] = []
+        self.addresses: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href")]
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, f"{tag} closes something else"
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+@pytest.fixture(scope="module")
+def graded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder and the words of one grading. Two golems in two days cannot know enough: recall is missed."""
+    folder = tmp_path_factory.mktemp("graded")
+    said = bardo("eval", "memory", *SMALL, "--out", str(folder / "page"), home=folder / "none", expect=1)
+    assert not (folder / "none").exists(), "it lives in a home of its own"
+    return folder / "page", said
+
+
+@pytest.mark.row("X-5")
+def test_a_missed_bound_is_exit_1_and_every_bound_has_its_verdict(graded: tuple[Path, str]) -> None:
+    folder, said = graded
+    report = json.loads((folder / "report.json").read_text())
+    assert not report["kept"]
+    assert "MISSED" in said
+    assert all(bound["name"] in said for bound in report["bounds"])
+    assert {"precision", "recall", "junk", "decoys", "null market"} <= {b["name"] for b in report["bounds"]}
+    assert [round(look["day"]) for look in report["looks"]] == [1, 2]
+    assert report["records"] > 4_000
+
+
+@pytest.mark.row("X-5")
+def test_the_page_shows_every_bound_and_needs_nothing_but_itself(graded: tuple[Path, str]) -> None:
+    folder, _ = graded
+    page = Page((folder / "index.html").read_text())
+    assert page.open == []
+    assert page.addresses == []
+    assert page.tags.count("svg") >= 4
+    text = " ".join(page.words)
+    assert all(word in text for word in ("Bounds", "Day by day", "What has expired", "Nothing to learn", "missed"))
+    assert all(b["name"] in text for b in json.loads((folder / "report.json").read_text())["bounds"])
+
+
+@pytest.mark.row("X-5")
+def test_the_same_seed_gives_the_same_report(graded: tuple[Path, str], tmp_path: Path) -> None:
+    said = bardo("eval", "memory", *SMALL, "--json", "--out", str(tmp_path), home=tmp_path / "none", expect=1)
+    report = json.loads((graded[0] / "report.json").read_text())
+    assert json.loads((tmp_path / "report.json").read_text()) == report
+    assert json.loads(said[said.index("{") : said.rindex("}") + 1]) == report
+
+
+@pytest.mark.row("X-5")
+def test_what_cannot_be_graded_says_why(tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere"
+    said = bardo("eval", "memory", "--market", "recorded", "--trace", str(nowhere), home=tmp_path / "none")
+    assert said.startswith("skipped: ")
+    assert "there is no market 'moon'" in bardo("eval", "memory", "--market", "moon", home=tmp_path / "none", expect=2)
+
+
+@pytest.mark.row("X-5")
+@pytest.mark.skipif(not DATA.is_dir(), reason=f"no recorded market in {DATA}")
+def test_a_recorded_market_gives_calibration(tmp_path: Path) -> None:
+    out = tmp_path / "page"
+    words = ("--market", "recorded", "--trace", str(DATA), "--golems", "4", "--out", str(out))
+    assert "Calibration" in bardo("eval", "memory", *words, home=tmp_path / "none")
+    report = json.loads((out / "report.json").read_text())
+    assert report["calibration"]["beliefs"] + report["calibration"]["unjudged"] > 0
+    assert "Calibration" in " ".join(Page((out / "index.html").read_text()).words)

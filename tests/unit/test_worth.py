@@ -1,0 +1,224 @@
+"""The grader, against grimoires made by hand: perfect, inverted, empty, full of junk, and faded."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.grimoire.entries import MOMENT
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.quality.bounds import Found, bounds
+from bardo_pipeline.quality.fading import fades
+from bardo_pipeline.quality.questions import asked, questions, words_for
+from bardo_pipeline.quality.truths import PlantedTruth
+from bardo_pipeline.quality.worth import Ground, Look, judge_link, look
+from bardo_pipeline.quality.yardstick import CELLS, Judged, Yardstick, cell_name, measure, windows_met
+from tests.grimoires import DAY, DIED, entry, grimoire, pattern
+
+POLICY = Policy()
+START_US = int((DIED - 10 * DAY).timestamp() * 1_000_000)
+DAY_US = 86_400_000_000
+PAYS, LOSES, OPEN = 4, 7, 10
+"""Cells: acting pays, acting loses, nobody can say."""
+
+GAS = PlantedTruth("gas_follows_crash", "", "crash", "gas_gwei", 3, "any", 1, span_bars=20, size=2.5, sigma=0.25)
+FLIGHT = PlantedTruth(
+    "flight", "", "price_move", "liquidity", 5, "any", -1, span_bars=5, size=2.0, sigma=1.0, valid_until_bar=7_200
+)
+DECOY = PlantedTruth("clock", "", "volume", "gas_gwei", 0, "any", 1, kind="decoy")
+
+
+def yardstick(**effects: float) -> Yardstick:
+    """Cells (c4=900.0) with effects of two sigmas, a tenth of which is the error, met on twenty days."""
+    effect = np.full(CELLS, np.nan)
+    for name, value in effects.items():
+        effect[int(name[1:])] = value
+    there = ~np.isnan(effect)
+    number = np.where(there, 20, 0)
+    sure = np.nan_to_num(np.sign(effect)).astype(np.int64)
+    return Yardstick(effect, np.abs(effect) / 10, np.abs(effect) / 2, number, number, sure)
+
+
+def ground(*truths: PlantedTruth, after: Yardstick | None = None) -> Ground:
+    """A market in which acting pays in one cell and loses in another; it turns after five days if `after` is given."""
+    before = yardstick(c4=900.0, c7=-900.0)
+    turn = None if after is None else START_US + 5 * DAY_US
+    return Ground(before, after or before, truths, START_US, turn, {"gas_price": (20_000.0, 90_000.0)})
+
+
+def rule(cell: int, sign: int, golem: str = "g-1", **said: Any) -> dict[str, Any]:
+    regime, band, gas = cell_name(cell)
+    about = pattern("uniswap_rebalance", regime=regime, anomaly_band=band, gas_band=gas)
+    return entry(golem, about, sign=sign, **said)
+
+
+def link(cause: str, effect: str, lag: int, sign: int, golem: str = "g-1", **said: Any) -> dict[str, Any]:
+    about = Structure("causal", "ethereum", "uniswap_v3", "USDC/WETH", cause=cause, effect=effect, lag_ticks=lag)
+    return entry(golem, about, sign=sign, text="-", **said)
+
+
+def level(mean: int, golem: str = "g-1") -> dict[str, Any]:
+    about = Structure("baseline", "ethereum", "uniswap_v3", "USDC/WETH", metric="gas_price")
+    return entry(golem, about, effect_mean_ppm=mean)
+
+
+def met(*pairs: tuple[str, int], windows: int = 30) -> pa.Table:
+    golems, cells = zip(*pairs, strict=True) if pairs else ((), ())
+    return pa.table(
+        {
+            "golem_id": pa.array(golems, pa.string()),
+            "cell": pa.array(cells, pa.int64()),
+            "windows": pa.array([windows] * len(pairs), pa.int64()),
+        }
+    )
+
+
+def seen(*entries: dict[str, Any], truths: tuple[PlantedTruth, ...] = (), day: int = 10) -> Look:
+    everyone = met(*((g, c) for g in ("g-1", "g-2") for c in (PAYS, LOSES)))
+    return look(grimoire(*entries), everyone, START_US + day * DAY_US, ground(*truths), POLICY)
+
+
+@pytest.mark.row("X-5")
+def test_a_perfect_grimoire_keeps_every_bound() -> None:
+    both = [e for g in ("g-1", "g-2") for e in (rule(PAYS, 1, g), rule(LOSES, -1, g), level(45_000, g))]
+    links = [link("crash", "gas_gwei", 5, 1, g) for g in ("g-1", "g-2")]
+    one = seen(*both, *links, truths=(GAS, DECOY))
+    assert (one.precision, one.recall, one.junk, one.decoy_confidence) == (1.0, 1.0, 0.0, 0.0)
+    found = bounds([one], [], Found(100, 0, 4, 0), POLICY.worth)
+    assert all(bound.kept for bound in found)
+    assert {bound.name for bound in found} == {"precision", "recall", "junk", "decoys", "null market"}
+
+
+@pytest.mark.row("X-5")
+def test_an_inverted_grimoire_misses_them() -> None:
+    one = seen(rule(PAYS, -1), rule(LOSES, 1), link("crash", "gas_gwei", 5, -1), level(1), truths=(GAS,))
+    assert (one.precision, one.recall, one.junk) == (0.0, 0.0, 1.0)
+    assert [b.name for b in bounds([one], [], None, POLICY.worth) if not b.kept] == ["precision", "recall", "junk"]
+
+
+@pytest.mark.row("X-5")
+def test_an_empty_grimoire_is_not_right() -> None:
+    one = seen(rule(PAYS, 1, status="candidate"))
+    assert (one.precision, one.junk) == (None, None)
+    assert one.recall == 0.0
+    assert not any(b.kept for b in bounds([one], [], None, POLICY.worth) if b.name in ("precision", "recall"))
+
+
+@pytest.mark.row("X-5")
+def test_what_no_outcome_supports_is_junk_and_costs_precision() -> None:
+    one = seen(rule(PAYS, 1), rule(OPEN, 1), rule(OPEN + 1, -1), link("volume", "volume", 1, 1))
+    assert one.precision == 0.25
+    assert one.junk == 0.75
+
+
+@pytest.mark.row("X-5")
+def test_a_decoy_counts_by_its_confidence() -> None:
+    one = seen(link("volume", "gas_gwei", 2, 1, confidence_ppm=900_000, anchor_at=DIED), truths=(GAS, DECOY))
+    assert one.decoy_confidence == pytest.approx(0.9)
+    assert "decoys" in [b.name for b in bounds([one], [], None, POLICY.worth) if not b.kept]
+
+
+@pytest.mark.row("X-5")
+def test_recall_asks_only_those_who_met_a_truth_often_enough() -> None:
+    held = rule(PAYS, 1)
+    rare = look(grimoire(held), met(("g-1", PAYS), windows=1), START_US, ground(), POLICY)
+    assert [one.met for one in rare.recalled] == [0, 0]
+    assert rare.recall is None
+    often = look(grimoire(held), met(("g-1", PAYS), ("g-2", PAYS)), START_US, ground(), POLICY)
+    assert [(one.met, one.held) for one in often.recalled] == [(2, 1), (0, 0)]
+    assert often.recall == 0.5
+
+
+@pytest.mark.row("X-5")
+def test_a_link_is_right_by_pair_sign_and_lag_while_it_lasts() -> None:
+    truths = (GAS, FLIGHT, DECOY)
+
+    def verdict(*said: Any, turned: bool = False) -> int:
+        return judge_link(*said, turned=turned, truths=truths)[0]
+
+    assert verdict("crash", "gas_gwei", 3, 1) == 0
+    assert verdict("crash", "gas_gwei", 60, 1) == 1
+    assert verdict("crash", "gas_gwei", 3, -1) == 1
+    assert verdict("volume", "gas_gwei", 3, 1) == 4
+    assert verdict("volume", "price_return", 3, 1) == 2
+    assert verdict("price_move", "liquidity", 5, -1) == 0
+    assert verdict("price_move", "liquidity", 5, -1, turned=True) == 3
+
+
+@pytest.mark.row("X-5")
+@pytest.mark.parametrize(("confidence", "kept"), [(600_000, True), (1_000_000, True)])
+def test_an_expired_truth_fades_below_retrieval_by_its_own_half_life(confidence: int, kept: bool) -> None:
+    turned = ground(after=yardstick(c4=-900.0, c7=-900.0))
+    anchor = DIED - 5 * DAY
+    held = grimoire(rule(PAYS, 1, confidence_ppm=confidence, anchor_at=anchor))
+    looks = [look(held, met(), START_US + day * DAY_US, turned, POLICY) for day in (5, 6, 10)]
+    assert [one.count(0) for one in looks] == [1, 0, 0]
+    assert [one.count(3) for one in looks] == [0, 1, 1]
+    assert looks[-1].precision is None, "what has expired is given time"
+    (fade,) = fades(looks, held, turned, POLICY)
+    assert fade.half_life_days == 14.0
+    assert fade.left == pytest.approx(confidence / 4e6, rel=0.01)
+    assert fade.kept is kept
+
+
+@pytest.mark.row("X-5")
+def test_what_is_confirmed_after_it_expired_misses_the_bound() -> None:
+    turned = ground(after=yardstick(c4=-900.0, c7=-900.0))
+    early = grimoire(rule(PAYS, 1, confidence_ppm=900_000, anchor_at=DIED - 6 * DAY))
+    late = grimoire(rule(PAYS, 1, confidence_ppm=1_000_000, anchor_at=DIED + 20 * DAY))
+    looks = [look(g, met(), START_US + d * DAY_US, turned, POLICY) for g, d in ((early, 5), (late, 30))]
+    (fade,) = fades(looks, late, turned, POLICY)
+    assert fade.left > POLICY.worth.retrieval_confidence
+    assert [b.kept for b in bounds(looks, [fade], None, POLICY.worth) if b.name == "fading"] == [False]
+
+
+@pytest.mark.row("X-5")
+def test_the_yardstick_counts_a_window_once_and_needs_days() -> None:
+    minute, size = 60_000_000, 40
+    day = np.arange(size) % 8
+    storm = Judged(
+        market=np.zeros(size, np.int64), golem=np.arange(size), at_us=day * DAY_US + np.arange(size) % 5 * minute,
+        regime=np.zeros(size, np.int64), score=np.full(size, 0.95), gas_ratio=np.ones(size),
+        effect_ppm=np.where(day == 7, 8_000, -1_000 + day),
+    )  # fmt: skip
+    yard = measure(storm, POLICY.curator, POLICY.worth)
+    cell = int(np.flatnonzero(yard.windows)[0])
+    assert cell_name(cell) == ("trending_up", "broken", "normal")
+    assert (yard.windows[cell], yard.days[cell], yard.sure[cell]) == (8, 8, 0)
+    without = Judged.together([Judged(**{n: v[day < 7] for n, v in vars(storm).items()})])
+    assert measure(without, POLICY.curator, POLICY.worth).sure[cell] == -1
+    short = Judged(**{n: v[day < 3] for n, v in vars(storm).items()})
+    assert measure(short, POLICY.curator, POLICY.worth).sure[cell] == 0
+    assert not measure(Judged(**{n: v[:0] for n, v in vars(storm).items()}), POLICY.curator, POLICY.worth).sure.any()
+
+
+def test_windows_are_counted_up_to_the_moment() -> None:
+    at = [DIED + timedelta(minutes=m) for m in (0, 1, 31, 61)]
+    told = pa.table(
+        {
+            "golem_id": ["g-1"] * 4, "regime": ["volatile"] * 4, "anomaly_band": ["broken"] * 4,
+            "gas_band": ["normal"] * 4, "at": pa.array(at, MOMENT),
+        }
+    )  # fmt: skip
+    upto = int((DIED + timedelta(minutes=40)).timestamp() * 1e6)
+    assert windows_met(told, upto, POLICY.worth)["windows"].to_pylist() == [2]
+
+
+@pytest.mark.row("X-5")
+def test_questions_ask_in_other_words_for_what_is_right() -> None:
+    known = grimoire(rule(PAYS, 1), rule(LOSES, 1), level(45_000), link("crash", "gas_gwei", 3, 1))
+    one = look(known, met(), START_US, ground(GAS), POLICY)
+    put = questions(known, one.verdicts)
+    right = {row["entry_id"]: row for row in known.to_pylist() if row["sign"] != 1 or row["source"] != "pattern"}
+    assert len(put) == 3
+    assert set(right) <= {q.entry_id for q in put}
+    assert all(q.words not in known["text"].to_pylist() for q in put)
+    assert words_for(link("crash", "gas_gwei", 3, 1)) == "After the price has crashed, what happens to the gas price?"
+    told = asked([1, 2, None, 9], 5)
+    assert (told.hit_rate, told.reciprocal_rank) == (0.5, 0.375)
+    assert asked([], 5).hit_rate is None
