@@ -23,7 +23,7 @@ COMMANDS = [
     for line in block.splitlines()
     if line.startswith("$ ")
 ]
-LONG = ("ui", "run")
+LONG = ("ui", "run", "eval")
 
 
 def test_the_readme_shows_the_commands_it_promises() -> None:
@@ -52,13 +52,15 @@ def test_a_command_of_the_readme_runs(command: str, asked_home: Path, half_lived
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("bardo ") and c.split()[1] in LONG])
 def test_an_option_of_a_long_command_exists(command: str, tmp_path: Path) -> None:
     words = shlex.split(command)[1:]
-    offered = bardo(words[0], "--help", home=tmp_path)
+    named = words[:2] if words[0] == "eval" else words[:1]
+    offered = bardo(*named, "--help", home=tmp_path)
     assert all(w in offered for w in words if w.startswith("--"))
 
 
 def test_options_and_paths_named_in_prose_exist(tmp_path: Path) -> None:
     offered = " ".join(
-        bardo(c, "--help", home=tmp_path) for c in ("run", "rebuild", "sql", "lineage", "status", "verify")
+        bardo(*c.split(), "--help", home=tmp_path)
+        for c in ("run", "rebuild", "sql", "lineage", "status", "verify", "eval memory")
     )
     named = set(re.findall(r"`(--[a-z-]+)", README))
     assert named
