@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import dagster as dg
 
-from assets import curation, katabasis, legacy, log, marts, memory, quarantine, retrieval
+from assets import curation, dreams, katabasis, legacy, log, marts, memory, quarantine, retrieval
 from assets.checks import CHECKS
 from assets.health_checks import health
 from assets.stores import home
 from jobs.curator import curator_job
 from jobs.death import death_job
+from jobs.dream import dream_job
 from jobs.drift import drift_job
 from jobs.maintenance import maintenance_job
 from jobs.rebuild import rebuild_job
-from jobs.schedules import every_hour, every_night, every_ten_minutes, every_week
+from jobs.schedules import every_four_hours, every_hour, every_night, every_ten_minutes, every_week
 from jobs.spool import spool_job
 from jobs.verification import verification_job
 from sensors.cycles import cycles_closed
 from sensors.deaths import deaths_recorded
+from sensors.dreams import dreams_queued
 from sensors.lag import writers_outrun_the_drainer
 from sensors.spool import files_dropped
 
@@ -30,6 +32,7 @@ defs = dg.Definitions(
         curation.curate,
         memory.facts,
         retrieval.credits,
+        dreams.dream,
         katabasis.vote,
         katabasis.consensus,
         legacy.testaments,
@@ -39,9 +42,9 @@ defs = dg.Definitions(
         marts.warehouse,
     ],
     asset_checks=[*CHECKS, health],
-    jobs=[curator_job, death_job, drift_job, maintenance_job, rebuild_job, spool_job, verification_job],
-    schedules=[every_ten_minutes, every_hour, every_night, every_week],
-    sensors=[deaths_recorded, cycles_closed, writers_outrun_the_drainer, files_dropped],
+    jobs=[curator_job, death_job, dream_job, drift_job, maintenance_job, rebuild_job, spool_job, verification_job],
+    schedules=[every_ten_minutes, every_hour, every_four_hours, every_night, every_week],
+    sensors=[deaths_recorded, cycles_closed, dreams_queued, writers_outrun_the_drainer, files_dropped],
     resources={"home": home},
     executor=dg.in_process_executor,  # a step in a process of its own costs a second, and these take milliseconds
 )

@@ -489,6 +489,46 @@ class EpisodePolicy(Frozen):
     emergency: Unit = Field(0.9, description="importance from")
 
 
+class DreamPolicy(Frozen):
+    """Dreams: when, what is replayed, what is imagined, and what becomes of it (KAT, TOOLS, MEM)."""
+
+    every_hours: Positive = Field(4.0, description="event time between two dreams, while idle (TOOLS)")
+    idle_ticks: Annotated[int, Field(ge=1)] = Field(
+        10, description="ticks without thought or action after which a golem is idle (ours; TOOLS: no active session)"
+    )
+    lookback_ticks: Annotated[int, Field(ge=1)] = Field(
+        500, description="ticks back from which episodes are replayed (HB S6: what stays warm)"
+    )
+    budget: Annotated[int, Field(ge=1)] = Field(
+        100, description="replays and imagined branches of a dream (TOOLS: episodes of a consolidation)"
+    )
+    counterfactual_share: Unit = Field(0.4, description="of the budget (KAT)")
+    arousal_weight: Unit = Field(0.4, description="NREM salience (KAT)")
+    valence_weight: Unit = Field(0.3, description="NREM salience, of abs(valence) (KAT)")
+    recency_weight: Unit = Field(0.2, description="NREM salience, of exp(-age / recency_ticks) (KAT)")
+    novelty_weight: Unit = Field(0.1, description="NREM salience, of 1 - likeness to what is known (KAT)")
+    recency_ticks: Positive = Field(100.0, description="KAT")
+    depotentiation: Unit = Field(0.12, description="arousal that REM takes from what was replayed (KAT)")
+    arousal_floor: Unit = Field(0.10, description="REM takes nothing below (KAT, canon 50)")
+    witnesses_min: Annotated[int, Field(ge=2)] = Field(
+        3, description="witnesses of a cluster, imagined or live (TOOLS: smallest cluster)"
+    )
+    staged_confidence_min: Unit = Field(0.2, description="of a hypothesis, not sure at all (KAT)")
+    staged_confidence_max: Unit = Field(0.3, description="it stays below until it is admitted (KAT, canon 50)")
+    admitted_confidence: Unit = Field(0.3, description="of a hypothesis that live outcomes confirmed (MEM, canon 50)")
+    clade_confidence: Unit = Field(0.5, description="offered to the clade from here on, once validated (MEM)")
+    confirm_days: Positive = Field(7.0, description="live outcomes so long after staging may confirm (MEM)")
+    expire_days: Positive = Field(14.0, description="unconfirmed, it is gone (MEM)")
+    half_life_multiplier: Positive = Field(2.0, description="of what was dreamt and confirmed (canon 5)")
+    width_scales: tuple[Positive, Positive] = Field(
+        (0.6, 1.6), description="narrower and wider ranges, as shares of the golem's own (ours, as its traits)"
+    )
+    wait_ticks: Annotated[int, Field(ge=1)] = Field(10, description="longest wait for cheaper gas (ours)")
+    reproduced_ppm: Count = Field(
+        5, description="a re-simulation further than this from the recorded verdict does not count (ours)"
+    )
+
+
 class KatabasisPolicy(Frozen):
     """Votes and consensus (KAT, canon 48)."""
 
@@ -593,6 +633,7 @@ class Policy(Frozen):
     traits: TraitPolicy = TraitPolicy()
     retrieval: RetrievalPolicy = RetrievalPolicy()
     episode: EpisodePolicy = EpisodePolicy()
+    dreams: DreamPolicy = DreamPolicy()
     katabasis: KatabasisPolicy = KatabasisPolicy()
     inheritance: InheritancePolicy = InheritancePolicy()
     worth: WorthPolicy = WorthPolicy()

@@ -1,13 +1,15 @@
-"""Schedules: when the curator, maintenance and verification run by the clock."""
+"""Schedules: when the curator, dreams, maintenance and verification run by the clock."""
 
 from __future__ import annotations
 
 import dagster as dg
 
 from assets.stores import LazyStores
+from bardo_pipeline.derivation import dreams
 from bardo_pipeline.errors import NoHomeError
 from bardo_pipeline.storage.home import Home
 from jobs.curator import curator_job, what_is_new
+from jobs.dream import dream_job
 from jobs.drift import drift_job
 from jobs.maintenance import maintenance_job
 from jobs.verification import verification_job
@@ -48,6 +50,26 @@ def every_hour(
     except NoHomeError as error:
         return dg.SkipReason(str(error))
     return dg.RunRequest(tags={"bardo/why": f"the log is at version {version}"})
+
+
+@dg.schedule(
+    job=dream_job,
+    cron_schedule="5 */4 * * *",
+    default_status=dg.DefaultScheduleStatus.RUNNING,
+    description="Every four hours, if a cycle closed since the last dreams. Who dreams when follows from event time "
+    "alone, so that a later run dreams the same. Runs as soon as Dagster does; switch it off on its page.",
+)
+def every_four_hours(
+    context: dg.ScheduleEvaluationContext, home: dg.ResourceParam[LazyStores]
+) -> dg.RunRequest | dg.SkipReason:
+    """Let golems dream where something is new, and say why not where nothing is."""
+    try:
+        new = dreams.what_is_new(home.stores)
+    except NoHomeError as error:
+        return dg.SkipReason(str(error))
+    if new is None:
+        return dg.SkipReason("no cycle closed since the last dreams")
+    return dg.RunRequest(tags={"bardo/why": new})
 
 
 @dg.schedule(

@@ -29,6 +29,7 @@ _PRESENT = {
     "tx_hash": 0.0,
     "pipeline": 0.3,
     "sealed": 0.02,
+    "dream_tag": 0.02,
 }
 _WORDS = pa.array(
     [

@@ -36,7 +36,7 @@ PASSES: tuple[Callable[[GrimoireState, Wave, Policy], None], ...] = (
 """The passes of a cycle, in order."""
 
 PASSES_EDITION = "6"
-"""Changed whenever a pass decides differently; part of the derivation id."""
+"""Changed whenever a pass, or a dream, decides differently; part of the derivation id."""
 
 CYCLE_SCHEMA = pa.schema(
     [

@@ -22,6 +22,7 @@ from bardo_pipeline.derivation.belief import owners, recorded_deaths
 from bardo_pipeline.derivation.bundles import read_bundle_folder
 from bardo_pipeline.derivation.crediting import credits_again
 from bardo_pipeline.derivation.curation import relived
+from bardo_pipeline.derivation.dreams import Dreamt, dreamt_anew
 from bardo_pipeline.derivation.legacy import candidate_folder, with_lives
 from bardo_pipeline.derivation.lineage import named_ticks
 from bardo_pipeline.derivation.memory import episode_index, facts_of
@@ -117,6 +118,11 @@ class _Proof:
         votes = self.stores.projections.growing("votes").read()
         theirs = pc.is_in(votes["vote_id"], value_set=ids)
         return votes.filter(theirs), votes.filter(pc.invert(theirs))
+
+    @cached_property
+    def dreamt(self) -> Dreamt:
+        """What these golems dream without what is left out, from birth on."""
+        return dreamt_anew(self.stores, self.golems, self.left)
 
     @property
     def known(self) -> tuple[pa.Table, pa.Table]:
@@ -229,6 +235,23 @@ def _consensus(proof: _Proof) -> Iterator[Remains]:
     yield from _extra("consensus", ("proposition_id",), proof.stores.projections.renewed("consensus").read(), counted)
 
 
+def _dreams(proof: _Proof) -> Iterator[Remains]:
+    """What a dream replayed and what a hypothesis rests on is looked up; then all is dreamt again."""
+    rows = proof.standing("dreams")
+    row, parts = exploded(combined(rows["replayed"]))
+    ticks = pa.table({"golem_id": rows["golem_id"].take(pa.array(row)), "tick": pc.struct_field(parts, "tick")})
+    for place in np.unique(row[np.asarray(proof.is_out(ticks), bool)]).tolist():
+        told = rows.slice(place, 1).to_pylist()[0]
+        yield Remains("dreams", told["golem_id"], f"cycle {told['cycle']}", "replayed a tick which is left out")
+    yield from _extra("dreams", ("cycle",), rows, proof.dreamt.dreams)
+    held, key = proof.standing("hypotheses"), ("hypothesis_id", "cycle", "seq")
+    named = named_ticks(held["golem_id"], combined(held["cause_ticks"]))
+    for out in named.filter(proof.is_out(named)).to_pylist():
+        told = held.slice(out["row"], 1).to_pylist()[0]
+        yield Remains("hypotheses", told["golem_id"], _named(told, key), f"names tick {out['tick']}, which is left out")
+    yield from _extra("hypotheses", key, held, proof.dreamt.hypotheses)
+
+
 def _testaments(proof: _Proof) -> Iterator[Remains]:
     rows = proof.standing("testaments")
     for category in CATEGORIES:
@@ -316,6 +339,7 @@ CHECKS: tuple[Callable[[_Proof], Iterator[Remains]], ...] = (
     _facts,
     _playbooks,
     _credits,
+    _dreams,
     _votes,
     _consensus,
     _testaments,

@@ -69,13 +69,16 @@ class CycleReader:
         self._stores, self._columns, self._left = stores, list(columns), left
         self._folder = stores.projections.root / "readers" / name
 
-    def fresh(self, done: Callable[[str], int | None]) -> Fresh:
+    def fresh(self, done: Callable[[str], int | None], until: Callable[[str], int | None] | None = None) -> Fresh:
         """Everything closed and not done yet. done: golem to the last cycle that is derived, None before the first.
 
+        until: golem to the last cycle that may be derived, for a consumer that waits for another; the rest waits.
         What is closed is asked before records are read: what a writer adds meanwhile waits for the next time.
         """
         stores = self._stores
         closed = closed_through(stores)
+        if until is not None:
+            closed = {g: min(last, until(g) or 0) for g, last in closed.items()}
         place, now = kept_at(self._folder, "waiting"), stores.source.version
         parts = [place.rows] if place is not None else []
         if place is None or now > place.version:
@@ -142,3 +145,29 @@ def closed_records(
     cycle = cycle_of(rows["tick"].to_numpy(), span)
     low, high = (np.array([bounds[g] for g in golems], np.int64)[codes] for bounds in (first, upto))
     return rows.filter(pa.array((cycle >= low) & (cycle <= high)))
+
+
+def stretches(
+    stores: Stores, columns: tuple[str, ...], ticks: Mapping[str, tuple[int, int]], left: LeftOut
+) -> pa.Table:
+    """The records of each golem from one tick to another, once each by golem and tick, without what is left out.
+
+    Golems whose ticks overlap are read together, so that a fleet in step costs one read and an heir none of its elders'
+    past.
+    """
+    parts = [stores.log.read_stretch(columns, [], 0, 0)]
+    group: list[str] = []
+    reach = -1
+    for golem_id in [*sorted(ticks, key=lambda g: (ticks[g], g)), None]:
+        if group and (golem_id is None or ticks[golem_id][0] > reach):
+            parts.append(stores.log.read_stretch(columns, sorted(group), ticks[group[0]][0], reach))
+            group, reach = [], -1
+        if golem_id is not None:
+            group.append(golem_id)
+            reach = max(reach, ticks[golem_id][1])
+    rows, golems, codes = _keyed(pa.concat_tables(parts))
+    if not golems:
+        return rows
+    low, high = (np.array([ticks[g][i] for g in golems], np.int64)[codes] for i in (0, 1))
+    tick = rows["tick"].to_numpy()
+    return without(rows.filter(pa.array((tick >= low) & (tick <= high))), left)

@@ -19,6 +19,7 @@ from bardo_pipeline.curator.decisions import fold
 from bardo_pipeline.derivation.belief import derive_consensus, derive_votes, recorded_deaths
 from bardo_pipeline.derivation.crediting import derive_credits
 from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.dreams import derive_dreams
 from bardo_pipeline.derivation.legacy import (
     bundles_published_by,
     derive_candidates,
@@ -36,7 +37,7 @@ from bardo_pipeline.storage.as_of import LogAsOf
 from bardo_pipeline.storage.projections import Digest, Projections
 from bardo_pipeline.storage.tables import TABLES
 
-BY_CYCLE = ("curation", "cycles", "playbooks", "episodes", "credits")
+BY_CYCLE = ("curation", "cycles", "playbooks", "episodes", "credits", "hypotheses", "dreams")
 """Tables whose rows say which cycle of which golem they came from, and nothing of what is shared."""
 
 
@@ -63,6 +64,7 @@ def derive_everything(stores: Stores, *, now: datetime, tell: Callable[[str], No
         ("credits", lambda: derive_credits(stores)),
         ("facts", lambda: derive_facts(stores)),
         ("episodes", lambda: derive_episodes(stores, now=now)),
+        ("dreams", lambda: derive_dreams(stores)),
         ("votes", lambda: derive_votes(stores)),
         ("consensus", lambda: derive_consensus(stores)),
         ("testaments", lambda: derive_testaments(stores)),

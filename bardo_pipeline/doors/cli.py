@@ -18,6 +18,7 @@ from bardo_pipeline.doors import (
     care,
     conversing,
     custody,
+    dreaming,
     embedding,
     evaluating,
     fabric,
@@ -54,6 +55,7 @@ app.command()(care.ticks)
 app.command()(care.maintain)
 app.command()(writing.drain)
 asking.add_to(app)
+app.command()(dreaming.dreams)
 custody.add_to(app)
 spooling.add_to(app)
 repair.add_to(app)

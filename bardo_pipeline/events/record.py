@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """The version that this code writes; records of a higher version are refused. What each brought: upcast.py."""
 
 Text = Annotated[str, Field(max_length=65_536)]
@@ -338,7 +338,7 @@ class Sealed(Part):
 
 
 class DecisionCycleRecord(Part):
-    """One heartbeat of one golem."""
+    """One heartbeat of one golem. dream_tag: why its episode is to be dreamt of soon (TOOLS); null for most."""
 
     schema_version: Annotated[int, Field(ge=1, le=SCHEMA_VERSION)] = SCHEMA_VERSION
     golem_id: Name
@@ -387,3 +387,4 @@ class DecisionCycleRecord(Part):
 
     pipeline: Pipeline | None = None
     sealed: Sealed | None = None
+    dream_tag: Name | None = None

@@ -2,6 +2,7 @@
 
 A record keeps the version it was written with: its columns are raised, its values and its digest stay.
 Version 1: HB S6. Version 2: `pipeline` and `sealed` are new (null before), `forced_by` may be "reorg".
+Version 3: `dream_tag` is new (null before).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import pyarrow as pa
 
 from bardo_pipeline.errors import SchemaVersionError
 
-ADDED_LATER = frozenset({"pipeline", "sealed"})
+ADDED_LATER = frozenset({"pipeline", "sealed", "dream_tag"})
 """Columns that came after version 1: outside a row's digest and a golem's slice where they are null."""
 
 

@@ -12,7 +12,15 @@ import numpy as np
 
 from bardo_pipeline.heartbeat.chance import STREAM_EXECUTION, uniform
 from bardo_pipeline.heartbeat.fleet import Fleet
-from bardo_pipeline.heartbeat.position import amounts, liquidity_for, slippage_ppm, sqrt_price, token1_share, worth
+from bardo_pipeline.heartbeat.position import (
+    amounts,
+    liquidity_for,
+    range_around,
+    slippage_ppm,
+    sqrt_price,
+    token1_share,
+    worth,
+)
 from bardo_pipeline.heartbeat.recall import Recall
 from bardo_pipeline.heartbeat.sense import Sight
 from bardo_pipeline.heartbeat.tape import Tape
@@ -180,9 +188,7 @@ class Plan:
 def _plan(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, policy: Policy) -> Plan:
     """What acting would take: a new range around the price (or none), the swap to get there, the gas."""
     golem, root, tick = choice.golem, tape.root[t], tape.pool_tick[t]
-    half = fleet.half_width[golem]
-    lower = (np.floor((tick - half) / 10) * 10).astype(np.int64)
-    upper = (np.ceil((tick + half) / 10) * 10).astype(np.int64)
+    lower, upper = range_around(tick, fleet.half_width[golem])
     root_lower, root_upper = sqrt_price(lower), sqrt_price(upper)
     value = np.where(sight.open[golem], sight.value[golem], fleet.idle[golem].astype(np.float64))
     target = token1_share(root_lower, root_upper, root)

@@ -48,6 +48,12 @@ def token1_share(root_lower: np.ndarray, root_upper: np.ndarray, root: np.ndarra
     return quoted / (first + quoted)
 
 
+def range_around(tick: np.ndarray | float, half_width: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(lower, upper) of a new range around a tick, on the pool's spacing of 10 ticks, outwards. int64."""
+    lower = (np.floor((tick - half_width) / 10) * 10).astype(np.int64)
+    return lower, (np.ceil((tick + half_width) / 10) * 10).astype(np.int64)
+
+
 def share_in_range(lower: np.ndarray, upper: np.ndarray, tick_low: float, tick_high: float, tick: float) -> np.ndarray:
     """Share of the way from tick_low to tick_high that lay inside a range: the part of the volume that paid it."""
     if tick_high > tick_low:
@@ -56,8 +62,22 @@ def share_in_range(lower: np.ndarray, upper: np.ndarray, tick_low: float, tick_h
     return ((lower <= tick) & (tick < upper)).astype(np.float64)
 
 
+def share_of_ways(
+    lower: np.ndarray, upper: np.ndarray, tick_low: np.ndarray, tick_high: np.ndarray, tick: np.ndarray
+) -> np.ndarray:
+    """`share_in_range` where each position has a way of its own: arrays throughout."""
+    way = tick_high - tick_low
+    inside = np.minimum(upper, tick_high) - np.maximum(lower, tick_low)
+    share = np.minimum(np.maximum(inside / np.where(way > 0, way, 1.0), 0.0), 1.0)
+    return np.where(way > 0, share, (lower <= tick) & (tick < upper))
+
+
 def fees_micros(
-    liquidity: np.ndarray, pool_liquidity: float, volume_micros: float, fee_ppm: int, inside: np.ndarray
+    liquidity: np.ndarray,
+    pool_liquidity: np.ndarray | float,
+    volume_micros: np.ndarray | float,
+    fee_ppm: np.ndarray | int,
+    inside: np.ndarray,
 ) -> np.ndarray:
     """Fees that a position earned: its share of the active liquidity, of the volume that crossed its range."""
     return liquidity / (pool_liquidity + liquidity) * (volume_micros * (fee_ppm * 1e-6)) * inside
@@ -65,10 +85,10 @@ def fees_micros(
 
 def slippage_ppm(
     swap_micros: np.ndarray,
-    pool_liquidity: float,
-    root: float,
-    fee_ppm: int,
-    bar_range: float,
+    pool_liquidity: np.ndarray | float,
+    root: np.ndarray | float,
+    fee_ppm: np.ndarray | int,
+    bar_range: np.ndarray | float,
     luck: np.ndarray | float,
 ) -> np.ndarray:
     """What a swap loses, in ppm of the swapped value: pool fee, price impact, and drift between decision and inclusion.

@@ -60,6 +60,7 @@ def records_of(chunk: Chunk) -> pa.Table:
         "forced_by": word(FORCES, rows["forced"]),
         "pipeline": absent(kind("pipeline"), count),
         "sealed": absent(kind("sealed"), count),
+        "dream_tag": pa.nulls(count, pa.string()),
         "gating_reason": gating_reasons(rows["error"], rows["threshold"], rows["tier"], rows["forced"]),
         **thought(rows),
         "resolutions": _resolutions(rows),

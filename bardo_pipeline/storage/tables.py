@@ -14,6 +14,8 @@ from bardo_pipeline.curator.episodes import EPISODE_SCHEMA
 from bardo_pipeline.curator.passes import CYCLE_SCHEMA
 from bardo_pipeline.curator.playbook import PLAYBOOK_SCHEMA
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
+from bardo_pipeline.heartbeat.dreaming import DREAM_KEY, DREAM_SCHEMA
+from bardo_pipeline.heartbeat.hypotheses import HYPOTHESIS_KEY, HYPOTHESIS_SCHEMA
 from bardo_pipeline.inheritance.testament import TESTAMENT_SCHEMA
 from bardo_pipeline.katabasis.consensus import CONSENSUS_SCHEMA
 from bardo_pipeline.katabasis.votes import VOTE_CAUSE_SCHEMA, VOTE_SCHEMA
@@ -76,6 +78,8 @@ TABLES: dict[str, TableSpec] = {
     "grimoire": TableSpec(ENTRY_SCHEMA, ("golem_id", "entry_id"), False, ("golem_id",)),
     "facts": TableSpec(FACT_SCHEMA, ("golem_id", "entry_id"), False, ("golem_id",)),
     "credits": TableSpec(CREDIT_SCHEMA, ("golem_id", "cycle", "entry_id"), True, ("golem_id", "cycle")),
+    "hypotheses": TableSpec(HYPOTHESIS_SCHEMA, HYPOTHESIS_KEY, True, ("golem_id", "cycle")),
+    "dreams": TableSpec(DREAM_SCHEMA, DREAM_KEY, True, ("golem_id", "cycle")),
     "votes": TableSpec(VOTE_SCHEMA, ("vote_id",), True, ("proposition_id",)),
     "vote_causes": TableSpec(VOTE_CAUSE_SCHEMA, ("vote_id",), True, ("golem_id",)),
     "consensus": TableSpec(CONSENSUS_SCHEMA, ("proposition_id",), False, ("proposition_id",)),

@@ -32,6 +32,8 @@ _NAMED_BY = {
     "cycles": "cycle",
     "playbooks": "version",
     "credits": "entry_id",
+    "hypotheses": "hypothesis_id",
+    "dreams": "cycle",
     "votes": "vote_id",
     "vote_causes": "vote_id",
     "testaments": "golem_id",

@@ -33,6 +33,7 @@ from bardo_pipeline.derivation.belief import derive_consensus, derive_votes
 from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.crediting import derive_credits
 from bardo_pipeline.derivation.curation import commit, derive_curation
+from bardo_pipeline.derivation.dreams import derive_dreams
 from bardo_pipeline.derivation.legacy import derive_candidates, derive_testaments, published_bundles
 from bardo_pipeline.derivation.memory import derive_episodes, derive_facts
 from bardo_pipeline.derivation.rebuild import rebuild
@@ -153,6 +154,7 @@ DERIVATIONS: tuple[Callable[[Stores], object], ...] = (
     derive_credits,
     derive_facts,
     lambda stores: derive_episodes(stores, now=NOW),
+    derive_dreams,
     derive_votes,
     derive_consensus,
     derive_testaments,

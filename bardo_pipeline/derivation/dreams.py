@@ -1,0 +1,277 @@
+"""Dreams: what golems dream at the close of idle cycles, and what becomes of their hypotheses, from what is new.
+
+A dream waits until its cycle is curated, and rests on its golem's records, decisions and earlier dreams alone, so that
+no order and no cut of the stream shows. Source: TOOLS (Dream cycle integration), KAT, MEM-16, MEM-23.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.derivation.reading import (
+    CycleReader,
+    closed_records,
+    closed_through,
+    curated,
+    cycle_of,
+    stretches,
+)
+from bardo_pipeline.derivation.repair import moment_of
+from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, from_cycle, without
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.events.left_out import Cause, LeftOut
+from bardo_pipeline.heartbeat.dreaming import DREAM_COLUMNS, DREAM_SCHEMA, KNOWN_COLUMNS, Asleep, dream
+from bardo_pipeline.heartbeat.hypotheses import HYPOTHESIS_SCHEMA, recalled, standing
+from bardo_pipeline.heartbeat.imagination import RATES
+from bardo_pipeline.heartbeat.sleep import DROWSY_COLUMNS, Bed, Due, cycles_of, dreams_due
+from bardo_pipeline.storage.projections import GrowingTable, Written
+
+DREAMT = ("hypotheses", "dreams")
+"""The tables of a dream's commit, in its order: the dream comes last and says that its hypotheses are there."""
+
+
+@dataclass(frozen=True)
+class Dreamt:
+    """What golems dreamt, and the cycle of each one's newest dream (0: none)."""
+
+    dreams: pa.Table
+    hypotheses: pa.Table
+    last: dict[str, int]
+
+
+def derive_dreams(stores: Stores) -> list[Written]:
+    """Dream what is due at the close of curated cycles, and dream again what rests on something that is left out since.
+
+    Returns what was written, nothing if no cycle closed and nothing is to be repaired.
+    """
+    with stores.deriving():
+        left, heeded = stores.left_out(), Heeded(stores, "dreams")
+        causes = heeded.due(left, after=[Heeded(stores, "curation")])
+        closed = _closed(stores)
+        moving = {g: c for g, c in closed.items() if c > (_done(stores, DREAMT[-1:], g) or 0)}
+        first = _first(stores, causes)
+        if not moving and not first:
+            heeded.keep(cause.event_id for cause in causes)
+            return []
+        past = _past(stores, {*moving, *first}, first)
+        reader = CycleReader(stores, "dreams", DROWSY_COLUMNS, left)
+        fresh = reader.fresh(past.last.get, closed.get)
+        drowsy = _of_others(fresh.records, first)
+        again = {g: past.last.get(g, 0) + 1 for g in first}
+        records = without(closed_records(stores, DROWSY_COLUMNS, again, {g: closed[g] for g in first}), left)
+        drowsy = pa.concat_tables([drowsy, records])
+        made = _dreamt(stores, _only(drowsy, {*moving, *first}), past, left)
+        written = _write(stores, made, moving, first, causes)
+        reader.advance(replace(fresh, waiting=_waiting(stores, drowsy, fresh.waiting, made.last, closed)))
+        heeded.keep(cause.event_id for cause in causes)
+        return written
+
+
+def dreamt_anew(stores: Stores, golem_ids: Iterable[str], left: LeftOut) -> Dreamt:
+    """What these golems dream from birth on, without what is left out, as far as they are derived; nothing is kept."""
+    upto = {g: done for g in golem_ids if (done := _done(stores, DREAMT, g)) is not None}
+    records = without(closed_records(stores, DROWSY_COLUMNS, dict.fromkeys(upto, 1), upto), left)
+    none = Dreamt(DREAM_SCHEMA.empty_table(), HYPOTHESIS_SCHEMA.empty_table(), {})
+    return _dreamt(stores, records, none, left)
+
+
+def _closed(stores: Stores) -> dict[str, int]:
+    """The last closed cycle of each golem that is curated, too."""
+    return {g: min(last, curated(stores, g) or 0) for g, last in closed_through(stores).items()}
+
+
+def _done(stores: Stores, names: Iterable[str], golem_id: str) -> int | None:
+    """The last cycle of a golem that any of these tables was derived to."""
+    found = [stores.projections.growing(name).done(golem_id) for name in names]
+    return max((done for done in found if done is not None), default=None)
+
+
+def _first(stores: Stores, causes: Iterable[Cause]) -> dict[str, int]:
+    """Golem to the first cycle that is to be dreamt again, of golems that were dreamt so far."""
+    wanted = first_cycles(causes, stores.policy.curator.cycle_ticks)
+    return {g: cycle for g, cycle in wanted.items() if (_done(stores, DREAMT, g) or 0) >= cycle}
+
+
+def _past(stores: Stores, golem_ids: set[str], first: Mapping[str, int]) -> Dreamt:
+    """What these golems dreamt before, as far as it stands and was committed to the end."""
+    dreams, hypotheses = (stores.projections.growing(name).read(golems=golem_ids) for name in reversed(DREAMT))
+    dreams = dreams.filter(pc.invert(from_cycle(dreams, first)))
+    newest = dreams.group_by("golem_id", use_threads=False).aggregate([("cycle", "max")])
+    last = dict(zip(newest["golem_id"].to_pylist(), newest["cycle_max"].to_pylist(), strict=True))
+    later = {g: last.get(g, 0) + 1 for g in golem_ids}
+    return Dreamt(dreams, hypotheses.filter(pc.invert(from_cycle(hypotheses, later))), last)
+
+
+def _dreamt(stores: Stores, drowsy: pa.Table, past: Dreamt, left: LeftOut) -> Dreamt:
+    """What golems dream at the ends of these cycles. drowsy: DROWSY_COLUMNS from each one's last dream on."""
+    drowsy = drowsy.sort_by([("golem_id", "ascending"), ("tick", "ascending")])
+    golems = sorted(set(drowsy["golem_id"].to_pylist()))
+    if not golems:
+        return Dreamt(DREAM_SCHEMA.empty_table(), HYPOTHESIS_SCHEMA.empty_table(), past.last)
+    code = _codes(drowsy, golems)
+    births = _births(stores, golems)
+    before = _newest(past.dreams)
+    beds = {
+        i: Bed(before[g]["cycle"], before[g]["at_us"], False) if g in before
+        else Bed(0, births[g]["at_us"], births[g]["bundle_hash"] is not None)
+        for i, g in enumerate(golems)
+    }  # fmt: skip
+    cycle = cycle_of(drowsy["tick"].to_numpy(), stores.policy.curator.cycle_ticks)
+    due = dreams_due(cycles_of(drowsy, code, cycle, stores.policy), beds, stores.policy.dreams)
+    if not len(due.tick):
+        return Dreamt(DREAM_SCHEMA.empty_table(), HYPOTHESIS_SCHEMA.empty_table(), past.last)
+    sleepers = [golems[g] for g in np.unique(due.golem).tolist()]
+    due = replace(due, golem=np.searchsorted(np.unique(due.golem), due.golem))
+    asleep = _asleep(sleepers, births, before, past.dreams)
+    records = stretches(stores, DREAM_COLUMNS, _needed(asleep, due, stores), left)
+    known = stores.projections.growing("curation").read(list(KNOWN_COLUMNS), golems=sleepers)
+    state = recalled(_only(past.hypotheses, set(sleepers)), sleepers)
+    dreams, hypotheses = dream(records, _codes(records, sleepers), known, asleep, due, state, stores.policy)
+    newest = zip((sleepers[g] for g in due.golem.tolist()), due.cycle.tolist(), strict=True)
+    return Dreamt(dreams, hypotheses, past.last | dict(newest))
+
+
+def _codes(rows: pa.Table, golems: list[str]) -> np.ndarray:
+    found: np.ndarray = pc.index_in(rows["golem_id"], value_set=pa.array(golems)).to_numpy().astype(np.int64)
+    return found
+
+
+def _births(stores: Stores, golems: list[str]) -> dict[str, dict[str, Any]]:
+    births = _only(stores.life("GolemBorn").select(["golem_id", "observed_at", "born"]), set(golems))
+    at_us = births["observed_at"].cast(pa.int64()).to_pylist()
+    rows = zip(births["golem_id"].to_pylist(), births["born"].to_pylist(), at_us, strict=True)
+    return {golem_id: born | {"at_us": at} for golem_id, born, at in rows}
+
+
+def _newest(dreams: pa.Table) -> dict[str, dict[str, int]]:
+    """The newest dream of each golem: cycle, tick, moment, RATES."""
+    told = dreams.select(["golem_id", "cycle", "tick", *RATES]).append_column("at_us", dreams["at"].cast(pa.int64()))
+    return {row["golem_id"]: row for row in told.sort_by("cycle").to_pylist()}
+
+
+def _asleep(
+    golems: list[str],
+    births: Mapping[str, Mapping[str, Any]],
+    before: Mapping[str, Mapping[str, int]],
+    dreams: pa.Table,
+) -> Asleep:
+    """What these golems bring to their dreams."""
+    width = [births[g]["traits"]["range_half_width_ticks"] for g in golems]
+    code = {g: i for i, g in enumerate(golems)}
+    replayed: dict[tuple[int, int], int] = {}
+    for row in _only(dreams, set(golems)).select(["golem_id", "replayed"]).to_pylist():
+        for one in row["replayed"]:
+            key = (code[row["golem_id"]], one["tick"])
+            replayed[key] = replayed.get(key, 0) + 1
+    return Asleep(
+        golems,
+        np.array(width, np.int64),
+        np.array([before[g]["tick"] if g in before else 0 for g in golems], np.int64),
+        np.array([[before[g][n] if g in before else 0 for g in golems] for n in RATES], np.int64),
+        replayed,
+    )
+
+
+def _needed(asleep: Asleep, due: Due, stores: Stores) -> dict[str, tuple[int, int]]:
+    """The ticks that each golem's dreams look at: the lookback, and trials that were judged since the last dream."""
+    rules, out = stores.policy, {}
+    for code, golem_id in enumerate(asleep.golems):
+        ticks = due.tick[due.golem == code]
+        since = int(asleep.last_tick[code]) - rules.prediction.check_ticks
+        out[golem_id] = (max(1, min(since, int(ticks[0]) - rules.dreams.lookback_ticks)), int(ticks[-1]))
+    return out
+
+
+def _write(
+    stores: Stores, made: Dreamt, moving: Mapping[str, int], first: Mapping[str, int], causes: Iterable[Cause]
+) -> list[Written]:
+    span, written = stores.policy.curator.cycle_ticks, []
+    for name, rows in zip(DREAMT, (made.hypotheses, made.dreams), strict=True):
+        table = stores.projections.growing(name)
+        if first:
+            standing = table.read(golems=first, only=pc.field("cycle") >= min(first.values()), hidden=True)
+            standing = standing.filter(from_cycle(standing, first))
+            wanted = _reached(table, rows, first)
+            written.append(table.repair(standing, wanted, because(standing, causes, span)))
+        written.append(table.append(rows, moving))
+    return written
+
+
+def _reached(table: GrowingTable, rows: pa.Table, first: Mapping[str, int]) -> pa.Table:
+    """Of what was dreamt again, what the table had come to before; the rest is appended."""
+    done = {g: -1 if (known := table.done(g)) is None else known for g in first}
+    limit = np.array([done.get(g, -1) for g in rows["golem_id"].to_pylist()], np.int64)
+    return rows.filter(pa.array(rows["cycle"].to_numpy() <= limit, pa.bool_()))
+
+
+def _waiting(
+    stores: Stores, drowsy: pa.Table, waiting: pa.Table, last: Mapping[str, int], closed: Mapping[str, int]
+) -> pa.Table:
+    """What the next dreams begin from: records since each golem's last, without those of golems that dream no more."""
+    died = set(stores.life("DeathDeclared")["golem_id"].to_pylist())
+    ends = closed_through(stores)
+    floor = {g: 2**62 if g in died and closed.get(g) == ends.get(g) else last.get(g, 0) for g in closed}
+    cycle = cycle_of(drowsy["tick"].to_numpy(), stores.policy.curator.cycle_ticks)
+    limit = np.array([floor.get(g, 0) for g in drowsy["golem_id"].to_pylist()], np.int64)
+    return pa.concat_tables([drowsy.filter(pa.array(cycle > limit, pa.bool_())), waiting.select(drowsy.column_names)])
+
+
+def _only(rows: pa.Table, golems: set[str]) -> pa.Table:
+    return rows.filter(pc.is_in(rows["golem_id"], value_set=pa.array(sorted(golems), pa.string())))
+
+
+def _of_others(rows: pa.Table, golems: Mapping[str, int]) -> pa.Table:
+    return rows.filter(pc.invert(pc.is_in(rows["golem_id"], value_set=pa.array(sorted(golems), pa.string()))))
+
+
+def queued(stores: Stores) -> str | None:
+    """Which dreams wait before their time, in a few words: tagged episodes, imports; None if there is none."""
+    closed = _closed(stores)
+    moving = {g for g, c in closed.items() if c > (_done(stores, DREAMT[-1:], g) or 0)}
+    if not moving:
+        return None
+    births = _births(stores, sorted(moving))
+    heirs = sum(_done(stores, DREAMT[-1:], g) is None and births[g]["bundle_hash"] is not None for g in moving)
+    reader = CycleReader(stores, "dreams", DROWSY_COLUMNS, stores.left_out())
+    fresh = reader.fresh(lambda g: _done(stores, DREAMT[-1:], g), closed.get).records
+    tags = len(fresh) - fresh["dream_tag"].null_count
+    told = [f"{tags} tagged episodes" if tags else "", f"{heirs} golems born with a bundle" if heirs else ""]
+    return "; ".join(filter(None, told)) or None
+
+
+def what_is_new(stores: Stores) -> str | None:
+    """What the dream job would look at, in a few words; None if no cycle closed since and nothing is to be repaired."""
+    moving = {g: c for g, c in closed_through(stores).items() if c > (_done(stores, DREAMT[-1:], g) or 0)}
+    if moving:
+        return f"closed cycles of {len(moving)} golems"
+    due = Heeded(stores, "dreams").due(stores.left_out())
+    return f"{len(due)} strikes, reorgs or withdrawals to heed" if due else None
+
+
+def dreamt_of(stores: Stores, golem_id: str | None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Dreams by moment, and hypotheses as they stand, surest first, of a golem or of all.
+
+    A hypothesis has beside its columns its confidence at the golem's newest tick (confidence_now_ppm) and its fate: its
+    state, or what is true already though no dream has said so yet.
+    """
+    only = None if golem_id is None else [golem_id]
+    dreams = stores.projections.growing("dreams").read(golems=only)
+    rows = standing(stores.projections.growing("hypotheses").read(golems=only))
+    golems = sorted(set(rows["golem_id"].to_pylist()))
+    now = {g: moment_of(stores, g) for g in golems}
+    told = rows.to_pylist()
+    for row in told:
+        at, age = now[row["golem_id"]], now[row["golem_id"]] - row["anchor_at"]
+        faded = 2.0 ** -(age / timedelta(days=row["half_life_days"])) if row["state"] == "confirmed" else 1.0
+        row["confidence_now_ppm"] = round(row["confidence_ppm"] * faded)
+        late = row["state"] == "staged" and at >= row["expires_at"]
+        row["fate"] = "expired" if late else row["operation"] if row["state"] == "gone" else row["state"]
+    ordered = dreams.sort_by([("at", "ascending"), ("golem_id", "ascending")]).to_pylist()
+    return ordered, sorted(told, key=lambda r: (-r["confidence_now_ppm"], r["golem_id"], r["hypothesis_id"]))

@@ -1,0 +1,34 @@
+"""Dreams: a tagged episode or an import asks for the dream job before its four hours are over."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from assets.stores import LazyStores
+from bardo_pipeline.derivation.dreams import queued
+from bardo_pipeline.derivation.stores import Stores
+from jobs.dream import dream_job
+from sensors.cursor import Cursor, looked
+
+
+@dg.sensor(
+    job=dream_job,
+    minimum_interval_seconds=60,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description="Looks for episodes tagged for a dream and for golems born with a bundle, once their cycles are "
+    "curated, and runs the dream job. Runs as soon as Dagster does; switch it off on its page.",
+)
+def dreams_queued(
+    context: dg.SensorEvaluationContext, home: dg.ResourceParam[LazyStores]
+) -> dg.SensorResult | dg.SkipReason:
+    """One run per look that finds a queued dream; the run's key says how far the log and the curator had come."""
+    return looked(context, home, _queued)
+
+
+def _queued(stores: Stores, _: Cursor, now: Cursor) -> dg.RunRequest | str:
+    why = queued(stores)
+    if why is None:
+        return "no dream is queued before its time"
+    curated = stores.projections.growing("curation").table.version
+    key = f"{now.home}/log-{now.log_version}-life-{now.life_version}-curation-{curated}"
+    return dg.RunRequest(run_key=key, tags={"bardo/why": why})
