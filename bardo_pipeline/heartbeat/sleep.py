@@ -93,7 +93,8 @@ def dreams_due(cycles: Cycles, beds: dict[int, Bed], policy: DreamPolicy) -> Due
     wait = round(policy.every_hours * HOUR_US)
     found: list[tuple[int, int, int]] = []
     bounds = np.flatnonzero(np.r_[True, cycles.golem[1:] != cycles.golem[:-1]][: len(cycles.golem)])
-    for start, stop in zip(bounds.tolist(), [*bounds[1:].tolist(), len(cycles.golem)], strict=True):
+    stops = [*bounds[1:].tolist(), len(cycles.golem)][: len(bounds)]
+    for start, stop in zip(bounds.tolist(), stops, strict=True):
         golem = int(cycles.golem[start])
         bed = beds[golem]
         first = start + int(np.searchsorted(cycles.cycle[start:stop], bed.cycle, side="right"))

@@ -394,7 +394,8 @@ def lived(small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Stores:
     """A home in which golems and their heirs lived and died, everything derived. Not to be changed."""
     stores = Stores.open(copy_home(small_home, tmp_path_factory.mktemp("laws") / "home"))
     derive_all(stores)
-    assert all(rows for rows, _ in fingerprints(stores).values())
+    empty = {name for name, (rows, _) in fingerprints(stores).items() if not rows}
+    assert empty <= {"hypotheses"}, "in lives of a few hours nothing fails often enough to be imagined otherwise"
     return stores
 
 
@@ -417,7 +418,7 @@ def test_a_fingerprint_is_that_of_the_rows_on_disk(lived: Stores) -> None:
         assert projections.Digest.of(table).fingerprint == fingerprint
         shuffled = table.take(pa.array(np.random.default_rng(1).permutation(rows)))
         assert projections.Digest.of(shuffled).fingerprint == fingerprint
-        assert projections.Digest.of(table.slice(1)).fingerprint != fingerprint
+        assert not rows or projections.Digest.of(table.slice(1)).fingerprint != fingerprint
 
 
 @pytest.mark.row("X-1")
@@ -477,8 +478,8 @@ def reads_after_one_more_batch(root: Path, cycles: int, monkeypatch: pytest.Monk
     return read
 
 
-READERS = 2
-"""Curation and episodes read records."""
+READERS = 3
+"""Curation, episodes and dreams read records."""
 
 RECOUNTED = {"votes", "vote_causes"}
 """Consensus counts all votes of the propositions that were touched; it is the one run that reads what it has read."""

@@ -1,0 +1,318 @@
+"""The laws of dreams: no cut, order or strike shows; the passes equal their row-at-a-time twin; nothing starves."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.dreams import DREAMT, derive_dreams
+from bardo_pipeline.derivation.proof import remains
+from bardo_pipeline.derivation.repair import reorg, strike
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.heartbeat import hypotheses as hyp
+from bardo_pipeline.heartbeat import imagination as im
+from bardo_pipeline.heartbeat import sleep
+from bardo_pipeline.policy import Policy
+from tests.conftest import NOW
+from tests.fleets import Lived
+from tests.property.test_laws import beside, stores_at
+from tests.reference import dreams as twin
+from tests.sleepers import births_of, home_of, long_lives, tagged
+
+POLICY = Policy()
+HASTY = POLICY.model_copy(
+    update={"dreams": POLICY.dreams.model_copy(update={"every_hours": 2.0, "confirm_days": 0.4, "expire_days": 0.6})}
+)
+"""Dreams every two hours, hypotheses that must hurry: a day has all fates."""
+
+pytestmark = pytest.mark.row("MEM-16", "MEM-23")
+
+
+@cache
+def day() -> Lived:
+    """A day and a half of two golems, some of whose episodes are tagged."""
+    lived = long_lives(2_000, golems=2)
+    return Lived(tagged(lived.records, [60, 777, 1_203]), lived.births, lived.deaths)
+
+
+def dreamt(stores: Stores) -> dict[str, tuple[int, str]]:
+    found = {name: stores.projections.digest(name) for name in DREAMT}
+    return {name: (d.rows, d.fingerprint) for name, d in found.items()}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Stores:
+    """The day, derived at once. Only for reading."""
+    stores = home_of(day(), tmp_path_factory.mktemp("dreams") / "whole", HASTY)
+    derive_curation(stores)
+    derive_dreams(stores)
+    rows, _ = dreamt(stores)["hypotheses"]
+    assert rows > 50
+    return stores
+
+
+@settings(
+    max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+)
+@given(st.data())
+def test_however_the_stream_is_cut_golems_dream_the_same(whole: Stores, data: st.DataObject) -> None:
+    lived = day()
+    cuts = {g: sorted(data.draw(st.sets(st.integers(1, 1_500), max_size=3))) for g in lived.births}
+    parts = [
+        lived.of(g).filter((pc.field("tick") > first) & (pc.field("tick") <= last))
+        for g, at in cuts.items()
+        for first, last in pairwise([0, *at, 10**6])
+    ]
+    with TemporaryDirectory() as folder:
+        stores = stores_at(Path(folder), HASTY)
+        stores.log.record(births_of(lived), NOW)
+        for segment, part in enumerate(data.draw(st.permutations(parts))):
+            stores.log.append(part, writer="w", segment=segment, recorded_at=NOW)
+            for derive in data.draw(st.lists(st.sampled_from((derive_curation, derive_dreams)), max_size=3)):
+                derive(stores)
+        derive_curation(stores)
+        derive_dreams(stores)
+        assert dreamt(stores) == dreamt(whole)
+
+
+def test_dreamt_again_from_the_log_alone_it_is_the_same(whole: Stores, tmp_path: Path) -> None:
+    again = beside(whole, tmp_path / "beside")
+    derive_curation(again)
+    derive_dreams(again)
+    assert dreamt(again) == dreamt(whole)
+    assert derive_dreams(again) == [], "nothing is new"
+
+
+@pytest.mark.row("X-4")
+def test_what_is_struck_late_was_never_dreamt(tmp_path: Path) -> None:
+    stores = home_of(day(), tmp_path / "home", HASTY)
+    derive_curation(stores)
+    derive_dreams(stores)
+    before = dreamt(stores)
+    first, second = sorted(day().births)
+    (cause, *_), *_ = stores.projections.growing("hypotheses").read(golems=[first])["cause_ticks"].to_pylist()
+    strike(stores, first, cause, "its sensor lied", now=NOW)
+    reorg(stores, second, day().records["observation"][0]["chain"].as_py(), ticks=(400, 460), now=NOW)
+    derive_curation(stores)
+    assert {one.place for one in remains(stores)} >= set(DREAMT), "they are not dreamt again yet"
+    derive_dreams(stores)
+    assert not {one.place for one in remains(stores)} & set(DREAMT)
+    again = beside(stores, tmp_path / "beside")
+    derive_curation(again)
+    derive_dreams(again)
+    assert dreamt(stores) == dreamt(again) != before
+
+
+def test_every_dream_and_hypothesis_names_ticks_that_exist_and_came_before(whole: Stores) -> None:
+    known = {g: set(day().of(g)["tick"].to_pylist()) for g in day().births}
+    ends = {(r["golem_id"], r["cycle"]): r["tick"] for r in whole.projections.read("dreams").to_pylist()}
+    for row in whole.projections.read("dreams").to_pylist():
+        ticks = [one["tick"] for one in row["replayed"]]
+        assert set(ticks) <= known[row["golem_id"]]
+        assert row["tick"] - POLICY.dreams.lookback_ticks < min(ticks)
+        assert max(ticks) <= row["tick"]
+        assert len(ticks) + len(row["scars"]) <= row["replay_budget"] == 60
+        assert row["branch_count"] <= row["counterfactual_budget"] == 40
+    for row in whole.projections.read("hypotheses").to_pylist():
+        assert set(row["cause_ticks"]) <= known[row["golem_id"]]
+        assert max(row["cause_ticks"], default=0) <= ends[row["golem_id"], row["cycle"]]
+        assert row["cause_ticks"] or row["operation"] in ("expired", "faded", "pushed")
+
+
+# law 8: the twin
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.floats(-1, 1), st.floats(-1, 1), st.integers(0, 3_000), st.floats(0, 1), st.integers(0, 12))
+def test_salience_and_rem_are_those_of_the_twin(
+    arousal: float, valence: float, age: int, novelty: float, times: int
+) -> None:
+    one = [np.array([x]) for x in (arousal, valence, age, novelty)]
+    assert sleep.salience(*one, POLICY.dreams)[0] == pytest.approx(twin.salience(arousal, valence, age, novelty))
+    expected = arousal
+    for _ in range(times):
+        expected = twin.eased(expected)
+    assert sleep.depotentiated(one[0], np.array([times]), POLICY.dreams)[0] == pytest.approx(expected)
+
+
+@st.composite
+def nights(draw: st.DrawFn) -> tuple[list[dict[str, int]], int, int, bool]:
+    """One golem's cycles, when and with which cycle it dreamt last, whether it was born with a bundle."""
+    at, cycles = 0, []
+    for cycle in range(1, draw(st.integers(0, 25)) + 1):
+        at += draw(st.integers(1, 4)) * sleep.HOUR_US
+        tags = draw(st.integers(0, 1)) * draw(st.integers(0, 1))
+        cycles.append({"cycle": cycle, "at_us": at, "idle": draw(st.booleans()), "tags": tags})
+    last = draw(st.integers(0, max(0, len(cycles) - 1)))
+    return cycles, last, cycles[last - 1]["at_us"] if last else 0, draw(st.booleans())
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(nights(), min_size=1, max_size=3))
+def test_dreams_are_due_when_the_twin_says(lived: list[tuple[list[dict[str, int]], int, int, bool]]) -> None:
+    rows = [(code, one) for code, (cycles, *_) in enumerate(lived) for one in cycles]
+    column = {n: np.array([one[n] for _, one in rows], np.int64) for n in ("cycle", "at_us", "idle", "tags")}
+    golem = np.array([code for code, _ in rows], np.int64)
+    cycles = sleep.Cycles(
+        golem, column["cycle"], column["cycle"] * 50, column["at_us"], column["idle"] == 1, column["tags"]
+    )
+    beds = {code: sleep.Bed(last, at, new) for code, (_, last, at, new) in enumerate(lived)}
+    due = sleep.dreams_due(cycles, beds, POLICY.dreams)
+    found = [(g, c, sleep.BEGAN_BY[w]) for g, c, w in zip(due.golem, due.cycle, due.began_by, strict=True)]
+    wanted = [
+        (code, cycle, why)
+        for code, (cycles, last, at, new) in enumerate(lived)
+        for cycle, why in twin.dreams_due(cycles, last_us=at, last_cycle=last, imported=new, policy=POLICY)
+    ]
+    assert found == wanted
+
+
+def test_every_imagined_branch_is_worth_what_the_twin_says() -> None:
+    lived = day()
+    ids = sorted(lived.births)
+    golem = np.array([ids.index(g) for g in lived.records["golem_id"].to_pylist()])
+    walk = im.walk_of(lived.records, golem, POLICY)
+    judged = im.decisions_of(lived.records, walk, POLICY)
+    half = np.array([lived.births[g].traits.range_half_width_ticks for g in ids])[golem[judged.row]]
+    world = (np.full(judged.count, 500.0), np.full(judged.count, 650_000.0))
+    found = im.imagine(walk, judged, half_width=half, fee_ppm=world[0], native=world[1], policy=POLICY)
+    effects: dict[tuple[str, int], dict[str, int]] = {}
+    for decision, change, effect in zip(found.decision, found.change, found.effect_ppm, strict=True):
+        key = (ids[golem[judged.row[decision]]], int(walk.tick[judged.row[decision]]))
+        effects.setdefault(key, {})[im.CHANGES[change]] = int(effect)
+    wanted = {}
+    for golem_id in ids:
+        width = lived.births[golem_id].traits.range_half_width_ticks
+        for trial, verdict in twin.decisions(lived.of(golem_id).to_pylist(), POLICY):
+            told = twin.imagine(trial, verdict, (500, 650_000), width, POLICY)
+            if told:
+                wanted[golem_id, trial[0]["tick"]] = told
+    assert len(wanted) > 20
+    assert effects.keys() == wanted.keys()
+    for key, told in wanted.items():
+        assert effects[key].keys() == told.keys(), key
+        assert all(abs(effects[key][name] - value) <= 1 for name, value in told.items()), (key, effects[key], told)
+    assert {name for told in wanted.values() for name in told} == set(im.CHANGES)
+
+
+WHERE = (
+    Structure("pattern", "polygon", "uniswap_v3", "WETH/USDC", "t", "rebalance", "volatile", "broken", "normal"),
+    Structure("pattern", "polygon", "uniswap_v3", "WETH/USDC", "t", "rebalance", "unknown", "broken", "normal"),
+)
+
+
+@st.composite
+def dreamers(draw: st.DrawFn) -> list[list[dict]]:
+    """For each golem its dreams: when, and what was lived and failed before it, by key."""
+    out = []
+    for _ in range(draw(st.integers(1, 3))):
+        at, tick, dreams = 0, 0, []
+        for _ in range(draw(st.integers(1, 7))):
+            hours, first = draw(st.integers(4, 80)), tick
+            at, tick = at + hours * sleep.HOUR_US, tick + 50 * draw(st.integers(1, 9))
+            mean = draw(st.sampled_from((-4_000, -900, 0, 700, 3_000)))
+            kinds = st.tuples(st.integers(0, 1), st.integers(first + 1, tick), st.integers(-500, 500), st.booleans())
+            told = draw(st.lists(kinds, max_size=9, unique_by=lambda k: (k[0], k[1] // 30)))
+            dreams.append(
+                {
+                    "at_us": at, "tick": tick, "cycle": tick // 50,
+                    "effects": sorted(
+                        ({"key": k, "decided": t, "judged_us": at - 60_000_000, "effect": mean + e, "failed": f}
+                         for k, t, e, f in told),
+                        key=lambda one: (one["key"], one["decided"]),
+                    ),
+                }
+            )  # fmt: skip
+        out.append(dreams)
+    return out
+
+
+@settings(max_examples=150, deadline=None)
+@given(dreamers())
+def test_hypotheses_meet_the_fate_that_the_twin_gives_them(lives: list[list[dict]]) -> None:
+    policy = Policy()
+    state = hyp.Hypotheses([f"g-{i}" for i in range(len(lives))])
+    keys = [state.code(where, 3) for where in WHERE]
+    for wave in range(max(len(dreams) for dreams in lives)):
+        here = [i for i, dreams in enumerate(lives) if wave < len(dreams)]
+        mine = [lives[i][wave] for i in here]
+        columns = [np.array([d[n] for d in mine], np.int64) for n in ("cycle", "tick", "at_us")]
+        sleepers = hyp.Sleepers(np.array(here, np.int64), *columns)
+        for failed, meet in ((False, hyp.live_on), (True, hyp.stage)):
+            told = [(i, e) for i, d in zip(here, mine, strict=True) for e in d["effects"] if e["failed"] or not failed]
+            parts = [np.array([i for i, _ in told], np.int64), np.array([keys[e["key"]] for _, e in told], np.int64)]
+            parts += [
+                np.array([e[n] for _, e in told], np.int64) for n in ("effect", "decided", "decided", "judged_us")
+            ]
+            meet(state, sleepers, hyp.Evidence(*parts), policy)
+    rows = hyp.to_table(state, policy, policy.hash).to_pylist()
+    found = sorted((r["golem_id"], r["cycle"], r["regime"], r["operation"], r["confidence_ppm"]) for r in rows)
+    wanted = []
+    for i, dreams in enumerate(lives):
+        half = {"volatile": 14 * twin.DAY_US, "unknown": 7 * twin.DAY_US}
+        sleeper = twin.Sleeper(policy, half)
+        for d in dreams:
+            lived = [e | {"key": WHERE[e["key"]].regime} for e in d["effects"]]
+            told = sleeper.dream(d["at_us"], d["tick"], lived, [e for e in lived if e["failed"]])
+            wanted += [(f"g-{i}", d["cycle"], key, operation, trust) for key, operation, trust in told]
+    assert [x[:4] for x in found] == [x[:4] for x in sorted(wanted)]
+    assert all(abs(a[4] - b[4]) <= 1 for a, b in zip(found, sorted(wanted), strict=True))
+
+
+# the draw
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 40), st.integers(1, 12))
+def test_the_draw_takes_what_there_is_place_for_and_depends_on_nothing_else(seed: int, count: int, places: int) -> None:
+    rng = np.random.default_rng(seed)
+    dream, name = np.sort(rng.integers(0, 3, count)), np.arange(count).astype(np.uint64)
+    seeds = np.array([11, 22, 33], np.uint64)[dream]
+    weight = rng.random(count)
+    drawn = sleep.chosen(dream, seeds, name, weight, places)
+    for number in range(3):
+        mine = np.flatnonzero(dream == number)
+        here = drawn[dream[drawn] == number]
+        assert len(here) == min(places, len(mine)) == len(set(here.tolist()))
+        alone = mine[sleep.chosen(dream[mine], seeds[mine], name[mine], weight[mine], places)]
+        assert alone.tolist() == here.tolist()
+
+
+def test_nothing_starves_and_what_is_felt_most_is_replayed_most() -> None:
+    nights, weight = 3_000, np.array([0.02, 0.2, 0.4, 0.8])
+    dream = np.repeat(np.arange(nights), 4)
+    seeds = np.array([sleep_seed(n) for n in range(nights)], np.uint64)[dream]
+    drawn = sleep.chosen(dream, seeds, np.tile(np.arange(4), nights).astype(np.uint64), np.tile(weight, nights), 1)
+    share = np.bincount(drawn % 4, minlength=4) / nights
+    assert share == pytest.approx(weight / weight.sum(), abs=0.03)
+    assert share[0] > 0
+
+
+def sleep_seed(number: int) -> int:
+    from bardo_pipeline.heartbeat.chance import seed_of
+
+    return int(seed_of(f"g-0/{number}"))
+
+
+def test_records_that_are_missing_keep_a_decision_out_of_dreams() -> None:
+    lived = day()
+    golem_id = sorted(lived.births)[0]
+    records = lived.of(golem_id)
+    golem = np.zeros(records.num_rows, np.int64)
+    judged = im.decisions_of(records, im.walk_of(records, golem, POLICY), POLICY)
+    row = int(judged.row[0]) + 7
+    fewer = pa.concat_tables([records.slice(0, row), records.slice(row + 1)]).combine_chunks()
+    left = im.decisions_of(fewer, im.walk_of(fewer, golem[1:], POLICY), POLICY)
+    gone = [r for r in judged.row.tolist() if r <= row <= r + POLICY.prediction.check_ticks]
+    assert judged.count - left.count == len(gone) > 0

@@ -1,0 +1,56 @@
+"""Homes of golems that lived long enough to dream, made from fleets that lived in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.events.life import Died, life_event
+from bardo_pipeline.events.record import Vitality
+from bardo_pipeline.policy import Policy
+from tests.conftest import NOW
+from tests.fleets import FOUNDING, Lived, live, lively_market
+from tests.property.test_laws import stores_at
+from tests.streams import START
+
+RICH = replace(FOUNDING, lifespan_ticks=(40_000, 50_000), budget_micros=500_000_000)
+"""Golems that neither age nor run out of credits for weeks."""
+
+
+def long_lives(bars: int, golems: int = 1, seed: int = 7) -> Lived:
+    """Some golems of one generation in a market in which something happens every few minutes."""
+    return live(lively_market(bars, seed), lineages=range(golems), founding=RICH)
+
+
+def births_of(lived: Lived) -> list:
+    return [life_event(golem_id, START - timedelta(minutes=1), born) for golem_id, born in sorted(lived.births.items())]
+
+
+def home_of(lived: Lived, root: Path, policy: Policy | None = None) -> Stores:
+    """A home with these births and records, of which nothing is derived."""
+    stores = stores_at(root, policy or Policy())
+    stores.log.record(births_of(lived), NOW)
+    stores.log.append(lived.records, writer="w", segment=1, recorded_at=NOW)
+    return stores
+
+
+def tagged(records: pa.Table, ticks: Sequence[int], tag: str = "what was that?") -> pa.Table:
+    """The same records, those of these ticks with a dream tag."""
+    mine = pc.is_in(records["tick"], value_set=pa.array(ticks, pa.int64()))
+    column = records.schema.get_field_index("dream_tag")
+    return records.set_column(column, records.schema.field(column), pc.if_else(mine, tag, records["dream_tag"]))
+
+
+def death(golem_id: str, tick: int, at) -> object:
+    vitality = Vitality(economic=0.0, epistemic=0.7, stochastic=0.5, composite=0.0)
+    payload = Died(
+        cause="economic", tick=tick, phase="terminal", vitality=vitality, credits_micros=0, capital_micros=1,
+        earned_micros=0,
+    )  # fmt: skip
+    return life_event(golem_id, at, payload)
