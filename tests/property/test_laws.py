@@ -49,11 +49,11 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.tables import TABLES
 from tests.conftest import NOW, copy_home
 from tests.fleets import lively_market
-from tests.streams import FOG, SPAN, START, STORIES, STORM, Life, cycles_of, full, lives, stream
+from tests.streams import FOG, KEEN, SPAN, START, STORIES, STORM, Life, cycles_of, full, lives, stream
 
 POLICY = Policy()
-BRIEF = POLICY.model_copy(update={"curator": POLICY.curator.model_copy(update={"cycle_ticks": SPAN})})
-"""The policy with cycles of a few ticks."""
+BRIEF = POLICY.model_copy(update={"curator": KEEN.curator.model_copy(update={"cycle_ticks": SPAN})})
+"""The policy with cycles of a few ticks that can teach."""
 
 KEYS = {"decisions": DECISION_KEY, "cycles": ("golem_id", "cycle"), "playbooks": ("golem_id", "version")}
 

@@ -18,12 +18,11 @@ from bardo_pipeline.events.schema import LIFE_SCHEMA
 from bardo_pipeline.events.schema import to_table as events_table
 from bardo_pipeline.grimoire.columns import confidence_of
 from bardo_pipeline.inheritance.weismann import attenuate, leave_bloodstains, shed
-from bardo_pipeline.policy import Policy
 from tests import grimoires
 from tests.owners import order
-from tests.streams import SPAN, START, STORM, Chapter, Life, cycles_of, stream
+from tests.streams import KEEN, SPAN, START, STORM, Chapter, Life, cycles_of, stream
 
-POLICY = Policy()
+POLICY = KEEN
 CYCLE = POLICY.curator.cycle_ticks
 GOOD, BAD, STRONG, WORSE, SILENCE = (
     Chapter(3, 1_500),
