@@ -1,0 +1,47 @@
+"""`bardo reembed` in a process that is killed at a named point: `python -m tests.crash.reembedding ROOT POINT`."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bardo_pipeline.derivation.reembedding import reembed
+from bardo_pipeline.derivation.stores import Stores
+from tests.crash.windows import Point, Trap, Window
+
+LATER = datetime(2026, 11, 2, tzinfo=UTC)
+_VECTORS = r"log/vectors/_delta_log/\d+\.json"
+_PROJECTED = r"derivations/[^/]+/[^/]+/_delta_log/\d+\.json"
+_WATERMARK = r"index/episodes/.*/watermark\.json"
+_EMBEDDING, _LIFE = r"log/embedding/_delta_log/\d+\.json", r"log/life/_delta_log/\d+\.json"
+_PUT = "bardo_pipeline.storage.vectors:_put"
+
+POINTS: dict[str, tuple[Point, int, bool]] = {
+    "before it is on record that it began": (Point("link", "before", _EMBEDDING), 2, False),
+    "before the first vectors": (Point("link", "before", _VECTORS), 1, False),
+    "when half of the vectors are on record": (Point("link", "after", _VECTORS), 3, False),
+    "while projections are derived": (Point("link", "after", _PROJECTED), 5, False),
+    "while the index is filled": (Point(_PUT, "after"), 1, False),
+    "before the index counts": (Point("replace", "before", _WATERMARK), 1, False),
+    "before the switch": (Point("link", "before", _LIFE), 1, False),
+    "after the switch": (Point("link", "after", _LIFE), 1, True),
+}
+"""Each point with the passing at which it strikes, and whether the new embedder is in force from there on.
+
+The embedding log is made by its first commit, so that a migration's beginning is its second one."""
+
+
+def main() -> None:
+    """Re-embed a home under a trap."""
+    root, name = Path(sys.argv[1]), sys.argv[2]
+    point, passing, _ = POINTS[name]
+    Trap(Window(name, "reembedding", (point,)), passing, root).set()
+    stores = Stores.open(root)
+    few = stores.policy.model_copy(update={"embedding": stores.policy.embedding.model_copy(update={"batch_texts": 8})})
+    stores.policy = few
+    reembed(stores, "minilm-int8", now=LATER)
+
+
+if __name__ == "__main__":
+    main()

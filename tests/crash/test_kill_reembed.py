@@ -1,0 +1,71 @@
+"""A migration to another embedder is killed at named points: the old one stays in force, and run again it ends."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from bardo_pipeline.derivation.memory import refresh_index, similar_episodes
+from bardo_pipeline.derivation.reembedding import reembed
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.storage.embedders import open_embedder
+from bardo_pipeline.storage.tables import TABLES
+from bardo_pipeline.storage.verify import verify
+from tests.conftest import copy_home
+from tests.crash.reembedding import LATER, POINTS
+
+
+def fingerprints(stores: Stores) -> dict[str, str]:
+    return {name: stores.projections.digest(name).fingerprint for name in TABLES}
+
+
+def answers(stores: Stores) -> pa.Table:
+    return similar_episodes(stores, "gas spiked while the market fell", limit=9)
+
+
+@pytest.fixture(scope="module")
+def home(asked_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = copy_home(asked_home, tmp_path_factory.mktemp("whole") / "home")
+    refresh_index(Stores.open(root))
+    open_embedder("minilm-int8", root / "models")  # built once, not by each process that is killed
+    return root
+
+
+@pytest.fixture(scope="module")
+def whole(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Stores:
+    """The same home, migrated by a process that nobody killed."""
+    root = copy_home(home, tmp_path_factory.mktemp("migrated") / "home")
+    reembed(Stores.open(root), "minilm-int8", now=LATER)
+    return Stores.open(root)
+
+
+@pytest.mark.row("MEM-12")
+@pytest.mark.parametrize("name", POINTS)
+def test_a_migration_that_is_killed_leaves_the_old_one_in_force_and_ends_when_run_again(
+    name: str, home: Path, whole: Stores, tmp_path: Path
+) -> None:
+    root, before = copy_home(home, tmp_path / "home"), Stores.open(home)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.crash.reembedding", str(root), name],
+        cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    left, is_switched = Stores.open(root), POINTS[name][2]
+    if is_switched:
+        assert (left.embedder_name, fingerprints(left)) == ("minilm-int8", fingerprints(whole))
+        assert answers(left).equals(answers(whole))
+    else:
+        assert (left.embedder_name, fingerprints(left)) == ("minilm", fingerprints(before))
+        assert answers(left).equals(answers(before))
+        reembed(left, "minilm-int8", now=LATER)
+    ended = Stores.open(root)
+    assert (ended.embedder_name, fingerprints(ended)) == ("minilm-int8", fingerprints(whole))
+    assert answers(ended).equals(answers(whole))
+    keys = [ended.embedder.identity.key, open_embedder("minilm", root / "models").identity.key]
+    assert all(ended.log.count_vectors(key) == whole.log.count_vectors(key) for key in keys), "each vector once"
+    assert verify(ended.home).clean
