@@ -143,6 +143,30 @@ class EmbeddingPolicy(Frozen):
     )
 
 
+class GrowthPolicy(Frozen):
+    """What changes when a home grows (MEM, "Scaling Thresholds"): how fast it answers, and what is kept at hand."""
+
+    approximate_vectors_min: Annotated[int, Field(ge=256)] = Field(
+        100_000, description="vectors from which a search goes through an approximate index (MEM: 100K episodes)"
+    )
+    recall_min: Unit = Field(0.95, description="of an approximate index, below which searches stay exact (ours)")
+    recall_count: Annotated[int, Field(ge=1)] = Field(10, description="nearest texts that recall is measured by (ours)")
+    recall_questions: Annotated[int, Field(ge=1)] = Field(50, description="questions of a measurement (ours)")
+    relearn_growth: Annotated[float, Field(gt=1.0)] = Field(
+        1.5, description="times as many vectors as were learned from, from which an index is learned anew (ours)"
+    )
+    partition_rows: Annotated[int, Field(ge=64)] = Field(
+        10_000, description="entries of a bucket from which a reader of one golem reads a part of them (MEM: 10K)"
+    )
+    home_bytes_max: Annotated[int, Field(ge=1)] = Field(
+        500_000_000, description="of a home without its models: beyond it the disk is under pressure (MEM: 500MB)"
+    )
+    free_bytes_min: Count = Field(1_000_000_000, description="free on its disk: below it, too (ours)")
+    pressed_superseded_days: Positive = Field(
+        1.0, description="that a superseded derivation stays under pressure (ours)"
+    )
+
+
 class FabricPolicy(Frozen):
     """The event fabric: what is told, and to whom comes late."""
 
@@ -604,7 +628,7 @@ class GatewayPolicy(Frozen):
     prompt_ticks_max: Annotated[int, Field(ge=1)] = Field(16, description="newest ticks of evidence of each (ours)")
 
 
-OPERATIONAL = ("writer", "care", "health", "reorg", "fabric", "embedding", "worth", "gateway")
+OPERATIONAL = ("writer", "care", "health", "reorg", "fabric", "embedding", "growth", "worth", "gateway")
 """Parts of the policy that are outside its hash: no projection depends on them."""
 
 
@@ -618,6 +642,7 @@ class Policy(Frozen):
     reorg: ReorgPolicy = ReorgPolicy()
     fabric: FabricPolicy = FabricPolicy()
     embedding: EmbeddingPolicy = EmbeddingPolicy()
+    growth: GrowthPolicy = GrowthPolicy()
     probes: ProbePolicy = ProbePolicy()
     regime: RegimePolicy = RegimePolicy()
     gate: GatePolicy = GatePolicy()

@@ -217,8 +217,7 @@ def _entries(stores: Stores, golem_ids: list[str], where: Standing) -> pa.Table:
         rows = fold(decisions.filter(pc.less_equal(decisions["at"], moment)))
     else:
         grimoire = stores.projections.renewed("grimoire")
-        rows = grimoire.read(grimoire.buckets(golem_ids))
-        rows = rows.filter(pc.is_in(rows["golem_id"], value_set=pa.array(golem_ids, pa.string())))
+        rows = grimoire.read(only=golem_ids)
     return rows.filter(pc.equal(rows["status"], "active"))
 
 

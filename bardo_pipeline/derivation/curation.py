@@ -224,8 +224,7 @@ def load_mind(stores: Stores, golem_ids: list[str], left: LeftOut) -> Mind:
     mind = Mind(stores.policy, left)
     grimoire = stores.projections.renewed("grimoire")
     mind.done = {g: done for g in golem_ids if (done := grimoire.done(g)) is not None}
-    table = grimoire.read(grimoire.buckets(golem_ids)) if golem_ids else grimoire.read([])
-    mind.state = from_table(table.filter(pc.is_in(table["golem_id"], value_set=pa.array(golem_ids, pa.string()))))
+    mind.state = from_table(grimoire.read(only=golem_ids))
     return _furnished(stores, mind, golem_ids)
 
 

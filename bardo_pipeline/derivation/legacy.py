@@ -72,8 +72,7 @@ def with_lives(stores: Stores, deaths: pa.Table) -> pa.Table:
 
 def _entries_of(stores: Stores, deaths: pa.Table) -> pa.Table:
     grimoire = stores.projections.renewed("grimoire")
-    rows = grimoire.read(grimoire.buckets(deaths["golem_id"].to_pylist()))
-    return rows.filter(pc.is_in(rows["golem_id"], value_set=deaths["golem_id"].combine_chunks()))
+    return grimoire.read(only=deaths["golem_id"].to_pylist())
 
 
 def derive_testaments(stores: Stores) -> list[Written]:

@@ -134,7 +134,8 @@ def _first_of_each(rows: pa.Table, column: str) -> pa.Table:
 def episode_index(stores: Stores) -> EpisodeIndex:
     """The index of these projections' episodes: of the derivation in force, or of tables made beside it."""
     identity = stores.embedder.identity
-    return EpisodeIndex(stores.home.index / "episodes" / stores.projections.root.name, identity.key, identity.dimension)
+    folder = stores.home.index / "episodes" / stores.projections.root.name
+    return EpisodeIndex(folder, identity.key, identity.dimension, stores.policy.growth)
 
 
 def derive_facts(stores: Stores) -> list[Written]:

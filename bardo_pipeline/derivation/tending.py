@@ -1,8 +1,14 @@
-"""Tending: maintenance of a home that knows which derivations are in force."""
+"""Tending: maintenance of a home that knows which derivations are in force, and how full its disk is."""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import datetime
+
+import orjson
+import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.identity import derivation_id
 from bardo_pipeline.derivation.in_force import in_force
@@ -10,13 +16,66 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.embedders import EMBEDDERS, embedder_version
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
-from bardo_pipeline.storage.maintenance import MaintenanceReport, maintain
+from bardo_pipeline.storage.maintenance import MaintenanceReport, Step, maintain
+from bardo_pipeline.storage.projections import Projections
+from bardo_pipeline.storage.retention import disk_bytes
+from bardo_pipeline.storage.vectors import EpisodeIndex
+
+
+@dataclass(frozen=True)
+class Pressure:
+    """How full a home's disk is. home_bytes: of the home without its models; free_bytes: left on its disk."""
+
+    home_bytes: int
+    free_bytes: int
+    is_high: bool
 
 
 def tend(home: Home, log: EventLog, policy: Policy, *, now: datetime, dry_run: bool = False) -> MaintenanceReport:
-    """Do what is due (`maintain`); what is in force stays, with whichever embedder, and what this code would make."""
+    """Do what is due (`maintain`); what is in force stays, with whichever embedder, and what this code would make.
+
+    Under pressure more goes of what only accelerates: superseded derivations sooner, and out of the indexes in force
+    the episodes that may go by the log's last moment. No row of the log or of a projection ever goes.
+    """
     adoptions = log.life("DerivationAdopted")
     kept = {derivation_id(policy, embedder_version(name)) for name in EMBEDDERS}
     if adoptions.num_rows:
         kept = {in_force(adoptions, name).derivation_id for name in EMBEDDERS}
-    return maintain(home, log, policy, now=now, in_force=kept, dry_run=dry_run)
+    if not pressure_of(home, policy).is_high:
+        return maintain(home, log, policy, now=now, in_force=kept, dry_run=dry_run)
+    care = policy.care.model_copy(update={"superseded_days": policy.growth.pressed_superseded_days})
+    pressed = policy.model_copy(update={"care": care})
+    report = maintain(home, log, pressed, now=now, in_force=kept, dry_run=dry_run)
+    report.steps += _lighten(home, log, policy, kept, dry_run=dry_run)
+    return report
+
+
+def pressure_of(home: Home, policy: Policy) -> Pressure:
+    """Measure a home and its disk against the policy (growth)."""
+    models = home.root / "models"
+    taken = disk_bytes(home.root) - (disk_bytes(models) if models.is_dir() and not models.is_symlink() else 0)
+    free = shutil.disk_usage(home.root).free
+    is_high = taken > policy.growth.home_bytes_max or free < policy.growth.free_bytes_min
+    return Pressure(taken, free, is_high)
+
+
+def _lighten(home: Home, log: EventLog, policy: Policy, kept: Collection[str], *, dry_run: bool) -> list[Step]:
+    """Leave out of the indexes the episodes that may go."""
+    at = pc.max(log.read_cycles(["observed_at"])["observed_at"]).as_py()
+    steps: list[Step] = []
+    for folder in sorted((home.index / "episodes").glob("*/*")):
+        name, mark = folder.parent.name, folder / "watermark.json"
+        if at is None or name not in kept or not mark.exists():
+            continue
+        said = orjson.loads(mark.read_bytes())
+        index = EpisodeIndex(folder.parent, said["embedder"], said["dimension"], policy.growth)
+        episodes = Projections(home.derivation(name), home.bucket_count, policy).growing("episodes")
+        with home.lock(f"index-{name}"):
+            if not (leaving := index.leaving(episodes, at)):
+                continue
+            size = disk_bytes(folder)
+            if not dry_run:
+                index.refresh(episodes, gone_before=at)
+        where = folder.relative_to(home.root).as_posix()
+        steps.append(Step(where, "left out what may go", 0, 0, size, disk_bytes(folder), leaving))
+    return steps

@@ -247,10 +247,17 @@ def _facts(total: Digest, turn: int) -> dict[str, str]:
 
 
 class RenewedTable:
-    """A projection that is renewed bucket by bucket: the newest state, not its history."""
+    """A projection that is renewed bucket by bucket: the newest state, not its history.
 
-    def __init__(self, name: str, path: Path, spec: TableSpec, bucket_count: int) -> None:
+    part_rows: a bucket of more rows lies in parts of so many, by the key's first column, and who asks for few of those
+    reads the parts that hold them.
+    """
+
+    def __init__(
+        self, name: str, path: Path, spec: TableSpec, bucket_count: int, *, part_rows: int | None = None
+    ) -> None:
         self.name, self.spec, self.path, self.bucket_count = name, spec, path, bucket_count
+        self._part_rows = part_rows or Policy().growth.partition_rows
         self.schema = spec.schema.append(pa.field("bucket", pa.int32(), nullable=False))
         try:
             self._handle = DeltaTable(path)
@@ -273,15 +280,20 @@ class RenewedTable:
         """Buckets of these keys."""
         return {bucket_of(k, self.bucket_count) for k in keys}
 
-    def read(self, buckets: Iterable[int] | None = None) -> pa.Table:
-        """Rows of these buckets (all for None), sorted by key."""
+    def read(self, buckets: Iterable[int] | None = None, *, only: Iterable[str] | None = None) -> pa.Table:
+        """Rows of these buckets (all for None), sorted by key. only: with these values of the key's first column."""
+        these = None
+        if only is not None:
+            names = sorted(set(only))
+            these = ds.field(self.spec.key[0]).isin(pa.array(names, pa.string()))
+            buckets = self.buckets(names) if buckets is None else buckets
         self._handle.update_incremental()
         actions = pa.table(self._handle.get_add_actions(flatten=True))
         if buckets is not None:
             held = pc.is_in(actions["partition.bucket"], value_set=pa.array(sorted(buckets), pa.int32()))
             actions = actions.filter(held)
         files = [str(self.path.absolute() / unquote(path)) for path in actions["path"].to_pylist()]
-        table = scan(files, self.spec.schema)
+        table = scan(files, self.spec.schema, None, these)
         return table.sort_by([(k, "ascending") for k in self.spec.key])
 
     def done(self, app: str) -> int | None:
@@ -323,7 +335,9 @@ class RenewedTable:
             table,
             mode="overwrite",
             predicate=f"bucket in ({','.join(str(b) for b in sorted(buckets))})",
-            writer_properties=WriterProperties(compression="ZSTD", compression_level=1),
+            writer_properties=WriterProperties(
+                compression="ZSTD", compression_level=1, max_row_group_size=self._part_rows
+            ),
             commit_properties=CommitProperties(
                 app_transactions=[Transaction(app, number) for app, number in (upto or {}).items()],
                 custom_metadata={
@@ -378,7 +392,7 @@ class Projections:
             self._open[name] = (
                 GrowingTable(name, path, spec, self._policy)
                 if spec.grows
-                else RenewedTable(name, path, spec, self.bucket_count)
+                else RenewedTable(name, path, spec, self.bucket_count, part_rows=self._policy.growth.partition_rows)
             )
         return self._open[name]
 

@@ -4,6 +4,8 @@ Two tables make it: `episodes` (thin, one row an episode) and `texts` (one row a
 Episodes are worded in bands, so a text and its vector serve thirty of them: a search weighs texts and then takes their
 episodes, and no tie is left to chance. Every row says at which version of Delta's table it came; the watermark, written
 last, says up to which version they count.
+Where vectors are very many, a search looks at a part of them (approximate.py). Where the disk is under pressure,
+episodes that may go are left out: table and log keep them, and an index that is deleted is made with them again.
 Source: architecture ("The episodes table holds text and vector; LanceDB is its index"); facts ("LanceDB"); MEM-10.
 """
 
@@ -14,7 +16,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -25,7 +27,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bardo_pipeline.errors import ConfigError, QueryError, StoreError
+from bardo_pipeline.errors import ConfigError, EmbedderMismatch, QueryError, StoreError
+from bardo_pipeline.events.schema import MOMENT
+from bardo_pipeline.policy import GrowthPolicy
+from bardo_pipeline.storage.approximate import Approximate, learned
 from bardo_pipeline.storage.delta import AppendOnlyTable
 from bardo_pipeline.storage.history import DataFile
 from bardo_pipeline.storage.projections import GrowingTable
@@ -46,8 +51,8 @@ MATCH_SCHEMA = pa.schema(
 """One row per episode found, best first. distance: cosine, in [0, 2]. score: more is better: the cosine of a search by
 vector, the sum of reciprocal ranks of a search by vector and words."""
 
-_FORMAT = 1  # raise when the tables change: an index of another number is made again
-_EPISODE_COLUMNS = ("episode_id", "golem_id", "tick", "text", "text_hash")
+_FORMAT = 2  # raise when the tables change: an index of another number is made again
+_EPISODE_COLUMNS = ("episode_id", "golem_id", "tick", "text", "text_hash", "may_go_at")
 _EPISODES = pa.schema(
     [
         pa.field("episode_id", pa.string()),
@@ -55,6 +60,7 @@ _EPISODES = pa.schema(
         pa.field("tick", pa.int64()),
         pa.field("text", pa.string()),
         pa.field("text_hash", pa.string()),
+        pa.field("may_go_at", MOMENT),
         pa.field("version", pa.int64()),
     ]
 )
@@ -69,7 +75,11 @@ _KEPT = timedelta(hours=1)  # what a fold replaced stays for readers that are in
 
 @dataclass(frozen=True)
 class Watermark:
-    """What the index holds: all `rows` of Delta's table `table_id` up to `version`, in the Lance tables of `build`."""
+    """What the index holds: all `rows` of Delta's table `table_id` up to `version`, in the Lance tables of `build`.
+
+    gone_before: without those that may go before this moment (ISO 8601). approximate: how texts are searched; None:
+    each is compared.
+    """
 
     format: int
     embedder: str
@@ -79,6 +89,8 @@ class Watermark:
     version: int
     rows: int
     texts: int
+    gone_before: str | None = None
+    approximate: Approximate | None = None
 
 
 @dataclass(frozen=True)
@@ -93,14 +105,16 @@ class EpisodeIndex:
     """The episodes of one embedder, found by vector and words.
 
     folder: of all embedders' indexes; this one's lies in the folder of its key. dimension: of the embedder's vectors.
+    policy: from how many vectors on it is approximate.
     Anyone may search at any time; refreshing is for one process at a time, which the caller sees to.
     Raises ConfigError for a key that cannot name a folder, StoreError when the index on disk is of other vectors.
     """
 
-    def __init__(self, folder: Path, embedder_key: str, dimension: int) -> None:
+    def __init__(self, folder: Path, embedder_key: str, dimension: int, policy: GrowthPolicy | None = None) -> None:
         if not re.fullmatch(r"[\w-]+", embedder_key):
             raise ConfigError(f"an embedder's key is of letters, digits and dashes, not {embedder_key!r}")
         self.folder, self.embedder_key, self.dimension = folder / embedder_key, embedder_key, dimension
+        self._policy = policy or GrowthPolicy()
         self._held: tuple[str, _Opened] | None = None
         self.watermark()
 
@@ -114,49 +128,80 @@ class EpisodeIndex:
             raise StoreError(f"{self.folder / 'watermark.json'} is damaged: delete {self.folder}") from error
         if facts.get("format") != _FORMAT:
             return None
-        mark = Watermark(**facts)
+        told = facts.pop("approximate")
+        mark = Watermark(**facts, approximate=None if told is None else Approximate(**told))
         if (mark.embedder, mark.dimension) != (self.embedder_key, self.dimension):
-            raise StoreError(
+            raise EmbedderMismatch(
                 f"{self.folder} holds vectors of {mark.embedder} in {mark.dimension} dimensions, "
-                f"not of {self.embedder_key} in {self.dimension}: two embedders never share an index"
+                f"not of {self.embedder_key} in {self.dimension}: two embedders never share an index; delete that "
+                "folder and refresh, or `bardo reembed`"
             )
         return mark
 
     # Writing
 
-    def refresh(self, episodes: GrowingTable) -> int:
+    def refresh(self, episodes: GrowingTable, *, gone_before: datetime | None = None) -> int:
         """Take in what the episodes table has beyond the watermark. Returns by how many rows the index grew.
 
+        gone_before: leave out, from now on, the episodes that may go before this moment; it never goes back.
         Episodes that the table took back are taken out, and with them the texts that no other episode has. Repeated
         after an interruption it doubles nothing; where the index is damaged, or of another table, it is made anew
         beside the old one. Raises StoreError for episodes of another embedder, or when rows were lost.
         """
         mark = self._sound(episodes.table)
         version, files, gone, rows = _news(episodes, None if mark is None else mark.version)
-        if mark is not None and mark.version == version:
+        limit = _later(gone_before, None if mark is None else mark.gone_before)
+        if mark is not None and (mark.version, mark.gone_before) == (version, limit):
             return 0
         build = uuid4().hex if mark is None else mark.build
         opened = self._open(build, create=mark is None)
         back: list[str] = []
         for some in _groups(files):
             told = episodes.table.load(some, [*_EPISODE_COLUMNS, "embedder", "vector", "because"])
+            told = told if limit is None else told.filter(pc.greater_equal(told["may_go_at"], _moment(limit)))
             self._merge(opened, told.filter(pc.invert(pc.is_in(told["episode_id"], value_set=gone))), version)
             back += told.filter(pc.is_valid(told["because"]))["episode_id"].to_pylist()
         lost = self._take_out(opened, back)
+        if limit is not None:
+            leaving = _rows(opened.episodes, f"may_go_at < timestamp '{limit}'", ["episode_id"])
+            lost = self._take_out(opened, leaving["episode_id"].to_pylist()) or lost
+            rows -= episodes.read(["episode_id"], only=pc.field("may_go_at") < _moment(limit)).num_rows
         if (held := opened.episodes.count_rows()) != rows:
             raise StoreError(f"{self.folder} holds {held} episodes of the {rows} on record: delete it and refresh")
         _fold(opened, words_lost=lost)
-        texts = opened.texts.count_rows()
+        approximate = learned(opened.texts, None if mark is None else mark.approximate, self._policy)
         self._keep(
-            Watermark(_FORMAT, self.embedder_key, self.dimension, episodes.table.table_id, build, version, rows, texts)
+            Watermark(
+                _FORMAT,
+                self.embedder_key,
+                self.dimension,
+                episodes.table.table_id,
+                build,
+                version,
+                rows,
+                opened.texts.count_rows(),
+                limit,
+                approximate,
+            )
         )
         return rows - (0 if mark is None else mark.rows)
+
+    def leaving(self, episodes: GrowingTable, gone_before: datetime) -> int:
+        """How many episodes a refresh that leaves out what may go before a moment would take out or not take in."""
+        mark = self.watermark()
+        due = pc.field("may_go_at") < pa.scalar(gone_before, MOMENT)
+        if mark is not None and mark.gone_before is not None:
+            due &= pc.field("may_go_at") >= _moment(mark.gone_before)
+        return episodes.read(["episode_id"], only=due).num_rows if mark is not None else 0
 
     def _merge(self, opened: _Opened, rows: pa.Table, version: int) -> None:
         """Put in the episodes that are missing, their texts first. They do not count until the watermark says so."""
         others = set(rows["embedder"].unique().to_pylist()) - {self.embedder_key}
         if others:
-            raise StoreError(f"{self.folder} is of embedder {self.embedder_key}, the episodes of {sorted(others)}")
+            raise EmbedderMismatch(
+                f"{self.folder} is of embedder {self.embedder_key}, the episodes of {', '.join(sorted(others))}: "
+                "vectors of two models never mix; `bardo reembed` goes from one to the other"
+            )
         texts = _missing_texts(opened.texts, rows)
         vectors = self._matrix(texts["vector"])
         kind = _texts_schema(self.dimension)
@@ -276,7 +321,9 @@ class EpisodeIndex:
                 whose = f"{visible} AND {_among('golem_id', golem_ids)}"
                 hashes = _rows(opened.episodes, whose, ["text_hash"])["text_hash"].unique()
                 which = f"{visible} AND {_among('text_hash', hashes.to_pylist())}"
-            texts = _Texts(opened.texts, which, mark.texts)
+            # Of a few golems only few texts are asked for, which are compared one by one.
+            looked_at = mark.approximate.looked_at if mark.approximate is not None and golem_ids is None else 0
+            texts = _Texts(opened.texts, which, mark.texts, looked_at)
             ranked = texts.near(asked, limit) if text is None else texts.fused(asked, text, limit)
             return _episodes_of(opened.episodes, ranked, whose, limit)
         except (OSError, RuntimeError) as error:  # ours are neither: so LanceDB speaks of missing or torn files
@@ -295,19 +342,24 @@ class EpisodeIndex:
 
 @dataclass(frozen=True)
 class _Texts:
-    """The texts that a search may find: a Lance table, a condition, and how many there are at most."""
+    """The texts that a search may find: a Lance table, a condition, how many there are at most.
+
+    looked_at: through how many lists of an approximate index a search looks; 0 to compare each text.
+    """
 
     table: Table
     where: str
     count: int
+    looked_at: int = 0
 
     def near(self, vector: NDArray[np.float32], limit: int, where: str | None = None) -> pa.Table:
-        """The nearest texts, compared one by one: text_hash, _rowid, distance, score; best first."""
-        condition = self.where if where is None else where
+        """The nearest texts: text_hash, _rowid, distance, score; best first. where: of these, compared one by one."""
+        condition, looked_at = (self.where, self.looked_at) if where is None else (where, 0)
 
         def ask(count: int) -> pa.Table:
             asked: Any = self.table.search(vector, vector_column_name="vector", query_type="vector")
-            asked = asked.distance_type("cosine").bypass_vector_index().where(condition).with_row_id(True)
+            asked = asked.distance_type("cosine").where(condition).with_row_id(True)
+            asked = asked.nprobes(looked_at) if looked_at else asked.bypass_vector_index()
             return asked.select(["text_hash", "_distance"]).limit(count).to_arrow()
 
         found = _best(ask, limit, self.count, "_distance", "ascending").rename_columns({"_distance": "distance"})
@@ -386,6 +438,16 @@ def _news(episodes: GrowingTable, since: int | None) -> tuple[int, list[DataFile
         now, every = episodes.table.tail()
         if now == version:
             return version, files, gone, sum(file.rows for file in every) - 2 * len(gone)
+
+
+def _later(asked: datetime | None, before: str | None) -> str | None:
+    """The later of two moments as the watermark spells it, in UTC."""
+    told = None if asked is None else asked.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")
+    return max((moment for moment in (told, before) if moment is not None), default=None)
+
+
+def _moment(spelt: str) -> pa.Scalar:
+    return pa.scalar(datetime.fromisoformat(spelt).replace(tzinfo=UTC), MOMENT)
 
 
 def _groups(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:

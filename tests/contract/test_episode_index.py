@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,9 @@ from bardo_pipeline.curator.episodes import EPISODE_SCHEMA
 from bardo_pipeline.derivation.memory import refresh_index, similar_episodes
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import ConfigError, QueryError, StoreError
-from bardo_pipeline.policy import Policy
+from bardo_pipeline.policy import GrowthPolicy, Policy
 from bardo_pipeline.retrieval.embedding import Embedder, text_hash
-from bardo_pipeline.storage import vectors
+from bardo_pipeline.storage import approximate, vectors
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.projections import GrowingTable, Projections
 from bardo_pipeline.storage.tables import TABLES
@@ -433,3 +433,103 @@ def test_a_home_recalls_what_is_like_a_text_and_what_is_beside_does_not_disturb_
     assert similar_episodes(beside, "gas", limit=99).num_rows == 6
     with pytest.raises(QueryError, match="empty text"):
         similar_episodes(stores, " \n")
+
+
+# Growth
+
+
+def many(count: int, seed: int = 5) -> pa.Table:
+    """Episodes with a text each, in forty clouds as texts of a trade lie."""
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(40, 384))
+    spread = centres[rng.integers(0, 40, count)] + 0.5 * rng.normal(size=(count, 384))
+    vectors = (spread / np.linalg.norm(spread, axis=1, keepdims=True)).astype(np.float32)
+    texts = [f"{TEXTS[at % len(TEXTS)]} Case {at}." for at in range(count)]
+    said = {"text": texts, "text_hash": [text_hash(text) for text in texts], "vector": list(vectors)}
+    golems = [f"g-{at % 5}" for at in range(count)]
+    return rows([at % len(TEXTS) for at in range(count)], golems, [*range(count)], vectors[: len(TEXTS)], **said)
+
+
+@pytest.mark.row("MEM-13")
+def test_above_the_policys_number_of_vectors_a_search_looks_at_some_and_says_how_much_it_finds(
+    tmp_path: Path, table: GrowingTable, embedder: Embedder
+) -> None:
+    key, dimension = embedder.identity.key, embedder.identity.dimension
+    growth = GrowthPolicy(approximate_vectors_min=2_000, recall_questions=20)
+    index = EpisodeIndex(tmp_path / "index", key, dimension, growth)
+    exact = EpisodeIndex(tmp_path / "exact", key, dimension)
+    episodes = many(3_000)
+    commit(table, episodes.slice(0, 1_900).take(pa.array(range(1_900))))
+    index.refresh(table)
+    mark = index.watermark()
+    assert mark is not None
+    assert mark.approximate is None, "below the number each vector is compared"
+    commit(table, episodes.take(pa.array(range(1_900, 3_000))))
+    for one in (index, exact):
+        one.refresh(table)
+    mark = index.watermark()
+    assert mark is not None
+    assert mark.approximate is not None
+    found = mark.approximate
+    assert 0 < found.looked_at <= found.lists // 2
+    assert (found.vectors, found.questions, found.nearest) == (3_000, 20, 10)
+    assert growth.recall_min * 1e6 <= found.recall_ppm <= 1e6
+    hits, asked = 0, np.vstack(episodes["vector"].to_pylist())[::150] + 0.02
+    for vector in asked.astype(np.float32):
+        near, truth = (set(ids(one.search(vector, limit=10))) for one in (index, exact))
+        hits += len(near & truth)
+        mine = [set(ids(one.search(vector, limit=10, golem_ids=["g-3"]))) for one in (index, exact)]
+        assert mine[0] == mine[1], "of a golem each text is compared"
+    assert hits / (10 * len(asked)) > 0.85
+    others = pa.array([f"n:{at}" for at in range(200)])
+    commit(table, many(200, seed=6).set_column(0, EPISODE_SCHEMA.field("episode_id"), others))
+    index.refresh(table)
+    again = index.watermark()
+    assert again is not None
+    assert again.approximate == found, "a tenth more is no reason to learn the lists anew"
+
+
+@pytest.mark.row("MEM-13")
+def test_where_no_number_of_lists_finds_enough_searches_stay_exact(
+    tmp_path: Path, table: GrowingTable, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(approximate, "_recall", lambda truth, found: 940_000)
+    growth = GrowthPolicy(approximate_vectors_min=1_000, recall_questions=4)
+    index = EpisodeIndex(tmp_path / "index", embedder.identity.key, embedder.identity.dimension, growth)
+    episodes = many(1_200)
+    commit(table, episodes)
+    index.refresh(table)
+    mark = index.watermark()
+    assert mark is not None
+    assert mark.approximate is not None
+    assert (mark.approximate.looked_at, mark.approximate.recall_ppm) == (0, 940_000)
+    matrix = np.vstack(episodes["vector"].to_pylist())
+    asked = (matrix[3] + matrix[800]).astype(np.float32)
+    best = np.argsort(-(matrix @ asked), kind="stable")[:10]
+    assert set(ids(index.search(asked, limit=10))) == {episodes["episode_id"][int(at)].as_py() for at in best}
+
+
+@pytest.mark.row("MEM-13")
+def test_what_may_go_is_left_out_of_the_index_alone_and_comes_back_where_that_is_made_anew(
+    index: EpisodeIndex, table: GrowingTable, embedder: Embedder, tmp_path: Path, matrix: NDArray
+) -> None:
+    going = [NOW + timedelta(days=day) for day in range(60)]
+    first = rows([at % 10 for at in range(60)], ["g-0"] * 60, [*range(60)], matrix, may_go_at=going)
+    commit(table, first)
+    index.refresh(table)
+    digest = table.digest()
+    limit = NOW + timedelta(days=25)
+    assert index.leaving(table, limit) == 25
+    assert index.refresh(table, gone_before=limit) == -25
+    assert index.leaving(table, limit) == 0
+    assert sorted(index.search(matrix[0], limit=99)["tick"].to_pylist()) == [*range(25, 60)]
+    assert table.digest() == digest, "the table keeps them"
+    assert index.refresh(table, gone_before=NOW) == 0, "it never goes back"
+    later = [NOW, NOW + timedelta(days=90)]
+    commit(table, rows([20, 21], ["g-1", "g-1"], [1, 2], matrix, may_go_at=later))
+    assert index.refresh(table) == 1, "what comes is judged by the same moment"
+    fresh = open_index(tmp_path / "other", embedder)
+    assert fresh.refresh(table, gone_before=limit) == 36
+    assert answers(fresh, embedder) == answers(index, embedder), "however it came to lack them"
+    shutil.rmtree(index.folder)
+    assert open_index(tmp_path, embedder).refresh(table) == 62

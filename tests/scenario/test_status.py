@@ -45,7 +45,7 @@ def test_the_document_s_keys_stay(home: Home) -> None:
     }  # fmt: skip
     assert set(found["health"]) == {
         "at", "golems", "intake", "silent_seconds", "curation", "episodes", "journals", "leases", "spool",
-        "quarantine", "judgements", "marts",
+        "quarantine", "judgements", "marts", "embedder",
     }  # fmt: skip
     assert set(found["health"]["curation"]) == {
         "ticks", "golem_max", "ticks_max", "cycles", "waiting_seconds", "derived_at",

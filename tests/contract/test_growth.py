@@ -1,0 +1,88 @@
+"""What changes when a home grows: less is kept at hand, less is read; what is derived stays to the last row."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from bardo_pipeline.derivation.memory import derive_episodes, episode_index, refresh_index, similar_episodes
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.tending import pressure_of, tend
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.projections import Projections
+from bardo_pipeline.storage.tables import FACT_SCHEMA
+from tests.conftest import NOW
+
+
+def policy_of(*, home_bytes_max: int, partition_rows: int = 10_000) -> Policy:
+    """A policy by which routine episodes may go after minutes, and that bears so many bytes."""
+    growth = {"home_bytes_max": home_bytes_max, "free_bytes_min": 0, "partition_rows": partition_rows}
+    content = Policy().model_dump()
+    content["decay"] |= {"routine_days": 0.05, "notable_days": 0.1}
+    content["growth"] |= growth
+    return Policy.model_validate(content)
+
+
+@pytest.mark.row("MEM-13")
+def test_under_pressure_what_may_go_leaves_the_index_and_nothing_that_was_derived(copied_home: Path) -> None:
+    roomy, tight = policy_of(home_bytes_max=10**12), policy_of(home_bytes_max=1)
+    stores = Stores.open(copied_home, policy=roomy)
+    assert not pressure_of(stores.home, roomy).is_high
+    assert pressure_of(stores.home, tight).is_high
+    derive_episodes(stores, now=NOW)
+    held = refresh_index(stores)
+    tend(stores.home, stores.log, roomy, now=datetime.now(UTC))
+    mark = episode_index(stores).watermark()
+    assert mark is not None
+    assert mark.rows == held, "with room to spare all of it stays"
+    before, version = stores.projections.digest("episodes"), stores.log.version
+    dry = tend(stores.home, stores.log, tight, now=datetime.now(UTC), dry_run=True)
+    report = tend(stores.home, stores.log, tight, now=datetime.now(UTC))
+    (step,) = [step for step in report.steps if step.action == "left out what may go"]
+    assert step.rows in [one.rows for one in dry.steps if one.action == step.action]
+    episodes = stores.projections.read("episodes")
+    last = pc.max(stores.log.read_cycles(["observed_at"])["observed_at"])
+    gone = episodes.filter(pc.less(episodes["may_go_at"], last))["episode_id"].to_pylist()
+    assert 0 < len(gone) == step.rows < episodes.num_rows
+    found = similar_episodes(stores, "the golem held", limit=10_000, distinct=False)["episode_id"].to_pylist()
+    assert set(found) == set(episodes["episode_id"].to_pylist()) - set(gone)
+    assert (stores.projections.digest("episodes"), stores.log.version) == (before, version)
+    again = tend(stores.home, stores.log, tight, now=datetime.now(UTC))
+    assert not [step for step in again.steps if step.action == "left out what may go"]
+
+
+def facts(golems: int, each: int) -> pa.Table:
+    row = {
+        "golem_id": "g", "entry_id": "e", "chain": "c", "protocol": "p", "pair": "w", "metric": "gas", "unit": "u",
+        "mean": 1, "low": 0, "high": 2, "episode_count": 3, "reinforcement_count": 1, "confidence_ppm": 7,
+        "last_reinforced_at": NOW, "text": "x",
+    }  # fmt: skip
+    rows = [row | {"golem_id": f"g-{g:03}", "entry_id": f"e-{e:03}"} for g in range(golems) for e in range(each)]
+    return pa.Table.from_pylist(rows, schema=FACT_SCHEMA)
+
+
+@pytest.mark.row("MEM-13")
+@pytest.mark.parametrize("part_rows", [100, 10_000])
+def test_a_bucket_of_many_entries_lies_in_parts_and_who_asks_for_one_golem_reads_its_part(
+    tmp_path: Path, part_rows: int
+) -> None:
+    policy = policy_of(home_bytes_max=1, partition_rows=part_rows)
+    table, rows = Projections(tmp_path / str(part_rows), 1, policy).renewed("facts"), facts(40, 25)
+    table.renew(rows, {0})
+    (file,) = table.path.glob("bucket=0/*.parquet")
+    parts = pq.ParquetFile(file).metadata.num_row_groups
+    assert parts == (10 if part_rows == 100 else 1), "a bucket below the number is one part"
+    for golems in (["g-017"], ["g-000", "g-039"], ["nobody"], []):
+        wanted = rows.filter(pc.is_in(rows["golem_id"], value_set=pa.array(golems, pa.string())))
+        assert table.read(only=golems).equals(wanted)
+        fragments = ds.dataset(file).get_fragments()
+        asked = ds.field("golem_id").isin(pa.array(golems, pa.string()))
+        read = sum(len(list(fragment.split_by_row_group(asked))) for fragment in fragments)
+        assert read <= min(parts, 2 * len(golems))
+    assert table.read().equals(rows)
