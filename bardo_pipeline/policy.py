@@ -420,6 +420,51 @@ class CuratorPolicy(Frozen):
         return self
 
 
+class CausalPolicy(Frozen):
+    """The causal graph: what counts as a cause, how surely (HB S4; issue 4; canon 1, 16)."""
+
+    test_cycles: Annotated[int, Field(ge=1)] = Field(10, description="every 500 ticks (ours)")
+    ticks_min: Annotated[int, Field(ge=100)] = Field(1_000, description="ticks before anything is tested (ours)")
+    false_discovery: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
+        0.05, description="share of found links that may be chance, whatever depends on what (Benjamini-Yekutieli)"
+    )
+    links_max: Annotated[int, Field(ge=1, le=16)] = Field(4, description="causes of one effect at most (ours)")
+    effect_min: Positive = Field(0.05, description="smallest share of the effect's spread a step moves (ours)")
+    confidence_found: Unit = Field(
+        0.5, description="a link that fresh evidence supports, but does not confirm: below a fact (ours)"
+    )
+    confirm_sigma: Positive = Field(
+        3.0, description="how far from chance evidence later than the finding must be to confirm it (ours)"
+    )
+    confirm_witnesses: Annotated[int, Field(ge=1)] = Field(
+        2, description="stretches of 500 ticks that must support it, less those against it (ours)"
+    )
+    witness_sigma: Positive = Field(1.0, description="from here a stretch of 500 ticks is a witness, either way (ours)")
+    missed_sigma: Positive = Field(
+        3.0, description="where the stated effect would have shown by so much and did not, it is contradicted (ours)"
+    )
+    return_cap_ppm: Positive = Field(
+        1_000.0, description="a tick's return beyond says no more of its usual spread (ours)"
+    )
+    gas_cap_ppm: Positive = Field(200_000.0, description="the same of a change of gas (ours)")
+    liquidity_cap_ppm: Positive = Field(200_000.0, description="the same of a change of liquidity (ours)")
+    return_floor_ppm: Positive = Field(50.0, description="smallest spread of a tick's return (ours)")
+    gas_floor_ppm: Positive = Field(10_000.0, description="smallest spread of a tick's change of gas (ours)")
+    liquidity_floor_ppm: Positive = Field(10_000.0, description="smallest spread of its change of liquidity (ours)")
+    clip_sigma: Annotated[int, Field(ge=2, le=8)] = Field(
+        2, description="changes beyond count as this many spreads, so that none decides alone (ours)"
+    )
+    fall_ppm: Positive = Field(2_500.0, description="a tick's fall from which it is sharp (ours)")
+    fall_sigma: Positive = Field(3.0, description="and in spreads (ours)")
+    events_min: Count = Field(3, description="sharp falls before they can be a cause: the smallest cluster (TOOLS)")
+    found_sigma: Positive = Field(
+        2.0, description="how far from chance fresh evidence must be for a link to be made (ours)"
+    )
+    info_min: Positive = Field(
+        0.5, description="squared steps of a cause below which a stretch says nothing of it: half an event (ours)"
+    )
+
+
 class PlaybookPolicy(Frozen):
     """What a golem does before it has learned anything."""
 
@@ -654,6 +699,7 @@ class Policy(Frozen):
     mortality: MortalityPolicy = MortalityPolicy()
     decay: DecayPolicy = DecayPolicy()
     curator: CuratorPolicy = CuratorPolicy()
+    causal: CausalPolicy = CausalPolicy()
     playbook: PlaybookPolicy = PlaybookPolicy()
     traits: TraitPolicy = TraitPolicy()
     retrieval: RetrievalPolicy = RetrievalPolicy()

@@ -107,7 +107,7 @@ def gather_evidence(
 
     records: EVIDENCE_COLUMNS, any order; golem, cycle: int64 codes [rows]. New structures enter the registry.
     """
-    market, market_rows = _market_codes(records)
+    market, market_rows = market_codes(records)
     tick = records.column("tick").to_numpy()
     mood = _mood(records)
     parts = [
@@ -157,11 +157,12 @@ def _mean(total: np.ndarray, count: np.ndarray) -> np.ndarray:
 
 def judged_effects(records: pa.Table, structures: Structures, policy: CuratorPolicy) -> Findings:
     """What records (EVIDENCE_COLUMNS) say of single verified decisions: their effects in ppm."""
-    market, market_rows = _market_codes(records)
+    market, market_rows = market_codes(records)
     return _judged(records, records.column("tick").to_numpy(), market, market_rows, structures, policy)
 
 
-def _market_codes(records: pa.Table) -> tuple[np.ndarray, list[Market]]:
+def market_codes(records: pa.Table) -> tuple[np.ndarray, list[Market]]:
+    """The market of each record as a code, and the markets by code."""
     observation = combined(records.column("observation"))
     names = pa.table({n: pc.struct_field(observation, n) for n in ("chain", "protocol", "pair")})
     joined = pc.binary_join_element_wise(*names.columns, "\x1f").combine_chunks().dictionary_encode()

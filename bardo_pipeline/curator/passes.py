@@ -15,6 +15,7 @@ from bardo_pipeline.curator.consolidate import consolidate
 from bardo_pipeline.curator.decisions import DECISION_SCHEMA, DecisionLog
 from bardo_pipeline.curator.distil import distil
 from bardo_pipeline.curator.evidence import combined, gather_evidence
+from bardo_pipeline.curator.links_causal import learn_links
 from bardo_pipeline.curator.motions import Agenda
 from bardo_pipeline.curator.overrides import heed, retract
 from bardo_pipeline.curator.phage import phage
@@ -31,11 +32,11 @@ from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.policy import Policy
 
 PASSES: tuple[Callable[[GrimoireState, Wave, Policy], None], ...] = (
-    heed, weigh, consolidate, stage, distil, consider, promote, phage, prune, retract,
+    heed, weigh, consolidate, stage, distil, consider, promote, phage, learn_links, prune, retract,
 )  # fmt: skip
 """The passes of a cycle, in order."""
 
-PASSES_EDITION = "6"
+PASSES_EDITION = "7"
 """Changed whenever a pass, or a dream, decides differently; part of the derivation id."""
 
 CYCLE_SCHEMA = pa.schema(
@@ -87,10 +88,13 @@ def curate(
     golem = _golem_codes(state, records)
     evidence = gather_evidence(records, golem=golem, cycle=cycle, structures=state.structures, policy=policy.curator)
     state.ensure(evidence.golem, evidence.structure)
+    state.moments.add(records, cycle, policy)
     heard = _Heard.of(state, orders, policy.curator.cycle_ticks)
     closed = _closed_cycles(records, golem, cycle, heard)
     agenda = Agenda.of(state, proposals, cited, policy.curator, offset=len(evidence.cause_tick)).within(closed.key)
     state.ensure(*agenda.additions)
+    cause_tick = np.concatenate([evidence.cause_tick, agenda.causes])
+    cause_tick = np.concatenate([cause_tick, state.moments.mention(len(cause_tick))])
     group_wave = closed.wave[np.searchsorted(closed.key, (evidence.golem << 32) | evidence.cycle)]
     by_wave = np.argsort(group_wave, kind="stable")
     bounds = np.searchsorted(group_wave[by_wave], np.arange(closed.waves + 1))
@@ -107,11 +111,7 @@ def curate(
             one(state, wave, policy)
         playbooks.revise(state, wave.golem, wave.cycle, wave.at_us, books, policy)
         reports.append((mine, wave.pruned, wave.promoted, wave.proposed))
-    return Curation(
-        log.table(state, np.concatenate([evidence.cause_tick, agenda.causes]), policy, policy_hash),
-        _report(state, closed, reports),
-        books.table(),
-    )
+    return Curation(log.table(state, cause_tick, policy, policy_hash), _report(state, closed, reports), books.table())
 
 
 @dataclass(frozen=True)

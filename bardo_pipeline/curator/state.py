@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from bardo_pipeline.curator.causal import Moments
 from bardo_pipeline.curator.structure import Structure, Structures
 from bardo_pipeline.grimoire import confidence as conf
 from bardo_pipeline.grimoire.entries import (
@@ -43,13 +44,14 @@ class GrimoireState:
     """Entries and candidates as columns, sorted by (golem, structure).
 
     golem, structure, origin: codes into `golems`, `structures`, `golems`. Everything else as in ENTRY_SCHEMA,
-    moments in UTC microseconds.
+    moments in UTC microseconds. moments: what their ticks say of causes; kept beside the entries (causal.py).
     """
 
     golems: list[str] = field(default_factory=list)
     structures: Structures = field(default_factory=Structures)
     columns: dict[str, np.ndarray] = field(default_factory=lambda: {n: np.zeros(0, np.int64) for n in COLUMNS})
     _golem_codes: dict[str, int] = field(default_factory=dict)
+    moments: Moments = field(default_factory=Moments)
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self.columns[name]
@@ -127,7 +129,11 @@ class GrimoireState:
         gone = np.array([g in golem_ids for g in self.golems], dtype=bool)
         keep = ~gone[self["golem"]] if self.rows else np.zeros(0, bool)
         return GrimoireState(
-            list(self.golems), self.structures, {n: v[keep] for n, v in self.columns.items()}, dict(self._golem_codes)
+            list(self.golems),
+            self.structures,
+            {n: v[keep] for n, v in self.columns.items()},
+            dict(self._golem_codes),
+            self.moments.without_golems(golem_ids),
         )
 
 

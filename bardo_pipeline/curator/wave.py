@@ -84,6 +84,14 @@ class Wave:
         """Closing moment (microseconds) of the cycle of each row's golem."""
         return self.at_us[self.place(state, rows)]
 
+    def ensure(self, state: GrimoireState, golem: np.ndarray, structure: np.ndarray) -> None:
+        """Make room in the state for these pairs; what the wave points at moves along."""
+        keys = state.keys()
+        held = np.flatnonzero(self.order_rows >= 0)
+        pointed = keys[self.rows], keys[self.doubted], keys[self.order_rows[held]]
+        state.ensure(golem, structure)
+        self.rows, self.doubted, self.order_rows[held] = (np.searchsorted(state.keys(), k) for k in pointed)
+
     def living(self, state: GrimoireState) -> np.ndarray:
         """State rows of active entries of the wave's golems."""
         here = np.zeros(len(state.golems), bool)

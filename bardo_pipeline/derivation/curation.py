@@ -21,6 +21,7 @@ from bardo_pipeline.curator.passes import CYCLE_SCHEMA, Curation, curate
 from bardo_pipeline.curator.playbook import PLAYBOOK_SCHEMA, PlaybookLog, Playbooks
 from bardo_pipeline.curator.state import GrimoireState, from_table, to_table
 from bardo_pipeline.derivation.bundles import load_bundle
+from bardo_pipeline.derivation.causes import keep_moments, moments_at
 from bardo_pipeline.derivation.reading import CycleReader, cited_records, closed_records, curated, cycle_of
 from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, from_cycle, without
 from bardo_pipeline.derivation.stores import Stores
@@ -142,6 +143,7 @@ class Mind:
         golems = set(other.done)
         self.state = self.state.without_golems(golems)
         self.state.absorb(to_table(other.state, self.policy.curator, self.policy.decay))
+        self.state.moments.absorb(other.state.moments)
         self.playbooks.version |= other.playbooks.version
         self.playbooks.threshold |= other.playbooks.threshold
 
@@ -171,6 +173,7 @@ def commit(stores: Stores, mind: Mind) -> list[Written]:
         for name, rows in (("curation", made.decisions), ("cycles", made.cycles), ("playbooks", made.playbooks)):
             written.append(stores.projections.growing(name).append(rows, upto))
         written.append(_renew_grimoire(stores, mind, grimoire, upto))
+        keep_moments(stores, mind.state.moments, upto, mind.left)
         _write_playbooks(stores, made.playbooks)
     mind.pending.clear()
     mind.touched.clear()
@@ -225,6 +228,7 @@ def load_mind(stores: Stores, golem_ids: list[str], left: LeftOut) -> Mind:
     grimoire = stores.projections.renewed("grimoire")
     mind.done = {g: done for g in golem_ids if (done := grimoire.done(g)) is not None}
     mind.state = from_table(grimoire.read(only=golem_ids))
+    mind.state.moments = moments_at(stores, mind.done, left)
     return _furnished(stores, mind, golem_ids)
 
 
@@ -235,6 +239,7 @@ def mind_before(stores: Stores, first: Mapping[str, int], left: LeftOut) -> Mind
     decisions = stores.projections.growing("curation").read(golems=sorted(mind.done))
     earlier = pc.invert(from_cycle(decisions, first))
     mind.state = from_table(fold(decisions.filter(earlier)))
+    mind.state.moments = moments_at(stores, mind.done, left)
     return _furnished(stores, mind, sorted(first))
 
 
@@ -331,6 +336,7 @@ def _repair(stores: Stores, left: LeftOut) -> list[Written]:
             standing = standing.filter(from_cycle(standing, first))
             written.append(table.repair(standing, rows, because(standing, due, span)))
         written.append(_renew_grimoire(stores, mind, stores.projections.renewed("grimoire"), upto))
+        keep_moments(stores, mind.state.moments, upto, left)
         _write_playbooks(stores, stores.projections.growing("playbooks").read(golems=first))
     heeded.keep(cause.event_id for cause in due)
     return written

@@ -1,0 +1,234 @@
+"""Variables: what of a record can be a cause or an effect, each in integers that mean the same in any market. Pure.
+
+Returns, gas, liquidity and the distance from the mean are told in thousandths of their own spread over the past hour of
+ticks, so that a wild hour weighs no more than a quiet one, and what changes is told by its change: minute prices
+remember, their changes hardly do. Source: HB S4 (variables of a market), canon 16.
+
+| variable | what it is |
+|---|---|
+| crash | 1000 in the first tick of a sharp fall, else 0 |
+| price_return | the tick's log return, in its spread |
+| price_move | logarithm of 1 + its size over a hundredth of a percent, in thousandths |
+| past_return | the mean of the last 60 returns, none of which counts for more than its spread, eight times |
+| price_excursion | log distance of the price from its mean over 20 bars, in percent: only wild hours go far |
+| volume | logarithm of 1 + volume over 100 dollars, in thousandths |
+| liquidity | the change of its logarithm, in its spread |
+| gas_gwei | the change of the logarithm of the gas price, in its spread |
+| hour_14_to_16_utc | 1000 from 14 to 16 UTC, else 0 |
+
+The others only explain: levels of gas and liquidity against their hour, sine and cosine of the time of day, means of a
+variable's own past, and the size of a move as it is. A crash 10 ticks ago means one in the past 15 ticks, and 60 ticks
+ago one in the hour before those.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from bardo_pipeline.grimoire.columns import contiguous
+from bardo_pipeline.grimoire.entries import CAUSAL_VARIABLES
+from bardo_pipeline.policy import CausalPolicy
+
+Ints = NDArray[np.int64]
+
+READINGS = ("return", "gas", "liquidity", "volume", "excursion", "gas_level", "minute")
+"""What is read from a record, each an integer: log return, log gas, log liquidity, log volume, log distance from the
+mean and log gas over its hour in ppm, minute of the day."""
+
+RETURN, GAS, LIQUIDITY, VOLUME, EXCURSION, GAS_LEVEL, MINUTE = range(len(READINGS))
+
+AUXILIARY = (
+    "price_size", "gas_level", "liquidity_level", "day_sine", "day_cosine", "crash_soon", "crash_lately",
+    "price_return_soon", "price_return_late", "volume_soon", "volume_late",
+    "liquidity_soon", "liquidity_late", "gas_gwei_soon", "gas_gwei_late",
+)  # fmt: skip
+ALL_VARIABLES = (*CAUSAL_VARIABLES, *AUXILIARY)
+"""Columns of `standardised`, in order."""
+
+CRASH, PRICE_RETURN, PRICE_MOVE, PAST_RETURN, PRICE_EXCURSION, VOLUMES, LIQUIDITIES, GASES, HOUR = range(9)
+PRICE_SIZE, CRASH_SOON, CRASH_LATELY = (
+    ALL_VARIABLES.index(name) for name in ("price_size", "crash_soon", "crash_lately")
+)
+
+SCALE = 1_000
+"""Thousandths: one spread, one event, or one e-fold."""
+
+LIMIT = 8 * SCALE
+"""No value is larger, so that products of 50,000 ticks still add up exactly in a double."""
+
+WINDOW = 60
+"""Ticks whose spread a change is measured in."""
+
+_LIMIT_PPM = 20_000_000
+_PAST = ((4, 15), (16, 60))
+_VOLUME_UNIT_MICROS = 100_000_000.0
+_MOVE_UNIT_PPM = 5.0
+_EXCURSION_UNIT_PPM = 10_000.0
+
+
+class Column(NamedTuple):
+    """A variable some ticks ago."""
+
+    variable: int
+    lag: int
+
+
+_FAST, _SLOW = (1, 2, 3, 5, 10), (1,)
+LAGS: dict[str, tuple[int, ...]] = {
+    "crash": (1, 2, 3, 5),
+    "price_return": (0, *_FAST),
+    "price_move": (0, *_FAST),
+    "past_return": _SLOW,
+    "price_excursion": _SLOW,
+    "volume": (0, *_FAST),
+    "liquidity": (0, *_FAST),
+    "gas_gwei": (0, *_FAST),
+    "hour_14_to_16_utc": (0,),
+    "price_size": _FAST,
+    "gas_level": (1, 10),
+    "liquidity_level": (0,),
+    "day_sine": (0,),
+    "day_cosine": (0,),
+    "crash_soon": (0,),
+    "crash_lately": (0,),
+    **{
+        f"{name}_{when}": (0,)
+        for name in ("price_return", "volume", "liquidity", "gas_gwei")
+        for when in ("soon", "late")
+    },
+}
+"""The lags, in ticks, at which each variable is looked at. What changes slowly needs few."""
+
+COLUMNS = tuple(Column(ALL_VARIABLES.index(name), lag) for name, lags in LAGS.items() for lag in lags)
+"""Columns of the moments but the last, which is a constant."""
+
+WIDTH = len(COLUMNS) + 1
+CONSTANT = WIDTH - 1
+
+SOON, LATE = 10, 60
+"""The lags, in ticks, that what spreads over a quarter of an hour, and over an hour, is said to have."""
+
+QUIET = 15
+"""Ticks without a sharp fall before the next one counts as a beginning."""
+
+WARM = WINDOW + 2 * QUIET + WINDOW + 1
+"""Ticks of unbroken past that a tick needs to be looked at: a lag, the falls before it, and their spread."""
+
+
+def readings(records: pa.Table) -> Ints:
+    """READINGS of each record, int64 [records, 7]. records: observed_at and observation."""
+    seen = contiguous(records.column("observation"))
+
+    def real(name: str, missing: float = 0.0) -> NDArray[np.float64]:
+        return pc.fill_null(pc.struct_field(seen, name), missing).to_numpy(zero_copy_only=False).astype(np.float64)
+
+    price, mean = real("price"), real("sma")
+    known = (mean > 0.0) & (price > 0.0)
+    excursion = np.log(np.where(known, price, 1.0) / np.where(known, mean, 1.0))
+    micros = records.column("observed_at").cast(pa.int64()).to_numpy()
+    columns = (
+        _ppm(real("price_return")),
+        _ppm(np.log(np.maximum(real("gas_gwei"), 1e-6))),
+        _ppm(np.log(np.maximum(real("liquidity"), 1.0))),
+        _ppm(np.log1p(real("volume_micros") / _VOLUME_UNIT_MICROS)),
+        _ppm(excursion),
+        _ppm(np.log(np.maximum(real("gas_hour_ratio"), 1e-3))),
+        micros // 60_000_000 % 1_440,
+    )
+    return np.stack(columns, axis=1).astype(np.int64)
+
+
+def _ppm(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    limited: NDArray[np.float64] = np.clip(np.rint(values * 1e6), -_LIMIT_PPM * 10, _LIMIT_PPM * 10)
+    return limited
+
+
+def standardised(read: Ints, age: Ints, rules: CausalPolicy) -> Ints:
+    """ALL_VARIABLES of each row, int64 [rows, variables], each within LIMIT.
+
+    read: READINGS of consecutive ticks, stretch after stretch. age: how many ticks of its own stretch stand before each
+    row. A row's values are final from age WARM - WINDOW on; what looks further back sees only its own stretch.
+    """
+    change = np.diff(read[:, :3], axis=0, prepend=read[:1, :3])
+    change[:, RETURN] = read[:, RETURN]
+    change[age == 0] = 0
+    change = np.clip(change, -_LIMIT_PPM, _LIMIT_PPM)
+    floors = np.array([rules.return_floor_ppm, rules.gas_floor_ppm, rules.liquidity_floor_ppm])
+    usual = np.minimum(np.abs(change), np.array([rules.return_cap_ppm, rules.gas_cap_ppm, rules.liquidity_cap_ppm]))
+    spread = np.maximum(np.sqrt(_past_sum(usual.astype(np.int64) ** 2, age) / WINDOW), floors)
+    told = np.clip(np.rint(SCALE * change / spread), -LIMIT, LIMIT).astype(np.int64)
+    told[:, RETURN] = _within(told[:, RETURN], rules)
+    scale = spread[:, RETURN]
+    ordinary = np.clip(told[:, [RETURN]], -SCALE, SCALE)
+    drift = 8 * (_past_sum(ordinary, age)[:, 0] + ordinary[:, 0]) // WINDOW
+    fell = (change[:, RETURN] <= -rules.fall_ppm) & (change[:, RETURN] <= -rules.fall_sigma * scale)
+    angle = read[:, MINUTE] * (2.0 * np.pi / 1_440)
+    crash = fell & ~_lately(fell, age, 1, QUIET)
+    volume = np.minimum(read[:, VOLUME] // SCALE, LIMIT)
+    past = np.stack([told[:, RETURN], volume, told[:, LIQUIDITY], told[:, GAS]], axis=1)
+    soon, late = (_mean_between(past, age, *span) for span in _PAST)
+    columns = (
+        SCALE * crash,
+        told[:, RETURN],
+        np.minimum(np.rint(SCALE * np.log1p(np.abs(change[:, RETURN]) / _MOVE_UNIT_PPM)), LIMIT),
+        drift,
+        np.clip(np.rint(SCALE * read[:, EXCURSION] / _EXCURSION_UNIT_PPM), -LIMIT, LIMIT),
+        volume,
+        told[:, LIQUIDITY],
+        told[:, GAS],
+        SCALE * ((read[:, MINUTE] >= 14 * 60) & (read[:, MINUTE] < 16 * 60)),
+        np.minimum(np.abs(change[:, RETURN]), LIMIT),
+        np.clip(read[:, GAS_LEVEL] // SCALE, -2 * SCALE, 2 * SCALE),
+        np.clip(_over_hour(read[:, LIQUIDITY], age) // SCALE, -2 * SCALE, 2 * SCALE),
+        np.rint(SCALE * np.sin(angle)),
+        np.rint(SCALE * np.cos(angle)),
+        SCALE * _lately(crash, age, 1, QUIET),
+        SCALE * _lately(crash, age, QUIET + 1, QUIET + WINDOW),
+        *(part[:, place] for place in range(past.shape[1]) for part in (soon, late)),
+    )
+    return np.stack(columns, axis=1).astype(np.int64)
+
+
+def _past_sum(values: Ints, age: Ints) -> Ints:
+    """Sum over the WINDOW rows before each row, within its stretch."""
+    total = np.concatenate([np.zeros((1, values.shape[1]), np.int64), np.cumsum(values, axis=0)])
+    row = np.arange(len(values))
+    summed: Ints = total[row] - total[np.maximum(row - WINDOW, row - age)]
+    return summed
+
+
+def _mean_between(values: Ints, age: Ints, nearest: int, farthest: int) -> Ints:
+    """Mean of the rows from farthest to nearest before each row, within the stretch; no value counts as 0."""
+    total = np.concatenate([np.zeros((1, values.shape[1]), np.int64), np.cumsum(values, axis=0)])
+    row = np.arange(len(values))
+    first = row - age
+    summed = total[np.maximum(row - nearest + 1, first)] - total[np.maximum(row - farthest, first)]
+    mean: Ints = summed // (farthest - nearest + 1)
+    return mean
+
+
+def _over_hour(level: Ints, age: Ints) -> Ints:
+    """A logarithm less its mean over the WINDOW rows before, in whole ppm; 0 in the first row of a stretch."""
+    count = np.minimum(age, WINDOW)
+    mean = _past_sum(level[:, None], age)[:, 0] // np.maximum(count, 1)
+    return np.where(count > 0, level - mean, 0)
+
+
+def _lately(event: NDArray[np.bool_], age: Ints, nearest: int, farthest: int) -> NDArray[np.bool_]:
+    """Whether it happened from farthest to nearest rows before each row, within the stretch."""
+    count = np.cumsum(np.r_[0, event])
+    row = np.arange(len(event))
+    first = row - age
+    lately: NDArray[np.bool_] = count[np.maximum(row - nearest + 1, first)] > count[np.maximum(row - farthest, first)]
+    return lately
+
+
+def _within(values: NDArray[np.float64], rules: CausalPolicy) -> NDArray[np.float64]:
+    limit = SCALE * rules.clip_sigma
+    limited: NDArray[np.float64] = np.clip(np.rint(values), -limit, limit)
+    return limited
