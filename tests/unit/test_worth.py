@@ -174,6 +174,7 @@ def test_what_is_confirmed_after_it_expired_misses_the_bound() -> None:
     looks = [look(g, met(), START_US + d * DAY_US, turned, POLICY) for g, d in ((early, 5), (late, 30))]
     (fade,) = fades(looks, late, turned, POLICY)
     assert fade.left > POLICY.worth.retrieval_confidence
+    assert not fade.kept
     assert [b.kept for b in bounds(looks, [fade], None, POLICY.worth) if b.name == "fading"] == [False]
 
 
