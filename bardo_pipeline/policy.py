@@ -638,6 +638,9 @@ class WorthPolicy(Frozen):
         0.05, description="of what was tested where there is nothing to find, what may be found (ours)"
     )
     strong_sigma: Positive = Field(1.0, description="an effect that has to be learned (issue 4)")
+    windows_min: Annotated[int, Field(ge=1)] = Field(
+        3, description="windows without which nobody can know a rule, however strong it is (TOOLS, smallest cluster)"
+    )
     learnable: Positive = Field(
         7.85, description="windows x (effect in sigmas) squared at which a test at 5 % sees it 4 times in 5 (ours)"
     )

@@ -237,7 +237,8 @@ def _cells_known(
     right = judged.filter(pc.equal(judged["verdict"], VERDICTS[RIGHT]))
     out = []
     for cell in strong:
-        name, enough = cell_truth(int(cell)), policy.learnable / float(yard.strength[cell]) ** 2
+        name = cell_truth(int(cell))
+        enough = max(policy.windows_min, policy.learnable / float(yard.strength[cell]) ** 2)
         here = met.filter(pc.and_(pc.equal(met["cell"], int(cell)), pc.greater_equal(met["windows"], enough)))
         here = here["golem_id"].unique()
         holders = right.filter(pc.equal(right["truth"], name))["golem_id"].unique()
