@@ -55,6 +55,8 @@ def altered(policy: Policy, texts: Iterable[str], overlay: Mapping[str, Any] | N
     parts = policy.model_dump(mode="json")
     for name, value in wanted.items():
         _check_name(name, known)
+        if str(value).strip().lstrip("+-").lower() in ("inf", "infinity", "nan"):
+            raise ConfigError(f"{name} = {value}: a setting is finite; for what does not end, give a large number")
         part, _, setting = name.partition(".")
         parts[part][setting] = value
     try:

@@ -213,6 +213,18 @@ def drop(stores: Stores, name: str) -> None:
         shutil.rmtree(stores.home.index / "episodes" / name, ignore_errors=True)
 
 
+def as_it_stands(stores: Stores, name: str) -> Stores:
+    """The stores of a derivation on disk, to be read, whoever made it. Raises DerivationError for an unknown one."""
+    why = unfit(stores, name)
+    said = description(stores.home.derivation(name))
+    if said is None:
+        raise DerivationError(f"derivation {name} cannot be compared: {why}")
+    found = open_beside(stores, understood(said.policy, name), embedder=said.embedder, golems=said.golems)
+    folder = stores.home.derivation(name)
+    projections = Projections(folder, stores.home.bucket_count, found.policy)
+    return replace(found, projections=projections, frozen=f"derivation {name} is only looked at: {why}")
+
+
 def recorded(stores: Stores, name: str) -> Stores:
     """The stores of a derivation that was built beside. Raises DerivationError for one that cannot be adopted."""
     why = unfit(stores, name)

@@ -17,17 +17,24 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.evidence import combined
 from bardo_pipeline.derivation.altered import Setting, differences, lived_only
-from bardo_pipeline.derivation.beside import SOME, build, open_beside
+from bardo_pipeline.derivation.beside import SOME, build, open_beside, unfit
 from bardo_pipeline.derivation.outcomes import judged_outcomes
 from bardo_pipeline.derivation.rebuild import derive_everything
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.errors import SchemaVersionError
 from bardo_pipeline.events.digest import digest_column, row_digests
 from bardo_pipeline.grimoire.confidence import DAY_US
 from bardo_pipeline.heartbeat.recall import EntryNames
 from bardo_pipeline.heartbeat.recalled import Asked, History, Recalled
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.quality.calibration import Calibration, beliefs_at_closes, calibration, judge_beliefs
-from bardo_pipeline.quality.differences import entry_changes
+from bardo_pipeline.quality.calibration import (
+    JUDGED_SCHEMA,
+    Calibration,
+    beliefs_at_closes,
+    calibration,
+    judge_beliefs,
+)
+from bardo_pipeline.quality.differences import CHANGE_SCHEMA, entry_changes
 from bardo_pipeline.storage.tables import TABLES
 
 NAMING = frozenset({"policy_hash", "bundle_hash", "cause_bundle", "derivation_id"})
@@ -80,8 +87,9 @@ class Retrievals:
 class WhatIf:
     """Two derivations of one log. changed: the settings; lived: those that only golems' lives depend on.
 
-    name: the folder of the one beside; adoptable: whether it holds all golems. frozen: why the one in force was not
-    brought up to the log. entries: CHANGE_SCHEMA, confidence as of at; known: entries active in both or one.
+    name: the folder of the one beside; adoptable: whether it may be put in force. frozen: why the one in force was not
+    brought up to the log; incomparable: why its tables cannot be read by this version, nothing being compared then.
+    entries: CHANGE_SCHEMA, confidence as of at. known: active entries in force and beside.
     """
 
     in_force: str
@@ -96,6 +104,8 @@ class WhatIf:
     known: tuple[int, int]
     calibration: tuple[Calibration, Calibration]
     retrievals: Retrievals
+    adoptable: bool = True
+    incomparable: str | None = None
 
     @property
     def same(self) -> bool:
@@ -127,7 +137,31 @@ def what_if(
     else:
         shared = build(stores, beside, now=now, tell=tell)
     tell("comparing")
-    return compare(stores, beside, shared=shared, horizon_us=horizon_us)
+    try:
+        return compare(stores, beside, shared=shared, horizon_us=horizon_us)
+    except SchemaVersionError as error:
+        if stores.frozen is None:
+            raise
+        return _not_compared(stores, beside, str(error))
+
+
+def _not_compared(stores: Stores, beside: Stores, why: str) -> WhatIf:
+    changed, none = differences(stores.policy, beside.policy), calibration(JUDGED_SCHEMA.empty_table())
+    return WhatIf(
+        stores.derivation_id,
+        beside.projections.root.name,
+        None,
+        changed,
+        tuple(lived_only(changed)),
+        beside.description.golems,
+        stores.frozen,
+        (),
+        CHANGE_SCHEMA.empty_table(),
+        (0, 0),
+        (none, none),
+        Retrievals(),
+        incomparable=why,
+    )
 
 
 def compare(stores: Stores, beside: Stores, *, shared: Sequence[str] = (), horizon_us: int = DAY_US) -> WhatIf:
@@ -152,6 +186,8 @@ def compare(stores: Stores, beside: Stores, *, shared: Sequence[str] = (), horiz
         known=(active[0], active[1]),
         calibration=(_calibrated(stores, golems, horizon_us), _calibrated(beside, golems, horizon_us)),
         retrievals=retrievals(stores, beside, golems),
+        adoptable=beside.projections.root != stores.projections.root
+        and unfit(stores, beside.projections.root.name) is None,
     )
 
 

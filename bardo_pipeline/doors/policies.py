@@ -17,9 +17,9 @@ from rich.console import Console
 
 from bardo_pipeline.derivation.adoption import adopt, adoptions, settle
 from bardo_pipeline.derivation.altered import Setting, altered
-from bardo_pipeline.derivation.beside import Held, drop, held
+from bardo_pipeline.derivation.beside import Held, as_it_stands, drop, held
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.derivation.what_if import WhatIf, what_if
+from bardo_pipeline.derivation.what_if import WhatIf, compare, what_if
 from bardo_pipeline.doors.options import HomeOption, now, root_of
 from bardo_pipeline.doors.tables import print_table
 from bardo_pipeline.errors import ConfigError
@@ -35,7 +35,7 @@ _BY_KIND = """
     select coalesce(kind_after, kind_before) as kind, category,
         count(*) filter (before_ppm is null) as gained, count(*) filter (after_ppm is null) as lost,
         count(*) filter (after_ppm > before_ppm) as surer, count(*) filter (after_ppm < before_ppm) as less_sure,
-        count(*) filter (kind_before <> kind_after) as other_kind, max(abs(after_ppm - before_ppm)) as shift_max_ppm
+        count(*) filter (kind_before <> kind_after) as other_kind, max(abs(after_ppm - before_ppm)) as shift_max
     from changes group by 1, 2 order by 1, 2
 """
 _BY_GOLEM = """
@@ -71,6 +71,9 @@ def ask_what_if(
     examples: Annotated[int, typer.Option(min=0, help="So many entries are shown.")] = 5,
     listed: Annotated[bool, typer.Option("--list", help="List the derivations on disk, instead.")] = False,
     dropped: Annotated[str | None, typer.Option("--drop", help="Take this derivation away, instead.")] = None,
+    against: Annotated[
+        str | None, typer.Option(help="Compare with this derivation as it stands, an older version's too.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Derive the same log under another policy, beside: what is known apart, who was right, what would be recalled.
@@ -84,8 +87,12 @@ def ask_what_if(
         drop(stores, dropped)
         out.print(f"derivation {dropped} is gone")
     else:
-        if not change and policy is None and stores.frozen is None:
+        if not change and policy is None and against is None and stores.frozen is None:
             raise ConfigError("nothing is changed: give --set NAME=VALUE, or --policy FILE")
+        if against is not None:
+            found = compare(stores, as_it_stands(stores, against), horizon_us=round(hours * 3_600_000_000))
+            _show_json(_told(found)) if json else _show(found, examples)
+            return
         changed = altered(stores.policy, change or (), None if policy is None else _overlay(policy))
         horizon_us = round(timedelta(hours=hours) / timedelta(microseconds=1))
         with nullcontext() if json else out.status("deriving beside") as spinner:
@@ -166,13 +173,15 @@ def _list(found: list[Held], json: bool) -> None:
     if json:
         _show_json([asdict(one) for one in found])
         return
-    rows = [
-        (one.name, "in force" if one.in_force else "", _settings(one.changed), one.passes_edition, one.own_bytes,
-         one.written_at.isoformat(timespec="seconds"), one.fit or "")
-        for one in found
-    ]  # fmt: skip
-    names = ["derivation", "", "set", "passes", "bytes of its own", "written", "not to be adopted"]
-    print_table(out, "Derivations on disk", names, rows)
+    for one in found:
+        of = "" if one.golems is None else f", of {len(one.golems)} golems alone"
+        out.print(
+            f"{one.name}  {'in force' if one.in_force else 'beside'}{of}, passes {one.passes_edition or 'unknown'}, "
+            f"{one.own_bytes:,} bytes of its own, written {one.written_at.isoformat(timespec='seconds')}"
+        )
+        if not one.in_force:
+            out.print(f"    {_settings(one.changed)}")
+            out.print(f"    cannot be adopted: {one.fit}" if one.fit else f"    bardo adopt {one.name}", soft_wrap=True)
 
 
 def _settings(changed: tuple[Setting, ...] | None) -> str:
@@ -200,6 +209,8 @@ def _told(found: WhatIf) -> dict[str, Any]:
         "lived_only": found.lived,
         "golems": found.golems,
         "frozen": found.frozen,
+        "incomparable": found.incomparable,
+        "adoptable": found.adoptable,
         "tables": [asdict(t) for t in found.tables],
         "active_entries": dict(zip(("in_force", "beside"), found.known, strict=True)),
         "by_kind": asked(_BY_KIND, changes=found.entries).to_pylist(),
@@ -216,7 +227,10 @@ def _told(found: WhatIf) -> dict[str, Any]:
 def _show(found: WhatIf, examples: int) -> None:
     out.print(f"in force {found.in_force}, beside {found.name}: {_settings(found.changed)}")
     if found.frozen is not None:
-        out.print(f"not brought up to the log: {found.frozen}")
+        out.print(f"not brought up to the log: {found.frozen}", soft_wrap=True)
+    if found.incomparable is not None:
+        out.print(f"not compared: {found.incomparable}", soft_wrap=True)
+        return
     if found.lived:
         out.print(
             f"{', '.join(found.lived)}: golems live by this; of a log that is lived already, nothing is derived by it"
@@ -241,7 +255,7 @@ def _show(found: WhatIf, examples: int) -> None:
     )
     if found.same:
         out.print("nothing that is derived differs")
-    elif found.golems is None:
+    elif found.golems is None and found.adoptable:
         out.print(f'bardo adopt {found.name} --why "..." would put it in force; published bundles stay as they are')
 
 
@@ -269,7 +283,7 @@ def _show_calibration(both: tuple[Calibration, Calibration]) -> None:
             told = (row["belief_count"], row["held_ppm"] / PPM, row["agreed_ppm"] / PPM)
             cells[side * 3 : side * 3 + 3] = told
     rows = [(f"{low / PPM:.1f}", *cells) for low, cells in sorted(bands.items())]
-    names = ["confidence from", "beliefs", "held", "agreed", "beside: beliefs", "held", "agreed"]
+    names = ["confidence", "beliefs", "held", "agreed", "beside", "held", "agreed"]
     if rows:
         print_table(out, "Beliefs, and what was judged after them", names, rows)
     said = [

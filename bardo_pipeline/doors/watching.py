@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from bardo_pipeline.derivation.health import Fault, Health, Lag, faults, health_of
+from bardo_pipeline.derivation.in_force import adoptions_of
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.doors.tables import print_table
 from bardo_pipeline.errors import BardoError, ConfigError
@@ -29,6 +30,8 @@ def status(out: Console, root: Path, embedder: str | None, now: datetime, format
     if format not in ("table", "json"):
         raise ConfigError(f"--format {format!r}: table or json")
     stores = Stores.open(root, embedder=embedder)
+    if stores.frozen is not None and format == "table":
+        out.print(stores.frozen, style="yellow", soft_wrap=True, highlight=False)
     health = health_of(stores, now)
     found = faults(health, stores.policy)
     if format == "json":
@@ -45,6 +48,8 @@ def _document(root: Path, stores: Stores, health: Health, found: list[Fault]) ->
         "home": str(root),
         "derivation_id": stores.derivation_id,
         "policy_hash": stores.policy.hash,
+        "adopted": _adopted(stores),
+        "frozen": stores.frozen,
         "log": {
             "version": stores.log.version,
             "ticks": pc.sum(stores.log.heads()["contiguous"]).as_py() or 0,
@@ -63,6 +68,7 @@ def _print(out: Console, root: Path, stores: Stores, health: Health, found: list
         ("home", str(root)),
         ("derivation", stores.derivation_id),
         ("policy", stores.policy.hash),
+        ("adopted", _adopted(stores) or "nothing: the home goes by the specification and this version's passes"),
         ("golems", f"{health.golems.born} born, {health.golems.dead} dead"),
         ("log", f"{ticks:,} ticks in order, version {stores.log.version}; {_silence(health)}"),
         ("taken", f"{health.intake.minute:,} records in a minute, {health.intake.hour:,} in an hour, "
@@ -96,6 +102,12 @@ def _print(out: Console, root: Path, stores: Stores, health: Health, found: list
     if found:
         broken = [(f.measure, round(f.value, 4), round(f.limit, 4), f.says) for f in found]
         print_table(out, "Beyond what the policy bears", ["measure", "is", "at most", "what it means"], broken)
+
+
+def _adopted(stores: Stores) -> str | None:
+    """Why what is in force was adopted; None where it follows the program."""
+    told = adoptions_of(stores.log.life("DerivationAdopted"))
+    return told[-1].why if told else None
 
 
 def _silence(health: Health) -> str:

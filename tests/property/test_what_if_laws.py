@@ -1,0 +1,187 @@
+"""Laws of derivations beside each other: only what depends on a setting changes, nothing is derived twice; laws 3, 4.
+
+One small home, derived; each law takes a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from bardo_pipeline.derivation.adoption import adopt, settle
+from bardo_pipeline.derivation.altered import altered
+from bardo_pipeline.derivation.beside import build, drop, held, open_beside
+from bardo_pipeline.derivation.rebuild import derive_everything, rebuild
+from bardo_pipeline.derivation.repair import strike, withdraw
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.what_if import NAMING, WhatIf, what_if
+from bardo_pipeline.errors import ConfigError, DerivationError, QueryError
+from bardo_pipeline.policy import CarePolicy, Policy
+from bardo_pipeline.storage.tables import TABLES
+from tests.conftest import NOW, copy_home, one_at_a_time
+from tests.reference.calibration import sureness
+
+pytestmark = pytest.mark.row("X-3")
+
+
+@pytest.fixture(scope="session")
+def derived_home(small_home: Path, session_folder: Path) -> Path:
+    """The small home with every projection up to its log. Only for copying."""
+    root = session_folder / "derived_home"
+    with one_at_a_time(session_folder / "derived_home.lock"):
+        if not (root / "done").exists():
+            copy_home(small_home, root)
+            derive_everything(Stores.open(root), now=NOW)
+            (root / "done").touch()
+    return root
+
+
+@pytest.fixture
+def stores(derived_home: Path, tmp_path: Path) -> Stores:
+    return Stores.open(copy_home(derived_home, tmp_path / "home"))
+
+
+def asked(stores: Stores, *settings: str, **more: Any) -> WhatIf:
+    return what_if(stores, altered(stores.policy, settings), now=NOW, **more)
+
+
+def differing(found: WhatIf) -> set[str]:
+    return {t.table for t in found.tables if t.only_in_force or t.only_beside}
+
+
+def content(stores: Stores, table: str) -> pa.Table:
+    rows = stores.projections.read(table)
+    return rows.select([n for n in rows.column_names if n not in NAMING])
+
+
+def test_an_unchanged_policy_changes_nothing_and_recalls_what_is_on_record(stores: Stores) -> None:
+    found = asked(stores, "decay.tactical_days=7")
+    assert found.same
+    assert found.entries.num_rows == 0
+    assert found.calibration[0] == found.calibration[1]
+    assert found.calibration[0].belief_count > 0
+    assert [h.name for h in held(stores)] == [stores.derivation_id]
+    looked_up = found.retrievals
+    assert looked_up.reproduced == looked_up.decisions > 100, "the history gives other entries than golems retrieved"
+    assert (looked_up.differing, looked_up.warnings, looked_up.blocks) == (0, 0, 0)
+
+
+def test_a_rule_of_elections_changes_elections_alone_and_episodes_are_the_same_files(stores: Stores) -> None:
+    found = asked(stores, "katabasis.quorum_votes=1")
+    assert differing(found) == {"consensus"}
+    assert found.entries.num_rows == 0
+    assert found.retrievals.differing == 0
+    beside = stores.home.derivation(found.name)
+    mine = sorted(stores.projections.root.glob("episodes/**/*.parquet"))
+    others = sorted(beside.glob("episodes/**/*.parquet"))
+    assert [p.stat().st_ino for p in mine] == [p.stat().st_ino for p in others] != []
+    assert next(h for h in held(stores) if not h.in_force).own_bytes < sum(p.stat().st_size for p in mine)
+
+
+def test_a_half_life_changes_what_fades_by_it_and_every_change_is_named(stores: Stores) -> None:
+    found = asked(stores, "decay.regime_conditional_days=0.1")
+    assert {"curation", "grimoire"} <= differing(found) <= set(TABLES) - {"episodes", "facts"}
+    beside = open_beside(stores, altered(stores.policy, ["decay.regime_conditional_days=0.1"]))
+    sides = []
+    for side in (stores, beside):
+        rows = [row for row in side.projections.read("grimoire").to_pylist() if row["status"] == "active"]
+        sides.append(
+            {(r["golem_id"], r["entry_id"]): (r["kind"], sureness(r, found.at, side.policy.decay)) for r in rows}
+        )
+    before, after = sides
+    expected = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+    told = {(r["golem_id"], r["entry_id"]): r for r in found.entries.to_pylist()}
+    assert told.keys() == expected != set()
+    for key, row in told.items():
+        assert (row["kind_before"], row["before_ppm"]) == before.get(key, (None, None))
+        assert (row["kind_after"], row["after_ppm"]) == after.get(key, (None, None))
+    assert found.known == (len(before), len(after))
+    assert found.retrievals.differing > 0
+
+
+def test_episodes_are_derived_again_where_a_setting_of_theirs_differs(stores: Stores) -> None:
+    found = asked(stores, "episode.importance_balance_share=0.0001")
+    assert "episodes" in differing(found)
+    assert not any(t.shared for t in found.tables)
+
+
+def test_asking_again_derives_nothing_and_says_the_same(stores: Stores) -> None:
+    def versions() -> dict[str, int]:
+        beside = open_beside(stores, altered(stores.policy, ["curator.upvote=0.2"]))
+        return {n: beside.projections.growing(n).table.version for n, spec in TABLES.items() if spec.grows}
+
+    first = asked(stores, "curator.upvote=0.2")
+    then = versions()
+    again = asked(Stores.open(stores.home.root), "curator.upvote=0.2")
+    assert versions() == then
+    for one, other in zip(_parts(first), _parts(again), strict=True):
+        assert one == other
+
+
+def _parts(found: WhatIf) -> list[Any]:
+    scores = [(c.brier_held_ppm, c.brier_agreed_ppm, c.bands.to_pylist()) for c in found.calibration]
+    return [found.tables, found.entries.to_pylist(), found.retrievals, found.known, scores]
+
+
+def test_of_some_golems_alone_the_same_is_derived_as_of_all(stores: Stores) -> None:
+    golems = stores.life("GolemBorn")["golem_id"].to_pylist()
+    golem = next(g for g in golems if stores.projections.growing("curation").read(golems=[g]).num_rows > 5)
+    settings = ["decay.regime_conditional_days=0.1"]
+    alone, everyone = asked(stores, *settings, golems=[golem]), asked(stores, *settings)
+    mine = [row for row in everyone.entries.to_pylist() if row["golem_id"] == golem]
+    assert alone.entries.to_pylist() == mine
+    assert alone.golems == (golem,)
+    assert not alone.adoptable
+    with pytest.raises(DerivationError, match="1 golems alone"):
+        adopt(stores, alone.name, "it is mine", now=NOW)
+    with pytest.raises(QueryError, match="nobody"):
+        asked(stores, *settings, golems=["nobody"])
+
+
+def test_there_is_room_for_so_many_and_dropping_one_makes_room(stores: Stores) -> None:
+    cramped = replace(stores, policy=Policy(care=CarePolicy(derivations_beside_max=1)))
+    first = asked(cramped, "katabasis.quorum_votes=1")
+    asked(cramped, "katabasis.quorum_votes=1")
+    with pytest.raises(ConfigError, match=f"--drop {first.name}"):
+        asked(cramped, "katabasis.quorum_votes=2")
+    drop(cramped, first.name)
+    assert not stores.home.derivation(first.name).exists()
+    assert asked(cramped, "katabasis.quorum_votes=2").name != first.name
+    with pytest.raises(DerivationError, match="in force"):
+        drop(cramped, stores.derivation_id)
+    with pytest.raises(DerivationError, match="no derivation nonsense"):
+        drop(cramped, "nonsense")
+
+
+@pytest.mark.row("X-10")
+@pytest.mark.parametrize("before", [False, True], ids=["built after the strike", "built before the strike"])
+def test_what_was_built_beside_equals_what_the_log_alone_gives_once_it_is_adopted(stores: Stores, before: bool) -> None:
+    """Laws 3 and 4: whenever it was built, whatever was struck since, adoption brings it to what a rebuild gives."""
+    policy = altered(stores.policy, ["decay.regime_conditional_days=0.5", "curator.cluster_min=2"])
+    beside = open_beside(stores, policy)
+    struck: Callable[[], object] = lambda: strike(stores, _someone(stores), 60, "a test", now=NOW)  # noqa: E731
+    if before:
+        build(stores, beside, now=NOW)
+        struck()
+    else:
+        struck()
+        build(stores, beside, now=NOW)
+    withdraw(stores, now=NOW)
+    adopt(stores, beside.derivation_id, "it knows more", now=NOW)
+    after = Stores.open(stores.home.root)
+    assert (after.derivation_id, after.policy) == (beside.derivation_id, policy)
+    settle(after, now=NOW)
+    found = rebuild(after, now=NOW)
+    assert [c.table for c in found if not c.equal] == []
+    assert sum(c.row_count for c in found) > 1_000
+
+
+def _someone(stores: Stores) -> str:
+    """A golem that lived past its first cycle and learned."""
+    rows = stores.projections.growing("curation").read(["golem_id", "cycle"]).to_pylist()
+    return min(row["golem_id"] for row in rows if row["cycle"] > 1)

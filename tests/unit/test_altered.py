@@ -1,0 +1,91 @@
+"""Another policy by the names of its settings: what is taken, what is refused, and what settings decide."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, episodes_of
+from bardo_pipeline.derivation.altered import LIVED, Setting, altered, differences, lived_only, settings_of
+from bardo_pipeline.derivation.beside import EPISODE_SETTINGS
+from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.policy import OPERATIONAL, Policy
+from tests.records import records
+
+pytestmark = pytest.mark.row("X-3")
+
+
+def test_settings_are_taken_by_their_dotted_names_and_the_others_stay() -> None:
+    policy = altered(Policy(), ["decay.tactical_days=14", "inheritance.weismann=reset", "curator.gas_edges=[0.5, 3]"])
+    assert (policy.decay.tactical_days, policy.inheritance.weismann) == (14.0, "reset")
+    assert differences(Policy(), policy) == (
+        Setting("curator.gas_edges", [0.75, 2.0], [0.5, 3.0]),
+        Setting("decay.tactical_days", 7.0, 14.0),
+        Setting("inheritance.weismann", "attenuate", "reset"),
+    )
+    assert policy.hash != Policy().hash
+    assert altered(policy, ["decay.tactical_days=7"], {"curator": {"gas_edges": [0.75, 2.0]}}).decay == Policy().decay
+
+
+def test_what_is_set_to_what_it_is_gives_the_same_hash() -> None:
+    assert altered(Policy(), ["decay.tactical_days=7"], Policy().model_dump(mode="json")) == Policy()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("decay.tactical.half_life_days=14", "nearest are decay.tactical_days"),
+        ("tactical_days=14", "nearest are decay.tactical_days"),
+        ("nonsense=1", "its parts are affect"),
+        ("decay.tactical_days", "not NAME=VALUE"),
+        ("decay.tactical_days=-1", "greater than 0"),
+        ("decay.tactical_days=soon", "valid number"),
+        ("decay.tactical_days=inf", "finite"),
+        ("curator.upvote=1.5", "less than or equal to 1"),
+        ("inheritance.weismann=double", "'attenuate' or 'reset'"),
+        ("care.grace_seconds=1", "no projection depends on the part 'care'"),
+        ("log.bucket_count=4", "settled when a home is made"),
+    ],
+)
+def test_what_is_no_setting_or_no_value_is_refused_with_its_cure(text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        altered(Policy(), [text])
+    assert said in str(refused.value)
+
+
+def test_a_file_holds_parts_with_settings() -> None:
+    with pytest.raises(ConfigError, match="parts with settings"):
+        altered(Policy(), [], {"decay": 14})
+    with pytest.raises(ConfigError, match=r"nearest are decay\.tactical_days"):
+        altered(Policy(), [], {"decay": {"tactical_day": 14}})
+
+
+def test_settings_by_which_golems_live_are_named_and_exist() -> None:
+    names = set(settings_of(Policy()))
+    assert {name for name in LIVED if "." in name} <= names
+    assert {name for name in LIVED if "." not in name} <= {name.partition(".")[0] for name in names} - set(OPERATIONAL)
+    changed = differences(Policy(), altered(Policy(), ["gate.base_threshold=0.4", "decay.tactical_days=1"]))
+    assert lived_only(changed) == ["gate.base_threshold"]
+
+
+class Watched:
+    """A policy that notes which of its settings are read."""
+
+    def __init__(self, part: Any, name: str, seen: set[str]) -> None:
+        self._part, self._name, self._seen = part, name, seen
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._part, name)
+        if self._name:
+            self._seen.add(f"{self._name}.{name}")
+            return value
+        return Watched(value, name, self._seen)
+
+
+def test_episodes_are_shared_by_policies_that_agree_in_every_setting_they_are_made_by() -> None:
+    seen: set[str] = set()
+    rows = records(50, golems=2).select(list(EPISODE_COLUMNS))
+    made = episodes_of(rows, (rows["tick"].to_numpy() - 1) // 50 + 1, Watched(Policy(), "", seen))  # type: ignore[arg-type]
+    assert made.num_rows
+    assert seen | {"curator.cycle_ticks"} == set(EPISODE_SETTINGS)

@@ -1,0 +1,103 @@
+"""What is in force: the last adoption on record, in whatever order they come, and what another version made of it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import orjson
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bardo_pipeline.curator.passes import PASSES_EDITION
+from bardo_pipeline.derivation.altered import altered
+from bardo_pipeline.derivation.identity import derivation_id, identity_of
+from bardo_pipeline.derivation.in_force import adoptions_of, in_force
+from bardo_pipeline.errors import DerivationError
+from bardo_pipeline.events.life import EVERY_GOLEM, Adopted, LifeEvent, life_event
+from bardo_pipeline.events.schema import LIFE_SCHEMA, to_table
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.embedders import embedder_version
+
+pytestmark = pytest.mark.row("X-10")
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+MINILM, NOMIC = embedder_version("minilm"), embedder_version("nomic")
+
+
+def adoption(
+    policy: Policy, at: int, *, edition: str = PASSES_EDITION, content: str | None = None, name: str = "minilm"
+) -> LifeEvent:
+    payload = Adopted(
+        derivation_id=identity_of(policy.hash, edition, embedder_version(name)),
+        previous_derivation_id="before",
+        policy_hash=policy.hash,
+        passes_edition=edition,
+        embedder=name,
+        policy=content or policy.content,
+        why="a test",
+    )
+    return life_event(EVERY_GOLEM, START + timedelta(seconds=at), payload)
+
+
+def table(*events: LifeEvent) -> pa.Table:
+    return to_table(events, LIFE_SCHEMA)
+
+
+def days(count: float) -> Policy:
+    return altered(Policy(), [f"decay.tactical_days={count}"])
+
+
+def test_a_home_that_adopted_nothing_follows_the_program() -> None:
+    found = in_force(table())
+    assert (found.policy, found.embedder, found.frozen) == (Policy(), "minilm", None)
+    assert found.derivation_id == derivation_id(Policy(), MINILM)
+    assert in_force(table(), "nomic").derivation_id == derivation_id(Policy(), NOMIC)
+
+
+@given(st.permutations(range(5)))
+def test_the_last_adoption_counts_in_whatever_order_they_come(order: list[int]) -> None:
+    found = in_force(table(*(adoption(days(10 + i), i) for i in order)))
+    assert found.policy == days(14)
+    assert found.derivation_id == derivation_id(days(14), MINILM)
+    assert found.frozen is None
+    assert [a.policy_hash for a in adoptions_of(table(*(adoption(days(10 + i), i) for i in order)))] == [
+        days(10 + i).hash for i in range(5)
+    ]
+
+
+def test_an_adoption_brings_its_embedder_and_another_one_has_its_own_derivation_under_the_same_policy() -> None:
+    events = table(adoption(days(14), 1, name="nomic"))
+    assert in_force(events).embedder == "nomic"
+    assert in_force(events).derivation_id == derivation_id(days(14), NOMIC)
+    assert in_force(events, "minilm").derivation_id == derivation_id(days(14), MINILM)
+
+
+def test_what_another_edition_of_the_passes_made_is_frozen_and_the_cure_is_named() -> None:
+    found = in_force(table(adoption(days(14), 1, edition="older")))
+    assert found.derivation_id == identity_of(days(14).hash, "older", MINILM)
+    assert found.policy == days(14)
+    assert found.frozen is not None
+    assert "edition older" in found.frozen
+    assert f"bardo adopt {derivation_id(days(14), MINILM)}" in found.frozen
+
+
+def test_a_policy_of_another_version_is_understood_as_far_as_it_goes_and_frozen() -> None:
+    told = orjson.loads(days(14).content)
+    told["decay"]["an_old_setting"] = 3
+    del told["decay"]["ephemeral_days"]
+    told["an_old_part"] = {"x": 1}
+    event = adoption(days(14), 1, content=orjson.dumps(told).decode())
+    assert event.adopted is not None
+    renamed = event.adopted.model_copy(update={"policy_hash": "another", "derivation_id": "another-id"})
+    found = in_force(table(life_event(EVERY_GOLEM, START, renamed)))
+    assert found.policy == days(14)
+    assert (found.derivation_id, found.frozen is None) == ("another-id", False)
+
+
+def test_a_value_that_is_not_allowed_any_more_is_a_typed_error() -> None:
+    told = orjson.loads(days(14).content)
+    told["decay"]["tactical_days"] = -1
+    with pytest.raises(DerivationError, match="tactical_days"):
+        in_force(table(adoption(days(14), 1, content=orjson.dumps(told).decode())))
