@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from bardo_pipeline.derivation.altered import altered
 from bardo_pipeline.derivation.rebuild import derive_everything
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life import LifeEvent
@@ -26,6 +27,17 @@ from bardo_pipeline.storage.warehouse import build_warehouse
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 """When tests record; no content depends on it."""
+
+
+LIVELY = altered(
+    Policy(),
+    [
+        "curator.cluster_min=2", "curator.false_alarm=0.99", "curator.witness_ticks=1", "curator.effect_min_ppm=1",
+        "curator.effect_sigma_prior_ppm=100", "playbook.trial_score_min=0", "gate.base_threshold=0.05",
+        "gate.threshold_max=0.05",
+    ],
+)  # fmt: skip
+"""Golems that think at every tick, judge every decision and believe at once: a short life has something to compare."""
 
 
 @pytest.fixture(scope="session")
@@ -139,4 +151,22 @@ def asked_home(small_home: Path, session_folder: Path) -> Path:
             stores = Stores.open(root)
             derive_everything(stores, now=NOW)
             build_warehouse(stores.home, stores.derivation_id, stores.policy)
+    return root
+
+
+@pytest.fixture(scope="session")
+def lively_home(small_home: Path, session_folder: Path) -> Path:
+    """A home of 3 lively golems and their heirs, with every projection up to its log. Only for copying."""
+    root = session_folder / "lively_home"
+    with one_at_a_time(session_folder / "lively_home.lock"):
+        if not (root / "done").exists():
+            shutil.rmtree(root, ignore_errors=True)
+            Home.create(root, LIVELY, NOW)
+            (root / "models").symlink_to(small_home / "models", target_is_directory=True)
+            stores = Stores.open(root, policy=LIVELY)
+            market = synthetic_market(seed=7, bars=900, start=datetime(2026, 1, 1, tzinfo=UTC))
+            founding = Founding(lifespan_ticks=(250, 450))
+            Living(stores, Run("lively", market, golems=3, generations=2, founding=founding), lambda: NOW).live()
+            derive_everything(stores, now=NOW)
+            (root / "done").touch()
     return root

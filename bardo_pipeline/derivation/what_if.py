@@ -169,7 +169,7 @@ def compare(stores: Stores, beside: Stores, *, shared: Sequence[str] = (), horiz
     golems = beside.description.golems
     changed = differences(stores.policy, beside.policy)
     names = [n for n in TABLES if golems is None or n in SOME]
-    at = _newest(stores, golems)
+    at = _newest(stores)
     before, after = (_read(s, "grimoire", golems) for s in (stores, beside))
     at_us = 0 if at is None else pa.scalar(at, pa.timestamp("us", tz="UTC")).cast(pa.int64()).as_py()
     active = tuple(t.filter(pc.equal(t["status"], "active")).num_rows for t in (before, after))
@@ -191,9 +191,9 @@ def compare(stores: Stores, beside: Stores, *, shared: Sequence[str] = (), horiz
     )
 
 
-def _newest(stores: Stores, golems: Sequence[str] | None) -> datetime | None:
+def _newest(stores: Stores) -> datetime | None:
     """The last close of a cycle: the moment as of which confidence is compared."""
-    closes = stores.projections.growing("cycles").read(["closed_at"], golems=golems)
+    closes = stores.projections.growing("cycles").read(["closed_at"])
     newest: datetime | None = pc.max(closes["closed_at"]).as_py()
     return newest
 

@@ -16,34 +16,28 @@ import pytest
 from bardo_pipeline.derivation.adoption import adopt, settle
 from bardo_pipeline.derivation.altered import altered
 from bardo_pipeline.derivation.beside import build, drop, held, open_beside
-from bardo_pipeline.derivation.rebuild import derive_everything, rebuild
+from bardo_pipeline.derivation.rebuild import rebuild
 from bardo_pipeline.derivation.repair import strike, withdraw
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.what_if import NAMING, WhatIf, what_if
 from bardo_pipeline.errors import ConfigError, DerivationError, QueryError
 from bardo_pipeline.policy import CarePolicy, Policy
 from bardo_pipeline.storage.tables import TABLES
-from tests.conftest import NOW, copy_home, one_at_a_time
+from tests.conftest import LIVELY, NOW, copy_home
 from tests.reference.calibration import sureness
 
 pytestmark = pytest.mark.row("X-3")
 
 
-@pytest.fixture(scope="session")
-def derived_home(small_home: Path, session_folder: Path) -> Path:
-    """The small home with every projection up to its log. Only for copying."""
-    root = session_folder / "derived_home"
-    with one_at_a_time(session_folder / "derived_home.lock"):
-        if not (root / "done").exists():
-            copy_home(small_home, root)
-            derive_everything(Stores.open(root), now=NOW)
-            (root / "done").touch()
-    return root
+FADES = "decay.tactical_days=0.05"
 
 
 @pytest.fixture
-def stores(derived_home: Path, tmp_path: Path) -> Stores:
-    return Stores.open(copy_home(derived_home, tmp_path / "home"))
+def stores(lively_home: Path, tmp_path: Path) -> Stores:
+    """A copy of that home, which goes by the policy its golems lived by."""
+    root = copy_home(lively_home, tmp_path / "home")
+    adopt(Stores.open(root), Stores.open(root, policy=LIVELY).derivation_id, "they lived by it", now=NOW)
+    return Stores.open(root)
 
 
 def asked(stores: Stores, *settings: str, **more: Any) -> WhatIf:
@@ -72,21 +66,20 @@ def test_an_unchanged_policy_changes_nothing_and_recalls_what_is_on_record(store
 
 
 def test_a_rule_of_elections_changes_elections_alone_and_episodes_are_the_same_files(stores: Stores) -> None:
-    found = asked(stores, "katabasis.quorum_votes=1")
-    assert differing(found) == {"consensus"}
+    found = asked(stores, "katabasis.vote_confidence_min=0.3")
+    assert {"votes"} <= differing(found) <= {"votes", "vote_causes", "consensus"}
     assert found.entries.num_rows == 0
     assert found.retrievals.differing == 0
     beside = stores.home.derivation(found.name)
     mine = sorted(stores.projections.root.glob("episodes/**/*.parquet"))
     others = sorted(beside.glob("episodes/**/*.parquet"))
     assert [p.stat().st_ino for p in mine] == [p.stat().st_ino for p in others] != []
-    assert next(h for h in held(stores) if not h.in_force).own_bytes < sum(p.stat().st_size for p in mine)
 
 
 def test_a_half_life_changes_what_fades_by_it_and_every_change_is_named(stores: Stores) -> None:
-    found = asked(stores, "decay.regime_conditional_days=0.1")
+    found = asked(stores, FADES)
     assert {"curation", "grimoire"} <= differing(found) <= set(TABLES) - {"episodes", "facts"}
-    beside = open_beside(stores, altered(stores.policy, ["decay.regime_conditional_days=0.1"]))
+    beside = open_beside(stores, altered(stores.policy, [FADES]))
     sides = []
     for side in (stores, beside):
         rows = [row for row in side.projections.read("grimoire").to_pylist() if row["status"] == "active"]
@@ -101,7 +94,9 @@ def test_a_half_life_changes_what_fades_by_it_and_every_change_is_named(stores: 
         assert (row["kind_before"], row["before_ppm"]) == before.get(key, (None, None))
         assert (row["kind_after"], row["after_ppm"]) == after.get(key, (None, None))
     assert found.known == (len(before), len(after))
-    assert found.retrievals.differing > 0
+    assert found.retrievals.blocked_beside < found.retrievals.blocked_in_force
+    assert found.retrievals.blocks > 0
+    assert found.calibration[0] != found.calibration[1]
 
 
 def test_episodes_are_derived_again_where_a_setting_of_theirs_differs(stores: Stores) -> None:
@@ -131,7 +126,7 @@ def _parts(found: WhatIf) -> list[Any]:
 def test_of_some_golems_alone_the_same_is_derived_as_of_all(stores: Stores) -> None:
     golems = stores.life("GolemBorn")["golem_id"].to_pylist()
     golem = next(g for g in golems if stores.projections.growing("curation").read(golems=[g]).num_rows > 5)
-    settings = ["decay.regime_conditional_days=0.1"]
+    settings = [FADES]
     alone, everyone = asked(stores, *settings, golems=[golem]), asked(stores, *settings)
     mine = [row for row in everyone.entries.to_pylist() if row["golem_id"] == golem]
     assert alone.entries.to_pylist() == mine
@@ -162,9 +157,9 @@ def test_there_is_room_for_so_many_and_dropping_one_makes_room(stores: Stores) -
 @pytest.mark.parametrize("before", [False, True], ids=["built after the strike", "built before the strike"])
 def test_what_was_built_beside_equals_what_the_log_alone_gives_once_it_is_adopted(stores: Stores, before: bool) -> None:
     """Laws 3 and 4: whenever it was built, whatever was struck since, adoption brings it to what a rebuild gives."""
-    policy = altered(stores.policy, ["decay.regime_conditional_days=0.5", "curator.cluster_min=2"])
+    policy = altered(stores.policy, [FADES, "curator.cluster_min=3"])
     beside = open_beside(stores, policy)
-    struck: Callable[[], object] = lambda: strike(stores, _someone(stores), 60, "a test", now=NOW)  # noqa: E731
+    struck: Callable[[], object] = lambda: strike(stores, _someone(stores), 20, "a test", now=NOW)  # noqa: E731
     if before:
         build(stores, beside, now=NOW)
         struck()
@@ -178,7 +173,7 @@ def test_what_was_built_beside_equals_what_the_log_alone_gives_once_it_is_adopte
     settle(after, now=NOW)
     found = rebuild(after, now=NOW)
     assert [c.table for c in found if not c.equal] == []
-    assert sum(c.row_count for c in found) > 1_000
+    assert sum(c.row_count for c in found) > 100
 
 
 def _someone(stores: Stores) -> str:

@@ -60,7 +60,7 @@ def test_an_option_of_a_long_command_exists(command: str, tmp_path: Path) -> Non
 def test_options_and_paths_named_in_prose_exist(tmp_path: Path) -> None:
     offered = " ".join(
         bardo(*c.split(), "--help", home=tmp_path)
-        for c in ("run", "rebuild", "sql", "lineage", "status", "verify", "eval memory")
+        for c in ("run", "rebuild", "sql", "lineage", "status", "verify", "whatif", "adopt", "eval memory")
     )
     named = set(re.findall(r"`(--[a-z-]+)", README))
     assert named

@@ -1,0 +1,66 @@
+"""An adoption that is killed has been made or has not: never half, and whoever comes next finishes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bardo_pipeline.derivation.adoption import adopt, settle
+from bardo_pipeline.derivation.altered import altered
+from bardo_pipeline.derivation.beside import open_beside
+from bardo_pipeline.derivation.in_force import adoptions_of
+from bardo_pipeline.derivation.rebuild import derive_everything, rebuild
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.storage.verify import verify
+from tests.commands import _CONTEXT
+from tests.conftest import LIVELY, NOW, copy_home
+from tests.crash.windows import Point, Trap, Window
+
+pytestmark = pytest.mark.row("X-10")
+
+FADING = altered(LIVELY, ["decay.tactical_days=0.05"])
+LIFE_COMMIT = r"log/life/_delta_log/\d+\.json"
+MOMENTS = {
+    "episodes are shared": Point("rename", "before", r"derivations/.*episodes.*"),
+    "it is brought up to the log": Point("bardo_pipeline.storage.projections:write_deltalake", "before"),
+    "before the event": Point("link", "before", LIFE_COMMIT),
+    "after the event": Point("link", "after", LIFE_COMMIT),
+}
+
+
+def die_adopting(root: str, name: str, moment: str) -> None:
+    """Build another derivation and adopt it, and be killed at the moment of that name."""
+    Trap(Window(moment, "owner", (MOMENTS[moment],)), 1, Path(root)).set()
+    stores = Stores.open(Path(root))
+    adopt(stores, name, "to be killed", now=NOW)
+
+
+@pytest.mark.parametrize("moment", list(MOMENTS))
+def test_it_is_adopted_or_not_and_the_next_one_finishes_it(moment: str, lively_home: Path, tmp_path: Path) -> None:
+    root = copy_home(lively_home, tmp_path / "home")
+    stores = Stores.open(root)
+    derive_everything(stores, now=NOW)
+    beside = open_beside(stores, FADING)
+    with beside.deriving():
+        pass  # it says what it is, and nothing of it is derived yet
+    killed = _CONTEXT.Process(target=die_adopting, args=(str(root), beside.derivation_id, moment))
+    killed.start()
+    killed.join()
+    assert killed.exitcode == -9, f"nobody passed {moment!r}"
+
+    again = Stores.open(root)
+    adopted = adoptions_of(again.log.life("DerivationAdopted"))
+    assert again.derivation_id == (beside.derivation_id if adopted else stores.derivation_id)
+    assert bool(adopted) == (moment == "after the event")
+    if not adopted:
+        adopt(again, beside.derivation_id, "once more", now=NOW)
+    after = Stores.open(root)
+    assert after.policy == FADING
+    settle(after, now=NOW)
+    assert len(adoptions_of(after.log.life("DerivationAdopted"))) == 1
+    rows = after.projections.read("playbooks").sort_by([("golem_id", "ascending"), ("version", "ascending")])
+    pages = dict(zip(rows["golem_id"].to_pylist(), rows["markdown"].to_pylist(), strict=True))
+    assert {p.parent.name: p.read_text() for p in (root / "playbooks").glob("*/PLAYBOOK.md")} == pages
+    assert all(one.equal for one in rebuild(after, now=NOW))
+    assert verify(after.home).clean

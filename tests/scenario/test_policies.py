@@ -1,0 +1,126 @@
+"""An owner asks what another policy would have made of the same lives, and goes over to it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from bardo_pipeline.derivation.adoption import adopt, settle
+from bardo_pipeline.derivation.beside import build, open_beside
+from bardo_pipeline.derivation.rebuild import derive_everything, rebuild
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.tending import tend
+from bardo_pipeline.derivation.what_if import what_if
+from bardo_pipeline.errors import DerivationError
+from bardo_pipeline.policy import Policy
+from tests.commands import bardo
+from tests.conftest import LIVELY, NOW, copy_home
+
+EDITION_READERS = ("in_force", "identity", "stores", "beside", "adoption")
+
+
+@pytest.fixture
+def home(lively_home: Path, tmp_path: Path) -> Path:
+    """Golems that lived by the lively policy, in a home that follows the specification."""
+    return copy_home(lively_home, tmp_path / "home")
+
+
+def told(*words: str, home: Path) -> Any:
+    return orjson.loads(bardo(*words, "--json", home=home))
+
+
+def pages(stores: Stores) -> dict[str, str]:
+    """The newest playbook of each golem, as the derivation has it."""
+    rows = stores.projections.read("playbooks").sort_by([("golem_id", "ascending"), ("version", "ascending")])
+    return dict(zip(rows["golem_id"].to_pylist(), rows["markdown"].to_pylist(), strict=True))
+
+
+def files(root: Path) -> dict[str, str]:
+    return {path.parent.name: path.read_text() for path in (root / "playbooks").glob("*/PLAYBOOK.md")}
+
+
+@pytest.mark.row("X-3")
+@pytest.mark.row("X-10")
+def test_an_owner_asks_what_if_adopts_and_everything_follows(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "lively.json").write_text(LIVELY.content)
+    found = told("whatif", "--policy", str(tmp_path / "lively.json"), home=home)
+    gained = sum(row["gained"] for row in found["by_kind"])
+    assert gained == sum(1 for row in found["entries"] if row["before_ppm"] is None) > 0
+    assert found["active_entries"]["beside"] == found["active_entries"]["in_force"] + gained
+    assert all(found["calibration"][side]["belief_count"] for side in ("in_force", "beside"))
+    assert found["retrievals"]["decisions"] > 100
+    assert {s["name"] for s in found["changed"]} >= {"curator.cluster_min", "gate.base_threshold"}
+    assert set(found["lived_only"]) == {
+        "gate.base_threshold", "gate.threshold_max", "playbook.trial_score_min",
+    }  # fmt: skip
+
+    beside = found["beside"]
+    assert told("adopt", "--list", home=home) == []
+    assert "why" in bardo("adopt", beside, home=home, expect=2)
+    assert "was built" in bardo("adopt", "nonsense", "--why", "x", home=home, expect=2)
+    bardo("adopt", beside, "--why", "it knows more", home=home)
+    assert "in force already" in bardo("adopt", beside, "--why", "again", home=home, expect=2)
+    (adopted,) = told("adopt", "--list", home=home)
+    assert (adopted["adopted"]["derivation_id"], adopted["adopted"]["why"]) == (beside, "it knows more")
+    assert adopted["adopted"]["previous_derivation_id"] == found["in_force"]
+
+    stores = Stores.open(home)
+    assert (stores.derivation_id, stores.policy) == (beside, LIVELY)
+    assert files(home) == pages(stores)
+    state = orjson.loads(bardo("status", "--format", "json", home=home))
+    assert (state["derivation_id"], state["adopted"], state["frozen"]) == (beside, "it knows more", None)
+    assert "DIFFERENT" not in bardo("rebuild", home=home)
+    bardo("run", "--bars", "60", "--golems", "1", "--generations", "1", "--no-marts", home=home)
+    born = Stores.open(home).life("GolemBorn").to_pylist()[-1]["born"]
+    assert (born["policy_hash"], born["derivation_id"]) == (LIVELY.hash, beside)
+
+
+@pytest.mark.row("X-10")
+def test_maintenance_keeps_what_is_in_force_and_lets_go_of_what_was_compared_long_ago(home: Path) -> None:
+    stores = Stores.open(home)
+    derive_everything(stores, now=NOW)
+    beside = open_beside(stores, LIVELY)
+    build(stores, beside, now=NOW)
+    later = NOW + timedelta(days=3_650)
+    assert stores.home.derivation(beside.derivation_id).exists()
+    adopt(stores, beside.derivation_id, "to keep", now=NOW)
+    tend(stores.home, stores.log, Policy(), now=later)
+    assert beside.projections.root.exists(), "maintenance dropped what is in force"
+    assert not stores.projections.root.exists(), "what is not in force stays longer than the policy says"
+    assert Stores.open(home).projections.read("grimoire").num_rows > 0
+
+
+@pytest.mark.row("X-10")
+def test_what_another_edition_made_is_read_and_not_continued_until_this_one_is_adopted(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as older:
+        for name in EDITION_READERS:
+            older.setattr(f"bardo_pipeline.derivation.{name}.PASSES_EDITION", "an older one")
+        stores = Stores.open(home)
+        build(stores, open_beside(stores, LIVELY), now=NOW)
+        adopt(stores, open_beside(stores, LIVELY).derivation_id, "as it was then", now=NOW)
+        before = Stores.open(home)
+        settle(before, now=NOW)
+
+    stores = Stores.open(home)
+    assert (stores.derivation_id, stores.policy) == (before.derivation_id, LIVELY)
+    assert stores.projections.read("grimoire").equals(before.projections.read("grimoire"))
+    with pytest.raises(DerivationError, match="edition an older one"):
+        derive_everything(stores, now=NOW)
+    assert "bardo adopt" in bardo("status", home=home)
+    found = what_if(stores, stores.policy, now=NOW)
+    assert found.frozen is not None
+    assert found.same, "the passes are the same, whatever they call themselves"
+    assert found.name != before.derivation_id
+    adopt(stores, found.name, "the new passes", now=NOW)
+    after = Stores.open(home)
+    assert (after.derivation_id, after.frozen) == (found.name, None)
+    settle(after, now=NOW)
+    assert all(one.equal for one in rebuild(after, now=NOW))
+    with pytest.raises(DerivationError, match="cannot be adopted: edition an older one"):
+        adopt(after, before.derivation_id, "back", now=NOW)
