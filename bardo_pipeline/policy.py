@@ -423,7 +423,7 @@ class CuratorPolicy(Frozen):
 class CausalPolicy(Frozen):
     """The causal graph: what counts as a cause, how surely (HB S4; issue 4; canon 1, 16)."""
 
-    test_cycles: Annotated[int, Field(ge=1)] = Field(10, description="every 500 ticks (ours)")
+    test_cycles: Annotated[int, Field(ge=1)] = Field(20, description="every 1,000 ticks (ours)")
     ticks_min: Annotated[int, Field(ge=100)] = Field(1_000, description="ticks before anything is tested (ours)")
     false_discovery: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
         0.05, description="share of found links that may be chance, whatever depends on what (Benjamini-Yekutieli)"
@@ -437,9 +437,9 @@ class CausalPolicy(Frozen):
         3.0, description="how far from chance evidence later than the finding must be to confirm it (ours)"
     )
     confirm_witnesses: Annotated[int, Field(ge=1)] = Field(
-        2, description="stretches of 500 ticks that must support it, less those against it (ours)"
+        2, description="stretches of 1,000 ticks that must support it, less those against it (ours)"
     )
-    witness_sigma: Positive = Field(1.0, description="from here a stretch of 500 ticks is a witness, either way (ours)")
+    witness_sigma: Positive = Field(1.0, description="from here such a stretch is a witness, either way (ours)")
     missed_sigma: Positive = Field(
         3.0, description="where the stated effect would have shown by so much and did not, it is contradicted (ours)"
     )

@@ -29,7 +29,7 @@ from bardo_pipeline.curator.variables import (
 )
 from bardo_pipeline.policy import Policy
 
-_BATCH_ROWS = 50_000
+_BATCH_ROWS, _FEW_ROWS = 2_000, 50
 _UPPER = np.triu_indices(WIDTH)
 
 MOMENTS_SCHEMA = pa.schema(
@@ -164,16 +164,18 @@ def from_table(table: pa.Table) -> Moments:
 def moments_of(told: Ints, rows: Ints) -> Ints:
     """Sums of products over these rows of all COLUMNS and the constant, int64 [WIDTH, WIDTH].
 
-    told: ALL_VARIABLES of consecutive ticks. Doubles hold the sums exactly, whatever order BLAS adds them in.
+    told: ALL_VARIABLES of consecutive ticks. Doubles hold the sums exactly, whatever order BLAS adds them in; a few
+    rows at a time, since more would wake its threads, which costs more than they do.
     """
     total = np.zeros((WIDTH, WIDTH), np.int64)
     for start in range(0, len(rows), _BATCH_ROWS):
         part = rows[start : start + _BATCH_ROWS]
-        columns = np.empty((len(part), WIDTH))
+        columns = np.zeros((-(-len(part) // _FEW_ROWS) * _FEW_ROWS, WIDTH))
         for place, (variable, lag) in enumerate(COLUMNS):
-            columns[:, place] = told[part - lag, variable]
-        columns[:, CONSTANT] = SCALE
-        total += (columns.T @ columns).astype(np.int64)
+            columns[: len(part), place] = told[part - lag, variable]
+        columns[: len(part), CONSTANT] = SCALE
+        few = columns.reshape(-1, _FEW_ROWS, WIDTH)
+        total += np.matmul(few.transpose(0, 2, 1), few).sum(axis=0).astype(np.int64)
     return total
 
 

@@ -273,6 +273,7 @@ def find_causes(begun: Regression, task: Task, held: Places, rules: CausalPolicy
     return Found(columns, weights, errors, np.nan_to_num(far))
 
 
+@cache
 def _variables(task: Task) -> Places:
     """The variable that each column stands for as a cause of this effect; none for a column that is no cause."""
     return np.array([said.variable if (said := cause_of(c, task.effect)) else _NOTHING for c in COLUMNS] + [_NOTHING])

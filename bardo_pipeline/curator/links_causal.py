@@ -1,10 +1,11 @@
 """Causal links: what the moments say becomes entries, and what comes later confirms them or takes them down. Pure.
 
-Every 500 ticks, for each golem and market. The stretch since the last test is evidence that no link was chosen by: each
-link that is held or staged is scored on it first, by weights learned before. Then all moments are searched. A pair that
-passes is staged; it becomes an entry once fresh evidence supports it, below a fact's confidence; and a fact when fresh
-evidence alone is far from chance and more than one stretch bears witness. A stretch that should have shown the effect
-and did not contradicts. Source: HB S4, S6, S9; INH S7.3; issue 4; canon 1, 16.
+Every 1,000 ticks, for each golem and market. The stretch since the last test is evidence that no link was chosen by:
+each link that is held or staged is scored on it first, by weights learned before. Then all moments are searched. A pair
+that passes is staged; it becomes an entry once fresh evidence supports it, below a fact's confidence; and a fact when
+fresh evidence alone is far from chance and more than one stretch bears witness. A stretch that should have shown the
+effect and did not contradicts.
+Source: HB S4, S6, S9; INH S7.3; issue 4; canon 1, 16.
 """
 
 from __future__ import annotations
@@ -107,7 +108,8 @@ def _test(state: GrimoireState, wave: Wave, units: list[_Unit], policy: Policy) 
         active, staged = test.links(ACTIVE), test.links(CANDIDATE)
         spread = spread_of(known, task)
         for held in (active, staged):
-            test.hear(held, listen(known, task, held.columns, fresh), seen, spread)
+            if (held.rows >= 0).any():
+                test.hear(held, listen(known, task, held.columns, fresh), seen, spread)
         found = find_causes(begun, task, active.columns, rules)
         test.judge_active(active, found)
         test.judge_staged(staged, found, ripe)

@@ -129,7 +129,7 @@ def readings(records: pa.Table) -> Ints:
 
     price, mean = real("price"), real("sma")
     known = (mean > 0.0) & (price > 0.0)
-    excursion = np.log(np.where(known, price, 1.0) / np.where(known, mean, 1.0))
+    excursion = np.log(np.where(known, price, 1.0)) - np.log(np.where(known, mean, 1.0))
     micros = records.column("observed_at").cast(pa.int64()).to_numpy()
     columns = (
         _ppm(real("price_return")),

@@ -1,0 +1,100 @@
+"""Causal links: what is planted is found and confirmed, what only goes along is not, and what stops is given up."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from bardo_pipeline.curator.granger import critical, tasks
+from bardo_pipeline.curator.state import GrimoireState
+from bardo_pipeline.grimoire.confidence import PPM
+from tests.causes import POLICY, World, learned, links, noise, records_of, with_crashes
+
+TICKS = 8_000
+
+
+def _pairs(found: list[dict[str, object]]) -> set[tuple[object, ...]]:
+    return {(row["cause"], row["effect"], row["lag_ticks"], row["sign"]) for row in found}
+
+
+def _fleeing(world: World, *, every: int) -> World:
+    """Crashes drive out liquidity after a tick and lift gas after three: liquidity runs ahead of gas for nothing."""
+    with_crashes(world, every=every, gas_after=3)
+    for start in range(300, len(world.returns) - 80, every):
+        world.liquidity[start + 1] -= 1.0
+    return world
+
+
+@pytest.mark.row("MEM-22", "MEM-2")
+def test_gas_that_follows_a_crash_by_three_ticks_is_found_at_three_ticks_and_confirmed_later() -> None:
+    found = links(records_of(with_crashes(noise(TICKS, 1), every=500, gas_after=3)))
+    assert _pairs(found) == {("crash", "gas_gwei", 3, 1)}
+    (link,) = found
+    assert link["confidence_ppm"] > 0.6 * PPM
+    assert link["kind"] == "causal_link"
+    assert link["text"] == "For WETH/USDC on uniswap_v3: a sharp fall moves gas up 3 ticks later."
+
+
+@pytest.mark.row("MEM-22")
+def test_no_link_is_trusted_above_a_half_before_evidence_that_came_after_its_finding() -> None:
+    made = learned(records_of(with_crashes(noise(TICKS, 2), every=500, gas_after=3)))
+    told = [r for r in made.decisions.to_pylist() if (r["cause"], r["effect"]) == ("crash", "gas_gwei")]
+    operations = [row["operation"] for row in told]
+    assert operations[0] == "staged"
+    assert operations.index("staged") < operations.index("created") < operations.index("reinforced")
+    before = [row for row in told if row["cycle"] < told[operations.index("reinforced")]["cycle"]]
+    assert max(row["confidence_ppm"] for row in before) == POLICY.causal.confidence_found * PPM
+    confirmed = told[operations.index("reinforced")]
+    assert confirmed["confidence_ppm"] >= POLICY.curator.confidence_fact * PPM
+    first, last = confirmed["cause_ticks"]
+    assert (first, last) == (confirmed["cycle"] * 50 - 999, confirmed["cycle"] * 50)
+
+
+@pytest.mark.row("MEM-22")
+def test_what_two_effects_of_one_cause_have_in_common_is_no_link_between_them() -> None:
+    found = _pairs(links(records_of(_fleeing(noise(TICKS, 3), every=400))))
+    assert ("crash", "gas_gwei", 3, 1) in found
+    assert ("crash", "liquidity", 1, -1) in found
+    assert not {(c, e) for c, e, *_ in found} & {("liquidity", "gas_gwei"), ("gas_gwei", "liquidity")}
+
+
+@pytest.mark.row("MEM-22")
+def test_where_nothing_has_to_do_with_anything_no_more_links_are_made_than_the_bound_allows() -> None:
+    found = [len(links(records_of(noise(4_000, 50 + seed)))) for seed in range(12)]
+    assert sum(1 for count in found if count) <= max(1, round(POLICY.causal.false_discovery * len(found)))
+
+
+@pytest.mark.row("MEM-22")
+def test_a_link_that_stops_holding_is_contradicted_and_loses_its_confidence() -> None:
+    stops = 6_000
+    lasting = with_crashes(noise(2 * TICKS, 4), every=160, gas_after=3)
+    stopped = with_crashes(noise(2 * TICKS, 4), every=160, gas_after=3, until=stops)
+    confidence = {}
+    for name, world in (("lasting", lasting), ("stopped", stopped)):
+        told = [
+            r for r in learned(records_of(world)).decisions.to_pylist()
+            if (r["cause"], r["effect"]) == ("crash", "gas_gwei") and r["cycle"] * 50 > stops + 1_000
+        ]  # fmt: skip
+        confidence[name] = told[-1]["confidence_ppm"] if told[-1]["status"] == "active" else 0
+        against = sum(row["operation"] == "contradicted" for row in told)
+        assert (against > 0) == (name == "stopped")
+    assert confidence["lasting"] > 0.9 * PPM
+    assert confidence["stopped"] < 0.3 * PPM
+
+
+@pytest.mark.row("MEM-22")
+def test_the_bound_is_that_of_every_pair_and_lag_whatever_depends_on_what() -> None:
+    tried = sum(len(task.causes) for task in tasks())
+    harmonic = sum(1 / i for i in range(1, tried + 1))
+    for k, limit in enumerate(critical(POLICY.causal), 1):
+        chance = math.erfc(limit / math.sqrt(2.0))
+        assert chance == pytest.approx(POLICY.causal.false_discovery * k / (tried * harmonic), rel=1e-6)
+
+
+@pytest.mark.row("MEM-22")
+def test_a_young_golem_links_nothing() -> None:
+    state = GrimoireState()
+    made = learned(records_of(with_crashes(noise(900, 5), every=100, gas_after=3)), state=state)
+    assert "causal" not in made.decisions.column("source").to_pylist()
+    assert len(state.moments.of) == 1
