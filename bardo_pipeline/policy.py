@@ -542,6 +542,8 @@ class RetrievalPolicy(Frozen):
     fusion_k: Annotated[int, Field(ge=1)] = Field(
         60, description="k of reciprocal rank fusion (ours; TOOLS names none)"
     )
+    words_saturation: Positive = Field(1.2, description="k1 of BM25: how soon a repeated word adds no more (usual)")
+    words_length: Unit = Field(0.75, description="b of BM25: how much a long text counts less (usual)")
     results: Annotated[int, Field(ge=1)] = Field(5, description="entries put before the golem (HB S3: top five)")
     search_results: Annotated[int, Field(ge=1)] = Field(10, description="results of a search (TOOLS)")
     search_results_max: Annotated[int, Field(ge=1)] = Field(50, description="and at most (TOOLS)")

@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from bardo_pipeline.derivation.asking import Standing, ask, standing
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.doors.options import HomeOption, now, root_of
+from bardo_pipeline.doors.options import EmbedderOption, HomeOption, now, root_of
 from bardo_pipeline.doors.tables import print_table
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.confidence import PPM
@@ -22,10 +22,6 @@ from bardo_pipeline.retrieval.retrieve import Answer
 from bardo_pipeline.retrieval.scoring import FACTORS, LAYERS, VAULT
 
 out = Console(soft_wrap=False)
-
-Embedder = Annotated[
-    str | None, typer.Option(help="minilm (ships in a package) or nomic (downloads once); without, the one in force.")
-]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -46,7 +42,7 @@ def ask_golem(
     clade: Annotated[bool, typer.Option(help="With what its owner's other golems know, at its discount.")] = False,
     may_skip: Annotated[bool, typer.Option(help="Let the golem decide to do without, as in its own ticks.")] = False,
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
-    embedder: Embedder = None,
+    embedder: EmbedderOption = None,
 ) -> None:
     """Ask a golem what it knows: the entries that matter most, each with its score factor by factor."""
     if at is not None and tick is not None:

@@ -27,6 +27,7 @@ from bardo_pipeline.doors import (
     proposing,
     repair,
     sealing,
+    searching,
     showing,
     spooling,
     watching,
@@ -55,6 +56,7 @@ app.command()(care.ticks)
 app.command()(care.maintain)
 app.command()(writing.drain)
 asking.add_to(app)
+searching.add_to(app)
 app.command()(dreaming.dreams)
 custody.add_to(app)
 spooling.add_to(app)

@@ -1,0 +1,137 @@
+"""Search over columns gives what the twin that takes one text after the other gives; its filters, its penalty."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bardo_pipeline.errors import QueryError
+from bardo_pipeline.grimoire.entries import STATUSES
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.retrieval.search import Filters, Words, fused, likeness, search_entries
+from tests.grimoires import DAY, DIED, baseline, entry, grimoire
+from tests.reference.search import bm25, searched
+from tests.reference.search import fused as fused_by_row
+
+POLICY = Policy()
+NOW = int(DIED.timestamp() * 10**6)
+VOCABULARY = ("gas", "Gas", "price", "crash", "falling", "trend", "7,700", "Größe", "pool_fee", "re-centring")
+TEXTS = st.lists(st.sampled_from(VOCABULARY), min_size=1, max_size=6).map(" ".join)
+
+
+def unit(text: str, dimension: int = 8) -> np.ndarray:
+    drawn = np.random.default_rng(sum(map(ord, text))).standard_normal(dimension)
+    return (drawn / np.linalg.norm(drawn)).astype(np.float32)
+
+
+@pytest.mark.row("MEM-10")
+@settings(max_examples=80, deadline=None)
+@given(st.lists(TEXTS, min_size=1, max_size=12, unique=True), TEXTS)
+def test_words_score_as_bm25_says(texts: list[str], question: str) -> None:
+    scores = Words.of(pa.array(texts)).scores(question, POLICY.retrieval)
+    assert scores == pytest.approx(bm25(texts, question, POLICY))
+
+
+@pytest.mark.row("MEM-10")
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=12))
+def test_rankings_are_fused_by_reciprocal_rank(pairs: list[tuple[int, int]]) -> None:
+    rankings = [[float(pair[at]) for pair in pairs] for at in (0, 1)]
+    assert fused([np.array(r) for r in rankings], 60) == pytest.approx(fused_by_row(rankings, 60))
+
+
+@st.composite
+def held(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Entries of three golems, some of one text."""
+    rows = []
+    for number in range(draw(st.integers(1, 10))):
+        said = {
+            "confidence_ppm": draw(st.integers(0, 10**6)), "is_bloodstain": draw(st.booleans()),
+            "is_anti_knowledge": draw(st.booleans()), "anchor_at": DIED - draw(st.integers(0, 40)) * DAY,
+            "status": draw(st.sampled_from(["active", "active", *STATUSES])), "text": draw(TEXTS),
+            "kind": draw(st.sampled_from(["insight", "heuristic", "warning"])),
+        }  # fmt: skip
+        about: Any = baseline("gas_price", f"pair-{number}") if draw(st.booleans()) else f"tool-{number}"
+        rows.append(entry(draw(st.sampled_from(["g-1", "g-2", "g-3"])), about, **said))
+    return rows
+
+
+def found(rows: list[dict[str, Any]], question: str, *, decay: bool = True, **filters: Any) -> list[dict[str, Any]]:
+    table = pa.concat_tables([grimoire(row) for row in rows])
+    texts = sorted({row["text"] for row in rows})
+    vectors = np.stack([unit(text) for text in texts])
+    text_of = np.array([texts.index(row["text"]) for row in rows])
+    return search_entries(
+        table, vectors, text_of, question, unit(question), at_us=NOW, filters=Filters(**filters), decay=decay,
+        policy=POLICY,
+    ).to_pylist()  # fmt: skip
+
+
+@pytest.mark.row("MEM-10")
+@settings(max_examples=120, deadline=None)
+@given(held(), TEXTS, st.none() | st.sampled_from(STATUSES), st.none() | st.sampled_from(["insight", "warning"]))
+def test_columns_find_what_one_text_after_the_other_finds(
+    rows: list[dict[str, Any]], question: str, status: str | None, kind: str | None
+) -> None:
+    hits = found(rows, question, status=status, kind=kind)
+    passing = [r for r in rows if status in (None, r["status"]) and kind in (None, r["kind"])]
+    plain = [r | {n: int(r[n].timestamp() * 10**6) for n in ("anchor_at", "validated_at")} for r in passing]
+    vectors = {row["text"]: [float(x) for x in unit(row["text"])] for row in rows}
+    twin = searched(plain, vectors, question, [float(x) for x in unit(question)], NOW, POLICY) if plain else []
+    assert [hit["rank"] for hit in hits] == list(range(1, len(twin) + 1))
+    assert {hit["text"]: hit["relevance"] for hit in hits} == pytest.approx({t["text"]: t["relevance"] for t in twin})
+    assert [hit["score"] for hit in hits] == pytest.approx([t["score"] for t in twin], abs=1e-9)
+    assert {hit["text"]: hit["holders"] for hit in hits} == {
+        t["text"]: sum(r["text"] == t["text"] for r in passing) for t in twin
+    }
+    for hit in hits:
+        assert hit["score"] == pytest.approx(hit["relevance"] * hit["retained"])
+
+
+@pytest.mark.row("MEM-10")
+def test_decay_is_a_penalty_and_can_be_left_out() -> None:
+    fresh = entry("g-1", "a", text="gas in a crash", confidence_ppm=500_000, anchor_at=DIED)
+    faded = entry("g-1", "b", text="gas in a falling crash", confidence_ppm=500_000, anchor_at=DIED - 60 * DAY)
+    question = "gas falling crash"
+    assert found([fresh, faded], question, decay=False)[0]["text"] == faded["text"]
+    assert found([fresh, faded], question)[0]["text"] == fresh["text"]
+
+
+@pytest.mark.row("MEM-10")
+def test_least_confidence_is_asked_of_the_publisher() -> None:
+    mine = entry("g-1", "a", text="gas price", confidence_ppm=300_000, confidence_origin_ppm=900_000, anchor_at=DIED)
+    theirs = entry(
+        "g-1", "b", text="gas crash", provenance="death_testament", confidence_ppm=300_000,
+        confidence_origin_ppm=900_000, anchor_at=DIED,
+    )  # fmt: skip
+    assert {hit["text"] for hit in found([mine, theirs], "gas")} == {"gas price", "gas crash"}
+    assert [hit["text"] for hit in found([mine, theirs], "gas", confidence_min=0.5)] == ["gas crash"]
+    assert found([mine, theirs], "gas", confidence_min=0.95) == []
+
+
+@pytest.mark.row("MEM-10")
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"kind": "foo"}, "no kind is called 'foo'"),
+        ({"category": "foo"}, "no category is called 'foo'"),
+        ({"domain": "foo"}, "no domain is called 'foo'"),
+        ({"regime": "bull"}, "no regime is called 'bull'"),
+        ({"status": "foo"}, "no status is called 'foo'"),
+        ({"confidence_min": 1.7}, "a confidence is between 0 and 1, not 1.7"),
+        ({"confidence_min": float("nan")}, "a confidence is between 0 and 1"),
+    ],
+)
+def test_a_filter_that_there_is_not_is_refused(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(QueryError, match=said):
+        Filters(**wrong)
+
+
+def test_an_opposite_meaning_counts_nothing() -> None:
+    vectors = np.stack([unit("a"), -unit("a")])
+    assert likeness(vectors, unit("a")).tolist() == pytest.approx([1.0, 0.0], abs=1e-6)

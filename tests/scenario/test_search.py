@@ -1,0 +1,76 @@
+"""Searching a home: the command `bardo search`, entries and episodes, filters, what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bardo_pipeline.derivation.stores import Stores
+from tests.commands import bardo
+from tests.conftest import copy_home
+
+
+@pytest.fixture(scope="module")
+def home(asked_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small home with everything derived."""
+    return copy_home(asked_home, tmp_path_factory.mktemp("search") / "home")
+
+
+def found(home: Path, *words: str) -> list[dict[str, Any]]:
+    return json.loads(bardo("search", *words, "--json", home=home))
+
+
+@pytest.mark.row("MEM-10")
+def test_it_finds_entries_and_episodes_no_two_of_one_text(home: Path) -> None:
+    hits = found(home, "gas price in a falling trend", "--limit", "50")
+    stores = Stores.open(home)
+    entries = {(r["entry_id"], r["golem_id"]): r["text"] for r in stores.projections.read("grimoire").to_pylist()}
+    rows = stores.projections.growing("episodes").read(["episode_id", "text"]).to_pylist()
+    episodes = {r["episode_id"]: r["text"] for r in rows}
+    assert {hit["store"] for hit in hits} == {"entries", "episodes"}
+    for hit in hits:
+        known = episodes[hit["id"]] if hit["store"] == "episodes" else entries[hit["id"], hit["golem_id"]]
+        assert known == hit["text"]
+        assert hit["score"] == pytest.approx(hit["relevance"] * hit["retained"])
+        assert 0.0 < hit["retained"] <= 1.0
+    assert len({(hit["store"], hit["text"]) for hit in hits}) == len(hits)
+    assert [hit["score"] for hit in hits] == sorted((hit["score"] for hit in hits), reverse=True)
+
+
+@pytest.mark.row("MEM-10")
+def test_filters_narrow_what_is_found(home: Path) -> None:
+    gas = found(home, "what is usual here", "--category", "gas_timing")
+    assert gas
+    assert {hit["store"] for hit in gas} == {"entries"}, "an episode has no category"
+    rows = Stores.open(home).projections.read("grimoire").to_pylist()
+    of_gas = {r["text"] for r in rows if r["category"] == "gas_timing" and r["status"] == "active"}
+    assert {hit["text"] for hit in gas} <= of_gas
+    golem = gas[0]["golem_id"]
+    assert {hit["golem_id"] for hit in found(home, "gas", "--golem", golem)} == {golem}
+    assert {hit["store"] for hit in found(home, "gas", "--store", "episodes")} == {"episodes"}
+    assert found(home, "gas", "--store", "entries", "--min-confidence", "1.0", "--status", "candidate") == []
+
+
+def test_the_table_shows_score_holders_and_text(home: Path) -> None:
+    said = bardo("search", "gas", "--store", "entries", home=home)
+    assert all(word in said for word in ("score", "kept", "by", "id", "text", "gas"))
+    assert "nothing was found" in bardo("search", "gas", "--kind", "strategy_fragment", home=home)
+
+
+@pytest.mark.parametrize(
+    ("words", "cure"),
+    [
+        ("search ' '", "say what to look for"),
+        ("search gas --store foo", "there is no store 'foo': entries, episodes, both"),
+        ("search gas --golem nobody", "nobody of this name was born"),
+        ("search gas --kind foo", "no kind is called 'foo'"),
+        ("search gas --min-confidence 1.7", "a confidence is between 0 and 1, not 1.7"),
+        ("search gas --limit 0", "a search gives 1 to 50 results, not 0"),
+    ],
+)
+def test_a_wrong_search_says_how_to_ask(home: Path, words: str, cure: str) -> None:
+    assert cure in " ".join(bardo(*shlex.split(words), home=home, expect=2).split())
