@@ -31,6 +31,7 @@ LAYER_OF_PROVENANCE = {
     "death_testament": VAULT,
     "archive": VAULT,
     "replicant": VAULT,
+    "dream_counterfactual": VAULT,
     "clade_sibling": CLADE,
     "lethe": LETHE,
     "marketplace": MARKETPLACE,
