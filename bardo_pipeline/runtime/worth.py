@@ -19,7 +19,6 @@ from bardo_pipeline.derivation.judgements import judgements
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.heartbeat.market import Market
-from bardo_pipeline.heartbeat.outcomes import outcomes, usual_levels
 from bardo_pipeline.heartbeat.planted import planted_truths
 from bardo_pipeline.heartbeat.synthetic import null_market, synthetic_market
 from bardo_pipeline.heartbeat.synthetic_spec import graded_spec
@@ -29,8 +28,9 @@ from bardo_pipeline.quality.calibration import Calibration, beliefs_at_closes, c
 from bardo_pipeline.quality.fading import Fade, fades
 from bardo_pipeline.quality.questions import Asked
 from bardo_pipeline.quality.worth import Ground, Look, look
-from bardo_pipeline.quality.yardstick import Judged, measure, windows_met
+from bardo_pipeline.quality.yardstick import windows_met
 from bardo_pipeline.runtime.living import Living, Run
+from bardo_pipeline.runtime.measuring import Other, levels_on, measuring
 from bardo_pipeline.runtime.questioning import questioned
 from bardo_pipeline.storage.home import Home
 
@@ -100,9 +100,15 @@ def grade_memory(root: Path, grading: Grading, *, policy: Policy, clock: Callabl
     """
     bars, spec = grading.days * DAY_BARS, graded_spec(grading.turn_bar)
     market = synthetic_market(seed=grading.seed, bars=bars, start=START, spec=spec)
-    stores = lived(root / "graded", market, grading.golems, policy, clock, lambda done: tell("living", done))
-    ground = _ground(grading, market, policy, tell)
+    others = _others(grading, policy)
+    with measuring(others, lasting(bars), policy) as measured:
+        stores = lived(root / "graded", market, grading.golems, policy, clock, lambda done: tell("living", done))
+        nothing = _nothing(root / "null", grading, policy, clock, tell)
+        before, after = measured(lambda done: tell("yardstick", done))
     tell("grading", 0.0)
+    start_us = int(market.at_us[0])
+    turn_us = start_us + grading.turn_bar * 60_000_000
+    ground = Ground(before, after, planted_truths(spec), start_us, turn_us, levels_on(others[0], policy))
     judged = judgements(stores)
     looks, last = looks_of(stores, ground, judged, grading.days)
     faded = tuple(fades(looks, last, ground, policy))
@@ -110,7 +116,6 @@ def grade_memory(root: Path, grading: Grading, *, policy: Policy, clock: Callabl
     tell("asking", 0.0)
     answers, foretold = questioned(stores, last, looks[-1], clock()), foretelling(stores, judged)
     stores.log.close()
-    nothing = _nothing(root / "null", grading, policy, clock, tell)
     kept = bounds(looks, faded, nothing, policy.worth)
     return Report(grading, records, looks, faded, nothing, answers, foretold, kept)
 
@@ -174,26 +179,16 @@ def foretell(
     return Foretold(market.name, golems, records, told)
 
 
-def _ground(grading: Grading, market: Market, policy: Policy, tell: Tell) -> Ground:
-    """What holds in the graded market, measured on others of the same kind: before its turn, and after."""
+def _others(grading: Grading, policy: Policy) -> list[list[Other]]:
+    """The markets of the yardstick before the turn, and of that after it: none of which the graded fleet sees."""
     count = grading.markets or policy.worth.yardstick_markets
-    bars, yards = grading.days * DAY_BARS, []
-    levels: dict[str, tuple[float, float]] = {}
-    for side, turn in enumerate((None, 0)):
-        markets, judged = [], []
-        for number in range(count):
-            tell("yardstick", (side * count + number) / (2 * count))
-            seed = grading.seed + _APART * (1 + side * count + number)
-            other = synthetic_market(seed=seed, bars=bars, start=START, spec=graded_spec(turn))
-            markets.append(other)
-            judged.append(outcomes(other, lasting(bars), policy.worth.yardstick_golems, policy, number=number))
-        yards.append(measure(Judged.together(judged), policy.curator, policy.worth))
-        levels = levels or usual_levels(markets, policy)
-    start_us = int(market.at_us[0])
-    turn_us = start_us + grading.turn_bar * 60_000_000
-    truths = planted_truths(graded_spec(grading.turn_bar))
-    before, after = yards
-    return Ground(before, after, truths, start_us, turn_us, levels)
+    return [
+        [
+            Other(grading.seed + _APART * (1 + side * count + number), spec, grading.days * DAY_BARS, START, number)
+            for number in range(count)
+        ]
+        for side, spec in enumerate((graded_spec(None), graded_spec(0)))
+    ]
 
 
 def _nothing(root: Path, grading: Grading, policy: Policy, clock: Callable[[], datetime], tell: Tell) -> Found:

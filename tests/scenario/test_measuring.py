@@ -1,0 +1,39 @@
+"""Yardsticks: measured beside the fleet by another process, they are those measured alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bardo_pipeline.heartbeat.synthetic_spec import graded_spec
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.runtime import measuring
+from bardo_pipeline.runtime.measuring import Other, levels_on
+from bardo_pipeline.runtime.worth import START, lasting
+
+GROUPS = [[Other(11 + number, graded_spec(turn), 800, START, number) for number in range(2)] for turn in (None, 0)]
+
+
+@pytest.mark.row("X-5")
+def test_another_process_measures_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = Policy()
+    told: list[float] = []
+    with measuring.measuring(GROUPS, lasting(800), policy) as measured:
+        alone = measured(told.append)
+    assert told == [0.0, 0.25, 0.5, 0.75]
+    monkeypatch.setattr(measuring, "_ALONE_BARS", 0)
+    monkeypatch.setattr(measuring.os, "cpu_count", lambda: 2)
+    with measuring.measuring(GROUPS, lasting(800), policy) as measured:
+        beside = measured(told.append)
+    assert len(alone) == 2
+    assert alone[0].windows.sum() > 3
+    for one, other in zip(alone, beside, strict=True):
+        for name, values in vars(one).items():
+            np.testing.assert_array_equal(values, getattr(other, name), err_msg=name)
+    assert not np.array_equal(alone[0].effect, alone[1].effect, equal_nan=True), "the turn shows"
+
+
+def test_levels_hold_on_most_ticks_of_the_market() -> None:
+    levels = levels_on(GROUPS[0], Policy())
+    assert levels["gas_price"][0] < 45_000 < levels["gas_price"][1]
+    assert all(low < high for low, high in levels.values())
