@@ -584,6 +584,15 @@ class DreamPolicy(Frozen):
     witnesses_min: Annotated[int, Field(ge=2)] = Field(
         3, description="witnesses of a cluster, imagined or live (TOOLS: smallest cluster)"
     )
+    interval_z: Positive = Field(
+        2.576,
+        description="half-width of an effect's interval in standard errors: 99 %, as each dream looks anew (ours)",
+    )
+    variance_prior: Positive = Field(3.0, description="pseudo-observations of the prior spread (ours)")
+    effect_sigma_prior_ppm: Positive = Field(
+        800.0, description="prior spread of what one change is worth, ppm of the position (ours)"
+    )
+    effect_min_ppm: Positive = Field(50.0, description="smallest mean effect worth a hypothesis, ppm (ours)")
     staged_confidence_min: Unit = Field(0.2, description="of a hypothesis, not sure at all (KAT)")
     staged_confidence_max: Unit = Field(0.3, description="it stays below until it is admitted (KAT, canon 50)")
     admitted_confidence: Unit = Field(0.3, description="of a hypothesis that live outcomes confirmed (MEM, canon 50)")

@@ -30,7 +30,7 @@ from bardo_pipeline.events.left_out import Cause, LeftOut
 from bardo_pipeline.heartbeat.dreaming import DREAM_COLUMNS, DREAM_SCHEMA, KNOWN_COLUMNS, Asleep, dream
 from bardo_pipeline.heartbeat.hypotheses import HYPOTHESIS_SCHEMA, recalled, standing
 from bardo_pipeline.heartbeat.imagination import RATES
-from bardo_pipeline.heartbeat.sleep import DROWSY_COLUMNS, Bed, Due, cycles_of, dreams_due
+from bardo_pipeline.heartbeat.sleep import DROWSY_COLUMNS, IMPORT, TAG, Bed, Due, cycles_of, dreams_due
 from bardo_pipeline.storage.projections import GrowingTable, Written
 
 DREAMT = ("hypotheses", "dreams")
@@ -109,27 +109,39 @@ def _past(stores: Stores, golem_ids: set[str], first: Mapping[str, int]) -> Drea
     return Dreamt(dreams, hypotheses.filter(pc.invert(from_cycle(hypotheses, later))), last)
 
 
-def _dreamt(stores: Stores, drowsy: pa.Table, past: Dreamt, left: LeftOut) -> Dreamt:
-    """What golems dream at the ends of these cycles. drowsy: DROWSY_COLUMNS from each one's last dream on."""
+@dataclass(frozen=True)
+class _Bedtime:
+    """Golems at the ends of their cycles: which dreams are due (golems by place), their births, their newest dreams."""
+
+    golems: list[str]
+    due: Due
+    births: Mapping[str, Mapping[str, Any]]
+    before: Mapping[str, Mapping[str, int]]
+
+
+def _bedtime(stores: Stores, drowsy: pa.Table, past: Dreamt) -> _Bedtime:
+    """What is due at the ends of these cycles. drowsy: DROWSY_COLUMNS from each one's last dream on, in any order."""
     drowsy = drowsy.sort_by([("golem_id", "ascending"), ("tick", "ascending")])
     golems = sorted(set(drowsy["golem_id"].to_pylist()))
-    if not golems:
-        return Dreamt(DREAM_SCHEMA.empty_table(), HYPOTHESIS_SCHEMA.empty_table(), past.last)
-    code = _codes(drowsy, golems)
-    births = _births(stores, golems)
-    before = _newest(past.dreams)
+    births, before = _births(stores, golems), _newest(past.dreams)
     beds = {
         i: Bed(before[g]["cycle"], before[g]["at_us"], False) if g in before
         else Bed(0, births[g]["at_us"], births[g]["bundle_hash"] is not None)
         for i, g in enumerate(golems)
     }  # fmt: skip
     cycle = cycle_of(drowsy["tick"].to_numpy(), stores.policy.curator.cycle_ticks)
-    due = dreams_due(cycles_of(drowsy, code, cycle, stores.policy), beds, stores.policy.dreams)
-    if not len(due.tick):
+    cycles = cycles_of(drowsy, _codes(drowsy, golems), cycle, stores.policy)
+    return _Bedtime(golems, dreams_due(cycles, beds, stores.policy.dreams), births, before)
+
+
+def _dreamt(stores: Stores, drowsy: pa.Table, past: Dreamt, left: LeftOut) -> Dreamt:
+    """What golems dream at the ends of these cycles."""
+    bedtime = _bedtime(stores, drowsy, past)
+    codes, place = np.unique(bedtime.due.golem, return_inverse=True)
+    if not len(codes):
         return Dreamt(DREAM_SCHEMA.empty_table(), HYPOTHESIS_SCHEMA.empty_table(), past.last)
-    sleepers = [golems[g] for g in np.unique(due.golem).tolist()]
-    due = replace(due, golem=np.searchsorted(np.unique(due.golem), due.golem))
-    asleep = _asleep(sleepers, births, before, past.dreams)
+    sleepers, due = [bedtime.golems[g] for g in codes.tolist()], replace(bedtime.due, golem=place)
+    asleep = _asleep(sleepers, bedtime.births, bedtime.before, past.dreams)
     records = stretches(stores, DREAM_COLUMNS, _needed(asleep, due, stores), left)
     known = stores.projections.growing("curation").read(list(KNOWN_COLUMNS), golems=sleepers)
     state = recalled(_only(past.hypotheses, set(sleepers)), sleepers)
@@ -232,18 +244,16 @@ def _of_others(rows: pa.Table, golems: Mapping[str, int]) -> pa.Table:
 
 
 def queued(stores: Stores) -> str | None:
-    """Which dreams wait before their time, in a few words: tagged episodes, imports; None if there is none."""
-    closed = _closed(stores)
+    """Which dreams are due before their time, in a few words: for tagged episodes, for imports; None for none."""
+    closed, left = _closed(stores), stores.left_out()
     moving = {g for g, c in closed.items() if c > (_done(stores, DREAMT[-1:], g) or 0)}
     if not moving:
         return None
-    births = _births(stores, sorted(moving))
-    heirs = sum(_done(stores, DREAMT[-1:], g) is None and births[g]["bundle_hash"] is not None for g in moving)
-    reader = CycleReader(stores, "dreams", DROWSY_COLUMNS, stores.left_out())
-    fresh = reader.fresh(lambda g: _done(stores, DREAMT[-1:], g), closed.get).records
-    tags = len(fresh) - fresh["dream_tag"].null_count
-    told = [f"{tags} tagged episodes" if tags else "", f"{heirs} golems born with a bundle" if heirs else ""]
-    return "; ".join(filter(None, told)) or None
+    past = _past(stores, moving, {})
+    fresh = CycleReader(stores, "dreams", DROWSY_COLUMNS, left).fresh(past.last.get, closed.get)
+    began = _bedtime(stores, _only(fresh.records, moving), past).due.began_by.tolist()
+    told = [f"{began.count(why)} for {what}" for why, what in ((TAG, "tagged episodes"), (IMPORT, "imports"))]
+    return "dreams are due: " + ", ".join(told) if TAG in began or IMPORT in began else None
 
 
 def what_is_new(stores: Stores) -> str | None:

@@ -263,12 +263,13 @@ class ToolEnded(Part):
 
 
 class EpisodeStored(Part):
-    """An episode was written. tool: of the tick's first action, null where it did nothing."""
+    """An episode was written. tool: of the tick's first action, null where it did nothing; dream_tag: if it has one."""
 
     episode_id: Name
     importance: Name
     tool: Name | None
     chain: Name
+    dream_tag: Name | None
 
 
 class EntryRetrieved(Part):

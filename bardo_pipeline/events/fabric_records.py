@@ -29,6 +29,7 @@ RECORD_COLUMNS = (
     "outcome.effect_variable", "resolutions", "episodes_written", "grimoire_mutations", "vitality", "phase",
     "credits_micros", "credit_consumed_micros", "cost.total_micros", "pipeline.queue_depth", "pipeline.ticks_dropped",
     "pipeline.dropped_while_dreaming", "pipeline.duration_ms", "pipeline.steer_state", "pipeline.tool_runs",
+    "dream_tag",
 )  # fmt: skip
 """Paths of a record that events are made from."""
 
@@ -291,6 +292,7 @@ def _memories(known: _Records, importance: pa.Array) -> None:
         "importance": importance.take(at),
         "tool": tools,
         "chain": known["observation.chain"].take(at),
+        "dream_tag": known["dream_tag"].take(at),
     }
     known.emit("grimoire:episode_stored", owner, payload, place)
     owner, place, entry = known.listed("retrieved_entries")

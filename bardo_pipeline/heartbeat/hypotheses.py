@@ -224,12 +224,12 @@ class _Ticks:
 
 
 def interval(sums: Sequence[np.ndarray], policy: Policy) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(mean, low, high) of effects in whole ppm, by the curator's rule; zeros where there is none.
+    """(mean, low, high) of effects in whole ppm, the variance shrunk towards a prior's; zeros where there is none.
 
     sums: count, total, and total of squares, int64 each.
     """
     count, total, squares = sums
-    rules, n = policy.curator, np.maximum(count, 1)
+    rules, n = policy.dreams, np.maximum(count, 1)
     mean = total / n
     prior = rules.variance_prior * rules.effect_sigma_prior_ppm**2
     variance = (prior + np.maximum(squares - total * mean, 0.0)) / (rules.variance_prior + n - 1)
@@ -282,7 +282,7 @@ def _settle(
     at = sleepers.at_us[sleepers.place(state["golem"][rows])]
     staged = state["state"][rows] == STAGED
     mean, low, high = interval([state[f"live_{n}"][rows] for n in ("count", "total", "squares")], policy)
-    sure = (state["live_count"][rows] >= rules.witnesses_min) & (np.abs(mean) >= policy.curator.effect_min_ppm)
+    sure = (state["live_count"][rows] >= rules.witnesses_min) & (np.abs(mean) >= rules.effect_min_ppm)
     verdict = np.where(sure & ((low > 0) | (high < 0)), np.sign(mean), 0) * state["sign"][rows]
     told = (news > 0) & (own * state["sign"][rows] == verdict)  # only news that points the same way is a vote
     before = state.confidence_at(rows, at, policy)
@@ -332,13 +332,14 @@ def stage(state: Hypotheses, sleepers: Sleepers, evidence: Evidence, policy: Pol
     for name, values in (("count", 1), ("total", evidence.effect), ("squares", evidence.effect**2)):
         np.add.at(state[name], row, values)
     rows, ticks = np.unique(row), _Ticks.between(row, evidence)
+    rules = policy.dreams
     mean, _, high = interval([state[n][rows] for n in ("count", "total", "squares")], policy)
-    error, size = (high - mean) / policy.curator.interval_z, np.abs(mean)
-    ripe = state["count"][rows] >= policy.dreams.witnesses_min
-    ripe &= (size >= policy.curator.effect_min_ppm) & (size >= error)
+    error, size = (high - mean) / rules.interval_z, np.abs(mean)
+    ripe = state["count"][rows] >= rules.witnesses_min
+    ripe &= (size >= rules.effect_min_ppm) & (size >= error)
     sign, new = np.sign(mean), rows[ripe]
     sureness = np.clip(1.0 - error / np.maximum(size, 1), 0.0, 1.0)
-    least, most = ppm(policy.dreams.staged_confidence_min), ppm(policy.dreams.staged_confidence_max)
+    least, most = ppm(rules.staged_confidence_min), ppm(rules.staged_confidence_max)
     place = sleepers.place(state["golem"][new])
     for name, values in (
         ("state", np.full(len(new), STAGED)), ("sign", sign[ripe]), ("staged_tick", sleepers.tick[place]),

@@ -205,7 +205,7 @@ class Hypothesis:
 
 def interval(effects: Sequence[int], policy: Policy) -> tuple[float, float]:
     """(mean, standard error) with the variance shrunk towards the prior's."""
-    rules, count = policy.curator, len(effects)
+    rules, count = policy.dreams, len(effects)
     mean = sum(effects) / count
     spread = max(sum(e * e for e in effects) - sum(effects) * mean, 0.0)
     prior = rules.variance_prior * rules.effect_sigma_prior_ppm**2
@@ -240,8 +240,8 @@ class Sleeper:
         verdict = 0
         if len(one.lived) >= rules.witnesses_min:
             mean, error = interval(one.lived, self.policy)
-            half = curator.interval_z * error
-            sure = abs(round(mean)) >= curator.effect_min_ppm and (round(mean - half) > 0 or round(mean + half) < 0)
+            half = rules.interval_z * error
+            sure = abs(round(mean)) >= rules.effect_min_ppm and (round(mean - half) > 0 or round(mean + half) < 0)
             verdict = (1 if mean > 0 else -1) * one.sign if sure else 0
         own = sum(news)
         points = verdict != 0 and own * one.sign * verdict > 0
@@ -288,8 +288,8 @@ class Sleeper:
             one = self.alive[key] = Hypothesis(at_us)
         one.imagined += [e["effect"] for e in failed]
         mean, error = interval(one.imagined, self.policy)
-        size, error = abs(round(mean)), (round(mean + self.policy.curator.interval_z * error) - round(mean)) / 1.96
-        if len(one.imagined) < rules.witnesses_min or size < self.policy.curator.effect_min_ppm or size < error:
+        size, error = abs(round(mean)), (round(mean + rules.interval_z * error) - round(mean)) / rules.interval_z
+        if len(one.imagined) < rules.witnesses_min or size < rules.effect_min_ppm or size < error:
             yield key, "imagined", one.confidence
             return
         one.state, one.sign, one.staged_us, one.staged_tick, one.anchor_us = (

@@ -148,7 +148,7 @@ def _of_memory(row: Row, tier: str) -> Iterator[Any]:
     tool = row["actions"][0]["tool_name"] if row["actions"] else None
     for place, episode in enumerate(row["episodes_written"]):
         payload = {"episode_id": episode, "importance": tier, "tool": tool, "chain": row["observation"]["chain"]}
-        yield _told("grimoire:episode_stored", row, place, **payload)
+        yield _told("grimoire:episode_stored", row, place, **payload, dream_tag=row["dream_tag"])
     for place, entry in enumerate(row["retrieved_entries"]):
         yield _told("grimoire:retrieved", row, place, **entry)
     for place, mutation in enumerate(row["grimoire_mutations"]):

@@ -35,7 +35,7 @@ NAMED = {
     "tool:start": ("tool_name", "params_hash", "tick"),
     "tool:update": ("step",),
     "tool:end": ("success", "duration_ms", "result_summary"),
-    "grimoire:episode_stored": ("episode_id", "importance", "tool", "chain"),
+    "grimoire:episode_stored": ("episode_id", "importance", "tool", "chain", "dream_tag"),
     "grimoire:consolidation_complete": ("episodes_processed", "insights_created"),
     "grimoire:import_complete": ("episodes", "insights", "strategies", "confidence_override"),
     "dream:import_hook": (),

@@ -1,0 +1,101 @@
+"""The dream job: scheduled every four hours, queued earlier by tags and imports; its tables with what the UI shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from assets.stores import LazyStores
+from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.dreams import derive_dreams
+from bardo_pipeline.derivation.stores import Stores
+from definitions import defs
+from jobs.schedules import every_four_hours
+from sensors.dreams import dreams_queued
+from tests.definitions.running import data_version, materializations, run, said
+from tests.fleets import Lived
+from tests.sleepers import home_of, long_lives, tagged
+
+pytestmark = pytest.mark.row("MEM-16", "MEM-23")
+
+DREAMT = ("dreams", "hypotheses")
+
+
+@pytest.fixture(scope="module")
+def life() -> Lived:
+    lived = long_lives(700)
+    return Lived(tagged(lived.records, [430]), lived.births, lived.deaths)
+
+
+@pytest.fixture(scope="module")
+def stores(life: Lived, small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
+    """Half a day of a golem, of which nothing is derived."""
+    root = home_of(life, tmp_path_factory.mktemp("dream_job") / "home").home.root
+    (root / "models").symlink_to(small_home / "models", target_is_directory=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BARDO_HOME", str(root))
+        yield Stores.open(root)
+
+
+@pytest.fixture(scope="module")
+def runs(stores: Stores) -> list[dg.ExecuteInProcessResult]:
+    instance = dg.DagsterInstance.ephemeral()
+    return [run("dream_job", instance), run("dream_job", instance)]
+
+
+def asked(home: Path) -> dg.RunRequest | dg.SkipReason:
+    found = every_four_hours(dg.build_schedule_context(resources={"home": LazyStores(home)}))
+    assert isinstance(found, dg.RunRequest | dg.SkipReason)
+    return found
+
+
+def test_the_job_remembers_curates_and_dreams(runs: list[dg.ExecuteInProcessResult], stores: Stores) -> None:
+    made = materializations(runs[0])
+    assert {"episodes", "curation", "grimoire", *DREAMT} <= set(made)
+    for table in DREAMT:
+        digest = stores.projections.digest(table)
+        assert said(made[table], "rows_written") == said(made[table], "dagster/row_count") == digest.rows > 0, table
+        assert data_version(made[table]) == digest.fingerprint
+        assert said(made[table], "inputs")["curation"]["fingerprint"]
+    assert "| schedule |" in said(made["dreams"], "began_by")
+    assert "| imagined |" in said(made["hypotheses"], "fate")
+
+
+def test_a_second_run_finds_nothing_new(runs: list[dg.ExecuteInProcessResult]) -> None:
+    first, second = (materializations(r) for r in runs)
+    for table in DREAMT:
+        assert said(second[table], "rows_written") == 0
+        assert data_version(second[table]) == data_version(first[table])
+
+
+def test_the_schedule_comes_every_four_hours_and_runs_where_a_cycle_closed(life: Lived, tmp_path: Path) -> None:
+    schedule = defs.resolve_schedule_def("every_four_hours")
+    assert (schedule.cron_schedule, schedule.job_name) == ("5 */4 * * *", "dream_job")
+    assert "no home" in asked(tmp_path / "nothing").skip_message
+    stores = home_of(life, tmp_path / "home")
+    assert asked(stores.home.root).tags["bardo/why"] == "closed cycles of 1 golems"
+    derive_curation(stores)
+    derive_dreams(stores)
+    assert asked(stores.home.root).skip_message == "no cycle closed since the last dreams"
+
+
+def test_a_tag_asks_for_the_job_before_its_time_once_its_cycle_is_curated(life: Lived, tmp_path: Path) -> None:
+    stores = home_of(life, tmp_path / "home")
+    lazy = LazyStores(stores.home.root)
+
+    def looked(cursor: str | None = None) -> dg.SensorResult:
+        found = dreams_queued(dg.build_sensor_context(cursor=cursor, resources={"home": lazy}))
+        assert isinstance(found, dg.SensorResult)
+        return found
+
+    assert looked().run_requests in (None, [])
+    derive_curation(stores)
+    (request,) = looked().run_requests or []
+    assert request.tags["bardo/why"] == "dreams are due: 1 for tagged episodes, 0 for imports"
+    derive_dreams(stores)
+    assert looked().run_requests in (None, []), "it was dreamt of"
+    dreams = stores.projections.read("dreams").to_pylist()
+    assert "tag" in {row["began_by"] for row in dreams}

@@ -1,0 +1,115 @@
+"""Nineteen days of a golem that dreams: what failed is imagined otherwise, and held against what it lives next."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pytest
+
+from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.dreams import derive_dreams
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.policy import Policy
+from tests.commands import bardo
+from tests.property.test_laws import stores_at
+from tests.sleepers import home_of, long_lives
+
+pytestmark = pytest.mark.row("MEM-16")
+
+RULES = Policy().dreams
+
+
+@pytest.fixture(scope="module")
+def slept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home in which one golem lived through nineteen days and dreamt. Only for reading."""
+    stores = home_of(long_lives(27_500), tmp_path_factory.mktemp("dreams") / "home")
+    derive_curation(stores)
+    derive_dreams(stores)
+    stores.log.close()
+    return stores.home.root
+
+
+@pytest.fixture
+def stores(slept: Path) -> Stores:
+    return stores_at(slept, Policy())
+
+
+def told(stores: Stores, *operations: str) -> list[dict]:
+    rows = stores.projections.read("hypotheses").sort_by("at").to_pylist()
+    return [row for row in rows if row["operation"] in operations]
+
+
+@pytest.mark.row("MEM-23")
+def test_it_dreams_every_four_hours_or_as_soon_as_it_is_idle(stores: Stores) -> None:
+    at = stores.projections.read("dreams").sort_by("cycle")["at"].to_pylist()
+    apart = [later - earlier for earlier, later in pairwise(at)]
+    assert len(at) > 60
+    assert min(apart) >= timedelta(hours=RULES.every_hours)
+    assert sum(gap < timedelta(hours=5.5) for gap in apart) > len(apart) / 2, "a cycle takes up to an hour and a half"
+
+
+def test_every_judged_decision_came_out_again_when_it_was_re_simulated(stores: Stores) -> None:
+    dreams = stores.projections.read("dreams")
+    assert pc.sum(dreams["unlike_count"]).as_py() == 0
+    assert pc.sum(dreams["branch_count"]).as_py() > 300
+    assert pc.max(dreams["branch_count"]).as_py() <= 40
+
+
+def test_a_counterfactual_is_staged_from_failures_and_names_their_ticks(stores: Stores) -> None:
+    failed = {}
+    for row in stores.log.read_cycles(["tick", "resolutions"]).to_pylist():
+        for one in row["resolutions"]:
+            failed[one["decision_tick"]] = (one["effect_ppm"] > 0) == (one["chosen"] == "hold")
+    staged = told(stores, "staged")
+    assert len(staged) > 10
+    for row in staged:
+        assert 200_000 <= row["confidence_ppm"] < 300_000
+        decided = [tick for tick in row["cause_ticks"] if tick in failed]
+        assert decided
+        assert any(failed[tick] for tick in decided)
+
+
+def test_some_are_confirmed_within_seven_days_and_the_rest_are_gone_by_fourteen(stores: Stores) -> None:
+    confirmed, expired = told(stores, "confirmed"), told(stores, "expired")
+    assert confirmed
+    for row in confirmed:
+        assert row["at"] - row["staged_at"] <= timedelta(days=RULES.confirm_days) + timedelta(hours=12)
+        assert row["confidence_ppm"] >= 300_000
+        assert row["live_count"] >= 3
+        assert row["sign"] * row["live_low_ppm" if row["sign"] > 0 else "live_high_ppm"] > 0, "zero is left out"
+        assert min(row["cause_ticks"]) > row["staged_tick"]
+    assert expired
+    for row in expired:
+        assert row["state"] == "gone"
+        assert timedelta(days=14) <= row["at"] - row["staged_at"] < timedelta(days=15)
+    newest = stores.projections.read("dreams")["at"].to_pylist()[-1]
+    rows = stores.projections.read("hypotheses").sort_by([("cycle", "ascending"), ("seq", "ascending")]).to_pylist()
+    standing = {row["hypothesis_id"]: row for row in rows}
+    assert all(r["expires_at"] > newest for r in standing.values() if r["state"] == "staged")
+
+
+def test_what_proves_itself_again_and_again_is_offered_to_the_clade(stores: Stores) -> None:
+    pushed = told(stores, "pushed")
+    assert pushed
+    for row in pushed:
+        assert row["state"] == "confirmed"
+        assert row["confidence_ppm"] >= 500_000
+        assert row["half_life_days"] in (28.0, 14.0), "twice those of its class"
+
+
+def test_the_command_shows_dreams_and_the_fate_of_hypotheses(slept: Path, stores: Stores) -> None:
+    (golem,) = stores.life("GolemBorn")["golem_id"].to_pylist()
+    page = bardo("dreams", golem, home=slept)
+    assert "confirmed, " in page
+    assert "gone" in page
+    assert "of decisions since n=" in page
+    found = json.loads(bardo("dreams", golem, "--json", home=slept))
+    assert len(found["dreams"]) == stores.projections.digest("dreams").rows
+    assert {h["fate"] for h in found["hypotheses"]} >= {"confirmed", "staged", "expired", "imagined"}
+    surest = found["hypotheses"][0]
+    assert surest["confidence_now_ppm"] <= surest["confidence_ppm"]
+    assert surest["cause_ticks"]

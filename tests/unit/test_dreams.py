@@ -1,0 +1,268 @@
+"""Dreams in numbers: KAT's weights, REM, the budget, the days of a hypothesis, and when a golem dreams."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.heartbeat import hypotheses as hyp
+from bardo_pipeline.heartbeat import sleep
+from bardo_pipeline.heartbeat.hypotheses import Evidence, Hypotheses, Sleepers
+from bardo_pipeline.policy import Policy
+from tests.streams import record as tick_record
+from tests.streams import table
+
+POLICY = Policy()
+RULES = POLICY.dreams
+DAY_US, HOUR_US = 24 * sleep.HOUR_US, sleep.HOUR_US
+
+pytestmark = pytest.mark.row("MEM-16")
+
+
+def column(*values: float) -> np.ndarray:
+    return np.array(values)
+
+
+# NREM and REM
+
+
+def test_salience_has_the_weights_of_the_specification() -> None:
+    felt = sleep.salience(column(1, 0, 0, 0), column(0, -1, 0, 0), column(1e9, 1e9, 0, 1e9), column(0, 0, 0, 1), RULES)
+    assert felt == pytest.approx([0.4, 0.3, 0.2, 0.1])
+    hundred = sleep.salience(column(0.0), column(0.0), column(100), column(0.0), RULES)
+    assert hundred == pytest.approx(0.2 * np.exp(-1))
+    assert sleep.salience(column(-1.0), column(0.0), column(1e9), column(0.0), RULES) == pytest.approx(0), "calm"
+
+
+def test_inherited_scars_rise_with_mortality_pressure() -> None:
+    pressure = np.linspace(0, 1, 6)
+    felt = sleep.scar_salience(np.full(6, 40), np.full(6, 0.5), pressure, RULES)
+    assert (np.diff(felt) > 0).all()
+    assert felt[0] == 0
+    assert felt[-1] == pytest.approx(0.7 + 0.2 * np.exp(-0.4) + 0.05)
+
+
+def test_rem_takes_twelve_hundredths_down_to_a_tenth_and_leaves_what_is_lower() -> None:
+    arousal = column(0.9, 0.34, 0.2, 0.10, 0.05, -0.4)
+    assert sleep.depotentiated(arousal, np.ones(6), RULES) == pytest.approx([0.78, 0.22, 0.10, 0.10, 0.05, -0.4])
+    assert sleep.depotentiated(arousal, np.full(6, 9), RULES) == pytest.approx([0.10, 0.10, 0.10, 0.10, 0.05, -0.4])
+    assert sleep.depotentiated(arousal, np.zeros(6), RULES) == pytest.approx(arousal)
+
+
+# when
+
+
+def nights(idle: list[int], *, hours: float = 1.0, tags: tuple[int, ...] = (), imported: bool = False) -> list[tuple]:
+    """Cycles an hour apart (1 to 12), idle in these; (cycle, what began it) of each dream."""
+    cycle = np.arange(1, 13)
+    made = sleep.Cycles(
+        np.zeros(12, np.int64), cycle, cycle * 50, (cycle * hours * HOUR_US).astype(np.int64),
+        np.isin(cycle, idle), np.isin(cycle, tags).astype(np.int64),
+    )  # fmt: skip
+    due = sleep.dreams_due(made, {0: sleep.Bed(0, 0, imported)}, RULES)
+    return [(int(c), sleep.BEGAN_BY[w]) for c, w in zip(due.cycle, due.began_by, strict=True)]
+
+
+@pytest.mark.row("MEM-23")
+def test_a_golem_dreams_every_four_hours_while_idle() -> None:
+    assert nights(list(range(1, 13))) == [(4, "schedule"), (8, "schedule"), (12, "schedule")]
+    assert nights([1, 2, 3, 7, 9, 11, 12]) == [(7, "schedule"), (11, "schedule")], "busy at four: at seven"
+    assert nights([]) == []
+
+
+@pytest.mark.row("MEM-23")
+def test_a_dream_tag_queues_a_dream_before_its_time() -> None:
+    assert nights(list(range(1, 13)), tags=(2,)) == [(2, "tag"), (6, "schedule"), (10, "schedule")]
+    assert nights([3, 4, 8], tags=(2,)) == [(3, "tag"), (8, "schedule")], "in the next idle cycle"
+    assert nights([5, 6, 9], tags=(5, 6)) == [(5, "schedule"), (6, "tag")], "9 is too soon, and nothing is tagged"
+
+
+@pytest.mark.row("MEM-23")
+def test_an_import_queues_a_pass() -> None:
+    assert nights(list(range(1, 13)), imported=True) == [(1, "import"), (5, "schedule"), (9, "schedule")]
+    assert nights([2, 3], imported=True) == [(2, "import")]
+
+
+@pytest.mark.row("MEM-23")
+def test_who_thinks_or_acts_at_the_end_of_a_cycle_is_not_idle() -> None:
+    life = {"economic": 1.0, "epistemic": 1.0, "stochastic": 1.0, "composite": 1.0}
+
+    def idle(last: int = 50, composite: float = 1.0, **said: object) -> bool:
+        rows = [tick_record("g-0", t) | {"vitality": life | {"composite": composite}} for t in range(1, last + 1)]
+        at = said.pop("at", 45)
+        assert isinstance(at, int)
+        rows[at - 1] |= said
+        columns = table(rows).append_column("vitality", [[r["vitality"] for r in rows]])
+        columns = columns.append_column("dream_tag", [[None if t != 7 else "why?" for t in range(1, last + 1)]])
+        found = sleep.cycles_of(columns, np.zeros(last, np.int64), np.ones(last, np.int64), POLICY)
+        assert found.tags.tolist() == [1]
+        return bool(found.idle[0])
+
+    assert idle()
+    assert not idle(tier="T1")
+    assert not idle(tier="T2")
+    assert idle(tier="suppress")
+    assert idle(tier="T2", at=40), "ten ticks are rest enough"
+    assert not idle(last=49), "who died in it does not dream"
+    assert not idle(composite=0.0), "nor who died with it"
+
+
+# hypotheses
+
+WHERE = Structure("pattern", "polygon", "uniswap_v3", "WETH/USDC", "t", "rebalance", "volatile", "broken", "normal")
+
+
+class Night:
+    """One golem, one kind of decision, one change: what dreams say of it."""
+
+    def __init__(self) -> None:
+        self.state, self.day, self.tick = Hypotheses(["g-0"]), 0.0, 0
+        self.key = self.state.code(WHERE, 3)
+
+    def dream(self, days: float, *, lived: tuple[int, ...] = (), failed: tuple[int, ...] = ()) -> list[str]:
+        """Sleep after so many days, with these effects lived and failed since; what is told."""
+        self.day, begun, self.tick = self.day + days, self.tick, self.tick + 1_000
+        one = [np.array([x], np.int64) for x in (0, self.tick // 50, self.tick, round(self.day * DAY_US))]
+        sleepers, before = Sleepers(*one), len(self.state.told)
+        for effects, meet in ((lived, hyp.live_on), (failed, hyp.stage)):
+            n, at = len(effects), begun + 1 + 40 * np.arange(len(effects))
+            judged = np.full(n, round(self.day * DAY_US) - 1)
+            zeros = np.zeros(n, np.int64)
+            meet(
+                self.state,
+                sleepers,
+                Evidence(zeros, zeros + self.key, np.array(effects, np.int64), at, at + 30, judged),
+                POLICY,
+            )
+        return [hyp.OPERATIONS[int(part["operation"][0])] for part in self.state.told[before:]]
+
+    def row(self) -> dict:
+        return hyp.to_table(self.state, POLICY, "p").to_pylist()[-1]
+
+
+def staged() -> Night:
+    night = Night()
+    assert night.dream(1, failed=(1_500, 1_700, 1_600)) == ["staged"]
+    return night
+
+
+def test_a_counterfactual_is_staged_below_the_confidence_of_knowledge() -> None:
+    for effects, least in (((1_500, 1_700, 1_600), 250_000), ((900, -300, 1_200), 200_000), ((60_000,) * 9, 290_000)):
+        night = Night()
+        assert night.dream(1, failed=effects) == ["staged"]
+        row = night.row()
+        assert least <= row["confidence_ppm"] < 300_000, effects
+        assert row["provenance"] == "dream_counterfactual"
+        assert (row["sign"], row["change"], row["regime"]) == (1, "range_wider", "volatile")
+        assert row["low_ppm"] < row["mean_ppm"] < row["high_ppm"]
+
+
+def test_fewer_than_three_witnesses_stage_nothing_until_more_come() -> None:
+    night = Night()
+    assert night.dream(1, failed=(1_500, 1_700)) == ["imagined"]
+    assert night.dream(1, failed=(1_600,)) == ["staged"]
+    assert night.row()["begun_cycle"] == 20
+    assert Night().dream(1, failed=(9_000, -9_000, 40)) == ["imagined"], "nor do witnesses who disagree"
+
+
+def test_witnesses_older_than_two_weeks_are_forgotten() -> None:
+    night = Night()
+    night.dream(1, failed=(1_500, 1_700))
+    assert night.dream(14.5, failed=(1_600,)) == ["imagined"]
+    assert night.row()["count"] == 1
+
+
+def test_live_outcomes_within_seven_days_confirm_and_later_ones_do_not() -> None:
+    night = staged()
+    assert night.dream(6.9, lived=(1_400, 1_500, 1_600)) == ["confirmed"]
+    assert night.row()["confidence_ppm"] == 300_000
+    assert night.row()["state"] == "confirmed"
+    late = staged()
+    assert late.dream(7.1, lived=(1_400, 1_500, 1_600)) == []
+    assert late.dream(6.8, lived=(1_400,)) == []
+    assert late.dream(0.2) == ["expired"], "by fourteen days it is gone"
+    assert late.state["golem"].size == 0
+
+
+def test_what_was_lived_before_the_dream_confirms_nothing() -> None:
+    night = staged()
+    zeros, at = np.zeros(3, np.int64), np.array([940, 970, 1_000])
+    sleepers = Sleepers(*(np.array([x], np.int64) for x in (0, 21, 1_050, round(1.2 * DAY_US))))
+    judged = np.full(3, round(1.1 * DAY_US))
+    evidence = Evidence(zeros, zeros + night.key, np.array([1_500] * 3), at, at + 30, judged)
+    told = len(night.state.told)
+    hyp.live_on(night.state, sleepers, evidence, POLICY)
+    assert len(night.state.told) == told
+    hyp.live_on(night.state, sleepers, replace(evidence, decided=at + 61), POLICY)
+    assert hyp.OPERATIONS[int(night.state.told[-1]["operation"][0])] == "confirmed"
+
+
+def test_live_outcomes_that_say_the_opposite_refute_it_and_it_can_be_dreamt_anew() -> None:
+    night = staged()
+    assert night.dream(2, lived=(-1_400, -1_500, -1_600)) == ["refuted"]
+    assert night.dream(1, failed=(1_500, 1_700, 1_600)) == ["staged"]
+    rows = hyp.to_table(night.state, POLICY, "p").to_pylist()
+    assert rows[0]["hypothesis_id"] == rows[1]["hypothesis_id"] != rows[2]["hypothesis_id"]
+
+
+def test_staged_it_gathers_and_dreaming_it_again_proves_nothing() -> None:
+    night = staged()
+    assert night.dream(1, lived=(1_500,), failed=(1_500,) * 5) == ["gathered"]
+    assert night.row()["count"] == 3
+    assert night.row()["confidence_before_ppm"] == night.row()["confidence_ppm"] < 300_000
+
+
+def test_confirmed_it_fades_at_half_the_rate_of_its_class() -> None:
+    night = staged()
+    night.dream(1, lived=(1_400, 1_500, 1_600))
+    assert night.row()["decay_class"] == "regime_conditional"
+    assert night.row()["half_life_days"] == 2 * POLICY.decay.regime_conditional_days == 28
+    assert night.dream(28, lived=(1_500,)) == ["reinforced"]
+    assert night.row()["confidence_before_ppm"] == 150_000
+    assert night.row()["confidence_ppm"] == 250_000
+    assert night.dream(14, lived=()) == []
+    assert night.dream(28) == ["faded"], "250,000 halves one and a half times, to less than a tenth"
+
+
+def test_it_is_offered_to_the_clade_once_from_a_half_on() -> None:
+    night = staged()
+    night.dream(1, lived=(1_400, 1_500, 1_600))
+    told = [night.dream(0.1, lived=(1_500,)) for _ in range(4)]
+    assert told == [["reinforced"], ["reinforced"], ["reinforced", "pushed"], ["reinforced"]]
+    assert night.row()["confidence_ppm"] > 500_000
+    rows = hyp.to_table(night.state, POLICY, "p").to_pylist()
+    assert [r["operation"] for r in rows if r["confidence_ppm"] >= 500_000] == ["reinforced", "pushed", "reinforced"]
+    assert [r["operation"] for r in rows if r["pushed"]] == ["pushed", "reinforced"]
+
+
+def test_what_no_longer_holds_is_contradicted_and_goes() -> None:
+    night = staged()
+    night.dream(1, lived=(1_400, 1_500, 1_600))
+    assert night.dream(1, lived=(-9_000,) * 5) == ["contradicted"]
+    assert night.row()["confidence_ppm"] == pytest.approx(300_000 * 2 ** (-1 / 28) - 150_000, abs=1)
+    assert night.dream(1, lived=(-9_000,)) == ["contradicted", "faded"]
+
+
+def test_decisions_of_one_stretch_of_the_market_are_one_witness() -> None:
+    at = np.array([1, 10, 29, 30, 59, 75, 1, 2])
+    key = np.array([0, 0, 0, 0, 0, 0, 1, 1])
+    zeros = np.zeros(8, np.int64)
+    kept = hyp.independent(Evidence(zeros, key, np.arange(8), at, at + 30, zeros), 30)
+    assert kept.effect.tolist() == [0, 3, 5, 6]
+
+
+def test_a_hypothesis_told_and_recalled_goes_on_as_if_it_had_been_kept() -> None:
+    night = staged()
+    night.dream(1, lived=(1_500,))
+    again = Night()
+    again.state = hyp.recalled(hyp.to_table(night.state, POLICY, "p"), ["g-0"])
+    again.day, again.tick = night.day, night.tick
+    for one in (night, again):
+        assert one.dream(2, lived=(1_400, 1_600)) == ["confirmed"]
+    drop = ("seq", "cause_ticks")
+    assert {k: v for k, v in night.row().items() if k not in drop} == {
+        k: v for k, v in again.row().items() if k not in drop
+    }
