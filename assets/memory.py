@@ -8,6 +8,9 @@ from assets.log import CYCLES, LIFE_EVENTS, VECTORS
 from assets.materialized import CODE_VERSION, OWNERS, Seen, columns_of, materialized, of_table, projected, version_of
 from assets.stores import LazyStores
 from bardo_pipeline.derivation.memory import derive_episodes, derive_facts, refresh_index
+from bardo_pipeline.derivation.memory import episode_index as index_of
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.storage.approximate import PPM
 from bardo_pipeline.storage.vectors import MATCH_SCHEMA
 
 
@@ -44,7 +47,17 @@ def episode_index(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
     digest = stores.projections.digest("episodes")
     grown = refresh_index(stores)
     version = version_of(stores, "episodes")
-    return materialized(stores, "episode_index", seen, digest, rows_written=grown, version=version)
+    return materialized(
+        stores, "episode_index", seen, digest, rows_written=grown, version=version, more=_searched(stores)
+    )
+
+
+def _searched(stores: Stores) -> dict[str, float | int]:
+    """How a search of the index goes: through how many lists, and how many of the nearest it finds so."""
+    mark = index_of(stores).watermark()
+    if mark is None or mark.approximate is None:
+        return {}
+    return {"lists_looked_at": mark.approximate.looked_at, "recall": mark.approximate.recall_ppm / PPM}
 
 
 @dg.asset(deps=["grimoire"], **of_table("facts", "memory"))

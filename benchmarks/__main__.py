@@ -14,6 +14,7 @@ from rich.table import Table
 from benchmarks.ack import ack_figures
 from benchmarks.append import append_figures, tail_figure
 from benchmarks.curves import growth_figures, plot
+from benchmarks.embed import embed_figures
 from benchmarks.figures import Figure, derive_figures, fleet_figure
 from benchmarks.retrieve import retrieve_figures
 from benchmarks.sizes import sizes_figure
@@ -51,6 +52,8 @@ def main() -> None:
             figures.extend(derive_figures(world, root))
             status.update("asking grimoires of ten thousand to a million entries, beside a bare product")
             figures.extend(retrieve_figures())
+            status.update("embedding texts beside bare fastembed; searching 100,000 vectors")
+            figures.extend(embed_figures(world, root / "embed"))
             grown, found = growth_figures(root / "growth", asked.largest, status.update)
             figures.extend(grown)
     plot(found, PLOT)

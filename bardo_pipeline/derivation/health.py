@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -80,6 +81,21 @@ class Marts:
 
 
 @dataclass(frozen=True)
+class Indexed:
+    """The index of episodes: how many it holds, in how many texts; since when it lacks those that may go; its recall.
+
+    looked_at: through how many of its lists a search looks; None where each text is compared. recall: share of the
+    nearest that is found so, as measured last; None where nothing is missed.
+    """
+
+    episodes: int
+    texts: int
+    gone_before: str | None
+    looked_at: int | None
+    recall: float | None
+
+
+@dataclass(frozen=True)
 class Embedding:
     """The embedder: its name and turn, its last check against the vectors on record, a migration that is half done."""
 
@@ -89,6 +105,7 @@ class Embedding:
     distance_max: float | None
     says: tuple[str, ...]
     migrating_to: str | None
+    index: Indexed | None
 
 
 @dataclass(frozen=True)
@@ -202,10 +219,23 @@ def _embedding(stores: Stores) -> Embedding:
     waiting = stores.embedding_log.half_done(stores.life("DerivationAdopted"))
     going = None if waiting is None else waiting.name
     if not checks:
-        return Embedding(stores.embedder_name, None, None, None, (), going)
+        return Embedding(stores.embedder_name, None, None, None, (), going, _indexed(stores))
     found = checks[-1].found
     most = found.distance_max_ppm / PPM
-    return Embedding(stores.embedder_name, found.verdict, checks[-1].at, most, found.says, going)
+    return Embedding(stores.embedder_name, found.verdict, checks[-1].at, most, found.says, going, _indexed(stores))
+
+
+def _indexed(stores: Stores) -> Indexed | None:
+    """What the newest watermark of the index says; no model is opened for it."""
+    folder = stores.home.index / "episodes" / stores.projections.root.name
+    marks = sorted(folder.glob("*/watermark.json"), key=lambda path: path.stat().st_mtime)
+    if not marks:
+        return None
+    said = orjson.loads(marks[-1].read_bytes())
+    how = said.get("approximate")
+    looked_at = None if how is None or not how["looked_at"] else how["looked_at"]
+    recall = None if looked_at is None else how["recall_ppm"] / PPM
+    return Indexed(said["rows"], said["texts"], said.get("gone_before"), looked_at, recall)
 
 
 def faults(health: Health, policy: Policy) -> list[Fault]:

@@ -76,6 +76,7 @@ def _print(out: Console, root: Path, stores: Stores, health: Health, found: list
         ("closed cycles not curated", _lag(health.curation)),
         ("closed cycles without episodes", _lag(health.episodes)),
         ("embedder", _embedder(health)),
+        ("index of episodes", _index(health)),
         ("leases", f"{health.leases.held} held, {health.leases.stale} left by the dead"),
         ("spool", _backlog(health.spool)),
         ("quarantine", f"{health.quarantine.open:,} wait for a ruling, {health.quarantine.day:,} of them from the last "
@@ -131,6 +132,15 @@ def _embedder(health: Health) -> str:
     if found.checked_at is not None:
         told = f"{found.name}, {found.verdict} on {found.checked_at:%Y-%m-%d %H:%M}"
     return told + (f"; on the way to {found.migrating_to} (`bardo reembed`)" if found.migrating_to else "")
+
+
+def _index(health: Health) -> str:
+    found = health.embedder.index
+    if found is None:
+        return "none yet"
+    told = f"{found.episodes:,} episodes in {found.texts:,} texts"
+    told += ", each compared" if found.recall is None else f", searched in part: {found.recall:.1%} is found"
+    return told + (f"; without those that may go before {found.gone_before[:16]}" if found.gone_before else "")
 
 
 def _backlog(backlog: Backlog) -> str:

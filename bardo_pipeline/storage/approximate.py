@@ -95,7 +95,7 @@ def _near(table: Table, vector: NDArray[np.float32], count: int, looked_at: int 
     asked: Any = table.search(vector, vector_column_name=_COLUMN, query_type="vector")
     asked = asked.distance_type("cosine")
     asked = asked.bypass_vector_index() if looked_at is None else asked.nprobes(looked_at)
-    return set(asked.select(["text_hash"]).limit(count).to_arrow()["text_hash"].to_pylist())
+    return set(asked.select(["text_hash", "_distance"]).limit(count).to_arrow()["text_hash"].to_pylist())
 
 
 def _recall(truth: list[set[str]], found: list[set[str]]) -> int:

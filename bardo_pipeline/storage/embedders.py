@@ -13,6 +13,7 @@ other vectors than it gave. Its vectors are never mixed with those of the turn b
 import hashlib
 import importlib.util
 import json
+import logging
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -201,10 +202,25 @@ def build_int8(plain: Path, folder: Path) -> None:
     they run."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    with _building(folder) as built:
+    with _building(folder) as built, _without_advice():
         quantize_dynamic(str(plain / "model.onnx"), str(built / "model.onnx"), weight_type=QuantType.QInt8)
         for name in (*_TOKENIZER_FILES, _TOKENIZER_SETTINGS):
             shutil.copyfile(plain / name, built / name)
+
+
+@contextmanager
+def _without_advice() -> Iterator[None]:
+    """Without the advice to simplify a graph first, which quantising logs of every graph; `bert_graph` is simple."""
+
+    def said(record: logging.LogRecord) -> bool:
+        return "pre-processing before quantization" not in record.getMessage()
+
+    root = logging.getLogger()
+    root.addFilter(said)
+    try:
+        yield
+    finally:
+        root.removeFilter(said)
 
 
 @contextmanager

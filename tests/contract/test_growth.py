@@ -11,6 +11,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+from bardo_pipeline.derivation.health import health_of
 from bardo_pipeline.derivation.memory import derive_episodes, episode_index, refresh_index, similar_episodes
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.tending import pressure_of, tend
@@ -53,6 +54,10 @@ def test_under_pressure_what_may_go_leaves_the_index_and_nothing_that_was_derive
     found = similar_episodes(stores, "the golem held", limit=10_000, distinct=False)["episode_id"].to_pylist()
     assert set(found) == set(episodes["episode_id"].to_pylist()) - set(gone)
     assert (stores.projections.digest("episodes"), stores.log.version) == (before, version)
+    told = health_of(stores, NOW).embedder.index
+    assert told is not None
+    assert (told.episodes, told.recall) == (episodes.num_rows - len(gone), None)
+    assert told.gone_before is not None
     again = tend(stores.home, stores.log, tight, now=datetime.now(UTC))
     assert not [step for step in again.steps if step.action == "left out what may go"]
 

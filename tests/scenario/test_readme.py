@@ -41,7 +41,13 @@ def test_a_command_of_the_readme_runs(command: str, asked_home: Path, half_lived
         words[2] = Stores.open(asked_home).life("GolemBorn")["golem_id"][0].as_py()
         known = bardo("grimoire", "list", words[2], "--format", "json", home=asked_home)
         words[3:4] = words[3:4] if words[1] == "list" else [json.loads(known)["entries"][0]["entry_id"][:9]]
-    if words[0] in ("similar", "search", "ask"):  # they write an index, or vectors
+    if words[0] in (
+        "similar",
+        "search",
+        "ask",
+        "drift",
+        "reembed",
+    ):  # they write an index, vectors, or what is in force
         asked_home = copy_home(asked_home, tmp_path / "home")
     if words[0] == "ask":
         words[1] = Stores.open(asked_home).life("GolemBorn")["golem_id"][0].as_py()

@@ -1,0 +1,114 @@
+"""Texts to vectors on record beside bare fastembed, and the approximate index beside comparing each vector."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, episodes_of
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.vectors import recorded_vectors
+from bardo_pipeline.policy import GrowthPolicy, Policy
+from bardo_pipeline.storage.approximate import learned
+from bardo_pipeline.storage.embedders import open_embedder
+from bardo_pipeline.storage.home import Home
+from benchmarks.figures import Figure
+from benchmarks.world import NOW, World
+
+TEXTS_MAX, REPEATS = 1_000, 10
+ROUNDS = 3
+VECTORS = 100_000
+QUESTIONS = 100
+NEAREST = 10
+SPREAD = 0.6  # noise beside a text's own vector, of length 1: as far apart as texts of one subject lie
+
+
+def embed_figures(world: World, root: Path) -> list[Figure]:
+    """Distinct texts a second, beside fastembed alone; a search among 100,000 vectors, beside an exact one."""
+    texts = _texts(world)
+    encoded = texts.dictionary_encode()
+    distinct = encoded.dictionary.to_pylist()
+    models = root / "models"
+    model: Any = open_embedder("minilm", models)
+    bare = dict.fromkeys((32, 256), model._model)  # fastembed's own object: what anyone would call
+    ours, theirs = float("inf"), float("inf")
+    for number in range(ROUNDS):
+        stores = _stores(root / f"home-{number}", models)
+        stores.embedder.embed(distinct[:8])
+        started = time.perf_counter()
+        found = texts.dictionary_encode()
+        _, known = recorded_vectors(stores, found.dictionary.to_pylist(), NOW)
+        ours = min(ours, time.perf_counter() - started)
+        assert known.num_rows == len(distinct), "each distinct text has one vector"
+        for size, peer in bare.items():
+            started = time.perf_counter()
+            assert len(list(peer.embed(distinct, batch_size=size))) == len(distinct)
+            theirs = min(theirs, time.perf_counter() - started)
+    rate, peer_rate = len(distinct) / ours, len(distinct) / theirs
+    how = (
+        f"{len(texts):,} texts, {len(distinct):,} of them distinct: hashed, embedded once each, vectors durable with "
+        f"their metadata, the model checked for drift; best of {ROUNDS}; peer: fastembed alone on the distinct texts, "
+        "the same model, the better of batches of 32 and 256"
+    )
+    figure = Figure("embed_vs_fastembed", rate, "texts/s", peer_rate, rate / peer_rate, "ratio >= 0.9", how)
+    vectors = model.embed(distinct)
+    return [figure, _approximate(vectors, root / "lance")]
+
+
+def _texts(world: World) -> pa.StringArray:
+    """The texts of the world's first episodes, told apart by their ticks, each several times over in mixed order."""
+    records = pa.concat_tables(world.cycles[:REPEATS]).select(list(EPISODE_COLUMNS)).combine_chunks()
+    cycle = (records["tick"].to_numpy() - 1) // world.policy.curator.cycle_ticks + 1
+    told = episodes_of(records, cycle, world.policy).slice(0, TEXTS_MAX).select(["text", "episode_id"]).to_pylist()
+    order = np.random.default_rng(2).permutation(np.tile(np.arange(len(told)), REPEATS))
+    return pa.array([f"{told[at]['text']} It was {told[at]['episode_id']}." for at in order.tolist()], pa.string())
+
+
+def _stores(root: Path, models: Path) -> Stores:
+    Home.create(root, Policy(), NOW)
+    (root / "models").symlink_to(models, target_is_directory=True)
+    return Stores.open(root, policy=Policy())
+
+
+def _approximate(vectors: NDArray[np.float32], folder: Path) -> Figure:
+    import lancedb
+
+    rng = np.random.default_rng(11)
+    near = vectors[rng.integers(0, len(vectors), VECTORS)]
+    noise = rng.normal(size=near.shape).astype(np.float32)
+    held = near + SPREAD * noise / np.linalg.norm(noise, axis=1, keepdims=True)
+    held /= np.linalg.norm(held, axis=1, keepdims=True)
+    kind = pa.list_(pa.float32(), held.shape[1])
+    table = pa.table(
+        {
+            "text_hash": [f"{number:064x}" for number in rng.integers(0, 2**63, VECTORS)],
+            "vector": pa.FixedSizeListArray.from_arrays(pa.array(held.astype(np.float32).reshape(-1)), type=kind),
+        }
+    )
+    lance = lancedb.connect(folder).create_table("texts", table)
+    started = time.perf_counter()
+    found = learned(lance, None, GrowthPolicy())
+    spent = time.perf_counter() - started
+    assert found is not None, "there are as many vectors as the policy asks for"
+    exact, quick = ([_asked(lance, v, n) for v in held[:QUESTIONS]] for n in (0, found.looked_at))
+    exact_ms, quick_ms = (float(np.median([ms for ms, _ in some])) for some in (exact, quick))
+    kept = sum(len(one & other) for (_, one), (_, other) in zip(exact, quick, strict=True)) / (QUESTIONS * NEAREST)
+    how = (
+        f"{VECTORS:,} vectors around {len(vectors):,} texts, {NEAREST} nearest, p50 of {QUESTIONS} searches through "
+        f"{found.looked_at} of {found.lists} lists; recall@{NEAREST} {kept:.3f} here, {found.recall_ppm / 1e6:.3f} as "
+        f"measured between texts when it was learned in {spent:.1f} s; peer: comparing each vector"
+    )
+    return Figure("similar_ms_100k", quick_ms, "ms", exact_ms, exact_ms / quick_ms, "ratio > 1, recall >= 0.95", how)
+
+
+def _asked(table: Any, vector: NDArray[np.float32], looked_at: int) -> tuple[float, set[str]]:
+    started = time.perf_counter()
+    asked = table.search(vector, vector_column_name="vector", query_type="vector").distance_type("cosine")
+    asked = asked.nprobes(looked_at) if looked_at else asked.bypass_vector_index()
+    found = asked.select(["text_hash", "_distance"]).limit(NEAREST).to_arrow()["text_hash"].to_pylist()
+    return (time.perf_counter() - started) * 1e3, set(found)
