@@ -174,7 +174,9 @@ def _holding(stores: Stores, decisions: pa.Table, born: dict[str, Any] | None) -
     last, golem_id = ordered[-1], ordered[-1]["golem_id"]
     bundle_hash = next((d["cause_bundle"] for d in ordered if d["cause_bundle"]), None)
     ticks = sorted({t for d in ordered for t in d["cause_ticks"]})
-    names = ("cycle", "at", "operation", "reason", "confidence_before_ppm", "confidence_ppm", "cause_ticks")
+    names = (
+        "cycle", "at", "operation", "reason", "confidence_before_ppm", "confidence_ppm", "cause_ticks", "cause_event",
+    )  # fmt: skip
     return Holding(
         golem_id=golem_id,
         generation=None if born is None else born["generation"],

@@ -192,6 +192,23 @@ def retract(stores: Stores, golem_id: str, entry: str, why: str, *, now: datetim
     return _say(stores, golem_id, entry, Retracted, {"why": why}, now)
 
 
+def retract_from_line(stores: Stores, golem_id: str, entry: str, why: str, *, now: datetime) -> list[Spoken]:
+    """Take an entry out of the grimoires of a golem and of all its heirs, as far as they live and hold it.
+
+    Raises QueryError for an entry that is not in the golem's grimoire, OverrideError if nobody who lives holds it.
+    """
+    grimoire = grimoire_of(stores, golem_id)
+    held = find(grimoire, entry)
+    living = [heir.golem_id for heir in heirs_holding(stores, golem_id, held["entry_id"]) if heir.alive]
+    if grimoire.died_at_tick is None and held["status"] == "active":
+        living.insert(0, golem_id)
+    if not living:
+        raise OverrideError(
+            f"nobody who lives holds entry {held['entry_id']}, neither golem {golem_id} nor an heir of it"
+        )
+    return [retract(stores, g, held["entry_id"], why, now=now) for g in living]
+
+
 def correct(stores: Stores, golem_id: str, entry: str, why: str, *, now: datetime, **said: object) -> Spoken:
     """Correct an entry: its confidence, verdict, decay class, or a note (fields of `Corrected`).
 

@@ -129,21 +129,23 @@ def retract(
     golem: Golem,
     entry: Entry,
     why: Why,
-    heirs: Annotated[bool, typer.Option("--heirs", help="From its living heirs that hold it, too.")] = False,
+    heirs: Annotated[
+        bool,
+        typer.Option("--heirs", help="From whoever lives of its line and holds it, if the golem itself is dead, too."),
+    ] = False,
     home: HomeOption = None,
     embedder: Embedder = None,
 ) -> None:
     """Take an entry out: nobody inherits it, and no evidence up to now brings it back. Later evidence may."""
     stores = Stores.open(root_of(home), embedder=embedder)
+    if heirs:
+        for done in overriding.retract_from_line(stores, golem, entry, why, now=now()):
+            _tell(stores, done, "retracted")
+        return
     done = overriding.retract(stores, golem, entry, why, now=now())
     _tell(stores, done, "retracted")
     for heir in done.heirs:
-        if heirs and heir.alive:
-            _tell(
-                stores, overriding.retract(stores, heir.golem_id, done.entry["entry_id"], why, now=now()), "retracted"
-            )
-        else:
-            out.print(f"heir {heir.golem_id} holds it{'' if heir.alive else ', and is dead'}", soft_wrap=True)
+        out.print(f"heir {heir.golem_id} holds it{'' if heir.alive else ', and is dead'}", soft_wrap=True)
 
 
 @app.command()

@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -22,12 +23,15 @@ from bardo_pipeline.curator.state import entry_id
 from bardo_pipeline.curator.structure import Structure
 from bardo_pipeline.derivation import overriding
 from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.memory import refresh_index
+from bardo_pipeline.derivation.proof import remains
 from bardo_pipeline.derivation.rebuild import rebuild
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import OverrideError, QueryError
 from bardo_pipeline.events.life import LifeEvent, life_event
 from bardo_pipeline.events.overrides import Corrected, Override, Pinned, Retracted, Unpinned
 from bardo_pipeline.runtime import living
+from bardo_pipeline.storage.intake import record_events
 from tests.conftest import NOW
 from tests.owners import RUN
 from tests.property.test_laws import (
@@ -206,6 +210,8 @@ def test_what_is_said_of_an_entry_comes_to_the_same(arriving: list[Parcel | Word
     derive_all(late)
     assert said
     assert fingerprints(stores) == fingerprints(late)
+    refresh_index(stores)
+    assert remains(stores) == [], "nothing that stands rests on what is struck, whatever was said of it"
     decided = stores.projections.growing("curation").read(["cycle", "operation", "cause_event"]).to_pylist()
     heeded = {d["cause_event"] for d in decided if d["cause_event"]}
     gone = "what is struck away afterwards"
@@ -228,6 +234,27 @@ def test_of_a_dead_golem_and_of_a_past_state_nothing_can_be_said(tmp_path: Path)
         overriding.pin(stores, "g-0", RULE, "so", now=NOW)
     assert stores.overrides().orders == ()
     assert stores.log.life_version == before + 1
+
+
+@pytest.mark.row("X-8")
+def test_a_word_that_comes_as_a_line_is_taken_or_refused_with_its_reason(tmp_path: Path) -> None:
+    stores = stores_at(tmp_path / "home")
+    for number, one in enumerate([BIRTH, part(1, 9)]):
+        deliver(stores, one, number)
+    place = {"entry_id": RULE, "cycle_seen": 2, "why": "so"}
+    words = [
+        ("EntryPinned", "pinned", {**place, "number": 1, "tick_seen": 9}),
+        ("EntryRetracted", "retracted", {**place, "number": 2, "tick_seen": 8}),
+        ("EntryCorrected", "corrected", {**place, "number": 2, "tick_seen": 9, "confidence": 1.7}),
+    ]
+    lines = [
+        orjson.dumps({"kind": kind, "golem_id": "g-0", "observed_at": START.isoformat(), attribute: said})
+        for kind, attribute, said in words
+    ]
+    outcome = record_events(stores.log, lines, NOW)
+    assert (outcome.written, [refusal.places for refusal in outcome.refused]) == (1, [(2,), (1,)])
+    assert "less than or equal to 1, not 1.7" in str(outcome.refused[0].error)
+    assert "stands at tick 9 now" in str(outcome.refused[1].error)
 
 
 # beside those who live

@@ -126,4 +126,8 @@ def test_of_the_dead_nothing_is_said_but_their_living_heirs_are_named(home: Path
     refused = bardo("grimoire", "retract", dead, shared, "--why", "a lie", home=home, expect=2)
     assert f"golem {dead} died at tick" in refused
     assert f"say it of those heirs that hold it: {heir}" in refused
-    assert f"entry {shared} is retracted" in bardo("grimoire", "retract", heir, shared, "--why", "a lie", home=home)
+    done = bardo("grimoire", "retract", dead, shared, "--heirs", "--why", "a lie", home=home)
+    assert f"golem {heir}: entry {shared} is retracted" in done
+    assert {order.golem_id for order in Stores.open(home).overrides().orders} == {heir}
+    again = bardo("grimoire", "retract", heir, shared, "--why", "a lie", home=home)
+    assert "is retracted already; nothing is recorded" in again

@@ -41,7 +41,7 @@ select
     confidence_ppm as confidence_anchor_ppm,
     confidence_now_ppm as confidence_ppm,
     confidence_now_ppm / 1000000 as confidence,
-    decay_class, half_life_days, floor_ppm::bigint as floor_ppm, anchor_at, fades_at,
+    decay_class, half_life_days, floor_ppm::bigint as floor_ppm, pinned_ppm, anchor_at, fades_at,
     sign, effect_mean_ppm as effect_mean, effect_low_ppm as effect_low, effect_high_ppm as effect_high,
     case metric
         when 'gas_price' then 'thousandths of a gwei'
