@@ -13,8 +13,9 @@ from jobs.death import death_job
 from jobs.dream import dream_job
 from jobs.drift import drift_job
 from jobs.maintenance import maintenance_job
+from jobs.proposals import proposal_job
 from jobs.rebuild import rebuild_job
-from jobs.schedules import every_four_hours, every_hour, every_night, every_ten_minutes, every_week
+from jobs.schedules import every_four_hours, every_fourth_hour, every_hour, every_night, every_ten_minutes, every_week
 from jobs.spool import spool_job
 from jobs.verification import verification_job
 from sensors.cycles import cycles_closed
@@ -42,8 +43,18 @@ defs = dg.Definitions(
         marts.warehouse,
     ],
     asset_checks=[*CHECKS, health],
-    jobs=[curator_job, death_job, dream_job, drift_job, maintenance_job, rebuild_job, spool_job, verification_job],
-    schedules=[every_ten_minutes, every_hour, every_four_hours, every_night, every_week],
+    jobs=[
+        curator_job,
+        death_job,
+        dream_job,
+        drift_job,
+        maintenance_job,
+        proposal_job,
+        rebuild_job,
+        spool_job,
+        verification_job,
+    ],
+    schedules=[every_ten_minutes, every_hour, every_four_hours, every_fourth_hour, every_night, every_week],
     sensors=[deaths_recorded, cycles_closed, dreams_queued, writers_outrun_the_drainer, files_dropped],
     resources={"home": home},
     executor=dg.in_process_executor,  # a step in a process of its own costs a second, and these take milliseconds

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
+
 import dagster as dg
 
 from assets.stores import LazyStores
 from bardo_pipeline.derivation import dreams
+from bardo_pipeline.derivation.proposing import living_golems
 from bardo_pipeline.errors import NoHomeError
+from bardo_pipeline.gateway.settings import MODEL, ModelSettings
 from bardo_pipeline.storage.home import Home
 from jobs.curator import curator_job, what_is_new
 from jobs.dream import dream_job
 from jobs.drift import drift_job
 from jobs.maintenance import maintenance_job
+from jobs.proposals import proposal_job
 from jobs.verification import verification_job
 
 
@@ -87,6 +92,25 @@ def every_night(
     except NoHomeError as error:
         return dg.SkipReason(str(error))
     return dg.RunRequest()
+
+
+@dg.schedule(
+    job=proposal_job,
+    cron_schedule="35 */4 * * *",
+    default_status=dg.DefaultScheduleStatus.STOPPED,
+    description="Every four hours (TOOLS), where BARDO_MODEL names a language model. It costs money: switch it on.",
+)
+def every_fourth_hour(
+    context: dg.ScheduleEvaluationContext, home: dg.ResourceParam[LazyStores]
+) -> dg.RunRequest | dg.SkipReason:
+    """Ask the model about the golems that live, if there is a model and anybody lives."""
+    if ModelSettings.of(os.environ) is None:
+        return dg.SkipReason(f"no language model is configured: {MODEL} is not set")
+    try:
+        living = living_golems(home.stores)
+    except NoHomeError as error:
+        return dg.SkipReason(str(error))
+    return dg.RunRequest(tags={"bardo/why": f"{len(living)} golems live"}) if living else dg.SkipReason("nobody lives")
 
 
 @dg.schedule(

@@ -123,6 +123,18 @@ def propose(
     return Asking(golem_id, asked, prompt, event)
 
 
+def propose_all(
+    stores: Stores, settings: ModelSettings, *, clock: Callable[[], datetime], again: bool = False
+) -> list[Asking]:
+    """Ask about every living golem after its last curated cycle, by id, until a cap is reached."""
+    askings: list[Asking] = []
+    for golem_id in living_golems(stores):
+        askings.append(propose(stores, golem_id, settings, clock=clock, again=again))
+        if isinstance(askings[-1].error, CostCapError) and not askings[-1].known:
+            break
+    return askings
+
+
 def _record(
     stores: Stores,
     golem_id: str,

@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bardo_pipeline.derivation.proposing import Asking, living_golems, propose, question
+from bardo_pipeline.derivation.proposing import Asking, living_golems, propose, propose_all, question
 from bardo_pipeline.derivation.stores import DEFAULT_EMBEDDER, Stores
 from bardo_pipeline.doors.options import HomeOption, now, root_of
 from bardo_pipeline.doors.tables import print_table
-from bardo_pipeline.errors import ConfigError, CostCapError
+from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.operations import ProposedOperation
 from bardo_pipeline.gateway.settings import ModelSettings
 
@@ -40,21 +40,19 @@ def propose_operations(
     What it proposes passes the curator's own gate when the golem's next cycle closes. One question is asked once; a
     rebuild asks nothing. Exit 1 if something went wrong that is on record now, such as a refusal or the cap.
     """
-    if (golem is None) != every:
-        raise ConfigError("name a golem, or give --all")
+    if (golem is None) != every or (every and cycle is not None):
+        raise ConfigError("name a golem, or give --all; only of one golem may a cycle be named")
     stores = Stores.open(root_of(home), embedder=embedder)
-    golems = living_golems(stores) if golem is None else [golem]
     if dry_run:
-        for golem_id in golems:
+        for golem_id in living_golems(stores) if golem is None else [golem]:
             _show_question(stores, golem_id, cycle)
         return
-    settings, askings = ModelSettings.wanted(os.environ), []
-    for golem_id in golems:
-        with out.status(f"asking {settings.provider}:{settings.model} about {golem_id}"):
-            asking = propose(stores, golem_id, settings, clock=now, cycle=cycle, again=again)
-        askings.append(asking)
-        if every and isinstance(asking.error, CostCapError):
-            break
+    settings = ModelSettings.wanted(os.environ)
+    with out.status(f"asking {settings.provider}:{settings.model}"):
+        if golem is None:
+            askings = propose_all(stores, settings, clock=now, again=again)
+        else:
+            askings = [propose(stores, golem, settings, clock=now, cycle=cycle, again=again)]
     _show(askings)
     failed = [error for asking in askings if (error := asking.error)]
     if failed and golem is not None:

@@ -1,0 +1,41 @@
+"""The proposal job: a language model is asked what living golems' closed cycles teach, where one is configured."""
+
+import os
+
+import dagster as dg
+
+from assets.materialized import markdown_table
+from assets.stores import LazyStores
+from bardo_pipeline.derivation.proposing import propose_all
+from bardo_pipeline.gateway.settings import MODEL, ModelSettings
+
+
+@dg.op(out=dg.Out(dg.Nothing))
+def ask_the_model(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
+    """Ask about every living golem until a cap is reached, and record what came; without a model, do nothing."""
+    settings = ModelSettings.of(os.environ)
+    if settings is None:
+        context.add_output_metadata({"asked": 0, "why": f"{MODEL} is not set"})
+        return
+    askings = propose_all(home.stores, settings, clock=home.now)
+    fresh = [asking.event.asked for asking in askings if asking.event is not None and not asking.known]
+    said = [one for one in fresh if one is not None]
+    context.add_output_metadata(
+        {
+            "asked": len(said),
+            "operations": sum(len(one.operations) for one in said),
+            "cost_micros": sum(one.cost_micros for one in said),
+            "what_came": markdown_table([{"outcome": one.outcome, "detail": one.detail} for one in said]),
+        }
+    )
+
+
+@dg.job(
+    executor_def=dg.in_process_executor,
+    description="Ask the language model that BARDO_MODEL names for operations on the grimoire of every living golem, "
+    "within the policy's caps, and record what it answers, failures included. The curator judges its proposals when "
+    "the golem's next cycle closes. `bardo propose --all` does the same.",
+)
+def proposal_job() -> None:
+    """One step: ask."""
+    ask_the_model()

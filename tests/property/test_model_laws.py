@@ -1,0 +1,282 @@
+"""The laws with language models in them: whenever an answer is recorded and whoever derives when, it comes to the same.
+
+Schedule independence (3), rebuild (4) and lineage (6), with strikes among what arrives; in the log, and beside a fleet
+that lives. No model is asked: answers are events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, Phase, event, given, settings
+from hypothesis import strategies as st
+
+from bardo_pipeline.curator.state import entry_id
+from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.proof import remains
+from bardo_pipeline.derivation.proposing import living_golems, propose
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.errors import RegressionError
+from bardo_pipeline.events.life import LifeEvent, life_event
+from bardo_pipeline.events.operations import Asked, ProposedOperation, ProposedSituation
+from bardo_pipeline.heartbeat.fleet import Founding
+from bardo_pipeline.runtime import living
+from tests.conftest import NOW
+from tests.fleets import lively_market
+from tests.loopback import loopback, operations
+from tests.property.test_laws import (
+    DERIVATIONS,
+    POLICY,
+    Parcel,
+    beside,
+    birth_of,
+    death_of,
+    deliver,
+    derive_all,
+    fingerprints,
+    happened,
+    lost,
+    parcels,
+    stores_at,
+    told,
+)
+from tests.property.test_repair_laws import reorged
+from tests.proposers import ABOUTS, situation
+from tests.repairs import all_again, known_anew
+from tests.streams import FOG, SITUATIONS, START, STORIES, STORM, Life
+
+
+class Answer(NamedTuple):
+    """What a model will answer about a golem, as it is then. number: to tell answers apart."""
+
+    golem_id: str
+    number: int
+    operations: tuple[ProposedOperation, ...]
+
+
+def operation(kind: str, about: int, golem_id: str, evidence: Sequence[int]) -> ProposedOperation:
+    """One operation about one of the situations."""
+    adds, structure = kind == "ADD", ABOUTS[about]
+    return ProposedOperation(
+        operation=kind,  # type: ignore[arg-type]
+        entry_id=None if adds else entry_id(golem_id, structure.key),
+        situation=ProposedSituation(**dict(zip(ProposedSituation.model_fields, situation(structure), strict=True)))
+        if adds
+        else None,
+        sign=1 if adds else None,
+        confidence=0.9 if adds else None,
+        note="a note" if kind == "EDIT" else None,
+        reason="so it seems",
+        evidence=tuple(evidence),
+    )
+
+
+@st.composite
+def answers(draw: st.DrawFn, golem_id: str, number: int) -> Answer:
+    """Some operations of a golem, with ticks that exist and that do not."""
+    kinds = draw(st.lists(st.sampled_from(("ADD", "UPVOTE", "DOWNVOTE", "EDIT")), min_size=1, max_size=3))
+    said = []
+    for kind in kinds:
+        evidence = sorted(draw(st.sets(st.integers(1, 30), min_size=1, max_size=5)))
+        about = draw(st.integers(0, len(ABOUTS) - 1 if kind == "ADD" else len(SITUATIONS) - 1))
+        said.append(operation(kind, about, golem_id, evidence))
+    return Answer(golem_id, number, tuple(said))
+
+
+@st.composite
+def arrivals(draw: st.DrawFn) -> list[Parcel | Answer]:
+    """Records, events, strikes and answers, in an order in which they might arrive."""
+    arriving: list[Parcel | Answer] = [*draw(parcels())]
+    golems = sorted({p.happened.golem_id for p in arriving if isinstance(p, Parcel) and p.happened is not None})
+    for number in range(draw(st.integers(4, 12))):
+        answer = draw(answers(draw(st.sampled_from(golems)), number))
+        arriving.insert(draw(st.integers(len(arriving) // 2, len(arriving))), answer)
+    for golem_id in draw(st.lists(st.sampled_from(golems), max_size=2)):
+        first = draw(st.integers(1, 24))
+        gone = reorged(golem_id, first, first + draw(st.integers(0, 9)))
+        arriving.insert(draw(st.integers(0, len(arriving))), gone)
+    return arriving
+
+
+def recorded(stores: Stores, answer: Answer) -> LifeEvent | None:
+    """Put an answer on record, unless the golem's life is closed."""
+    seen = stores.log.head_of(answer.golem_id).contiguous
+    payload = Asked(
+        cycle=0, tick_seen=seen, provider="p", model="m", prompt_hash=f"{answer.number}", outcome="answered", detail="",
+        answer="{}", operations=answer.operations, request_count=1, input_tokens=1, output_tokens=1, cost_micros=1,
+        latency_ms=1,
+    )  # fmt: skip
+    made = life_event(answer.golem_id, START + timedelta(minutes=seen), payload)
+    try:
+        stores.log.record([made], NOW)
+    except RegressionError:
+        return None
+    return made
+
+
+def orderly(arriving: Sequence[Parcel], said: Sequence[LifeEvent], root: Path) -> Stores:
+    """A log in which golem after golem everything comes tick by tick, and answers where they were recorded."""
+    stores = stores_at(root)
+    events = [p.happened for p in arriving if p.happened is not None]
+    stores.log.record([e for e in events if e.gap is None and e.died is None], NOW)
+    steps: list[tuple[str, int, int, Parcel]] = []
+    for parcel in arriving:
+        if parcel.records is not None:
+            rows = parcel.records
+            for i, row in enumerate(rows.to_pylist()):
+                steps.append((row["golem_id"], row["tick"], 1, Parcel(rows.slice(i, 1), None)))
+        elif parcel.happened is not None and parcel.happened.gap is not None:
+            steps.append((parcel.happened.golem_id, parcel.happened.gap.tick_from, 1, parcel))
+        elif parcel.happened is not None and parcel.happened.died is not None:
+            steps.append((parcel.happened.golem_id, 2**40, 0, parcel))
+    for one in said:
+        assert one.asked is not None
+        steps.append((one.golem_id, one.asked.tick_seen, 2, happened(one)))
+    for number, step in enumerate(sorted(steps, key=lambda step: step[:3])):
+        deliver(stores, step[3], number)
+    derive_all(stores)
+    return stores
+
+
+@pytest.mark.row("MEM-4", "X-1")
+@settings(
+    max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+)
+@given(arrivals(), st.data())
+def test_whenever_models_answer_and_whoever_derives_when_the_projections_are_equal(
+    arriving: list[Parcel | Answer], data: st.DataObject
+) -> None:
+    with TemporaryDirectory() as folder:
+        stores = stores_at(Path(folder) / "late")
+        said: list[LifeEvent] = []
+        for number, one in enumerate(arriving):
+            if isinstance(one, Answer):
+                said += filter(None, [recorded(stores, one)])
+            else:
+                deliver(stores, one, number)
+            for derive in DERIVATIONS:
+                if data.draw(st.integers(0, 2)) == 0:
+                    derive(stores)
+        derive_all(stores)
+        rows = stores.projections.read("curation")
+        for row in rows.select(["operation", "cause_event"]).to_pylist():
+            if row["cause_event"]:
+                event(row["operation"])
+        known = set(stores.log.life()["event_id"].to_pylist())
+        assert set(rows["cause_event"].to_pylist()) - {None} <= known, "every cause is on record"
+        wanted = fingerprints(stores)
+        again = beside(stores, Path(folder) / "beside")
+        derive_all(again)
+        assert fingerprints(again) == wanted, "made again from the log"
+        assert fingerprints(orderly([p for p in arriving if isinstance(p, Parcel)], said, Path(folder) / "o")) == wanted
+
+
+ONE = Life("g-0", {STORM: STORIES[1], FOG: STORIES[0]}, (3, 2), timedelta(minutes=2), 22)
+
+
+def part(first: int, last: int) -> Parcel:
+    return told(ONE.rows()[first - 1 : last])
+
+
+BIRTH, DEATH = happened(birth_of(ONE)), happened(death_of(ONE))
+ALL = Answer(
+    "g-0", 0, tuple(operation(kind, SITUATIONS.index(STORM), "g-0", range(1, 9)) for kind in ("ADD", "UPVOTE", "EDIT"))
+)
+ANSWERED: dict[str, list[Parcel | Answer]] = {
+    "at the end of a cycle": [BIRTH, part(1, 8), ALL, part(9, 22), DEATH],
+    "in the middle of one": [BIRTH, part(1, 10), ALL, part(11, 22), DEATH],
+    "in the last cycle, that death closes": [BIRTH, part(1, 22), ALL, DEATH],
+    "in a cycle of which all is struck since": [BIRTH, part(1, 10), ALL, part(11, 22), reorged("g-0", 9, 12), DEATH],
+    "in a cycle that is lost": [BIRTH, part(1, 8), ALL, part(13, 22), lost("g-0", 9, 12), DEATH],
+    "while a gap is open": [BIRTH, part(1, 6), part(13, 22), ALL, part(7, 12), DEATH],
+    "before the birth is on record": [part(1, 9), ALL, BIRTH, part(10, 22), DEATH],
+    "citing what is struck afterwards": [BIRTH, part(1, 8), ALL, part(9, 22), DEATH, reorged("g-0", 2, 5)],
+}
+
+
+@pytest.mark.row("MEM-4")
+@pytest.mark.parametrize("arriving", ANSWERED.values(), ids=ANSWERED.keys())
+def test_what_is_proposed_comes_to_the_same(arriving: list[Parcel | Answer], tmp_path: Path) -> None:
+    stores, late = stores_at(tmp_path / "often"), stores_at(tmp_path / "once")
+    said: list[LifeEvent] = []
+    for number, one in enumerate(arriving):
+        for home in (stores, late):
+            if isinstance(one, Answer):
+                said += filter(None, [recorded(home, one)])
+            else:
+                deliver(home, one, number)
+        derive_all(stores)
+    derive_all(late)
+    assert said
+    assert fingerprints(stores) == fingerprints(late)
+    decided = stores.projections.growing("curation").read(["cause_event", "cause_ticks"]).to_pylist()
+    judged = [row for row in decided if row["cause_event"]]
+    nobody = {"in a cycle of which all is struck since", "in a cycle that is lost"}
+    assert bool(judged) == all(arriving is not ANSWERED[name] for name in nobody)
+    if arriving is ANSWERED["citing what is struck afterwards"]:
+        assert not {tick for row in judged for tick in row["cause_ticks"]} & set(range(2, 6))
+        assert not remains(stores)
+
+
+@pytest.mark.row("MEM-4")
+def test_of_a_dead_golem_and_of_a_past_state_nothing_can_be_proposed(tmp_path: Path) -> None:
+    stores = stores_at(tmp_path / "home")
+    for number, one in enumerate([BIRTH, part(1, 21)]):
+        deliver(stores, one, number)
+    made = recorded(stores, ALL)
+    assert made is not None
+    assert made.asked is not None
+    stale = made.asked.model_copy(update={"tick_seen": 20, "prompt_hash": "another"})
+    with pytest.raises(RegressionError, match="tick 20 is not its newest any more, tick 21 is"):
+        stores.log.record([life_event("g-0", START, stale)], NOW)
+    for number, one in enumerate([part(22, 22), DEATH]):
+        deliver(stores, one, 5 + number)
+    assert recorded(stores, ALL._replace(number=1)) is None
+    failed = stale.model_copy(update={"operations": (), "outcome": "failed", "answer": None})
+    stores.log.record([life_event("g-0", START, failed)], NOW)
+    assert len(stores.life("ModelAsked")) == 2, "what went wrong is on record whenever it comes"
+
+
+# beside those who live
+
+RUN = living.Run(
+    "run", lively_market(460, 11), 2, 2, Founding(owners=("owner-1",), credit_share=0.03, lifespan_ticks=(320, 420))
+)
+
+
+@pytest.mark.row("MEM-4")
+def test_a_fleet_that_lives_heeds_what_a_model_proposes_and_so_does_the_job_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "a key of no worth")
+    stores, job = stores_at(tmp_path / "home", POLICY), stores_at(tmp_path / "home", POLICY)
+    asked = []
+    with loopback() as provider:
+        add = operation("ADD", 0, "any", (1, 2)).model_dump(exclude={"entry_id", "note"})
+        provider.says(operations(add))
+
+        def meanwhile(progress: living.Progress) -> None:
+            if progress.ticks_done % 100 == 0:
+                derive_curation(job)
+                for golem_id in living_golems(job):
+                    asking = propose(job, golem_id, provider.settings, clock=lambda: NOW)
+                    asked.extend([asking] if asking.event is not None else [])
+
+        living.Living(stores, RUN, lambda: NOW).live(meanwhile)
+        all_again(stores)
+        requests = len(provider.requests)
+        assert requests == len(asked) > 2
+        decided = stores.projections.read("curation")
+        judged = set(decided["cause_event"].to_pylist()) - {None}
+        assert judged
+        assert judged <= {asking.event.event_id for asking in asked}
+        assert fingerprints(stores) == known_anew(stores, tmp_path / "beside")
+        version = stores.log.version
+        living.Living(stores_at(tmp_path / "home", POLICY), RUN, lambda: NOW).live()
+        assert stores.log.version == version, "the same run again lives the same"
+        assert len(provider.requests) == requests, "neither a rebuild nor a repeated run asks"
