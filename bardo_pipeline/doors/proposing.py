@@ -43,6 +43,9 @@ def propose_operations(
     if (golem is None) != every or (every and cycle is not None):
         raise ConfigError("name a golem, or give --all; only of one golem may a cycle be named")
     stores = Stores.open(root_of(home), embedder=embedder)
+    if golem is None and not living_golems(stores):
+        out.print("nobody lives of whom a cycle is curated: there is nothing to ask about")
+        return
     if dry_run:
         for golem_id in living_golems(stores) if golem is None else [golem]:
             _show_question(stores, golem_id, cycle)

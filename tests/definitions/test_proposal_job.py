@@ -1,0 +1,151 @@
+"""The proposal job and the command: who is asked about, what they say of it, and nothing without a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from assets.stores import LazyStores
+from bardo_pipeline.derivation.proposing import living_golems
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.heartbeat.fleet import Founding
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.runtime import living
+from bardo_pipeline.storage.home import Home
+from jobs.schedules import every_fourth_hour
+from tests.commands import bardo
+from tests.conftest import NOW, copy_home
+from tests.definitions.running import run
+from tests.fleets import lively_market
+from tests.loopback import INPUT_TOKENS, Loopback, Said, loopback, operations
+
+pytestmark = pytest.mark.row("MEM-4")
+
+EDIT = {"operation": "EDIT", "entry_id": "a" * 24, "note": "mind the gas", "reason": "so it seems", "evidence": [5]}
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home in which two golems live and have learned something, curated."""
+    root = tmp_path_factory.mktemp("proposals") / "home"
+    Home.create(root, Policy(), NOW)
+    stores = Stores.open(root)
+    founding = Founding(credit_share=0.03, lifespan_ticks=(2_000, 2_000))
+    living.Living(stores, living.Run("run", lively_market(330), 2, 1, founding), lambda: NOW).live()
+    stores.log.close()
+    (root / "models").mkdir(exist_ok=True)
+    assert len(living_golems(stores)) == 2
+    return root
+
+
+@pytest.fixture
+def root(lived: Path, tmp_path: Path, at_home: Callable[[Path], Path]) -> Path:
+    return at_home(copy_home(lived, tmp_path / "home"))
+
+
+@pytest.fixture
+def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
+    """A provider, which the environment names."""
+    with loopback() as found:
+        monkeypatch.setenv("BARDO_MODEL", "openai-chat:loopback-1")
+        monkeypatch.setenv("BARDO_MODEL_URL", found.settings.url or "")
+        monkeypatch.setenv("OPENAI_API_KEY", "a key of no worth")
+        yield found
+
+
+def outputs(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
+    (output,) = [e for e in result.all_events if e.event_type_value == "STEP_OUTPUT"]
+    return {name: value.value for name, value in output.step_output_data.metadata.items()}
+
+
+def on_record(root: Path) -> list[dict[str, Any]]:
+    return [row["asked"] for row in Stores.open(root).life("ModelAsked").to_pylist()]
+
+
+def test_the_job_asks_about_every_golem_that_lives_and_again_only_what_is_new(root: Path, provider: Loopback) -> None:
+    provider.says(operations(EDIT))
+    said = outputs(run("proposal_job", dg.DagsterInstance.ephemeral()))
+    assert (said["asked"], said["operations"], said["cost_micros"]) == (2, 2, 15_000)
+    assert "answered" in said["what_came"]
+    assert [row["outcome"] for row in on_record(root)] == ["answered"] * 2
+    assert outputs(run("proposal_job", dg.DagsterInstance.ephemeral()))["asked"] == 0
+    assert len(provider.requests) == 2
+
+
+def test_without_a_model_the_job_does_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BARDO_MODEL", raising=False)
+    assert outputs(run("proposal_job", dg.DagsterInstance.ephemeral())) == {"asked": 0, "why": "BARDO_MODEL is not set"}
+    assert on_record(root) == []
+
+
+def test_the_schedule_is_off_and_skips_without_a_model_or_a_home(
+    root: Path, tmp_path: Path, provider: Loopback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def evaluated(folder: Path) -> dg.RunRequest | dg.SkipReason:
+        return every_fourth_hour(dg.build_schedule_context(resources={"home": LazyStores(folder)}))
+
+    assert every_fourth_hour.default_status is dg.DefaultScheduleStatus.STOPPED
+    assert evaluated(root).tags == {"bardo/why": "2 golems live"}  # type: ignore[union-attr]
+    assert isinstance(evaluated(tmp_path / "none"), dg.SkipReason)
+    monkeypatch.delenv("BARDO_MODEL")
+    assert "BARDO_MODEL" in str(evaluated(root))
+
+
+# the command
+
+
+def test_the_command_shows_what_was_proposed_and_what_it_cost(root: Path, provider: Loopback) -> None:
+    provider.says(operations(EDIT))
+    golem = living_golems(Stores.open(root))[0]
+    said = bardo("propose", golem, home=root)
+    assert all(word in said for word in (golem, "answered", "EDIT", "a" * 24, "so it seems", "$0.007500"))
+    assert str(INPUT_TOKENS) in said
+    assert "on record already" in bardo("propose", golem, home=root)
+    assert len(provider.requests) == 1
+    assert "answered" in bardo("propose", "--all", home=root)
+    assert len(provider.requests) == 2
+
+
+def test_a_dry_run_prints_the_question_and_asks_nothing(root: Path, provider: Loopback) -> None:
+    golem = living_golems(Stores.open(root))[0]
+    said = bardo("propose", golem, "--dry-run", home=root)
+    assert f"# golem {golem}, cycle 6, prompt " in said
+    assert '"rules":[' in said
+    assert "cycle 3" in bardo("propose", golem, "--dry-run", "--cycle", "3", home=root)
+    assert not provider.requests
+    assert on_record(root) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "named"),
+    [
+        (Said(arguments='{"operations": [{"operation"'), "malformed"),
+        (operations({**EDIT, "confidence": 1.7}), "confidence"),
+        (Said(refusal="I give no financial advice"), "no financial advice"),
+    ],
+)
+def test_an_answer_that_is_of_no_use_is_one_clear_line_and_nothing_is_lost(
+    root: Path, provider: Loopback, answer: Said, named: str
+) -> None:
+    provider.says(answer)
+    golem = living_golems(Stores.open(root))[0]
+    said = bardo("propose", golem, home=root, expect=2)
+    assert named in said
+    assert "on record as" in said
+    assert "Traceback" not in said
+    (asked,) = on_record(root)
+    assert asked["answer"] == (answer.arguments or answer.refusal)
+    assert bardo("propose", "--all", home=root, expect=1)
+
+
+def test_without_a_model_or_a_golem_the_command_says_what_is_missing(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("BARDO_MODEL", raising=False)
+    assert "set BARDO_MODEL to PROVIDER:MODEL" in bardo("propose", "--all", home=root, expect=2)
+    assert "name a golem, or give --all" in bardo("propose", home=root, expect=2)
+    assert "no curated cycle" in bardo("propose", "nobody", "--dry-run", home=root, expect=2)
