@@ -20,7 +20,8 @@ from bardo_pipeline.storage.tables import TABLES
 
 OWNERS = ["team:bardo"]
 CODE_VERSION = derivation_id(Policy(), embedder_version(DEFAULT_EMBEDDER))
-"""The derivation that this code makes. Another policy, pass or embedder shows in the UI as changed code."""
+"""The derivation that this code makes of a home that adopted none; what a home made, its materializations say. Another
+policy, pass or embedder shows in the UI as changed code."""
 
 
 def columns_of(schema: pa.Schema, key: Sequence[str]) -> dict[str, Any]:

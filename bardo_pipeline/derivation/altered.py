@@ -18,16 +18,6 @@ from bardo_pipeline.policy import OPERATIONAL, Policy
 FIXED = "log"
 """The part that is settled when a home is made."""
 
-LIVED = frozenset(
-    {
-        "probes", "regime", "gate", "cost", "cage", "affect", "anomaly", "prediction", "mortality", "traits",
-        "retrieval", "playbook.range_half_width_ticks", "playbook.trial_score_min", "playbook.collect_fees_micros",
-        "playbook.reentry_ticks", "playbook.sure_distance", "playbook.sureness_away", "playbook.certainty_past",
-    }
-)  # fmt: skip
-"""Parts and settings by which golems live: with others they would have left other records, but from the records that
-there are, nothing else is derived."""
-
 
 class Setting(NamedTuple):
     """One setting that differs."""
@@ -76,11 +66,6 @@ def differences(before: Policy, after: Policy) -> tuple[Setting, ...]:
         for name in sorted(old)
         if old[name] != new[name] and name.partition(".")[0] not in OPERATIONAL
     )
-
-
-def lived_only(changed: Iterable[Setting]) -> list[str]:
-    """Of changed settings, the names of those by which golems live and nothing is derived."""
-    return [s.name for s in changed if s.name in LIVED or s.name.partition(".")[0] in LIVED]
 
 
 def _flat(overlay: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:

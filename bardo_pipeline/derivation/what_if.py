@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.evidence import combined
-from bardo_pipeline.derivation.altered import Setting, differences, lived_only
+from bardo_pipeline.derivation.altered import Setting, differences
 from bardo_pipeline.derivation.beside import SOME, build, open_beside, unfit
 from bardo_pipeline.derivation.outcomes import judged_outcomes
 from bardo_pipeline.derivation.rebuild import derive_everything
@@ -85,7 +85,7 @@ class Retrievals:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Two derivations of one log. changed: the settings; lived: those that only golems' lives depend on.
+    """Two derivations of one log. changed: the settings in which they differ.
 
     name: the folder of the one beside; adoptable: whether it may be put in force. frozen: why the one in force was not
     brought up to the log; incomparable: why its tables cannot be read by this version, nothing being compared then.
@@ -96,7 +96,6 @@ class WhatIf:
     name: str
     at: datetime | None
     changed: tuple[Setting, ...]
-    lived: tuple[str, ...]
     golems: tuple[str, ...] | None
     frozen: str | None
     tables: tuple[TableDifference, ...]
@@ -152,7 +151,6 @@ def _not_compared(stores: Stores, beside: Stores, why: str) -> WhatIf:
         beside.projections.root.name,
         None,
         changed,
-        tuple(lived_only(changed)),
         beside.description.golems,
         stores.frozen,
         (),
@@ -178,7 +176,6 @@ def compare(stores: Stores, beside: Stores, *, shared: Sequence[str] = (), horiz
         name=beside.projections.root.name,
         at=at,
         changed=changed,
-        lived=tuple(lived_only(changed)),
         golems=golems,
         frozen=stores.frozen,
         tables=tuple(_table(stores, beside, n, golems, n in shared) for n in names),

@@ -206,7 +206,6 @@ def _told(found: WhatIf) -> dict[str, Any]:
         "same": found.same,
         "as_of": found.at,
         "changed": [s._asdict() for s in found.changed],
-        "lived_only": found.lived,
         "golems": found.golems,
         "frozen": found.frozen,
         "incomparable": found.incomparable,
@@ -231,10 +230,6 @@ def _show(found: WhatIf, examples: int) -> None:
     if found.incomparable is not None:
         out.print(f"not compared: {found.incomparable}", soft_wrap=True)
         return
-    if found.lived:
-        out.print(
-            f"{', '.join(found.lived)}: golems live by this; of a log that is lived already, nothing is derived by it"
-        )
     if found.golems is not None:
         out.print(f"of {len(found.golems)} golems alone: what concerns everyone is not derived, nor can it be adopted")
     rows = [
@@ -254,7 +249,7 @@ def _show(found: WhatIf, examples: int) -> None:
         soft_wrap=True,
     )
     if found.same:
-        out.print("nothing that is derived differs")
+        out.print("nothing that is derived differs: what golems live by is not lived again", soft_wrap=True)
     elif found.golems is None and found.adoptable:
         out.print(f'bardo adopt {found.name} --why "..." would put it in force; published bundles stay as they are')
 

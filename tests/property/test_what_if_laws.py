@@ -65,6 +65,12 @@ def test_an_unchanged_policy_changes_nothing_and_recalls_what_is_on_record(store
     assert (looked_up.differing, looked_up.warnings, looked_up.blocks) == (0, 0, 0)
 
 
+def test_what_golems_live_by_is_not_lived_again(stores: Stores) -> None:
+    found = asked(stores, "gate.base_threshold=0.9", "gate.threshold_max=0.9")
+    assert found.same
+    assert [s.name for s in found.changed] == ["gate.base_threshold", "gate.threshold_max"]
+
+
 def test_a_rule_of_elections_changes_elections_alone_and_episodes_are_the_same_files(stores: Stores) -> None:
     found = asked(stores, "katabasis.vote_confidence_min=0.3")
     assert {"votes"} <= differing(found) <= {"votes", "vote_causes", "consensus"}

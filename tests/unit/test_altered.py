@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, episodes_of
-from bardo_pipeline.derivation.altered import LIVED, Setting, altered, differences, lived_only, settings_of
+from bardo_pipeline.derivation.altered import Setting, altered, differences
 from bardo_pipeline.derivation.beside import EPISODE_SETTINGS
 from bardo_pipeline.errors import ConfigError
-from bardo_pipeline.policy import OPERATIONAL, Policy
+from bardo_pipeline.policy import Policy
 from tests.records import records
 
 pytestmark = pytest.mark.row("X-3")
@@ -59,14 +59,6 @@ def test_a_file_holds_parts_with_settings() -> None:
         altered(Policy(), [], {"decay": 14})
     with pytest.raises(ConfigError, match=r"nearest are decay\.tactical_days"):
         altered(Policy(), [], {"decay": {"tactical_day": 14}})
-
-
-def test_settings_by_which_golems_live_are_named_and_exist() -> None:
-    names = set(settings_of(Policy()))
-    assert {name for name in LIVED if "." in name} <= names
-    assert {name for name in LIVED if "." not in name} <= {name.partition(".")[0] for name in names} - set(OPERATIONAL)
-    changed = differences(Policy(), altered(Policy(), ["gate.base_threshold=0.4", "decay.tactical_days=1"]))
-    assert lived_only(changed) == ["gate.base_threshold"]
 
 
 class Watched:
