@@ -34,6 +34,8 @@ defs = dg.Definitions(
         memory.facts,
         retrieval.credits,
         dreams.dream,
+        memory.links,
+        memory.crossings,
         katabasis.vote,
         katabasis.consensus,
         legacy.testaments,

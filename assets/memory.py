@@ -7,8 +7,9 @@ import dagster as dg
 from assets.log import CYCLES, LIFE_EVENTS, VECTORS
 from assets.materialized import CODE_VERSION, OWNERS, Seen, columns_of, materialized, of_table, projected, version_of
 from assets.stores import LazyStores
-from bardo_pipeline.derivation.memory import derive_episodes, derive_facts, refresh_index
+from bardo_pipeline.derivation.memory import derive_episodes, refresh_index
 from bardo_pipeline.derivation.memory import episode_index as index_of
+from bardo_pipeline.derivation.of_grimoire import derive_of_grimoire
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.storage.approximate import PPM
 from bardo_pipeline.storage.vectors import MATCH_SCHEMA
@@ -69,5 +70,29 @@ def facts(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
     """
     stores = home.stores
     seen = Seen.before(stores, ["grimoire"])
-    written = derive_facts(stores)
+    written = derive_of_grimoire(stores, "facts")
     return projected(stores, "facts", seen, written)
+
+
+@dg.asset(deps=["grimoire"], **of_table("links", "memory"))
+def links(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
+    """One row per pair of a golem's entries that bear on each other: agree or differ across a respect, or cause.
+
+    Key (golem_id, entry_id, other_id). strength in parts per million, the lesser of the two confidences. Renews the
+    buckets whose grimoire changed.
+    """
+    stores = home.stores
+    seen = Seen.before(stores, ["grimoire"])
+    return projected(stores, "links", seen, derive_of_grimoire(stores, "links"))
+
+
+@dg.asset(deps=["grimoire"], **of_table("crossings", "memory"))
+def crossings(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
+    """One row per entry that its golem has evidence of: whether it may cross to others, by which gate, and why not.
+
+    Key (golem_id, entry_id). The admission gate's five parts and their mean in parts per million. Renews the buckets
+    whose grimoire changed.
+    """
+    stores = home.stores
+    seen = Seen.before(stores, ["grimoire"])
+    return projected(stores, "crossings", seen, derive_of_grimoire(stores, "crossings"))

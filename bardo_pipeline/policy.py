@@ -609,6 +609,15 @@ class DreamPolicy(Frozen):
     )
 
 
+class BridgePolicy(Frozen):
+    """What crosses from a golem's own mind to others (MEM, "Bridge quality gates")."""
+
+    admission_min: Unit = Field(0.55, description="mean of the admission gate's five parts, to be exceeded (MEM)")
+    insight_confidence: Unit = Field(0.6, description="of insights that cross (MEM)")
+    heuristic_confidence: Unit = Field(0.7, description="of heuristics that cross (MEM)")
+    warning_novelty_min: Unit = Field(0.15, description="of warnings: one less KAT's 0.85 for alike (KAT, ours in use)")
+
+
 class KatabasisPolicy(Frozen):
     """Votes and consensus (KAT, canon 48)."""
 
@@ -719,6 +728,7 @@ class Policy(Frozen):
     retrieval: RetrievalPolicy = RetrievalPolicy()
     episode: EpisodePolicy = EpisodePolicy()
     dreams: DreamPolicy = DreamPolicy()
+    bridge: BridgePolicy = BridgePolicy()
     katabasis: KatabasisPolicy = KatabasisPolicy()
     inheritance: InheritancePolicy = InheritancePolicy()
     worth: WorthPolicy = WorthPolicy()

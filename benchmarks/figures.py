@@ -13,7 +13,7 @@ import pyarrow as pa
 from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, episodes_of
 from bardo_pipeline.derivation.belief import derive_consensus, derive_votes
 from bardo_pipeline.derivation.curation import derive_curation
-from bardo_pipeline.derivation.memory import derive_facts
+from bardo_pipeline.derivation.of_grimoire import OF_GRIMOIRE, derive_of_grimoire
 from bardo_pipeline.derivation.stores import Stores
 from benchmarks.world import GOLEMS, SPAN, World
 
@@ -66,7 +66,8 @@ def derive_figures(world: World, root: Path) -> list[Figure]:
 def derive(stores: Stores) -> None:
     """Everything but vectors."""
     derive_curation(stores)
-    derive_facts(stores)
+    for name in OF_GRIMOIRE:
+        derive_of_grimoire(stores, name)
     records = stores.log.read_cycles(list(EPISODE_COLUMNS))
     episodes_of(records, (records["tick"].to_numpy() - 1) // SPAN + 1, stores.policy)
     derive_votes(stores)
@@ -97,6 +98,7 @@ def _twin_figure(world: World) -> Figure:
 def derive_incremental(stores: Stores) -> None:
     """What a curator run does beside vectors."""
     derive_curation(stores)
-    derive_facts(stores)
+    for name in OF_GRIMOIRE:
+        derive_of_grimoire(stores, name)
     derive_votes(stores)
     derive_consensus(stores)

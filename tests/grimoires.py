@@ -33,6 +33,12 @@ def baseline(metric: str, pair: str = "USDC/WETH") -> Structure:
     return Structure("baseline", "ethereum", "uniswap_v3", pair, metric=metric)
 
 
+def causal(cause: str, effect: str, *, lag_ticks: int = 3, regime: str | None = None) -> Structure:
+    """A causal link's structure."""
+    named = {"cause": cause, "effect": effect, "lag_ticks": lag_ticks, "regime": regime}
+    return Structure("causal", "ethereum", "uniswap_v3", "USDC/WETH", **named)
+
+
 def entry(golem_id: str = "g-1", about: Structure | str = "uniswap_rebalance", **said: Any) -> dict[str, Any]:
     """One active insight of the golem's own, at 0.6 since ten days before DIED; `said` changes any column."""
     structure = pattern(about) if isinstance(about, str) else about

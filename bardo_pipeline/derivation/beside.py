@@ -19,7 +19,7 @@ from bardo_pipeline.derivation.altered import Setting, differences, settings_of
 from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.identity import derivation_id
 from bardo_pipeline.derivation.in_force import in_force, understood
-from bardo_pipeline.derivation.memory import derive_facts
+from bardo_pipeline.derivation.of_grimoire import OF_GRIMOIRE, derive_of_grimoire
 from bardo_pipeline.derivation.rebuild import derive_everything
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import ConfigError, DerivationError
@@ -36,7 +36,7 @@ EPISODE_SETTINGS = (
 )  # fmt: skip
 """The settings by which episodes are derived: where two policies agree in these, they have the same episodes."""
 
-SOME = ("curation", "cycles", "playbooks", "grimoire", "facts")
+SOME = ("curation", "cycles", "playbooks", "grimoire", *OF_GRIMOIRE)
 """What is derived of some golems alone: all else is a function of everyone."""
 
 
@@ -94,9 +94,11 @@ def build(
     """
     _check_room(stores, beside.projections.root.name)
     if isinstance(beside.as_of, LogOfGolems):
-        for name, derive in (("curation", derive_curation), ("facts", derive_facts)):
+        tell("curation")
+        derive_curation(beside)
+        for name in OF_GRIMOIRE:
             tell(name)
-            derive(beside)
+            derive_of_grimoire(beside, name)
         return ()
     shared = _share_episodes(stores, beside)
     derive_everything(beside, now=now, tell=tell)

@@ -1,4 +1,4 @@
-"""Memory: episodes with their vectors, and facts, from what is new.
+"""Memory: episodes with their vectors, from what is new.
 
 Vectors are events, keyed by text and embedder: a text is embedded once in the life of a home, and a rebuild never asks
 the model again. Source: architecture ("What is an event", "The episodes table (Delta) holds text and vector").
@@ -20,10 +20,9 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.vectors import must_match, recorded_vectors
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.left_out import LeftOut
-from bardo_pipeline.grimoire.entries import METRIC_UNIT, MOMENT
+from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.retrieval.embedding import preprocess
 from bardo_pipeline.storage.projections import Written
-from bardo_pipeline.storage.tables import FACT_SCHEMA
 from bardo_pipeline.storage.vectors import EpisodeIndex
 
 _ASKED_GROWTH = 8  # alike episodes are many: so many times more are asked for when too few are left
@@ -136,36 +135,3 @@ def episode_index(stores: Stores) -> EpisodeIndex:
     identity = stores.embedder.identity
     folder = stores.home.index / "episodes" / stores.projections.root.name
     return EpisodeIndex(folder, identity.key, identity.dimension, stores.policy.growth)
-
-
-def derive_facts(stores: Stores) -> list[Written]:
-    """Renew the facts of the buckets whose grimoire changed since."""
-    with stores.deriving():
-        grimoire, facts = stores.projections.renewed("grimoire"), stores.projections.renewed("facts")
-        sources = {b: f"{d.low:x}{d.high:x}" for b, d in grimoire.digests().items()}
-        seen = facts.noted("grimoire")
-        buckets = {b for b, d in sources.items() if seen.get(str(b)) != d}
-        if not buckets:
-            return []
-        return [
-            facts.renew(
-                facts_of(grimoire.read(buckets)), buckets, note={"grimoire": {str(b): d for b, d in sources.items()}}
-            )
-        ]
-
-
-def facts_of(entries: pa.Table) -> pa.Table:
-    """The facts among entries (ENTRY_SCHEMA): active baselines, as FACT_SCHEMA."""
-    known = entries.filter(pc.and_(pc.equal(entries["source"], "baseline"), pc.equal(entries["status"], "active")))
-    metric = known["metric"].to_pylist()
-    renamed = {
-        "mean": "effect_mean_ppm",
-        "low": "effect_low_ppm",
-        "high": "effect_high_ppm",
-        "episode_count": "evidence_count",
-        "reinforcement_count": "validations",
-        "last_reinforced_at": "validated_at",
-    }
-    columns = {n: known[renamed.get(n, n)] for n in FACT_SCHEMA.names if n != "unit"}
-    columns["unit"] = pa.array([METRIC_UNIT[m] for m in metric], pa.string())
-    return pa.table({n: columns[n] for n in FACT_SCHEMA.names}).cast(FACT_SCHEMA)

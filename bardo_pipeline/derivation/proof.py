@@ -25,7 +25,8 @@ from bardo_pipeline.derivation.curation import relived
 from bardo_pipeline.derivation.dreams import Dreamt, dreamt_anew
 from bardo_pipeline.derivation.legacy import candidate_folder, with_lives
 from bardo_pipeline.derivation.lineage import named_ticks
-from bardo_pipeline.derivation.memory import episode_index, facts_of
+from bardo_pipeline.derivation.memory import episode_index
+from bardo_pipeline.derivation.of_grimoire import OF_GRIMOIRE
 from bardo_pipeline.derivation.reading import curated
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import BundleError
@@ -187,8 +188,10 @@ def _grimoire(proof: _Proof) -> Iterator[Remains]:
     yield from _extra("grimoire", ("entry_id",), proof.standing("grimoire"), proof.grimoire)
 
 
-def _facts(proof: _Proof) -> Iterator[Remains]:
-    yield from _extra("facts", ("entry_id",), proof.standing("facts"), facts_of(proof.grimoire))
+def _of_grimoire(proof: _Proof) -> Iterator[Remains]:
+    for name, made in OF_GRIMOIRE.items():
+        key = TABLES[name].key[1:]
+        yield from _extra(name, key, proof.standing(name), made(proof.grimoire, proof.stores.policy))
 
 
 def _playbooks(proof: _Proof) -> Iterator[Remains]:
@@ -336,7 +339,7 @@ CHECKS: tuple[Callable[[_Proof], Iterator[Remains]], ...] = (
     _curation,
     _cycles,
     _grimoire,
-    _facts,
+    _of_grimoire,
     _playbooks,
     _credits,
     _dreams,

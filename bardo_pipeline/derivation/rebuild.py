@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +28,8 @@ from bardo_pipeline.derivation.legacy import (
     overtaken_bundles,
     published_bundles,
 )
-from bardo_pipeline.derivation.memory import derive_episodes, derive_facts, facts_of
+from bardo_pipeline.derivation.memory import derive_episodes
+from bardo_pipeline.derivation.of_grimoire import OF_GRIMOIRE, derive_of_grimoire
 from bardo_pipeline.derivation.reading import closed_through, curated
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import DerivationError
@@ -62,7 +64,7 @@ def derive_everything(stores: Stores, *, now: datetime, tell: Callable[[str], No
     steps: tuple[tuple[str, Callable[[], object]], ...] = (
         ("curation", lambda: derive_curation(stores)),
         ("credits", lambda: derive_credits(stores)),
-        ("facts", lambda: derive_facts(stores)),
+        *((name, partial(derive_of_grimoire, stores, name)) for name in OF_GRIMOIRE),
         ("episodes", lambda: derive_episodes(stores, now=now)),
         ("dreams", lambda: derive_dreams(stores)),
         ("votes", lambda: derive_votes(stores)),
@@ -148,7 +150,7 @@ def _as_of(stores: Stores, beside: Stores) -> dict[str, pa.Table]:
     known, dead = set(closed), set(recorded_deaths(beside)["golem_id"].to_pylist())
     out = {name: _cut(stores.projections.read(name), closed, known) for name in BY_CYCLE}
     out["grimoire"] = fold(out["curation"])
-    out["facts"] = facts_of(out["grimoire"])
+    out |= {name: made(out["grimoire"], stores.policy) for name, made in OF_GRIMOIRE.items()}
     causes = stores.projections.read("vote_causes")
     votes = stores.projections.read("votes")
     last_words = votes.filter(votes["is_death_vote"])["vote_id"].combine_chunks()

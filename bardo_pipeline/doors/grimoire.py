@@ -13,6 +13,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from bardo_pipeline.curator.bridge import PARTS, crossings_of
+from bardo_pipeline.curator.links import links_of
 from bardo_pipeline.derivation import overriding
 from bardo_pipeline.derivation.overriding import Grimoire, Spoken, chosen, decisions_about, find, grimoire_of, waiting
 from bardo_pipeline.derivation.stores import Stores
@@ -21,6 +23,7 @@ from bardo_pipeline.doors.tables import print_table
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.overrides import Order
 from bardo_pipeline.grimoire.columns import confidence_of
+from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.policy import Policy
 
@@ -102,12 +105,32 @@ def show(
         for d in decided
     ]  # fmt: skip
     print_table(out, "What was decided", ["cycle", "what", "trust", "ticks", "why"], rows)
+    _tell_bearing(grimoire, row, stores.policy)
     notes = [o for o in stores.overrides().of_golem(golem) if o.entry_id == row["entry_id"] and o.note]
     for note in notes:
         out.print(f"note, {note.at:%Y-%m-%d %H:%M}: {note.note}", soft_wrap=True, markup=False)
     for order in orders:
         out.print(_wait(order, stores.policy), soft_wrap=True, markup=False)
     out.print(f"down to the ticks: bardo lineage {row['entry_id'][:12]} --golem {golem}", soft_wrap=True)
+
+
+def _tell_bearing(grimoire: Grimoire, row: dict[str, Any], policy: Policy) -> None:
+    """What of the golem's other knowledge bears on an entry, and whether it may cross to others."""
+    entries, entry_id = grimoire.entries.select(ENTRY_SCHEMA.names), row["entry_id"]
+    said = dict(zip(entries["entry_id"].to_pylist(), entries["text"].to_pylist(), strict=True))
+    rows = []
+    for link in links_of(entries).to_pylist():
+        if entry_id in (link["entry_id"], link["other_id"]):
+            other = link["other_id"] if link["entry_id"] == entry_id else link["entry_id"]
+            how = "led to by" if link["relation"] == "leads_to" and other == link["entry_id"] else link["relation"]
+            rows.append((how.replace("_", " "), link["across"], other[:12], said[other]))
+    if rows:
+        print_table(out, "What bears on it", ["how", "across", "entry", "text"], rows)
+    for gate in crossings_of(entries, policy).to_pylist():
+        if gate["entry_id"] == entry_id:
+            parts = ", ".join(f"{part} {gate[f'{part}_ppm'] / PPM:.2f}" for part in PARTS)
+            verdict = "crosses to others" if gate["crosses"] else "stays here"
+            out.print(f"{verdict}: {gate['reason']}; admission {gate['admission_ppm'] / PPM:.2f} ({parts})")
 
 
 @app.command()

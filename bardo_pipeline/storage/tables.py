@@ -9,8 +9,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from bardo_pipeline.curator.bridge import CROSSING_SCHEMA
 from bardo_pipeline.curator.decisions import DECISION_KEY, DECISION_SCHEMA
 from bardo_pipeline.curator.episodes import EPISODE_SCHEMA
+from bardo_pipeline.curator.links import LINK_SCHEMA
 from bardo_pipeline.curator.passes import CYCLE_SCHEMA
 from bardo_pipeline.curator.playbook import PLAYBOOK_SCHEMA
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
@@ -80,6 +82,8 @@ TABLES: dict[str, TableSpec] = {
     "credits": TableSpec(CREDIT_SCHEMA, ("golem_id", "cycle", "entry_id"), True, ("golem_id", "cycle")),
     "hypotheses": TableSpec(HYPOTHESIS_SCHEMA, HYPOTHESIS_KEY, True, ("golem_id", "cycle")),
     "dreams": TableSpec(DREAM_SCHEMA, DREAM_KEY, True, ("golem_id", "cycle")),
+    "links": TableSpec(LINK_SCHEMA, ("golem_id", "entry_id", "other_id"), False, ("golem_id",)),
+    "crossings": TableSpec(CROSSING_SCHEMA, ("golem_id", "entry_id"), False, ("golem_id",)),
     "votes": TableSpec(VOTE_SCHEMA, ("vote_id",), True, ("proposition_id",)),
     "vote_causes": TableSpec(VOTE_CAUSE_SCHEMA, ("vote_id",), True, ("golem_id",)),
     "consensus": TableSpec(CONSENSUS_SCHEMA, ("proposition_id",), False, ("proposition_id",)),

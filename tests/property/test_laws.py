@@ -12,6 +12,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,7 +36,8 @@ from bardo_pipeline.derivation.crediting import derive_credits
 from bardo_pipeline.derivation.curation import commit, derive_curation
 from bardo_pipeline.derivation.dreams import derive_dreams
 from bardo_pipeline.derivation.legacy import derive_candidates, derive_testaments, published_bundles
-from bardo_pipeline.derivation.memory import derive_episodes, derive_facts
+from bardo_pipeline.derivation.memory import derive_episodes
+from bardo_pipeline.derivation.of_grimoire import OF_GRIMOIRE, derive_of_grimoire
 from bardo_pipeline.derivation.rebuild import rebuild
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life import Died, Gap, LifeEvent, life_event
@@ -152,7 +154,7 @@ def with_hashes(stores: Stores) -> Stores:
 DERIVATIONS: tuple[Callable[[Stores], object], ...] = (
     derive_curation,
     derive_credits,
-    derive_facts,
+    *(partial(derive_of_grimoire, name=name) for name in OF_GRIMOIRE),
     lambda stores: derive_episodes(stores, now=NOW),
     derive_dreams,
     derive_votes,

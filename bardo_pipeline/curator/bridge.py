@@ -1,0 +1,110 @@
+"""Bridge: what of a grimoire may cross from a golem's own mind to others, and through which gate. Pure, over columns.
+
+Insights and causal links pass the admission gate, the mean of five parts; heuristics must have been acted on and borne
+out; warnings only have to be new, since a false alarm costs less than a missed one. Nothing crosses that the golem has
+no evidence of itself. Episodes, sizes and outcomes never cross: this table names entries, and holds none of them.
+Source: MEM ("The bridge: what crosses between loops", "Bridge quality gates"), canon ("admission gate").
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from bardo_pipeline.curator.links import links_of
+from bardo_pipeline.grimoire.columns import asked
+from bardo_pipeline.grimoire.confidence import PPM, ppm
+from bardo_pipeline.grimoire.entries import MOMENT
+from bardo_pipeline.policy import Policy
+
+PARTS = ("specificity", "actionability", "novelty", "verifiability", "consistency")
+"""The five parts of the admission gate (MEM)."""
+
+GATES = ("admission", "outcomes", "novelty")
+
+CROSSING_SCHEMA = pa.schema(
+    [
+        pa.field("golem_id", pa.string(), nullable=False),
+        pa.field("entry_id", pa.string(), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("at", MOMENT, nullable=False),
+        *[pa.field(f"{part}_ppm", pa.int64(), nullable=False) for part in PARTS],
+        pa.field("admission_ppm", pa.int64(), nullable=False),
+        pa.field("gate", pa.string(), nullable=False),
+        pa.field("crosses", pa.bool_(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+    ]
+)
+"""One row per active entry that its golem has evidence of; key (golem_id, entry_id).
+
+at: the moment of its last vote, as of which it is judged. *_ppm: the five parts of the admission gate and their mean,
+in parts per million. gate: which one it has to pass; reason: why it crosses, or what it lacks."""
+
+_CROSSINGS = """
+with agreeing as (
+    select golem_id, entry_id, count(*) as agreeing from (
+        select golem_id, entry_id from links where relation = 'agrees'
+        union all select golem_id, other_id from links where relation = 'agrees'
+    ) group by all
+),
+known as (
+    select e.*, coalesce(a.agreeing, 0) as agreeing, abs(effect_mean_ppm)::hugeint as size,
+        ((effect_high_ppm - effect_low_ppm) // 2)::hugeint as doubt
+    from entries as e left join agreeing as a using (golem_id, entry_id)
+    where status = 'active' and own_count > 0
+),
+parts as (
+    select *,
+        case source
+            when 'pattern' then ((tool is not null)::int + (action_type is not null)::int
+                + (anomaly_band is not null)::int + (gas_band is not null)::int
+                + (regime is not null and regime <> 'unknown')::int) * $whole // 5
+            when 'baseline' then $whole - least(doubt * $whole // greatest(size, 1), $whole)
+            else ((cause is not null)::int + (effect is not null)::int + (lag_ticks is not null)::int
+                + (regime is not null)::int) * $whole // 4
+        end::bigint as specificity_ppm,
+        case source
+            when 'pattern' then size * $whole // greatest(size + doubt, 1)
+            when 'baseline' then 0
+            else size * $whole // greatest(size + doubt, 1) // 2
+        end::bigint as actionability_ppm,
+        $whole // (1 + agreeing) as novelty_ppm,
+        own_count * $whole // (own_count + $witnesses) as verifiability_ppm,
+        (validations + 1) * $whole // (validations + contradictions + 1) as consistency_ppm
+    from known
+),
+judged as (
+    select *,
+        (specificity_ppm + actionability_ppm + novelty_ppm + verifiability_ppm + consistency_ppm) // 5 as admission_ppm,
+        case kind when 'heuristic' then 'outcomes' when 'warning' then 'novelty' else 'admission' end as gate
+    from parts
+),
+told as (
+    select *,
+        case
+            when gate = 'novelty' and novelty_ppm < $novelty then 'others of the golem say as much'
+            when gate = 'outcomes' and confidence_ppm < $heuristic then 'confidence is below what a heuristic needs'
+            when gate = 'outcomes' and validated_at <= created_at then 'not acted on since it was made'
+            when gate = 'outcomes' and validations <= contradictions then 'outcomes did not bear it out'
+            when gate = 'admission' and confidence_ppm < $insight then 'confidence is below what an insight needs'
+            when gate = 'admission' and admission_ppm <= $admission then 'its five parts do not add up to admission'
+        end as lacks
+    from judged
+)
+select golem_id, entry_id, kind, anchor_at as at, specificity_ppm, actionability_ppm, novelty_ppm, verifiability_ppm,
+    consistency_ppm, admission_ppm, gate, lacks is null as crosses, coalesce(lacks, 'passes by ' || gate) as reason
+from told order by golem_id, entry_id
+"""
+
+
+def crossings_of(entries: pa.Table, policy: Policy) -> pa.Table:
+    """What crosses of these entries (ENTRY_SCHEMA) and why not: CROSSING_SCHEMA, in the order of its key."""
+    rules = policy.bridge
+    numbers = {
+        "whole": PPM,
+        "witnesses": policy.curator.cluster_min,
+        "novelty": ppm(rules.warning_novelty_min),
+        "insight": ppm(rules.insight_confidence),
+        "heuristic": ppm(rules.heuristic_confidence),
+        "admission": ppm(rules.admission_min),
+    }
+    return asked(_CROSSINGS, numbers, entries=entries, links=links_of(entries)).cast(CROSSING_SCHEMA)

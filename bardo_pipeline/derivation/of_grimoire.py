@@ -1,0 +1,58 @@
+"""Tables that say a grimoire in other words: its facts, the links among its entries, what of it may cross to others.
+
+Each is a function of the grimoire and the policy alone, and is renewed by the buckets whose grimoire changed.
+Source: MEM (semantic facts; cross-reference; the bridge), P-2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.curator.bridge import crossings_of
+from bardo_pipeline.curator.links import links_of
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.grimoire.entries import METRIC_UNIT
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.projections import Written
+from bardo_pipeline.storage.tables import FACT_SCHEMA
+
+
+def facts_of(entries: pa.Table) -> pa.Table:
+    """The facts among entries (ENTRY_SCHEMA): active baselines, as FACT_SCHEMA."""
+    known = entries.filter(pc.and_(pc.equal(entries["source"], "baseline"), pc.equal(entries["status"], "active")))
+    metric = known["metric"].to_pylist()
+    renamed = {
+        "mean": "effect_mean_ppm",
+        "low": "effect_low_ppm",
+        "high": "effect_high_ppm",
+        "episode_count": "evidence_count",
+        "reinforcement_count": "validations",
+        "last_reinforced_at": "validated_at",
+    }
+    columns = {n: known[renamed.get(n, n)] for n in FACT_SCHEMA.names if n != "unit"}
+    columns["unit"] = pa.array([METRIC_UNIT[m] for m in metric], pa.string())
+    return pa.table({n: columns[n] for n in FACT_SCHEMA.names}).cast(FACT_SCHEMA)
+
+
+OF_GRIMOIRE: dict[str, Callable[[pa.Table, Policy], pa.Table]] = {
+    "facts": lambda entries, _: facts_of(entries),
+    "links": lambda entries, _: links_of(entries),
+    "crossings": crossings_of,
+}
+"""What each table makes of the entries (ENTRY_SCHEMA) of some golems."""
+
+
+def derive_of_grimoire(stores: Stores, name: str) -> list[Written]:
+    """Renew one of these tables for the buckets whose grimoire changed since."""
+    with stores.deriving():
+        grimoire, table = stores.projections.renewed("grimoire"), stores.projections.renewed(name)
+        sources = {b: f"{d.low:x}{d.high:x}" for b, d in grimoire.digests().items()}
+        seen = table.noted("grimoire")
+        buckets = {b for b, d in sources.items() if seen.get(str(b)) != d}
+        if not buckets:
+            return []
+        made = OF_GRIMOIRE[name](grimoire.read(buckets), stores.policy)
+        return [table.renew(made, buckets, note={"grimoire": {str(b): d for b, d in sources.items()}})]

@@ -1,0 +1,126 @@
+"""Links and the bridge equal their twins; what crosses is what the documents let cross."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bardo_pipeline.curator.bridge import CROSSING_SCHEMA, crossings_of
+from bardo_pipeline.curator.links import LINK_SCHEMA, links_of
+from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS
+from tests.grimoires import DIED, POLICY, baseline, causal, entry, grimoire, pattern
+from tests.reference.bridge import crossings_by_row, links_by_row
+
+examples = settings(max_examples=80, deadline=None, derandomize=True)
+trust = st.integers(0, 10**6)
+rules = st.builds(
+    pattern, st.sampled_from(["uniswap_v3_rebalance", "other"]), regime=st.sampled_from(REGIMES),
+    anomaly_band=st.sampled_from(ANOMALY_BANDS), gas_band=st.sampled_from(GAS_BANDS),
+)  # fmt: skip
+chains = st.builds(causal, st.sampled_from(["crash", "gas_gwei"]), st.sampled_from(["gas_gwei", "volume"]))
+levels = st.builds(baseline, st.sampled_from(["gas_price", "pool_volume"]))
+
+
+@st.composite
+def known(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """What some golems know: rules, chains and levels of every kind and trust."""
+    rows = {}
+    for golem_id in ("g-1", "g-2"):
+        for about in draw(st.lists(st.one_of(rules, rules, chains, levels), max_size=8, unique=True)):
+            sign = 0 if about.source == "baseline" else draw(st.sampled_from([-1, 1]))
+            low, size = draw(st.integers(-3_000, 3_000)), draw(st.integers(0, 4_000))
+            made = DIED - timedelta(days=20)
+            row = entry(
+                golem_id, about, sign=sign, confidence_ppm=draw(trust), own_count=draw(st.integers(0, 12)),
+                kind=draw(st.sampled_from(["insight", "heuristic", "warning", "causal_link"])),
+                status=draw(st.sampled_from(["active", "active", "active", "pruned"])),
+                validations=draw(st.integers(0, 4)), contradictions=draw(st.integers(0, 4)), effect_low_ppm=low,
+                effect_high_ppm=low + size, effect_mean_ppm=low + size // 2, created_at=made,
+                validated_at=made + timedelta(days=draw(st.integers(0, 3))),
+            )  # fmt: skip
+            rows[golem_id, row["entry_id"]] = row
+    return list(rows.values())
+
+
+@pytest.mark.row("MEM-14")
+@examples
+@given(known())
+def test_links_and_crossings_are_what_their_twins_say(rows: list[dict[str, Any]]) -> None:
+    entries = grimoire(*rows)
+    assert links_of(entries).to_pylist() == links_by_row(rows)
+    assert crossings_of(entries, POLICY).to_pylist() == crossings_by_row(rows, POLICY)
+
+
+def test_nothing_bears_on_nothing() -> None:
+    assert links_of(grimoire()).equals(LINK_SCHEMA.empty_table())
+    assert crossings_of(grimoire(), POLICY).equals(CROSSING_SCHEMA.empty_table())
+
+
+def test_rules_agree_or_differ_across_one_respect_and_causes_lead_to_each_other() -> None:
+    here = entry(about=pattern("uniswap_v3_rebalance"))
+    further = entry(about=pattern("uniswap_v3_rebalance", anomaly_band="stretched"))
+    trending = entry(about=pattern("uniswap_v3_rebalance", regime="trending_up"), sign=-1)
+    far = entry(about=pattern("uniswap_v3_rebalance", regime="trending_up", gas_band="dear"))
+    cause, next_cause = (entry(about=causal(a, b), sign=1) for a, b in (("crash", "gas_gwei"), ("gas_gwei", "volume")))
+    links = links_of(grimoire(here, further, trending, far, cause, next_cause)).to_pylist()
+    found = {(frozenset((r["entry_id"], r["other_id"])), r["relation"], r["across"]) for r in links}
+    ids = [row["entry_id"] for row in (here, further, trending, far, cause, next_cause)]
+    assert found == {
+        (frozenset(ids[:2]), "agrees", "anomaly"),
+        (frozenset((ids[0], ids[2])), "differs", "regime"),
+        (frozenset(ids[2:4]), "differs", "gas"),
+        (frozenset(ids[4:]), "leads_to", "cause"),
+    }
+    (chain,) = [r for r in links if r["across"] == "cause"]
+    assert (chain["entry_id"], chain["other_id"]) == (ids[4], ids[5])
+
+
+def _gate(**said: Any) -> dict[str, Any]:
+    plain = {"own_count": 6, "confidence_ppm": 800_000, "validations": 3, "created_at": DIED - timedelta(days=12)}
+    (row,) = crossings_of(grimoire(entry(**(plain | said))), POLICY).to_pylist()
+    return row
+
+
+@pytest.mark.row("MEM-14")
+@pytest.mark.parametrize(
+    ("said", "crosses"),
+    [
+        ({}, True),
+        ({"confidence_ppm": 599_999}, False),
+        ({"validations": 0, "contradictions": 8, "own_count": 1, "effect_low_ppm": -3_000}, False),
+        ({"kind": "heuristic"}, True),
+        ({"kind": "heuristic", "confidence_ppm": 699_999}, False),
+        ({"kind": "heuristic", "validations": 2, "contradictions": 2}, False),
+        ({"kind": "heuristic", "validated_at": DIED - timedelta(days=12)}, False),
+        ({"kind": "warning", "confidence_ppm": 1, "validations": 0, "contradictions": 9}, True),
+    ],
+)
+def test_insights_are_admitted_heuristics_borne_out_and_warnings_only_new(said: dict[str, Any], crosses: bool) -> None:
+    assert _gate(**said)["crosses"] is crosses
+
+
+@pytest.mark.row("MEM-14")
+def test_what_a_golem_has_no_evidence_of_itself_does_not_cross() -> None:
+    assert crossings_of(grimoire(entry(own_count=0)), POLICY).num_rows == 0
+
+
+@pytest.mark.row("MEM-14")
+def test_a_warning_that_many_others_repeat_stays_here() -> None:
+    said = {"kind": "warning", "own_count": 4, "sign": -1}
+    regimes = [entry(about=pattern("uniswap_v3_rebalance", regime=regime), **said) for regime in REGIMES]
+    near = [
+        entry(about=pattern("uniswap_v3_rebalance", anomaly_band=band), **said) for band in ("stirred", "stretched")
+    ]
+    rows = {r["entry_id"]: r for r in crossings_of(grimoire(*regimes, *near), POLICY).to_pylist()}
+    (middle,) = [e["entry_id"] for e in regimes if e["regime"] == "volatile"]
+    assert not rows[middle]["crosses"]
+    assert rows[middle]["reason"] == "others of the golem say as much"
+
+
+@pytest.mark.row("MEM-14")
+def test_nothing_of_a_golems_private_life_is_in_what_crosses() -> None:
+    names = set(CROSSING_SCHEMA.names)
+    assert not {n for n in names if any(w in n for w in ("pnl", "value", "episode", "tick", "effect", "text"))}

@@ -1,0 +1,103 @@
+"""The row-at-a-time twins of curator/links.py and curator/bridge.py: every pair looked at, every part written out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from bardo_pipeline.grimoire.entries import ANOMALY_BANDS
+from bardo_pipeline.policy import Policy
+
+Row = Mapping[str, Any]
+WHOLE = 10**6
+
+
+def links_by_row(entries: Iterable[Row]) -> list[dict[str, Any]]:
+    """Every pair of active entries that bear on each other."""
+    held = [e for e in entries if e["status"] == "active" and e["sign"]]
+    found = []
+    for one in held:
+        for other in held:
+            if one is other or any(one[n] != other[n] for n in ("golem_id", "chain", "protocol", "pair")):
+                continue
+            strength = min(one["confidence_ppm"], other["confidence_ppm"])
+            pair = {n: one[n] for n in ("golem_id", "entry_id")} | {"other_id": other["entry_id"]}
+            if one["effect"] is not None and one["effect"] == other["cause"]:
+                found.append(pair | {"relation": "leads_to", "across": "cause", "strength_ppm": strength})
+            across = _across(one, other)
+            if across and one["entry_id"] < other["entry_id"]:
+                relation = "agrees" if one["sign"] == other["sign"] else "differs"
+                found.append(pair | {"relation": relation, "across": across, "strength_ppm": strength})
+    return sorted(found, key=lambda row: (row["golem_id"], row["entry_id"], row["other_id"]))
+
+
+def _across(one: Row, other: Row) -> str | None:
+    """The one respect in which the situations of two rules about the same act differ."""
+    if {one["source"], other["source"]} != {"pattern"}:
+        return None
+    if (one["tool"], one["action_type"]) != (other["tool"], other["action_type"]):
+        return None
+    apart = [n for n in ("regime", "anomaly_band", "gas_band") if one[n] != other[n]]
+    if len(apart) != 1:
+        return None
+    if apart == ["anomaly_band"]:
+        steps = ANOMALY_BANDS.index(one["anomaly_band"]) - ANOMALY_BANDS.index(other["anomaly_band"])
+        return "anomaly" if abs(steps) == 1 else None
+    return {"regime": "regime", "gas_band": "gas"}[apart[0]]
+
+
+def crossings_by_row(entries: Iterable[Row], policy: Policy) -> list[dict[str, Any]]:
+    """Every entry with evidence of the golem's own, and whether it may cross."""
+    held = list(entries)
+    links = links_by_row(held)
+    rows = [_crossing(e, links, policy) for e in held if e["status"] == "active" and e["own_count"] > 0]
+    return sorted(rows, key=lambda row: (row["golem_id"], row["entry_id"]))
+
+
+def _crossing(entry: Row, links: list[dict[str, Any]], policy: Policy) -> dict[str, Any]:
+    size, doubt = abs(entry["effect_mean_ppm"]), (entry["effect_high_ppm"] - entry["effect_low_ppm"]) // 2
+    agreeing = sum(
+        link["relation"] == "agrees" and link["golem_id"] == entry["golem_id"]
+        and entry["entry_id"] in (link["entry_id"], link["other_id"])
+        for link in links
+    )  # fmt: skip
+    clear = size * WHOLE // max(size + doubt, 1)
+    if entry["source"] == "pattern":
+        named = sum(entry[n] is not None for n in ("tool", "action_type", "anomaly_band", "gas_band"))
+        specific, actionable = (named + (entry["regime"] not in (None, "unknown"))) * WHOLE // 5, clear
+    elif entry["source"] == "baseline":
+        specific, actionable = WHOLE - min(doubt * WHOLE // max(size, 1), WHOLE), 0
+    else:
+        named = sum(entry[n] is not None for n in ("cause", "effect", "lag_ticks", "regime"))
+        specific, actionable = named * WHOLE // 4, clear // 2
+    votes = entry["validations"] + entry["contradictions"]
+    parts = {
+        "specificity_ppm": specific,
+        "actionability_ppm": actionable,
+        "novelty_ppm": WHOLE // (1 + agreeing),
+        "verifiability_ppm": entry["own_count"] * WHOLE // (entry["own_count"] + policy.curator.cluster_min),
+        "consistency_ppm": (entry["validations"] + 1) * WHOLE // (votes + 1),
+    }
+    admission = sum(parts.values()) // 5
+    gate = {"heuristic": "outcomes", "warning": "novelty"}.get(entry["kind"], "admission")
+    lacks = _lacks(entry, gate, parts["novelty_ppm"], admission, policy)
+    return {
+        "golem_id": entry["golem_id"], "entry_id": entry["entry_id"], "kind": entry["kind"], "at": entry["anchor_at"],
+        **parts, "admission_ppm": admission, "gate": gate, "crosses": lacks is None,
+        "reason": lacks or f"passes by {gate}",
+    }  # fmt: skip
+
+
+def _lacks(entry: Row, gate: str, novelty: int, admission: int, policy: Policy) -> str | None:
+    rules, trust = policy.bridge, entry["confidence_ppm"]
+    if gate == "novelty":
+        return "others of the golem say as much" if novelty < rules.warning_novelty_min * WHOLE else None
+    if gate == "outcomes":
+        if trust < rules.heuristic_confidence * WHOLE:
+            return "confidence is below what a heuristic needs"
+        if entry["validated_at"] <= entry["created_at"]:
+            return "not acted on since it was made"
+        return None if entry["validations"] > entry["contradictions"] else "outcomes did not bear it out"
+    if trust < rules.insight_confidence * WHOLE:
+        return "confidence is below what an insight needs"
+    return None if admission > rules.admission_min * WHOLE else "its five parts do not add up to admission"
