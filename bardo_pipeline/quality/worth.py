@@ -255,10 +255,16 @@ def _truths_known(judged: pa.Table, golems: int, at_us: int, ground: Ground, pol
         gone = ground.turned(at_us) and truth.valid_until_bar is not None
         if truth.kind != "causal" or truth.strength < policy.strong_sigma or gone:
             continue
-        mine = pc.equal(right["truth"], truth.name)
+        same = [t.name for t in ground.truths if _says(t) == _says(truth)]  # a link without a regime holds in each
+        mine = pc.is_in(right["truth"], value_set=pa.array(same))
         if truth.rule_sign:
             told = pc.match_substring(right["truth"], f"acting in {truth.regime},")
             mine = pc.or_(mine, pc.and_(told, pc.equal(right["sign"], truth.rule_sign)))
         held = len(right.filter(pc.fill_null(mine, False))["golem_id"].unique())
         out.append(Recalled(truth.name, "cause", truth.strength, golems, held))
     return out
+
+
+def _says(truth: PlantedTruth) -> tuple[str, str, int, int, str]:
+    """What a truth says, wherever it holds."""
+    return truth.cause, truth.effect, truth.lag_bars, truth.sign, truth.kind

@@ -135,6 +135,16 @@ def test_recall_asks_only_those_who_met_a_truth_often_enough() -> None:
 
 
 @pytest.mark.row("X-5")
+def test_a_link_without_a_regime_is_the_truth_of_each_regime() -> None:
+    up, down = (
+        PlantedTruth(f"{regime}_persists", "", "past_return", "price_return", 60, regime, 1, span_bars=60, size=2.0)
+        for regime in ("trending_up", "trending_down")
+    )
+    one = seen(link("past_return", "price_return", 1, 1), truths=(up, down))
+    assert [t.held for t in one.recalled if t.kind == "cause"] == [1, 1]
+
+
+@pytest.mark.row("X-5")
 def test_a_link_is_right_by_pair_sign_and_lag_while_it_lasts() -> None:
     truths = (GAS, FLIGHT, DECOY)
 
