@@ -443,6 +443,11 @@ class CausalPolicy(Frozen):
     missed_sigma: Positive = Field(
         3.0, description="where the stated effect would have shown by so much and did not, it is contradicted (ours)"
     )
+    predict_confidence: Unit = Field(0.6, description="a link from here on moves the golem's predictions (issue 4)")
+    probe_shift: Positive = Field(0.5, description="spreads by which the price must be expected to move (ours)")
+    probe_sigma: Positive = Field(
+        3.0, description="spreads that it must miss by, the other way, to break a link (ours)"
+    )
     return_cap_ppm: Positive = Field(
         1_000.0, description="a tick's return beyond says no more of its usual spread (ours)"
     )

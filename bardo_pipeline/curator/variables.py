@@ -23,7 +23,7 @@ ago one in the hour before those.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -127,18 +127,30 @@ def readings(records: pa.Table) -> Ints:
     def real(name: str, missing: float = 0.0) -> NDArray[np.float64]:
         return pc.fill_null(pc.struct_field(seen, name), missing).to_numpy(zero_copy_only=False).astype(np.float64)
 
-    price, mean = real("price"), real("sma")
-    known = (mean > 0.0) & (price > 0.0)
-    excursion = np.log(np.where(known, price, 1.0)) - np.log(np.where(known, mean, 1.0))
-    micros = records.column("observed_at").cast(pa.int64()).to_numpy()
+    names = ("price_return", "gas_gwei", "liquidity", "volume_micros", "price", "sma", "gas_hour_ratio")
+    return readings_of(*(real(name) for name in names), records.column("observed_at").cast(pa.int64()).to_numpy())
+
+
+def readings_of(
+    price_return: NDArray[Any],
+    gas_gwei: NDArray[Any],
+    liquidity: NDArray[Any],
+    volume_micros: NDArray[Any],
+    price: NDArray[Any],
+    sma: NDArray[Any],
+    gas_hour_ratio: NDArray[Any],
+    at_us: NDArray[Any],
+) -> Ints:
+    """READINGS from what is observed, one element a tick; sma: 0 where there is none."""
+    known = (sma > 0.0) & (price > 0.0)
     columns = (
-        _ppm(real("price_return")),
-        _ppm(np.log(np.maximum(real("gas_gwei"), 1e-6))),
-        _ppm(np.log(np.maximum(real("liquidity"), 1.0))),
-        _ppm(np.log1p(real("volume_micros") / _VOLUME_UNIT_MICROS)),
-        _ppm(excursion),
-        _ppm(np.log(np.maximum(real("gas_hour_ratio"), 1e-3))),
-        micros // 60_000_000 % 1_440,
+        _ppm(price_return),
+        _ppm(np.log(np.maximum(gas_gwei, 1e-6))),
+        _ppm(np.log(np.maximum(liquidity, 1.0))),
+        _ppm(np.log1p(volume_micros / _VOLUME_UNIT_MICROS)),
+        _ppm(np.log(np.where(known, price, 1.0)) - np.log(np.where(known, sma, 1.0))),
+        _ppm(np.log(np.maximum(gas_hour_ratio, 1e-3))),
+        at_us // 60_000_000 % 1_440,
     )
     return np.stack(columns, axis=1).astype(np.int64)
 
@@ -158,9 +170,7 @@ def standardised(read: Ints, age: Ints, rules: CausalPolicy) -> Ints:
     change[:, RETURN] = read[:, RETURN]
     change[age == 0] = 0
     change = np.clip(change, -_LIMIT_PPM, _LIMIT_PPM)
-    floors = np.array([rules.return_floor_ppm, rules.gas_floor_ppm, rules.liquidity_floor_ppm])
-    usual = np.minimum(np.abs(change), np.array([rules.return_cap_ppm, rules.gas_cap_ppm, rules.liquidity_cap_ppm]))
-    spread = np.maximum(np.sqrt(_past_sum(usual.astype(np.int64) ** 2, age) / WINDOW), floors)
+    spread = _spreads(change, age, rules)
     told = np.clip(np.rint(SCALE * change / spread), -LIMIT, LIMIT).astype(np.int64)
     told[:, RETURN] = _within(told[:, RETURN], rules)
     scale = spread[:, RETURN]
@@ -192,6 +202,22 @@ def standardised(read: Ints, age: Ints, rules: CausalPolicy) -> Ints:
         *(part[:, place] for place in range(past.shape[1]) for part in (soon, late)),
     )
     return np.stack(columns, axis=1).astype(np.int64)
+
+
+def return_spread(price_return: NDArray[np.float64], rules: CausalPolicy) -> NDArray[np.float64]:
+    """The spread in ppm that a tick's return is told in, from the ticks up to and with each one; unbroken ticks."""
+    change = np.zeros((len(price_return) + 1, 3), np.int64)
+    change[:-1, RETURN] = np.clip(_ppm(price_return), -_LIMIT_PPM, _LIMIT_PPM)
+    change[0] = 0
+    return _spreads(change, np.arange(len(change)), rules)[1:, RETURN]
+
+
+def _spreads(change: Ints, age: Ints, rules: CausalPolicy) -> NDArray[np.float64]:
+    """The spread of return, gas and liquidity over the WINDOW ticks before each, in ppm, [rows, 3]."""
+    usual = np.minimum(np.abs(change), np.array([rules.return_cap_ppm, rules.gas_cap_ppm, rules.liquidity_cap_ppm]))
+    floors = np.array([rules.return_floor_ppm, rules.gas_floor_ppm, rules.liquidity_floor_ppm])
+    spread: NDArray[np.float64] = np.sqrt(_past_sum(usual.astype(np.int64) ** 2, age) / WINDOW)
+    return np.maximum(spread, floors)
 
 
 def _past_sum(values: Ints, age: Ints) -> Ints:

@@ -192,6 +192,7 @@ class Fleet:
         first = (rules.first_variance_price, rules.first_variance_gas, rules.first_variance_health)
         self.forecast_var = np.repeat(np.array(first)[:, None], self.size, axis=1)
         self.expected, self.half = self._reals(3, fill=np.nan), self._reals(3, fill=np.nan)
+        self.foreseen = self._reals()
         self.ring, self.ring_used = self._flags(rules.fitness_window), self._flags(rules.fitness_window)
         self.ring_at = self._ints()
         self.held_count, self.resolved_count = self._ints(), self._ints()

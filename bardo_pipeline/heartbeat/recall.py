@@ -6,7 +6,7 @@ warning that would block acting there. Source: MEM (four factors), HB S3 (top fi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from bardo_pipeline.curator.playbook import entry_ids
 from bardo_pipeline.curator.state import ACTIVE, WARNING, GrimoireState
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.heartbeat.fleet import CELLS, RECALL
+from bardo_pipeline.heartbeat.foresight import Foresight, foresight_of, nothing_foreseen
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.scoring import importance, recency, recency_half_life, validation_ratio
 
@@ -57,6 +58,7 @@ class Recall:
     top: np.ndarray
     likeness: np.ndarray
     block: np.ndarray
+    foresight: Foresight
 
     def factors(self, entry: np.ndarray, at_us: int) -> tuple[np.ndarray, np.ndarray]:
         """(recency, importance) of these entries at a moment; entry may hold -1."""
@@ -79,6 +81,7 @@ def nothing_known(size: int, names: EntryNames) -> Recall:
         np.full((RECALL, CELLS, size), -1),
         np.zeros((RECALL, CELLS, size)),
         np.full((CELLS, size), -1),
+        nothing_foreseen(size),
     )
 
 
@@ -95,7 +98,8 @@ def recall_of(state: GrimoireState, golem_ids: list[str], at_us: int, names: Ent
         else np.zeros(0, np.int64)
     )
     if not len(rows):
-        return nothing_known(size, names)
+        foreseen = foresight_of(state, golem_ids, at_us, policy)
+        return replace(nothing_known(size, names), foresight=foreseen)
     golem = place[state["golem"][rows]]
     rows = rows[np.lexsort((state.structures.stable()[state["structure"][rows]], golem))]
     golem, structure = place[state["golem"][rows]], state["structure"][rows]
@@ -123,6 +127,7 @@ def recall_of(state: GrimoireState, golem_ids: list[str], at_us: int, names: Ent
         top,
         taken,
         _blocks(state, rows, golem, confidence, likeness, size, policy),
+        foresight_of(state, golem_ids, at_us, policy),
     )
 
 

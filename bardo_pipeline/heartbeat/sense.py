@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bardo_pipeline.heartbeat.fleet import Fleet
+from bardo_pipeline.heartbeat.foresight import Foresight
 from bardo_pipeline.heartbeat.position import fees_micros, share_in_range, worth
 from bardo_pipeline.heartbeat.tape import Tape
 from bardo_pipeline.policy import Policy
@@ -125,13 +126,21 @@ def _count(fleet: Fleet, resolved: np.ndarray, held: np.ndarray, window: int) ->
         fleet.ring_at += mask
 
 
-def forecast(fleet: Fleet, tape: Tape, t: int, health: np.ndarray, policy: Policy) -> None:
-    """Predict the next tick: a random walk, its spread learned from past residuals at the golem's own pace."""
+def forecast(
+    fleet: Fleet, tape: Tape, t: int, health: np.ndarray, policy: Policy, foresight: Foresight | None = None
+) -> None:
+    """Predict the next tick: a random walk, moved by what the causal graph says of the price; its spread is learned
+    from past residuals at the golem's own pace."""
     rules = policy.prediction
     floors = np.array([[rules.sigma_floor_price], [rules.sigma_floor_gas], [rules.sigma_floor_health]])
     sigma = np.maximum(np.sqrt(fleet.forecast_var), floors)
     expected = np.empty_like(sigma)
     expected[PRICE], expected[GAS], expected[HEALTH] = tape.price[t], tape.gas_gwei[t], health
+    if foresight is not None and len(foresight.variable):
+        fleet.foreseen = foresight.shift(tape, t)
+        expected[PRICE] *= np.exp(fleet.foreseen * (tape.spread_ppm[t] / 1e6))
+    else:
+        fleet.foreseen = np.zeros(fleet.size)
     scale = np.abs(expected)
     scale[HEALTH] = 1.0
     fleet.expected, fleet.half = expected, rules.interval_z * sigma * scale

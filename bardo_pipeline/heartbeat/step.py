@@ -66,7 +66,8 @@ def step(
     fleet.tick += fleet.alive
     sight = observe(fleet, tape, t, policy)
     seen = compare(fleet, tape, t, sight, policy)
-    probes = evaluate(_probe_inputs(fleet, tape, t, sight, seen, killed, policy), policy)
+    graph = recall.foresight.look(tape, t, fleet.foreseen, policy)
+    probes = evaluate(_probe_inputs(fleet, tape, t, sight, seen, killed, graph, policy), policy)
     verdicts = judge(fleet, tape, t, policy)
     waking = _wake(fleet, tape, t, sight, probes, asked, policy, oracle)
     pad_before = fleet.pad
@@ -87,7 +88,7 @@ def step(
     _put_choice(out, at, choice, fleet.size)
     _put_life(out, at, fleet, pad_before, bill, life, policy)
     if oracle:
-        forecast(fleet, tape, t, fleet.health, policy)
+        forecast(fleet, tape, t, fleet.health, policy, recall.foresight)
     _bury(fleet, t, life, cause >= 0)
     return cause
 
@@ -154,9 +155,9 @@ def _components(life: Vitality) -> np.ndarray:
 
 
 def _probe_inputs(
-    fleet: Fleet, tape: Tape, t: int, sight: Sight, seen: Comparison, killed: bool, policy: Policy
+    fleet: Fleet, tape: Tape, t: int, sight: Sight, seen: Comparison, killed: bool, graph: np.ndarray, policy: Policy
 ) -> ProbeInputs:
-    """What the twelve probes look at. Pheromones and causal graph have no source here: absent, not quiet."""
+    """What the twelve probes look at. Pheromones have no source here: absent, not quiet."""
     size = fleet.size
     absent = np.full(size, np.nan)
     return ProbeInputs(
@@ -172,7 +173,7 @@ def _probe_inputs(
         threat=absent,
         deviation_sigma=deviation(fleet, policy),
         drift=seen.drift,
-        causal=absent,
+        causal=graph,
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bardo_pipeline.curator.variables import readings_of, return_spread, standardised
 from bardo_pipeline.heartbeat.market import Market
 from bardo_pipeline.heartbeat.position import sqrt_price
 from bardo_pipeline.heartbeat.regime import features, schedule
@@ -18,7 +19,10 @@ from bardo_pipeline.policy import Policy
 
 @dataclass(frozen=True)
 class Tape:
-    """Arrays [ticks]; NaN where an indicator has not enough past. Prices quote per base, ticks are the pool's."""
+    """Arrays [ticks]; NaN where an indicator has not enough past. Prices quote per base, ticks are the pool's.
+
+    told: the variables of the causal graph, int64 [ticks, ALL_VARIABLES]. spread_ppm: of the next tick's return.
+    """
 
     market: Market
     bar: np.ndarray
@@ -42,6 +46,8 @@ class Tape:
     macd: np.ndarray
     regime: np.ndarray
     interval_seconds: np.ndarray
+    told: np.ndarray
+    spread_ppm: np.ndarray
 
     @property
     def ticks(self) -> int:
@@ -61,6 +67,11 @@ def tape_of(market: Market, policy: Policy) -> Tape:
         high[-1] = market.price_high[starts[-1] : bar[-1] + 1].max()
     total = np.r_[0, np.cumsum(market.volume_usd_micros)]
     price, liquidity = market.price[bar], market.liquidity[bar]
+    price_return, volume = np.r_[0.0, np.diff(np.log(price))], (total[bar + 1] - total[starts]).astype(np.int64)
+    read = readings_of(
+        price_return, market.gas_gwei[bar], liquidity, volume, price, np.nan_to_num(seen.sma[bar]),
+        seen.gas_hour_ratio[bar], market.at_us[bar],
+    )  # fmt: skip
     pool_tick = market.tick[bar].astype(np.float64)
     return Tape(
         market=market,
@@ -75,16 +86,18 @@ def tape_of(market: Market, policy: Policy) -> Tape:
         root=sqrt_price(pool_tick),
         liquidity=liquidity,
         liquidity_change=np.r_[0.0, np.abs(np.diff(liquidity)) / liquidity[:-1]],
-        volume_micros=(total[bar + 1] - total[starts]).astype(np.int64),
+        volume_micros=volume,
         gas_gwei=market.gas_gwei[bar],
         gas_hour_ratio=seen.gas_hour_ratio[bar],
-        price_return=np.r_[0.0, np.diff(np.log(price))],
+        price_return=price_return,
         sma=seen.sma[bar],
         sigma_ratio=seen.sigma_ratio[bar],
         rsi=seen.rsi[bar],
         macd=seen.macd[bar],
         regime=seen.regime[bar].astype(np.int64),
         interval_seconds=seen.interval_seconds[bar],
+        told=standardised(read, np.arange(len(bar)), policy.causal),
+        spread_ppm=return_spread(price_return, policy.causal),
     )
 
 

@@ -1,0 +1,106 @@
+"""Foresight: what the causal graph says of the next price, laid out once a cycle so that a tick only adds it up. Pure.
+
+Each confirmed link into the price adds its weight times what its cause did so many ticks before, in the price's own
+spread. A link is broken where the price went the other way, by far, when it should have moved.
+Source: HB S4 (forward propagation through the graph), HB S9 (causal graph probe).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bardo_pipeline.curator.granger import EFFECTS, Task, tasks
+from bardo_pipeline.curator.state import ACTIVE, CANDIDATE, GrimoireState
+from bardo_pipeline.curator.variables import COLUMNS, PRICE_RETURN, SCALE, Column
+from bardo_pipeline.grimoire.confidence import PPM, ppm
+from bardo_pipeline.grimoire.entries import CAUSAL_VARIABLES
+from bardo_pipeline.heartbeat.probes import LINK_CANDIDATE, LINK_INVALIDATED
+from bardo_pipeline.heartbeat.tape import Tape
+from bardo_pipeline.policy import Policy
+
+Floats = NDArray[np.float64]
+
+_LIMIT_SPREADS = 4.0
+
+
+@dataclass(frozen=True)
+class Foresight:
+    """Links into the price, of all golems: where each looks (variable, ticks before the predicted one; [links]), and
+    what each golem thinks a step of it moves, in spreads, 0 where it does not know it ([links, golems]).
+
+    knows: golems with a link. candidate: golems that consider one which nothing was said about yet.
+    """
+
+    variable: NDArray[np.int64]
+    lag: NDArray[np.int64]
+    weight: Floats
+    knows: NDArray[np.bool_]
+    candidate: NDArray[np.bool_]
+
+    def shift(self, tape: Tape, t: int) -> Floats:
+        """How far the price is expected to move by the tick after t, in its spread, [golems]; 0 without a graph."""
+        shift = np.zeros(len(self.knows))
+        for variable, lag, weight in zip(self.variable.tolist(), self.lag.tolist(), self.weight, strict=True):
+            shift += weight * (tape.told[max(t + 1 - lag, 0), variable] / SCALE)
+        return np.clip(shift, -_LIMIT_SPREADS, _LIMIT_SPREADS)
+
+    def look(self, tape: Tape, t: int, foreseen: Floats, policy: Policy) -> Floats:
+        """What the causal graph's probe reads at tick t, [golems]: NaN for who has no graph, 0 where it holds.
+
+        foreseen: the shift that was expected of this tick.
+        """
+        if not (self.knows.any() or self.candidate.any()):
+            return np.full(len(self.knows), np.nan)
+        moved = tape.price_return[t] * 1e6 / tape.spread_ppm[max(t - 1, 0)]
+        rules = policy.causal
+        broken = (np.abs(foreseen) >= rules.probe_shift) & (np.abs(moved - foreseen) >= rules.probe_sigma)
+        broken &= np.sign(foreseen) == -np.sign(moved)
+        read = np.where(broken & self.knows, LINK_INVALIDATED, np.where(self.candidate, LINK_CANDIDATE, 0.0))
+        return np.where(self.knows | self.candidate, read, np.nan)
+
+
+def nothing_foreseen(size: int) -> Foresight:
+    """The foresight of golems without a graph."""
+    none = np.zeros(0, np.int64)
+    return Foresight(none, none, np.zeros((0, size)), np.zeros(size, bool), np.zeros(size, bool))
+
+
+def foresight_of(state: GrimoireState, golem_ids: list[str], at_us: int, policy: Policy) -> Foresight:
+    """Lay out the links into the price that these golems trust at a moment."""
+    place = {golem_id: i for i, golem_id in enumerate(golem_ids)}
+    links = {code: s for code, s in enumerate(state.structures.rows) if s.source == "causal"}
+    empty = nothing_foreseen(len(golem_ids))
+    rows = (
+        np.flatnonzero(np.isin(state["structure"], list(links)) & (state["sign"] != 0)) if links else np.zeros(0, int)
+    )
+    rows = np.array([r for r in rows.tolist() if state.golems[state["golem"][r]] in place], np.int64)
+    if not len(rows):
+        return empty
+    task = tasks()[EFFECTS.index(PRICE_RETURN)]
+    sure = state.confidence_at(rows, np.full(len(rows), at_us), policy.decay) >= ppm(policy.causal.predict_confidence)
+    weights: dict[tuple[int, int], Floats] = {}
+    for row, trusted in zip(rows.tolist(), sure.tolist(), strict=True):
+        about, golem = links[int(state["structure"][row])], place[state.golems[state["golem"][row]]]
+        status = int(state["status"][row])
+        if status == CANDIDATE and state["own_sumsq"][row] == 0:
+            empty.candidate[golem] = True
+        looks = _looks(about.cause, about.lag_ticks, task) if about.effect == CAUSAL_VARIABLES[PRICE_RETURN] else None
+        if status == ACTIVE and trusted and looks is not None:
+            weights.setdefault(looks, np.zeros(len(golem_ids)))[golem] = state["effect_mean_ppm"][row] / PPM
+    if not weights:
+        return empty
+    ordered = sorted(weights)
+    weight = np.stack([weights[key] for key in ordered])
+    variable, lag = (np.array(part, np.int64) for part in zip(*ordered, strict=True))
+    return Foresight(variable, lag, weight, (weight != 0.0).any(axis=0), empty.candidate)
+
+
+def _looks(cause: str | None, lag_ticks: int | None, task: Task) -> tuple[int, int] | None:
+    """(variable, ticks before the predicted one) that a link into the price looks at; None if nothing there does."""
+    if cause not in CAUSAL_VARIABLES or lag_ticks is None:
+        return None
+    column = task.column(Column(CAUSAL_VARIABLES.index(cause), lag_ticks))
+    return None if column < 0 else (COLUMNS[column].variable, max(COLUMNS[column].lag, 1))
