@@ -128,7 +128,8 @@ def readings(records: pa.Table) -> Ints:
         return pc.fill_null(pc.struct_field(seen, name), missing).to_numpy(zero_copy_only=False).astype(np.float64)
 
     names = ("price_return", "gas_gwei", "liquidity", "volume_micros", "price", "sma", "gas_hour_ratio")
-    return readings_of(*(real(name) for name in names), records.column("observed_at").cast(pa.int64()).to_numpy())
+    seen_at: list[NDArray[Any]] = [records.column("observed_at").cast(pa.int64()).to_numpy()]
+    return readings_of(*[real(name) for name in names], *seen_at)
 
 
 def readings_of(
@@ -172,7 +173,7 @@ def standardised(read: Ints, age: Ints, rules: CausalPolicy) -> Ints:
     change = np.clip(change, -_LIMIT_PPM, _LIMIT_PPM)
     spread = _spreads(change, age, rules)
     told = np.clip(np.rint(SCALE * change / spread), -LIMIT, LIMIT).astype(np.int64)
-    told[:, RETURN] = _within(told[:, RETURN], rules)
+    told[:, RETURN] = _within(told[:, RETURN].astype(np.float64), rules)
     scale = spread[:, RETURN]
     ordinary = np.clip(told[:, [RETURN]], -SCALE, SCALE)
     drift = 8 * (_past_sum(ordinary, age)[:, 0] + ordinary[:, 0]) // WINDOW

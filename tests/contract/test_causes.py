@@ -1,0 +1,99 @@
+"""Causal moments beside a home: kept or lost, whole or in parts, struck or not, the same links come of them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.derivation.causes import moments_at
+from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.events.life import Struck, life_event
+from bardo_pipeline.policy import Policy
+from tests.causes import noise, records_of, with_crashes
+from tests.conftest import NOW
+from tests.property.test_laws import beside, birth_of, stores_at
+from tests.streams import START, Life, full
+
+QUICK = Policy().model_copy(update={"causal": Policy().causal.model_copy(update={"test_cycles": 2, "ticks_min": 300})})
+GOLEM, TICKS = "g-0", 1_200
+KEPT = Path("readers") / "moments"
+
+
+@pytest.fixture(scope="module")
+def records() -> pa.Table:
+    """A life in which gas follows crashes, as a log takes it."""
+    return full(records_of(with_crashes(noise(TICKS, 8), every=60, gas_after=3), GOLEM).to_pylist())
+
+
+def derived(
+    root: Path, records: pa.Table, ends: Iterable[int], between: Callable[[Stores], object] = lambda stores: None
+) -> Stores:
+    """A home that derived after each of these ticks."""
+    stores, start = stores_at(root, QUICK), 0
+    stores.log.record([birth_of(Life(GOLEM, {}, (0,), START - START, TICKS), QUICK)], NOW)
+    for segment, stop in enumerate(ends):
+        stores.log.append(records.slice(start, stop - start).take(list(range(stop - start))), writer="w",
+                          segment=segment + 1, recorded_at=NOW)  # fmt: skip
+        derive_curation(stores)
+        between(stores)
+        start = stop
+    return stores
+
+
+def fingerprints(stores: Stores) -> list[str]:
+    """Of what curation wrote."""
+    return [stores.projections.digest(name).fingerprint for name in ("curation", "grimoire")]
+
+
+def links(stores: Stores) -> set[str]:
+    """The keys of active links."""
+    rows = stores.projections.read("grimoire").to_pylist()
+    return {row["structure"] for row in rows if row["source"] == "causal" and row["status"] == "active"}
+
+
+@pytest.mark.row("MEM-22")
+def test_links_are_the_same_in_one_run_in_several_and_with_the_kept_moments_lost(
+    tmp_path: Path, records: pa.Table
+) -> None:
+    once = derived(tmp_path / "once", records, [TICKS])
+    parts = derived(tmp_path / "parts", records, [130, 575, 1_010, TICKS])
+
+    def lose(stores: Stores) -> None:
+        shutil.rmtree(stores.projections.root / KEPT)
+
+    lost = derived(tmp_path / "lost", records, [130, 575, 1_010, TICKS], lose)
+    assert fingerprints(once) == fingerprints(parts) == fingerprints(lost)
+    gas = Structure("causal", "polygon", "uniswap_v3", "WETH/USDC", cause="crash", effect="gas_gwei", lag_ticks=3)
+    assert gas.key in links(once)
+
+
+@pytest.mark.row("MEM-22", "X-4")
+def test_a_struck_record_is_taken_out_of_the_moments_as_if_it_had_never_been(tmp_path: Path, records: pa.Table) -> None:
+    stores = derived(tmp_path / "home", records, [575, 1_010])
+    stores.log.record([life_event(GOLEM, START, Struck(tick=421, why="a wrong price"))], NOW)
+    derive_curation(stores)
+    again = beside(stores, tmp_path / "beside")
+    derive_curation(again)
+    assert fingerprints(stores) == fingerprints(again)
+    kept = moments_at(stores, {GOLEM: 20}, stores.left_out())
+    shutil.rmtree(stores.projections.root / KEPT)
+    assert kept.table({GOLEM}).equals(moments_at(stores, {GOLEM: 20}, stores.left_out()).table({GOLEM}))
+    with_it = moments_at(stores, {GOLEM: 20}, type(stores.left_out())())
+    assert not kept.table({GOLEM}).equals(with_it.table({GOLEM}))
+
+
+@pytest.mark.row("MEM-22")
+def test_a_file_that_cannot_be_read_costs_time_and_nothing_else(tmp_path: Path, records: pa.Table) -> None:
+    def spoil(stores: Stores) -> None:
+        for file in (stores.projections.root / KEPT).iterdir():
+            file.write_bytes(b"torn")
+
+    once = derived(tmp_path / "once", records, [TICKS])
+    spoilt = derived(tmp_path / "spoilt", records, [700, TICKS], spoil)
+    assert fingerprints(once) == fingerprints(spoilt)
