@@ -151,7 +151,8 @@ def _dreamt(stores: Stores, drowsy: pa.Table, past: Dreamt, left: LeftOut) -> Dr
 
 
 def _codes(rows: pa.Table, golems: list[str]) -> np.ndarray:
-    found: np.ndarray = pc.index_in(rows["golem_id"], value_set=pa.array(golems)).to_numpy().astype(np.int64)
+    known = pa.array(golems, pa.string())
+    found: np.ndarray = pc.index_in(rows["golem_id"], value_set=known).to_numpy().astype(np.int64)
     return found
 
 
