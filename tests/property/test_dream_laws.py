@@ -31,18 +31,23 @@ from tests.reference import dreams as twin
 from tests.sleepers import births_of, home_of, long_lives, tagged
 
 POLICY = Policy()
+HURRY = {"every_hours": 2.0, "confirm_days": 0.7, "expire_days": 0.9, "witnesses_min": 2, "interval_z": 1.0}
+BANDS = {"anomaly_edges": (0.01, 0.02, 0.03, 0.9), "gas_edges": (0.001, 1_000.0)}
 HASTY = POLICY.model_copy(
-    update={"dreams": POLICY.dreams.model_copy(update={"every_hours": 2.0, "confirm_days": 0.4, "expire_days": 0.6})}
+    update={
+        "dreams": POLICY.dreams.model_copy(update=HURRY),
+        "curator": POLICY.curator.model_copy(update=BANDS),
+    }
 )
-"""Dreams every two hours, hypotheses that must hurry: a day has all fates."""
+"""Dreams every two hours, broad bands, hypotheses that must hurry and are soon believed: three days have all fates."""
 
 pytestmark = pytest.mark.row("MEM-16", "MEM-23")
 
 
 @cache
 def day() -> Lived:
-    """A day and a half of two golems, some of whose episodes are tagged."""
-    lived = long_lives(2_000, golems=2)
+    """Some three days of two golems, some of whose episodes are tagged."""
+    lived = long_lives(4_000, golems=2)
     return Lived(tagged(lived.records, [60, 777, 1_203]), lived.births, lived.deaths)
 
 
@@ -57,8 +62,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Stores:
     stores = home_of(day(), tmp_path_factory.mktemp("dreams") / "whole", HASTY)
     derive_curation(stores)
     derive_dreams(stores)
-    rows, _ = dreamt(stores)["hypotheses"]
-    assert rows > 50
+    told = set(stores.projections.read("hypotheses")["operation"].to_pylist())
+    assert told >= {"imagined", "staged", "gathered", "confirmed", "expired"}
     return stores
 
 
@@ -68,7 +73,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Stores:
 @given(st.data())
 def test_however_the_stream_is_cut_golems_dream_the_same(whole: Stores, data: st.DataObject) -> None:
     lived = day()
-    cuts = {g: sorted(data.draw(st.sets(st.integers(1, 1_500), max_size=3))) for g in lived.births}
+    cuts = {g: sorted(data.draw(st.sets(st.integers(1, 3_500), max_size=3))) for g in lived.births}
     parts = [
         lived.of(g).filter((pc.field("tick") > first) & (pc.field("tick") <= last))
         for g, at in cuts.items()
@@ -316,3 +321,38 @@ def test_records_that_are_missing_keep_a_decision_out_of_dreams() -> None:
     left = im.decisions_of(fewer, im.walk_of(fewer, golem[1:], POLICY), POLICY)
     gone = [r for r in judged.row.tolist() if r <= row <= r + POLICY.prediction.check_ticks]
     assert judged.count - left.count == len(gone) > 0
+
+
+def test_a_verdict_that_does_not_come_out_again_proves_nothing() -> None:
+    lived = day()
+    golem_id = sorted(lived.births)[0]
+    rows = lived.of(golem_id).to_pylist()
+    first = next(row for row in rows if row["resolutions"])
+    first["resolutions"][0]["effect_ppm"] += POLICY.dreams.reproduced_ppm + 2
+    records = pa.Table.from_pylist(rows, schema=lived.records.schema)
+    walk = im.walk_of(records, np.zeros(len(rows), np.int64), POLICY)
+    judged = im.decisions_of(records, walk, POLICY)
+    half = np.full(judged.count, lived.births[golem_id].traits.range_half_width_ticks)
+    world = {"fee_ppm": np.full(judged.count, 500.0), "native": np.full(judged.count, 650_000.0)}
+    found = im.imagine(walk, judged, half_width=half, **world, policy=POLICY)
+    assert found.unlike.tolist() == [0]
+    assert 0 not in found.decision.tolist()
+    assert set(range(1, judged.count)) >= set(found.decision.tolist()) != set()
+
+
+def test_only_failures_are_witnesses_and_all_decisions_since_are_heard(whole: Stores) -> None:
+    failed = {
+        (row["golem_id"], one["decision_tick"]): one["effect_ppm"] != 0
+        and (one["effect_ppm"] > 0) == (one["chosen"] == "hold")
+        for row in day().records.to_pylist()
+        for one in row["resolutions"]
+    }
+    heard: dict[str, list[bool]] = {"witnesses": [], "lived": []}
+    for row in whole.projections.read("hypotheses").to_pylist():
+        ticks = set(row["cause_ticks"])
+        decided = [t for t in ticks if t + 30 in ticks and (row["golem_id"], t) in failed]
+        side = "witnesses" if row["operation"] in ("imagined", "staged") else "lived"
+        heard[side] += [failed[row["golem_id"], t] for t in decided]
+    assert heard["witnesses"]
+    assert all(heard["witnesses"])
+    assert {True, False} == set(heard["lived"])
