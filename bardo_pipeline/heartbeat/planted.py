@@ -36,11 +36,24 @@ def _of_crashes(spec: SyntheticSpec) -> tuple[PlantedTruth, ...]:
         ),
         PlantedTruth(
             "falls_lift_gas", "Gas rises after a sharp fall of the price.", "price_return", "gas_gwei", lag, "any", -1,
-            span_bars=spike, kind="entailed",
+            span_bars=spike, kind="entailed", restates="gas_follows_crash",
         ),
         PlantedTruth(
             "large_moves_lift_gas", "Gas rises after large moves of the price.", "price_move", "gas_gwei", lag, "any",
-            1, span_bars=spike, kind="entailed",
+            1, span_bars=spike, kind="entailed", restates="gas_follows_crash",
+        ),
+        PlantedTruth(
+            "deep_falls_lift_gas", "Gas rises while the price stands far below its mean.", "price_excursion",
+            "gas_gwei", lag, "any", -1, span_bars=spike, kind="entailed", restates="gas_follows_crash",
+        ),
+        PlantedTruth(
+            "falls_drive_out_liquidity", "Liquidity leaves after a sharp fall of the price.", "price_return",
+            "liquidity", 0, "any", 1, span_bars=30, kind="entailed", restates="liquidity_flees_crash",
+        ),
+        PlantedTruth(
+            "deep_falls_drive_out_liquidity", "Liquidity leaves while the price stands far below its mean.",
+            "price_excursion", "liquidity", 0, "any", 1, span_bars=30, kind="entailed",
+            restates="liquidity_flees_crash",
         ),
         PlantedTruth(
             "crash_is_a_large_move", "In a crash the price moves far.", "crash", "price_move", 0, "any", 1,

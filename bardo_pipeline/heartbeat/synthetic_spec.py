@@ -121,5 +121,5 @@ def graded_spec(turn_bar: int | None) -> SyntheticSpec:
     """The default market with decoys and, from a bar on, with truths that have expired; None: they never do."""
     turn = None if turn_bar is None else Turn(turn_bar, excursion_kept=1.8, flight=False)
     return replace(
-        SPEC_DEFAULT, liquidity_step_share=1.0, liquidity_daily_amplitude=0.25, liquidity_flight=25.0, turn=turn
+        SPEC_DEFAULT, liquidity_step_share=1.0, liquidity_daily_amplitude=0.25, liquidity_flight=8.0, turn=turn
     )

@@ -15,6 +15,7 @@ class PlantedTruth:
     span_bars: for how many minutes about the lag the effect can be seen. size, sigma: the effect's mean, and the spread
     of a single look at what it moves without it, in one unit. kind: "causal", "entailed" (it follows from causal ones:
     right where it is known, and not asked for), or "decoy" (the two go together, and neither moves the other).
+    restates: the causal truth that an entailed one tells in another variable: who knows this knows that.
     rule_sign: what it makes of acting in its regime (+1: it pays, -1: it loses beside holding), 0: no matter of it.
     valid_until_bar: the first bar at which it no longer holds; None: it lasts.
     """
@@ -30,6 +31,7 @@ class PlantedTruth:
     size: float = 0.0
     sigma: float = 1.0
     kind: str = "causal"
+    restates: str | None = None
     rule_sign: int = 0
     valid_until_bar: int | None = None
 

@@ -248,14 +248,17 @@ def _cells_known(
 
 
 def _truths_known(judged: pa.Table, golems: int, at_us: int, ground: Ground, policy: WorthPolicy) -> list[Recalled]:
-    """Planted causes above a sigma: who holds them, as a link or, where they say what acting is worth, as a rule."""
+    """Planted causes above a sigma: who holds them, as a link or, where they say what acting is worth, as a rule.
+
+    A link without a regime is the truth of each regime in which it holds; one that restates a truth counts for it.
+    """
     right = judged.filter(pc.equal(judged["verdict"], VERDICTS[RIGHT]))
     out = []
     for truth in ground.truths:
         gone = ground.turned(at_us) and truth.valid_until_bar is not None
         if truth.kind != "causal" or truth.strength < policy.strong_sigma or gone:
             continue
-        same = [t.name for t in ground.truths if _says(t) == _says(truth)]  # a link without a regime holds in each
+        same = [t.name for t in ground.truths if _says(t) == _says(truth) or t.restates == truth.name]
         mine = pc.is_in(right["truth"], value_set=pa.array(same))
         if truth.rule_sign:
             told = pc.match_substring(right["truth"], f"acting in {truth.regime},")

@@ -142,6 +142,11 @@ def test_a_link_without_a_regime_is_the_truth_of_each_regime() -> None:
     )
     one = seen(link("past_return", "price_return", 1, 1), truths=(up, down))
     assert [t.held for t in one.recalled if t.kind == "cause"] == [1, 1]
+    falls = PlantedTruth(
+        "falls", "", "price_return", "gas_gwei", 3, "any", -1, span_bars=20, kind="entailed", restates=GAS.name
+    )
+    told = seen(link("price_return", "gas_gwei", 2, -1), truths=(GAS, falls))
+    assert [t.held for t in told.recalled if t.kind == "cause"] == [1], "the same truth in another variable"
 
 
 @pytest.mark.row("X-5")
