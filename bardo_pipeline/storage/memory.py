@@ -6,7 +6,7 @@ Source: style ("one contract test suite per store, run on the memory twin and on
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, NamedTuple, Self
 
@@ -32,6 +32,7 @@ from bardo_pipeline.events.record import DecisionCycleRecord
 from bardo_pipeline.events.schema import LIFE_SCHEMA, RECORD_SCHEMA, to_table
 from bardo_pipeline.events.sealing import unsealed
 from bardo_pipeline.events.validate import check_columns, check_table, row_errors
+from bardo_pipeline.retrieval.embedding import EmbedderIdentity
 from bardo_pipeline.storage.heads import HEADS_SCHEMA, TickRange, check_deaths
 from bardo_pipeline.storage.home import bucket_of
 from bardo_pipeline.storage.protocols import (
@@ -358,6 +359,16 @@ class MemoryEventLog:
         """The vectors that are on record for these texts (columns text_hash, vector), by text_hash."""
         found = [self._vectors[embedder, h] for h in sorted(set(hashes)) if (embedder, h) in self._vectors]
         return pa.Table.from_pylist(found, schema=VECTORS_SCHEMA).select(["text_hash", "vector"])
+
+    def count_vectors(self, embedder: str, since: datetime | None = None) -> int:
+        """How many vectors of an embedder are on record, all or those made after a moment."""
+        mine = [row for (key, _), row in self._vectors.items() if key == embedder]
+        return sum(since is None or row["created_at"] > since for row in mine)
+
+    def identities(self) -> dict[str, EmbedderIdentity]:
+        """Every embedder that has vectors on record, by its key."""
+        names = [one.name for one in fields(EmbedderIdentity)]
+        return {key: EmbedderIdentity(**{n: row[n] for n in names}) for (key, _), row in self._vectors.items()}
 
     def close(self) -> None:
         """Nothing to let go of."""

@@ -198,6 +198,14 @@ class Log(Protocol):
         """The vectors that are on record for these texts (columns text_hash, vector), by text_hash."""
         ...
 
+    def count_vectors(self, embedder: str, since: datetime | None = None) -> int:
+        """How many vectors of an embedder are on record, all or those made after a moment."""
+        ...
+
+    def identities(self) -> dict[str, EmbedderIdentity]:
+        """Every embedder that has vectors on record, by its key."""
+        ...
+
     def close(self) -> None:
         """Let go of it; what makes the next opening faster is kept."""
         ...

@@ -642,6 +642,9 @@ def test_a_vector_is_recorded_once_per_text_and_embedder(log: Log) -> None:
     assert log.vectors(NOMIC, ["a", "b"])["vector"].to_pylist() == [[0.25, 0.0]]
     assert log.vectors("nobody", ["a"]).num_rows == 0
     assert log.vectors(MINILM, []).num_rows == 0
+    assert [log.count_vectors(key) for key in (MINILM, NOMIC, "nobody")] == [3, 1, 0]
+    assert [log.count_vectors(MINILM, NOW + days * timedelta(days=1)) for days in (-1, 0)] == [3, 0]
+    assert log.identities() == {key: embedder_of(name) for key, name in ((MINILM, "minilm"), (NOMIC, "nomic"))}
 
 
 @pytest.mark.parametrize(
