@@ -480,6 +480,9 @@ class PlaybookPolicy(Frozen):
         160, description="half-width of a new range (about 1.6 %; ours)"
     )
     heuristic_confidence_min: Unit = Field(0.5, description="heuristics below do not move the playbook (ours)")
+    proof_validations: Count = Field(
+        2, description="cycles that bore out a golem's own heuristic before its staged revision is in force (ours)"
+    )
     trial_score_min: Unit = Field(
         0.5, description="anomaly score from which holding is judged against re-centring (ours)"
     )

@@ -1,8 +1,10 @@
 """Playbook: what a golem's rules make of its thresholds. Pure.
 
 The threshold of a regime is the anomaly score from which the golem re-centres its position. A warning against acting in
-a band lifts it to the band's upper edge, a heuristic for acting lowers it to the lower edge; warnings win.
-Source: MEM-8, KAT (rebalanceThreshold: highVol: 0.9).
+a band lifts it to the band's upper edge, a heuristic for acting lowers it to the lower edge; warnings win. A heuristic
+of the golem's own is a staged revision until it has proved itself: it stands in the playbook and moves nothing.
+Warnings are heeded at once, and what was inherited has proved itself before. One writer, the curator, makes each version.
+Source: MEM-8, MEM (heuristics proposed to PLAYBOOK.md), KAT (rebalanceThreshold: highVol: 0.9).
 """
 
 from __future__ import annotations
@@ -28,10 +30,13 @@ PLAYBOOK_SCHEMA = pa.schema(
         pa.field("at", MOMENT, nullable=False),
         pa.field("rebalance_threshold", pa.struct(_REGIME_THRESHOLDS), nullable=False),
         pa.field("cause_entries", pa.list_(pa.field("element", pa.string(), nullable=False)), nullable=False),
+        pa.field("staged_entries", pa.list_(pa.field("element", pa.string(), nullable=False)), nullable=False),
         pa.field("markdown", pa.string(), nullable=False),
     ]
 )
-"""One row per version of a golem's PLAYBOOK.md; version 1 is what it was born with; key (golem_id, version)."""
+"""One row per version of a golem's PLAYBOOK.md; version 1 is what it was born with; key (golem_id, version).
+
+cause_entries: the rules in force; staged_entries: those that have still to prove themselves."""
 
 
 @dataclass
@@ -48,10 +53,12 @@ class PlaybookLog:
 
 @dataclass
 class Playbooks:
-    """The playbook in force of each golem: its version, its thresholds by regime, and the base they start from."""
+    """The playbook in force of each golem: its version, its thresholds by regime and the base they start from, and the
+    entries that are staged for it."""
 
     version: dict[str, int] = field(default_factory=dict)
     threshold: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    staged: dict[str, tuple[str, ...]] = field(default_factory=dict)
     base: dict[str, float] = field(default_factory=dict)
 
     def of(self, golem_id: str, policy: Policy) -> tuple[int, tuple[float, ...]]:
@@ -68,39 +75,41 @@ class Playbooks:
         log: PlaybookLog,
         policy: Policy,
     ) -> None:
-        """Write a new version for each golem whose thresholds changed (and the first one for who has none)."""
+        """Write a version for each golem whose thresholds or staged rules changed, and the first for who has none."""
         rows, now = rule_rows(state, golem, at_us, policy)
+        proven = is_proven(state, rows, policy)
         base = np.array([self.base.get(state.golems[g], policy.playbook.rebalance_threshold) for g in golem.tolist()])
-        wanted = thresholds(state, golem, rows, base, policy)
+        wanted = thresholds(state, golem, rows[proven], base, policy)
+        owner = state["golem"][rows]
         for i, code in enumerate(golem.tolist()):
             golem_id, values = state.golems[code], tuple(wanted[i].tolist())
-            if self.version.get(golem_id, 0) and self.threshold[golem_id] == values:
+            held, waits = (owner == code) & proven, (owner == code) & ~proven
+            staged = tuple(sorted(entry_ids(state, rows[waits])))
+            known = self.version.get(golem_id, 0)
+            if known and (self.threshold[golem_id], self.staged.get(golem_id, ())) == (values, staged):
                 continue
-            version = self.version[golem_id] = self.version.get(golem_id, 0) + 1
-            self.threshold[golem_id] = values
-            mine = state["golem"][rows] == code
+            self.version[golem_id], self.threshold[golem_id], self.staged[golem_id] = known + 1, values, staged
+            rules, waiting = (_rules(state, rows[some], now[some]) for some in (held, waits))
             log.rows.append(
-                _version_row(state, golem_id, version, int(cycle[i]), int(at_us[i]), values, rows[mine], now[mine])
-            )
+                {
+                    "golem_id": golem_id, "version": known + 1, "cycle": int(cycle[i]), "at": int(at_us[i]),
+                    "rebalance_threshold": dict(zip(REGIMES, values, strict=True)),
+                    "cause_entries": sorted(entry_ids(state, rows[held])), "staged_entries": list(staged),
+                    "markdown": playbook_markdown(golem_id, known + 1, values, rules, waiting),
+                }
+            )  # fmt: skip
 
 
-def _version_row(
-    state: GrimoireState,
-    golem_id: str,
-    version: int,
-    cycle: int,
-    at_us: int,
-    values: tuple[float, ...],
-    rows: np.ndarray,
-    now: np.ndarray,
-) -> dict[str, object]:
-    ids, words = entry_ids(state, rows), rule_texts(state, rows)
-    rules = [(ENTRY_KINDS[k], w, c) for k, w, c in zip(state["kind"][rows].tolist(), words, now.tolist(), strict=True)]
-    return {
-        "golem_id": golem_id, "version": version, "cycle": cycle, "at": at_us,
-        "rebalance_threshold": dict(zip(REGIMES, values, strict=True)), "cause_entries": sorted(ids),
-        "markdown": playbook_markdown(golem_id, version, values, rules),
-    }  # fmt: skip
+def is_proven(state: GrimoireState, rows: np.ndarray, policy: Policy) -> np.ndarray:
+    """Which of these rules are in force: warnings, what was inherited, and heuristics borne out often enough."""
+    borne_out = state["validations"][rows] >= policy.playbook.proof_validations
+    return (state["kind"][rows] == WARNING) | (state["generation"][rows] > 0) | borne_out
+
+
+def _rules(state: GrimoireState, rows: np.ndarray, now: np.ndarray) -> list[tuple[str, str, int]]:
+    """Kind, text and confidence in ppm of these rules."""
+    kinds = [ENTRY_KINDS[k] for k in state["kind"][rows].tolist()]
+    return list(zip(kinds, rule_texts(state, rows), now.tolist(), strict=True))
 
 
 def rule_rows(
@@ -142,15 +151,25 @@ def thresholds(
     return out
 
 
-def playbook_markdown(golem_id: str, version: int, values: tuple[float, ...], rules: list[tuple[str, str, int]]) -> str:
-    """PLAYBOOK.md: thresholds by regime, then the rules behind them (kind, text, confidence in ppm)."""
+def playbook_markdown(
+    golem_id: str,
+    version: int,
+    values: tuple[float, ...],
+    rules: list[tuple[str, str, int]],
+    staged: list[tuple[str, str, int]],
+) -> str:
+    """PLAYBOOK.md: thresholds by regime, the rules behind them and those staged (kind, text, confidence in ppm)."""
     lines = [f"# PLAYBOOK of {golem_id}", "", f"Version {version}.", "", "## rebalanceThreshold", ""]
     lines += [f"- {regime}: {value:.2f}" for regime, value in zip(REGIMES, values, strict=True)]
     lines += ["", "## Rules", ""]
-    lines += [f"- ({kind}, {100 * confidence / PPM:.0f} %) {text}" for kind, text, confidence in sorted(rules)] or [
-        "None yet."
-    ]
+    lines += _told(rules) or ["None yet."]
+    if staged:
+        lines += ["", "## Staged: to prove themselves", "", *_told(staged)]
     return "\n".join(lines) + "\n"
+
+
+def _told(rules: list[tuple[str, str, int]]) -> list[str]:
+    return [f"- ({kind}, {100 * confidence / PPM:.0f} %) {text}" for kind, text, confidence in sorted(rules)]
 
 
 def entry_ids(state: GrimoireState, rows: np.ndarray) -> list[str]:

@@ -146,6 +146,7 @@ class Mind:
         self.state.moments.absorb(other.state.moments)
         self.playbooks.version |= other.playbooks.version
         self.playbooks.threshold |= other.playbooks.threshold
+        self.playbooks.staged |= other.playbooks.staged
 
     def forget(self, golem_ids: set[str]) -> None:
         """Let go of golems that are dead and committed."""
@@ -278,13 +279,14 @@ def _begin(stores: Stores, mind: Mind, golem_id: str, at: datetime, base: float,
 
 def _load_playbooks(stores: Stores, mind: Mind, golem_ids: list[str]) -> None:
     rows = stores.projections.growing("playbooks").read(
-        ["golem_id", "version", "cycle", "rebalance_threshold"], golems=golem_ids
+        ["golem_id", "version", "cycle", "rebalance_threshold", "staged_entries"], golems=golem_ids
     )
     for row in sorted(rows.to_pylist(), key=lambda r: (r["golem_id"], r["version"])):
         if row["cycle"] > mind.done.get(row["golem_id"], -1):
             continue  # of a cycle that was not finished: it will be written again, the same
         mind.playbooks.version[row["golem_id"]] = row["version"]
         mind.playbooks.threshold[row["golem_id"]] = tuple(row["rebalance_threshold"][r] for r in REGIMES)
+        mind.playbooks.staged[row["golem_id"]] = tuple(row["staged_entries"])
 
 
 def derive_curation(stores: Stores) -> list[Written]:

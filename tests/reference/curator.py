@@ -42,6 +42,7 @@ class Mind:
     entries: dict[Structure, Entry] = field(default_factory=dict)
     version: int = 0
     thresholds: tuple[float, ...] = ()
+    staged: tuple[str, ...] = ()
     decisions: list[Row] = field(default_factory=list)
     cycles: list[Row] = field(default_factory=list)
     playbooks: list[Row] = field(default_factory=list)
@@ -464,6 +465,7 @@ def revise(mind: Mind, cycle: int, at_us: int, policy: Policy) -> None:
     rules = policy.playbook
     wanted = dict.fromkeys(REGIMES, mind.base)
     moving: list[tuple[Entry, int]] = []
+    waiting: list[tuple[Entry, int]] = []
     for entry in mind.entries.values():
         about: Structure = entry["structure"]
         if entry["status"] != "active" or entry["kind"] == "insight" or about.action_type != "rebalance":
@@ -471,7 +473,8 @@ def revise(mind: Mind, cycle: int, at_us: int, policy: Policy) -> None:
         now = _confidence(entry, at_us, policy)
         limit = rules.block_confidence_min if entry["kind"] == "warning" else rules.heuristic_confidence_min
         if about.regime is not None and about.gas_band != "dear" and now >= _ppm(limit):
-            moving.append((entry, now))
+            known = entry["kind"] == "warning" or entry["generation"] or entry["validations"] >= rules.proof_validations
+            (moving if known else waiting).append((entry, now))
     edges = policy.curator.anomaly_edges
     for kind in ("heuristic", "warning"):
         for entry, _ in moving:
@@ -480,25 +483,31 @@ def revise(mind: Mind, cycle: int, at_us: int, policy: Policy) -> None:
                 lower, upper = (edges[0], *edges)[band], (*edges, 1.0)[band]
                 wanted[regime] = max(wanted[regime], upper) if kind == "warning" else min(wanted[regime], lower)
     values = tuple(wanted[regime] for regime in REGIMES)
-    if mind.version and values == mind.thresholds:
+    staged = tuple(sorted(_entry_id(entry) for entry, _ in waiting))
+    if mind.version and (values, staged) == (mind.thresholds, mind.staged):
         return
-    mind.version, mind.thresholds = mind.version + 1, values
+    mind.version, mind.thresholds, mind.staged = mind.version + 1, values, staged
     mind.playbooks.append(
         {
             "golem_id": mind.golem_id, "version": mind.version, "cycle": cycle,
             "at": EPOCH + timedelta(microseconds=at_us), "rebalance_threshold": wanted,
-            "cause_entries": sorted(_entry_id(entry) for entry, _ in moving),
-            "markdown": _page(mind, values, moving),
+            "cause_entries": sorted(_entry_id(entry) for entry, _ in moving), "staged_entries": list(staged),
+            "markdown": _page(mind, values, moving, waiting),
         }
     )  # fmt: skip
 
 
-def _page(mind: Mind, values: tuple[float, ...], moving: list[tuple[Entry, int]]) -> str:
+def _page(
+    mind: Mind, values: tuple[float, ...], moving: list[tuple[Entry, int]], waiting: list[tuple[Entry, int]]
+) -> str:
     lines = [f"# PLAYBOOK of {mind.golem_id}", "", f"Version {mind.version}.", "", "## rebalanceThreshold", ""]
     lines += [f"- {regime}: {value:.2f}" for regime, value in zip(REGIMES, values, strict=True)]
     lines += ["", "## Rules", ""]
-    rules = sorted((entry["kind"], _text(entry), now) for entry, now in moving)
+    rules, staged = (sorted((e["kind"], _text(e), now) for e, now in told) for told in (moving, waiting))
     lines += [f"- ({kind}, {now / 10**4:.0f} %) {text}" for kind, text, now in rules] or ["None yet."]
+    if staged:
+        lines += ["", "## Staged: to prove themselves", ""]
+        lines += [f"- ({kind}, {now / 10**4:.0f} %) {text}" for kind, text, now in staged]
     return "\n".join(lines) + "\n"
 
 
