@@ -3,7 +3,7 @@
 The threshold of a regime is the anomaly score from which the golem re-centres its position. A warning against acting in
 a band lifts it to the band's upper edge, a heuristic for acting lowers it to the lower edge; warnings win. A heuristic
 of the golem's own is a staged revision until it has proved itself: it stands in the playbook and moves nothing.
-Warnings are heeded at once, and what was inherited has proved itself before. One writer, the curator, makes each version.
+Warnings are heeded at once, and what was inherited has proved itself before. The curator alone makes versions.
 Source: MEM-8, MEM (heuristics proposed to PLAYBOOK.md), KAT (rebalanceThreshold: highVol: 0.9).
 """
 
