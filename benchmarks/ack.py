@@ -318,48 +318,13 @@ def files_appends(root: Path, lines: Lines) -> list[Append]:
 def ack_figures(root: Path, seconds: float = SECONDS) -> list[Figure]:
     """Latency of an acknowledged append, and how many a second beside two peers, measured by turns."""
     lines = Lines()
-    ours = Ours(root / "ours", "none")
-    drained: list[float] = []
-    peers = {
-        "eventsourcing": eventsourcing_appends(root / "eventsourcing"),
-        "files": files_appends(root / "files", lines),
-    }
-    together = Home.create(root / "coroutines", Policy(), datetime.now(UTC))
-    rates: dict[str, list[float]] = {name: [] for name in ("ours", "coroutines", *peers)}
-    firsts = dict.fromkeys(rates, 1)
-    for _ in range(TURNS):
-        done = {"ours": ours.loops(lines, TURN_SECONDS, first=firsts["ours"])}
-        drained.append(ours.settle())
-        done["coroutines"] = in_coroutines(together, lines, TURN_SECONDS, first=firsts["coroutines"])
-        for name, appends in peers.items():
-            done[name] = closed_loops(appends, lines, TURN_SECONDS, first=firsts[name])
-        for name, loops in done.items():
-            firsts[name] += loops.count  # more than any of its callers came to
-            rates[name].append(loops.rate)
-    ours.close()
-    ours = Ours(root / "long", "process")
-    long = ours.loops(lines, seconds)
-    began = time.perf_counter()
-    ours.close()
-    closing = time.perf_counter() - began
-    p99 = long.ms(0.99)
-    mean = {name: float(np.mean(rate)) for name, rate in rates.items()}
+    mean, drained = _by_turns(root, lines)
     turns = (
         f"{CALLERS} threads, records of {lines.bytes_mean:,.0f} bytes, {TURNS} turns of {TURN_SECONDS:.0f} s each, "
-        f"ours drained between them, {np.mean(drained):,.0f} records a second"
+        f"ours drained between them, {drained:,.0f} records a second"
     )
     return [
-        Figure(
-            "ack_p99_ms",
-            p99,
-            "ms",
-            P99_LIMIT_MS,
-            p99 / P99_LIMIT_MS,
-            "ratio <= 1",
-            f"{CALLERS} callers for {long.seconds:.0f} s: {long.shown()}; validated, chained, fsynced, drained by "
-            f"another process; the journal held at most {ours.depth_bytes_max / 2**20:.0f} MiB, the rest was drained "
-            f"in {closing:.1f} s; peer: the aim",
-        ),
+        _long_figure(root, lines, seconds),
         Figure(
             "ack_vs_eventsourcing",
             mean["ours"],
@@ -381,3 +346,48 @@ def ack_figures(root: Path, seconds: float = SECONDS) -> list[Figure]:
             "file a tick, file and folder fsynced, and a row of the SQLite index (WAL, FULL) that all golems share",
         ),
     ]
+
+
+def _by_turns(root: Path, lines: Lines) -> tuple[dict[str, float], float]:
+    """Appends a second of ours (threads, coroutines) and of each peer, in turns; how fast ours was drained between."""
+    ours = Ours(root / "ours", "none")
+    drained: list[float] = []
+    peers = {
+        "eventsourcing": eventsourcing_appends(root / "eventsourcing"),
+        "files": files_appends(root / "files", lines),
+    }
+    together = Home.create(root / "coroutines", Policy(), datetime.now(UTC))
+    rates: dict[str, list[float]] = {name: [] for name in ("ours", "coroutines", *peers)}
+    firsts = dict.fromkeys(rates, 1)
+    for _ in range(TURNS):
+        done = {"ours": ours.loops(lines, TURN_SECONDS, first=firsts["ours"])}
+        drained.append(ours.settle())
+        done["coroutines"] = in_coroutines(together, lines, TURN_SECONDS, first=firsts["coroutines"])
+        for name, appends in peers.items():
+            done[name] = closed_loops(appends, lines, TURN_SECONDS, first=firsts[name])
+        for name, loops in done.items():
+            firsts[name] += loops.count  # more than any of its callers came to
+            rates[name].append(loops.rate)
+    ours.close()
+    return {name: float(np.mean(rate)) for name, rate in rates.items()}, float(np.mean(drained))
+
+
+def _long_figure(root: Path, lines: Lines, seconds: float) -> Figure:
+    """How long an append takes at most, nearly always, while another process drains."""
+    ours = Ours(root / "long", "process")
+    long = ours.loops(lines, seconds)
+    began = time.perf_counter()
+    ours.close()
+    closing = time.perf_counter() - began
+    p99 = long.ms(0.99)
+    return Figure(
+        "ack_p99_ms",
+        p99,
+        "ms",
+        P99_LIMIT_MS,
+        p99 / P99_LIMIT_MS,
+        "ratio <= 1",
+        f"{CALLERS} callers for {long.seconds:.0f} s: {long.shown()}; validated, chained, fsynced, drained by "
+        f"another process; the journal held at most {ours.depth_bytes_max / 2**20:.0f} MiB, the rest was drained "
+        f"in {closing:.1f} s; peer: the aim",
+    )
