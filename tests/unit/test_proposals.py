@@ -90,10 +90,28 @@ def test_an_upvote_counts_where_fresh_citations_and_all_own_evidence_agree() -> 
     ],
 )
 def test_an_upvote_without_evidence_that_bears_it_out_stays_staged(evidence: tuple[int, ...], why: str) -> None:
-    told = Judged([PAYS, PAYS, MIXED, PAYS], proposal("UPVOTE", 12, *evidence))
-    without = Judged([PAYS, PAYS, MIXED, PAYS])
+    told = Judged([PAYS, PAYS, MIXED, SILENT], proposal("UPVOTE", 12, *evidence))
+    without = Judged([PAYS, PAYS, MIXED, SILENT])
     assert told.heard == [(4, "staged")], why
     assert told.rule == without.rule
+
+
+def test_a_rule_that_was_voted_on_in_this_cycle_is_not_voted_on_again() -> None:
+    assert Judged([PAYS, PAYS, MIXED, PAYS], proposal("UPVOTE", 12, 8)).heard == [(4, "staged")]
+
+
+def test_a_vote_on_next_to_nothing_is_none() -> None:
+    least = round(POLICY.curator.effect_min_ppm)
+    for effect, said in ((least - 1, "staged"), (least, "reinforced")):
+        # A second decision keeps the cycle itself from voting.
+        told = Judged([PAYS, PAYS, (effect, -effect, 0, 0), SILENT], proposal("UPVOTE", 12, 8))
+        assert told.heard == [(4, said)]
+
+
+def test_what_was_judged_after_it_was_proposed_cannot_be_cited() -> None:
+    life = [PAYS, PAYS, MIXED, MIXED]
+    assert Judged(life, proposal("UPVOTE", 13, 12)).heard == [(4, "reinforced")]
+    assert Judged(life, proposal("UPVOTE", 12, 12)).heard == [(4, "staged")], "tick 13 judges the decision of tick 12"
 
 
 def test_a_downvote_counts_where_all_own_evidence_speaks_against_the_rule_by_now() -> None:
