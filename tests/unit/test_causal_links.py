@@ -52,6 +52,17 @@ def test_no_link_is_trusted_above_a_half_before_evidence_that_came_after_its_fin
 
 
 @pytest.mark.row("MEM-22")
+def test_a_link_is_confirmed_by_as_many_later_witnesses_as_the_policy_asks() -> None:
+    asked = 5
+    strict = POLICY.model_copy(update={"causal": POLICY.causal.model_copy(update={"confirm_witnesses": asked})})
+    told = learned(records_of(with_crashes(noise(2 * TICKS, 2), every=400, gas_after=3)), strict).decisions.to_pylist()
+    mine = [row for row in told if (row["cause"], row["effect"]) == ("crash", "gas_gwei")]
+    confirmed = next(row for row in mine if row["operation"] == "reinforced")
+    assert confirmed["own_count"] >= asked
+    assert max(row["own_count"] for row in mine if row["cycle"] < confirmed["cycle"]) < asked
+
+
+@pytest.mark.row("MEM-22")
 def test_what_two_effects_of_one_cause_have_in_common_is_no_link_between_them() -> None:
     found = _pairs(links(records_of(_fleeing(noise(TICKS, 3), every=400))))
     assert ("crash", "gas_gwei", 3, 1) in found
