@@ -480,8 +480,8 @@ def reads_after_one_more_batch(root: Path, cycles: int, monkeypatch: pytest.Monk
     return read
 
 
-READERS = 3
-"""Curation, episodes and dreams read records."""
+READERS = 4
+"""Curation, credits, episodes and dreams read records."""
 
 RECOUNTED = {"votes", "vote_causes"}
 """Consensus counts all votes of the propositions that were touched; it is the one run that reads what it has read."""
