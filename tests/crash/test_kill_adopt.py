@@ -19,7 +19,7 @@ from tests.crash.windows import Point, Trap, Window
 
 pytestmark = pytest.mark.row("X-10")
 
-FADING = altered(LIVELY, ["decay.tactical_days=0.05"])
+WARNED = altered(LIVELY, ["curator.anomaly_edges=[0.8, 0.9, 0.95, 0.97]"])
 LIFE_COMMIT = r"log/life/_delta_log/\d+\.json"
 MOMENTS = {
     "episodes are shared": Point("rename", "before", r"derivations/.*episodes.*"),
@@ -41,7 +41,7 @@ def test_it_is_adopted_or_not_and_the_next_one_finishes_it(moment: str, lively_h
     root = copy_home(lively_home, tmp_path / "home")
     stores = Stores.open(root)
     derive_everything(stores, now=NOW)
-    beside = open_beside(stores, FADING)
+    beside = open_beside(stores, WARNED)
     with beside.deriving():
         pass  # it says what it is, and nothing of it is derived yet
     killed = _CONTEXT.Process(target=die_adopting, args=(str(root), beside.derivation_id, moment))
@@ -56,7 +56,7 @@ def test_it_is_adopted_or_not_and_the_next_one_finishes_it(moment: str, lively_h
     if not adopted:
         adopt(again, beside.derivation_id, "once more", now=NOW)
     after = Stores.open(root)
-    assert after.policy == FADING
+    assert after.policy == WARNED
     settle(after, now=NOW)
     assert len(adoptions_of(after.log.life("DerivationAdopted"))) == 1
     rows = after.projections.read("playbooks").sort_by([("golem_id", "ascending"), ("version", "ascending")])
