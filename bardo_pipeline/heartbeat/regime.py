@@ -229,7 +229,8 @@ def _rsi(price: Floats, periods: int) -> Floats:
     gain, loss = (_wilder(np.maximum(sign * moves, 0.0), periods) for sign in (1.0, -1.0))
     both = gain + loss
     still = both == 0.0
-    rsi[periods:] = np.where(still, 50.0, 100.0 * gain / np.where(still, 1.0, both))
+    share = 100.0 * gain / np.where(still, 1.0, both)
+    rsi[periods:] = np.where(still, 50.0, np.minimum(share, 100.0))  # gain over gain and a little can round above it
     return rsi
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from bardo_pipeline.heartbeat.market import Market, price_of_tick
 from bardo_pipeline.heartbeat.planted import planted_truths
+from bardo_pipeline.heartbeat.regime import features
 from bardo_pipeline.heartbeat.synthetic import (
     REGIMES,
     SPEC_DEFAULT,
@@ -24,6 +25,7 @@ from bardo_pipeline.heartbeat.synthetic import (
     synthetic_market,
 )
 from bardo_pipeline.heartbeat.synthetic_spec import graded_spec
+from bardo_pipeline.policy import Policy
 
 START = datetime(2023, 8, 14, tzinfo=UTC)
 BARS = 20_000
@@ -89,6 +91,13 @@ def test_price_and_tick_agree_and_the_extremes_hold_the_bars_way(seed: int) -> N
     opened = np.concatenate([market.price[:1], market.price[:-1]])
     assert (market.price_low <= np.minimum(opened, market.price)).all()
     assert (market.price_high >= np.maximum(opened, market.price)).all()
+
+
+def test_no_market_is_read_as_more_than_all_gain() -> None:
+    """Seed 20261 falls hardly at all for an hour: its gain over gain and loss was rounded to a hair above one."""
+    read = features(synthetic_market(seed=20_261, bars=BARS, start=START), Policy())
+    assert np.nanmin(read.rsi) >= 0.0
+    assert np.nanmax(read.rsi) == 100.0
 
 
 @pytest.mark.parametrize("seed", SEEDS)
