@@ -463,7 +463,7 @@ class CausalPolicy(Frozen):
     fall_sigma: Positive = Field(3.0, description="and in spreads (ours)")
     events_min: Count = Field(3, description="sharp falls before they can be a cause: the smallest cluster (TOOLS)")
     found_sigma: Positive = Field(
-        2.0, description="how far from chance fresh evidence must be for a link to be made (ours)"
+        1.5, description="how far from chance fresh evidence must be for a link to be made (ours)"
     )
     info_min: Positive = Field(
         0.5, description="squared steps of a cause below which a stretch says nothing of it: half an event (ours)"

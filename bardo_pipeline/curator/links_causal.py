@@ -205,7 +205,10 @@ class _Test:
             self._note(operation, pairs, before)
 
     def judge_staged(self, held: _Held, found: Found, ripe: np.ndarray) -> None:
-        """Candidates become entries, wait, or are let go where the whole no longer says so."""
+        """Candidates become entries, wait, or are let go where the whole no longer says so.
+
+        What was contradicted and forgotten comes back only by as much as confirms: the whole still says what was true.
+        """
         state, rules = self.state, self.policy.causal
         born: list[tuple[int, int]] = []
         waits: list[tuple[int, int]] = []
@@ -219,7 +222,9 @@ class _Test:
                 waits.append((row, unit))
             elif row in self.heard:
                 self._state(row, found, unit, int(at[0]))
-                supported = self.heard[row][2] >= rules.found_sigma and state["own_count"][row] >= 1
+                again = state["contradictions"][row] > 0
+                enough = rules.confirm_sigma if again else rules.found_sigma
+                supported = self.heard[row][2] >= enough and state["own_count"][row] >= 1
                 (born if supported else waits).append((row, unit))
         rows, _, _before = self._now(born)
         sign = state["sign"][rows].copy()
