@@ -403,6 +403,11 @@ class CuratorPolicy(Frozen):
         0.1, description="below, without a floor, an entry goes (MEM: eviction threshold; ours in value)"
     )
     baseline_min: Annotated[int, Field(ge=2)] = Field(3, description="episodes a baseline needs (MEM)")
+    replay_episodes: Annotated[int, Field(ge=1)] = Field(20, description="episodes replayed after a cycle (ours)")
+    replay_new_share: Unit = Field(0.7, description="of them from the closing cycle, the rest from before (MEM: 70/30)")
+    replay_utility_min: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.01, description="least gain x need, so that no episode is without a chance (ours)"
+    )
     phage_count: Annotated[int, Field(ge=1)] = Field(
         5, description="weakest entries that a phage pass tries to falsify (ours)"
     )

@@ -1,7 +1,8 @@
 """Prompts: what a language model is shown of a golem's closed cycles: rules and candidates, with their evidence. Pure.
 
-Small, structured and the same for the same decisions: it is written from the golem's decisions alone, and its hash says
-whether this very question was asked before. Source: TOOLS (memory_consolidate: clusters, then operations), MEM-4.
+Small, structured and the same for the same past: it is written from the golem's decisions and episodes alone, and its
+hash says whether this very question was asked before. Source: TOOLS (memory_consolidate: clusters, then operations),
+MEM-3 (what is replayed), MEM-4.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.decisions import fold
 from bardo_pipeline.curator.operations import SCHEMA_EDITION, Proposals
-from bardo_pipeline.policy import GatewayPolicy
+from bardo_pipeline.curator.replay import replayed
+from bardo_pipeline.policy import Policy
 
 SITUATION = ("chain", "protocol", "pair", "tool", "action_type", "regime", "anomaly_band", "gas_band")
 INSTRUCTIONS = """\
 You look after the memory of an agent that provides liquidity. You are shown what it learned: rules and candidates.
 Each is about a situation and says whether the action has beaten holding there (sign 1), lost to it (-1), or that this
 is open (0). `mean_ppm` is the mean effect of the action less holding, in parts per million of the position's value,
-over `count` judged decisions; `evidence` lists the newest ticks at which such decisions were taken or judged.
+over `count` market windows; `evidence` lists the newest ticks at which such decisions were taken or judged. `episodes`
+are moments that the agent replays, new and old ones, the one that surprised it most first.
 
 Propose operations where the evidence calls for them, and none where it does not:
 - ADD: a situation that deserves a rule; it becomes one only if the agent's own evidence bears it out.
@@ -54,10 +57,11 @@ class Prompt:
         return len(self.instructions.encode()) + len(self.question.encode()) + len(schema)
 
 
-def prompt_of(decisions: pa.Table, cycle: int, policy: GatewayPolicy) -> Prompt | None:
+def prompt_of(decisions: pa.Table, episodes: pa.Table, cycle: int, policy: Policy) -> Prompt | None:
     """The question about one golem after a closed cycle; None where it has learned nothing yet.
 
-    decisions: the golem's decisions that stand (DECISION_SCHEMA), in any order; those of later cycles are left out.
+    decisions: the golem's decisions that stand (DECISION_SCHEMA); episodes: its episodes (REPLAY_COLUMNS); both in any
+    order, and those of later cycles are left out.
     """
     past = decisions.filter(pc.less_equal(decisions["cycle"], cycle))
     entries = fold(past)
@@ -66,10 +70,12 @@ def prompt_of(decisions: pa.Table, cycle: int, policy: GatewayPolicy) -> Prompt 
         return None
     entries = entries.append_column("is_active", pc.equal(entries["status"], "active"))
     order = [("is_active", "descending"), ("own_count", "descending"), ("structure", "ascending")]
-    chosen = entries.take(pc.sort_indices(entries, sort_keys=order)).slice(0, policy.prompt_rules_max)
-    cited = _newest_ticks(past, set(chosen["structure"].to_pylist()), policy.prompt_ticks_max)
+    chosen = entries.take(pc.sort_indices(entries, sort_keys=order)).slice(0, policy.gateway.prompt_rules_max)
+    cited = _newest_ticks(past, set(chosen["structure"].to_pylist()), policy.gateway.prompt_ticks_max)
     rules = [_rule(row, cited.get(row["structure"], [])) for row in chosen.to_pylist()]
-    question = orjson.dumps({"closed_cycle": cycle, "rules": rules}, option=orjson.OPT_SORT_KEYS)
+    moments = replayed(episodes, cycle, policy.curator).select(["tick", "is_new", "text"]).to_pylist()
+    asked = {"closed_cycle": cycle, "episodes": moments, "rules": rules}
+    question = orjson.dumps(asked, option=orjson.OPT_SORT_KEYS)
     return Prompt(INSTRUCTIONS, question.decode())
 
 

@@ -13,8 +13,11 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, episodes_of
 from bardo_pipeline.curator.prompts import Prompt, prompt_of
-from bardo_pipeline.derivation.reading import curated
+from bardo_pipeline.curator.replay import REPLAY_COLUMNS
+from bardo_pipeline.derivation.reading import closed_records, curated, cycle_of
+from bardo_pipeline.derivation.repairing import without
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import (
     AnswerError,
@@ -94,7 +97,15 @@ def question(stores: Stores, golem_id: str, cycle: int | None = None) -> tuple[i
     if not 0 < asked <= done:
         raise QueryError(f"golem {golem_id} is curated through cycle {done}: cycle {asked} is not among them")
     decisions = stores.projections.growing("curation").read(golems=[golem_id])
-    return asked, prompt_of(decisions, asked, stores.policy.gateway)
+    return asked, prompt_of(decisions, _episodes(stores, golem_id, asked), asked, stores.policy)
+
+
+def _episodes(stores: Stores, golem_id: str, upto: int) -> pa.Table:
+    """A golem's episodes through a closed cycle, from its records, without their vectors."""
+    records = closed_records(stores, EPISODE_COLUMNS, {golem_id: 1}, {golem_id: upto})
+    records = without(records, stores.left_out())
+    cycle = cycle_of(records["tick"].to_numpy(), stores.policy.curator.cycle_ticks)
+    return episodes_of(records, cycle, stores.policy).select(REPLAY_COLUMNS)
 
 
 def propose(

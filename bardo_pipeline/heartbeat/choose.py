@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bardo_pipeline.heartbeat.chance import STREAM_EXECUTION, uniform
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.position import (
     amounts,
@@ -26,6 +25,7 @@ from bardo_pipeline.heartbeat.sense import Sight
 from bardo_pipeline.heartbeat.tape import Tape
 from bardo_pipeline.heartbeat.trial import open_trials
 from bardo_pipeline.mortality.affect import pad_congruence
+from bardo_pipeline.mortality.chance import STREAM_EXECUTION, uniform
 from bardo_pipeline.policy import Policy
 
 HOLD, REBALANCE, ENTER, LEAVE, COLLECT = range(5)

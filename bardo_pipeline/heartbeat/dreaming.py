@@ -17,7 +17,6 @@ from bardo_pipeline.curator.evidence import combined, is_episode
 from bardo_pipeline.events.record import REGIMES
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS, MOMENT
-from bardo_pipeline.heartbeat.chance import seed_of
 from bardo_pipeline.heartbeat.fleet import CELLS
 from bardo_pipeline.heartbeat.hypotheses import (
     OP_CONFIRMED,
@@ -46,7 +45,8 @@ from bardo_pipeline.heartbeat.imagination import (
     walk_of,
 )
 from bardo_pipeline.heartbeat.recall import CELL_ANOMALY, CELL_GAS, CELL_REGIME
-from bardo_pipeline.heartbeat.sleep import BEGAN_BY, Due, chosen, depotentiated, rank_within, salience, scar_salience
+from bardo_pipeline.heartbeat.sleep import BEGAN_BY, Due, chosen, depotentiated, salience, scar_salience
+from bardo_pipeline.mortality.chance import rank_within, seed_of
 from bardo_pipeline.policy import Policy
 
 DREAM_COLUMNS = (*IMAGINED_COLUMNS, "regime", "tier", "anomalies", "prediction_error_sources", "pad_after", "vitality")

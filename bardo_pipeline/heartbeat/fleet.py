@@ -14,7 +14,7 @@ import numpy as np
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life import Born, Traits
 from bardo_pipeline.events.record import REGIMES
-from bardo_pipeline.heartbeat.chance import (
+from bardo_pipeline.mortality.chance import (
     STREAM_FORECAST,
     STREAM_LIFESPAN,
     STREAM_THRESHOLD,

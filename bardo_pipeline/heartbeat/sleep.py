@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.evidence import combined
-from bardo_pipeline.heartbeat.chance import uniform
+from bardo_pipeline.mortality.chance import drawn
 from bardo_pipeline.policy import DreamPolicy, Policy
 
 DROWSY_COLUMNS = ("golem_id", "tick", "observed_at", "tier", "actions", "vitality", "dream_tag")
@@ -146,18 +146,5 @@ def depotentiated(arousal: np.ndarray, times: np.ndarray, policy: DreamPolicy) -
 
 
 def chosen(dream: np.ndarray, seed: np.ndarray, name: np.ndarray, weight: np.ndarray, places: int) -> np.ndarray:
-    """Draw for each dream as many as it has places for, by weight, without putting back: positions, sorted by dream.
-
-    dream, seed, name, weight: [candidates]; seed: of the golem and cycle, name: a number of the candidate's own. Each
-    has a chance as long as its weight is above 0, so that nothing starves; the draw depends on nothing else.
-    """
-    luck = 1.0 - uniform(seed, name, STREAM_REPLAY)
-    key = -np.log(luck) / np.maximum(weight, 1e-12)
-    order = np.lexsort((name, key, dream))
-    return order[rank_within(dream[order]) < places]
-
-
-def rank_within(group: np.ndarray) -> np.ndarray:
-    """The how-manieth of its group each element is; equal groups stand together."""
-    start = np.flatnonzero(np.r_[True, group[1:] != group[:-1]][: len(group)])
-    return np.arange(len(group)) - np.repeat(start, np.diff(np.r_[start, len(group)]))
+    """Draw for each dream as many as it has places for, by weight: positions, sorted by dream."""
+    return drawn(dream, seed, name, weight, places, STREAM_REPLAY)

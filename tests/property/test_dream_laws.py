@@ -305,7 +305,7 @@ def test_nothing_starves_and_what_is_felt_most_is_replayed_most() -> None:
 
 
 def sleep_seed(number: int) -> int:
-    from bardo_pipeline.heartbeat.chance import seed_of
+    from bardo_pipeline.mortality.chance import seed_of
 
     return int(seed_of(f"g-0/{number}"))
 
