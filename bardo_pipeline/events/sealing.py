@@ -12,7 +12,9 @@ The place of a record is "tick" 00 and its tick in decimal, its plaintext {"posi
 "..."} as JSON with sorted keys. A nonce follows from what it encrypts: the same record sealed twice is the same bytes
 (a repeat, not a fork), two contents share one with the odds of a 96-bit hash, and no state is kept to lose.
 
-Nothing is derived from private parts; sealing therefore changes no projection. Source: X-7; canon 20.
+Nothing is derived from private parts but what a golem imagines in its dreams, which needs its positions: one that seals
+them dreams without. What is sealed is sealed before it is recorded, so no projection changes when a key is destroyed.
+Source: X-7; canon 20.
 """
 
 from __future__ import annotations

@@ -36,6 +36,7 @@ from bardo_pipeline.errors import (
 from bardo_pipeline.events.digest import digest_column, row_digests
 from bardo_pipeline.events.life import Died, Gap, LifeEvent, Published, Vitality, life_event
 from bardo_pipeline.events.overrides import Pinned
+from bardo_pipeline.events.record import SCHEMA_VERSION
 from bardo_pipeline.events.schema import MOMENT, RECORD_SCHEMA
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedding import EmbedderIdentity
@@ -503,9 +504,9 @@ REFUSED = {
     "no golem": (with_value("golem_id", ""), RecordError, r"golem_id is shorter than 1"),
     "too long a name": (with_value("golem_id", "g" * 257), RecordError, r"golem_id is longer than 256"),
     "a newer version": (
-        with_value("schema_version", 3),
+        with_value("schema_version", SCHEMA_VERSION + 1),
         SchemaVersionError,
-        r"schema version 3 is newer than 2: upgrade",
+        rf"schema version {SCHEMA_VERSION + 1} is newer than {SCHEMA_VERSION}: upgrade",
     ),
     "bytes that are no text": (
         with_column("gating_reason", no_utf8),
@@ -915,7 +916,7 @@ def test_a_home_is_made_once(tmp_path: Path) -> None:
         (b"{", StoreError),
         (b"[]", StoreError),
         (b'{"bucket_count": 16}', StoreError),
-        (b'{"bucket_count": 16, "schema_version": 3, "created_at": "2026-01-01T00:00:00+00:00"}', SchemaVersionError),
+        (b'{"bucket_count": 16, "schema_version": 99, "created_at": "2026-01-01T00:00:00+00:00"}', SchemaVersionError),
     ],
 )
 def test_a_home_that_cannot_be_read_is_not_opened(tmp_path: Path, mark: bytes, error: type[Exception]) -> None:

@@ -495,7 +495,7 @@ def test_no_derivation_and_no_event_reads_what_is_private(small_home: Path, tmp_
     assert is_plain(EventLog(Home.open(plain)).read_cycles(RECORD_SCHEMA.names)).any()
     assert not is_plain(EventLog(Home.open(bare)).read_cycles(RECORD_SCHEMA.names)).any()
     derived = digests(plain)
-    assert derived == digests(bare)
+    assert {n for n, digest in digests(bare).items() if digest != derived[n]} == {"dreams"}, "imagined from positions"
     assert len(set(derived.values())) > 6, "there is something to derive"
     told = [
         [e.model_copy(update={"position": ""}) for e in Fabric(Stores.open(r)).behind(Place())] for r in (plain, bare)

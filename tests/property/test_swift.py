@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
 from bardo_pipeline.events import swift
-from bardo_pipeline.events.record import DecisionCycleRecord
+from bardo_pipeline.events.record import SCHEMA_VERSION, DecisionCycleRecord
 from bardo_pipeline.events.schema import RECORD_SCHEMA
 from bardo_pipeline.events.sealing import has_private_parts
 from tests import fuzz
@@ -63,7 +63,8 @@ def test_good_lines_are_read_by_the_swift_one_alone(monkeypatch: pytest.MonkeyPa
         ("golem_id", b'"a\nb"', False), ("gating_reason", '"é"'.encode(), True),
         ("gating_reason", b'"' + "é".encode() * 65_536 + b'"', True),
         ("gating_reason", b'"' + "é".encode() * 65_537 + b'"', False), ("tier", b'"T3"', False),
-        ("forced_by", b"null", True), ("schema_version", b"3", False), ("schema_version", b"0", False),
+        ("forced_by", b"null", True), ("schema_version", b"0", False),
+        ("schema_version", b"%d" % (SCHEMA_VERSION + 1), False),
         ("observed_at", b'"2026-01-01T00:00:00+01:00"', False), ("observed_at", b'"2026-01-01T00:00:00"', False),
         ("observed_at", b"0", False), ("observed_at", b'"2026-01-01T00:00:00Z"', True),
     ],

@@ -41,7 +41,8 @@ def test_a_broken_threshold_is_shown_and_fails_only_the_check(home: Home) -> Non
 def test_the_document_s_keys_stay(home: Home) -> None:
     found = json.loads(bardo("status", "--format", "json", home=home.root))
     assert set(found) == {
-        "home", "derivation_id", "policy_hash", "log", "health", "faults", "projections", "warehouse",
+        "home", "derivation_id", "policy_hash", "adopted", "frozen", "log", "health", "faults", "projections",
+        "warehouse",
     }  # fmt: skip
     assert set(found["health"]) == {
         "at", "golems", "intake", "silent_seconds", "curation", "episodes", "journals", "leases", "spool",
