@@ -30,7 +30,7 @@ from tests.records import records
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 ROOT = Path(__file__).parents[2]
-ROUNDS, TICKS = 5, 400
+ROUNDS, TICKS = 3, 400
 DRAINS = ("process", "thread", "none", "none")
 WRITER = "import sys; from tests.crash.test_kill_journal import write; write(*sys.argv[1:])"
 

@@ -145,7 +145,7 @@ def orderly(arriving: Sequence[Parcel], said: Sequence[LifeEvent], root: Path) -
 
 @pytest.mark.row("MEM-4", "X-1")
 @settings(
-    max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+    max_examples=3, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
 )
 @given(arrivals(), st.data())
 def test_whenever_models_answer_and_whoever_derives_when_the_projections_are_equal(

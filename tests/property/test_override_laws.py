@@ -143,7 +143,7 @@ def orderly(arriving: Sequence[Parcel], said: Sequence[LifeEvent], root: Path) -
 
 @pytest.mark.row("X-8", "X-1")
 @settings(
-    max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+    max_examples=5, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
 )
 @given(arrivals(), st.data())
 def test_whenever_owners_speak_and_whoever_derives_when_the_projections_are_equal(
