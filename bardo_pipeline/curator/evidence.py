@@ -1,8 +1,8 @@
 """Evidence: what a stretch of records says about which structure. Pure, set-based over columns.
 
 Two sources: judged decisions (resolutions) and levels of metrics. Only verified episodes take part (MEM's quality
-gate). Judged decisions of one market window are one witness, whose effect is their mean: what thirty minutes of one
-storm did to five decisions has happened once. All sums are integers, so that no order of addition shows.
+gate). Judged decisions of one market window are one witness, whose effect is their mean: what one storm did to five
+decisions has happened once. All sums are integers, so that no order of addition shows.
 """
 
 from __future__ import annotations

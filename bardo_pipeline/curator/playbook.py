@@ -81,14 +81,17 @@ class Playbooks:
         base = np.array([self.base.get(state.golems[g], policy.playbook.rebalance_threshold) for g in golem.tolist()])
         wanted = thresholds(state, golem, rows[proven], base, policy)
         owner = state["golem"][rows]
+        waiting_ids: dict[int, list[str]] = {}
+        for code, entry in zip(owner[~proven].tolist(), entry_ids(state, rows[~proven]), strict=True):
+            waiting_ids.setdefault(code, []).append(entry)
         for i, code in enumerate(golem.tolist()):
             golem_id, values = state.golems[code], tuple(wanted[i].tolist())
-            held, waits = (owner == code) & proven, (owner == code) & ~proven
-            staged = tuple(sorted(entry_ids(state, rows[waits])))
+            staged = tuple(sorted(waiting_ids.get(code, ())))
             known = self.version.get(golem_id, 0)
             if known and (self.threshold[golem_id], self.staged.get(golem_id, ())) == (values, staged):
                 continue
             self.version[golem_id], self.threshold[golem_id], self.staged[golem_id] = known + 1, values, staged
+            held, waits = (owner == code) & proven, (owner == code) & ~proven
             rules, waiting = (_rules(state, rows[some], now[some]) for some in (held, waits))
             log.rows.append(
                 {

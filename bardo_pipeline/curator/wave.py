@@ -23,7 +23,7 @@ class Wave:
 
     golem, cycle, at_us: [golems in the wave], at_us being the cycle's closing moment (event time of its last tick).
     rows: state rows with new evidence; their count, total, squares, mood and span of causes beside them.
-    doubted: rows that this evidence has taken a vote from already. orders: what owners said of the golems' entries, in
+    doubted: rows that lost a vote in this cycle. orders: what owners said of the golems' entries, in
     order; order_rows: the state row of each, -1 for none, once they are heeded. motions: what was proposed, in order.
     """
 
