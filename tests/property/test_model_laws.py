@@ -45,6 +45,7 @@ from tests.property.test_laws import (
     stores_at,
     told,
 )
+from tests.property.test_override_laws import orderly
 from tests.property.test_repair_laws import reorged
 from tests.proposers import ABOUTS, situation
 from tests.repairs import all_again, known_anew
@@ -117,30 +118,6 @@ def recorded(stores: Stores, answer: Answer) -> LifeEvent | None:
     except RegressionError:
         return None
     return made
-
-
-def orderly(arriving: Sequence[Parcel], said: Sequence[LifeEvent], root: Path) -> Stores:
-    """A log in which golem after golem everything comes tick by tick, and answers where they were recorded."""
-    stores = stores_at(root)
-    events = [p.happened for p in arriving if p.happened is not None]
-    stores.log.record([e for e in events if e.gap is None and e.died is None], NOW)
-    steps: list[tuple[str, int, int, Parcel]] = []
-    for parcel in arriving:
-        if parcel.records is not None:
-            rows = parcel.records
-            for i, row in enumerate(rows.to_pylist()):
-                steps.append((row["golem_id"], row["tick"], 1, Parcel(rows.slice(i, 1), None)))
-        elif parcel.happened is not None and parcel.happened.gap is not None:
-            steps.append((parcel.happened.golem_id, parcel.happened.gap.tick_from, 1, parcel))
-        elif parcel.happened is not None and parcel.happened.died is not None:
-            steps.append((parcel.happened.golem_id, 2**40, 0, parcel))
-    for one in said:
-        assert one.asked is not None
-        steps.append((one.golem_id, one.asked.tick_seen, 2, happened(one)))
-    for number, step in enumerate(sorted(steps, key=lambda step: step[:3])):
-        deliver(stores, step[3], number)
-    derive_all(stores)
-    return stores
 
 
 @pytest.mark.row("MEM-4", "X-1")

@@ -29,6 +29,7 @@ from bardo_pipeline.derivation.rebuild import rebuild
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import OverrideError, QueryError
 from bardo_pipeline.events.life import LifeEvent, life_event
+from bardo_pipeline.events.operations import Asked
 from bardo_pipeline.events.overrides import Corrected, Override, Pinned, Retracted, Unpinned
 from bardo_pipeline.runtime import living
 from bardo_pipeline.storage.intake import record_events
@@ -116,7 +117,7 @@ def say(stores: Stores, word: Word) -> LifeEvent | None:
 
 
 def orderly(arriving: Sequence[Parcel], said: Sequence[LifeEvent], root: Path) -> Stores:
-    """A log in which golem after golem everything comes tick by tick, and owners' words where they were said."""
+    """A log in which golem after golem everything comes tick by tick, and what was said of a tick right behind it."""
     stores = stores_at(root)
     events = [p.happened for p in arriving if p.happened is not None]
     stores.log.record([e for e in events if e.gap is None and e.died is None], NOW)
@@ -133,8 +134,8 @@ def orderly(arriving: Sequence[Parcel], said: Sequence[LifeEvent], root: Path) -
         elif parcel.happened is not None and parcel.happened.died is not None:
             steps.append((parcel.happened.golem_id, 2**40, 0, parcel))
     for one in said:
-        assert isinstance(one.payload, Override)
-        steps.append((one.golem_id, one.payload.tick_seen, 2 + one.payload.number, happened(one)))
+        assert isinstance(one.payload, Override | Asked)
+        steps.append((one.golem_id, one.payload.tick_seen, 2 + getattr(one.payload, "number", 0), happened(one)))
     for number, step in enumerate(sorted(steps, key=lambda step: step[:3])):
         deliver(stores, step[3], number)
     derive_all(stores)
