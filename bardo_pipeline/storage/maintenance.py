@@ -3,7 +3,7 @@
 Tables of the log and growing projections are compacted, gathered in checkpoints and trimmed; ticks past the lookback go
 cold; what no reader needs any more goes after a grace; what only accelerates is held to its quota. No row is changed or
 lost, whoever writes or reads meanwhile, and a second run finds nothing to do.
-Source: EV-6, X-13; architecture ("One guarded maintenance job"); the quotas: CarePolicy in policy.py.
+Source: EV-6, X-13; architecture ("One guarded maintenance job"); the quotas: CarePolicy.
 """
 
 from __future__ import annotations

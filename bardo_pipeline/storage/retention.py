@@ -2,7 +2,7 @@
 
 Of a table goes what no commit names and nobody can be reading any more, and commits that a checkpoint has gathered;
 of the rest of a home, what only accelerates or was abandoned. Rows of the log never go.
-Source: X-13 (quotas: CarePolicy in policy.py); facts ("kill -9 leaves `*.parquet#1` files").
+Source: X-13 (quotas: CarePolicy); facts ("kill -9 leaves `*.parquet#1` files").
 """
 
 from __future__ import annotations

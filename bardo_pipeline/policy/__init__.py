@@ -1,0 +1,135 @@
+"""Every number of the specification, in one frozen object, each with its source.
+
+Short names of sources: MEM, INH, TOOLS, HB, KAT are the five documents; "canon N" is a row of the canon; "ours" is a
+number that no document gives. Two policies with the same content have the same hash; a projection carries that hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from bardo_pipeline.policy.keeping import (
+    CarePolicy,
+    EmbeddingPolicy,
+    FabricPolicy,
+    GatewayPolicy,
+    GrowthPolicy,
+    HealthPolicy,
+    LogPolicy,
+    ReorgPolicy,
+    WorthPolicy,
+    WriterPolicy,
+)
+from bardo_pipeline.policy.living import (
+    AffectPolicy,
+    AnomalyPolicy,
+    CagePolicy,
+    CostPolicy,
+    GatePolicy,
+    MortalityPolicy,
+    PlaybookPolicy,
+    PredictionPolicy,
+    ProbePolicy,
+    RegimePolicy,
+    TraitPolicy,
+)
+from bardo_pipeline.policy.part import Frozen
+from bardo_pipeline.policy.passing_on import (
+    BridgePolicy,
+    InheritancePolicy,
+    KatabasisPolicy,
+)
+from bardo_pipeline.policy.remembering import (
+    CausalPolicy,
+    CuratorPolicy,
+    DecayPolicy,
+    DreamPolicy,
+    EpisodePolicy,
+    RetrievalPolicy,
+)
+
+__all__ = [
+    "OPERATIONAL",
+    "AffectPolicy",
+    "AnomalyPolicy",
+    "BridgePolicy",
+    "CagePolicy",
+    "CarePolicy",
+    "CausalPolicy",
+    "CostPolicy",
+    "CuratorPolicy",
+    "DecayPolicy",
+    "DreamPolicy",
+    "EmbeddingPolicy",
+    "EpisodePolicy",
+    "FabricPolicy",
+    "GatePolicy",
+    "GatewayPolicy",
+    "GrowthPolicy",
+    "HealthPolicy",
+    "InheritancePolicy",
+    "KatabasisPolicy",
+    "LogPolicy",
+    "MortalityPolicy",
+    "PlaybookPolicy",
+    "Policy",
+    "PredictionPolicy",
+    "ProbePolicy",
+    "RegimePolicy",
+    "ReorgPolicy",
+    "RetrievalPolicy",
+    "TraitPolicy",
+    "WorthPolicy",
+    "WriterPolicy",
+]
+
+OPERATIONAL = ("writer", "care", "health", "reorg", "fabric", "embedding", "growth", "worth", "gateway")
+"""Parts of the policy that are outside its hash: no projection depends on them."""
+
+
+class Policy(Frozen):
+    """All of it. `Policy()` is the specification."""
+
+    log: LogPolicy = LogPolicy()
+    writer: WriterPolicy = WriterPolicy()
+    care: CarePolicy = CarePolicy()
+    health: HealthPolicy = HealthPolicy()
+    reorg: ReorgPolicy = ReorgPolicy()
+    fabric: FabricPolicy = FabricPolicy()
+    embedding: EmbeddingPolicy = EmbeddingPolicy()
+    growth: GrowthPolicy = GrowthPolicy()
+    probes: ProbePolicy = ProbePolicy()
+    regime: RegimePolicy = RegimePolicy()
+    gate: GatePolicy = GatePolicy()
+    cost: CostPolicy = CostPolicy()
+    cage: CagePolicy = CagePolicy()
+    affect: AffectPolicy = AffectPolicy()
+    anomaly: AnomalyPolicy = AnomalyPolicy()
+    prediction: PredictionPolicy = PredictionPolicy()
+    mortality: MortalityPolicy = MortalityPolicy()
+    decay: DecayPolicy = DecayPolicy()
+    curator: CuratorPolicy = CuratorPolicy()
+    causal: CausalPolicy = CausalPolicy()
+    playbook: PlaybookPolicy = PlaybookPolicy()
+    traits: TraitPolicy = TraitPolicy()
+    retrieval: RetrievalPolicy = RetrievalPolicy()
+    episode: EpisodePolicy = EpisodePolicy()
+    dreams: DreamPolicy = DreamPolicy()
+    bridge: BridgePolicy = BridgePolicy()
+    katabasis: KatabasisPolicy = KatabasisPolicy()
+    inheritance: InheritancePolicy = InheritancePolicy()
+    worth: WorthPolicy = WorthPolicy()
+    gateway: GatewayPolicy = GatewayPolicy()
+
+    @property
+    def content(self) -> str:
+        """The canonical JSON of all that decides content.
+
+        How records are written and looked after decides nothing that is derived (OPERATIONAL).
+        """
+        return self.model_dump_json(exclude=set(OPERATIONAL))
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of its content, 16 hex characters."""
+        return hashlib.sha256(self.content.encode()).hexdigest()[:16]

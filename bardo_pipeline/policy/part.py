@@ -1,0 +1,17 @@
+"""What every part of the policy is made of."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Unit = Annotated[float, Field(ge=0.0, le=1.0)]
+Positive = Annotated[float, Field(gt=0.0)]
+Count = Annotated[int, Field(ge=0)]
+
+
+class Frozen(BaseModel):
+    """A part of the policy: immutable, and strict about unknown names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")

@@ -1,0 +1,45 @@
+"""What goes from one mind to others: to the clade, to the vote, and to whoever is born next."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from bardo_pipeline.policy.part import Count, Frozen, Positive, Unit
+
+
+class BridgePolicy(Frozen):
+    """What crosses from a golem's own mind to others (MEM, "Bridge quality gates")."""
+
+    admission_min: Unit = Field(0.55, description="mean of the admission gate's five parts, to be exceeded (MEM)")
+    insight_confidence: Unit = Field(0.6, description="of insights that cross (MEM)")
+    heuristic_confidence: Unit = Field(0.7, description="of heuristics that cross (MEM)")
+    warning_novelty_min: Unit = Field(0.15, description="of warnings: one less KAT's 0.85 for alike (KAT, ours in use)")
+
+
+class KatabasisPolicy(Frozen):
+    """Votes and consensus (KAT, canon 48)."""
+
+    vote_confidence_min: Unit = Field(0.70, description="routine sweep (KAT)")
+    death_vote_weight: Positive = Field(2.5, description="KAT")
+    quorum_votes: Annotated[int, Field(ge=1)] = Field(3, description="KAT")
+    death_floor: Unit = Field(0.65, description="where the quorum rests on a death vote (KAT, canon 48)")
+    death_floor_confidence_min: Unit = Field(0.5, description="canon 48")
+    contradiction_variance: Unit = Field(0.15, description="weighted population variance (KAT, canon 48)")
+
+
+class InheritancePolicy(Frozen):
+    """The bottleneck and the barrier (INH S7, canon 2, 40, 41)."""
+
+    budget: Annotated[int, Field(ge=1)] = Field(2048, description="entries that cross a death (INH S7.1)")
+    priority_share: Unit = Field(0.25, description="INH S7.1")
+    diversity_share: Unit = Field(0.5, description="INH S7.1")
+    weismann: Literal["attenuate", "reset"] = Field("attenuate", description="x 0.85 a crossing, or flat 0.4 (canon 2)")
+    attenuation: Unit = Field(0.85, description="INH S7.2")
+    reset_confidence: Unit = Field(0.4, description="INH S2")
+    baldwin_generation: Count = Field(3, description="INH S7.5")
+    baldwin_confidence: Unit = Field(0.7, description="INH S7.5")
+    episode_count: Count = Field(64, description="episodes in a bundle (canon 41)")
+    testament_items: Annotated[int, Field(ge=1, le=64)] = Field(8, description="items a category keeps (ours)")
+    testament_bytes_max: Annotated[int, Field(ge=2048)] = Field(5120, description="about 5 KB (MEM)")
