@@ -12,7 +12,7 @@ from bardo_pipeline.gateway.settings import MODEL, ModelSettings
 
 @dg.op(out=dg.Out(dg.Nothing))
 def ask_the_model(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
-    """Ask about every living golem until a cap is reached, and record what came; without a model, do nothing."""
+    """Ask about every living golem until the day's cap is reached, and record what came; without a model, nothing."""
     settings = ModelSettings.of(os.environ)
     if settings is None:
         context.add_output_metadata({"asked": 0, "why": f"{MODEL} is not set"})

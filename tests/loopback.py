@@ -24,7 +24,7 @@ class Said:
     """One response. arguments: of the call that carries the answer, as text; None for no call.
 
     text: said beside or instead; refusal: why nothing is said; status: of HTTP; held: no answer until the server stops;
-    body: in place of everything else; usage: whether tokens are counted.
+    body: in place of everything else; cut: the connection breaks half-way; usage: whether tokens are counted.
     """
 
     arguments: str | None = None
@@ -34,6 +34,7 @@ class Said:
     status: int = 200
     held: bool = False
     body: bytes | None = None
+    cut: bool = False
     usage: bool = True
 
 
@@ -89,14 +90,15 @@ def loopback() -> Iterator[Loopback]:
                 provider.stopped.wait(30)
                 return
             answer = _completion if self.path.endswith("/chat/completions") else _message
-            self._send(said.status, said.body if said.body is not None else json.dumps(answer(said)).encode())
+            body = said.body if said.body is not None else json.dumps(answer(said)).encode()
+            self._send(said.status, body, len(body) // 2 if said.cut else len(body))
 
-        def _send(self, status: int, body: bytes) -> None:
+        def _send(self, status: int, body: bytes, sent: int) -> None:
             self.send_response(status)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(body)))
             self.end_headers()
-            self.wfile.write(body)
+            self.wfile.write(body[:sent])
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     provider = Loopback(f"http://127.0.0.1:{server.server_port}")

@@ -79,23 +79,28 @@ class Asking:
 def living_golems(stores: Stores) -> list[str]:
     """Golems that live and have a curated cycle, by id."""
     dead = set(stores.life("DeathDeclared")["golem_id"].to_pylist())
-    born = stores.life("GolemBorn")["golem_id"].to_pylist()
-    return sorted(golem_id for golem_id in born if golem_id not in dead and curated(stores, golem_id))
+    born = set(stores.life("GolemBorn")["golem_id"].to_pylist())
+    rows = stores.projections.growing("cycles").read(["golem_id", "cycle"])
+    told = zip(rows["golem_id"].to_pylist(), rows["cycle"].to_pylist(), strict=True)
+    return sorted({g for g, cycle in told if g in born - dead and cycle <= (curated(stores, g) or 0)})
 
 
 def question(stores: Stores, golem_id: str, cycle: int | None = None) -> tuple[int, Prompt | None]:
-    """The cycle asked about, by default the last curated one, and the prompt, None where nothing is learned yet.
+    """The cycle asked about and the prompt, None where nothing is learned yet.
 
-    Raises QueryError for a golem that is unknown, and for a cycle that is not curated yet.
+    cycle: by default the last curated one that was lived. Raises QueryError for a golem that is unknown or dead, and
+    for a cycle that is not curated yet or was lost.
     """
-    done = curated(stores, golem_id)
-    if done is None or not done:
+    closings = _closings(stores, golem_id)
+    if not closings:
         raise QueryError(f"golem {golem_id} has no curated cycle: there is nothing to ask about yet")
     if golem_id in stores.life("DeathDeclared")["golem_id"].to_pylist():
         raise QueryError(f"golem {golem_id} is dead: nothing that is proposed would be judged any more")
-    asked = done if cycle is None else cycle
+    asked, done = max(closings) if cycle is None else cycle, curated(stores, golem_id) or 0
     if not 0 < asked <= done:
         raise QueryError(f"golem {golem_id} is curated through cycle {done}: cycle {asked} is not among them")
+    if asked not in closings:
+        raise QueryError(f"golem {golem_id}: cycle {asked} was lost, there is nothing to ask about it")
     decisions = stores.projections.growing("curation").read(golems=[golem_id])
     return asked, prompt_of(decisions, _episodes(stores, golem_id, asked), asked, stores.policy)
 
@@ -125,23 +130,30 @@ def propose(
     asked, prompt = question(stores, golem_id, cycle)
     if prompt is None:
         return Asking(golem_id, asked, None)
+    closed_at = _closings(stores, golem_id)[asked]  # known before anything is paid for
     with stores.home.lock("gateway"):
         known = _on_record(stores, golem_id, asked, prompt, settings)
         if known is not None and not (again and known.asked is not None and known.asked.outcome in TRIED_AGAIN):
             return Asking(golem_id, asked, prompt, known, known=True)
         reply = _over_cap(stores, golem_id, prompt, settings, clock()) or ask(prompt, settings, stores.policy.gateway)
-        event = _record(stores, golem_id, asked, prompt, settings, reply, clock)
+        event = _record(stores, golem_id, asked, closed_at, prompt, settings, reply, clock)
     return Asking(golem_id, asked, prompt, event)
 
 
 def propose_all(
     stores: Stores, settings: ModelSettings, *, clock: Callable[[], datetime], again: bool = False
 ) -> list[Asking]:
-    """Ask about every living golem after its last curated cycle, by id, until a cap is reached."""
+    """Ask about every living golem after its last curated cycle, by id, until the day's cap is reached.
+
+    A golem that reached its own cap stands in nobody's way.
+    """
     askings: list[Asking] = []
     for golem_id in living_golems(stores):
-        askings.append(propose(stores, golem_id, settings, clock=clock, again=again))
-        if isinstance(askings[-1].error, CostCapError) and not askings[-1].known:
+        asking = propose(stores, golem_id, settings, clock=clock, again=again)
+        askings.append(asking)
+        if asking.known or asking.prompt is None or not isinstance(asking.error, CostCapError):
+            continue
+        if _lacking(stores, None, asking.prompt, settings, clock()) is not None:
             break
     return askings
 
@@ -150,6 +162,7 @@ def _record(
     stores: Stores,
     golem_id: str,
     cycle: int,
+    closed_at: datetime,
     prompt: Prompt,
     settings: ModelSettings,
     reply: Reply,
@@ -157,7 +170,7 @@ def _record(
 ) -> LifeEvent:
     """Put on record what came, as of the newest tick; of a golem that died meanwhile nothing is proposed any more."""
     while True:
-        event = _event(stores, golem_id, cycle, prompt, settings, reply)
+        event = life_event(golem_id, closed_at, _payload(stores, golem_id, cycle, prompt, settings, reply))
         try:
             stores.log.record([event], clock())
         except RegressionError:  # it lived on, or died, between two looks at its newest tick
@@ -167,12 +180,10 @@ def _record(
             return event
 
 
-def _event(
-    stores: Stores, golem_id: str, cycle: int, prompt: Prompt, settings: ModelSettings, reply: Reply
-) -> LifeEvent:
+def _payload(stores: Stores, golem_id: str, cycle: int, prompt: Prompt, settings: ModelSettings, reply: Reply) -> Asked:
     heads = stores.log.heads()
     contiguous = dict(zip(heads["golem_id"].to_pylist(), heads["contiguous"].to_pylist(), strict=True))
-    payload = Asked(
+    return Asked(
         cycle=cycle,
         tick_seen=contiguous[golem_id],
         provider=settings.provider,
@@ -180,16 +191,14 @@ def _event(
         prompt_hash=prompt.hash,
         **vars(reply),
     )
-    return life_event(golem_id, _closing(stores, golem_id, cycle), payload)
 
 
-def _closing(stores: Stores, golem_id: str, cycle: int) -> datetime:
-    """When a curated cycle closed, in event time."""
-    rows = stores.projections.growing("cycles").read(["golem_id", "cycle", "closed_at"], golems=[golem_id])
-    moments = rows.filter(pc.equal(rows["cycle"], cycle))["closed_at"].to_pylist()
-    if not moments:
-        raise QueryError(f"golem {golem_id}: cycle {cycle} was lost, there is nothing to ask about it")
-    return max(moments)
+def _closings(stores: Stores, golem_id: str) -> dict[int, datetime]:
+    """When each curated cycle of a golem closed, in event time; a lost one has no row and is not among them."""
+    done = curated(stores, golem_id) or 0
+    rows = stores.projections.growing("cycles").read(["cycle", "closed_at"], golems=[golem_id])
+    told = zip(rows["cycle"].to_pylist(), rows["closed_at"].to_pylist(), strict=True)
+    return {cycle: at for cycle, at in told if cycle <= done}
 
 
 def asked_before(stores: Stores) -> pa.Table:
@@ -214,15 +223,25 @@ def _on_record(stores: Stores, golem_id: str, cycle: int, prompt: Prompt, settin
 
 def _over_cap(stores: Stores, golem_id: str, prompt: Prompt, settings: ModelSettings, now: datetime) -> Reply | None:
     """The reply where asking might cost more than is left of this UTC day's caps: the model is not asked."""
-    policy = stores.policy.gateway
-    rows = asked_before(stores).select(["golem_id", "recorded_at", "asked"]).to_pylist()
-    today = [row for row in rows if row["recorded_at"].date() == now.date()]
-    most = most_micros(settings, prompt.size_bytes, policy)
-    mine = [row for row in today if row["golem_id"] == golem_id]
-    caps = (("all golems", policy.day_micros_max, today), ("this golem", policy.golem_day_micros_max, mine))
-    for whose, cap, askings in caps:
-        spent = sum(row["asked"]["cost_micros"] for row in askings)
-        if spent + most > cap:
-            left = f"${max(cap - spent, 0) / 1e6:.4f} of ${cap / 1e6:.4f} are left for {whose} today"
-            return Reply(outcome="over_cap", detail=f"{left}, and asking may cost ${most / 1e6:.4f}", answer=None)
+    for whose in (None, golem_id):
+        detail = _lacking(stores, whose, prompt, settings, now)
+        if detail is not None:
+            return Reply(outcome="over_cap", detail=detail, answer=None)
     return None
+
+
+def _lacking(
+    stores: Stores, golem_id: str | None, prompt: Prompt, settings: ModelSettings, now: datetime
+) -> str | None:
+    """Why a cap of this UTC day bears no such question, None where it does; of one golem, or (None) of all together."""
+    policy = stores.policy.gateway
+    cap, whose = policy.day_micros_max, "all golems"
+    if golem_id is not None:
+        cap, whose = policy.golem_day_micros_max, "this golem"
+    rows = asked_before(stores).select(["golem_id", "recorded_at", "asked"]).to_pylist()
+    today = [row for row in rows if row["recorded_at"].date() == now.date() and golem_id in (None, row["golem_id"])]
+    spent, most = sum(row["asked"]["cost_micros"] for row in today), most_micros(settings, prompt.size_bytes, policy)
+    if spent + most <= cap:
+        return None
+    left = f"${max(cap - spent, 0) / 1e6:.4f} of ${cap / 1e6:.4f} are left for {whose} today"
+    return f"{left}, and asking may cost ${most / 1e6:.4f}"

@@ -20,10 +20,13 @@ from bardo_pipeline.gateway.settings import URL, ModelSettings
 from bardo_pipeline.policy import GatewayPolicy
 
 if TYPE_CHECKING:
-    from pydantic_ai.messages import ModelResponse
+    from pydantic_ai.messages import ModelMessage, ModelResponse
     from pydantic_ai.models import Model
 
 ANSWER_LENGTH_MAX = 65_536
+
+_TRIPPED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+"""What a provider's library raises where an answer is JSON and no message: it trusts that it is one."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +46,9 @@ class Reply:
 
 
 def ask(prompt: Prompt, settings: ModelSettings, policy: GatewayPolicy) -> Reply:
-    """Ask once. Raises ConfigError if no such model can be asked at all (unknown provider, no key)."""
+    """Ask once. Raises ConfigError if no such model can be asked at all (unknown provider, no key, no tools)."""
     from pydantic_ai import Agent, capture_run_messages
-    from pydantic_ai.exceptions import AgentRunError
-    from pydantic_ai.messages import ModelResponse
+    from pydantic_ai.exceptions import AgentRunError, UserError
 
     agent = Agent(
         _model(settings),
@@ -61,22 +63,33 @@ def ask(prompt: Prompt, settings: ModelSettings, policy: GatewayPolicy) -> Reply
         },
     )
     outcome: Outcome = "answered"
-    operations: tuple[ProposedOperation, ...] = ()
-    detail, begun = "", time.monotonic()
+    proposed: Proposals | None = None
+    detail, broke, begun = "", False, time.monotonic()
     with capture_run_messages() as messages:
         try:
-            operations = agent.run_sync(prompt.question).output.recorded()
-        except AgentRunError as error:
+            proposed = agent.run_sync(prompt.question).output
+        except UserError as error:
+            raise ConfigError(f"{settings.provider}:{settings.model} cannot be asked for this: {error}") from error
+        except (AgentRunError, *_TRIPPED) as error:
             outcome, detail = _went_wrong(error)
-    responses = [message for message in messages if isinstance(message, ModelResponse)]
+            broke = _broke(error)
+    responses = _responses(messages)
+    if outcome == "malformed" and any(response.finish_reason == "content_filter" for response in responses):
+        outcome, detail = "refused", _said(responses[-1])
     return Reply(
         outcome=outcome,
-        detail=_clip(detail),
+        detail=_clip(" ".join(detail.split())),
         answer=_clip(_said(responses[-1])) if responses else None,
-        operations=operations,
+        operations=proposed.recorded() if proposed is not None else (),
         latency_ms=round((time.monotonic() - begun) * 1000),
-        **_spent(outcome, responses, prompt, settings, policy),
+        **_spent(outcome, messages, prompt, settings, policy, broke=broke),
     )
+
+
+def _responses(messages: list[ModelMessage]) -> list[ModelResponse]:
+    from pydantic_ai.messages import ModelResponse
+
+    return [message for message in messages if isinstance(message, ModelResponse)]
 
 
 def _model(settings: ModelSettings) -> Model:
@@ -104,6 +117,7 @@ def _went_wrong(error: Exception) -> tuple[Outcome, str]:
     from pydantic_ai.exceptions import (
         ContentFilterError,
         ModelAPIError,
+        ModelHTTPError,
         ModelRequestTimeout,
         ModelTimeoutError,
         UnexpectedModelBehavior,
@@ -115,9 +129,21 @@ def _went_wrong(error: Exception) -> tuple[Outcome, str]:
         return "timed_out", error.message
     if isinstance(error, UnexpectedModelBehavior):
         return "malformed", f"{error.message}: {_why(error.__cause__)}" if error.__cause__ else error.message
-    if isinstance(error, ModelAPIError) and "decode" in error.message:
+    if isinstance(error, _TRIPPED):
+        return "malformed", f"the answer is no message of this provider's: {type(error).__name__}: {error}"
+    if isinstance(error, ModelAPIError) and not isinstance(error, ModelHTTPError) and "JSON" in error.message:
         return "malformed", error.message
     return "failed", str(error)
+
+
+def _broke(error: Exception) -> bool:
+    """Whether a connection that stood broke: the provider may have answered, and nobody heard what it counts."""
+    from pydantic_ai.exceptions import ModelConnectionError
+
+    chain: list[BaseException] = [error]
+    while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:
+        chain.append(cause)
+    return isinstance(error, ModelConnectionError) and not any(type(one).__name__ == "ConnectError" for one in chain)
 
 
 def _why(cause: BaseException) -> str:
@@ -150,11 +176,22 @@ def _json(arguments: object) -> str:
 
 
 def _spent(
-    outcome: str, responses: list[ModelResponse], prompt: Prompt, settings: ModelSettings, policy: GatewayPolicy
+    outcome: str,
+    messages: list[ModelMessage],
+    prompt: Prompt,
+    settings: ModelSettings,
+    policy: GatewayPolicy,
+    *,
+    broke: bool,
 ) -> dict[str, int]:
+    responses = _responses(messages)
     given = sum(response.usage.input_tokens for response in responses)
     taken = sum(response.usage.output_tokens for response in responses)
-    uncounted = outcome == "timed_out" or any(not response.usage.output_tokens for response in responses)
+    # One that could not be read at all is not among the responses, nor is what it counts.
+    unread = outcome == "malformed" and len(responses) <= policy.corrections_max
+    unread = unread and messages[-1] not in responses
+    uncounted = broke or unread or outcome == "timed_out"
+    uncounted = uncounted or any(not response.usage.output_tokens for response in responses)
     counted = cost_micros(settings, given, taken, policy)
     return {
         "request_count": len(responses),

@@ -21,7 +21,10 @@ def cost_micros(settings: ModelSettings, input_tokens: int, output_tokens: int, 
 
 
 def most_micros(settings: ModelSettings, prompt_bytes: int, policy: GatewayPolicy) -> int:
-    """The most that asking once may cost: every correction is made, and every answer is as long as it may be."""
+    """The most that asking once may cost: every correction is made, and every answer is as long as it may be.
+
+    A request that is sent again because it broke on the way counts once.
+    """
     given, taken = math.ceil(prompt_bytes / policy.bytes_per_token), policy.output_tokens_max
     rounds = range(policy.corrections_max + 1)
     return sum(cost_micros(settings, given + 2 * taken * before, taken, policy) for before in rounds)

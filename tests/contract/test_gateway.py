@@ -15,7 +15,7 @@ import pytest
 from bardo_pipeline.curator.operations import Proposals
 from bardo_pipeline.curator.prompts import Prompt
 from bardo_pipeline.derivation.curation import derive_curation
-from bardo_pipeline.derivation.proposing import Asking, propose, question
+from bardo_pipeline.derivation.proposing import Asking, living_golems, propose, question
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import (
     AnswerError,
@@ -26,6 +26,7 @@ from bardo_pipeline.errors import (
     RefusalError,
     UnreachableError,
 )
+from bardo_pipeline.events.life import Gap, life_event
 from bardo_pipeline.gateway.asking import ask
 from bardo_pipeline.gateway.prices import cost_micros, most_micros
 from bardo_pipeline.gateway.settings import ModelSettings
@@ -33,7 +34,7 @@ from bardo_pipeline.policy import GatewayPolicy
 from tests.conftest import NOW, copy_home
 from tests.loopback import INPUT_TOKENS, OUTPUT_TOKENS, Loopback, Said, loopback, operations
 from tests.property.test_laws import BRIEF, beside, birth_of, derive_all, fingerprints, stores_at, with_hashes
-from tests.streams import GOOD, RALLY, STORM, Life, full
+from tests.streams import GOOD, RALLY, START, STORM, Life, full
 
 pytestmark = pytest.mark.row("MEM-4")
 
@@ -156,6 +157,32 @@ def test_what_does_not_parse_is_malformed_by_name_and_kept_as_it_came(
         assert reply.answer == (answer.arguments or answer.text)
         assert len(provider.requests) == 1 + POLICY.corrections_max, "it is sent back as often as the policy allows"
         assert reply.input_tokens == len(provider.requests) * INPUT_TOKENS, "each of them is paid for"
+        counted = len(provider.requests) * INPUT_TOKENS, len(provider.requests) * OUTPUT_TOKENS
+        assert reply.cost_micros == cost_micros(provider.settings, *counted, POLICY)
+
+
+@pytest.mark.parametrize("protocol", ["settings", "messages"])
+@pytest.mark.parametrize(
+    "body", [b"", b"{}", b"[]", b"null", b"7", b'"x"', b"\xff", b'{"content": null, "choices": [{}]}']
+)
+def test_a_body_that_is_no_message_is_malformed_and_taken_to_have_cost_the_most(
+    provider: Loopback, protocol: str, body: bytes
+) -> None:
+    settings = getattr(provider.says(Said(body=body)), protocol)
+    reply = ask(PROMPT, settings, POLICY)
+    assert (reply.outcome, reply.answer, reply.operations) == ("malformed", None, ())
+    assert reply.detail
+    most = most_micros(settings, PROMPT.size_bytes, POLICY)
+    assert reply.cost_micros == most, "nobody could read what it counts"
+    late = ask(PROMPT, getattr(provider.says(Said(text="no"), Said(body=body)), protocol), POLICY)
+    assert (late.outcome, late.request_count, late.cost_micros) == ("malformed", 1, most)
+
+
+def test_a_connection_that_breaks_may_have_cost_the_most_and_one_that_never_stood_nothing(provider: Loopback) -> None:
+    settings = provider.says(Said(text="half an answer", cut=True)).settings
+    reply = ask(PROMPT, settings, POLICY)
+    assert (reply.outcome, len(provider.requests)) == ("failed", 1 + POLICY.retries_max)
+    assert reply.cost_micros == most_micros(settings, PROMPT.size_bytes, POLICY)
 
 
 def test_a_malformed_answer_may_be_mended_when_it_is_sent_back(provider: Loopback) -> None:
@@ -172,6 +199,8 @@ def test_a_refusal_is_told_in_the_provider_s_words(provider: Loopback) -> None:
     assert len(provider.requests) == 1, "who refuses is not asked again"
     reply = ask(PROMPT, provider.says(Said(finish="content_filter")).settings, POLICY)
     assert reply.outcome == "refused"
+    reply = ask(PROMPT, provider.says(Said(text="That is not for me to say.", finish="refusal")).messages, POLICY)
+    assert (reply.outcome, reply.answer) == ("refused", "That is not for me to say.")
 
 
 def test_no_answer_in_time_is_a_timeout_that_may_have_cost_the_most(provider: Loopback) -> None:
@@ -348,6 +377,20 @@ def test_nothing_is_asked_about_who_is_unknown_dead_or_has_nothing_curated(store
         proposed(stores, provider, cycle=3)
     assert not provider.requests
     assert not on_record(stores)
+
+
+def test_of_a_lost_cycle_nothing_is_asked_and_nothing_is_paid(stores: Stores, provider: Loopback) -> None:
+    gap = Gap(tick_from=9, tick_to=12, why="the disk died")
+    stores.log.record([life_event("g-0", START, gap)], NOW)
+    derive_curation(stores)
+    provider.says(operations(UPVOTE))
+    assert living_golems(stores) == ["g-0"]
+    with pytest.raises(QueryError, match="cycle 3 was lost"):
+        proposed(stores, provider, cycle=3)
+    assert not provider.requests
+    assert proposed(stores, provider).cycle == 2, "the last that was lived"
+    (asked,) = on_record(stores)
+    assert (asked["cycle"], asked["tick_seen"]) == (2, 12)
 
 
 # the question

@@ -10,8 +10,10 @@ import dagster as dg
 import pytest
 
 from assets.stores import LazyStores
-from bardo_pipeline.derivation.proposing import living_golems
+from bardo_pipeline.derivation.proposing import living_golems, propose, propose_all, question
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.gateway.prices import most_micros
+from bardo_pipeline.gateway.settings import ModelSettings
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime import living
@@ -74,6 +76,26 @@ def test_the_job_asks_about_every_golem_that_lives_and_again_only_what_is_new(ro
     assert [row["outcome"] for row in on_record(root)] == ["answered"] * 2
     assert outputs(run("proposal_job", dg.DagsterInstance.ephemeral()))["asked"] == 0
     assert len(provider.requests) == 2
+
+
+def test_a_golem_at_its_own_cap_keeps_nobody_else_from_being_asked_about(root: Path, provider: Loopback) -> None:
+    first, second = living_golems(Stores.open(root))
+
+    def asked(settings: ModelSettings, **caps: int) -> list[tuple[str, str]]:
+        policy = Policy()
+        policy = policy.model_copy(update={"gateway": policy.gateway.model_copy(update=caps)})
+        found = propose_all(Stores.open(root, policy=policy), settings, clock=lambda: NOW)
+        return [(a.golem_id, a.event.asked.outcome) for a in found if a.event and a.event.asked]
+
+    provider.says(operations(EDIT))
+    stores, settings = Stores.open(root), provider.settings
+    for name in ("another-1", "another-2", "another-3"):  # what was spent on any model counts
+        propose(stores, first, ModelSettings("openai-chat", name, settings.url), clock=lambda: NOW)
+    prompts = [question(stores, golem)[1] for golem in (first, second)]
+    most = max(most_micros(settings, prompt.size_bytes, Policy().gateway) for prompt in prompts if prompt)
+    assert asked(settings, golem_day_micros_max=most) == [(first, "over_cap"), (second, "answered")]
+    other = ModelSettings("openai-chat", "loopback-2", settings.url)
+    assert asked(other, day_micros_max=1) == [(first, "over_cap")], "what the day does not bear ends the round"
 
 
 def test_without_a_model_the_job_does_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
