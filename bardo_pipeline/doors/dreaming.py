@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 
 from bardo_pipeline.derivation.dreams import dreamt_of
-from bardo_pipeline.derivation.stores import DEFAULT_EMBEDDER, Stores
-from bardo_pipeline.doors.options import HomeOption, root_of
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.doors.options import EmbedderOption, HomeOption, root_of
 from bardo_pipeline.doors.tables import print_table
 from bardo_pipeline.errors import QueryError
 
@@ -24,7 +24,7 @@ def dreams(
     home: HomeOption = None,
     json: Annotated[bool, typer.Option("--json", help="Everything as JSON, causes to the tick included.")] = False,
     limit: Annotated[int, typer.Option(min=1, help="At most so many rows a table.")] = 20,
-    embedder: Annotated[str, typer.Option(help="Whose derivation: minilm or nomic.")] = DEFAULT_EMBEDDER,
+    embedder: EmbedderOption = None,
 ) -> None:
     """What golems dreamt and why, and their hypotheses: staged, confirmed by what came after, or gone."""
     stores = Stores.open(root_of(home), embedder=embedder)

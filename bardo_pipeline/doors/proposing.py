@@ -9,16 +9,14 @@ import typer
 from rich.console import Console
 
 from bardo_pipeline.derivation.proposing import Asking, living_golems, propose, propose_all, question
-from bardo_pipeline.derivation.stores import DEFAULT_EMBEDDER, Stores
-from bardo_pipeline.doors.options import HomeOption, now, root_of
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.doors.options import EmbedderOption, HomeOption, now, root_of
 from bardo_pipeline.doors.tables import print_table
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.operations import ProposedOperation
 from bardo_pipeline.gateway.settings import ModelSettings
 
 out = Console(soft_wrap=False, highlight=False)
-
-Embedder = Annotated[str, typer.Option(help="minilm (ships in a package) or nomic (downloads once).")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -28,12 +26,12 @@ def add_to(app: typer.Typer) -> None:
 
 def propose_operations(
     golem: Annotated[str | None, typer.Argument(help="The golem to ask about.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every living golem, until the cap is reached.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Every living golem, until the day's cap is reached.")] = False,
     cycle: Annotated[int | None, typer.Option(min=1, help="The closed cycle to ask about (default: the last).")] = None,
     again: Annotated[bool, typer.Option("--again", help="Ask anew where nothing was answered before.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be asked, and ask nothing.")] = False,
     home: HomeOption = None,
-    embedder: Embedder = DEFAULT_EMBEDDER,
+    embedder: EmbedderOption = None,
 ) -> None:
     """Ask a language model (BARDO_MODEL=PROVIDER:MODEL) for operations on a grimoire, and record what it answers.
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
+import click
 import orjson
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.main import get_command
 
 from bardo_pipeline.curator.passes import PASSES_EDITION
 from bardo_pipeline.derivation.altered import altered
 from bardo_pipeline.derivation.identity import derivation_id, identity_of
 from bardo_pipeline.derivation.in_force import adoptions_of, in_force
+from bardo_pipeline.doors.cli import app
 from bardo_pipeline.errors import DerivationError
 from bardo_pipeline.events.life import EVERY_GOLEM, Adopted, LifeEvent, life_event
 from bardo_pipeline.events.schema import LIFE_SCHEMA, to_table
@@ -101,3 +105,14 @@ def test_a_value_that_is_not_allowed_any_more_is_a_typed_error() -> None:
     told["decay"]["tactical_days"] = -1
     with pytest.raises(DerivationError, match="tactical_days"):
         in_force(table(adoption(days(14), 1, content=orjson.dumps(told).decode())))
+
+
+def test_every_command_goes_by_what_is_in_force_unless_it_is_told_otherwise() -> None:
+    def embedders(command: click.Command, name: str) -> Iterator[tuple[str, object]]:
+        for below, one in getattr(command, "commands", {}).items():
+            yield from embedders(one, f"{name} {below}")
+        yield from ((name, option.default) for option in command.params if option.name == "embedder")
+
+    found = dict(embedders(get_command(app), "bardo"))
+    assert {"bardo dreams", "bardo propose", "bardo ask"} <= found.keys()
+    assert [name for name, default in found.items() if default is not None] == []
