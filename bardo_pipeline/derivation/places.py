@@ -13,6 +13,8 @@ import orjson
 import pyarrow as pa
 
 _NAME = "place.json"
+_UNREADABLE = (orjson.JSONDecodeError, KeyError, TypeError, pa.ArrowInvalid)
+"""What a file gives that a power cut left short: nothing here is synced, since all of it can be made again."""
 
 
 class Kept(NamedTuple):
@@ -26,7 +28,7 @@ def place_of(folder: Path) -> int | None:
     """The version up to which a table was read by the one who keeps this folder."""
     try:
         return int(orjson.loads((folder / _NAME).read_bytes())["version"])
-    except FileNotFoundError:
+    except (FileNotFoundError, *_UNREADABLE):
         return None
 
 
@@ -36,7 +38,7 @@ def kept_at(folder: Path, what: str) -> Kept | None:
         place = orjson.loads((folder / _NAME).read_bytes())
         with pa.memory_map(str(folder / place[what])) as source, pa.ipc.open_file(source) as file:
             return Kept(int(place["version"]), file.read_all())
-    except (FileNotFoundError, KeyError, pa.ArrowInvalid):
+    except (FileNotFoundError, *_UNREADABLE):
         return None
 
 

@@ -27,10 +27,10 @@ class Heeded:
         self._file = stores.projections.root / "readers" / name / "heeded.json"
 
     def known(self) -> set[str]:
-        """Ids of the heeded events."""
+        """Ids of the heeded events; none where the file is gone or cannot be read, and all are heeded once more."""
         try:
             return set(orjson.loads(self._file.read_bytes()))
-        except FileNotFoundError:
+        except (FileNotFoundError, orjson.JSONDecodeError):
             return set()
 
     def due(self, left: LeftOut, after: Sequence[Heeded] = ()) -> tuple[Cause, ...]:
