@@ -30,8 +30,8 @@ def adopt(
 ) -> LifeEvent:
     """Bring a derivation that was built beside up to the log, and put it in force.
 
-    now: the moment of recording. Raises DerivationError for one that is in force, was not built, holds some golems
-    alone, or was made by another edition of the passes; ConfigError without a reason.
+    now: the moment of recording. Raises DerivationError without a reason, and for one that is in force, was not built,
+    holds some golems alone, or was made by another edition of the passes.
     """
     if not why.strip():
         raise DerivationError("an adoption is recorded with its reason: say why")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -87,6 +88,8 @@ def ask_what_if(
         drop(stores, dropped)
         out.print(f"derivation {dropped} is gone")
     else:
+        if not math.isfinite(hours):
+            raise ConfigError(f"--hours {hours}: say how many: 24 is a day")
         if not change and policy is None and against is None and stores.frozen is None:
             raise ConfigError("nothing is changed: give --set NAME=VALUE, or --policy FILE")
         if against is not None:

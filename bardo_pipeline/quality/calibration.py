@@ -136,16 +136,15 @@ def beliefs_at_closes(decisions: pa.Table, closes: pa.Table, policy: DecayPolicy
     return pa.table({name: columns[name] for name in BELIEF_SCHEMA.names}).cast(BELIEF_SCHEMA)
 
 
-def judge_beliefs(beliefs: pa.Table, outcomes: pa.Table, *, horizon_us: int = DAY_US, shared: bool = False) -> pa.Table:
-    """Put each belief to the decisions judged after it, up to the horizon: JUDGED_SCHEMA, in the beliefs' order.
+def judge_beliefs(beliefs: pa.Table, outcomes: pa.Table, *, horizon_us: int = DAY_US) -> pa.Table:
+    """Put each belief to its golem's decisions judged after it, up to the horizon: JUDGED_SCHEMA, in their order.
 
-    outcomes: OUTCOME_SCHEMA, in any order. shared: by outcomes of whoever met the situation, not of its golem alone.
+    outcomes: OUTCOME_SCHEMA, in any order.
     """
     situations, golems = outcomes["structure"].unique(), outcomes["golem_id"].unique()
 
     def key(table: pa.Table) -> Whole:
-        place = _codes(table["structure"], situations)
-        owner = np.zeros(len(place), np.int64) if shared else _codes(table["golem_id"], golems)
+        place, owner = _codes(table["structure"], situations), _codes(table["golem_id"], golems)
         return np.where((place < 0) | (owner < 0), -1, owner * len(situations) + place)
 
     at_us, effect = micros(outcomes, "at"), whole(outcomes, "effect_ppm")

@@ -86,10 +86,8 @@ def tables(history: tuple[list[dict[str, Any]], ...], seed: int) -> tuple[pa.Tab
 
 
 @settings(deadline=None)
-@given(histories(), st.integers(0, 2**32), st.integers(1, 30), st.booleans())
-def test_it_equals_its_twin(
-    history: tuple[list[dict[str, Any]], ...], seed: int, horizon_hours: int, shared: bool
-) -> None:
+@given(histories(), st.integers(0, 2**32), st.integers(1, 30))
+def test_it_equals_its_twin(history: tuple[list[dict[str, Any]], ...], seed: int, horizon_hours: int) -> None:
     decisions, closes, outcomes = tables(history, seed)
     horizon = timedelta(hours=horizon_hours)
     beliefs = beliefs_at_closes(decisions, closes, DECAY)
@@ -97,8 +95,8 @@ def test_it_equals_its_twin(
     assert beliefs.schema.equals(BELIEF_SCHEMA)
     twin = list(beliefs_by_row(history[0], history[1], DECAY))
     assert beliefs.sort_by(order).select(list(twin[0]) if twin else BELIEF_SCHEMA.names).to_pylist() == twin
-    judged = judge_beliefs(beliefs, outcomes, horizon_us=horizon // timedelta(microseconds=1), shared=shared)
-    expected = list(judged_by_row(beliefs.to_pylist(), history[2], horizon, shared=shared))
+    judged = judge_beliefs(beliefs, outcomes, horizon_us=horizon // timedelta(microseconds=1))
+    expected = list(judged_by_row(beliefs.to_pylist(), history[2], horizon))
     assert judged.to_pylist() == expected
     _scores_equal_the_rows(calibration(judged), expected)
     event(f"judged {any(row['outcome_count'] for row in expected)}")

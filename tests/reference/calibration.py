@@ -40,9 +40,7 @@ def beliefs_by_row(decisions: Iterable[Row], closes: Iterable[Row], policy: Deca
                 yield kept | {"cycle": close["cycle"], "at": close["closed_at"], "confidence_ppm": sure}
 
 
-def judged_by_row(
-    beliefs: Iterable[Row], outcomes: Iterable[Row], horizon: timedelta, *, shared: bool
-) -> Iterator[dict[str, Any]]:
+def judged_by_row(beliefs: Iterable[Row], outcomes: Iterable[Row], horizon: timedelta) -> Iterator[dict[str, Any]]:
     """Each belief with the outcomes of its situation that came after it, up to the horizon."""
     told = list(outcomes)
     for belief in beliefs:
@@ -50,7 +48,7 @@ def judged_by_row(
             o["effect_ppm"]
             for o in told
             if o["structure"] == belief["structure"]
-            and (shared or o["golem_id"] == belief["golem_id"])
+            and o["golem_id"] == belief["golem_id"]
             and belief["at"] < o["at"] <= belief["at"] + horizon
         ]
         agreed = sum(1 for effect in later if effect * belief["sign"] > 0)
