@@ -81,6 +81,7 @@ class Playbooks:
         base = np.array([self.base.get(state.golems[g], policy.playbook.rebalance_threshold) for g in golem.tolist()])
         wanted = thresholds(state, golem, rows[proven], base, policy)
         owner = state["golem"][rows]
+        starts, stops = np.searchsorted(owner, np.stack([golem, golem + 1]))
         waiting_ids: dict[int, list[str]] = {}
         for code, entry in zip(owner[~proven].tolist(), entry_ids(state, rows[~proven]), strict=True):
             waiting_ids.setdefault(code, []).append(entry)
@@ -91,7 +92,8 @@ class Playbooks:
             if known and (self.threshold[golem_id], self.staged.get(golem_id, ())) == (values, staged):
                 continue
             self.version[golem_id], self.threshold[golem_id], self.staged[golem_id] = known + 1, values, staged
-            held, waits = (owner == code) & proven, (owner == code) & ~proven
+            mine = np.arange(starts[i], stops[i])
+            held, waits = mine[proven[mine]], mine[~proven[mine]]
             rules, waiting = (_rules(state, rows[some], now[some]) for some in (held, waits))
             log.rows.append(
                 {
@@ -162,7 +164,7 @@ def playbook_markdown(
     staged: list[tuple[str, str, int]],
 ) -> str:
     """PLAYBOOK.md: thresholds by regime, the rules behind them and those staged (kind, text, confidence in ppm)."""
-    lines = [f"# PLAYBOOK of {golem_id}", "", f"Version {version}.", "", "## rebalanceThreshold", ""]
+    lines = [f"# PLAYBOOK of {_line(golem_id)}", "", f"Version {version}.", "", "## rebalanceThreshold", ""]
     lines += [f"- {regime}: {value:.2f}" for regime, value in zip(REGIMES, values, strict=True)]
     lines += ["", "## Rules", ""]
     lines += _told(rules) or ["None yet."]
@@ -172,7 +174,12 @@ def playbook_markdown(
 
 
 def _told(rules: list[tuple[str, str, int]]) -> list[str]:
-    return [f"- ({kind}, {100 * confidence / PPM:.0f} %) {text}" for kind, text, confidence in sorted(rules)]
+    return [f"- ({kind}, {100 * confidence / PPM:.0f} %) {_line(text)}" for kind, text, confidence in sorted(rules)]
+
+
+def _line(text: str) -> str:
+    """On one line, whatever the names in it hold: a page says nothing that the curator did not."""
+    return " ".join(text.split())
 
 
 def entry_ids(state: GrimoireState, rows: np.ndarray) -> list[str]:

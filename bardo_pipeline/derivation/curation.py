@@ -198,10 +198,11 @@ def _write_playbooks(stores: Stores, versions: pa.Table) -> None:
     ordered = versions.sort_by([("golem_id", "ascending"), ("version", "ascending")])
     newest = dict(zip(ordered["golem_id"].to_pylist(), ordered["markdown"].to_pylist(), strict=True))
     for golem_id, markdown in newest.items():
-        folder = stores.home.playbooks / golem_id
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / ".PLAYBOOK.md").write_text(markdown)
-        (folder / ".PLAYBOOK.md").replace(folder / "PLAYBOOK.md")
+        page = stores.home.playbook(golem_id)
+        page.parent.mkdir(parents=True, exist_ok=True)
+        draft = page.with_name(".PLAYBOOK.md")
+        draft.write_text(markdown)
+        draft.replace(page)
 
 
 _PLAYBOOKS_OF = ".derivation"

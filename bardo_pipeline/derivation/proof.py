@@ -200,7 +200,7 @@ def _playbooks(proof: _Proof) -> Iterator[Remains]:
     for golem_id, markdown in dict(
         zip(last["golem_id"].to_pylist(), last["markdown"].to_pylist(), strict=True)
     ).items():
-        page = proof.stores.home.playbooks / golem_id / "PLAYBOOK.md"
+        page = proof.stores.home.playbook(golem_id)
         if page.exists() and page.read_text() != markdown:
             yield Remains("playbook files", golem_id, str(page), NOT_GIVEN)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -22,6 +23,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage import locks
 
 _MARK = "home.json"
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def home_root(environ: Mapping[str, str]) -> Path:
@@ -61,6 +63,12 @@ class Home:
     def derivation(self, derivation_id: str) -> Path:
         """The folder of one derivation's projections."""
         return self.derivations / derivation_id
+
+    def playbook(self, golem_id: str) -> Path:
+        """The PLAYBOOK.md of a golem, in a folder of its name; any other id than a plain word names it by its hash."""
+        plain = _PLAIN.fullmatch(golem_id) is not None
+        folder = golem_id if plain else f"id-{hashlib.sha256(golem_id.encode()).hexdigest()[:40]}"
+        return self.playbooks / folder / "PLAYBOOK.md"
 
     @contextmanager
     def lock(self, name: str, *, shared: bool = False) -> Iterator[None]:
