@@ -20,6 +20,7 @@ from bardo_pipeline.events.operations import Asked
 from bardo_pipeline.events.overrides import Corrected, Override, Pinned, Retracted, Unpinned
 from bardo_pipeline.events.record import (
     SCHEMA_VERSION,
+    LivedTick,
     Micros,
     Moment,
     Name,
@@ -150,8 +151,8 @@ class Steered(Part):
 class Gap(Part):
     """The owner accepts that these ticks will never come; derivation goes on behind them."""
 
-    tick_from: Tick
-    tick_to: Tick
+    tick_from: LivedTick
+    tick_to: LivedTick
     why: Text
 
     @model_validator(mode="after")

@@ -20,6 +20,8 @@ Name = Annotated[str, Field(min_length=1, max_length=256)]
 Micros = Annotated[int, Field(ge=-(2**62), le=2**62)]
 Spent = Annotated[int, Field(ge=0, le=2**62)]
 Tick = Annotated[int, Field(ge=1, le=2**53)]
+LivedTick = Annotated[int, Field(ge=1, le=2**32 - 1)]
+"""A tick that a golem can come to (4,000 years of half minutes): derivation packs golem and tick into one integer."""
 Whole = Annotated[int, Field(ge=0, le=2**53)]
 Ppm = Annotated[int, Field(ge=-(10**12), le=10**12)]
 Real = Annotated[float, Field(allow_inf_nan=False)]
@@ -265,7 +267,7 @@ class Resolution(Part):
     costs included. The situation is that of the decision, so that a resolution explains itself.
     """
 
-    decision_tick: Tick
+    decision_tick: LivedTick
     action_type: Name
     tool_name: Name
     chosen: Literal["act", "hold"]
@@ -342,7 +344,7 @@ class DecisionCycleRecord(Part):
 
     schema_version: Annotated[int, Field(ge=1, le=SCHEMA_VERSION)] = SCHEMA_VERSION
     golem_id: Name
-    tick: Tick
+    tick: LivedTick
     observed_at: Moment
     cycle_seen: Whole
     derivation_id: Name | None

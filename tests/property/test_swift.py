@@ -54,7 +54,7 @@ def test_good_lines_are_read_by_the_swift_one_alone(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("name", "token", "fits"),
     [
-        ("tick", b"0", False), ("tick", b"9007199254740992", True), ("tick", b"9007199254740993", False),
+        ("tick", b"0", False), ("tick", b"4294967295", True), ("tick", b"4294967296", False),
         ("tick", b"1.0", False), ("tick", b"1e0", False), ("tick", b"true", False), ("prediction_error", b"1", True),
         ("prediction_error", b"1.0000000000000002", False), ("prediction_error", b"-0.0", True),
         ("prediction_error", b"NaN", False), ("prediction_error", b"1e-400", True), ("golem_id", b'""', False),
