@@ -105,6 +105,7 @@ def record(
         "observation": _OBSERVATION | dict(observation or {}), "tier": "T0", "anomalies": [_ANOMALY] if odd else [],
         "prediction_error_sources": _SOURCES | {"regime": 0.4 if turned else 0.0}, "actions": [], "outcome": None,
         "pad_after": dict(zip(("pleasure", "arousal", "dominance"), pad, strict=True)), "resolutions": [],
+        "dream_tag": None,
     }  # fmt: skip
     return row | said
 
@@ -217,13 +218,14 @@ def _episode(tick: int) -> dict[str, Any]:
     """Every way in which a tick can be an episode, in turn; one of them without its ground truth."""
     kind = tick % 6
     cost = {"slippage_ppm": 500 + tick, "gas_cost_micros": 8_000 + tick}
+    quiet = {"tier": "T1"} if tick % 12 == 5 else {"dream_tag": "told"}
     if kind == 0:
         return {"tier": "T2", "actions": [action(**cost)], "outcome": outcome()}
     if kind == 1:
         return {"tier": "T2", "actions": [action(**cost)], "outcome": outcome(verified=False)}
     if kind == 2:
         return {"tier": "T1", "actions": [action("blocked")]}
-    return {"odd": True} if kind == 3 else {"turned": True} if kind == 4 else {"tier": "T1"}
+    return {"odd": True} if kind == 3 else {"turned": True} if kind == 4 else quiet
 
 
 @st.composite

@@ -70,6 +70,7 @@ EPISODE_COLUMNS = (
     "outcome",
     "pad_after",
     "primary_emotion",
+    "dream_tag",
 )
 """Columns of a record that episodes are made from."""
 

@@ -30,10 +30,13 @@ EVIDENCE_COLUMNS = (
     "outcome",
     "pad_after",
     "resolutions",
+    "dream_tag",
 )
 """Columns of a record that derivation reads; the rest stays on disk."""
 
 _LIMIT_PPM = 1_000_000
+_LIMIT_LEVEL = 100_000_000
+"""A hundred dollars of gas, a hundred million dollars of volume in a tick: what lies beyond counts as that."""
 
 Market = tuple[str, str, str]
 """Chain, protocol, pair."""
@@ -84,20 +87,34 @@ def exploded(lists: pa.ListArray) -> tuple[np.ndarray, pa.Array]:
 
 
 def is_episode(records: pa.Table) -> np.ndarray:
-    """Which records are episodes (canon 13): action, anomaly, regime change, or T1 and above. bool [rows]."""
+    """Which records are episodes (canon 13), bool [rows].
+
+    Those with an action, an anomaly or a regime change, of tier T1 and above, or stored by a tool under a tag.
+    """
     acted = pc.list_value_length(combined(records.column("actions"))).to_numpy(zero_copy_only=False) > 0
     odd = pc.list_value_length(combined(records.column("anomalies"))).to_numpy(zero_copy_only=False) > 0
     sources = combined(records.column("prediction_error_sources"))
     turned = pc.struct_field(sources, "regime").to_numpy(zero_copy_only=False) > 0
     thought = pc.is_in(records.column("tier"), value_set=pa.array(["T1", "T2"])).to_numpy()
-    return acted | odd | turned | thought
+    tagged = records.column("dream_tag").is_valid().to_numpy()
+    return acted | odd | turned | thought | tagged
 
 
 def is_verified(records: pa.Table) -> np.ndarray:
-    """Which records have their ground truth: no action was taken, or its outcome was verified. bool [rows]."""
+    """Which records have their ground truth: no action was executed, or its outcome was verified. bool [rows].
+
+    An action that was executed and of which no outcome is told has not shown its truth yet.
+    """
     outcome = combined(records.column("outcome"))
-    verified = pc.struct_field(outcome, "verified")
-    return pc.fill_null(pc.or_kleene(pc.is_null(outcome), verified), False).to_numpy(zero_copy_only=False)
+    acted, actions = exploded(combined(records.column("actions")))
+    executed = np.zeros(len(outcome), bool)
+    executed[acted[_is_executed(actions)]] = True
+    told = pc.fill_null(pc.struct_field(outcome, "verified"), False).to_numpy(zero_copy_only=False)
+    return np.where(outcome.is_null().to_numpy(zero_copy_only=False), ~executed, told)
+
+
+def _is_executed(actions: pa.Array) -> np.ndarray:
+    return pc.equal(pc.struct_field(actions, "status"), "executed").to_numpy(zero_copy_only=False)
 
 
 def gather_evidence(
@@ -164,17 +181,14 @@ def judged_effects(records: pa.Table, structures: Structures, policy: CuratorPol
 def market_codes(records: pa.Table) -> tuple[np.ndarray, list[Market]]:
     """The market of each record as a code, and the markets by code."""
     observation = combined(records.column("observation"))
-    names = pa.table({n: pc.struct_field(observation, n) for n in ("chain", "protocol", "pair")})
-    joined = pc.binary_join_element_wise(*names.columns, "\x1f").combine_chunks().dictionary_encode()
-    if isinstance(joined, pa.ChunkedArray):
-        joined = joined.chunk(0)
-    rows = [_market(word) for word in joined.dictionary.to_pylist()]
-    return joined.indices.to_numpy(zero_copy_only=False), rows
-
-
-def _market(word: str) -> Market:
-    chain, protocol, pair = word.split("\x1f")
-    return chain, protocol, pair
+    parts = [pc.struct_field(observation, n).dictionary_encode() for n in ("chain", "protocol", "pair")]
+    places = [part.indices.to_numpy(zero_copy_only=False).astype(np.int64) for part in parts]
+    words = [part.dictionary.to_pylist() for part in parts]
+    packed = (places[0] * len(words[1]) + places[1]) * len(words[2]) + places[2]
+    found = pa.array(packed).dictionary_encode()
+    at = np.unravel_index(found.dictionary.to_numpy(), [max(len(known), 1) for known in words])
+    markets = [(words[0][c], words[1][p], words[2][q]) for c, p, q in zip(*at, strict=True)]
+    return found.indices.to_numpy(zero_copy_only=False), markets
 
 
 def _mood(records: pa.Table) -> np.ndarray:
@@ -234,14 +248,14 @@ def _pattern(market: Market, tool: str, action: str, regime: str, anomaly: str, 
 def _levels(
     records: pa.Table, tick: np.ndarray, market: np.ndarray, market_rows: list[Market], structures: Structures
 ) -> Findings:
-    """Metrics of verified episodes, in the integer units of METRIC_UNIT."""
-    worth = np.flatnonzero(is_episode(records) & is_verified(records))
+    """Metrics of verified episodes, in the integer units of METRIC_UNIT, each at most _LIMIT_LEVEL."""
+    verified = is_verified(records)
+    worth = np.flatnonzero(is_episode(records) & verified)
     observation = combined(records.column("observation"))
-    gas = np.rint(pc.struct_field(observation, "gas_gwei").to_numpy(zero_copy_only=False) * 1000).astype(np.int64)
+    gas = np.rint(np.minimum(pc.struct_field(observation, "gas_gwei").to_numpy(zero_copy_only=False), 1e9) * 1000)
     volume = pc.struct_field(observation, "volume_micros").to_numpy(zero_copy_only=False) // 1_000_000
     acted, actions = exploded(combined(records.column("actions")))
-    done = pc.equal(pc.struct_field(actions, "status"), "executed").to_numpy(zero_copy_only=False)
-    done &= is_verified(records)[acted]
+    done = _is_executed(actions) & verified[acted]
     acted, actions = acted[done], actions.filter(pa.array(done))
     slips = pc.struct_field(actions, "slippage_ppm")
     slipped = np.asarray(slips.is_valid())
@@ -260,7 +274,7 @@ def _levels(
         )
         rows.append(row)
         codes.append(by_market[market[row]] if len(row) else np.zeros(0, np.int64))
-        values.append(np.clip(value, 0, 10**7).astype(np.int64))
+        values.append(np.clip(value, 0, _LIMIT_LEVEL).astype(np.int64))
     row = np.concatenate(rows)
     ticks = tick[row].astype(np.int64)
     return row, np.concatenate(codes), np.concatenate(values), ticks, ticks

@@ -42,9 +42,13 @@ class Structure(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The structure as one string; equal structures have equal keys. Only a causal link's goes past the metric."""
+        """The structure as one string; only equal structures have equal keys.
+
+        Only a causal link's goes past the metric. Names come from whoever writes records: what would read as a border,
+        or as no name, is escaped.
+        """
         parts = self[:_PLAIN_PARTS] if self.cause is None else self
-        return "|".join("-" if part is None else str(part) for part in parts)
+        return "|".join("-" if part is None else _escaped(str(part)) for part in parts)
 
     @property
     def category(self) -> str:
@@ -69,6 +73,10 @@ class Structure(NamedTuple):
 
 
 _PLAIN_PARTS = Structure._fields.index("cause")
+
+
+def _escaped(name: str) -> str:
+    return "\\-" if name == "-" else name.replace("\\", "\\\\").replace("|", "\\|")
 
 
 @dataclass

@@ -17,6 +17,9 @@ from bardo_pipeline.curator.state import PRUNED, GrimoireState
 from bardo_pipeline.curator.wave import Wave
 from bardo_pipeline.policy import Policy
 
+_SUM_MAX = 2**62
+"""Where a sum of squares stops, whatever order it is added up in, instead of turning negative."""
+
 
 def interval(
     count: np.ndarray, total: np.ndarray, squares: np.ndarray, policy: Policy
@@ -42,7 +45,7 @@ def weigh(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     again = rows[(state["status"][rows] >= PRUNED) & (state["own_count"][rows] == 0)]
     state["origin"][again] = state["golem"][again]
     for name, values in (("own_count", wave.count), ("own_sum", wave.total), ("own_sumsq", wave.squares)):
-        state[name][rows] += values
+        state[name][rows] = np.minimum(state[name][rows] + values, _SUM_MAX)
     for i, name in enumerate(("pleasure_sum_milli", "arousal_sum_milli", "dominance_sum_milli")):
         state[name][rows] += wave.mood[:, i]
 

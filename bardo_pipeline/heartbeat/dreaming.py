@@ -49,7 +49,9 @@ from bardo_pipeline.heartbeat.sleep import BEGAN_BY, Due, chosen, depotentiated,
 from bardo_pipeline.mortality.chance import rank_within, seed_of
 from bardo_pipeline.policy import Policy
 
-DREAM_COLUMNS = (*IMAGINED_COLUMNS, "regime", "tier", "anomalies", "prediction_error_sources", "pad_after", "vitality")
+DREAM_COLUMNS = (
+    *IMAGINED_COLUMNS, "regime", "tier", "anomalies", "prediction_error_sources", "pad_after", "vitality", "dream_tag",
+)  # fmt: skip
 """Columns of a record that dreams are made of."""
 
 KNOWN_COLUMNS = (

@@ -87,14 +87,16 @@ def cited_by_row(records: Iterable[Record], said: Proposal, policy: CuratorPolic
 
 
 def is_episode(row: Record) -> bool:
-    """An action, an anomaly, a regime change, or tier T1 and above (canon 13)."""
-    turned = row["prediction_error_sources"]["regime"] > 0
+    """An action, an anomaly, a regime change, tier T1 and above, or stored by a tool under a tag (canon 13)."""
+    turned = row["prediction_error_sources"]["regime"] > 0 or row["dream_tag"] is not None
     return bool(row["actions"]) or bool(row["anomalies"]) or turned or row["tier"] in ("T1", "T2")
 
 
 def is_verified(row: Record) -> bool:
-    """Nothing was sent, or what came of it was verified."""
-    return row["outcome"] is None or row["outcome"]["verified"]
+    """Nothing was executed, or what came of it was verified."""
+    if row["outcome"] is None:
+        return all(done["status"] != "executed" for done in row["actions"])
+    return bool(row["outcome"]["verified"])
 
 
 def band(value: float, edges: Iterable[float], names: tuple[str, ...]) -> str:
@@ -132,4 +134,4 @@ def _levels(row: Record) -> Iterator[tuple[Structure, int, set[int]]]:
                 values.append(("slippage", done["slippage_ppm"]))
             values.append(("gas_cost", done["gas_cost_micros"]))
     for metric, value in values:
-        yield Structure("baseline", *_market(row), metric=metric), max(0, min(10**7, value)), {row["tick"]}
+        yield Structure("baseline", *_market(row), metric=metric), max(0, min(10**8, value)), {row["tick"]}

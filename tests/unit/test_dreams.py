@@ -95,8 +95,8 @@ def test_who_thinks_or_acts_at_the_end_of_a_cycle_is_not_idle() -> None:
         at = said.pop("at", 45)
         assert isinstance(at, int)
         rows[at - 1] |= said
+        rows[6]["dream_tag"] = "why?"
         columns = table(rows).append_column("vitality", [[r["vitality"] for r in rows]])
-        columns = columns.append_column("dream_tag", [[None if t != 7 else "why?" for t in range(1, last + 1)]])
         found = sleep.cycles_of(columns, np.zeros(last, np.int64), np.ones(last, np.int64), POLICY)
         assert found.tags.tolist() == [1]
         return bool(found.idle[0])
