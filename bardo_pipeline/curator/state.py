@@ -6,6 +6,7 @@ The state is the fold of the decisions; this module turns the grimoire's Arrow t
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,6 +15,7 @@ import pyarrow as pa
 from bardo_pipeline.curator.causal import Moments
 from bardo_pipeline.curator.structure import Structure, Structures
 from bardo_pipeline.grimoire import confidence as conf
+from bardo_pipeline.grimoire.columns import contiguous
 from bardo_pipeline.grimoire.entries import (
     COUNTED_FIELDS,
     DECAY_CLASSES,
@@ -269,24 +271,31 @@ def from_table(table: pa.Table) -> GrimoireState:
 
 def _rows_of(state: GrimoireState, table: pa.Table) -> dict[str, np.ndarray]:
     """Rows of ENTRY_SCHEMA as columns of codes; golems and structures enter the state's registries."""
-    names = {n: table.column(n).to_pylist() for n in Structure._fields}
-    built = [Structure(*parts) for parts in zip(*names.values(), strict=True)]
     rows = {n: table.column(n).to_numpy().astype(np.int64) for n in COUNTED}
-    rows["structure"] = np.array([state.structures.code(s) for s in built], dtype=np.int64)
-    rows["golem"] = np.array([state.golem_code(g) for g in table.column("golem_id").to_pylist()], dtype=np.int64)
-    rows["origin"] = np.array(
-        [state.golem_code(g) for g in table.column("origin_golem_id").to_pylist()], dtype=np.int64
-    )
+    keys = contiguous(table.column("structure")).dictionary_encode()
+    place = keys.indices.to_numpy(zero_copy_only=False)
+    _, first = np.unique(place, return_index=True)
+    parts = table.select(list(Structure._fields)).take(pa.array(first)).to_pydict()
+    known = [state.structures.code(Structure(*part)) for part in zip(*parts.values(), strict=True)]
+    rows["structure"] = np.array(known, dtype=np.int64)[place]
+    rows["golem"] = _coded(table.column("golem_id"), state.golem_code)
+    rows["origin"] = _coded(table.column("origin_golem_id"), state.golem_code)
     for name, words in (
         ("kind", ENTRY_KINDS),
         ("status", STATUSES),
         ("provenance", PROVENANCES),
         ("decay_class", DECAY_CLASSES),
     ):
-        index = {w: i for i, w in enumerate(words)}
-        rows[name] = np.array([index[w] for w in table.column(name).to_pylist()], dtype=np.int64)
+        rows[name] = _coded(table.column(name), words.index)
     for name in FLAGS:
         rows[name] = table.column(name).to_numpy(zero_copy_only=False).astype(np.int64)
     for name, column in zip(MOMENTS, ("anchor_at", "created_at", "validated_at"), strict=True):
         rows[name] = table.column(column).cast(pa.int64()).to_numpy()
     return rows
+
+
+def _coded(column: pa.ChunkedArray, code: Callable[[str], int]) -> np.ndarray:
+    """The code of each row's word; every word is looked up once."""
+    words = contiguous(column).dictionary_encode()
+    codes = np.array([code(word) for word in words.dictionary.to_pylist()], dtype=np.int64)
+    return codes[words.indices.to_numpy(zero_copy_only=False)]
