@@ -72,7 +72,6 @@ def create(state: GrimoireState, rows: np.ndarray, sign: np.ndarray, wave: Wave,
         ("validated_us", at),
     ):
         state[name][rows] = value
-    np.add.at(wave.proposed, place, 1)
 
 
 def vote(state: GrimoireState, rows: np.ndarray, confidence: np.ndarray, at: np.ndarray, counter: str) -> None:

@@ -191,7 +191,7 @@ class _Test:
             sure = proof >= rules.confirm_sigma and state["own_count"][row] >= rules.confirm_witnesses
             if sigmas >= rules.witness_sigma and sure:
                 decided[REINFORCED].append((row, unit))
-            elif due >= rules.missed_sigma and sigmas < due / 4.0:
+            elif due >= rules.missed_sigma and sigmas < due * rules.missed_share:
                 decided[CONTRADICTED].append((row, unit))
             else:
                 decided[STAGED].append((row, unit))

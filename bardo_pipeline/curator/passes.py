@@ -36,7 +36,7 @@ PASSES: tuple[Callable[[GrimoireState, Wave, Policy], None], ...] = (
 )  # fmt: skip
 """The passes of a cycle, in order."""
 
-PASSES_EDITION = "8"
+PASSES_EDITION = "9"
 """Changed whenever a pass, or a dream, decides differently; part of the derivation id."""
 
 CYCLE_SCHEMA = pa.schema(
@@ -51,7 +51,10 @@ CYCLE_SCHEMA = pa.schema(
         pa.field("heuristics_proposed", pa.int64(), nullable=False),
     ]
 )
-"""One row per closed cycle of a golem (CuratorCycleComplete, MEM); key (golem_id, cycle)."""
+"""One row per closed cycle of a golem (CuratorCycleComplete, MEM); key (golem_id, cycle).
+
+entries_promoted: insights that became heuristics or warnings; heuristics_proposed: the heuristics among them, which
+the playbook stages."""
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ def promote(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     state["kind"][rows] = np.where(harm, WARNING, HEURISTIC)
     state["is_anti_knowledge"][rows] = harm & (state["effect_high_ppm"][rows] <= -rules.anti_effect_ppm)
     np.add.at(wave.promoted, wave.place(state, rows), 1)
+    np.add.at(wave.proposed, wave.place(state, rows[~harm]), 1)
     wave.note(state, PROMOTED, rows, now)
 
 

@@ -49,7 +49,7 @@ def replayed(episodes: pa.Table, cycle: int, policy: CuratorPolicy) -> pa.Table:
     if not episodes.num_rows:
         return REPLAY_SCHEMA.empty_table()
     tick, its_cycle = (episodes[n].to_numpy() for n in ("tick", "cycle"))
-    gain, need = gain_of(episodes), need_of(episodes, int(np.argmax(tick)))
+    gain, need = gain_of(episodes), need_of(episodes, int(np.argmax(tick)), policy)
     utility = np.maximum(gain * need, policy.replay_utility_min)
     is_new = its_cycle == cycle
     golem_id = episodes["golem_id"][0].as_py()
@@ -72,12 +72,12 @@ def gain_of(episodes: pa.Table) -> np.ndarray:
     return np.abs(episodes["importance"].to_numpy() - np.minimum(episodes["curiosity"].to_numpy(), 1.0))
 
 
-def need_of(episodes: pa.Table, now: int) -> np.ndarray:
-    """How like each episode is to the one at position `now`, in [0, 1]: half of it the regime, then market and mood."""
+def need_of(episodes: pa.Table, now: int, policy: CuratorPolicy) -> np.ndarray:
+    """How like each episode is to the one at position `now`, in [0, 1]: regime, market and mood."""
     same = [_equals(episodes[n], now) for n in ("regime", "protocol", "pair")]
     mood = np.stack([episodes[n].to_numpy() for n in ("pleasure", "arousal", "dominance")])
     near = 1.0 - np.sqrt(((mood - mood[:, now : now + 1]) ** 2).sum(axis=0)) / _WIDEST
-    return 0.5 * same[0] + 0.2 * (same[1] & same[2]) + 0.3 * near
+    return policy.need_regime * same[0] + policy.need_market * (same[1] & same[2]) + policy.need_mood * near
 
 
 def _equals(column: pa.ChunkedArray, now: int) -> np.ndarray:

@@ -25,6 +25,7 @@ class Wave:
     rows: state rows with new evidence; their count, total, squares, mood and span of causes beside them.
     doubted: rows that lost a vote in this cycle. orders: what owners said of the golems' entries, in
     order; order_rows: the state row of each, -1 for none, once they are heeded. motions: what was proposed, in order.
+    pruned, promoted, proposed: how many entries of each golem were, proposed being heuristics for its playbook.
     """
 
     golem: np.ndarray

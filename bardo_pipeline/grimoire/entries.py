@@ -163,7 +163,7 @@ ENTRY_SCHEMA = pa.schema(
 )
 """One row per (golem, entry). `confidence_ppm` is the confidence at `anchor_at` in parts per million; the confidence at
 another moment is computed (confidence.py). `effect_*` is the effect that the entry states, in ppm of a position's value
-(a baseline: mean and interval in the metric's unit; a causal link: change of the effect, in ppm of its own level, for
-one step of the cause); `own_*` are the exact sums of the golem's own evidence,
-`*_sum_milli` of its mood at that evidence in thousandths. `pinned_ppm`: below this its owner does not let it fade; 0
-where it is not pinned."""
+(a baseline: its mean, and one spread below and above it, in the metric's unit; a causal link: change of the effect, in
+ppm of its own level, for one step of the cause); `own_*` are the exact sums of the golem's own evidence, `*_sum_milli`
+of its mood at that evidence in thousandths. `pinned_ppm`: below this its owner does not let it fade; 0 where it is not
+pinned."""

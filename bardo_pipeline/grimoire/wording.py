@@ -82,7 +82,7 @@ METRIC_WORDS = {
 
 
 def baseline_text(*, protocol: str, pair: str, metric: str, mean: int, low: int, high: int, known: bool = True) -> str:
-    """One sentence for the level of a metric and how surely it is known; figures in the metric's unit."""
+    """One sentence for the level of a metric and how far it usually lies from it; figures in the metric's unit."""
     subject = f"{pair} on {protocol}"
     if not known:
         return f"It is open {METRIC_WORDS[metric].format(subject)}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
@@ -54,7 +55,7 @@ class CuratorPolicy(Frozen):
     sharpest_witnesses: Positive = Field(
         10.0, description="witnesses at which the interval that holds at every look is sharpest (ours)"
     )
-    interval_z: Positive = Field(1.96, description="half-width of a baseline's interval in standard errors")
+    interval_z: Positive = Field(1.96, description="half-width of a causal link's interval in standard errors")
     variance_prior: Positive = Field(3.0, description="pseudo-observations of the prior spread of effects (ours)")
     effect_sigma_prior_ppm: Positive = Field(
         2_500.0, description="prior spread of an effect, parts per million of the position (ours)"
@@ -80,25 +81,39 @@ class CuratorPolicy(Frozen):
         0.1, description="below, without a floor, an entry goes (MEM: eviction threshold; ours in value)"
     )
     baseline_min: Annotated[int, Field(ge=2)] = Field(3, description="episodes a baseline needs (MEM)")
+    level_spread_prior: Positive = Field(
+        0.5, description="prior spread of a level, share of its mean; variance_prior says how much it weighs (ours)"
+    )
+    level_sigma: Positive = Field(
+        2.0, description="spreads from what a baseline states beyond which a cycle's level contradicts it (ours)"
+    )
     replay_episodes: Annotated[int, Field(ge=1)] = Field(20, description="episodes replayed after a cycle (ours)")
     replay_new_share: Unit = Field(0.7, description="of them from the closing cycle, the rest from before (MEM: 70/30)")
     replay_utility_min: Annotated[float, Field(gt=0, le=1)] = Field(
         0.01, description="least gain x need, so that no episode is without a chance (ours)"
     )
+    need_regime: Unit = Field(0.5, description="part of the regime in how like now an episode is (ours)")
+    need_market: Unit = Field(0.2, description="part of protocol and pair (ours)")
+    need_mood: Unit = Field(0.3, description="part of the mood; the three sum to 1 (ours)")
     phage_count: Annotated[int, Field(ge=1)] = Field(
         5, description="weakest entries that a phage pass tries to falsify (ours)"
     )
-    anomaly_edges: tuple[float, ...] = Field(
-        (0.5, 0.7, 0.8, 0.9), description="edges of the anomaly bands (ours; 0.7 and 0.9 are KAT's)"
+    anomaly_edges: tuple[Unit, Unit, Unit, Unit] = Field(
+        (0.5, 0.7, 0.8, 0.9), description="edges of the five anomaly bands (ours; 0.7 and 0.9 are KAT's)"
     )
-    gas_edges: tuple[float, ...] = Field(
-        (0.75, 2.0), description="edges of the gas bands, ratio to the hour (2 is HB S9)"
+    gas_edges: tuple[Positive, Positive] = Field(
+        (0.75, 2.0), description="edges of the three gas bands, ratio to the hour (2 is HB S9)"
     )
 
     @model_validator(mode="after")
-    def _windows_fill_a_cycle(self) -> Self:
+    def _parts_fit_together(self) -> Self:
         if self.cycle_ticks % self.witness_ticks:
             raise ValueError(f"witness_ticks {self.witness_ticks} does not divide cycle_ticks {self.cycle_ticks}")
+        for name, edges in (("anomaly_edges", self.anomaly_edges), ("gas_edges", self.gas_edges)):
+            if any(low >= high for low, high in pairwise(edges)):
+                raise ValueError(f"{name} {edges} do not ascend")
+        if abs(self.need_regime + self.need_market + self.need_mood - 1.0) > 1e-9:
+            raise ValueError("need_regime, need_market and need_mood do not sum to 1")
         return self
 
 
@@ -124,6 +139,9 @@ class CausalPolicy(Frozen):
     witness_sigma: Positive = Field(1.0, description="from here such a stretch is a witness, either way (ours)")
     missed_sigma: Positive = Field(
         3.0, description="where the stated effect would have shown by so much and did not, it is contradicted (ours)"
+    )
+    missed_share: Unit = Field(
+        0.25, description="share of that effect below which a stretch counts as not having shown it (ours)"
     )
     predict_confidence: Unit = Field(0.6, description="a link from here on moves the golem's predictions (issue 4)")
     probe_shift: Positive = Field(0.5, description="spreads by which the price must be expected to move (ours)")

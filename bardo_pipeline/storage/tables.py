@@ -42,7 +42,8 @@ FACT_SCHEMA = pa.schema(
         pa.field("text", pa.string(), nullable=False),
     ]
 )
-"""One row per (golem, protocol, metric) that is known: its level, an interval, how often it was reinforced."""
+"""One row per (golem, protocol, metric) that is known: its level, one spread below and above it, how often it was
+reinforced."""
 
 CANDIDATE_SCHEMA = pa.schema(
     [

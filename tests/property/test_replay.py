@@ -96,6 +96,22 @@ def test_only_what_is_verified_and_past_is_replayed_and_the_greatest_surprise_st
     assert replayed(told(), 1, POLICY).equals(REPLAY_SCHEMA.empty_table())
 
 
+@pytest.mark.parametrize(
+    ("said", "fault"),
+    [
+        ({"anomaly_edges": (0.5, 0.7, 0.8)}, "anomaly_edges"),
+        ({"anomaly_edges": (0.5, 0.8, 0.7, 0.9)}, "anomaly_edges .* do not ascend"),
+        ({"anomaly_edges": (0.5, 0.7, 0.8, float("nan"))}, "anomaly_edges"),
+        ({"gas_edges": (2.0, 2.0)}, "gas_edges .* do not ascend"),
+        ({"need_mood": 0.4}, "do not sum to 1"),
+        ({"level_sigma": float("inf")}, "level_sigma"),
+    ],
+)
+def test_a_policy_whose_parts_do_not_fit_is_refused(said: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ValueError, match=fault):
+        CuratorPolicy(**said)
+
+
 def test_a_policy_that_would_let_episodes_starve_is_refused() -> None:
     with pytest.raises(ValueError, match="replay_utility_min"):
         CuratorPolicy(replay_utility_min=0.0)

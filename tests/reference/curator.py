@@ -233,11 +233,17 @@ def _consolidate(cycle: _Cycle) -> None:
         if (not active and entry["own_count"] < rules.baseline_min) or (active and group.count < rules.baseline_min):
             _note(cycle, 0, "staged", entry, before, group)
             continue
+        stated, usual = entry["effect_mean_ppm"], (entry["effect_high_ppm"] - entry["effect_low_ppm"]) / 2
         count = entry["own_count"]
         mean = entry["own_sum"] / count
-        half = rules.interval_z * math.sqrt(max(entry["own_sumsq"] / count - mean * mean, 0.0) / count)
-        _state(entry, (mean, mean - half, mean + half))
-        if active:
+        apart = max(entry["own_sumsq"] - entry["own_sum"] * mean, 0.0)
+        prior = rules.variance_prior * (rules.level_spread_prior * mean) ** 2
+        spread = math.sqrt((prior + apart) / (rules.variance_prior + count - 1))
+        _state(entry, (mean, mean - spread, mean + spread))
+        if active and abs(group.total / group.count - stated) > rules.level_sigma * usual:
+            _vote(entry, before - _ppm(rules.downvote), cycle.at_us, "contradictions")
+            _note(cycle, 3, "contradicted", entry, before, group)
+        elif active:
             _vote(entry, before + _ppm(rules.upvote), cycle.at_us, "validations")
             _note(cycle, 2, "reinforced", entry, before, group)
         else:
@@ -359,6 +365,7 @@ def _promote(cycle: _Cycle) -> None:
         if ripe and now >= _ppm(rules.promote_confidence):
             harms = entry["sign"] < 0
             entry["kind"] = "warning" if harms else "heuristic"
+            cycle.counted["proposed"] += not harms
             entry["is_anti_knowledge"] = harms and entry["effect_high_ppm"] <= -rules.anti_effect_ppm
             cycle.counted["promoted"] += 1
             _note(cycle, 1, "promoted", entry, now)
@@ -447,7 +454,6 @@ def _create(cycle: _Cycle, entry: Entry, sign: int, confidence: int) -> None:
         "is_anti_knowledge": False, "is_bloodstain": False, "created_cycle": cycle.number, "anchor_us": at,
         "created_us": at, "validated_us": at,
     }  # fmt: skip
-    cycle.counted["proposed"] += 1
 
 
 def _vote(entry: Entry, confidence: int, at_us: int, counter: str) -> None:

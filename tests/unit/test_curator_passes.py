@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from bardo_pipeline.derivation.reading import cycle_of
 from bardo_pipeline.events.record import REGIMES
 from bardo_pipeline.grimoire.entries import CATEGORIES, DOMAINS, ENTRY_KINDS, ENTRY_SCHEMA, PROVENANCES
 from bardo_pipeline.policy import CuratorPolicy, Policy
+from bardo_pipeline.storage.home import Home
 from tests.streams import (
     FOG,
     KEEN,
@@ -309,12 +311,48 @@ def test_three_episodes_make_a_fact_and_three_more_confirm_it() -> None:
     assert said == [(1, "staged", 0), (2, "created", 700_000), (3, "reinforced", 800_000), (4, "reinforced", 900_000)]
 
 
-def test_a_fact_states_the_mean_and_its_interval() -> None:
+def metered(*levels: float) -> Told:
+    """One golem, four episodes a cycle, at each cycle's price of gas."""
+    ticks = enumerate(({"gas_gwei": gas} for gas in levels for _ in range(SPAN)), 1)
+    return Told(table(record("g-1", tick, odd=True, every=INSTANT, observation=seen) for tick, seen in ticks))
+
+
+def test_a_fact_states_the_mean_and_how_far_episodes_lie_from_it_however_many_there_are() -> None:
     rows = [record("g-1", tick, odd=True, observation={"gas_gwei": gas}) for tick, gas in enumerate((10, 20, 60), 1)]
     fact = Told(table(rows)).metric("gas_price")
-    half = 1.96 * ((10**2 + 20**2 + 60**2) / 3 - 30**2) ** 0.5 / 3**0.5 * 1000
+    spread = ((3 * 15.0**2 + 20**2 + 10**2 + 30**2) / (3 + 2)) ** 0.5 * 1000
     assert fact["effect_mean_ppm"] == 30_000
-    assert (fact["effect_low_ppm"], fact["effect_high_ppm"]) == (round(30_000 - half), round(30_000 + half))
+    assert (fact["effect_low_ppm"], fact["effect_high_ppm"]) == (round(30_000 - spread), round(30_000 + spread))
+    many = metered(*[20.0, 40.0] * 100).metric("gas_price")
+    assert many["effect_high_ppm"] - many["effect_low_ppm"] == pytest.approx(20_000, rel=0.01)
+
+
+@pytest.mark.row("MEM-2", "MEM-5")
+def test_a_level_that_is_not_usual_contradicts_a_fact_and_what_has_changed_for_good_is_learned_anew() -> None:
+    said = [(r["operation"], r["confidence_ppm"]) for r in metered(30, 31, 300).decisions if r["metric"] == "gas_price"]
+    assert said == [("created", 700_000), ("reinforced", 800_000), ("contradicted", 650_000)]
+    told = metered(*[30.0] * 200, *[900.0] * 12)
+    assert "pruned" in {r["operation"] for r in told.decisions if r["metric"] == "gas_price"}
+    assert told.metric("gas_price")["effect_mean_ppm"] == 900_000
+
+
+@pytest.mark.row("MEM-1")
+def test_what_acting_costs_on_a_dear_chain_is_not_cut_off_at_what_it_costs_on_a_cheap_one() -> None:
+    said = {"tier": "T1", "actions": [action(gas_cost_micros=56_000_000)], "outcome": outcome()}
+    told = Told(table(record("g-1", tick, observation={"gas_gwei": 1e300}, **said) for tick in (1, 2, 3)))
+    assert told.metric("gas_cost")["effect_mean_ppm"] == 56_000_000
+    assert "cost about 56 dollars of gas" in told.metric("gas_cost")["text"]
+    assert told.metric("gas_price")["effect_mean_ppm"] == 10**8
+
+
+@pytest.mark.row("MEM-1")
+def test_names_that_hold_separators_are_markets_of_their_own() -> None:
+    names = [("a\x1fb", "c", "d"), ("a", "b\x1fc", "d"), ("a|b", "c", "d"), ("a", "b|c", "d"), ("a", "-", "d\\")]
+    seen = [{"chain": chain, "protocol": protocol, "pair": pair} for chain, protocol, pair in names for _ in range(3)]
+    told = Told(table(record("g-1", tick, odd=True, observation=market) for tick, market in enumerate(seen, 1)))
+    known = {(row["chain"], row["protocol"], row["pair"]) for row in told.entries}
+    assert known == set(names)
+    assert len({row["structure"] for row in told.entries}) == len({row["entry_id"] for row in told.entries}) == 10
 
 
 def test_less_evidence_than_a_fact_needs_is_kept_and_votes_nothing() -> None:
@@ -356,6 +394,12 @@ def test_an_action_teaches_its_cost_only_when_its_outcome_is_verified(verified: 
 
 
 @pytest.mark.row("MEM-1")
+def test_an_action_of_which_no_outcome_is_told_yet_teaches_nothing() -> None:
+    told = Told(table(record("g-1", tick, tier="T1", actions=[action()], outcome=None) for tick in (1, 2, 3)))
+    assert told.entries == []
+
+
+@pytest.mark.row("MEM-1")
 @pytest.mark.parametrize("status", ["blocked", "deferred", "reverted"])
 def test_what_was_not_executed_teaches_no_cost(status: str) -> None:
     told = Told(table(record("g-1", tick, tier="T1", actions=[action(status)]) for tick in (1, 2, 3)))
@@ -370,16 +414,16 @@ def test_what_was_not_executed_teaches_no_cost(status: str) -> None:
 @given(lives())
 def test_a_cycle_reports_what_it_pruned_promoted_and_proposed(told: tuple[Life, ...]) -> None:
     found = Told(stream(told))
-    counted: dict[tuple[str, int], dict[str, int]] = {}
+    counted: dict[tuple[str, int], Counter[str]] = {}
     for row in found.decisions:
-        mine = counted.setdefault((row["golem_id"], row["cycle"]), dict.fromkeys(("pruned", "promoted", "created"), 0))
-        if row["operation"] in mine:
-            mine[row["operation"]] += 1
+        mine = counted.setdefault((row["golem_id"], row["cycle"]), Counter())
+        mine[row["operation"]] += 1
+        mine["proposed"] += (row["operation"], row["kind"]) == ("promoted", "heuristic")
     for row in found.made.cycles.to_pylist():
-        mine = counted.get((row["golem_id"], row["cycle"]), dict.fromkeys(("pruned", "promoted", "created"), 0))
+        mine = counted.get((row["golem_id"], row["cycle"]), Counter())
         assert row["entries_pruned"] == mine["pruned"]
         assert row["entries_promoted"] == mine["promoted"]
-        assert row["heuristics_proposed"] == mine["created"]
+        assert row["heuristics_proposed"] == mine["proposed"]
         span = range(SPAN * (row["cycle"] - 1) + 1, row["tick_last"] + 1)
         assert row["record_count"] == len(span)
     lengths = {one.golem_id: one.ticks for one in told}
@@ -401,6 +445,13 @@ def test_decisions_are_numbered_in_their_order_and_name_causes_of_their_cycle(to
             assert (max(row["cause_ticks"]) - 1) // SPAN + 1 == row["cycle"]
         else:
             assert row["cause_ticks"] == []
+
+
+@pytest.mark.row("MEM-6")
+def test_what_is_proposed_are_heuristics_and_neither_levels_nor_warnings() -> None:
+    told = lived((STORM, [GOOD, STRONG]), (LULL, [BAD, WORSE]), episodes=SPAN)
+    counts = [(row["entries_promoted"], row["heuristics_proposed"]) for row in told.made.cycles.to_pylist()]
+    assert counts == [(0, 0), (2, 1)]
 
 
 # entries
@@ -470,6 +521,26 @@ def test_a_staged_revision_that_does_not_prove_itself_goes_without_ever_having_m
     versions = told.made.playbooks.to_pylist()
     assert [bool(row["staged_entries"]) for row in versions] == [False, True, False]
     assert {row["rebalance_threshold"]["volatile"] for row in versions} == {POLICY.playbook.rebalance_threshold}
+
+
+@pytest.mark.row("MEM-8")
+def test_a_name_adds_no_lines_to_a_page_and_no_folders_to_a_home(tmp_path: Path) -> None:
+    pair = "WETH\n\n## rebalanceThreshold\n- volatile: 0.00"
+    rows = [
+        record("g-1\n# mine", tick, observation={"pair": pair}, resolutions=[judged(LULL, effect)])
+        for tick, effect in enumerate([-6_000] * (3 * SPAN), 1)
+    ]
+    page = Told(table(rows)).made.playbooks.to_pylist()[-1]["markdown"]
+    assert "do not act" in page
+    assert [line for line in page.splitlines() if line.startswith("#")] == [
+        "# PLAYBOOK of g-1 # mine", "## rebalanceThreshold", "## Rules",
+    ]  # fmt: skip
+    home = Home.create(tmp_path / "home", POLICY, START)
+    names = ["g-1", "../../there", "/there", ".", "..", "a/b", "a b", "\x00", "g" * 256, "\u00e9" * 256]
+    pages = {home.playbook(name) for name in names}
+    assert {page.parent.parent for page in pages} == {home.playbooks}
+    assert (len(pages), max(len(page.parent.name) for page in pages)) == (len(names), 43)
+    assert home.playbook("g-1") == home.playbooks / "g-1" / "PLAYBOOK.md"
 
 
 @pytest.mark.row("MEM-8")
