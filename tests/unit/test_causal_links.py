@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
+import pyarrow as pa
 import pytest
 
 from bardo_pipeline.curator.granger import critical, tasks
@@ -12,6 +14,12 @@ from bardo_pipeline.grimoire.confidence import PPM
 from tests.causes import POLICY, World, learned, links, noise, records_of, with_crashes
 
 TICKS = 8_000
+
+
+@cache
+def _crashing() -> pa.Table:
+    """Crashes that lift gas three ticks later, for whoever only asks what the policy makes of them."""
+    return records_of(with_crashes(noise(4_000, 2), every=250, gas_after=3))
 
 
 def _pairs(found: list[dict[str, object]]) -> set[tuple[object, ...]]:
@@ -60,6 +68,34 @@ def test_a_link_is_confirmed_by_as_many_later_witnesses_as_the_policy_asks() -> 
     confirmed = next(row for row in mine if row["operation"] == "reinforced")
     assert confirmed["own_count"] >= asked
     assert max(row["own_count"] for row in mine if row["cycle"] < confirmed["cycle"]) < asked
+
+
+@pytest.mark.row("MEM-22")
+@pytest.mark.parametrize(
+    ("number", "missing"),
+    [
+        ("confirm_sigma", "reinforced"), ("found_sigma", "created"), ("info_min", "created"),
+        ("effect_min", "staged"), ("events_min", "staged"),
+    ],
+)  # fmt: skip
+def test_a_link_goes_no_further_than_fresh_evidence_carries_it(number: str, missing: str) -> None:
+    unreached = POLICY.model_copy(update={"causal": POLICY.causal.model_copy(update={number: 1_000_000})})
+    stages = ["staged", "created", "reinforced"]
+    for policy, reached in ((POLICY, stages), (unreached, stages[: stages.index(missing)])):
+        told = learned(_crashing(), policy).decisions.to_pylist()
+        said = {row["operation"] for row in told if (row["cause"], row["effect"]) == ("crash", "gas_gwei")}
+        assert said == set(reached)
+
+
+@pytest.mark.row("MEM-22")
+def test_what_a_cause_does_at_another_of_its_lags_is_nobody_elses() -> None:
+    world = with_crashes(noise(TICKS, 7), every=400, gas_after=3)
+    for start in range(300, TICKS - 80, 400):
+        world.gas[start + 5] += 1.5
+        world.liquidity[start + 2] -= 1.0
+    found = _pairs(links(records_of(world)))
+    assert ("crash", "gas_gwei") in {(cause, effect) for cause, effect, *_ in found}
+    assert ("liquidity", "gas_gwei") not in {(cause, effect) for cause, effect, *_ in found}
 
 
 @pytest.mark.row("MEM-22")
