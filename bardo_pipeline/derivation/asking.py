@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from bardo_pipeline.curator.decisions import fold
 from bardo_pipeline.derivation.belief import owners
+from bardo_pipeline.derivation.in_force import in_force
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.vectors import recorded_vectors
 from bardo_pipeline.errors import QueryError
@@ -25,7 +26,7 @@ from bardo_pipeline.events.columns import one
 from bardo_pipeline.grimoire.columns import micros
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.retrieval.credits import totals
-from bardo_pipeline.retrieval.embedding import preprocess
+from bardo_pipeline.retrieval.embedding import check_question
 from bardo_pipeline.retrieval.retrieve import Answer, AsOf, Grimoire, Uses
 from bardo_pipeline.retrieval.scoring import CLADE, VAULT
 from bardo_pipeline.retrieval.situation import SILENT_TIERS, Situation
@@ -35,31 +36,32 @@ _STOOD = ("tick", "observed_at", "regime", "tier", "prediction_error", "pad_afte
 
 @dataclass(frozen=True)
 class Standing:
-    """A golem as it stands: its situation, what its knowledge rests on, and whether that is an earlier moment."""
+    """A golem as it stands: its situation, what its knowledge rests on, and whether that is an earlier moment.
+
+    died_at_tick: of who was dead by then; None of who lived.
+    """
 
     golem_id: str
     situation: Situation
     as_of: AsOf
     earlier: bool
+    died_at_tick: int | None = None
 
-
-def check_question(question: str, bytes_max: int) -> str:
-    """The question as it is embedded. Raises QueryError for one without a word and one that is too long."""
-    size = len(question.encode())
-    if size > bytes_max:
-        raise QueryError(f"the question has {size:,} bytes, and at most {bytes_max:,} are read: ask for less at a time")
-    asked = preprocess(question)
-    if not asked:
-        raise QueryError("an empty question asks for nothing: say what to look for")
-    return asked
+    def in_regime(self, regime: str) -> Standing:
+        """The same, as if the market had long been in this regime. Raises QueryError for an unknown one."""
+        situation = replace(self.situation, regime=regime, regime_before=None, regime_ticks=0)
+        return replace(self, situation=situation)
 
 
 def standing(stores: Stores, golem_id: str, *, at: datetime | None = None, tick: int | None = None) -> Standing:
     """Where a golem stands: at its newest record, or at an earlier moment or tick of its life.
 
     Its knowledge is that of its last cycle that had closed then. Raises QueryError for a golem that was never born, or
-    not yet, and for a tick that is not on record.
+    not yet, for a tick that is not on record, for a moment and a tick at once, and for an embedder that made nothing.
     """
+    if at is not None and tick is not None:
+        raise QueryError("a golem is asked as of a moment or as of a tick: give one of them")
+    must_be_derived(stores)
     births = {e["golem_id"]: e["observed_at"] for e in stores.life("GolemBorn").to_pylist()}
     if golem_id not in births:
         raise QueryError(f'golem {golem_id}: nobody of this name was born: `bardo sql "from dim_golem"` lists all')
@@ -74,7 +76,19 @@ def standing(stores: Stores, golem_id: str, *, at: datetime | None = None, tick:
     head = int(ticks[upto - 1]) if upto else 0
     as_of = AsOf(cycle, last, closed, head, stores.log.version)
     earlier = upto < len(ticks) or at is not None
-    return Standing(golem_id, _situation(told.slice(0, upto), at_us), as_of, earlier)
+    died = stores.log.death_of(golem_id)
+    died = died if died is not None and head >= died else None
+    return Standing(golem_id, _situation(told.slice(0, upto), at_us), as_of, earlier, died)
+
+
+def must_be_derived(stores: Stores) -> None:
+    """Raise QueryError for another embedder than the one in force, if nothing was ever derived by it."""
+    current = in_force(stores.life("DerivationAdopted")).embedder
+    if stores.embedder_name != current and not stores.projections.digest("cycles").rows:
+        raise QueryError(
+            f"nothing is derived by {stores.embedder_name} here: {current} is in force, and `bardo reembed` goes from "
+            "one to the other"
+        )
 
 
 def _records(stores: Stores, golem_id: str) -> pa.Table:
@@ -146,27 +160,22 @@ def ask(
     *,
     now: datetime,
     k: int | None = None,
-    regime: str | None = None,
     clade: bool = False,
     may_skip: bool = False,
 ) -> Answer:
     """The entries that matter most for a question, asked of a golem where it stands.
 
-    k: how many, the policy's five by default. regime: as if the market were in this one. clade: what its owner's other
-    golems know counts, too, at its discount. may_skip: let the golem decide to do without; otherwise it answers, and
-    the answer says what it would have decided. now: when vectors made here are recorded.
-    Raises QueryError for an empty or too long question, k < 1 and a regime that there is not.
+    k: how many, the policy's five by default. clade: what its owner's other golems know counts, too, at its discount.
+    may_skip: let the golem decide to do without; otherwise it answers, and the answer says what it would have decided.
+    now: when vectors made here are recorded. Raises QueryError for an empty or too long question and k < 1.
     """
     rules = stores.policy.retrieval
     asked, count = check_question(question, rules.question_bytes_max), rules.results if k is None else k
     if count < 1:
         raise QueryError(f"at least one entry must be wanted, not {count}")
-    situation = where.situation
-    if regime is not None:
-        situation = replace(situation, regime=regime, regime_before=None, regime_ticks=0)
     grimoire = grimoire_of(stores, where, now=now, clade=clade)
     (vector,) = stores.embedder.embed([asked])
-    return grimoire.retrieve(vector, situation, count, may_skip=may_skip)
+    return grimoire.retrieve(vector, where.situation, count, may_skip=may_skip)
 
 
 def grimoire_of(stores: Stores, where: Standing, *, now: datetime, clade: bool = False) -> Grimoire:

@@ -18,10 +18,9 @@ from bardo_pipeline.derivation.reading import CycleReader
 from bardo_pipeline.derivation.repairing import Heeded, because
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.vectors import must_match, recorded_vectors
-from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.left_out import LeftOut
 from bardo_pipeline.grimoire.entries import MOMENT
-from bardo_pipeline.retrieval.embedding import preprocess
+from bardo_pipeline.retrieval.embedding import check_question
 from bardo_pipeline.storage.projections import Written
 from bardo_pipeline.storage.vectors import EpisodeIndex
 
@@ -98,10 +97,9 @@ def similar_episodes(
     """The episodes most like a text, by meaning and by words (MATCH_SCHEMA), as of the index's last refresh.
 
     golem_ids: only episodes of these. at: without those that may go before this moment. distinct: of alike episodes,
-    which share a text, only the first. Raises QueryError for a text without a word, StoreError without an index.
+    which share a text, only the first. Raises QueryError for an empty or too long text, StoreError without an index.
     """
-    if not preprocess(text):
-        raise QueryError("an empty text is like nothing: say what to look for")
+    text = check_question(text, stores.policy.retrieval.question_bytes_max)
     (vector,) = stores.embedder.embed([text])
     index, only, asked = episode_index(stores), None if golem_ids is None else set(golem_ids), limit
     left = stores.left_out()

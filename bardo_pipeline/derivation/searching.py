@@ -11,16 +11,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.asking import check_question, text_vectors
+from bardo_pipeline.derivation.asking import must_be_derived, text_vectors
 from bardo_pipeline.derivation.memory import refresh_index, similar_episodes
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.grimoire.columns import micros
 from bardo_pipeline.grimoire.confidence import DAY_US, retention
+from bardo_pipeline.retrieval.embedding import check_question, text_hash
 from bardo_pipeline.retrieval.search import FOUND_SCHEMA, Filters, first_of_each_text, ranked, search_entries
 
 STORES = ("entries", "episodes", "both")
-_CANDIDATES = 200  # episodes that the index gives, among which decay decides: four times the most that are shown
+OF_EPISODES = ("chain", "pair", "regime")
+"""The filters that an episode can pass."""
+
+_CANDIDATES = 200  # texts that the index gives, among which decay decides: four times the most that are shown
+_ASKED_GROWTH = 8  # so many times more are asked for where too few of them pass the filters
 
 
 def search(
@@ -36,9 +41,10 @@ def search(
 ) -> pa.Table:
     """The texts that answer best to some words (FOUND_SCHEMA), as of the newest event time that is derived.
 
-    store: entries, episodes or both. golem_id: only what this one holds. filters: of entries; chain and pair hold for
-    episodes, too, and with any other filter there are none. now: when vectors made here are recorded.
-    Raises QueryError for an empty or too long question, a limit out of range, a store or golem that there is not.
+    store: entries, episodes or both. golem_id: only what this one holds. filters: of entries; those OF_EPISODES are of
+    episodes, too, the least confidence is not, and with any other no episode is sought. now: when vectors made here are
+    recorded. Raises QueryError for an empty or too long question, a limit out of range, a store or golem that there is
+    not, episodes with a filter that they have not, and an embedder by which nothing was derived.
     """
     rules = stores.policy.retrieval
     asked, count = check_question(question, rules.question_bytes_max), rules.search_results if limit is None else limit
@@ -48,19 +54,23 @@ def search(
         raise QueryError(f"there is no store {store!r}: {', '.join(STORES)}")
     if golem_id is not None and golem_id not in stores.life("GolemBorn")["golem_id"].to_pylist():
         raise QueryError(f'golem {golem_id}: nobody of this name was born: `bardo sql "from dim_golem"` lists all')
+    must_be_derived(stores)
     filters = filters or Filters()
+    alone = _of_entries_alone(filters)
+    if alone and store == "episodes":
+        raise QueryError(f"an episode has no {alone[0]}: only entries are found by it")
     parts = [FOUND_SCHEMA.empty_table()]
     if store != "episodes":
         parts.append(_entries(stores, asked, golem_id, filters, decay, now))
-    if store == "episodes" or (store == "both" and _bare(filters)):
-        parts.append(_episodes(stores, asked, golem_id, filters, decay))
+    if store != "entries" and not alone:
+        parts.append(_episodes(stores, asked, golem_id, filters, decay, count))
     return first_of_each_text(pa.concat_tables(parts)).slice(0, count)
 
 
-def _bare(filters: Filters) -> bool:
-    """Whether nothing is asked that an episode cannot have."""
-    plain = Filters(chain=filters.chain, pair=filters.pair)
-    return filters == plain
+def _of_entries_alone(filters: Filters) -> list[str]:
+    """What is asked that an episode cannot have."""
+    asked = [name for name in ("kind", "category", "domain", "tool") if getattr(filters, name) is not None]
+    return asked + (["status"] if filters.status not in ("active", None) else [])
 
 
 def latest(stores: Stores) -> int:
@@ -95,25 +105,45 @@ def _entries(
     )
 
 
-def _episodes(stores: Stores, question: str, golem_id: str | None, filters: Filters, decay: bool) -> pa.Table:
-    """Episodes that the index finds, those of little importance the lower the older they are (Ebbinghaus)."""
+def _episodes(
+    stores: Stores, question: str, golem_id: str | None, filters: Filters, decay: bool, count: int
+) -> pa.Table:
+    """Episodes that the index finds, those of little importance the lower the older they are (Ebbinghaus).
+
+    It gives texts; all episodes of them that pass are weighed, and the best of each text is found.
+    """
     table = stores.projections.growing("episodes")
     if not table.digest().rows:
         return FOUND_SCHEMA.empty_table()
     refresh_index(stores)
-    found = similar_episodes(stores, question, None if golem_id is None else [golem_id], _CANDIDATES)
-    columns = ["episode_id", "golem_id", "at", "importance_tier", "chain", "pair", "tier"]
-    known = table.read(columns, golems=found["golem_id"].unique().to_pylist())
-    place = pc.index_in(found["episode_id"], value_set=known["episode_id"].combine_chunks())
-    rows = known.take(place)
-    kept = np.ones(rows.num_rows, bool)
-    for name in ("chain", "pair"):
-        if (asked := getattr(filters, name)) is not None:
-            kept &= pc.equal(rows[name], asked).to_numpy()
-    rows, found = rows.filter(pa.array(kept)), found.filter(pa.array(kept))
-    tiers = pc.cast(rows["importance_tier"], pa.string()).to_pylist()
+    only, asked = None if golem_id is None else [golem_id], _CANDIDATES
+    while True:  # which of its episodes pass is only known of what was found
+        near = similar_episodes(stores, question, only, asked)
+        rows = _passing(stores, near, only, filters)
+        if near.num_rows < asked or len(rows["text"].unique()) >= count:
+            break
+        asked *= _ASKED_GROWTH
+    place = pc.index_in(rows["text_hash"], value_set=_hashes(near))
+    relevance = near["score"].to_numpy().astype(np.float64)[place.to_numpy()]
+    tiers = rows["importance_tier"].to_pylist()
     strength = np.array([getattr(stores.policy.decay, f"{tier}_days") for tier in tiers], np.float64)
     age = np.maximum(latest(stores) - micros(rows, "at"), 0) / DAY_US
     retained = retention(age, strength) if decay else np.ones(len(age))
     named = {"store": "episodes", "id": rows["episode_id"], "golem_id": rows["golem_id"], "kind": rows["tier"]}
-    return ranked(named | {"text": found["text"]}, found["score"].to_numpy().astype(np.float64), retained)
+    return ranked(named | {"text": rows["text"]}, relevance, retained)
+
+
+def _passing(stores: Stores, near: pa.Table, golem_ids: list[str] | None, filters: Filters) -> pa.Table:
+    """All episodes, of these golems or of any, that have one of the texts found and pass the filters."""
+    columns = ["episode_id", "golem_id", "tick", "at", "importance_tier", "tier", "text", "text_hash", *OF_EPISODES]
+    episodes = stores.projections.growing("episodes")
+    rows = episodes.read(columns, golems=golem_ids, only=pc.field("text_hash").isin(_hashes(near)))
+    kept = ~stores.left_out().records(rows["golem_id"], rows["tick"].to_numpy())
+    for name in OF_EPISODES:
+        if (asked := getattr(filters, name)) is not None:
+            kept &= pc.equal(rows[name], asked).to_numpy()
+    return rows.filter(pa.array(kept))
+
+
+def _hashes(found: pa.Table) -> pa.Array:
+    return pa.array([text_hash(text) for text in found["text"].to_pylist()], pa.string())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import orjson
@@ -14,12 +13,13 @@ from rich.markup import escape
 
 from bardo_pipeline.derivation.asking import Standing, ask, standing
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.doors.options import EmbedderOption, HomeOption, now, root_of
+from bardo_pipeline.doors.embedding import warn_of_drift
+from bardo_pipeline.doors.options import EmbedderOption, HomeOption, moment_of, now, root_of
 from bardo_pipeline.doors.tables import print_table
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.retrieval.retrieve import Answer
-from bardo_pipeline.retrieval.scoring import FACTORS, LAYERS, VAULT
+from bardo_pipeline.retrieval.scoring import FACTORS, LAYERS, VAULT, weights_of
 
 out = Console(soft_wrap=False)
 
@@ -49,27 +49,21 @@ def ask_golem(
         raise ConfigError("--at and --tick both say when: give one of them")
     stores = Stores.open(root_of(home), embedder=embedder)
     where = standing(stores, golem, at=None if at is None else moment_of(at, "--at"), tick=tick)
-    answer = ask(stores, where, question, now=now(), k=k, regime=regime, clade=clade, may_skip=may_skip)
+    where = where if regime is None else where.in_regime(regime)
+    answer = ask(stores, where, question, now=now(), k=k, clade=clade, may_skip=may_skip)
     if json:
-        sys.stdout.buffer.write(orjson.dumps(_told(where, answer, regime)) + b"\n")
+        told = _told(where, answer) | {"weights": dict(zip(FACTORS, weights_of(stores.policy.retrieval), strict=True))}
+        sys.stdout.buffer.write(orjson.dumps(told, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE))
     else:
-        _show(where, answer, regime)
+        _show(where, answer)
+        warn_of_drift(out, stores)
 
 
-def moment_of(text: str, option: str) -> datetime:
-    """A moment as the user wrote it, UTC where no offset is given. Raises ConfigError for anything else."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ConfigError(f"{option} {text!r} is no moment: for example 2026-01-02T12:00:00") from None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-
-
-def _told(where: Standing, answer: Answer, regime: str | None) -> dict[str, Any]:
-    situation = asdict(where.situation) | ({"regime": regime, "regime_before": None} if regime else {})
+def _told(where: Standing, answer: Answer) -> dict[str, Any]:
     return {
         "golem_id": where.golem_id,
-        "situation": situation,
+        "died_at_tick": where.died_at_tick,
+        "situation": asdict(where.situation),
         "decision": asdict(answer.decision),
         "contrarian": answer.contrarian,
         "awake": answer.awake,
@@ -79,16 +73,13 @@ def _told(where: Standing, answer: Answer, regime: str | None) -> dict[str, Any]
     }
 
 
-def _show(where: Standing, answer: Answer, regime: str | None) -> None:
+def _show(where: Standing, answer: Answer) -> None:
     """Where the golem stands, what it found, factor by factor, what it would have decided, how fresh that is."""
     situation, as_of = where.situation, where.as_of
     mood = ", ".join(f"{part:+.2f}" for part in situation.mood)
     turn = "; contrarian: it seeks what was felt the other way" if answer.contrarian else ""
-    out.print(
-        f"{where.golem_id} at tick {situation.tick}, "
-        f"regime {regime or situation.regime or 'none'}, mood ({mood}){turn}",
-        highlight=False,
-    )
+    dead = "" if where.died_at_tick is None else ", with which it died"
+    _say(f"{where.golem_id} at tick {situation.tick}{dead}, regime {situation.regime or 'none'}, mood ({mood}){turn}")
     if answer.hits.num_rows:
         hits = answer.hits.to_pylist()
         print_table(out, None, ["#", "score", *FACTORS, "awake", "trust"], [_row(hit) for hit in hits])
@@ -96,15 +87,17 @@ def _show(where: Standing, answer: Answer, regime: str | None) -> None:
             out.print(f"{hit['rank']}. [bold]{hit['entry_id'][:10]}[/] {_said(hit)}", highlight=False)
         out.print()
     else:
-        out.print("nothing was retrieved", highlight=False)
+        _say("nothing was retrieved")
     would = "skipped" if answer.decision.skipped else "looked"
-    out.print(f"By itself it would have {would}: {answer.decision.reason}.", highlight=False)
-    out.print(f"{answer.awake} entries were awake, {answer.asleep} of other regimes slept.", highlight=False)
+    _say(f"By itself it would have {would}: {answer.decision.reason}.")
+    _say(f"{answer.awake} entries were awake, {answer.asleep} of other regimes slept.")
     closed = f"closed at {as_of.at:%Y-%m-%d %H:%M} with tick {as_of.tick}" if as_of.at else "none has closed yet"
-    out.print(
-        f"As of cycle {as_of.cycle} ({closed}; newest tick {as_of.head_tick}), log version {as_of.log_version}.",
-        highlight=False,
-    )
+    _say(f"As of cycle {as_of.cycle} ({closed}; newest tick {as_of.head_tick}), log version {as_of.log_version}.")
+
+
+def _say(text: str) -> None:
+    """A line as it is: names and protocols are others' words, and may look like markup."""
+    out.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def _row(hit: dict[str, Any]) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from bardo_pipeline.derivation.reembedding import reembed
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.derivation.vectors import check_drift, suspects
+from bardo_pipeline.derivation.vectors import check_drift, paused, suspects
 from bardo_pipeline.doors.options import EmbedderOption, HomeOption, now, root_of
 from bardo_pipeline.doors.tables import print_table
 from bardo_pipeline.errors import ConfigError
@@ -63,7 +63,20 @@ def drift(
         raise typer.Exit(1)
 
 
-_NAMES = ["when", "verdict", "furthest", "mean", "neighbours kept", "length variance", "says"]
+def warn_of_drift(console: Console, stores: Stores) -> None:
+    """Say below an answer that its likeness is not to be relied on, if the last check of the model was critical."""
+    found = paused(stores)
+    if found is not None:
+        console.print(
+            f"{stores.embedder_name} had drifted from its vectors on record when it was checked last "
+            f"({found.at:%Y-%m-%d %H:%M}): do not rely on what is alike here; `bardo drift` says more.",
+            style="yellow",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+_NAMES = ["when", "verdict", "furthest", "mean", "kept", "lengths", "says"]
 
 
 def _row(one: Checked) -> tuple[object, ...]:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.storage.home import home_root
 
 HomeOption = Annotated[
@@ -24,6 +25,15 @@ EmbedderOption = Annotated[
 def now() -> datetime:
     """The clock at the door; what it says is only ever recorded as the moment of recording."""
     return datetime.now(UTC)
+
+
+def moment_of(text: str, option: str) -> datetime:
+    """A moment as the user wrote it, UTC where no offset is given. Raises ConfigError for anything else."""
+    try:
+        moment = datetime.fromisoformat(text)
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ConfigError(f"{option} {text!r} is no moment: for example 2026-01-02T12:00:00") from None
 
 
 def root_of(home: Path | None) -> Path:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import orjson
 import typer
 from rich.console import Console
 
-from bardo_pipeline.derivation.searching import search
+from bardo_pipeline.derivation.searching import latest, search
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.doors.embedding import warn_of_drift
 from bardo_pipeline.doors.options import EmbedderOption, HomeOption, now, root_of
 from bardo_pipeline.doors.tables import print_table
 from bardo_pipeline.retrieval.search import Filters
 
 out = Console(soft_wrap=False)
 
-NAMES = ["#", "score", "kept", "by", "id", "text"]
+NAMES = ["#", "score", "kept", "held by", "id", "text"]
 """Rank, score, what decay has left of it, how many hold the text, whose best is shown."""
 
 
@@ -63,10 +65,15 @@ def search_all(
     ).to_pylist()
     if json:
         sys.stdout.buffer.write(orjson.dumps(found) + b"\n")
-    elif not found:
-        out.print("nothing was found", highlight=False)
-    else:
+        return
+    if found:
         print_table(out, None, NAMES, [_row(hit) for hit in found])
+    else:
+        out.print("nothing was found", highlight=False)
+    if at_us := latest(stores):
+        moment = datetime.fromtimestamp(at_us / 1e6, UTC)
+        out.print(f"As of {moment:%Y-%m-%d %H:%M}, log version {stores.log.version}.", highlight=False)
+    warn_of_drift(out, stores)
 
 
 def _row(hit: dict[str, Any]) -> tuple[Any, ...]:

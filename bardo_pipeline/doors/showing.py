@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import sys
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 import orjson
@@ -18,6 +18,7 @@ from bardo_pipeline.derivation.lineage import WITHDRAWN, Holding, lineage_of
 from bardo_pipeline.derivation.memory import refresh_index, similar_episodes
 from bardo_pipeline.derivation.rebuild import rebuild
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.doors.options import moment_of
 from bardo_pipeline.doors.tables import print_table
 from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.events.life import Gap, life_event
@@ -116,8 +117,8 @@ def _branch(tree: Tree, held: Holding) -> None:
         else ", its own experience"
     )
     trust = f"{held.confidence_ppm / 1e4:.0f} %"
-    label = f"[bold]{held.golem_id}[/] (generation {held.generation}): {held.kind}, {held.status}, {trust}{came}"
-    branch = tree.add(label)
+    label = f"(generation {held.generation}): {held.kind}, {held.status}, {trust}{came}"
+    branch = tree.add(f"[bold]{escape(held.golem_id)}[/] {escape(label)}")
     for reason in held.because:
         branch.add(escape(f"withdrawn: {reason}" if held.status == WITHDRAWN else f"made again: {reason}"))
     decisions = branch.add(f"{len(held.decisions)} decisions")
@@ -198,7 +199,7 @@ def rebuilt(
         found = rebuild(
             stores,
             now=now,
-            moment=_moment(as_of),
+            moment=None if as_of is None else moment_of(as_of, "--as-of"),
             version=version,
             tell=lambda n: spinner.update(f"deriving again: {n}"),
         )
@@ -208,13 +209,3 @@ def rebuilt(
     ]
     print_table(out, "Rebuilt beside what is in force", ["table", "rows", "in force", "rebuilt", ""], rows)
     return all(c.equal for c in found)
-
-
-def _moment(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ConfigError(f"--as-of {text!r} is no moment: for example 2026-01-02T12:00:00") from None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

@@ -16,6 +16,8 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from bardo_pipeline.errors import QueryError
+
 PREPROCESS = "NFC; whitespace collapsed to one space; stripped"
 """What `preprocess` does, in words: part of every embedder's identity. Changing the code means changing the words."""
 
@@ -76,6 +78,20 @@ def unit(raw: NDArray[np.float64]) -> NDArray[np.float32]:
 def preprocess(text: str) -> str:
     """The text as it is hashed and embedded: NFC, runs of whitespace made one space, stripped."""
     return _WHITESPACE.sub(" ", unicodedata.normalize("NFC", text)).strip()
+
+
+def check_question(question: str, bytes_max: int) -> str:
+    """The question as it is embedded. Raises QueryError for an empty one, and one that is too long or not Unicode."""
+    try:
+        size = len(question.encode())
+    except UnicodeEncodeError:
+        raise QueryError("the question holds what is no Unicode: leave the surrogates out") from None
+    if size > bytes_max:
+        raise QueryError(f"the question has {size:,} bytes, and at most {bytes_max:,} are read: ask for less at a time")
+    asked = preprocess(question)
+    if not asked:
+        raise QueryError("an empty question asks for nothing: say what to look for")
+    return asked
 
 
 def text_hash(text: str) -> str:

@@ -431,7 +431,7 @@ def test_a_home_recalls_what_is_like_a_text_and_what_is_beside_does_not_disturb_
     assert set(found["golem_id"].to_pylist()) == {"g-1"}
     assert all("gas spiked" in text for text in found["text"].to_pylist())
     assert similar_episodes(beside, "gas", limit=99).num_rows == 6
-    with pytest.raises(QueryError, match="empty text"):
+    with pytest.raises(QueryError, match="empty question"):
         similar_episodes(stores, " \n")
 
 

@@ -133,6 +133,8 @@ def test_asking_twice_embeds_nothing_twice(home: Path, golem: str) -> None:
         ("ask GOLEM gas --at yesterday", "--at 'yesterday' is no moment"),
         ("ask GOLEM gas --at 2020-01-01", "it was born at"),
         ("ask GOLEM gas --at 2026-01-02 --tick 3", "give one of them"),
+        ("ask GOLEM gas --tick 99999999999999999999", "tick 99999999999999999999 is not on record"),
+        ("ask GOLEM gas --embedder minilm-int8", "nothing is derived by minilm-int8 here: minilm is in force"),
     ],
 )
 def test_a_wrong_question_says_how_to_ask(home: Path, golem: str, words: str, cure: str) -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bardo_pipeline.derivation import searching
+from bardo_pipeline.derivation.searching import latest, search
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.retrieval.search import Filters
 from tests.commands import bardo
-from tests.conftest import copy_home
+from tests.conftest import NOW, copy_home
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +60,43 @@ def test_filters_narrow_what_is_found(home: Path) -> None:
     assert found(home, "gas", "--store", "entries", "--min-confidence", "1.0", "--status", "candidate") == []
 
 
+@pytest.mark.row("MEM-10")
+def test_of_episodes_of_one_text_the_one_that_kept_most_stands_for_all(home: Path) -> None:
+    stores = Stores.open(home)
+    rows = stores.projections.growing("episodes").read(["text", "at", "importance_tier"]).to_pylist()
+    days = stores.policy.decay
+    now = datetime.fromtimestamp(latest(stores) / 1e6, UTC)
+    kept: dict[str, list[float]] = {}
+    for row in rows:
+        age = max((now - row["at"]).total_seconds(), 0.0) / 86_400
+        kept.setdefault(row["text"], []).append(math.exp(-age / getattr(days, f"{row['importance_tier']}_days")))
+    hits = search(stores, "gas price in a falling trend", now=NOW, store="episodes", limit=50).to_pylist()
+    assert any(len(set(kept[hit["text"]])) > 1 for hit in hits), "some text has episodes of different ages"
+    for hit in hits:
+        assert hit["retained"] == pytest.approx(max(kept[hit["text"]]))
+        assert hit["holders"] == len(kept[hit["text"]])
+
+
+@pytest.mark.row("MEM-10")
+def test_a_filter_of_episodes_is_heeded_however_many_others_are_nearer(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searching, "_CANDIDATES", 1)
+    stores = Stores.open(home)
+    rows = stores.projections.growing("episodes").read(["episode_id", "regime", "text"]).to_pylist()
+    regime = {row["episode_id"]: row["regime"] for row in rows}
+    few = min(set(regime.values()), key=[*regime.values()].count)
+    texts = {row["text"] for row in rows if row["regime"] == few}
+    asked = Filters(regime=few, confidence_min=1.0)
+    found = search(stores, "gas", now=NOW, golem_id=None, filters=asked, limit=50).to_pylist()
+    assert {regime[hit["id"]] for hit in found if hit["store"] == "episodes"} == {few}
+    assert len([hit for hit in found if hit["store"] == "episodes"]) == min(len(texts), 50)
+    assert search(stores, "gas", now=NOW, store="episodes", filters=Filters(pair="no/pair")).num_rows == 0
+
+
 def test_the_table_shows_score_holders_and_text(home: Path) -> None:
     said = bardo("search", "gas", "--store", "entries", home=home)
-    assert all(word in said for word in ("score", "kept", "by", "id", "text", "gas"))
+    assert all(word in said for word in ("score", "kept", "held by", "id", "text", "gas", "As of 2026", "log version"))
     assert "nothing was found" in bardo("search", "gas", "--kind", "strategy_fragment", home=home)
 
 
@@ -70,6 +109,8 @@ def test_the_table_shows_score_holders_and_text(home: Path) -> None:
         ("search gas --kind foo", "no kind is called 'foo'"),
         ("search gas --min-confidence 1.7", "a confidence is between 0 and 1, not 1.7"),
         ("search gas --limit 0", "a search gives 1 to 50 results, not 0"),
+        ("search gas --store episodes --kind warning", "an episode has no kind"),
+        ("search gas --embedder minilm-int8", "nothing is derived by minilm-int8 here: minilm is in force"),
     ],
 )
 def test_a_wrong_search_says_how_to_ask(home: Path, words: str, cure: str) -> None:
