@@ -26,7 +26,7 @@ from bardo_pipeline.errors import ConfigError, DerivationError
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.as_of import LogOfGolems
 from bardo_pipeline.storage.derivations import derivation_folders, description, link_tree, take_out
-from bardo_pipeline.storage.embedders import EMBEDDERS, embedder_version
+from bardo_pipeline.storage.embedders import embedder_version
 from bardo_pipeline.storage.projections import Projections
 
 EPISODE_SETTINGS = (
@@ -148,9 +148,7 @@ def _share_index(stores: Stores, beside: Stores) -> None:
 
 def held(stores: Stores) -> list[Held]:
     """The derivations on disk, the one in force first, then by name."""
-    adoptions = stores.log.life("DerivationAdopted")
-    now = in_force(adoptions)
-    standing = {in_force(adoptions, name).derivation_id for name in EMBEDDERS}
+    now = in_force(stores.log.life("DerivationAdopted"))
     found = []
     for folder in derivation_folders(stores.home):
         said = description(folder)
@@ -158,7 +156,7 @@ def held(stores: Stores) -> list[Held]:
         found.append(
             Held(
                 name=folder.name,
-                in_force=folder.name in standing,
+                in_force=folder.name == now.derivation_id,
                 policy_hash=None if said is None else said.policy_hash,
                 passes_edition=None if said is None else said.passes_edition,
                 embedder=None if said is None else said.embedder,

@@ -32,7 +32,7 @@ class Pressure:
 
 
 def tend(home: Home, log: EventLog, policy: Policy, *, now: datetime, dry_run: bool = False) -> MaintenanceReport:
-    """Do what is due (`maintain`); what is in force stays, with whichever embedder, and what this code would make.
+    """Do what is due (`maintain`); what is in force stays, and where nothing was adopted what any embedder makes.
 
     Under pressure more goes of what only accelerates: superseded derivations sooner, and out of the indexes in force
     the episodes that may go by the log's last moment. No row of the log or of a projection ever goes.
@@ -40,7 +40,7 @@ def tend(home: Home, log: EventLog, policy: Policy, *, now: datetime, dry_run: b
     adoptions = log.life("DerivationAdopted")
     kept = {derivation_id(policy, embedder_version(name)) for name in EMBEDDERS}
     if adoptions.num_rows:
-        kept = {in_force(adoptions, name).derivation_id for name in EMBEDDERS}
+        kept = {in_force(adoptions).derivation_id}
     if not pressure_of(home, policy).is_high:
         return maintain(home, log, policy, now=now, in_force=kept, dry_run=dry_run)
     care = policy.care.model_copy(update={"superseded_days": policy.growth.pressed_superseded_days})
