@@ -22,7 +22,7 @@ from bardo_pipeline.events.life import life_event
 from bardo_pipeline.events.overrides import Corrected, Order, Override, Pinned, Retracted, Unpinned
 from bardo_pipeline.grimoire.columns import confidence_of, half_life_of
 from bardo_pipeline.grimoire.confidence import DAY_US, FOREVER_US
-from bardo_pipeline.grimoire.entries import STATUSES
+from bardo_pipeline.grimoire.entries import ENTRY_KINDS, STATUSES
 from bardo_pipeline.storage.json_lines import sentence_of
 
 _ATTEMPTS = 20
@@ -99,9 +99,16 @@ def find(grimoire: Grimoire, entry: str, *, active: bool = False) -> dict[str, A
 def chosen(
     grimoire: Grimoire, *, status: str, kind: str | None, text: str | None, confidence_min: float, pinned: bool
 ) -> pa.Table:
-    """Those of the entries that answer. status: one of STATUSES, or all. text: what their text or category holds."""
+    """Those of the entries that answer. status: one of STATUSES, or all. text: what their text or category holds.
+
+    Raises QueryError for a status or kind that there is not, and a confidence outside of [0, 1].
+    """
     if status not in (*STATUSES, "all"):
         raise QueryError(f"--status {status!r} is none of all, {', '.join(STATUSES)}")
+    if kind not in (None, *ENTRY_KINDS):
+        raise QueryError(f"--kind {kind!r} is none of {', '.join(ENTRY_KINDS)}")
+    if not 0.0 <= confidence_min <= 1.0:
+        raise QueryError(f"a confidence is between 0 and 1, not {confidence_min}")
     rows = grimoire.entries
     keep = pc.greater_equal(rows["confidence_now_ppm"], round(confidence_min * 1e6))
     if status != "all":

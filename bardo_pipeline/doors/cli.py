@@ -6,6 +6,8 @@ Exit codes: 0 done, 1 what was checked does not hold, 2 bad input or nothing to 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated
 
@@ -246,11 +248,25 @@ def ui(
 
 def main() -> None:
     """Entry point: typed errors become one clear line and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a terminal that lacks a letter shows a mark in its place
+            stream.reconfigure(errors="replace")
     try:
+        _check_words(sys.argv[1:])
         app()
     except BardoError as error:
         err.print(f"[bold red]bardo:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(2)
+
+
+def _check_words(words: Sequence[str]) -> None:
+    """Raise ConfigError for what a shell gave that is not UTF-8: no store can hold it, nor look for it."""
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            shown = word.encode(errors="surrogateescape").decode(errors="backslashreplace")
+            raise ConfigError(f"{shown} is not UTF-8: write it so") from None
 
 
 if __name__ == "__main__":

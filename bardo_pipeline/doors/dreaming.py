@@ -37,7 +37,9 @@ def dreams(
     if not dreamt:
         whose = f"golem {golem} has" if golem else "nobody has"
         out.print(
-            f"{whose} dreamt yet: dreams come while idle, every four hours of a golem's time; `bardo ui` runs them"
+            f"{whose} dreamt yet: dreams come while idle, every four hours of a golem's time; `bardo ui` runs them",
+            markup=False,
+            soft_wrap=True,
         )
         return
     shown = [_dream_row(row, golem) for row in dreamt[-limit:]]

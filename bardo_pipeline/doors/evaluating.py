@@ -60,7 +60,7 @@ def memory(
         return
     if market != "synthetic":
         raise ConfigError(f"there is no market {market!r} to be graded on: synthetic or recorded")
-    target = folder or Path("eval") / f"memory-{seed}"
+    target = _room_for(folder or Path("eval") / f"memory-{seed}")
     with TemporaryDirectory(prefix="bardo-eval-") as home, _told(quiet=json) as tell:
         report = grade_memory(Path(home), Grading(seed, golems, days, markets), policy=policy, clock=now, tell=tell)
     said = _keep(target, worth_page(report, policy.worth), summary(report))
@@ -79,6 +79,7 @@ def _recorded(trace: Path, golems: int, target: Path, policy: Policy, *, json: b
         out.print(f"skipped: {trace} holds no recorded market; name its folder with --trace", highlight=False)
         return
     market, _ = read_trace(trace)
+    target = _room_for(target)
     with TemporaryDirectory(prefix="bardo-eval-") as home, _told(quiet=json) as tell:
         told = foretell(Path(home), market, golems, policy=policy, clock=now, tell=tell)
     named = {"market": told.market, "golems": told.golems, "records": told.records}
@@ -91,11 +92,20 @@ def _recorded(trace: Path, golems: int, target: Path, policy: Policy, *, json: b
     out.print(f"Page: {target / 'index.html'}", highlight=False, soft_wrap=True)
 
 
+def _room_for(target: Path) -> Path:
+    """The folder of a page, made before the minutes of work are begun. Raises ConfigError where it cannot be."""
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        (target / "index.html").touch()
+    except OSError as error:
+        raise ConfigError(f"--out {target}: {error.strerror}: name a folder that can be written to") from error
+    return target
+
+
 def _keep(target: Path, page: str, report: dict[str, Any]) -> str:
     """Write page and report; returns the report's JSON."""
-    target.mkdir(parents=True, exist_ok=True)
     said = orjson.dumps(report, option=orjson.OPT_INDENT_2)
-    (target / "index.html").write_text(page)
+    (target / "index.html").write_text(page, "utf-8")
     (target / "report.json").write_bytes(said)
     return said.decode()
 

@@ -18,7 +18,7 @@ from bardo_pipeline.curator.links import links_of
 from bardo_pipeline.derivation import overriding
 from bardo_pipeline.derivation.overriding import Grimoire, Spoken, chosen, decisions_about, find, grimoire_of, waiting
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.doors.options import HomeOption, now, root_of
+from bardo_pipeline.doors.options import EmbedderOption, HomeOption, now, root_of
 from bardo_pipeline.doors.tables import print_table
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.overrides import Order
@@ -36,9 +36,6 @@ Golem = Annotated[str, typer.Argument(help="The golem.")]
 Entry = Annotated[str, typer.Argument(help="An entry's id, or the beginning of it.")]
 Why = Annotated[str, typer.Option(help="The owner's reason; it is recorded.")]
 Format = Annotated[str, typer.Option("--format", help="table or json.")]
-Embedder = Annotated[
-    str | None, typer.Option(help="minilm (ships in a package) or nomic (downloads once); without, the one in force.")
-]
 FADES_DAYS = (1, 7, 30, 90)
 
 
@@ -53,7 +50,7 @@ def list_(
     pinned: Annotated[bool, typer.Option("--pinned", help="Only what its owner pinned.")] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many.")] = None,
     format: Format = "table",
-    embedder: Embedder = None,
+    embedder: EmbedderOption = None,
 ) -> None:
     """List what a golem knows, surest first."""
     _check_format(format)
@@ -77,7 +74,7 @@ def list_(
 
 @app.command()
 def show(
-    golem: Golem, entry: Entry, home: HomeOption = None, format: Format = "table", embedder: Embedder = None
+    golem: Golem, entry: Entry, home: HomeOption = None, format: Format = "table", embedder: EmbedderOption = None
 ) -> None:
     """Show an entry: what it rests on, what was decided about it, how far it is trusted and how that fades."""
     _check_format(format)
@@ -134,14 +131,14 @@ def _tell_bearing(grimoire: Grimoire, row: dict[str, Any], policy: Policy) -> No
 
 
 @app.command()
-def pin(golem: Golem, entry: Entry, why: Why, home: HomeOption = None, embedder: Embedder = None) -> None:
+def pin(golem: Golem, entry: Entry, why: Why, home: HomeOption = None, embedder: EmbedderOption = None) -> None:
     """Pin an entry: it does not fade below what it is trusted now, and is not pruned. Evidence still counts."""
     stores = Stores.open(root_of(home), embedder=embedder)
     _tell(stores, overriding.pin(stores, golem, entry, why, now=now()), "pinned")
 
 
 @app.command()
-def unpin(golem: Golem, entry: Entry, why: Why, home: HomeOption = None, embedder: Embedder = None) -> None:
+def unpin(golem: Golem, entry: Entry, why: Why, home: HomeOption = None, embedder: EmbedderOption = None) -> None:
     """Let a pinned entry fade again, from what it is trusted now."""
     stores = Stores.open(root_of(home), embedder=embedder)
     _tell(stores, overriding.unpin(stores, golem, entry, why, now=now()), "unpinned")
@@ -157,7 +154,7 @@ def retract(
         typer.Option("--heirs", help="From whoever lives of its line and holds it, if the golem itself is dead, too."),
     ] = False,
     home: HomeOption = None,
-    embedder: Embedder = None,
+    embedder: EmbedderOption = None,
 ) -> None:
     """Take an entry out: nobody inherits it, and no evidence up to now brings it back. Later evidence may."""
     stores = Stores.open(root_of(home), embedder=embedder)
@@ -185,7 +182,7 @@ def correct(
     ] = None,
     note: Annotated[str | None, typer.Option(help="What is to be kept with it.")] = None,
     home: HomeOption = None,
-    embedder: Embedder = None,
+    embedder: EmbedderOption = None,
 ) -> None:
     """Correct an entry: its confidence, its verdict, how it fades, or a note on it."""
     stores = Stores.open(root_of(home), embedder=embedder)

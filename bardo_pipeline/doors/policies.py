@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -31,6 +30,8 @@ from bardo_pipeline.quality.calibration import Calibration
 out = Console(soft_wrap=False, highlight=False)
 
 Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
+
+_HOURS_MAX = 876_600
 
 _BY_KIND = """
     select coalesce(kind_after, kind_before) as kind, category,
@@ -81,6 +82,9 @@ def ask_what_if(
 
     Nothing is switched: `bardo adopt` does that. Without a change, this version's passes, where others are in force.
     """
+    if not hours <= _HOURS_MAX:
+        raise ConfigError(f"--hours {hours:g}: say how many, at most {_HOURS_MAX:,}: 24 is a day")
+    horizon_us = round(timedelta(hours=hours) / timedelta(microseconds=1))
     stores = Stores.open(root_of(home))
     if listed:
         _list(held(stores), json)
@@ -88,16 +92,13 @@ def ask_what_if(
         drop(stores, dropped)
         out.print(f"derivation {dropped} is gone")
     else:
-        if not math.isfinite(hours):
-            raise ConfigError(f"--hours {hours}: say how many: 24 is a day")
         if not change and policy is None and against is None and stores.frozen is None:
             raise ConfigError("nothing is changed: give --set NAME=VALUE, or --policy FILE")
         if against is not None:
-            found = compare(stores, as_it_stands(stores, against), horizon_us=round(hours * 3_600_000_000))
+            found = compare(stores, as_it_stands(stores, against), horizon_us=horizon_us)
             _show_json(_told(found)) if json else _show(found, examples)
             return
         changed = altered(stores.policy, change or (), None if policy is None else _overlay(policy))
-        horizon_us = round(timedelta(hours=hours) / timedelta(microseconds=1))
         with nullcontext() if json else out.status("deriving beside") as spinner:
             found = what_if(
                 stores,
@@ -178,12 +179,13 @@ def _list(found: list[Held], json: bool) -> None:
         return
     for one in found:
         of = "" if one.golems is None else f", of {len(one.golems)} golems alone"
+        of += "" if one.embedder is None else f", by {one.embedder}"
         out.print(
             f"{one.name}  {'in force' if one.in_force else 'beside'}{of}, passes {one.passes_edition or 'unknown'}, "
             f"{one.own_bytes:,} bytes of its own, written {one.written_at.isoformat(timespec='seconds')}"
         )
         if not one.in_force:
-            out.print(f"    {_settings(one.changed)}")
+            out.print(f"    {_settings(one.changed)}", markup=False, soft_wrap=True)
             out.print(f"    cannot be adopted: {one.fit}" if one.fit else f"    bardo adopt {one.name}", soft_wrap=True)
 
 
@@ -227,7 +229,7 @@ def _told(found: WhatIf) -> dict[str, Any]:
 
 
 def _show(found: WhatIf, examples: int) -> None:
-    out.print(f"in force {found.in_force}, beside {found.name}: {_settings(found.changed)}")
+    out.print(f"in force {found.in_force}, beside {found.name}: {_settings(found.changed)}", markup=False)
     if found.frozen is not None:
         out.print(f"not brought up to the log: {found.frozen}", soft_wrap=True)
     if found.incomparable is not None:

@@ -15,7 +15,7 @@ SHORT_CELL = 34
 def print_table(out: Console, title: str | None, names: list[str], rows: list[tuple[Any, ...]]) -> None:
     """A table without frills; short columns never wrap, long ones take what is left."""
     table = Table(
-        title=title,
+        title=None if title is None else escape(title),
         title_justify="left",
         title_style="bold",
         header_style="bold",
@@ -28,7 +28,7 @@ def print_table(out: Console, title: str | None, names: list[str], rows: list[tu
         values = [r[i] for r in rows if r[i] is not None]
         number = bool(values) and all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
         short = max((len(c[i]) for c in cells), default=0) <= SHORT_CELL
-        table.add_column(name, justify="right" if number else "left", no_wrap=short, overflow="fold")
+        table.add_column(escape(name), justify="right" if number else "left", no_wrap=short, overflow="fold")
     for row in cells:
         table.add_row(*row)
     out.print(table)

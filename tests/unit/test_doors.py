@@ -1,0 +1,106 @@
+"""The doors: what every command does alike, whatever a user or a record brings."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from rich.console import Console
+
+from bardo_pipeline.derivation.asking import Standing
+from bardo_pipeline.derivation.overriding import Grimoire, chosen
+from bardo_pipeline.doors import asking
+from bardo_pipeline.doors.cli import _check_words, app
+from bardo_pipeline.doors.evaluating import _room_for
+from bardo_pipeline.doors.options import moment_of
+from bardo_pipeline.doors.tables import print_table
+from bardo_pipeline.errors import ConfigError, QueryError
+from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
+from bardo_pipeline.retrieval.embedding import check_question
+from bardo_pipeline.retrieval.retrieve import HIT_SCHEMA, Answer, AsOf
+from bardo_pipeline.retrieval.situation import Decision, Situation
+
+
+def commands(group: Any, name: str = "bardo") -> Iterator[tuple[str, Any]]:
+    """Every command, with the words that call it."""
+    inside = getattr(group, "commands", {})
+    for word, one in inside.items():
+        yield from commands(one, f"{name} {word}")
+    if not inside:
+        yield name, group
+
+
+def test_every_command_goes_by_the_embedder_in_force_unless_it_is_told_another() -> None:
+    asked = [
+        (name, option.default)
+        for name, one in commands(typer.main.get_command(app))
+        for option in one.params
+        if option.name == "embedder"
+    ]
+    assert {"bardo ask", "bardo dreams", "bardo propose", "bardo search"} <= {name for name, _ in asked}
+    assert [name for name, default in asked if default is not None] == []
+
+
+@pytest.mark.parametrize("said", ["yesterday", "", "0001-01-01T00:00:00+23:00", "2026-13-01"])
+def test_what_is_no_moment_is_refused(said: str) -> None:
+    with pytest.raises(ConfigError, match=r"--at .* is no moment"):
+        moment_of(said, "--at")
+    assert moment_of("2026-01-02T12:00", "--at").isoformat() == "2026-01-02T12:00:00+00:00"
+    assert moment_of("2026-01-02T12:00+02:00", "--at").isoformat() == "2026-01-02T10:00:00+00:00"
+
+
+def test_words_that_are_not_utf8_are_refused_and_named() -> None:
+    _check_words(["ask", "g-1", "Größe → 3?"])
+    with pytest.raises(ConfigError, match=r"ga\\xffs is not UTF-8"):
+        _check_words(["ask", "g-1", b"ga\xffs".decode(errors="surrogateescape")])
+
+
+@pytest.mark.row("MEM-9", "MEM-10")
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [("", "say what to look for"), (" \n\t", "say what to look for"), ("x" * 101, "at most 100 are read"),
+     ("é" * 51, "102 bytes"), ("\ud800", "no Unicode")],
+)  # fmt: skip
+def test_a_question_of_nothing_of_too_much_or_of_no_unicode_is_refused(question: str, said: str) -> None:
+    with pytest.raises(QueryError, match=said):
+        check_question(question, 100)
+    assert check_question("  e\u0301 ", 100) == "é", "as it is embedded"
+
+
+@pytest.mark.row("X-8")
+def test_a_grimoire_is_not_asked_for_what_there_is_not() -> None:
+    nothing = Grimoire("g", 0, 0, datetime(2026, 1, 1, tzinfo=UTC), None, ENTRY_SCHEMA.empty_table())
+    plain: dict[str, Any] = {"status": "active", "kind": None, "text": None, "confidence_min": 0.0, "pinned": False}
+    for wrong, said in (
+        ({"status": "gone"}, "--status 'gone' is none of"),
+        ({"kind": "rule"}, "--kind 'rule' is none of insight"),
+        ({"confidence_min": float("nan")}, "a confidence is between 0 and 1, not nan"),
+    ):
+        with pytest.raises(QueryError, match=said):
+            chosen(nothing, **(plain | wrong))
+
+
+@pytest.mark.row("X-5")
+def test_a_page_that_could_not_be_written_is_refused_before_the_work(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="name a folder that can be written to"):
+        _room_for(tmp_path / "file")
+    assert _room_for(tmp_path / "a" / "b").is_dir()
+
+
+def test_names_that_look_like_markup_are_shown_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    paper = io.StringIO()
+    console = Console(file=paper, width=200)
+    print_table(console, "golem [/b]", ["[red]", "b"], [("[/c]", 1)])
+    monkeypatch.setattr(asking, "out", console)
+    decision = Decision(False, "of [/protocol] only 3 % of the levels are known")
+    where = Standing("g[/]", Situation(0, tick=7), AsOf(0, 0, None, 7, 3), earlier=False, died_at_tick=7)
+    asking._show(where, Answer(decision, False, HIT_SCHEMA.empty_table(), 0, 0))
+    said = paper.getvalue()
+    for name in ("golem [/b]", "[red]", "[/c]", "g[/] at tick 7, with which it died", "[/protocol]"):
+        assert name in said
