@@ -4,8 +4,8 @@ Two tables make it: `episodes` (thin, one row an episode) and `texts` (one row a
 Episodes are worded in bands, so a text and its vector serve thirty of them: a search weighs texts and then takes their
 episodes, and no tie is left to chance. Every row says at which version of Delta's table it came; the watermark, written
 last, says up to which version they count.
-Where vectors are very many, a search looks at a part of them (approximate.py). Where the disk is under pressure,
-episodes that may go are left out: table and log keep them, and an index that is deleted is made with them again.
+How the tables are kept: lance.py; how they are searched: nearest.py. Where the disk is under pressure, episodes that
+may go are left out: table and log keep them, and an index that is deleted is made with them again.
 Source: architecture ("The episodes table holds text and vector; LanceDB is its index"); facts ("LanceDB"); MEM-10.
 """
 
@@ -14,11 +14,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import numpy as np
@@ -33,44 +33,28 @@ from bardo_pipeline.policy import GrowthPolicy
 from bardo_pipeline.storage.approximate import Approximate, learned
 from bardo_pipeline.storage.delta import AppendOnlyTable
 from bardo_pipeline.storage.history import DataFile
+from bardo_pipeline.storage.lance import (
+    EPISODES,
+    Opened,
+    among,
+    fold,
+    missing_texts,
+    opened_build,
+    rows_of,
+    table_names,
+    take_out,
+    texts_schema,
+)
+from bardo_pipeline.storage.nearest import MATCH_SCHEMA, Texts, episodes_of
 from bardo_pipeline.storage.projections import GrowingTable
 
 if TYPE_CHECKING:
     from lancedb.table import Table
 
-MATCH_SCHEMA = pa.schema(
-    [
-        pa.field("episode_id", pa.string(), nullable=False),
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("tick", pa.int64(), nullable=False),
-        pa.field("text", pa.string(), nullable=False),
-        pa.field("distance", pa.float32(), nullable=False),
-        pa.field("score", pa.float32(), nullable=False),
-    ]
-)
-"""One row per episode found, best first. distance: cosine, in [0, 2]. score: more is better: the cosine of a search by
-vector, the sum of reciprocal ranks of a search by vector and words."""
-
 _FORMAT = 2  # raise when the tables change: an index of another number is made again
 _EPISODE_COLUMNS = ("episode_id", "golem_id", "tick", "text", "text_hash", "may_go_at")
-_EPISODES = pa.schema(
-    [
-        pa.field("episode_id", pa.string()),
-        pa.field("golem_id", pa.string()),
-        pa.field("tick", pa.int64()),
-        pa.field("text", pa.string()),
-        pa.field("text_hash", pa.string()),
-        pa.field("may_go_at", MOMENT),
-        pa.field("version", pa.int64()),
-    ]
-)
 _HELD = ["episode_id", "golem_id", "tick", "text_hash"]
 _MERGE_ROWS = 50_000  # episodes in memory at a time, when there are many
-_ASKED = 1_000  # text hashes in one question
-_ASKED_SHARE = 20  # where more than one hash in so many would be asked for, all are read
-_TAIL_SHARE = 10  # episodes are folded into their indexes when those miss more than one row in so many
-_FUSED_COUNT = 100  # candidates of each kind that are fused, or twice as many as are wanted
-_KEPT = timedelta(hours=1)  # what a fold replaced stays for readers that are in the middle of a search
 
 
 @dataclass(frozen=True)
@@ -93,14 +77,6 @@ class Watermark:
     approximate: Approximate | None = None
 
 
-@dataclass(frozen=True)
-class _Opened:
-    """The two Lance tables of one build."""
-
-    episodes: Table
-    texts: Table
-
-
 class EpisodeIndex:
     """The episodes of one embedder, found by vector and words.
 
@@ -115,7 +91,7 @@ class EpisodeIndex:
             raise ConfigError(f"an embedder's key is of letters, digits and dashes, not {embedder_key!r}")
         self.folder, self.embedder_key, self.dimension = folder / embedder_key, embedder_key, dimension
         self._policy = policy or GrowthPolicy()
-        self._held: tuple[str, _Opened] | None = None
+        self._held: tuple[str, Opened] | None = None
         self.watermark()
 
     def watermark(self) -> Watermark | None:
@@ -161,14 +137,14 @@ class EpisodeIndex:
             told = told if limit is None else told.filter(pc.greater_equal(told["may_go_at"], _moment(limit)))
             self._merge(opened, told.filter(pc.invert(pc.is_in(told["episode_id"], value_set=gone))), version)
             back += told.filter(pc.is_valid(told["because"]))["episode_id"].to_pylist()
-        lost = self._take_out(opened, back)
+        lost = take_out(opened, back)
         if limit is not None:
-            leaving = _rows(opened.episodes, f"may_go_at < timestamp '{limit}'", ["episode_id"])
-            lost = self._take_out(opened, leaving["episode_id"].to_pylist()) or lost
+            leaving = rows_of(opened.episodes, f"may_go_at < timestamp '{limit}'", ["episode_id"])
+            lost = take_out(opened, leaving["episode_id"].to_pylist()) or lost
             rows -= episodes.read(["episode_id"], only=pc.field("may_go_at") < _moment(limit)).num_rows
         if (held := opened.episodes.count_rows()) != rows:
             raise StoreError(f"{self.folder} holds {held} episodes of the {rows} on record: delete it and refresh")
-        _fold(opened, words_lost=lost)
+        fold(opened, words_lost=lost)
         approximate = learned(opened.texts, None if mark is None else mark.approximate, self._policy)
         self._keep(
             Watermark(
@@ -194,7 +170,7 @@ class EpisodeIndex:
             due &= pc.field("may_go_at") >= _moment(mark.gone_before)
         return episodes.read(["episode_id"], only=due).num_rows if mark is not None else 0
 
-    def _merge(self, opened: _Opened, rows: pa.Table, version: int) -> None:
+    def _merge(self, opened: Opened, rows: pa.Table, version: int) -> None:
         """Put in the episodes that are missing, their texts first. They do not count until the watermark says so."""
         others = set(rows["embedder"].unique().to_pylist()) - {self.embedder_key}
         if others:
@@ -202,9 +178,9 @@ class EpisodeIndex:
                 f"{self.folder} is of embedder {self.embedder_key}, the episodes of {', '.join(sorted(others))}: "
                 "vectors of two models never mix; `bardo reembed` goes from one to the other"
             )
-        texts = _missing_texts(opened.texts, rows)
+        texts = missing_texts(opened.texts, rows)
         vectors = self._matrix(texts["vector"])
-        kind = _texts_schema(self.dimension)
+        kind = texts_schema(self.dimension)
         columns = {
             "text_hash": texts["text_hash"],
             "text": texts["text"],
@@ -215,21 +191,7 @@ class EpisodeIndex:
         if added != texts.num_rows:
             raise StoreError(f"{self.folder}: {added} texts were written of {texts.num_rows} that were missing")
         episodes = rows.select(_EPISODE_COLUMNS).append_column("version", pa.array(np.full(rows.num_rows, version)))
-        _put(opened.episodes, "episode_id", episodes.cast(_EPISODES).combine_chunks())
-
-    @staticmethod
-    def _take_out(opened: _Opened, episode_ids: list[str]) -> bool:
-        """Take out these episodes, and the texts that are nobody's any more. Returns whether a text went."""
-        lost = False
-        for at in range(0, len(episode_ids), _ASKED):
-            among = _among("episode_id", episode_ids[at : at + _ASKED])
-            hashes = set(_rows(opened.episodes, among, ["text_hash"])["text_hash"].to_pylist())
-            if hashes:
-                opened.episodes.delete(among)
-                left = _rows(opened.episodes, _among("text_hash", hashes), ["text_hash"])["text_hash"].to_pylist()
-                opened.texts.delete(_among("text_hash", hashes - set(left)))
-                lost = lost or bool(hashes - set(left))
-        return lost
+        _put(opened.episodes, "episode_id", episodes.cast(EPISODES).combine_chunks())
 
     def _keep(self, mark: Watermark) -> None:
         """Let readers count on what was merged, at once, and remove what another build left."""
@@ -237,7 +199,7 @@ class EpisodeIndex:
         draft.write_bytes(orjson.dumps(asdict(mark)))
         os.replace(draft, self.folder / "watermark.json")
         for table in self.folder.glob("*.lance"):
-            if table.stem not in _names(mark.build):
+            if table.stem not in table_names(mark.build):
                 shutil.rmtree(table)
 
     def _sound(self, table: AppendOnlyTable) -> Watermark | None:
@@ -252,23 +214,9 @@ class EpisodeIndex:
             return None
         return mark if counts == (mark.rows, mark.texts) else None
 
-    def _open(self, build: str, *, create: bool = False) -> _Opened:
+    def _open(self, build: str, *, create: bool = False) -> Opened:
         if self._held is None or self._held[0] != build:
-            import lancedb  # takes a second, and most commands never search
-
-            if create:
-                self.folder.mkdir(parents=True, exist_ok=True)
-            # Zero: a handle looks at every use whether another process wrote.
-            connected = lancedb.connect(self.folder, read_consistency_interval=timedelta(0))
-            schemas = (_EPISODES, _texts_schema(self.dimension))
-            try:
-                tables = [
-                    connected.create_table(name, schema=schema) if create else connected.open_table(name)
-                    for name, schema in zip(_names(build), schemas, strict=True)
-                ]
-            except ValueError as error:  # how LanceDB says that there is no such table
-                raise StoreError(f"{self.folder} lacks a table ({error}): delete it and refresh") from error
-            self._held = build, _Opened(*tables)
+            self._held = build, opened_build(self.folder, build, self.dimension, create=create)
         return self._held[1]
 
     def _matrix(self, vectors: pa.ChunkedArray) -> NDArray[np.float32]:
@@ -287,9 +235,9 @@ class EpisodeIndex:
         """All that a search may find: episodes (episode_id, golem_id, tick, text_hash) and texts (text_hash)."""
         mark = self.watermark()
         if mark is None:
-            return _EPISODES.empty_table().select(_HELD), _EPISODES.empty_table().select(["text_hash"])
+            return EPISODES.empty_table().select(_HELD), EPISODES.empty_table().select(["text_hash"])
         opened, visible = self._open(mark.build), f"version <= {mark.version}"
-        return _rows(opened.episodes, visible, _HELD), _rows(opened.texts, visible, ["text_hash"])
+        return rows_of(opened.episodes, visible, _HELD), rows_of(opened.texts, visible, ["text_hash"])
 
     def search(
         self,
@@ -318,14 +266,14 @@ class EpisodeIndex:
             opened = self._open(mark.build)
             whose, which = visible, visible
             if golem_ids is not None:
-                whose = f"{visible} AND {_among('golem_id', golem_ids)}"
-                hashes = _rows(opened.episodes, whose, ["text_hash"])["text_hash"].unique()
-                which = f"{visible} AND {_among('text_hash', hashes.to_pylist())}"
+                whose = f"{visible} AND {among('golem_id', golem_ids)}"
+                hashes = rows_of(opened.episodes, whose, ["text_hash"])["text_hash"].unique()
+                which = f"{visible} AND {among('text_hash', hashes.to_pylist())}"
             # Of a few golems only few texts are asked for, which are compared one by one.
             looked_at = mark.approximate.looked_at if mark.approximate is not None and golem_ids is None else 0
-            texts = _Texts(opened.texts, which, mark.texts, looked_at)
+            texts = Texts(opened.texts, which, mark.texts, looked_at)
             ranked = texts.near(asked, limit) if text is None else texts.fused(asked, text, limit)
-            return _episodes_of(opened.episodes, ranked, whose, limit)
+            return episodes_of(opened.episodes, ranked, whose, limit)
         except (OSError, RuntimeError) as error:  # ours are neither: so LanceDB speaks of missing or torn files
             raise StoreError(f"{self.folder} cannot be read ({error}): delete it and refresh") from error
 
@@ -338,93 +286,6 @@ class EpisodeIndex:
         if limit < 1:
             raise QueryError(f"at least one episode must be wanted, not {limit}")
         return asked
-
-
-@dataclass(frozen=True)
-class _Texts:
-    """The texts that a search may find: a Lance table, a condition, how many there are at most.
-
-    looked_at: through how many lists of an approximate index a search looks; 0 to compare each text.
-    """
-
-    table: Table
-    where: str
-    count: int
-    looked_at: int = 0
-
-    def near(self, vector: NDArray[np.float32], limit: int, where: str | None = None) -> pa.Table:
-        """The nearest texts: text_hash, _rowid, distance, score; best first. where: of these, compared one by one."""
-        condition, looked_at = (self.where, self.looked_at) if where is None else (where, 0)
-
-        def ask(count: int) -> pa.Table:
-            asked: Any = self.table.search(vector, vector_column_name="vector", query_type="vector")
-            asked = asked.distance_type("cosine").where(condition).with_row_id(True)
-            asked = asked.nprobes(looked_at) if looked_at else asked.bypass_vector_index()
-            return asked.select(["text_hash", "_distance"]).limit(count).to_arrow()
-
-        found = _best(ask, limit, self.count, "_distance", "ascending").rename_columns({"_distance": "distance"})
-        return found.append_column("score", pc.subtract(pa.scalar(1, pa.float32()), found["distance"]))
-
-    def worded(self, text: str, limit: int) -> pa.Table:
-        """The texts with the rarest words in common: text_hash, _rowid, _score; best first."""
-        from lancedb.query import MatchQuery
-
-        match: Any = MatchQuery  # typed as if none of its options had a default
-
-        def ask(count: int) -> pa.Table:
-            asked: Any = self.table.search(match(text, "text"), query_type="fts")
-            return asked.where(self.where).with_row_id(True).select(["text_hash", "_score"]).limit(count).to_arrow()
-
-        return _best(ask, limit, self.count, "_score", "descending")
-
-    def fused(self, vector: NDArray[np.float32], text: str, limit: int) -> pa.Table:
-        """Both rankings as one, by reciprocal rank: text_hash, distance, score; best first."""
-        from lancedb.rerankers import RRFReranker
-
-        depth = max(_FUSED_COUNT, 2 * limit)
-        near = self.near(vector, depth)
-        if not near.num_rows:
-            return near
-        found = [table.select(["text_hash", "_rowid"]) for table in (near, self.worded(text, depth))]
-        fused = RRFReranker().rerank_hybrid(text, *found).rename_columns({"_relevance_score": "score"})
-        # A text that only its words have found has its distance, too.
-        among = f"{self.where} AND {_among('text_hash', fused['text_hash'].to_pylist())}"
-        distance = self.near(vector, fused.num_rows, among)
-        place = pc.index_in(fused["text_hash"], value_set=distance["text_hash"].combine_chunks())
-        ranked = fused.append_column("distance", distance["distance"].take(place))
-        return ranked.sort_by([("score", "descending"), ("distance", "ascending"), ("text_hash", "ascending")])
-
-
-def _best(ask: Callable[[int], pa.Table], limit: int, count: int, column: str, order: str) -> pa.Table:
-    """The first rows by a column, equals by text: where the last ties with the next, all are asked for."""
-    found = ask(limit + 1)
-    if found.num_rows > limit and found[column][limit - 1] == found[column][limit]:
-        found = ask(count)
-    return found.sort_by([(column, order), ("text_hash", "ascending")]).slice(0, limit)
-
-
-def _episodes_of(table: Table, ranked: pa.Table, where: str, limit: int) -> pa.Table:
-    """The first episodes of the ranked texts; those of one text by golem and tick.
-
-    First of one text, which may have a hundred thousand, then of two more, four more, until there are enough.
-    """
-    from lancedb.query import ColumnOrdering
-
-    order = [ColumnOrdering(column_name=n) for n in ("golem_id", "tick", "episode_id")]
-    parts, held, at, size = [MATCH_SCHEMA.empty_table()], 0, 0, 1
-    while held < limit and at < ranked.num_rows:
-        some = ranked.slice(at, size)
-        asked: Any = table.search().where(f"{where} AND {_among('text_hash', some['text_hash'].to_pylist())}")
-        asked = asked.order_by(order).limit(limit - held if size == 1 else table.count_rows())
-        found = asked.select(["episode_id", "golem_id", "tick", "text", "text_hash"]).to_arrow()
-        place = pc.index_in(found["text_hash"], value_set=some["text_hash"].combine_chunks())
-        for name in ("distance", "score"):
-            found = found.append_column(name, some[name].take(place).cast(pa.float32()))
-        # A stable sort: those of one text stay in their order.
-        first = pc.sort_indices(place).slice(0, limit - held)
-        parts.append(found.take(first).select(MATCH_SCHEMA.names).cast(MATCH_SCHEMA))
-        held, at, size = held + len(first), at + size, size * 2
-    return pa.concat_tables(parts).combine_chunks()
 
 
 def _news(episodes: GrowingTable, since: int | None) -> tuple[int, list[DataFile], pa.Array, int]:
@@ -461,22 +322,6 @@ def _groups(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
         yield group
 
 
-def _missing_texts(table: Table, rows: pa.Table) -> pa.Table:
-    """The first row of each text that the table does not hold."""
-    hashes, first = np.unique(rows["text_hash"].to_numpy(), return_index=True)
-    names, known = hashes.tolist(), set[str]()
-    few = len(names) * _ASKED_SHARE < table.count_rows()
-    asked = [names[at : at + _ASKED] for at in range(0, len(names), _ASKED)]
-    for where in (_among("text_hash", some) for some in asked) if few else ("true",):
-        known.update(_rows(table, where, ["text_hash"])["text_hash"].to_pylist())
-    return rows.take(pa.array([at for name, at in zip(names, first, strict=True) if name not in known], pa.int64()))
-
-
-def _rows(table: Table, where: str, columns: list[str]) -> pa.Table:
-    asked: Any = table.search().where(where)
-    return asked.select(columns).limit(max(1, table.count_rows())).to_arrow()
-
-
 def _put(table: Table, key: str, rows: pa.Table) -> int:
     """Insert the rows whose key is new. Returns how many there were."""
     before = table.count_rows()
@@ -485,52 +330,3 @@ def _put(table: Table, key: str, rows: pa.Table) -> int:
         if table.count_rows() != before + told:
             raise StoreError(f"LanceDB says that it wrote {told} rows, and has {table.count_rows() - before} more")
     return table.count_rows() - before
-
-
-def _fold(opened: _Opened, *, words_lost: bool) -> None:
-    """Make the indexes, or take new rows into them. words_lost: texts were taken out, whose words still count.
-
-    Texts at once: BM25 scores a row outside the index by other statistics, so the same words would score differently.
-    Episodes when enough have come: a fold copies the table, and what is found does not depend on it.
-    """
-    from lancedb.index import FTS, BTree
-
-    if opened.episodes.count_rows() == 0:
-        return
-    wanted: list[tuple[Table, str, Any, int]] = [
-        (opened.episodes, "episode_id", BTree(), _TAIL_SHARE),
-        (opened.episodes, "golem_id", BTree(), _TAIL_SHARE),
-        (opened.episodes, "text_hash", BTree(), _TAIL_SHARE),
-        (opened.texts, "text_hash", BTree(), 0),
-        (opened.texts, "text", FTS(with_position=False), 0),
-    ]
-    for table, column, config, share in wanted:
-        made = [index for index in table.list_indices() if index.columns == [column]]
-        if not made or (words_lost and column == "text"):
-            table.create_index(column, config=config)
-            continue
-        stats = table.index_stats(made[0].name)
-        assert stats is not None, f"{made[0].name} was listed a moment ago"
-        if stats.num_unindexed_rows * max(share, 1) > (stats.num_indexed_rows if share else 0):
-            table.optimize(cleanup_older_than=_KEPT)
-
-
-def _texts_schema(dimension: int) -> pa.Schema:
-    return pa.schema(
-        [
-            pa.field("text_hash", pa.string()),
-            pa.field("text", pa.string()),
-            pa.field("vector", pa.list_(pa.float32(), dimension)),
-            pa.field("version", pa.int64()),
-        ]
-    )
-
-
-def _names(build: str) -> tuple[str, str]:
-    return f"episodes-{build}", f"texts-{build}"
-
-
-def _among(column: str, values: Iterable[str]) -> str:
-    """SQL for: the column is one of these, exactly. Values come from users; in SQL only the quote is special."""
-    quoted = ",".join("'" + value.replace("'", "''") + "'" for value in sorted(set(values)))
-    return f"{column} IN ({quoted})" if quoted else "false"

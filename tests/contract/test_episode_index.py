@@ -20,11 +20,12 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import ConfigError, QueryError, StoreError
 from bardo_pipeline.policy import GrowthPolicy, Policy
 from bardo_pipeline.retrieval.embedding import Embedder, text_hash
-from bardo_pipeline.storage import approximate, vectors
+from bardo_pipeline.storage import approximate, nearest, vectors
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.nearest import MATCH_SCHEMA
 from bardo_pipeline.storage.projections import GrowingTable, Projections
 from bardo_pipeline.storage.tables import TABLES
-from bardo_pipeline.storage.vectors import MATCH_SCHEMA, EpisodeIndex
+from bardo_pipeline.storage.vectors import EpisodeIndex
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 REGIMES = ("a rising trend", "a volatile market", "a calm market", "an unclear market", "a falling trend")
@@ -174,7 +175,7 @@ def test_a_limit_that_cuts_equals_keeps_the_first_by_golem_and_tick(
 
 def test_of_texts_that_tie_for_the_last_place_the_first_by_name_is_taken() -> None:
     stored = pa.table({"text_hash": ["e", "d", "c", "b", "a"], "_score": [9.0, 7.0, 7.0, 7.0, 1.0]})
-    found = vectors._best(lambda count: stored.slice(0, count), 2, stored.num_rows, "_score", "descending")
+    found = nearest._best(lambda count: stored.slice(0, count), 2, stored.num_rows, "_score", "descending")
     assert found["text_hash"].to_pylist() == ["e", "b"]
 
 
