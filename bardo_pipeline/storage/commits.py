@@ -12,20 +12,17 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Schema
 
 from bardo_pipeline.storage.home import make_folder, sync_file, sync_folder
-
-if TYPE_CHECKING:
-    from bardo_pipeline.storage.delta import Added, StoredFile
 
 CHECKPOINT_COMMITS = 20
 """Commits between two checkpoints: each one since the last makes every look at the table 0.05 ms slower (measured)."""
@@ -38,6 +35,26 @@ _OF_ITSELF = frozenset(
 )
 _HINT = "_last_checkpoint"
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
+
+
+@dataclass(frozen=True)
+class Added:
+    """A Parquet file that is no part of the table yet: its name in the folder, bytes, moment and statistics (JSON)."""
+
+    path: str
+    size: int
+    modified_ms: int
+    stats: str
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file of the table: its path in the folder, as commits name it, its rows, bytes and moment."""
+
+    path: str
+    rows: int
+    size: int
+    modified_ms: int
 
 
 def make_table(path: Path, schema: pa.Schema, configuration: Mapping[str, str], *, durable: bool) -> None:
@@ -87,6 +104,49 @@ def put_commit(path: Path, version: int, actions: Iterable[Mapping[str, object]]
     return True
 
 
+def appending(
+    added: Sequence[Added],
+    transactions: Mapping[str, int],
+    facts: Mapping[str, str],
+    widened: Mapping[str, object] | None = None,
+) -> Iterator[dict[str, object]]:
+    """The actions of a commit that brings files with new rows.
+
+    facts: text that it carries. widened: the table's metadata (`metadata_with`), where it gets columns that it lacked.
+    """
+    yield {
+        "commitInfo": {
+            "timestamp": max(add.modified_ms for add in added),
+            "operation": "WRITE",
+            "operationParameters": {"mode": "Append", "partitionBy": "[]"},
+            "engineInfo": "bardo-pipeline",
+            **facts,
+        }
+    }
+    if widened is not None:
+        yield {"metaData": widened}
+    for app, number in transactions.items():
+        yield {"txn": {"appId": app, "version": number}}
+    for add in added:
+        yield _add(add, news=True)
+
+
+def metadata_with(handle: DeltaTable, more: Sequence[pa.Field]) -> dict[str, object]:
+    """A table's metadata with more columns, as the Delta protocol spells it."""
+    known = handle.metadata()
+    fields = [*handle.schema().fields, *Schema.from_arrow(pa.schema(more)).fields]
+    return {
+        "id": known.id,
+        "name": known.name,
+        "description": known.description,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": Schema(fields).to_json(),
+        "partitionColumns": [],
+        "createdTime": known.created_time,
+        "configuration": known.configuration,
+    }
+
+
 def replacing(
     path: Path, version: int, removed: Sequence[StoredFile], added: Sequence[Added], at: datetime
 ) -> Iterator[dict[str, object]]:
@@ -116,16 +176,20 @@ def replacing(
             }
         }
     for add in added:
-        yield {
-            "add": {
-                "path": add.path,
-                "partitionValues": {},
-                "size": add.size,
-                "modificationTime": add.modified_ms,
-                "dataChange": False,
-                "stats": add.stats,
-            }
+        yield _add(add, news=False)
+
+
+def _add(add: Added, *, news: bool) -> dict[str, object]:
+    return {
+        "add": {
+            "path": add.path,
+            "partitionValues": {},
+            "size": add.size,
+            "modificationTime": add.modified_ms,
+            "dataChange": news,
+            "stats": add.stats,
         }
+    }
 
 
 def facts_of(commit: Path) -> dict[str, object]:

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
-from urllib.parse import unquote
 from uuid import uuid4
 
 import numpy as np
@@ -31,9 +30,11 @@ from bardo_pipeline.errors import CustodyError
 from bardo_pipeline.events.digest import digest_column, row_digests
 from bardo_pipeline.events.schema import RECORD_SCHEMA
 from bardo_pipeline.policy import CarePolicy
-from bardo_pipeline.storage.commits import commit_path
-from bardo_pipeline.storage.delta import Added, AppendOnlyTable, StoredFile, leaves_of, scan
+from bardo_pipeline.storage.commits import Added, StoredFile, commit_path
+from bardo_pipeline.storage.delta import AppendOnlyTable
+from bardo_pipeline.storage.history import absolute
 from bardo_pipeline.storage.home import sync_file, sync_folder
+from bardo_pipeline.storage.parquet import leaves_of, scan
 from bardo_pipeline.storage.sums import adds_of
 
 Tier = Literal["fresh", "warm", "cold"]
@@ -135,7 +136,7 @@ class Compaction:
         if self.layout.cold is None:
             return 0
         if file.path not in self._cold_rows:
-            rows = scan([_place(self.table, file.path)], self.table.schema, self.layout.cold_columns)
+            rows = scan([absolute(self.table.path, file.path)], self.table.schema, self.layout.cold_columns)
             self._cold_rows[file.path] = int(self.layout.cold(rows).sum())
         return self._cold_rows[file.path]
 
@@ -159,7 +160,7 @@ class Compaction:
         added = self._written(rows, always_cold=all(tier_of(f.path) == "cold" for f in taken))
         del rows
         # What no commit names any more stays for its readers: for them the grace begins now.
-        touch((Path(_place(self.table, f.path)) for f in taken), self._at)
+        touch((Path(absolute(self.table.path, f.path)) for f in taken), self._at)
         return self.table.replace([f.path for f in taken], added, at=self._at, lock=self._lock(), versions=versions)
 
     def _lacks_version(self, what: Rewrite) -> bool:
@@ -167,12 +168,13 @@ class Compaction:
         if not self.table.by_version:
             return False
         return any(
-            tier_of(f.path) == "fresh" and "version" not in _columns(_place(self.table, f.path)) for f in what.files
+            tier_of(f.path) == "fresh" and "version" not in _columns(absolute(self.table.path, f.path))
+            for f in what.files
         )
 
     def _sound(self, file: StoredFile, version: int | None) -> pa.Table:
         """A file's rows as they will be written. Raises CustodyError unless they are those that were recorded."""
-        rows = self.table.raised(scan([_place(self.table, file.path)], self.table.schema), version)
+        rows = self.table.raised(scan([absolute(self.table.path, file.path)], self.table.schema), version)
         if rows.num_rows != file.rows:
             raise CustodyError(f"{file.path} holds {rows.num_rows} rows, its commit says {file.rows}")
         if self.layout.checked:
@@ -239,10 +241,6 @@ class Compaction:
 def _is_unique(kind: pa.DataType) -> bool:
     """Whether values of this type seldom repeat: measures, hashes and the sender's bytes."""
     return bool(pa.types.is_floating(kind) or pa.types.is_binary(kind))
-
-
-def _place(table: AppendOnlyTable, path: str) -> str:
-    return str(table.path.absolute() / unquote(path))
 
 
 def _versions_of(table: AppendOnlyTable, paths: Collection[str]) -> dict[str, int]:

@@ -22,8 +22,8 @@ from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.left_out import LeftOut
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.delta import scan
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.parquet import scan
 from bardo_pipeline.storage.projections import Projections
 from bardo_pipeline.storage.protocols import CYCLES_SCHEMA, LIFE_LOG_SCHEMA
 from bardo_pipeline.storage.tables import TABLES

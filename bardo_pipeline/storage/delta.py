@@ -5,9 +5,9 @@ Source: facts ("Delta"): a kept handle, ZSTD 1, statistics on few columns, no cl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from uuid import uuid4
@@ -17,19 +17,21 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from bardo_pipeline.errors import SchemaVersionError, StoreError
 from bardo_pipeline.events.digest import row_digests
-from bardo_pipeline.events.upcast import absent
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.commits import (
     CHECKPOINT_COMMITS,
+    Added,
+    StoredFile,
+    appending,
     commit_path,
     facts_of,
     make_table,
+    metadata_with,
     newest_checkpoint,
     point_to,
     put_checkpoint,
@@ -39,30 +41,11 @@ from bardo_pipeline.storage.commits import (
 from bardo_pipeline.storage.faults import writing_to
 from bardo_pipeline.storage.history import DataFile, absolute, brought_between, still_there, within
 from bardo_pipeline.storage.home import sync_file, sync_folder
+from bardo_pipeline.storage.parquet import bounds_of, scan, write_fresh
 from bardo_pipeline.storage.sums import Sums
 from bardo_pipeline.storage.transactions import Transactions
 
 _LOOKS = 5  # a reader looks again where a compaction took a file away before it was opened
-
-
-@dataclass(frozen=True)
-class Added:
-    """A Parquet file that is no part of the table yet: its name in the folder, bytes, moment and statistics (JSON)."""
-
-    path: str
-    size: int
-    modified_ms: int
-    stats: str
-
-
-@dataclass(frozen=True)
-class StoredFile:
-    """A file of the table: its path in the folder, as commits name it, its rows, bytes and moment."""
-
-    path: str
-    rows: int
-    size: int
-    modified_ms: int
 
 
 class AppendOnlyTable:
@@ -92,10 +75,6 @@ class AppendOnlyTable:
         self._checkpoint: int | None = None
         self._apps = Transactions(path)
         self._stats_columns = tuple(stats_columns)
-        leaves = [leaf for column in schema for leaf in leaves_of(column)]
-        # Text repeats, so it is worth a dictionary; numbers are not. Nobody finds a file by the extremes of lists.
-        self._dictionaries = [path for path, kind in leaves if pa.types.is_string(kind)]
-        self._extremes = [path for path, _ in leaves if ".list." not in path]
         try:
             self._handle = DeltaTable(path)
         except TableNotFoundError:
@@ -173,7 +152,7 @@ class AppendOnlyTable:
         name = f"part-00000-{uuid4()}-c000.zstd.parquet"
         try:
             with writing_to(self.path):
-                count = self._written(name, rows)
+                count = write_fresh(self.path / name, rows, self.schema)
                 if count != rows.num_rows:
                     raise StoreError(f"{self.path}: {count} rows were written of {rows.num_rows} that were given")
                 if self._durable:
@@ -186,21 +165,8 @@ class AppendOnlyTable:
     def described(self, name: str, rows: pa.Table) -> Added:
         """A file that holds these rows, as a commit names it."""
         made = (self.path / name).stat()
-        stats = {"numRecords": rows.num_rows, **self._bounds(rows)}
+        stats = {"numRecords": rows.num_rows, **bounds_of(rows, self._stats_columns)}
         return Added(name, made.st_size, made.st_mtime_ns // 1_000_000, orjson.dumps(stats).decode())
-
-    def _written(self, name: str, rows: pa.Table) -> int:
-        """Write the file; returns how many rows it says that it holds."""
-        with pq.ParquetWriter(
-            self.path / name,
-            self.schema,
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=self._dictionaries,
-            write_statistics=self._extremes,
-        ) as out:
-            out.write_table(rows)
-        return int(pq.read_metadata(self.path / name).num_rows)
 
     def discard(self, adds: Sequence[Added]) -> None:
         """Take files away, unless a commit named them after all: a disk may fail behind a name that it has taken."""
@@ -260,7 +226,9 @@ class AppendOnlyTable:
             due = self._at + 1
             if version is not None and due != version:
                 raise StoreError(f"{self.path}: version {version} was taken meanwhile: send this again")
-            if put_commit(self.path, due, self._actions(adds, transactions, facts), durable=self._durable):
+            widened = metadata_with(self._delta(), self._lacks) if self._lacks else None
+            actions = appending(adds, transactions, facts or {}, widened)
+            if put_commit(self.path, due, actions, durable=self._durable):
                 return due
             self._at = due
             if self.done(transactions):
@@ -325,59 +293,6 @@ class AppendOnlyTable:
             return rows
         at = rows.schema.get_field_index("version")
         return rows.set_column(at, rows.schema.field(at), pc.fill_null(rows.column(at), version))
-
-    def _actions(
-        self, adds: Sequence[Added], transactions: Mapping[str, int], facts: Mapping[str, str] | None
-    ) -> Iterator[dict[str, object]]:
-        """What a commit says, as the Delta protocol spells it."""
-        yield {
-            "commitInfo": {
-                "timestamp": max(add.modified_ms for add in adds),
-                "operation": "WRITE",
-                "operationParameters": {"mode": "Append", "partitionBy": "[]"},
-                "engineInfo": "bardo-pipeline",
-                **(facts or {}),
-            }
-        }
-        if self._lacks:
-            known = self._delta().metadata()
-            fields = [*self._handle.schema().fields, *Schema.from_arrow(pa.schema(self._lacks)).fields]
-            yield {
-                "metaData": {
-                    "id": known.id,
-                    "name": known.name,
-                    "description": known.description,
-                    "format": {"provider": "parquet", "options": {}},
-                    "schemaString": Schema(fields).to_json(),
-                    "partitionColumns": [],
-                    "createdTime": known.created_time,
-                    "configuration": known.configuration,
-                }
-            }
-        for app, number in transactions.items():
-            yield {"txn": {"appId": app, "version": number}}
-        for add in adds:
-            yield {
-                "add": {
-                    "path": add.path,
-                    "partitionValues": {},
-                    "size": add.size,
-                    "modificationTime": add.modified_ms,
-                    "dataChange": True,
-                    "stats": add.stats,
-                }
-            }
-
-    def _bounds(self, rows: pa.Table) -> dict[str, dict[str, object]]:
-        """Smallest and largest value and count of nulls of the columns by which a file is found."""
-        bounds: dict[str, dict[str, object]] = {"minValues": {}, "maxValues": {}, "nullCount": {}}
-        for name in self._stats_columns:
-            column = rows.column(name)
-            ends = pc.min_max(column).as_py()
-            bounds["nullCount"][name] = column.null_count
-            if ends["min"] is not None:
-                bounds["minValues"][name], bounds["maxValues"][name] = ends["min"], ends["max"]
-        return bounds
 
     def facts(self) -> dict[str, str]:
         """The text that the newest commit carries."""
@@ -508,17 +423,6 @@ class AppendOnlyTable:
         return absolute(self.path, path)
 
 
-def leaves_of(column: pa.Field) -> Iterator[tuple[str, pa.DataType]]:
-    """Parquet path and type of each leaf below a column."""
-    if pa.types.is_struct(column.type):
-        below = (leaf for child in column.type for leaf in leaves_of(child))
-        yield from ((f"{column.name}.{path}", kind) for path, kind in below)
-    elif pa.types.is_list(column.type):
-        yield from ((f"{column.name}.list.{path}", kind) for path, kind in leaves_of(column.type.value_field))
-    else:
-        yield column.name, column.type
-
-
 def added_up(parts: Iterable[tuple[int, int, int]]) -> tuple[int, int, int]:
     """Rows and digests of several files."""
     rows, low, high = map(sum, zip((0, 0, 0), *parts, strict=True))
@@ -527,45 +431,3 @@ def added_up(parts: Iterable[tuple[int, int, int]]) -> tuple[int, int, int]:
 
 def _configuration(stats_columns: Sequence[str]) -> dict[str, str]:
     return {"delta.appendOnly": "true", "delta.dataSkippingStatsColumns": ",".join(stats_columns)}
-
-
-def scan(
-    paths: Sequence[str], schema: pa.Schema, columns: Sequence[str] | None = None, filter: ds.Expression | None = None
-) -> pa.Table:
-    """Rows of Parquet files, in the order of the paths; a path into structs becomes a column of that name."""
-    wanted = None if columns is None else {name: ds.field(*name.split(".")) for name in columns}
-    if paths:
-        found = ds.dataset(list(paths), schema=schema, format="parquet").to_table(columns=wanted, filter=filter)
-        return _filled(found)
-    return ds.dataset(schema.empty_table()).to_table(columns=wanted)
-
-
-def _filled(table: pa.Table) -> pa.Table:
-    """The rows, where a file lacks a struct of later times, with values below that null, as the schema promises."""
-    for at, column in enumerate(table.schema):
-        if pa.types.is_struct(column.type) and not all(child.nullable for child in column.type):
-            chunks = table.column(at).chunks
-            if any(chunk.null_count == len(chunk) > 0 for chunk in chunks):
-                made = [absent(c.type, len(c)) if c.null_count == len(c) else c for c in chunks]
-                table = table.set_column(at, column, pa.chunked_array(made, column.type))
-    return table
-
-
-def whole(table: pa.Table) -> pa.Table:
-    """The same rows with no slice in them: nested Arrow at an offset aborts Delta and empties LanceDB (facts)."""
-    if not any(_sliced(chunk) for column in table.columns for chunk in column.chunks):
-        return table
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as out:
-        out.write_table(table)
-    return pa.ipc.open_stream(sink.getvalue()).read_all()
-
-
-def _sliced(array: pa.Array) -> bool:
-    if array.offset:
-        return True
-    if pa.types.is_struct(array.type):
-        return any(_sliced(array.field(i)) for i in range(array.type.num_fields))
-    if pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
-        return _sliced(array.values) or (len(array) > 0 and array.offsets[0].as_py() != 0)
-    return False

@@ -35,13 +35,15 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedding import EmbedderIdentity
 from bardo_pipeline.storage.admission import Known, Verdicts, Wrong, judge
 from bardo_pipeline.storage.batch import Batch, Stamp
-from bardo_pipeline.storage.delta import Added, AppendOnlyTable, scan
+from bardo_pipeline.storage.commits import Added
+from bardo_pipeline.storage.delta import AppendOnlyTable
 from bardo_pipeline.storage.faults import writing_to
 from bardo_pipeline.storage.heads import Head, TickRange, check_deaths, golem_column
 from bardo_pipeline.storage.heads_file import load_heads, save_heads
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.leases import leased
 from bardo_pipeline.storage.linking import Linked, link_lines, link_slices, slices_of, unlinked, unsigned_lines
+from bardo_pipeline.storage.parquet import scan
 from bardo_pipeline.storage.protocols import (
     CYCLES_SCHEMA,
     DECIDING,

@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote
 
 import numpy as np
 import orjson
@@ -33,8 +32,10 @@ from bardo_pipeline.errors import SchemaVersionError
 from bardo_pipeline.events.digest import digest_column, row_digests
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.commits import commit_path
-from bardo_pipeline.storage.delta import AppendOnlyTable, scan, whole
+from bardo_pipeline.storage.delta import AppendOnlyTable
+from bardo_pipeline.storage.history import absolute
 from bardo_pipeline.storage.home import bucket_of
+from bardo_pipeline.storage.parquet import scan, whole
 from bardo_pipeline.storage.tables import TABLES, TableSpec
 from bardo_pipeline.storage.transactions import Transactions
 
@@ -292,7 +293,7 @@ class RenewedTable:
         if buckets is not None:
             held = pc.is_in(actions["partition.bucket"], value_set=pa.array(sorted(buckets), pa.int32()))
             actions = actions.filter(held)
-        files = [str(self.path.absolute() / unquote(path)) for path in actions["path"].to_pylist()]
+        files = [absolute(self.path, path) for path in actions["path"].to_pylist()]
         table = scan(files, self.spec.schema, None, these)
         return table.sort_by([(k, "ascending") for k in self.spec.key])
 

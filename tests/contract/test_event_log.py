@@ -41,11 +41,13 @@ from bardo_pipeline.events.schema import MOMENT, RECORD_SCHEMA
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedding import EmbedderIdentity
 from bardo_pipeline.storage import delta
-from bardo_pipeline.storage.delta import Added, AppendOnlyTable, whole
+from bardo_pipeline.storage.commits import Added
+from bardo_pipeline.storage.delta import AppendOnlyTable
 from bardo_pipeline.storage.heads import TickRange
 from bardo_pipeline.storage.home import Home, bucket_of, home_root
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.memory import MemoryEventLog
+from bardo_pipeline.storage.parquet import whole
 from bardo_pipeline.storage.protocols import CYCLES_SCHEMA, VECTORS_SCHEMA, Appended, Log
 from tests.records import records
 
@@ -700,7 +702,7 @@ def test_delta_refuses_to_change_or_remove_a_row(disk: EventLog, home: Home, nam
 @pytest.mark.row("P-1")
 def test_no_code_of_the_log_can_take_a_row_away() -> None:
     rooms = Path(__file__).parents[2] / "bardo_pipeline" / "storage"
-    for name in ("delta.py", "log.py", "heads.py", "home.py", "protocols.py"):
+    for name in ("delta.py", "commits.py", "parquet.py", "log.py", "heads.py", "home.py", "protocols.py"):
         source = (rooms / name).read_text()
         found = re.findall(
             r"\.(?:vacuum|restore|delete|merge|repair)\(|handle\.update\(|overwrite|RemoveAction", source

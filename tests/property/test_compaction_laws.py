@@ -23,10 +23,11 @@ from bardo_pipeline.events.record import Vitality
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.as_of import LogAsOf
 from bardo_pipeline.storage.compaction import below, closed_below, tier_of
-from bardo_pipeline.storage.delta import AppendOnlyTable, scan
+from bardo_pipeline.storage.delta import AppendOnlyTable
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.maintenance import MaintenanceReport, maintain
+from bardo_pipeline.storage.parquet import scan
 from bardo_pipeline.storage.protocols import CYCLES_SCHEMA
 from bardo_pipeline.storage.tick_index import TickIndex
 from tests.conftest import NOW
