@@ -24,12 +24,13 @@ from eventsourcing.domain import Aggregate
 from bardo_pipeline.events.record import DecisionCycleRecord
 from bardo_pipeline.events.schema import to_models
 from bardo_pipeline.policy import Policy, WriterPolicy
+from bardo_pipeline.storage.async_writer import AsyncEventWriter
 from bardo_pipeline.storage.desk import Drain
 from bardo_pipeline.storage.drainer import drain_once
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journals import journal_depth
 from bardo_pipeline.storage.log import EventLog
-from bardo_pipeline.storage.writer import AsyncEventWriter, EventWriter
+from bardo_pipeline.storage.writer import EventWriter
 from benchmarks.figures import Figure
 from tests.records import records
 

@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 
 from bardo_pipeline.errors import BackpressureError, JournalError
@@ -25,6 +24,8 @@ from bardo_pipeline.storage import locks
 from bardo_pipeline.storage.frames import HEADER_BYTES, Draft, segment_header, segment_numbers, segment_path
 from bardo_pipeline.storage.home import Home, sync_folder
 from bardo_pipeline.storage.journals import Torn, checked_name, cut_tail, locked_journal, note_limits, remove_journal
+from bardo_pipeline.storage.keeper import Keeper
+from bardo_pipeline.storage.tickets import Done, Ticket, release, wait_for, wake
 
 _GROUP_FRAMES_MAX = 256  # two buffers a frame: far below what one writev takes
 _GROUP_BYTES_MAX = 8 * 2**20
@@ -33,25 +34,6 @@ ROOM_SECONDS = 0.005
 """How often a caller that waits for room looks; the longest that one is held up before the journal is full."""
 
 _own = threading.local()
-
-Done = Callable[["list[Ticket]"], None]
-
-
-class Ticket:
-    """What waits for the next commit: a frame, or only that all before it be durable.
-
-    seals: the segment is sealed behind it. done: called with the tickets of one commit that have it, instead of waking
-    a thread.
-    """
-
-    __slots__ = ("chosen", "done", "draft", "error", "following", "seals", "taken", "waits")
-
-    def __init__(self, draft: Draft | None = None, *, seals: bool = False, done: Done | None = None) -> None:
-        self.draft, self.seals, self.done = draft, seals, done
-        self.waits: threading.Lock | None = None
-        self.following: Ticket | None = None
-        self.taken = self.chosen = False
-        self.error: JournalError | None = None
 
 
 class Journal:
@@ -128,7 +110,7 @@ class Journal:
         if ticket.done is None:
             if self.keeper.is_at_work and threading.get_ident() == threading.main_thread().ident:
                 # Signals interrupt the main thread, and others depend on whoever commits or wakes the next.
-                ticket.waits, ticket.done = threading.Lock(), _release
+                ticket.waits, ticket.done = threading.Lock(), release
                 ticket.waits.acquire()
                 self._queue.append(ticket)
                 return
@@ -149,12 +131,12 @@ class Journal:
             self.send()
             ticket.waits.acquire()
         elif not self._committing.acquire(blocking=False):
-            _wait(ticket)
+            wait_for(ticket)
             if ticket.chosen:
                 self.commit(ticket)
         elif ticket.taken:  # somebody was faster; he has woken us, or will
             self.commit()
-            _wait(ticket)
+            wait_for(ticket)
         else:
             self.commit(ticket)
         if ticket.error is not None:
@@ -188,7 +170,7 @@ class Journal:
         for done, tickets in told.items():
             done(tickets)
         if not seals and self._is_due():
-            _wake(chain)
+            wake(chain)
             chain = []
             interrupt = self._rolled() or interrupt
         following = self._next()
@@ -198,7 +180,7 @@ class Journal:
             else:
                 following.chosen = True
                 chain.append(following)
-        _wake(chain)
+        wake(chain)
         if interrupt is not None and own is not None:
             raise interrupt
 
@@ -385,85 +367,3 @@ class Journal:
         if not self._records and not self.backlog():
             remove_journal(self.folder)
         locks.let_go(self._lock)
-
-
-class Keeper:
-    """The thread that seals what is old, commits where no caller's thread waits, and does what else is to be done.
-
-    tend: called about once a second while it lives.
-    """
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-        self._stirred = threading.Event()
-        self._commits = self._stops = False
-        self._thread: threading.Thread | None = None
-        self.tend: Callable[[], None] = lambda: None
-
-    @property
-    def is_at_work(self) -> bool:
-        """Whether the thread runs."""
-        return self._thread is not None
-
-    def start(self) -> None:
-        """Begin to keep."""
-        self._thread = threading.Thread(target=self._keep, name=f"journal-{self._journal.writer}", daemon=True)
-        self._thread.start()
-
-    def commit(self) -> None:
-        """Have this thread commit what waits; the caller has taken the committer's place for it."""
-        self._commits = True
-        self._stirred.set()
-
-    def stop(self) -> None:
-        """End it."""
-        self._stops = True
-        self._stirred.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def turn(self) -> float:
-        """Do what is to be done now; returns the seconds until there may be more."""
-        while self._commits:
-            self._commits = False
-            self._journal.commit()
-        wait = self._journal.due_seconds()
-        if wait <= 0 and self._journal.broken is None:
-            self._journal.enqueue(Ticket(seals=True, done=_nobody))
-            self._journal.send()
-            return 0.0
-        with suppress(OSError):  # no processes left to begin, or such: it is tried again
-            self.tend()
-        return min(max(wait, 0.0), 1.0)
-
-    def _keep(self) -> None:
-        while not self._stops:
-            self._stirred.wait(self.turn())
-            self._stirred.clear()
-
-
-def _nobody(tickets: list[Ticket]) -> None:
-    """Nobody waits for these."""
-
-
-def _release(tickets: list[Ticket]) -> None:
-    """Wake those who wait alone."""
-    for ticket in tickets:
-        assert ticket.waits is not None
-        ticket.waits.release()
-
-
-def _wake(chain: list[Ticket]) -> None:
-    """Wake the first, who wakes the next."""
-    for ticket, after in pairwise(chain):
-        ticket.following = after
-    if chain:
-        _release(chain[:1])
-
-
-def _wait(ticket: Ticket) -> None:
-    """Wait until woken, then wake the next."""
-    assert ticket.waits is not None
-    ticket.waits.acquire()
-    if ticket.following is not None:
-        _release([ticket.following])

@@ -38,6 +38,7 @@ from bardo_pipeline.events.life import KeyRegistered, LifeEvent, life_event
 from bardo_pipeline.events.record import SCHEMA_VERSION, DecisionCycleRecord
 from bardo_pipeline.events.schema import to_models
 from bardo_pipeline.policy import Policy, WriterPolicy
+from bardo_pipeline.storage.async_writer import AsyncEventWriter
 from bardo_pipeline.storage.drainer import Drainer, DrainReport, drain_once
 from bardo_pipeline.storage.frames import HEADER_BYTES, read, segment_header, segment_path
 from bardo_pipeline.storage.heads import TickRange
@@ -47,7 +48,7 @@ from bardo_pipeline.storage.journal import ROOM_SECONDS
 from bardo_pipeline.storage.journals import journal_depth, sealed_numbers
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.quarantine import Quarantine
-from bardo_pipeline.storage.writer import AsyncEventWriter, EventWriter, Signer
+from bardo_pipeline.storage.writer import EventWriter, Signer
 from tests.contract.test_event_log import accepted, died
 from tests.records import records
 

@@ -27,8 +27,9 @@ from bardo_pipeline.storage.frames import (
     segment_path,
 )
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.journal import Journal, Ticket
+from bardo_pipeline.storage.journal import Journal
 from bardo_pipeline.storage.journals import journal_depth, sealed_numbers
+from bardo_pipeline.storage.tickets import Ticket
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 NOW_US = int(NOW.timestamp() * 1e6)
