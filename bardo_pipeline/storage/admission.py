@@ -7,7 +7,7 @@ Source: architecture ("Laws", "Time and order"); X-9.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,11 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.errors import BardoError, ForkError, LeaseError, RegressionError
-from bardo_pipeline.events.custody import KeyRing, Tip, rings_after
-from bardo_pipeline.events.life import LifeEvent
-from bardo_pipeline.events.overrides import OVERRIDES
+from bardo_pipeline.events.custody import KeyRing, Tip, check_rings, rings_after
+from bardo_pipeline.events.life import LifeEvent, askings_of, overrides_of
+from bardo_pipeline.events.operations import check_askings
+from bardo_pipeline.events.overrides import OVERRIDES, check_overrides
 from bardo_pipeline.events.sealing import unsealed
-from bardo_pipeline.storage.heads import Groups, Heads, Ticks, golem_column, grouped
+from bardo_pipeline.storage.heads import Groups, Head, Heads, Ticks, check_deaths, golem_column, grouped
 
 Wrong = dict[int, BardoError]
 """Row of the batch to what is wrong with it."""
@@ -45,6 +46,22 @@ class Known:
         """The newest link of the golem's chain."""
         head = self.heads.of.get(golem_id)
         return Tip() if head is None else head.tip
+
+    def check(self, events: Sequence[LifeEvent]) -> None:
+        """Raise what speaks against putting these events on record, after all that is there."""
+
+        def contiguous(golem_id: str) -> int:
+            return (self.heads.of.get(golem_id) or Head()).contiguous
+
+        check_rings(events, self.rings)
+        check_deaths(events, lambda golem_id: (self.heads.of.get(golem_id) or Head()).highest)
+        check_overrides(
+            overrides_of(events),
+            contiguous=contiguous,
+            death=self.deaths.get,
+            known=lambda golem_id: len(self.overrides.get(golem_id, ())),
+        )
+        check_askings(askings_of(events), contiguous=contiguous, death=self.deaths.get)
 
     def learn_life(self, events: pa.Table) -> None:
         """Take in gaps, deaths, overrides, who seals (columns event_id, golem_id, kind, gap, died)."""

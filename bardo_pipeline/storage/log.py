@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -22,11 +22,9 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from bardo_pipeline.errors import LeaseError, StoreError
-from bardo_pipeline.events.custody import KeyRing, Signature, Tip, check_rings
+from bardo_pipeline.events.custody import KeyRing, Signature, Tip
 from bardo_pipeline.events.examine import examine
-from bardo_pipeline.events.life import LifeEvent, askings_of, overrides_of
-from bardo_pipeline.events.operations import check_askings
-from bardo_pipeline.events.overrides import check_overrides
+from bardo_pipeline.events.life import LifeEvent
 from bardo_pipeline.events.parts import at_once, divided, parts_of
 from bardo_pipeline.events.schema import LIFE_SCHEMA, MOMENT, to_models, to_table
 from bardo_pipeline.events.sealing import must_be_sealed
@@ -38,7 +36,7 @@ from bardo_pipeline.storage.batch import Batch, Stamp
 from bardo_pipeline.storage.commits import Added
 from bardo_pipeline.storage.delta import AppendOnlyTable
 from bardo_pipeline.storage.faults import writing_to
-from bardo_pipeline.storage.heads import Head, TickRange, check_deaths, golem_column
+from bardo_pipeline.storage.heads import Head, TickRange, golem_column
 from bardo_pipeline.storage.heads_file import load_heads, save_heads
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.leases import leased
@@ -57,6 +55,7 @@ from bardo_pipeline.storage.protocols import (
     utc,
 )
 from bardo_pipeline.storage.sums import Sums
+from bardo_pipeline.storage.vector_log import VectorLog
 
 _LOCK = "log"
 _KEYS = ["golem_id", "tick", "content_hash"]
@@ -79,10 +78,10 @@ class EventLog:
         with writing_to(home.root), home.lock(_LOCK):
             self._cycles = self._table(home.cycles, CYCLES_SCHEMA, ["golem_id", "tick"])
             self._life = self._table(home.life, LIFE_LOG_SCHEMA, ["golem_id", "kind"])
-            self._vectors = self._table(home.vectors, VECTORS_SCHEMA, ["embedder", "text_hash"])
+            vectors = self._table(home.vectors, VECTORS_SCHEMA, ["embedder", "text_hash"])
+            self._vectors = VectorLog(vectors, self._mutex)
         self._event_ids: set[str] = set()
-        self._vector_keys: set[tuple[str, str]] = set()
-        self._life_seen = self._vectors_seen = -1
+        self._life_seen = -1
         heads, self._cycles_seen = load_heads(self._index, home.cycles)
         self._known = Known(heads)
 
@@ -325,19 +324,7 @@ class EventLog:
             deciding = {event.golem_id for event in fresh if event.kind in DECIDING} - mine
             for golem_id, why in leased(self._home, deciding).items():
                 raise LeaseError(f"golem {golem_id} {why}")
-            check_rings(fresh, self._known.rings)
-            check_deaths(fresh, lambda golem_id: head.highest if (head := self._known.heads.of.get(golem_id)) else 0)
-            check_overrides(
-                overrides_of(fresh),
-                contiguous=lambda golem_id: (self._known.heads.of.get(golem_id) or Head()).contiguous,
-                death=self._known.deaths.get,
-                known=lambda golem_id: len(self._known.overrides.get(golem_id, ())),
-            )
-            check_askings(
-                askings_of(fresh),
-                contiguous=lambda golem_id: (self._known.heads.of.get(golem_id) or Head()).contiguous,
-                death=self._known.deaths.get,
-            )
+            self._known.check(fresh)
             table = to_table(fresh, LIFE_SCHEMA)
             check_table(table, LifeEvent, LIFE_SCHEMA)
             moments = pa.repeat(pa.scalar(recorded_at, MOMENT), len(fresh))
@@ -372,40 +359,19 @@ class EventLog:
         """Append those vectors whose (embedder, text_hash) is not on record; returns how many."""
         check_vectors(vectors)
         with self._writing():
-            version, files = self._vectors.tail(self._vectors_seen)
-            self._vector_keys.update(_vector_keys(self._vectors.load(files, ["embedder", "text_hash"])))
-            self._vectors_seen = version
-            fresh: dict[tuple[str, str], int] = {}
-            for row, key in enumerate(_vector_keys(vectors)):
-                if key not in self._vector_keys:
-                    fresh.setdefault(key, row)
-            if fresh:
-                self._vectors.append(vectors.take(pa.array(list(fresh.values()))), transactions={})
-            return len(fresh)
+            return self._vectors.put(vectors)
 
     def vectors(self, embedder: str, hashes: Sequence[str]) -> pa.Table:
         """The vectors that are on record for these texts (columns text_hash, vector), by text_hash."""
-        asked = (ds.field("embedder") == embedder) & ds.field("text_hash").isin(pa.array(hashes, pa.string()))
-        with self._mutex:
-            files = self._vectors.tail()[1]
-        return self._vectors.load(files, ["text_hash", "vector"], asked).sort_by("text_hash")
+        return self._vectors.of(embedder, hashes)
 
     def count_vectors(self, embedder: str, since: datetime | None = None) -> int:
         """How many vectors of an embedder are on record, all or those made after a moment."""
-        asked = ds.field("embedder") == embedder
-        if since is not None:
-            asked &= ds.field("created_at") > pa.scalar(since, MOMENT)
-        with self._mutex:
-            files = self._vectors.tail()[1]
-        return self._vectors.load(files, ["text_hash"], asked).num_rows
+        return self._vectors.count(embedder, since)
 
     def identities(self) -> dict[str, EmbedderIdentity]:
         """Every embedder that has vectors on record, by its key."""
-        names = [field.name for field in fields(EmbedderIdentity)]
-        with self._mutex:
-            files = self._vectors.tail()[1]
-        rows = self._vectors.load(files, ["embedder", *names]).group_by(["embedder", *names]).aggregate([])
-        return {row.pop("embedder"): EmbedderIdentity(**row) for row in rows.to_pylist()}
+        return self._vectors.identities()
 
     # the state in memory
 
@@ -447,7 +413,3 @@ class EventLog:
 def _all_signed(rows: np.ndarray) -> Wrong:
     """An Arrow batch is signed golem by golem: its signatures are checked when its slices are linked."""
     return {}
-
-
-def _vector_keys(vectors: pa.Table) -> Iterator[tuple[str, str]]:
-    return zip(vectors.column("embedder").to_pylist(), vectors.column("text_hash").to_pylist(), strict=True)
