@@ -19,13 +19,14 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.retrieval.embedding import PREPROCESS, Embedder, EmbedderIdentity, preprocess, spell, unit
+from bardo_pipeline.storage.bert import bert_graph
 
 if TYPE_CHECKING:
     from fastembed import TextEmbedding
@@ -254,91 +255,6 @@ def _is_built(folder: Path) -> bool:
         return "model.onnx" in sums and all(_sha256(folder / name) == noted for name, noted in sums.items())
     except (OSError, ValueError):
         return False
-
-
-def bert_graph(weights_file: Path) -> Any:
-    """BERT (6 layers, 12 heads, hidden 384) as an ONNX model around the weights in `weights_file`.
-
-    Inputs input_ids, attention_mask, token_type_ids: int64 [batch, length]. Output last_hidden_state: float32
-    [batch, length, 384]. Pooling is fastembed's. The operators stand as ONNX Runtime's fusions expect them: positions
-    come from a Slice, because a Gather over a Range is not fused.
-    """
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-    from safetensors.numpy import load_file
-
-    weights = load_file(weights_file)
-    nodes: list[Any] = []
-    tensors: dict[str, Any] = {}
-
-    def const(name: str, value: NDArray) -> str:
-        tensors[name] = numpy_helper.from_array(np.ascontiguousarray(value), name)
-        return name
-
-    def op(kind: str, *inputs: str, out: str, **attributes: Any) -> str:
-        nodes.append(helper.make_node(kind, list(inputs), [out], name=out, **attributes))
-        return out
-
-    def dense(x: str, name: str) -> str:
-        weight, bias = (const(f"{name}.{part}", weights[f"{name}.{part}"].T) for part in ("weight", "bias"))
-        return op("Add", op("MatMul", x, weight, out=f"{name}/matmul"), bias, out=f"{name}/out")
-
-    def norm(x: str, name: str) -> str:
-        scale, bias = (const(f"{name}.{part}", weights[f"{name}.{part}"]) for part in ("weight", "bias"))
-        return op("LayerNormalization", x, scale, bias, out=f"{name}/out", axis=-1, epsilon=1e-12)
-
-    def heads(x: str, name: str, perm: list[int]) -> str:
-        return op("Transpose", op("Reshape", x, "split", out=f"{name}/split"), out=f"{name}/heads", perm=perm)
-
-    def layer(x: str, mask: str, name: str) -> str:
-        attention = f"{name}.attention"
-        query, key, value = (dense(x, f"{attention}.self.{part}") for part in ("query", "key", "value"))
-        query, value = heads(query, f"{name}/q", [0, 2, 1, 3]), heads(value, f"{name}/v", [0, 2, 1, 3])
-        scores = op("MatMul", query, heads(key, f"{name}/k", [0, 2, 3, 1]), out=f"{name}/scores")
-        masked = op("Add", op("Div", scores, "sqrt_head", out=f"{name}/scaled"), mask, out=f"{name}/masked")
-        mixed = op("MatMul", op("Softmax", masked, out=f"{name}/p", axis=-1), value, out=f"{name}/mixed")
-        joined = op("Reshape", op("Transpose", mixed, out=f"{name}/t", perm=[0, 2, 1, 3]), "join", out=f"{name}/joined")
-        attended = op("Add", dense(joined, f"{attention}.output.dense"), x, out=f"{name}/residual")
-        attended = norm(attended, f"{attention}.output.LayerNorm")
-        wide = op("Gelu", dense(attended, f"{name}.intermediate.dense"), out=f"{name}/gelu")
-        return norm(
-            op("Add", dense(wide, f"{name}.output.dense"), attended, out=f"{name}/sum"), f"{name}.output.LayerNorm"
-        )
-
-    const("split", np.array([0, 0, 12, 32], np.int64))
-    const("join", np.array([0, 0, 384], np.int64))
-    const("sqrt_head", np.array(np.sqrt(32), np.float32))
-    for name, axes in (("zero", [0]), ("one", [1]), ("mask_axes", [1, 2])):
-        const(name, np.array(axes, np.int64))
-
-    tables = {part: f"embeddings.{part}_embeddings.weight" for part in ("word", "position", "token_type")}
-    for table in tables.values():
-        const(table, weights[table])
-    length = op(
-        "Slice", op("Shape", "input_ids", out="shape"), "one", const("two", np.array([2], np.int64)), out="length"
-    )
-    position = op("Slice", tables["position"], "zero", length, "zero", out="position")
-    word = op("Gather", tables["word"], "input_ids", out="word")
-    kind = op("Gather", tables["token_type"], "token_type_ids", out="kind")
-    x = norm(op("Add", op("Add", word, kind, out="word+kind"), position, out="embedded"), "embeddings.LayerNorm")
-
-    seen = op("Cast", op("Unsqueeze", "attention_mask", "mask_axes", out="wide_mask"), out="seen", to=TensorProto.FLOAT)
-    hidden = op("Sub", const("unit", np.array(1.0, np.float32)), seen, out="hidden")
-    mask = op("Mul", hidden, const("far", np.array(np.finfo(np.float32).min)), out="mask")
-    for index in range(6):
-        x = layer(x, mask, f"encoder.layer.{index}")
-    op("Identity", x, out="last_hidden_state")
-
-    shape = ["batch", "length"]
-    inputs = [
-        helper.make_tensor_value_info(name, TensorProto.INT64, shape)
-        for name in ("input_ids", "attention_mask", "token_type_ids")
-    ]
-    outputs = [helper.make_tensor_value_info("last_hidden_state", TensorProto.FLOAT, [*shape, 384])]
-    graph = helper.make_graph(nodes, "all-MiniLM-L6-v2", inputs, outputs, list(tensors.values()))
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
-    onnx.checker.check_model(model)
-    return model
 
 
 # nomic
