@@ -19,8 +19,6 @@ from bardo_pipeline.policy import Policy
 PARTS = ("specificity", "actionability", "novelty", "verifiability", "consistency")
 """The five parts of the admission gate (MEM)."""
 
-GATES = ("admission", "outcomes", "novelty")
-
 CROSSING_SCHEMA = pa.schema(
     [
         pa.field("golem_id", pa.string(), nullable=False),
@@ -37,7 +35,8 @@ CROSSING_SCHEMA = pa.schema(
 """One row per active entry that its golem has evidence of; key (golem_id, entry_id).
 
 at: the moment of its last vote, as of which it is judged. *_ppm: the five parts of the admission gate and their mean,
-in parts per million. gate: which one it has to pass; reason: why it crosses, or what it lacks."""
+in parts per million. gate: which one it has to pass (admission, outcomes or
+novelty); reason: why it crosses, or what it lacks."""
 
 _CROSSINGS = """
 with agreeing as (

@@ -12,9 +12,6 @@ import pyarrow as pa
 from bardo_pipeline.grimoire.columns import asked
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS
 
-RELATIONS = ("agrees", "differs", "leads_to")
-ACROSS = ("anomaly", "regime", "gas", "cause")
-
 LINK_SCHEMA = pa.schema(
     [
         pa.field("golem_id", pa.string(), nullable=False),
@@ -27,9 +24,9 @@ LINK_SCHEMA = pa.schema(
 )
 """One row per pair of active entries of a golem that bear on each other; key (golem_id, entry_id, other_id).
 
-across: in what their situations differ (anomaly: neighbouring bands), or "cause" for a chain of causes. Only a chain
-has a direction; other pairs stand once, the smaller id first. strength_ppm: the lesser of the two confidences at their
-anchors, in parts per million."""
+relation: agrees, differs or leads_to. across: in what their situations differ (regime, gas, anomaly: neighbouring
+bands), or "cause" for a chain of causes. Only a chain has a direction; other pairs stand once, the smaller id first.
+strength_ppm: the lesser of the two confidences at their anchors, in parts per million."""
 
 _LINKS = """
 with known as (

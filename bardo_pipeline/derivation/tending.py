@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import datetime
 
 import orjson
@@ -22,15 +21,6 @@ from bardo_pipeline.storage.retention import disk_bytes
 from bardo_pipeline.storage.vectors import EpisodeIndex
 
 
-@dataclass(frozen=True)
-class Pressure:
-    """How full a home's disk is. home_bytes: of the home without its models; free_bytes: left on its disk."""
-
-    home_bytes: int
-    free_bytes: int
-    is_high: bool
-
-
 def tend(home: Home, log: EventLog, policy: Policy, *, now: datetime, dry_run: bool = False) -> MaintenanceReport:
     """Do what is due (`maintain`); what is in force stays, and where nothing was adopted what any embedder makes.
 
@@ -41,7 +31,7 @@ def tend(home: Home, log: EventLog, policy: Policy, *, now: datetime, dry_run: b
     kept = {derivation_id(policy, embedder_version(name)) for name in EMBEDDERS}
     if adoptions.num_rows:
         kept = {in_force(adoptions).derivation_id}
-    if not pressure_of(home, policy).is_high:
+    if not is_pressed(home, policy):
         return maintain(home, log, policy, now=now, in_force=kept, dry_run=dry_run)
     care = policy.care.model_copy(update={"superseded_days": policy.growth.pressed_superseded_days})
     pressed = policy.model_copy(update={"care": care})
@@ -50,13 +40,12 @@ def tend(home: Home, log: EventLog, policy: Policy, *, now: datetime, dry_run: b
     return report
 
 
-def pressure_of(home: Home, policy: Policy) -> Pressure:
-    """Measure a home and its disk against the policy (growth)."""
+def is_pressed(home: Home, policy: Policy) -> bool:
+    """Whether a home without its models takes more, or leaves less free on its disk, than the policy bears (growth)."""
     models = home.root / "models"
     taken = disk_bytes(home.root) - (disk_bytes(models) if models.is_dir() and not models.is_symlink() else 0)
     free = shutil.disk_usage(home.root).free
-    is_high = taken > policy.growth.home_bytes_max or free < policy.growth.free_bytes_min
-    return Pressure(taken, free, is_high)
+    return taken > policy.growth.home_bytes_max or free < policy.growth.free_bytes_min
 
 
 def _lighten(home: Home, log: EventLog, policy: Policy, kept: Collection[str], *, dry_run: bool) -> list[Step]:

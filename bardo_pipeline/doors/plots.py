@@ -38,7 +38,7 @@ def lines(title: str, across: str, drawn: Sequence[Line], marks: Sequence[Mark] 
         wide, high = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
         return LEFT + wide * x / right, TOP + high * (1.0 - min(max(y, 0.0), top) / top)
 
-    parts = _frame(title, across, place, right, top)
+    parts = _frame(across, place, right, top)
     for mark in marks:
         ends = ((mark.at, 0.0), (mark.at, top)) if mark.upright else ((0.0, mark.at), (right, mark.at))
         (x1, y1), (x2, y2) = (place(*end) for end in ends)
@@ -77,7 +77,7 @@ def bars(title: str, values: Sequence[tuple[str, float | None, str]], limit: flo
     return _svg(title, bottom + 8, parts)
 
 
-def _frame(title: str, across: str, place: Place, right: float, top: float) -> list[str]:
+def _frame(across: str, place: Place, right: float, top: float) -> list[str]:
     parts = []
     for step in range(5):
         (x1, y), (x2, _) = place(0.0, top * step / 4), place(right, top * step / 4)

@@ -109,11 +109,18 @@ def open_market(settings: RunSettings, console: Console) -> Market:
     if settings.trace is not None:
         market, report = read_trace(settings.trace, pool=settings.pool)
         skipped = "; ".join(sorted({reason for _, reason in report.files_skipped}))
+        mended = (
+            (report.minutes_missing, "minutes missing"),
+            (report.gas_filled, "without a gas price"),
+            (report.liquidity_carried, "without active liquidity"),
+            (report.extremes_widened, "with a close beyond their extremes"),
+        )
         console.print(
             f"{market.name}: {report.bars:,} minutes, "
             f"{report.first_at:%Y-%m-%d %H:%M} to {report.last_at:%Y-%m-%d %H:%M} UTC; "
             f"{len(report.files_read)} files read, {len(report.files_skipped)} skipped"
-            + (f" ({skipped})" if skipped else ""),
+            + (f" ({skipped})" if skipped else "")
+            + "".join(f"; {count:,} {what}" for count, what in mended if count),
             highlight=False,
             soft_wrap=True,
         )

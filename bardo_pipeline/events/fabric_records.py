@@ -91,7 +91,7 @@ def record_events(
     """
     out = Emitted()
     known = _Records(records, out)
-    _cognition(known, policy)
+    _cognition(known)
     _queue(known, policy)
     _thought(known)
     _attention_and_affect(known)
@@ -112,7 +112,7 @@ def record_events(
     return out
 
 
-def _cognition(known: _Records, policy: FabricPolicy) -> None:
+def _cognition(known: _Records) -> None:
     every = np.arange(known.count)
     owner, _, anomaly = known.listed("anomalies")
     words = relisted(every, owner, anomaly.field("description") if len(anomaly) else pa.array([], pa.string()))

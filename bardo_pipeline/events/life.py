@@ -33,29 +33,6 @@ from bardo_pipeline.events.record import (
     Whole,
 )
 
-KINDS = (
-    "GolemBorn",
-    "DeathDeclared",
-    "BundleJudged",
-    "BundlePublished",
-    "KnowledgeReceived",
-    "OwnerSteered",
-    "GapAccepted",
-    "RecordStruck",
-    "ReorgObserved",
-    "KnowledgeWithdrawn",
-    "KeyRegistered",
-    "KeyRotated",
-    "KeyRevoked",
-    "SealKeyMade",
-    "SealKeyDestroyed",
-    "DerivationAdopted",
-    "EntryPinned",
-    "EntryUnpinned",
-    "EntryRetracted",
-    "EntryCorrected",
-    "ModelAsked",
-)
 Kind = Literal[
     "GolemBorn", "DeathDeclared", "BundleJudged", "BundlePublished", "KnowledgeReceived",
     "OwnerSteered", "GapAccepted", "RecordStruck", "ReorgObserved", "KnowledgeWithdrawn",

@@ -137,18 +137,6 @@ def seal_record(record: DecisionCycleRecord, key: SealKey) -> DecisionCycleRecor
     )
 
 
-def open_record(record: DecisionCycleRecord, key: SealKey) -> DecisionCycleRecord:
-    """The record with its private parts where they belong; raises SealError as `open_parts` does."""
-    if record.sealed is None:
-        return record
-    parts = open_parts(record.sealed, record.golem_id, record.tick, key)
-    deliberation = record.deliberation
-    if deliberation is not None:
-        deliberation = deliberation.model_copy(update={"reasoning_summary": parts.reasoning_summary})
-    observation = record.observation.model_copy(update={"positions": parts.positions})
-    return record.model_copy(update={"observation": observation, "deliberation": deliberation, "sealed": None})
-
-
 def open_parts(sealed: Sealed, golem_id: str, tick: int, key: SealKey) -> PrivateParts:
     """What is under a record's seal. Raises SealError for another key, an altered seal, or another record's."""
     return PrivateParts.model_validate_json(key.open(golem_id, _place(tick), sealed))

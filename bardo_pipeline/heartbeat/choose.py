@@ -87,7 +87,7 @@ def choose(
     choice = _remember(fleet, tape, t, golem, cell, recall, policy)
     _decide(fleet, tape, t, sight, choice, recall.block[cell, golem], policy)
     plan = _plan(fleet, tape, t, sight, choice, policy)
-    _check(fleet, sight, tape, t, choice, plan, deep, policy)
+    _check(fleet, tape, t, choice, plan, deep, policy)
     _try(fleet, tape, t, sight, choice, plan, recall, policy)
     _execute(fleet, choice, plan, sight, tape.root[t], policy)
     _price(choice, deep, policy)
@@ -223,9 +223,7 @@ def _plan(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, policy
     )
 
 
-def _check(
-    fleet: Fleet, sight: Sight, tape: Tape, t: int, choice: Choice, plan: Plan, deep: np.ndarray, policy: Policy
-) -> None:
+def _check(fleet: Fleet, tape: Tape, t: int, choice: Choice, plan: Plan, deep: np.ndarray, policy: Policy) -> None:
     """Simulate (T2), validate against the cage and the gas gate (T1 and T2), and meet the slippage that comes."""
     cage, golem = policy.cage, choice.golem
     limit = round(cage.slippage_max * 1e6)

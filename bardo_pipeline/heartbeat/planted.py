@@ -14,7 +14,7 @@ def planted_truths(spec: SyntheticSpec) -> tuple[PlantedTruth, ...]:
     Sizes follow from the spec's numbers; sigma is the spread of one look without the cause: of the log of gas, volume
     or liquidity, or of the price's log return over the lag.
     """
-    return (*_of_crashes(spec), *_of_prices(spec), *_of_volume_and_gas(spec), *_of_liquidity(spec), *_decoys(spec))
+    return (*_of_crashes(spec), *_of_prices(spec), *_of_volume_and_gas(spec), *_of_liquidity(spec), *_decoys())
 
 
 def _of_crashes(spec: SyntheticSpec) -> tuple[PlantedTruth, ...]:
@@ -152,7 +152,7 @@ def _of_liquidity(spec: SyntheticSpec) -> tuple[PlantedTruth, ...]:
     return tuple(truths)
 
 
-def _decoys(spec: SyntheticSpec) -> tuple[PlantedTruth, ...]:
+def _decoys() -> tuple[PlantedTruth, ...]:
     """Pairs that go together and of which neither moves the other: a shared clock, or a crash behind both."""
     pairs = [
         ("volume", "gas_gwei", "Both follow crashes, and both peak in the afternoon."),

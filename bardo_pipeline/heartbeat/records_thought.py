@@ -54,7 +54,7 @@ def thought(rows: Rows) -> dict[str, pa.Array]:
             kind("retrieved_entries"), _spread(count, where, (recalled >= 0).sum(axis=1)), retrieved
         ),
         "somatic_markers_fired": felt,
-        "deliberation": scattered(_deliberation(rows, where, action, status), back),
+        "deliberation": scattered(_deliberation(rows, where, action), back),
         "actions": listed(kind("actions"), _spread(count, where, action > 0), _actions(rows, where, action, status)),
         "outcome": scattered(_outcome(rows, where, action, status), back),
     }
@@ -117,7 +117,7 @@ def _context(rows: Rows, where: np.ndarray, recalled: np.ndarray) -> pa.Array:
     return struct(kind("context_bundle_summary"), {"categories": categories, "tokens": whole(total)})
 
 
-def _deliberation(rows: Rows, where: np.ndarray, action: np.ndarray, status: np.ndarray) -> pa.Array:
+def _deliberation(rows: Rows, where: np.ndarray, action: np.ndarray) -> pa.Array:
     tier = rows.of("tier", where)
     count = len(where)
     wanted = kind("deliberation")

@@ -14,7 +14,7 @@ from bardo_pipeline.heartbeat.planted import planted_truths
 from bardo_pipeline.heartbeat.synthetic_spec import SPEC_DEFAULT, SyntheticSpec
 
 REGIMES = ("calm", "trending_up", "trending_down", "volatile")
-CALM, TRENDING_UP, TRENDING_DOWN, VOLATILE = range(4)
+CALM, TRENDING_UP, TRENDING_DOWN, VOLATILE = range(len(REGIMES))
 """Codes of the regimes in MarketPlan.regime."""
 
 _NULL_SIGMA = 0.000_25

@@ -143,7 +143,7 @@ def look(grimoire: pa.Table, met: pa.Table, at_us: int, ground: Ground, policy: 
     judged = _verdicts(living, at_us, ground, policy)
     golems = len(pc.unique(grimoire["golem_id"]))
     day = (at_us - ground.start_us) / 86_400_000_000
-    return Look(at_us, day, judged, (*_cells_known(judged, living, met, at_us, ground, policy.worth),
+    return Look(at_us, day, judged, (*_cells_known(judged, met, at_us, ground, policy.worth),
                                      *_truths_known(judged, golems, at_us, ground, policy.worth)))  # fmt: skip
 
 
@@ -225,9 +225,7 @@ def _levels(levels: pa.Table, ground: Ground) -> np.ndarray:
     return np.where((mean >= low) & (mean <= high), RIGHT, WRONG)
 
 
-def _cells_known(
-    judged: pa.Table, living: pa.Table, met: pa.Table, at_us: int, ground: Ground, policy: WorthPolicy
-) -> list[Recalled]:
+def _cells_known(judged: pa.Table, met: pa.Table, at_us: int, ground: Ground, policy: WorthPolicy) -> list[Recalled]:
     """Situations in which acting matters by more than a sigma: who met them often enough to know, and who knows.
 
     Often enough: in so many windows that one plain test, at the end, would see the effect four times in five.

@@ -64,13 +64,12 @@ class Manifest:
 
 @dataclass(frozen=True)
 class BackedUp:
-    """What a backup did. copied: files that were new; held: all files in it now."""
+    """What a backup did. copied: files that were new; held: how many are in it now."""
 
     manifest: Manifest
     copied: int
     copied_bytes: int
     held: int
-    held_bytes: int
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ def back_up(home: Home, folder: Path, now: datetime) -> BackedUp:
         manifest = Manifest(log.table_id, now, f"{version}:{fleet_digest(tips)}", tips, tuple(sorted(files)))
     replace_file(folder / MANIFEST, _packed(manifest))
     _prune(folder, manifest)
-    return BackedUp(manifest, len(copied), sum(copied), len(files), sum(file.size for file in files))
+    return BackedUp(manifest, len(copied), sum(copied), len(files))
 
 
 def _begun(folder: Path, table_id: str) -> Manifest | None:

@@ -123,7 +123,7 @@ class Drainer:
         numbers = sealed_numbers(folder, ended=ended)
         for batch in self._batches(folder, numbers, ended=ended):
             self._take(folder.name, batch)
-            self._trim(folder, batch)
+            self._trim(batch)
         if ended:
             self.clear_leases(folder.name)
             remove_journal(folder)
@@ -198,7 +198,7 @@ class Drainer:
                 self._report.faults.append((writer, error))
             tips[frame.golem_id] = Tip(frame.number, frame.link)
 
-    def _trim(self, folder: Path, batch: Sequence[Segment]) -> None:
+    def _trim(self, batch: Sequence[Segment]) -> None:
         """Take away what the log holds durably."""
         for segment in batch:
             segment.path.unlink()  # if a power cut brings it back, all its records are on record

@@ -20,7 +20,7 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import ConfigError, QueryError, StoreError
 from bardo_pipeline.policy import GrowthPolicy, Policy
 from bardo_pipeline.retrieval.embedding import Embedder, text_hash
-from bardo_pipeline.storage import approximate, nearest, vectors
+from bardo_pipeline.storage import approximate, lance, nearest, vectors
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.nearest import MATCH_SCHEMA
 from bardo_pipeline.storage.projections import GrowingTable, Projections
@@ -250,7 +250,7 @@ def test_a_refresh_adds_what_is_new_and_a_second_one_nothing(
 def test_however_it_grew_an_index_answers_as_one_that_was_deleted_and_made_anew(
     index: EpisodeIndex, table: GrowingTable, embedder: Embedder, matrix: NDArray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vectors, "_FUSED_COUNT", 6)  # so few that not every text is weighed
+    monkeypatch.setattr(nearest, "_FUSED_COUNT", 6)  # so few that not every text is weighed
     for first in range(1, 31, 5):  # texts come bit by bit, so each refresh changes what words are rare
         commit(table, lives(first, 5, matrix, golems=2))
         index.refresh(table)
@@ -268,8 +268,8 @@ def test_many_rows_are_merged_in_parts(
     index: EpisodeIndex, table: GrowingTable, matrix: NDArray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vectors, "_MERGE_ROWS", 20)
-    monkeypatch.setattr(vectors, "_ASKED", 2)
-    monkeypatch.setattr(vectors, "_ASKED_SHARE", 1)
+    monkeypatch.setattr(lance, "_ASKED", 2)
+    monkeypatch.setattr(lance, "_ASKED_SHARE", 1)
     for first in range(1, 25, 3):
         commit(table, lives(first, 3, matrix))
     assert index.refresh(table) == 72

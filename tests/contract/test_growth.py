@@ -14,7 +14,7 @@ import pytest
 from bardo_pipeline.derivation.health import health_of
 from bardo_pipeline.derivation.memory import derive_episodes, episode_index, refresh_index, similar_episodes
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.derivation.tending import pressure_of, tend
+from bardo_pipeline.derivation.tending import is_pressed, tend
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.projections import Projections
 from bardo_pipeline.storage.tables import FACT_SCHEMA
@@ -34,8 +34,8 @@ def policy_of(*, home_bytes_max: int, partition_rows: int = 10_000) -> Policy:
 def test_under_pressure_what_may_go_leaves_the_index_and_nothing_that_was_derived(copied_home: Path) -> None:
     roomy, tight = policy_of(home_bytes_max=10**12), policy_of(home_bytes_max=1)
     stores = Stores.open(copied_home, policy=roomy)
-    assert not pressure_of(stores.home, roomy).is_high
-    assert pressure_of(stores.home, tight).is_high
+    assert not is_pressed(stores.home, roomy)
+    assert is_pressed(stores.home, tight)
     derive_episodes(stores, now=NOW)
     held = refresh_index(stores)
     tend(stores.home, stores.log, roomy, now=datetime.now(UTC))

@@ -35,7 +35,6 @@ from bardo_pipeline.events.sealing import (
     is_plain,
     must_be_sealed,
     open_parts,
-    open_record,
     seal_record,
     seal_table,
     withheld,
@@ -103,6 +102,18 @@ def found(home: Home) -> list[str]:
         if MARK.encode() in raw or (path.suffix == ".parquet" and MARK in str(pq.read_table(path).to_pylist())):
             hits.append(str(path.relative_to(home.root)))
     return hits
+
+
+def open_record(record: DecisionCycleRecord, key: SealKey) -> DecisionCycleRecord:
+    """The record with its private parts where they belong."""
+    if record.sealed is None:
+        return record
+    parts = open_parts(record.sealed, record.golem_id, record.tick, key)
+    thought = record.deliberation and record.deliberation.model_copy(
+        update={"reasoning_summary": parts.reasoning_summary}
+    )
+    observation = record.observation.model_copy(update={"positions": parts.positions})
+    return record.model_copy(update={"observation": observation, "deliberation": thought, "sealed": None})
 
 
 # the seal
