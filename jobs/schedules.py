@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Any
 
 import dagster as dg
 
@@ -19,112 +21,85 @@ from jobs.maintenance import maintenance_job
 from jobs.proposals import proposal_job
 from jobs.verification import verification_job
 
+Turn = dg.RunRequest | dg.SkipReason
 
-@dg.schedule(
-    job=curator_job,
-    cron_schedule="*/10 * * * *",
-    default_status=dg.DefaultScheduleStatus.RUNNING,
-    description="Every ten minutes, if a cycle closed since. Runs as soon as Dagster does; switch it off on its page.",
-)
-def every_ten_minutes(
-    context: dg.ScheduleEvaluationContext, home: dg.ResourceParam[LazyStores]
-) -> dg.RunRequest | dg.SkipReason:
+
+def scheduled(
+    job: Any, cron: str, says: str, *, running: bool = True
+) -> Callable[[Callable[[LazyStores], Turn]], dg.ScheduleDefinition]:
+    """A schedule called as the function is that says, of a home, whether to run; where there is none nothing runs.
+
+    job: as Dagster made it, of assets or of ops. running: as soon as Dagster does, or only once somebody switched it on.
+    """
+    status = dg.DefaultScheduleStatus.RUNNING if running else dg.DefaultScheduleStatus.STOPPED
+    more = " Runs as soon as Dagster does; switch it off on its page." if running else ""
+
+    def made(decide: Callable[[LazyStores], Turn]) -> dg.ScheduleDefinition:
+        def evaluated(context: dg.ScheduleEvaluationContext, home: dg.ResourceParam[LazyStores]) -> Turn:
+            try:
+                return decide(home)
+            except NoHomeError as error:
+                return dg.SkipReason(str(error))
+
+        named = dg.schedule(
+            name=decide.__name__, job=job, cron_schedule=cron, default_status=status, description=says + more
+        )
+        return named(evaluated)
+
+    return made
+
+
+@scheduled(curator_job, "*/10 * * * *", "Every ten minutes, if a cycle closed since.")
+def every_ten_minutes(home: LazyStores) -> Turn:
     """Run the curator where something is new, and say why not where nothing is."""
-    try:
-        new = what_is_new(home.stores)
-    except NoHomeError as error:
-        return dg.SkipReason(str(error))
-    if new is None:
-        return dg.SkipReason("no cycle closed since the last run")
-    return dg.RunRequest(tags={"bardo/why": new})
+    new = what_is_new(home.stores)
+    return dg.SkipReason("no cycle closed since the last run") if new is None else _because(new)
 
 
-@dg.schedule(
-    job=maintenance_job,
-    cron_schedule="25 * * * *",
-    default_status=dg.DefaultScheduleStatus.RUNNING,
-    description="Every hour, between two turns of the curator. Runs as soon as Dagster does; switch it off on its "
-    "page.",
-)
-def every_hour(
-    context: dg.ScheduleEvaluationContext, home: dg.ResourceParam[LazyStores]
-) -> dg.RunRequest | dg.SkipReason:
+@scheduled(maintenance_job, "25 * * * *", "Every hour, between two turns of the curator.")
+def every_hour(home: LazyStores) -> Turn:
     """Look after the home, if there is one."""
-    try:
-        version = home.stores.log.version
-    except NoHomeError as error:
-        return dg.SkipReason(str(error))
-    return dg.RunRequest(tags={"bardo/why": f"the log is at version {version}"})
+    return _because(f"the log is at version {home.stores.log.version}")
 
 
-@dg.schedule(
-    job=dream_job,
-    cron_schedule="5 */4 * * *",
-    default_status=dg.DefaultScheduleStatus.RUNNING,
-    description="Every four hours, if a cycle closed since the last dreams. Who dreams when follows from event time "
-    "alone, so that a later run dreams the same. Runs as soon as Dagster does; switch it off on its page.",
+@scheduled(
+    dream_job,
+    "5 */4 * * *",
+    "Every four hours, if a cycle closed since the last dreams. Who dreams when follows from event time alone, so that "
+    "a later run dreams the same.",
 )
-def every_four_hours(
-    context: dg.ScheduleEvaluationContext, home: dg.ResourceParam[LazyStores]
-) -> dg.RunRequest | dg.SkipReason:
+def every_four_hours(home: LazyStores) -> Turn:
     """Let golems dream where something is new, and say why not where nothing is."""
-    try:
-        new = dreams.what_is_new(home.stores)
-    except NoHomeError as error:
-        return dg.SkipReason(str(error))
-    if new is None:
-        return dg.SkipReason("no cycle closed since the last dreams")
-    return dg.RunRequest(tags={"bardo/why": new})
+    new = dreams.what_is_new(home.stores)
+    return dg.SkipReason("no cycle closed since the last dreams") if new is None else _because(new)
 
 
-@dg.schedule(
-    job=verification_job,
-    cron_schedule="45 3 * * *",
-    default_status=dg.DefaultScheduleStatus.RUNNING,
-    description="Every night. Runs as soon as Dagster does; switch it off on its page.",
-)
-def every_night(
-    context: dg.ScheduleEvaluationContext, home: dg.ResourceParam[LazyStores]
-) -> dg.RunRequest | dg.SkipReason:
+@scheduled(verification_job, "45 3 * * *", "Every night.")
+def every_night(home: LazyStores) -> Turn:
     """Verify the home, if there is one."""
-    try:
-        Home.open(home.root)
-    except NoHomeError as error:
-        return dg.SkipReason(str(error))
+    Home.open(home.root)
     return dg.RunRequest()
 
 
-@dg.schedule(
-    job=proposal_job,
-    cron_schedule="35 */4 * * *",
-    default_status=dg.DefaultScheduleStatus.STOPPED,
-    description="Every four hours (TOOLS), where BARDO_MODEL names a language model. It costs money: switch it on.",
+@scheduled(
+    proposal_job,
+    "35 */4 * * *",
+    "Every four hours (TOOLS), where BARDO_MODEL names a language model. It costs money: switch it on.",
+    running=False,
 )
-def every_fourth_hour(
-    context: dg.ScheduleEvaluationContext, home: dg.ResourceParam[LazyStores]
-) -> dg.RunRequest | dg.SkipReason:
+def every_fourth_hour(home: LazyStores) -> Turn:
     """Ask the model about the golems that live, if there is a model and anybody lives."""
     if ModelSettings.of(os.environ) is None:
         return dg.SkipReason(f"no language model is configured: {MODEL} is not set")
-    try:
-        living = living_golems(home.stores)
-    except NoHomeError as error:
-        return dg.SkipReason(str(error))
-    return dg.RunRequest(tags={"bardo/why": f"{len(living)} golems live"}) if living else dg.SkipReason("nobody lives")
+    living = living_golems(home.stores)
+    return _because(f"{len(living)} golems live") if living else dg.SkipReason("nobody lives")
 
 
-@dg.schedule(
-    job=drift_job,
-    cron_schedule="15 4 * * 0",
-    default_status=dg.DefaultScheduleStatus.RUNNING,
-    description="Every Sunday, if there are vectors. Runs as soon as Dagster does; switch it off on its page.",
-)
-def every_week(
-    context: dg.ScheduleEvaluationContext, home: dg.ResourceParam[LazyStores]
-) -> dg.RunRequest | dg.SkipReason:
+@scheduled(drift_job, "15 4 * * 0", "Every Sunday, if there are vectors.")
+def every_week(home: LazyStores) -> Turn:
     """Check the model, where it has made vectors."""
-    try:
-        made = any(home.stores.log.identities())
-    except NoHomeError as error:
-        return dg.SkipReason(str(error))
-    return dg.RunRequest() if made else dg.SkipReason("no text was embedded yet")
+    return dg.RunRequest() if any(home.stores.log.identities()) else dg.SkipReason("no text was embedded yet")
+
+
+def _because(why: str) -> dg.RunRequest:
+    return dg.RunRequest(tags={"bardo/why": why})
