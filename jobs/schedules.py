@@ -29,7 +29,7 @@ def scheduled(
 ) -> Callable[[Callable[[LazyStores], Turn]], dg.ScheduleDefinition]:
     """A schedule called as the function is that says, of a home, whether to run; where there is none nothing runs.
 
-    job: as Dagster made it, of assets or of ops. running: as soon as Dagster does, or only once somebody switched it on.
+    job: as Dagster made it, of assets or of ops. running: as soon as Dagster does, or once somebody switched it on.
     """
     status = dg.DefaultScheduleStatus.RUNNING if running else dg.DefaultScheduleStatus.STOPPED
     more = " Runs as soon as Dagster does; switch it off on its page." if running else ""
