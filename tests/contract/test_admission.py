@@ -54,7 +54,6 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.leases import Lease, leased
 from bardo_pipeline.storage.log import EventLog
-from bardo_pipeline.storage.memory import MemoryEventLog
 from bardo_pipeline.storage.protocols import Admitted, Log
 from tests.records import records
 
@@ -63,22 +62,6 @@ GOLEM, OTHER = "golem-0000", "golem-0001"
 ORDER = [("golem_id", "ascending"), ("tick", "ascending")]
 KEYS = {name: Ed25519PrivateKey.from_private_bytes(bytes([k]) * 32) for k, name in enumerate(("k1", "k2", "k3"))}
 SEGMENTS = itertools.count()
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home.create(tmp_path / "home", Policy(), NOW)
-
-
-@pytest.fixture
-def disk(home: Home) -> Iterator[EventLog]:
-    with EventLog(home, Policy()) as log:
-        yield log
-
-
-@pytest.fixture(params=["memory", "disk"])
-def log(request: pytest.FixtureRequest) -> Log:
-    return MemoryEventLog() if request.param == "memory" else request.getfixturevalue("disk")
 
 
 def ticks(first: int, last: int | None = None, *, golems: int = 1, seed: int = 0) -> pa.Table:

@@ -31,11 +31,6 @@ SECRET = bytes(range(32))
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home.create(tmp_path / "home", Policy(), NOW)
-
-
-@pytest.fixture
 def talk(home: Home) -> Conversations:
     return Conversations(home, EventLog(home))
 

@@ -38,11 +38,6 @@ BRIEF = Policy().model_copy(update={"care": CarePolicy(lookback_ticks=50, rewrit
 KEY = ("golem_id", "tick")
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home.create(tmp_path / "home", Policy(), NOW)
-
-
 def grown(home: Home, commits: int = 12, *, first: int = 1) -> EventLog:
     """Four golems, ten ticks each a commit."""
     log, drawn = EventLog(home, BRIEF, durable=False), records(40 * commits, golems=4, tick=10 * first - 9, seed=first)

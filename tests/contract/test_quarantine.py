@@ -33,11 +33,6 @@ LATER = NOW + timedelta(hours=1)
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home.create(tmp_path / "home", Policy(), NOW)
-
-
-@pytest.fixture
 def place(home: Home) -> Iterator[Place]:
     place = opened(home.root, Policy())
     yield place

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -45,7 +45,6 @@ from bardo_pipeline.storage.backup import back_up, restore
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.leases import Lease
 from bardo_pipeline.storage.log import EventLog
-from bardo_pipeline.storage.memory import MemoryEventLog
 from bardo_pipeline.storage.protocols import Log
 from bardo_pipeline.storage.quarantine import Quarantine
 from bardo_pipeline.storage.retrial import retry
@@ -66,11 +65,6 @@ SECRET = bytes(range(32))
 DOCS = Path(__file__).parents[2] / "docs" / "events.md"
 MARK = "the-whale-of-Turin"
 """Stands in everything private that these tests write, and nowhere else."""
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home.create(tmp_path / "home", Policy(), NOW)
 
 
 def private(table: pa.Table) -> pa.Table:
@@ -289,15 +283,6 @@ def test_a_key_file_that_is_none_is_named(home: Home) -> None:
 
 
 # the log
-
-
-@pytest.fixture(params=["memory", "disk"])
-def log(request: pytest.FixtureRequest, home: Home) -> Iterator[Log]:
-    if request.param == "memory":
-        yield MemoryEventLog(bucket_count=16)
-    else:
-        with EventLog(home) as opened:
-            yield opened
 
 
 def test_a_golem_that_seals_may_not_write_in_plain_text_and_others_may(log: Log) -> None:

@@ -16,7 +16,6 @@ import pytest
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.life import Reorg, Struck, life_event
 from bardo_pipeline.events.record import PHASES, REGIMES, TIERS
-from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.tick_index import INDEX_SCHEMA, TickIndex
@@ -39,11 +38,6 @@ create table cycle_index (
 
 def appended(log: EventLog, batch: pa.Table, segment: int) -> None:
     log.append(batch, writer="test", segment=segment, recorded_at=NOW)
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home.create(tmp_path / "home", Policy(), NOW)
 
 
 @pytest.fixture

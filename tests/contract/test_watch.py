@@ -26,7 +26,7 @@ from bardo_pipeline.doors.cli import app
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.fabric import GolemEvent
 from bardo_pipeline.events.life import Gap, Struck, life_event
-from bardo_pipeline.policy import FabricPolicy, Policy
+from bardo_pipeline.policy import FabricPolicy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
 from tests.records import records
@@ -37,11 +37,6 @@ NOW = datetime(2026, 11, 1, tzinfo=UTC)
 GOLEM = "golem-0000"
 SOON = 120.0
 """Seconds after which a test gives up waiting."""
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home.create(tmp_path / "home", Policy(), NOW)
 
 
 def everything(home: Home) -> list[GolemEvent]:

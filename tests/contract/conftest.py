@@ -1,0 +1,51 @@
+"""Homes and logs that contract tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from bardo_pipeline.errors import BardoError
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.memory import MemoryEventLog
+from bardo_pipeline.storage.protocols import Log
+from bardo_pipeline.storage.writer import EventWriter
+from tests.logs import GOLEM, NOW
+from tests.writers import Opener, clock
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home.create(tmp_path / "home", Policy(), NOW)
+
+
+@pytest.fixture
+def disk(home: Home) -> Iterator[EventLog]:
+    with EventLog(home, Policy()) as log:
+        yield log
+
+
+@pytest.fixture(params=["memory", "disk"])
+def log(request: pytest.FixtureRequest) -> Log:
+    return MemoryEventLog() if request.param == "memory" else request.getfixturevalue("disk")
+
+
+@pytest.fixture
+def opened(home: Home) -> Iterator[Opener]:
+    """Opens writers, and lets go of those that a test leaves open."""
+    made: list[EventWriter] = []
+
+    def open_(golem_id: str = GOLEM, **more: object) -> EventWriter:
+        writer = EventWriter.open(home, golem_id, **({"clock": clock, "drain": "none", "writer": "w"} | more))
+        made.append(writer)
+        return writer
+
+    yield open_
+    for writer in made:
+        with suppress(BardoError):
+            writer.close()

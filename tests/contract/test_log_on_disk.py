@@ -1,0 +1,291 @@
+"""What only disk can break: rows that stay, what was learned and forgotten, readers of what is compacted, the home."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from bardo_pipeline.errors import ForkError, NoHomeError, RecordError, RegressionError, SchemaVersionError, StoreError
+from bardo_pipeline.events.schema import RECORD_SCHEMA
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.commits import Added
+from bardo_pipeline.storage.delta import AppendOnlyTable
+from bardo_pipeline.storage.heads import TickRange
+from bardo_pipeline.storage.home import Home, bucket_of, home_root
+from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.parquet import whole
+from tests.logs import GOLEM, LATER, NOW, accepted, append, content, died, head, same, ticks, vectors
+from tests.records import records
+
+# on disk: append-only
+
+
+@pytest.mark.row("P-1")
+@pytest.mark.parametrize("name", ["cycles", "life", "vectors"])
+def test_delta_refuses_to_change_or_remove_a_row(disk: EventLog, home: Home, name: str) -> None:
+    append(disk, ticks(1))
+    disk.record([accepted(4, 4)], NOW)
+    disk.record_vectors(vectors(["a"]))
+    table = DeltaTable(getattr(home, name))
+    rows = table.to_pyarrow_table().slice(0, 1)
+    version = table.version()
+    first = rows.column_names[1]
+    attempts: list[Callable[[], object]] = [
+        table.delete,
+        lambda: table.delete(f"{first} is not null"),
+        lambda: table.update(updates={first: "'x'"}),
+        lambda: write_deltalake(table, rows, mode="overwrite"),
+        lambda: write_deltalake(table, rows, mode="overwrite", predicate=f"{first} is not null"),
+        lambda: (
+            table.merge(rows, f"t.{first} = s.{first}", source_alias="s", target_alias="t")
+            .when_matched_update_all()
+            .execute()
+        ),
+    ]
+    for attempt in attempts:
+        with pytest.raises(CommitFailedError, match="append-only"):
+            attempt()
+    assert DeltaTable(getattr(home, name)).version() == version
+
+
+@pytest.mark.row("P-1")
+def test_no_code_of_the_log_can_take_a_row_away() -> None:
+    rooms = Path(__file__).parents[2] / "bardo_pipeline" / "storage"
+    for name in ("delta.py", "commits.py", "parquet.py", "log.py", "heads.py", "home.py", "protocols.py"):
+        source = (rooms / name).read_text()
+        found = re.findall(
+            r"\.(?:vacuum|restore|delete|merge|repair)\(|handle\.update\(|overwrite|RemoveAction", source
+        )
+        assert found == [], name
+
+
+@pytest.mark.row("P-1")
+def test_the_table_is_an_ordinary_delta_table(disk: EventLog, home: Home) -> None:
+    batch = records(50, golems=5, dense=True)
+    append(disk, batch)
+    table = DeltaTable(home.cycles)
+    assert table.metadata().configuration["delta.appendOnly"] == "true"
+    assert table.transaction_version("runtime") is not None
+    assert same(table.to_pyarrow_table().select(RECORD_SCHEMA.names), batch)
+    actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    assert [(a["num_records"], a["min.tick"], a["max.tick"]) for a in actions] == [(50, 1, 10)]
+    assert (actions[0]["min.golem_id"], actions[0]["max.golem_id"]) == ("golem-0000", "golem-0004")
+
+
+# on disk: what was learned is what is on record
+
+
+def test_heads_are_the_same_without_their_index(disk: EventLog, home: Home) -> None:
+    append(disk, pa.concat_tables([ticks(1, 4, golems=3), ticks(9)]))
+    disk.record([accepted(5, 6)], NOW)
+    heads, gaps = disk.heads(), disk.gaps()
+    disk.close()
+    index = home.index / "heads.arrow"
+    assert index.exists()
+    for spoil in (lambda: None, lambda: index.write_bytes(b"no arrow"), index.unlink):
+        spoil()
+        log = EventLog(home, Policy())
+        assert log.heads().equals(heads)
+        assert log.gaps() == gaps
+
+
+def test_an_index_that_fell_behind_is_caught_up(disk: EventLog, home: Home) -> None:
+    append(disk, ticks(1, 4))
+    disk.close()
+    append(disk, pa.concat_tables([ticks(5), ticks(8)]))
+    log = EventLog(home, Policy())
+    assert log.heads().equals(disk.heads())
+    assert log.gaps() == (TickRange(GOLEM, 6, 7),)
+
+
+def test_an_index_of_another_log_is_not_believed(disk: EventLog, home: Home, tmp_path: Path) -> None:
+    append(disk, ticks(1, 4))
+    disk.close()
+    other = Home.create(tmp_path / "other", Policy(), NOW)
+    with EventLog(other, Policy()) as log:
+        append(log, ticks(1))
+    (home.index / "heads.arrow").replace(other.index / "heads.arrow")
+    assert head(EventLog(other, Policy())) == (1, 1, 0)
+
+
+def test_what_another_handle_wrote_is_seen(disk: EventLog, home: Home) -> None:
+    other = EventLog(home, Policy())
+    append(disk, ticks(1, 3))
+    assert head(other) == (3, 3, 0)
+    assert append(other, ticks(2, 4), writer="other").written == 1
+    with pytest.raises(ForkError, match="tick 4"):
+        append(disk, ticks(4, seed=1))
+    disk.record([accepted(5, 5)], NOW)
+    with pytest.raises(RegressionError, match="tick 5"):
+        append(other, ticks(5), writer="other")
+    assert other.record([accepted(5, 5)], LATER) == 0
+    disk.record([died(6)], NOW)
+    with pytest.raises(RegressionError, match="tick 7 comes after its death at tick 6"):
+        append(other, ticks(7), writer="other")
+    append(other, ticks(6), writer="other")
+    with pytest.raises(RecordError, match="a death at tick 5 lies below tick 6"):
+        disk.record([died(5)], NOW)
+    with pytest.raises(RegressionError, match="tick 7"):
+        append(EventLog(home, Policy()), ticks(7))
+    disk.record_vectors(vectors(["a"]))
+    assert other.record_vectors(vectors(["a"])) == 0
+
+
+def test_looking_again_reads_only_what_is_new(disk: EventLog, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = EventLog(home, Policy())
+    for tick in range(1, 9):
+        append(disk, ticks(tick))
+    other.heads()
+    append(disk, ticks(9))
+    loaded: list[int] = []
+    load = AppendOnlyTable.load
+    monkeypatch.setattr(
+        AppendOnlyTable,
+        "load",
+        lambda self, files, *rest: loaded.extend([f.rows for f in files]) or load(self, files, *rest),
+    )
+    assert head(other) == (9, 9, 0)
+    other.heads()
+    assert loaded == [1]
+
+
+def test_a_reader_behind_a_cleaned_up_log_gets_what_is_new_and_nothing_else(disk: EventLog, home: Home) -> None:
+    for tick in range(1, 25):
+        append(disk, ticks(tick))
+    reader = EventLog(home, Policy())
+    (home.cycles / "_delta_log" / f"{3:020}.json").unlink()
+    assert sorted(reader.read_cycles(["tick"], since_version=2)["tick"].to_pylist()) == list(range(3, 25))
+    assert len(reader.read_cycles(["tick"], since_version=20)) == 4
+
+
+def test_a_compaction_brings_nothing_new(disk: EventLog, home: Home) -> None:
+    for tick in range(1, 4):
+        append(disk, ticks(tick))
+    seen = disk.version
+    DeltaTable(home.cycles).optimize.compact()
+    assert disk.version > seen
+    assert disk.read_cycles(since_version=seen).num_rows == 0
+    assert same(content(disk), ticks(1, 3))
+    assert append(disk, ticks(2, 4)).written == 1
+    assert head(disk) == (4, 4, 0)
+    assert same(content(EventLog(home, Policy())), ticks(1, 4))
+
+
+def test_a_version_is_read_as_it_was(disk: EventLog, home: Home) -> None:
+    for tick in range(1, 6):
+        append(disk, ticks(tick))
+    DeltaTable(home.cycles).optimize.compact()  # one file now holds what came before version 3 and after it
+    assert sorted(disk.read_cycles_between(["tick"], None, 3)["tick"].to_pylist()) == [1, 2, 3]
+    assert sorted(disk.read_cycles_between(["tick"], 1, 3)["tick"].to_pylist()) == [2, 3]
+    assert sorted(disk.read_cycles_between(["tick"], None, disk.version)["tick"].to_pylist()) == [1, 2, 3, 4, 5]
+    assert disk.read_cycles_between(None, None, 0).num_rows == 0
+
+
+def test_a_table_of_other_columns_is_not_touched(tmp_path: Path) -> None:
+    AppendOnlyTable(tmp_path / "table", pa.schema([("a", pa.int64())]), ["a"])
+    demanding = pa.schema([("a", pa.int64()), pa.field("b", pa.int64(), nullable=False)])
+    for other in (demanding, pa.schema([("a", pa.string())]), pa.schema([("b", pa.int64())])):
+        with pytest.raises(SchemaVersionError, match="other columns"):
+            AppendOnlyTable(tmp_path / "table", other, ["a"])
+
+
+def test_a_column_that_may_be_null_is_added_by_the_first_append(tmp_path: Path) -> None:
+    old, new = pa.schema([("a", pa.int64())]), pa.schema([("a", pa.int64()), ("b", pa.struct([("c", pa.string())]))])
+    AppendOnlyTable(tmp_path / "table", old, ["a"]).append(pa.table({"a": [1]}, schema=old), transactions={"w": 1})
+    table = AppendOnlyTable(tmp_path / "table", new, ["a"])
+    assert table.read().to_pylist() == [{"a": 1, "b": None}]
+    table.append(pa.table({"a": [2], "b": [{"c": "x"}]}, schema=new), transactions={"w": 2})
+    found = AppendOnlyTable(tmp_path / "table", new, ["a"]).read().sort_by("a").to_pylist()
+    assert found == [{"a": 1, "b": None}, {"a": 2, "b": {"c": "x"}}]
+
+
+@pytest.mark.row("EV-2")
+def test_a_transaction_is_committed_once_by_racing_handles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = pa.schema([("a", pa.int64())])
+    one, two = (AppendOnlyTable(tmp_path / "table", schema, ["a"]) for _ in range(2))
+    rows = pa.table({"a": [1, 2]}, schema=schema)
+    assert one.append(rows, transactions={"w": 0}) == 1
+    assert two.append(rows, transactions={"w": 0}) is None
+    write = AppendOnlyTable.write
+
+    def overtaken(number: int) -> Callable[[AppendOnlyTable, pa.Table], Added]:
+        def late(table: AppendOnlyTable, given: pa.Table) -> Added:  # it has looked, and then the other commits
+            monkeypatch.setattr(AppendOnlyTable, "write", write)
+            assert one.append(given, transactions={"w": number}) == number + 1
+            return write(table, given)
+
+        return late
+
+    monkeypatch.setattr(AppendOnlyTable, "write", overtaken(1))
+    assert two.append(rows, transactions={"w": 1}) is None
+    monkeypatch.setattr(AppendOnlyTable, "write", overtaken(2))
+    assert two.append(rows, transactions={"v": 7}) == 4, "another's rows go behind"
+    assert one.read().num_rows == 8
+    assert len(list((tmp_path / "table").glob("*.parquet"))) == 4, "of the one that lost, nothing stays"
+
+
+def test_a_commit_of_which_half_is_done_is_refused(tmp_path: Path) -> None:
+    schema = pa.schema([("a", pa.int64())])
+    table = AppendOnlyTable(tmp_path / "table", schema, ["a"])
+    rows = pa.table({"a": [1]}, schema=schema)
+    table.append(rows, transactions={"w": 1})
+    with pytest.raises(StoreError, match="only w are on record"):
+        table.append(rows, transactions={"w": 1, "v": 1})
+    assert table.read().num_rows == 1
+    assert table.transaction_version("w") == 1
+    assert table.transaction_version("v") is None
+
+
+def test_whole_tables_have_no_slice_in_them() -> None:
+    batch = records(100, dense=True)
+    assert whole(batch) is batch
+    cut = whole(batch.slice(13, 20))
+    assert cut.equals(batch.slice(13, 20))
+    assert all(chunk.offset == 0 for column in cut.columns for chunk in column.chunks)
+
+
+# the home
+
+
+def test_a_folder_without_a_home_says_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(NoHomeError, match="run `bardo demo` or `bardo run`"):
+        Home.open(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_home_is_made_once(tmp_path: Path) -> None:
+    made = Home.create(tmp_path / "a" / "home", Policy(), NOW)
+    policy = Policy.model_validate({"log": {"bucket_count": 4}})
+    for again in (Home.create(made.root, policy, LATER), Home.open(made.root)):
+        assert (again.bucket_count, again.created_at) == (16, NOW)
+    assert [p.name for p in made.root.iterdir() if p.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize(
+    ("mark", "error"),
+    [
+        (b"{", StoreError),
+        (b"[]", StoreError),
+        (b'{"bucket_count": 16}', StoreError),
+        (b'{"bucket_count": 16, "schema_version": 99, "created_at": "2026-01-01T00:00:00+00:00"}', SchemaVersionError),
+    ],
+)
+def test_a_home_that_cannot_be_read_is_not_opened(tmp_path: Path, mark: bytes, error: type[Exception]) -> None:
+    (tmp_path / "home.json").write_bytes(mark)
+    with pytest.raises(error):
+        Home.open(tmp_path)
+
+
+def test_buckets_are_fixed_for_ever() -> None:
+    assert [bucket_of(f"golem-{i}", 16) for i in range(4)] == [7, 1, 4, 13]
+
+
+def test_the_environment_names_the_home() -> None:
+    assert home_root({"BARDO_HOME": "/data/bardo"}) == Path("/data/bardo")
+    assert home_root({}) == Path.cwd() / ".bardo"

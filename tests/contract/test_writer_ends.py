@@ -1,0 +1,370 @@
+"""Who brings records to the log, who signs them, who waits; writers that die, fail, or fork."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from bardo_pipeline.errors import (
+    BackpressureError,
+    CustodyError,
+    ForkError,
+    JournalError,
+    LeaseError,
+    RecordError,
+    SignatureError,
+    StoreError,
+)
+from bardo_pipeline.events.custody import Tip, content_of, signed_message, verified
+from bardo_pipeline.events.life import KeyRegistered, LifeEvent, life_event
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.async_writer import AsyncEventWriter
+from bardo_pipeline.storage.drainer import Drainer
+from bardo_pipeline.storage.frames import HEADER_BYTES, segment_header, segment_path
+from bardo_pipeline.storage.health import journals
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.journal import ROOM_SECONDS
+from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.quarantine import Quarantine
+from bardo_pipeline.storage.writer import Signer
+from tests.logs import GOLEM, NOW
+from tests.records import records
+from tests.writers import OTHER, Opener, clock, drained, limited, line, on_record
+
+# who drains
+
+
+@pytest.mark.row("EV-3")
+@pytest.mark.parametrize("drain", ["process", "thread"])
+def test_a_drainer_beside_the_writer_brings_records_to_the_log(drain: str, home: Home, opened: Opener) -> None:
+    policy = limited(batch_records=5, journal_bytes_max=20 * len(line(1)))
+    writer = opened(drain=drain, policy=policy)
+    for tick in range(1, 101):
+        writer.append(line(tick))  # far more than fits: it waits for the drainer
+    assert len(on_record(home)) >= 80
+    writer.close()
+    assert [row["tick"] for row in on_record(home)] == list(range(1, 101))
+
+
+@pytest.mark.row("EV-3")
+def test_damage_in_a_sealed_segment_is_named_and_kept_and_the_rest_is_drained(home: Home, opened: Opener) -> None:
+    writer = opened(policy=limited(batch_records=5))
+    for tick in range(1, 6):
+        writer.append(line(tick))
+    path = segment_path(home.journal / "w", 0)
+    raw = bytearray(path.read_bytes())
+    sizes = [len(line(tick)) for tick in range(1, 6)]
+    head = (len(raw) - HEADER_BYTES - sum(sizes)) // 5
+    offset = HEADER_BYTES + 2 * head + sizes[0] + sizes[1]
+    raw[offset + head + 100] ^= 1
+    path.write_bytes(bytes(raw))
+    report = drained(home)
+    assert (report.records, report.segments, report.refused) == (4, 1, 1)
+    assert f"{path}, offset {offset}:" in str(report.faults[0][1])
+    assert [row["tick"] for row in on_record(home)] == [1, 2, 4, 5]
+    (item,) = Quarantine(home).open().to_pylist()
+    assert (item["golem_id"], item["tick"], item["error"]) == (GOLEM, 3, "JournalError")
+    assert item["raw"] == bytes(raw[offset : offset + head + sizes[2]])
+    with pytest.raises(CustodyError, match="was acknowledged, but the log holds 4"):
+        writer.close()
+    with opened() as again:
+        assert again.append(line(3)).late, "the sender can give it again"
+
+
+@pytest.mark.row("EV-3")
+def test_a_drain_that_is_sent_again_leaves_each_record_once(home: Home, opened: Opener) -> None:
+    writer = opened(policy=limited(batch_records=5))
+    for tick in range(1, 11):
+        writer.append(line(tick))
+    folder = home.journal / "w"
+    kept = {path: path.read_bytes() for path in folder.glob("*.seg")}
+    assert drained(home).records == 5
+    for path, raw in kept.items():  # as if the drainer had died before it could trim
+        path.write_bytes(raw)
+    assert drained(home).records == 0
+    writer.close()
+    assert [row["tick"] for row in on_record(home)] == list(range(1, 11))
+
+
+# signed
+
+
+def key_event(key: Ed25519PrivateKey, tick_from: int) -> LifeEvent:
+    public_key = key.public_key().public_bytes_raw().hex()
+    return life_event(GOLEM, NOW, KeyRegistered(key_id="key-1", public_key=public_key, tick_from=tick_from))
+
+
+@pytest.mark.row("EV-3", "X-9")
+def test_a_signed_writer_signs_what_its_golems_key_asks_for(home: Home, opened: Opener) -> None:
+    key = Ed25519PrivateKey.from_private_bytes(bytes(32))
+    with opened(signer=Signer("key-1", key)) as writer:
+        writer.append(line(1))
+        writer.record(key_event(key, 2))
+        writer.append(line(2))
+    first, second = (row["link"] for row in on_record(home))
+    assert (first["key_id"], first["signature"]) == (None, None)
+    assert second["key_id"] == "key-1"
+    public_key = key.public_key().public_bytes_raw().hex()
+    assert verified(public_key, second["signature"], signed_message(GOLEM, content_of(line(2))))
+
+
+@pytest.mark.row("EV-3", "X-9")
+def test_without_the_registered_key_nothing_is_accepted(opened: Opener) -> None:
+    key, wrong = (Ed25519PrivateKey.from_private_bytes(bytes([k]) * 32) for k in (1, 2))
+    with opened() as writer:
+        writer.record(key_event(key, 2))
+        writer.append(line(1))
+        with pytest.raises(SignatureError, match="tick 2 is not signed, though key key-1 is registered"):
+            writer.append(line(2))
+    for signer in (Signer("key-1", wrong), Signer("key-2", key)):
+        with opened(signer=signer) as writer, pytest.raises(SignatureError, match="asks for key key-1"):
+            writer.append(line(2))
+    with opened(signer=Signer("key-1", key)) as writer:
+        assert writer.append(line(2)).link.number == 2
+
+
+# asyncio
+
+
+@pytest.mark.row("EV-3")
+def test_coroutines_append_through_the_same_journal(home: Home) -> None:
+    async def write(golem: int) -> list[Tip]:
+        opened = AsyncEventWriter.open(home, f"golem-{golem:04}", clock=clock, drain="thread", writer="w")
+        async with await opened as writer:
+            acks = [await writer.append(line(tick, golem)) for tick in range(1, 31)]
+            again = await writer.append(line(1, golem))
+            assert (again.repeated, again.link) == (True, acks[0].link)
+            with pytest.raises(ForkError):
+                await writer.append(line(2, golem, seed=1))
+            with pytest.raises(RecordError):
+                await writer.append(b"{}")
+            return [ack.link for ack in acks]
+
+    async def everybody() -> list[list[Tip]]:
+        return await asyncio.gather(*(write(golem) for golem in range(4)))
+
+    links = asyncio.run(everybody())
+    for golem in range(4):
+        rows = on_record(home, f"golem-{golem:04}")
+        assert [Tip(row["link"]["number"], row["link"]["hash"]) for row in rows] == links[golem]
+
+
+@pytest.mark.row("EV-3")
+def test_callers_are_held_up_a_little_before_the_journal_is_full(home: Home, opened: Opener) -> None:
+    writer = opened(policy=limited(journal_bytes_max=16 * len(line(1)), batch_records=1))
+    pauses = []
+    for tick in range(1, 15):
+        writer.append(line(tick), wait=False)
+        pauses.append(writer.pause_seconds())
+    assert pauses[:6] == [0.0] * 6, "nothing while it is less than half full"
+    late = [pause for pause in pauses if pause]
+    assert len(late) > 3
+    assert late == sorted(late), "the fuller, the longer"
+    assert late[-1] < ROOM_SECONDS
+    drained(home)
+    assert writer.pause_seconds() == 0.0
+    writer.close()
+
+
+@pytest.mark.row("EV-3")
+def test_a_coroutine_waits_for_room_without_holding_up_its_loop(home: Home) -> None:
+    policy = limited(journal_bytes_max=len(line(1)) + len(line(2)) + 800, batch_records=1)
+
+    async def go() -> None:
+        async with await AsyncEventWriter.open(home, GOLEM, clock=clock, drain="none", policy=policy) as writer:
+            await writer.append(line(1))
+            await writer.append(line(2))
+            with pytest.raises(BackpressureError):
+                await writer.append(line(3), wait=False)
+            waiting = asyncio.create_task(writer.append(line(3)))
+            while not waiting.done():
+                await asyncio.to_thread(drained, home)
+            assert (await waiting).tick == 3
+
+    asyncio.run(go())
+
+
+# who dies, and who can not go on
+
+
+@pytest.mark.row("EV-3")
+def test_what_a_dead_writer_left_is_drained_before_anything_is_accepted(home: Home, opened: Opener) -> None:
+    code = (
+        "import os, sys; from pathlib import Path\n"
+        "from tests.logs import GOLEM; from tests.writers import clock, line\n"
+        "from bardo_pipeline.storage.writer import EventWriter\n"
+        "w = EventWriter.open(Path(sys.argv[1]), GOLEM, clock=clock, drain='none', writer='dead')\n"
+        "[w.append(line(tick)) for tick in (1, 2, 3)]; os._exit(9)"
+    )
+    run = subprocess.run([sys.executable, "-c", code, str(home.root)], cwd=Path(__file__).parents[2])
+    assert run.returncode == 9
+    left = segment_path(home.journal / "dead", 0)
+    with left.open("ab") as torn:
+        torn.write(b"FRAM and then the power went")
+    with EventLog(home) as log, pytest.raises(LeaseError, match="was left by writer dead, which died: `bardo drain`"):
+        log.append(records(4, golems=1), writer="batches", segment=1, recorded_at=NOW)
+    writer = opened()
+    assert (writer.recovered.records, writer.recovered.torn) == (3, 28)
+    assert not left.exists()
+    with pytest.raises(ForkError):
+        writer.append(line(3, seed=1))
+    assert writer.append(line(4)).link.number == 4
+
+
+@pytest.mark.row("EV-3")
+def test_an_opening_that_fails_leaves_nothing_behind_that_hinders_the_next(
+    home: Home, opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = home.journal / "w"
+    folder.mkdir()
+    segment_path(folder, 3).write_bytes(segment_header(3))
+    with monkeypatch.context() as patch:
+        patch.setattr(Drainer, "once", lambda _: (_ for _ in ()).throw(StoreError("the log cannot be read")))
+        with pytest.raises(StoreError, match="the log cannot be read"):
+            opened()
+    assert list(home.leases.iterdir()) == []
+    assert opened().append(line(1)).link.number == 1
+
+
+@pytest.mark.row("EV-3")
+def test_a_golem_whose_writer_could_not_drain_waits_for_that_writers_journal(
+    home: Home, opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, beside = opened(), opened(OTHER)
+    writer.append(line(1))
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", fail)
+        with pytest.raises(JournalError):
+            writer.append(line(2))
+        patch.setattr(os, "ftruncate", fail)
+        with pytest.raises(JournalError, match="cannot be written"):
+            writer.close()
+    with pytest.raises(LeaseError, match="writer w let go of this golem and could not drain"):
+        opened(writer="another")
+    beside.close()
+    with opened(writer="another") as again:
+        assert again.append(line(2)).link.number == 2
+    assert [row["tick"] for row in on_record(home)] == [1, 2]
+
+
+@pytest.mark.row("EV-3")
+def test_a_journal_that_cannot_be_read_is_named_and_holds_back_no_other(
+    home: Home, opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = opened(policy=limited(batch_records=1)), opened(OTHER, writer="x", policy=limited(batch_records=1))
+    first.append(line(1))
+    second.append(line(1, golem=1))
+    honest = Path.read_bytes
+
+    def fail(path: Path) -> bytes:
+        if path.parent.name == "w":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return honest(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", fail)
+        with pytest.raises(StoreError, match=r"journal/w cannot be .*Input/output error"):
+            drained(home)
+    assert [len(on_record(home, golem_id)) for golem_id in (GOLEM, OTHER)] == [0, 1]
+    assert drained(home).records == 1
+
+
+@pytest.mark.row("EV-3")
+def test_a_disk_that_takes_nothing_is_named_when_a_writer_is_opened_and_closed(
+    home: Home, opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = opened()
+    writer.append(line(1))
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("bardo_pipeline.storage.leases.os.pwrite", full)
+        with pytest.raises(StoreError, match=r"No space left on device.*: free some space"):
+            opened(OTHER)
+    assert opened(OTHER).append(line(1, golem=1)).link.number == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(Drainer, "_take", full)
+        with pytest.raises(StoreError, match=r"No space left on device.*: free some space"):
+            writer.close()
+    with opened() as again:
+        assert again.append(line(2)).link.number == 2
+    assert len(on_record(home)) == 2
+
+
+@pytest.mark.row("EV-3")
+def test_bardo_drain_takes_what_the_dead_left_and_says_what_was_broken(home: Home, opened: Opener) -> None:
+    writer = opened(policy=limited(batch_records=2))
+    for tick in (1, 2):
+        writer.append(line(tick))
+    path = segment_path(home.journal / "w", 0)
+    raw = bytearray(path.read_bytes())
+    raw[-10] ^= 1
+    path.write_bytes(bytes(raw))
+    command = [sys.executable, "-m", "bardo_pipeline.doors.cli", "drain", "--home", str(home.root)]
+    said = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"COLUMNS": "400"})
+    assert (said.returncode, said.stderr) == (1, "")
+    assert "1 records from 1 segments" in said.stdout
+    assert "1 in quarantine: `bardo quarantine list`" in said.stdout
+    assert f"{path}, offset" in said.stdout
+    again = subprocess.run(command, capture_output=True, text=True)
+    assert (again.returncode, again.stdout.splitlines()[0]) == (0, "0 records from 0 segments (0 bytes) in 0.00 s")
+
+
+@pytest.mark.row("EV-3")
+def test_a_forked_child_has_no_part_in_its_parent_s_writer(home: Home, opened: Opener) -> None:
+    writer = opened()
+    writer.append(line(1))
+    ends, begins = os.pipe()
+    child = os.fork()
+    if not child:
+        said = b""
+        try:
+            writer.append(line(2, seed=1))
+        except JournalError as error:
+            said = str(error).encode()
+        writer.close()
+        os.write(begins, said)
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert b"belongs to the process that opened it" in os.read(ends, 1_000)
+    assert writer.append(line(2)).link.number == 2
+    with pytest.raises(LeaseError):
+        opened(writer="other")
+    writer.close()
+    with EventLog(home) as log:
+        assert log.read_cycles(["tick"])["tick"].to_pylist() == [1, 2]
+
+
+@pytest.mark.row("EV-3")
+def test_a_coroutine_that_sends_again_or_late_holds_up_nobody(home: Home) -> None:
+    async def go() -> None:
+        async with await AsyncEventWriter.open(home, GOLEM, clock=clock, drain="none", writer="w") as writer:
+            acks = await asyncio.gather(*(writer.append(line(tick)) for tick in (1, 2, 4)))
+            again, late = await asyncio.gather(writer.append(line(2)), writer.append(line(3), wait=False))
+            assert (again.repeated, again.link) == (True, acks[1].link)
+            assert (late.late, late.link.number) == (True, 4)
+            with pytest.raises(ForkError):
+                await writer.append(line(2, seed=9))
+
+    asyncio.run(go())
+
+
+@pytest.mark.row("X-11")
+def test_a_journal_says_which_limits_its_writers_keep(home: Home, opened: Opener) -> None:
+    writer = opened(policy=limited(journal_bytes_max=4 * 2**20, flush_seconds=300.0))
+    (journal,) = journals(home, NOW, Policy().writer)
+    assert (journal.bytes_max, journal.flush_seconds, journal.alive) == (4 * 2**20, 300.0, True)
+    writer.close()

@@ -1,0 +1,55 @@
+"""What tests of live writers share: records one by one, and what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import cache
+
+import orjson
+
+from bardo_pipeline.events.record import DecisionCycleRecord
+from bardo_pipeline.events.schema import to_models
+from bardo_pipeline.policy import Policy, WriterPolicy
+from bardo_pipeline.storage.drainer import DrainReport, drain_once
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.writer import EventWriter
+from tests.logs import GOLEM, NOW
+from tests.records import records
+
+OTHER = "golem-0001"
+Opener = Callable[..., EventWriter]
+
+
+def clock() -> datetime:
+    return NOW
+
+
+@cache
+def model(tick: int, golem: int = 0, seed: int = 0) -> DecisionCycleRecord:
+    table = records(golem + 1, golems=golem + 1, tick=tick, seed=1000 * seed + tick).slice(golem)
+    return to_models(table, DecisionCycleRecord)[0]
+
+
+def line(tick: int, golem: int = 0, seed: int = 0) -> bytes:
+    return model(tick, golem, seed).model_dump_json().encode()
+
+
+def changed(record: bytes, **changes: object) -> bytes:
+    return orjson.dumps(orjson.loads(record) | changes)
+
+
+def limited(**limits: object) -> Policy:
+    return Policy(writer=WriterPolicy.model_validate(limits))
+
+
+def on_record(home: Home, golem_id: str = GOLEM) -> list[dict]:
+    with EventLog(home) as log:
+        rows = log.read_cycles(["tick", "payload", "link", "writer", "segment"], golems=[golem_id])
+        return rows.sort_by("tick").to_pylist()
+
+
+def drained(home: Home) -> DrainReport:
+    with EventLog(home) as log:
+        return drain_once(home, log, clock=clock)
