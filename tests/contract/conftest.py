@@ -16,6 +16,8 @@ from bardo_pipeline.storage.memory import MemoryEventLog
 from bardo_pipeline.storage.protocols import Log
 from bardo_pipeline.storage.writer import EventWriter
 from tests.logs import GOLEM, NOW
+from tests.spools import Place
+from tests.spools import opened as spool_at
 from tests.writers import Opener, clock
 
 
@@ -49,3 +51,9 @@ def opened(home: Home) -> Iterator[Opener]:
     for writer in made:
         with suppress(BardoError):
             writer.close()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A spool with its log open."""
+    return spool_at(tmp_path / "home")

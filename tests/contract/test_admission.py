@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bardo_pipeline.errors import (
-    BardoError,
-    ForkError,
-    LeaseError,
-    RecordError,
-    SignatureError,
-    StoreError,
-)
+from bardo_pipeline.errors import BardoError, ForkError, LeaseError, RecordError, SignatureError, StoreError
 from bardo_pipeline.events.custody import (
     GENESIS,
     Signature,
@@ -39,29 +31,18 @@ from bardo_pipeline.events.custody import (
     slice_contents,
     verified,
 )
-from bardo_pipeline.events.life import (
-    Died,
-    Gap,
-    KeyRegistered,
-    KeyRevoked,
-    KeyRotated,
-    LifeEvent,
-    Vitality,
-    life_event,
-)
+from bardo_pipeline.events.life import KeyRegistered, KeyRevoked, KeyRotated, LifeEvent, life_event
 from bardo_pipeline.events.schema import RECORD_SCHEMA
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.leases import Lease, leased
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.protocols import Admitted, Log
+from tests.logs import GOLEM, NOW, ORDER, SEGMENTS, accepted, died
 from tests.records import records
+from tests.writers import OTHER
 
-NOW = datetime(2026, 11, 1, tzinfo=UTC)
-GOLEM, OTHER = "golem-0000", "golem-0001"
-ORDER = [("golem_id", "ascending"), ("tick", "ascending")]
 KEYS = {name: Ed25519PrivateKey.from_private_bytes(bytes([k]) * 32) for k, name in enumerate(("k1", "k2", "k3"))}
-SEGMENTS = itertools.count()
 
 
 def ticks(first: int, last: int | None = None, *, golems: int = 1, seed: int = 0) -> pa.Table:
@@ -169,19 +150,6 @@ def rotated(key_id: str, by: str, tick_from: int, golem_id: str = GOLEM) -> Life
 
 def revoked(key_id: str, tick_from: int) -> LifeEvent:
     return life_event(GOLEM, NOW, KeyRevoked(key_id=key_id, tick_from=tick_from, why="lost"))
-
-
-def died(tick: int, golem_id: str = GOLEM) -> LifeEvent:
-    vitality = Vitality(economic=0.0, epistemic=0.5, stochastic=0.5, composite=0.0)
-    payload = Died(
-        cause="economic", tick=tick, phase="terminal", vitality=vitality, credits_micros=0, capital_micros=1,
-        earned_micros=0,
-    )  # fmt: skip
-    return life_event(golem_id, NOW, payload)
-
-
-def accepted(tick_from: int, tick_to: int) -> LifeEvent:
-    return life_event(GOLEM, NOW, Gap(tick_from=tick_from, tick_to=tick_to, why="the machine was lost"))
 
 
 def altered(batch: pa.Table, row: int, **values: Any) -> pa.Table:

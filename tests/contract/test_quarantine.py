@@ -25,8 +25,8 @@ from bardo_pipeline.storage.quarantine import Quarantine, QuarantineItem
 from bardo_pipeline.storage.retrial import Retried, retry
 from tests import fuzz
 from tests.conftest import NOW
-from tests.contract.test_spool import KEY, PUBLIC, Place, arrow, lines, opened, register_key, signed, some
 from tests.records import records
+from tests.spools import KEY, PUBLIC, Place, arrow, lines, opened, register_key, signed, some
 
 pytestmark = pytest.mark.row("EV-4")
 LATER = NOW + timedelta(hours=1)

@@ -22,7 +22,7 @@ from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.verify import verify
 from tests.commands import bardo
 from tests.conftest import NOW
-from tests.contract.test_spool import KEY, PUBLIC, Place, opened
+from tests.spools import KEY, PUBLIC, Place, opened
 
 pytestmark = pytest.mark.row("EV-4")
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,0 +1,167 @@
+"""A spool whose taker dies at any point, or that two take from, and whose files are life events."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bardo_pipeline.events.life import Gap, KeyRegistered, LifeEvent, life_event
+from bardo_pipeline.events.schema import LIFE_SCHEMA, to_models
+from bardo_pipeline.storage.leases import Lease
+from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.spool_taking import Taken
+from tests.conftest import NOW
+from tests.spools import PUBLIC, Place, lines, opened
+
+pytestmark = pytest.mark.row("EV-4")
+
+
+class Crash(BaseException):
+    """Stands for the end of the process."""
+
+
+def crashing(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: int, *, before: bool = False) -> None:
+    """Let the process end at the nth call of something, before or behind what it does."""
+    real, calls = getattr(owner, name), [0]
+
+    def fails(*args: Any, **options: Any) -> Any:
+        if isinstance(args[0], Path) and "spool" not in args[0].parts:
+            return real(*args, **options)
+        calls[0] += 1
+        if calls[0] == after and before:
+            raise Crash
+        done = real(*args, **options)
+        if calls[0] == after:
+            raise Crash
+        return done
+
+    monkeypatch.setattr(owner, name, fails)
+
+
+class TestACrashAtAnyPointAndAnotherTakingChangeNothing:
+    @pytest.fixture
+    def sent(self) -> list[bytes]:
+        sent = lines(40)
+        sent[5], sent[33] = b"{", sent[33].replace(b'"tier":"', b'"tier":"X')
+        return sent
+
+    @pytest.mark.parametrize("point", range(12))
+    def test_at_any_point(self, tmp_path: Path, sent: list[bytes], point: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        whole, cut = opened(tmp_path / "whole"), opened(tmp_path / "cut")
+        for place in (whole, cut):
+            place.drop("a.jsonl", sent, signatures=[b""])
+        whole.take()
+        points: list[tuple[Any, str, int, bool]] = [
+            (Path, "replace", 1, True), (Path, "replace", 1, False), (Path, "replace", 2, False),
+            (EventLog, "admit", 1, True), (EventLog, "admit", 1, False), (EventLog, "admit", 3, False),
+            (type(cut.spool.quarantine), "put", 1, True), (type(cut.spool.quarantine), "put", 1, False),
+            (type(cut.spool.quarantine), "put", 2, False),
+            (Path, "unlink", 1, True), (Path, "unlink", 1, False), (Path, "unlink", 2, False),
+        ]  # fmt: skip
+        with monkeypatch.context() as patched:
+            crashing(patched, points[point][0], points[point][1], points[point][2], before=points[point][3])
+            with pytest.raises(Crash):
+                cut.take()
+        again = opened(tmp_path / "cut")
+        again.take()
+        assert again.take() == []
+        assert again.log.tip("g-1") == whole.log.tip("g-1")
+        links = [place.log.read_cycles(["tick", "link", "payload"]).sort_by("tick") for place in (again, whole)]
+        assert links[0].equals(links[1])
+        assert again.refused() == whole.refused()
+        assert [path for path in again.home.spool.rglob("*") if path.is_file()] == []
+
+    def test_what_was_refused_before_the_crash_may_be_taken_after_it(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        held = lines(3, golem_id="held")
+        lease = Lease(place.home, "held", "somebody")
+        place.drop("a.jsonl", [*held, *lines(20)])
+        with monkeypatch.context() as patched:
+            crashing(patched, EventLog, "admit", 2)
+            with pytest.raises(Crash):
+                place.take()
+        lease.release()
+        (taken,) = place.take()
+        assert (taken.records, taken.quarantined) == (23, 0)
+        assert place.ticks("held") == [1, 2, 3]
+        assert place.ticks("g-1") == list(range(1, 21))
+
+    def test_two_takers_share_the_files_between_them(self, tmp_path: Path) -> None:
+        first, second = opened(tmp_path / "home"), opened(tmp_path / "home")
+        for at in range(12):
+            first.drop(f"{at:02}.jsonl", lines(4, tick=1 + 4 * at))
+        taken: list[list[Taken]] = [[], []]
+        threads = [
+            threading.Thread(target=lambda k=k, p=p: taken[k].extend(p.take())) for k, p in enumerate((first, second))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(file.file for files in taken for file in files) == [f"{at:02}.jsonl" for at in range(12)]
+        assert sum(file.written for files in taken for file in files) == 48
+        assert first.ticks("g-1") == list(range(1, 49))
+
+    def test_a_new_file_of_the_name_of_one_that_a_crash_left_comes_after_it(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        place.drop("a.jsonl", lines(10))
+        with monkeypatch.context() as patched:
+            crashing(patched, EventLog, "admit", 1, before=True)
+            with pytest.raises(Crash):
+                place.take()
+        place.drop("a.jsonl", lines(10, tick=11))
+        place.take()
+        place.take()
+        assert place.ticks("g-1") == list(range(1, 21))
+
+
+class TestLifeEvents:
+    def life(self, event: LifeEvent, **changes: Any) -> bytes:
+        told = {k: v for k, v in event.model_dump(mode="json").items() if v is not None and k != "event_id"}
+        return json.dumps(told | changes).encode()
+
+    def test_they_come_before_records_and_get_the_id_of_their_content(self, place: Place) -> None:
+        event = life_event("keyed", NOW, KeyRegistered(key_id="key-1", public_key=PUBLIC, tick_from=1))
+        place.drop("a.jsonl", lines(1, golem_id="keyed"))
+        place.drop("z.life.jsonl", [self.life(event), self.life(event, event_id=event.event_id)])
+        assert [(taken.written, taken.repeated, taken.quarantined) for taken in place.take()] == [(1, 1, 0), (0, 0, 1)]
+        assert to_models(place.log.life().select(LIFE_SCHEMA.names), LifeEvent) == [event]
+        assert place.refused()[0].error == "SignatureError"
+
+    @pytest.mark.parametrize(
+        ("line", "word"),
+        [
+            (b"{", "no JSON"),
+            (b"[]", "no JSON object"),
+            (b"\xff", "no JSON"),
+            (b'{"kind": "GapAccepted"}', "Field required"),
+            (b'{"a": ' + b"9" * 30 + b"}", "no JSON"),
+        ],
+    )
+    def test_what_is_none_is_refused_and_the_others_are_taken(self, place: Place, line: bytes, word: str) -> None:
+        good = life_event("g-1", NOW, Gap(tick_from=1, tick_to=2, why="lost"))
+        place.drop("a.life.jsonl", [line, self.life(good)])
+        (taken,) = place.take()
+        assert (taken.written, taken.quarantined) == (1, 1)
+        assert word in place.refused()[0].reason
+
+    def test_one_with_a_wrong_id_of_another_golem_or_that_may_not_follow_is_refused_alone(self, place: Place) -> None:
+        key = life_event("g-1", NOW, KeyRegistered(key_id="key-1", public_key=PUBLIC, tick_from=1))
+        second = life_event("g-1", NOW, KeyRegistered(key_id="key-2", public_key=PUBLIC, tick_from=2))
+        other = life_event("g-2", NOW, Gap(tick_from=1, tick_to=2, why="lost"))
+        gap = life_event("g-1", NOW, Gap(tick_from=1, tick_to=2, why="lost"))
+        sent = [self.life(key), self.life(second), self.life(other), self.life(gap, event_id="mine"), self.life(gap)]
+        place.drop("g-1/a.life.jsonl", sent)
+        (taken,) = place.take()
+        assert (taken.written, taken.quarantined) == (2, 3)
+        assert sorted(reason[1:] for reason in place.reasons()) == [
+            (2, "RecordError"),
+            (3, "IdentityError"),
+            (4, "RecordError"),
+        ]

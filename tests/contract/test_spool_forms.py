@@ -1,0 +1,210 @@
+"""What a spool takes beside lines: Arrow files and streams, and whatever is signed."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from bardo_pipeline.events.custody import content_of, slice_contents
+from bardo_pipeline.events.schema import RECORD_SCHEMA
+from tests.records import records
+from tests.spools import Place, arrow, lines, register_key, signed
+
+pytestmark = pytest.mark.row("EV-4")
+ROOT = Path(__file__).parents[2]
+
+
+class TestArrow:
+    @pytest.mark.parametrize("stream", [False, True], ids=["file", "stream"])
+    def test_a_file_or_stream_is_taken_batch_by_batch(self, place: Place, stream: bool) -> None:
+        table = records(300, golems=5)
+        place.drop("a.arrow", arrow(table, stream=stream, batch_rows=100))
+        assert place.take()[0].written == 300
+        order = [("golem_id", "ascending"), ("tick", "ascending")]
+        found = place.log.read_cycles(RECORD_SCHEMA.names).cast(RECORD_SCHEMA)
+        assert found.sort_by(order).equals(table.sort_by(order))
+        assert set(place.log.read_cycles(["segment"]).column("segment").to_pylist()) == {0, 1, 2}
+
+    def test_a_bad_row_is_refused_alone_with_its_very_row(self, place: Place) -> None:
+        table = records(50, golems=5)
+        bad = pc.if_else(pa.array(np.arange(50) == 31), 2.0, table.column("prediction_error"))
+        spoilt = table.set_column(table.schema.get_field_index("prediction_error"), "prediction_error", bad)
+        place.drop("a.arrow", arrow(pa.table(spoilt.columns, schema=RECORD_SCHEMA)))
+        (taken,) = place.take()
+        assert (taken.written, taken.quarantined) == (49, 1)
+        (item,) = place.refused()
+        assert (item.line, item.error, item.golem_id, item.tick) == (32, "RecordError", "golem-0001", 7)
+        assert pa.ipc.open_stream(place.spool.quarantine.raw_of(item)).read_all().column(
+            "prediction_error"
+        ).to_pylist() == [2.0]
+
+    def test_text_that_is_none_is_refused_alone(self, place: Place) -> None:
+        content = arrow(records(20, golems=20))
+        place.drop("a.arrow", content.replace(b"golem-0007", b"golem-\xff\xfe07"))
+        (taken,) = place.take()
+        assert (taken.written, taken.quarantined) == (19, 1)
+        assert place.reasons() == [("a.arrow", 8, "RecordError")]
+        assert "not UTF-8" in place.refused()[0].reason
+
+    def test_other_writers_types_and_an_older_version_are_raised(self, place: Place) -> None:
+        table = records(30, golems=3)
+        foreign = pa.Table.from_pylist(table.drop_columns(["observed_at", "pipeline", "sealed"]).to_pylist())
+        moments = table.column("observed_at").cast(pa.timestamp("ms", "Europe/Berlin"))
+        place.drop("a.arrow", arrow(foreign.append_column("observed_at", moments)))
+        (taken,) = place.take()
+        assert taken.written == 30, place.refused()
+        assert place.log.read_cycles(["pipeline"]).column("pipeline").null_count == 30
+
+    @pytest.mark.parametrize(
+        ("spoil", "error", "word"),
+        [
+            (lambda t: arrow(t)[:-9], "RecordError", "cannot be read"),
+            (lambda t: arrow(t, stream=True)[:20_000], "RecordError", "cannot be read"),
+            (lambda t: b"", "RecordError", "cannot be read"),
+            (lambda t: b"ARROW1", "RecordError", "cannot be read"),
+            (lambda t: b'{"golem_id": 1}', "RecordError", "cannot be read"),
+            (lambda t: arrow(t.append_column("mood", t.column("tick"))), "SchemaVersionError", "mood"),
+            (lambda t: arrow(t.drop_columns(["tick"])), "SchemaVersionError", "lack tick"),
+            (
+                lambda t: arrow(t.set_column(2, "tick", t.column("tick").cast(pa.string()))),
+                "SchemaVersionError",
+                "tick is of type string",
+            ),
+        ],
+    )
+    def test_a_file_that_cannot_be_read_is_kept_whole(
+        self, place: Place, spoil: Callable[[pa.Table], bytes], error: str, word: str
+    ) -> None:
+        content = spoil(records(20))
+        place.drop("a.arrow", content)
+        (taken,) = place.take()
+        assert (taken.written, taken.quarantined) == (0, 1)
+        (item,) = place.refused()
+        assert (item.line, item.error) == (0, error)
+        assert word in item.reason
+        assert place.spool.quarantine.raw_of(item) == content
+
+    def test_what_came_before_the_break_is_taken(self, place: Place) -> None:
+        content = arrow(records(300, golems=5), stream=True, batch_rows=100)
+        place.drop("a.arrow", content[:-60_000])
+        (taken,) = place.take()
+        assert (taken.written, taken.quarantined) == (200, 1)
+
+    def test_bytes_that_were_altered_anywhere_end_nothing(self, tmp_path: Path) -> None:
+        """In a process of its own: what is guarded against ends it without a word."""
+        told = subprocess.run(
+            [sys.executable, "-X", "faulthandler", "-c", ALTERED, str(tmp_path / "home")],
+            cwd=ROOT, capture_output=True, text=True,
+        )  # fmt: skip
+        assert told.returncode == 0, told.stderr[-2_000:]
+        counts = json.loads(told.stdout)
+        assert sum(counts.values()) == 150
+        assert min(counts.values()) > 5, counts
+
+
+ALTERED = """
+import json, sys
+from collections import Counter
+from pathlib import Path
+from random import Random
+from tests.records import records
+from tests.spools import arrow, opened
+place, random, told = opened(Path(sys.argv[1])), Random(5), Counter()
+for at in range(150):
+    content = bytearray(arrow(records(30, golems=3, tick=1 + 10 * at), stream=at % 2 == 0))
+    for _ in range(3):
+        content[random.randrange(len(content))] = random.randrange(256)
+    place.drop("a.arrow", bytes(content))
+    (taken,) = place.take()
+    assert taken.records == taken.written + taken.repeated + taken.quarantined
+    told["taken" if taken.quarantined == 0 else "in part" if taken.written else "refused"] += 1
+print(json.dumps(told))
+"""
+
+
+@pytest.mark.row("X-9")
+class TestSignatures:
+    def test_signed_lines_are_taken_and_others_are_not(self, place: Place) -> None:
+        register_key(place, "g-1")
+        sent = lines(6)
+        signatures = [signed("g-1", content_of(line)) for line in sent]
+        signatures[1] = b""
+        signatures[2] = signed("g-1", content_of(b"another"))
+        signatures[3] = b"key-1 nonsense"
+        signatures[4] = signed("g-1", content_of(sent[4]), key_id="key-9")
+        place.drop("a.jsonl", sent, signatures=signatures)
+        (taken,) = place.take()
+        assert (taken.written, taken.errors) == (2, Counter(SignatureError=4))
+        says = {item.line: item.reason for item in place.refused()}
+        assert "is not signed, though key key-1 is registered" in says[2]
+        assert "carries a signature that key key-1 did not make" in says[3]
+        assert 'line 4 of the signatures is not "KEY_ID BASE64"' in says[4]
+        assert "is signed with key-9, but key-1 counts there" in says[5]
+        kept = place.log.read_cycles(["tick", "link"]).sort_by("tick").column("link").to_pylist()
+        assert [link["key_id"] for link in kept] == ["key-1", "key-1"]
+        assert [link["signature"] for link in kept] == [base64.b64decode(signatures[k].split()[1]) for k in (0, 5)]
+
+    def test_lines_and_signatures_keep_step_over_blank_and_long_lines_and_blocks(self, place: Place) -> None:
+        register_key(place, "g-1")
+        sent = lines(40)
+        content, signatures = [], []
+        for at, line in enumerate(sent):
+            content += [line, b"", b"x" * 30_000] if at % 7 == 3 else [line]
+            signatures += [signed("g-1", content_of(line))] + ([b"", b"y" * 9_000] if at % 7 == 3 else [])
+        place.drop("a.jsonl", content, signatures=signatures)
+        (taken,) = place.take()
+        assert (taken.written, taken.quarantined) == (40, 6)
+
+    def test_a_golems_slice_of_an_arrow_batch_is_signed_and_stands_or_falls_whole(self, place: Place) -> None:
+        register_key(place, "golem-0000")
+        register_key(place, "golem-0001")
+        table = records(30, golems=3)
+        own = {
+            g: table.filter(pc.equal(table.column("golem_id"), g)).sort_by("tick") for g in ("golem-0000", "golem-0001")
+        }
+        signatures = [
+            json.dumps(
+                {
+                    "golem_id": golem_id,
+                    "key_id": "key-1",
+                    "signature": signed(golem_id, slice_contents(rows, [0, len(rows)])[0]).split()[1].decode(),
+                }
+            ).encode()
+            for golem_id, rows in own.items()
+        ]
+        bad = pc.if_else(pa.array(np.arange(30) == 4), 2.0, table.column("prediction_error"))  # a row of golem-0001
+        spoilt = table.set_column(table.schema.get_field_index("prediction_error"), "prediction_error", bad)
+        place.drop("a.arrow", arrow(pa.table(spoilt.columns, schema=RECORD_SCHEMA)), signatures=signatures)
+        (taken,) = place.take()
+        assert (taken.written, taken.quarantined, len(place.refused())) == (20, 10, 1)
+        (item,) = place.refused()
+        assert (item.golem_id, item.error, item.line) == ("golem-0001", "RecordError", 2)
+        assert len(pa.ipc.open_stream(place.spool.quarantine.raw_of(item)).read_all()) == 10
+        assert item.signature is not None
+        assert item.signature.key_id == "key-1"
+
+    def test_signatures_that_are_none_keep_the_whole_arrow_file_out(self, place: Place) -> None:
+        place.drop("a.arrow", arrow(records(5)), signatures=[b"{}"])
+        place.take()
+        assert place.reasons() == [("a.arrow", 0, "SignatureError")]
+
+    def test_signatures_left_by_a_file_that_never_came_sign_nothing(self, place: Place) -> None:
+        register_key(place, "g-1")
+        sent = lines(2)
+        place.drop("a.jsonl", sent, signatures=[signed("g-1", content_of(line)) for line in sent])
+        place.take()
+        place.drop("a.jsonl", deepcopy(lines(2, tick=3)))
+        (taken,) = place.take()
+        assert taken.errors == Counter(SignatureError=2)
+        assert "is not signed" in place.refused()[0].reason

@@ -1,0 +1,95 @@
+"""What tests of the spool share: a home with files at its door, lines, batches, signatures."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from bardo_pipeline.events.custody import signed_message
+from bardo_pipeline.events.life import KeyRegistered, life_event
+from bardo_pipeline.policy import Policy, WriterPolicy
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.quarantine import QuarantineItem
+from bardo_pipeline.storage.spool import Spool
+from bardo_pipeline.storage.spool_taking import Taken
+from tests import fuzz
+from tests.conftest import NOW
+
+SMALL = Policy(writer=WriterPolicy(spool_block_bytes=30_000, record_bytes_max=20_000))
+KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+PUBLIC = KEY.public_key().public_bytes_raw().hex()
+
+
+class Place(NamedTuple):
+    """A home with its log open, and the spool at its door."""
+
+    home: Home
+    log: EventLog
+    spool: Spool
+
+    def drop(self, name: str, content: bytes | Sequence[bytes], signatures: Sequence[bytes] | None = None) -> None:
+        """Put a file into the spool as the protocol says."""
+        target = self.home.spool / name
+        target.parent.mkdir(exist_ok=True)
+        if signatures is not None:
+            target.with_name(f"{target.name}.sig").write_bytes(b"\n".join(signatures))
+        draft = target.with_name(f".{target.name}")
+        draft.write_bytes(content if isinstance(content, bytes) else b"\n".join(content) + b"\n")
+        draft.rename(target)
+
+    def take(self) -> list[Taken]:
+        """Take all that waits."""
+        return list(self.spool.take(NOW))
+
+    def refused(self) -> list[QuarantineItem]:
+        """What is in quarantine, by file and line."""
+        found = self.spool.quarantine
+        return list(found.items(found.open([]).column("item_id").to_pylist()))
+
+    def reasons(self) -> list[tuple[str, int, str]]:
+        """File, line and error of what is in quarantine."""
+        return [(item.file, item.line, item.error) for item in self.refused()]
+
+    def ticks(self, golem_id: str) -> list[int]:
+        """Ticks on record of a golem."""
+        return sorted(self.log.read_cycles(["tick"], golems=[golem_id]).column("tick").to_pylist())
+
+
+def opened(root: Path, policy: Policy = SMALL) -> Place:
+    home = Home.create(root, policy, NOW)
+    log = EventLog(home, policy)
+    return Place(home, log, Spool(home, log, policy))
+
+
+def some(count: int, *, golem_id: str = "g-1", tick: int = 1) -> list[dict[str, Any]]:
+    """Records of one golem's ticks, as JSON has them."""
+    made = fuzz.good_records(60, tick=1, seed=3)[:count]
+    return [record | {"golem_id": golem_id, "tick": tick + at} for at, record in enumerate(made)]
+
+
+def lines(*args: Any, **options: Any) -> list[bytes]:
+    return [fuzz.dumps(record) for record in some(*args, **options)]
+
+
+def signed(golem_id: str, content: bytes, key_id: str = "key-1") -> bytes:
+    """A line of a .sig file."""
+    value = KEY.sign(signed_message(golem_id, content))
+    return f"{key_id} {base64.b64encode(value).decode()}".encode()
+
+
+def arrow(table: pa.Table, *, stream: bool = False, batch_rows: int | None = None) -> bytes:
+    """A table as an Arrow IPC file or stream."""
+    sink = pa.BufferOutputStream()
+    with (pa.ipc.new_stream if stream else pa.ipc.new_file)(sink, table.schema) as out:
+        out.write_table(table, max_chunksize=batch_rows)
+    return sink.getvalue().to_pybytes()
+
+
+def register_key(place: Place, golem_id: str) -> None:
+    place.log.record([life_event(golem_id, NOW, KeyRegistered(key_id="key-1", public_key=PUBLIC, tick_from=1))], NOW)

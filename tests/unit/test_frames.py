@@ -1,0 +1,144 @@
+"""The bytes of a journal: what is told from what, whichever of them is torn, flipped, missing or zero."""
+
+from __future__ import annotations
+
+import pytest
+
+from bardo_pipeline.events.custody import GENESIS, Signature
+from bardo_pipeline.storage.frames import HEADER_BYTES, Frame, parse, segment_header
+from tests.segments import NOW_US, PATH, Chain, segment_of, ticks
+
+
+@pytest.mark.row("EV-3")
+def test_what_was_framed_is_read_back() -> None:
+    chain, signature = Chain("gölem/../1"), Signature("key-1", bytes(range(64)))
+    drafts = [chain.draft(b'{"a":1}', signature), chain.draft(b"x" * 70_000)]
+    segment = parse(PATH, segment_of([drafts]), sealed=True)
+    assert (segment.faults, segment.torn) == ((), 0)
+    first, second = segment.frames
+    assert first == Frame("gölem/../1", 1, 1, GENESIS, second.previous, NOW_US, signature, b'{"a":1}')
+    assert (second.payload, second.signature, second.link) == (b"x" * 70_000, None, chain.tip)
+
+
+@pytest.mark.row("EV-3")
+def test_a_tail_torn_at_any_byte_costs_only_what_nobody_was_told_of() -> None:
+    chain = Chain()
+    kept = [[chain.draft(), chain.draft()], [chain.draft()]]
+    whole = segment_of(kept)
+    longer = segment_of([*kept, [chain.draft(), chain.draft(b"y" * 100)]])
+    fourth = len(segment_of([*kept, [Chain().draft()]]))  # frames of the same size
+    for cut in range(len(whole), len(longer)):
+        segment = parse(PATH, longer[:cut], sealed=False)
+        assert ticks(segment) == ([1, 2, 3] if cut < fourth else [1, 2, 3, 4])
+        assert segment.torn == cut - (len(whole) if cut < fourth else fourth)
+        assert segment.faults == ()
+
+
+@pytest.mark.row("EV-3")
+def test_a_torn_header_of_a_new_segment_is_no_damage() -> None:
+    for cut in range(HEADER_BYTES):
+        segment = parse(PATH, segment_header(7)[:cut], sealed=False)
+        assert (segment.frames, segment.faults, segment.torn) == ((), (), cut)
+
+
+@pytest.mark.row("EV-3")
+def test_pages_of_an_unacknowledged_append_that_came_down_out_of_order_are_torn() -> None:
+    chain = Chain()
+    raw = bytearray(segment_of([[chain.draft()], [chain.draft(b"y" * 2_000), chain.draft()]]))
+    second = len(segment_of([[Chain().draft()]]))
+    for first, last in (
+        (second, 512),  # the sector in which the last acknowledged bytes end kept its old content
+        (512, 1_024),
+        (1_024, 2_560),  # on both sides of where a frame ends
+        (len(raw) // 512 * 512, len(raw)),  # the last sector, which is not whole
+    ):
+        lacking = bytearray(raw)
+        lacking[first:last] = bytes(last - first)
+        segment = parse(PATH, bytes(lacking), sealed=False)
+        assert segment.faults == (), (first, last)
+        assert 1 in ticks(segment), (first, last)
+        assert segment.torn > 0, (first, last)
+
+
+@pytest.mark.row("EV-3")
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_segment_of_which_the_disk_has_only_the_name_is_no_damage(sealed: bool) -> None:
+    for size in (0, HEADER_BYTES):
+        segment = parse(PATH, bytes(size), sealed=sealed)
+        assert (segment.frames, segment.faults, segment.torn) == ((), (), size)
+
+
+@pytest.mark.row("EV-3")
+def test_zeros_where_frames_were_sealed_are_damage() -> None:
+    assert parse(PATH, bytes(4_096), sealed=False).faults == ()
+    assert [fault.offset for fault in parse(PATH, bytes(4_096), sealed=True).faults] == [0]
+
+
+@pytest.mark.row("EV-3")
+def test_a_header_that_never_reached_the_disk_takes_its_unacknowledged_frames_along() -> None:
+    chain = Chain()
+    raw = bytearray(segment_of([[chain.draft(b"y" * 2_000), chain.draft()]]))
+    raw[:512] = bytes(512)
+    segment = parse(PATH, bytes(raw), sealed=False)
+    assert (segment.frames, segment.faults, segment.torn) == ((), (), len(raw))
+
+
+@pytest.mark.row("EV-3")
+def test_a_flipped_bit_in_any_byte_of_a_sealed_segment_is_found_and_costs_one_frame() -> None:
+    chain = Chain()
+    raw = segment_of([[chain.draft()], [chain.draft()], [chain.draft()]])
+    bounds = [HEADER_BYTES + k * (len(raw) - HEADER_BYTES) // 3 for k in range(4)]
+    for at in range(len(raw)):
+        flipped = bytearray(raw)
+        flipped[at] ^= 1 << at % 8
+        segment = parse(PATH, bytes(flipped), sealed=True)
+        hit = next((k for k in range(3) if bounds[k] <= at < bounds[k + 1]), None)
+        wanted = [k + 1 for k in range(3) if k != hit]
+        assert ticks(segment) == wanted, f"byte {at}"
+        (fault,) = segment.faults
+        assert fault.offset == (0 if hit is None else bounds[hit])
+        assert fault.raw == bytes(flipped[fault.offset : fault.offset + len(fault.raw)])
+        assert f"{PATH}, offset {fault.offset}:" in str(segment.error(fault))
+
+
+@pytest.mark.row("EV-3")
+def test_a_flipped_bit_before_the_last_append_of_a_dead_writer_is_damage_and_not_a_torn_tail() -> None:
+    chain = Chain()
+    raw = bytearray(segment_of([[chain.draft()], [chain.draft()], [chain.draft()]]))
+    raw[HEADER_BYTES + 20] ^= 4
+    segment = parse(PATH, bytes(raw), sealed=False)
+    assert (ticks(segment), len(segment.faults), segment.torn) == ([2, 3], 1, 0)
+
+
+@pytest.mark.row("EV-3")
+def test_a_flipped_bit_in_the_last_append_of_a_dead_writer_is_damage_and_not_a_torn_tail() -> None:
+    """Nothing says whether it was acknowledged: what neither breaks off nor lacks a sector is kept, and named."""
+    last = segment_of([[Chain().draft()]])
+    for at in range(len(last)):
+        flipped = bytearray(last)
+        flipped[at] ^= 1
+        segment = parse(PATH, bytes(flipped), sealed=False)
+        (fault,) = segment.faults
+        if at < HEADER_BYTES:
+            assert (ticks(segment), segment.torn, fault.offset) == ([1], 0, 0), f"byte {at}: it costs no frame"
+        else:
+            assert (segment.frames, segment.torn, fault.raw) == ((), 0, bytes(flipped[HEADER_BYTES:])), f"byte {at}"
+
+
+@pytest.mark.row("EV-3")
+def test_a_payload_that_was_altered_with_right_checksums_does_not_fit_its_link() -> None:
+    honest, forged = Chain(), Chain()
+    honest.draft(b'{"worth": 1}')
+    draft = forged.draft(b'{"worth": 9}')
+    draft._link = (draft._link[0], honest.tip, *draft._link[2:])
+    segment = parse(PATH, segment_of([[draft]]), sealed=True)
+    assert segment.frames == ()
+    (fault,) = segment.faults
+    assert (fault.golem_id, fault.tick) == ("golem-1", 1)
+    assert "link does not cover its payload" in str(segment.error(fault))
+
+
+@pytest.mark.row("EV-3")
+def test_a_frame_of_another_segment_is_none_of_this_one() -> None:
+    raw = segment_header(7) + segment_of([[Chain().draft()]], number=8)[HEADER_BYTES:]
+    assert parse(PATH, raw, sealed=True).frames == ()
