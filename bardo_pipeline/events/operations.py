@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from bardo_pipeline.errors import RegressionError
+from bardo_pipeline.events.due import by_golem, cycle_after, due
 from bardo_pipeline.events.record import Name, Part, Regime, Spent, Text, Tick, Unit, Whole
 
 OPERATIONS_MAX = 16
@@ -97,8 +98,8 @@ class Proposal(NamedTuple):
     note: str | None = None
 
     def cycle(self, cycle_ticks: int) -> int:
-        """The cycle in which it is judged: that of the tick after the one that was seen."""
-        return self.tick_seen // cycle_ticks + 1
+        """The cycle in which it is judged."""
+        return cycle_after(self.tick_seen, cycle_ticks)
 
 
 @dataclass(frozen=True)
@@ -116,19 +117,11 @@ class Proposed:
 
     @cached_property
     def _by_golem(self) -> dict[str, tuple[Proposal, ...]]:
-        out: dict[str, list[Proposal]] = {}
-        for one in self.proposals:
-            out.setdefault(one.golem_id, []).append(one)
-        return {golem_id: tuple(found) for golem_id, found in out.items()}
+        return by_golem(self.proposals)
 
     def due(self, done: Mapping[str, int], upto: Mapping[str, int], cycle_ticks: int) -> tuple[Proposal, ...]:
         """What is judged in these golems' cycles after one and up to another. done: 0 for golems that it lacks."""
-        return tuple(
-            one
-            for golem_id in sorted(upto.keys() & self._by_golem.keys())
-            for one in self._by_golem[golem_id]
-            if done.get(golem_id, 0) < one.cycle(cycle_ticks) <= upto[golem_id]
-        )
+        return due(self._by_golem, done, upto, cycle_ticks)
 
 
 def _proposals(golem_id: str, event_id: str, asked: Mapping[str, Any]) -> Iterable[Proposal]:

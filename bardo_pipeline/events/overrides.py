@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
 from bardo_pipeline.errors import OverrideError
+from bardo_pipeline.events.due import by_golem, cycle_after, due
 from bardo_pipeline.events.record import Name, Part, Tick, Unit, Whole
 
 Said = Annotated[str, Field(min_length=1, max_length=4_096)]
@@ -101,8 +102,8 @@ class Order(NamedTuple):
     note: str | None = None
 
     def cycle(self, cycle_ticks: int) -> int:
-        """The cycle with which it takes effect: that of the tick after the one that was seen."""
-        return self.tick_seen // cycle_ticks + 1
+        """The cycle with which it takes effect."""
+        return cycle_after(self.tick_seen, cycle_ticks)
 
 
 @dataclass(frozen=True)
@@ -125,10 +126,7 @@ class Overrides:
 
     @cached_property
     def _by_golem(self) -> dict[str, tuple[Order, ...]]:
-        out: dict[str, list[Order]] = {}
-        for order in self.orders:
-            out.setdefault(order.golem_id, []).append(order)
-        return {golem_id: tuple(orders) for golem_id, orders in out.items()}
+        return by_golem(self.orders)
 
     def of_golem(self, golem_id: str) -> tuple[Order, ...]:
         """What was said of one golem's entries, in order."""
@@ -136,12 +134,7 @@ class Overrides:
 
     def due(self, done: Mapping[str, int], upto: Mapping[str, int], cycle_ticks: int) -> tuple[Order, ...]:
         """What takes effect in these golems' cycles after one and up to another. done: 0 for golems that it lacks."""
-        return tuple(
-            order
-            for golem_id in sorted(upto.keys() & self._by_golem.keys())
-            for order in self._by_golem[golem_id]
-            if done.get(golem_id, 0) < order.cycle(cycle_ticks) <= upto[golem_id]
-        )
+        return due(self._by_golem, done, upto, cycle_ticks)
 
 
 def check_overrides(

@@ -9,33 +9,44 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.errors import QueryError
+from bardo_pipeline.events.schema import MOMENT
 from bardo_pipeline.storage.heads import Heads, golem_column
 from bardo_pipeline.storage.log import EventLog
 
 
-class LogAsOf:
-    """An event log, seen from an earlier version of its cycles or an earlier moment of event time.
+class _Part:
+    """A log of which a part is seen. Vectors are all seen: keyed by content, they change nothing that is derived."""
 
-    Vectors are the log's own: they are keyed by content and change nothing that is derived.
-    """
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self.vectors, self.record_vectors = log.vectors, log.record_vectors
+
+    @property
+    def version(self) -> int:
+        """The newest version of the cycles."""
+        return self._log.version
+
+    @property
+    def life_version(self) -> int:
+        """The newest version of the life events."""
+        return self._log.life_version
+
+
+class LogAsOf(_Part):
+    """An event log, seen from an earlier version of its cycles or an earlier moment of event time."""
 
     def __init__(self, log: EventLog, *, version: int | None = None, moment: datetime | None = None) -> None:
         if (version is None) == (moment is None):
             raise QueryError("a log is seen as of a version or as of a moment: give one of them")
         if version is not None and not 0 <= version <= log.version:
             raise QueryError(f"the log has versions 0 to {log.version}, not {version}")
-        self._log, self._version, self._moment = log, version, moment
-        self.vectors, self.record_vectors = log.vectors, log.record_vectors
+        super().__init__(log)
+        self._version, self._moment = version, moment
 
     @property
     def version(self) -> int:
         """The version seen."""
         return self._log.version if self._version is None else self._version
-
-    @property
-    def life_version(self) -> int:
-        """The newest version of the life events."""
-        return self._log.life_version
 
     def read_cycles(
         self,
@@ -66,30 +77,20 @@ class LogAsOf:
 
     def _at(self) -> pa.Scalar:
         if self._moment is not None:
-            return pa.scalar(self._moment, pa.timestamp("us", tz="UTC"))
+            return pa.scalar(self._moment, MOMENT)
         newest = pc.max(self._log.read_cycles_between(["observed_at"], None, self.version)["observed_at"])
-        return newest.cast(pa.timestamp("us", tz="UTC"))
+        return newest.cast(MOMENT)
 
 
-class LogOfGolems:
+class LogOfGolems(_Part):
     """An event log, seen as if it held nothing but the records and life events of some golems."""
 
     def __init__(self, log: EventLog, golems: Sequence[str]) -> None:
         known = set(log.life("GolemBorn")["golem_id"].to_pylist())
         if unknown := sorted(set(golems) - known):
             raise QueryError(f'no golem is called {", ".join(unknown)}: `bardo sql "from dim_golem"` lists all')
-        self._log, self.golems = log, tuple(sorted(set(golems)))
-        self.vectors, self.record_vectors = log.vectors, log.record_vectors
-
-    @property
-    def version(self) -> int:
-        """The newest version of the cycles."""
-        return self._log.version
-
-    @property
-    def life_version(self) -> int:
-        """The newest version of the life events."""
-        return self._log.life_version
+        super().__init__(log)
+        self.golems = tuple(sorted(set(golems)))
 
     def read_cycles(
         self,
