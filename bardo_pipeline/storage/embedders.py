@@ -10,7 +10,6 @@ A name may carry a turn, as in `minilm@1`: the same model, embedding everything 
 other vectors than it gave. Its vectors are never mixed with those of the turn before.
 """
 
-import hashlib
 import importlib.util
 import json
 import logging
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.retrieval.embedding import PREPROCESS, Embedder, EmbedderIdentity, preprocess, spell, unit
 from bardo_pipeline.storage.bert import bert_graph
+from bardo_pipeline.storage.sums import hash_file
 
 if TYPE_CHECKING:
     from fastembed import TextEmbedding
@@ -158,7 +158,7 @@ def _minilm(folder: Path, precision: str, *, batch_size: int, turn: int) -> Embe
         model="sentence-transformers/all-MiniLM-L6-v2",
         version=f"sha256:{MINILM_WEIGHTS_SHA256[:16]} {precision}",
         dimension=384,
-        preprocess_hash=spell({"text": PREPROCESS, "prefix": "", "tokenizer": _sha256(folder / "tokenizer.json")}),
+        preprocess_hash=spell({"text": PREPROCESS, "prefix": "", "tokenizer": hash_file(folder / "tokenizer.json")}),
         chunk_config=f"one vector a text; the first {MINILM_TOKEN_COUNT_MAX} tokens",
     )
     return FastembedEmbedder(model, identity.at_turn(turn), prefix="", batch_size=batch_size)
@@ -183,7 +183,7 @@ def build_minilm(source: Path, folder: Path) -> None:
     import onnx
 
     weights_file = source / "model.safetensors"
-    found = _sha256(weights_file) if weights_file.is_file() else "no file"
+    found = hash_file(weights_file) if weights_file.is_file() else "no file"
     if found != MINILM_WEIGHTS_SHA256:
         raise ConfigError(
             f"{weights_file} does not hold the published weights of all-MiniLM-L6-v2: SHA-256 is {found}, "
@@ -232,7 +232,7 @@ def _building(folder: Path) -> Iterator[Path]:
         built = Path(temp) / "built"
         built.mkdir()
         yield built
-        sums = {file.name: _sha256(file) for file in sorted(built.iterdir())}
+        sums = {file.name: hash_file(file) for file in sorted(built.iterdir())}
         (built / _BUILD_FILE).write_text(json.dumps(sums, indent=1), "utf-8")
         _put_in_place(built, folder, spare=Path(temp) / "broken")
 
@@ -252,7 +252,7 @@ def _is_built(folder: Path) -> bool:
     """Whether `folder` holds exactly the bytes that `build_minilm` noted."""
     try:
         sums: dict[str, str] = json.loads((folder / _BUILD_FILE).read_text("utf-8"))
-        return "model.onnx" in sums and all(_sha256(folder / name) == noted for name, noted in sums.items())
+        return "model.onnx" in sums and all(hash_file(folder / name) == noted for name, noted in sums.items())
     except (OSError, ValueError):
         return False
 
@@ -278,20 +278,15 @@ def _open_nomic(cache_dir: Path, turn: int) -> Embedder:
     model = TextEmbedding(
         NOMIC_MODEL, specific_model_path=str(folder), local_files_only=True, providers=["CPUExecutionProvider"]
     )
-    tokenizer = _sha256(folder / "tokenizer.json")
+    tokenizer = hash_file(folder / "tokenizer.json")
     identity = EmbedderIdentity(
         model=NOMIC_MODEL,
-        version=f"sha256:{_sha256(folder / described.model_file)[:16]} int8",
+        version=f"sha256:{hash_file(folder / described.model_file)[:16]} int8",
         dimension=768,
         preprocess_hash=spell({"text": PREPROCESS, "prefix": NOMIC_PREFIX, "tokenizer": tokenizer}),
         chunk_config="one vector a text; the first 8192 tokens",
     )
     return FastembedEmbedder(model, identity.at_turn(turn), prefix=NOMIC_PREFIX, batch_size=1)
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 _OPENERS: dict[str, Callable[[Path, int], Embedder]] = {

@@ -9,7 +9,6 @@ Source: EV-4.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -23,6 +22,7 @@ from bardo_pipeline.storage.home import Home, make_folder
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.quarantine import Kept, Quarantine
 from bardo_pipeline.storage.spool_taking import Taken, Taking
+from bardo_pipeline.storage.sums import hash_file
 
 LIFE, LINES, ARROW, SIGNATURES = ".life.jsonl", ".jsonl", ".arrow", ".sig"
 _LOCK = "spool"
@@ -65,7 +65,7 @@ class Spool:
             return None
 
     def _take(self, path: Path, name: Path, taken_at: datetime) -> Taken:
-        digest = self._ahead.submit(_digest, path)
+        digest = self._ahead.submit(hash_file, path)
         with path.open("rb") as file:
             taking = Taking(
                 self._log,
@@ -122,8 +122,3 @@ def shown(name: Path) -> str:
 
 def _signatures(path: Path) -> Path:
     return path.with_name(path.name + SIGNATURES)
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
