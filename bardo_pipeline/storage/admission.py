@@ -49,19 +49,14 @@ class Known:
 
     def check(self, events: Sequence[LifeEvent]) -> None:
         """Raise what speaks against putting these events on record, after all that is there."""
-
-        def contiguous(golem_id: str) -> int:
-            return (self.heads.of.get(golem_id) or Head()).contiguous
-
         check_rings(events, self.rings)
-        check_deaths(events, lambda golem_id: (self.heads.of.get(golem_id) or Head()).highest)
-        check_overrides(
-            overrides_of(events),
-            contiguous=contiguous,
+        check_lives(
+            events,
+            highest=lambda golem_id: (self.heads.of.get(golem_id) or Head()).highest,
+            contiguous=lambda golem_id: (self.heads.of.get(golem_id) or Head()).contiguous,
             death=self.deaths.get,
-            known=lambda golem_id: len(self.overrides.get(golem_id, ())),
+            overrides=lambda golem_id: len(self.overrides.get(golem_id, ())),
         )
-        check_askings(askings_of(events), contiguous=contiguous, death=self.deaths.get)
 
     def learn_life(self, events: pa.Table) -> None:
         """Take in gaps, deaths, overrides, who seals (columns event_id, golem_id, kind, gap, died)."""
@@ -83,6 +78,24 @@ class Known:
         fresh = [event for event in events if event.event_id not in self._key_events]
         self.rings |= rings_after(fresh, self.rings)
         self._key_events.update(event.event_id for event in fresh)
+
+
+def check_lives(
+    events: Sequence[LifeEvent],
+    *,
+    highest: Callable[[str], int],
+    contiguous: Callable[[str], int],
+    death: Callable[[str], int | None],
+    overrides: Callable[[str], int],
+) -> None:
+    """Raise for a death, an override or an asking that does not fit its golem as it is now.
+
+    Of a golem: its highest tick, the tick up to which its stream has no gap, that of its recorded death, and how many
+    overrides are on record.
+    """
+    check_deaths(events, highest)
+    check_overrides(overrides_of(events), contiguous=contiguous, death=death, known=overrides)
+    check_askings(askings_of(events), contiguous=contiguous, death=death)
 
 
 class Sent(NamedTuple):

@@ -25,15 +25,15 @@ from bardo_pipeline.events.custody import (
     slice_contents,
 )
 from bardo_pipeline.events.digest import digest_column, row_digests
-from bardo_pipeline.events.life import LifeEvent, askings_of, overrides_of
-from bardo_pipeline.events.operations import check_askings
-from bardo_pipeline.events.overrides import OVERRIDES, check_overrides
+from bardo_pipeline.events.life import LifeEvent
+from bardo_pipeline.events.overrides import OVERRIDES
 from bardo_pipeline.events.record import DecisionCycleRecord
 from bardo_pipeline.events.schema import LIFE_SCHEMA, RECORD_SCHEMA, to_table
 from bardo_pipeline.events.sealing import unsealed
 from bardo_pipeline.events.validate import check_columns, check_table, row_errors
 from bardo_pipeline.retrieval.embedding import EmbedderIdentity
-from bardo_pipeline.storage.heads import HEADS_SCHEMA, TickRange, check_deaths
+from bardo_pipeline.storage.admission import check_lives
+from bardo_pipeline.storage.heads import HEADS_SCHEMA, TickRange
 from bardo_pipeline.storage.home import bucket_of
 from bardo_pipeline.storage.protocols import (
     CYCLES_SCHEMA,
@@ -270,19 +270,14 @@ class MemoryEventLog:
         if not fresh:
             return 0
         check_rings(fresh.values(), self._rings)
-        check_deaths(list(fresh.values()), lambda golem_id: self._streams.get(golem_id, _Stream()).highest())
-        check_overrides(
-            overrides_of(fresh.values()),
+        check_lives(
+            list(fresh.values()),
+            highest=lambda golem_id: self._streams.get(golem_id, _Stream()).highest(),
             contiguous=lambda golem_id: self._streams.get(golem_id, _Stream()).contiguous(),
             death=self._deaths.get,
-            known=lambda golem_id: sum(
+            overrides=lambda golem_id: sum(
                 row["golem_id"] == golem_id and row["kind"] in OVERRIDES for row in self._events.values()
             ),
-        )
-        check_askings(
-            askings_of(fresh.values()),
-            contiguous=lambda golem_id: self._streams.get(golem_id, _Stream()).contiguous(),
-            death=self._deaths.get,
         )
         table = to_table(fresh.values(), LIFE_SCHEMA)
         check_table(table, LifeEvent, LIFE_SCHEMA)
