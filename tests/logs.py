@@ -18,7 +18,7 @@ from tests.records import records
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 LATER = NOW + timedelta(hours=1)
-GOLEM = "golem-0000"
+GOLEM, OTHER = "golem-0000", "golem-0001"
 ORDER = [("golem_id", "ascending"), ("tick", "ascending")]
 SEGMENTS = itertools.count()
 

@@ -18,7 +18,6 @@ from bardo_pipeline.storage.writer import EventWriter
 from tests.logs import GOLEM, NOW
 from tests.records import records
 
-OTHER = "golem-0001"
 Opener = Callable[..., EventWriter]
 
 

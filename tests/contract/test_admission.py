@@ -38,9 +38,8 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.leases import Lease, leased
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.protocols import Admitted, Log
-from tests.logs import GOLEM, NOW, ORDER, SEGMENTS, accepted, died
+from tests.logs import GOLEM, NOW, ORDER, OTHER, SEGMENTS, accepted, died
 from tests.records import records
-from tests.writers import OTHER
 
 KEYS = {name: Ed25519PrivateKey.from_private_bytes(bytes([k]) * 32) for k, name in enumerate(("k1", "k2", "k3"))}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -15,8 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from bardo_pipeline.derivation.fabric import Fabric
@@ -26,20 +23,8 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.doors.cli import app
 from bardo_pipeline.errors import LeaseError, SealError
 from bardo_pipeline.events.life import LifeEvent, SealKeyMade, life_event
-from bardo_pipeline.events.record import DecisionCycleRecord, Sealed
 from bardo_pipeline.events.schema import RECORD_SCHEMA, to_models
-from bardo_pipeline.events.sealing import (
-    PRIVATE,
-    PrivateParts,
-    SealKey,
-    is_plain,
-    must_be_sealed,
-    open_parts,
-    seal_record,
-    seal_table,
-    withheld,
-)
-from bardo_pipeline.events.upcast import absent
+from bardo_pipeline.events.sealing import PRIVATE, PrivateParts, SealKey, is_plain, open_parts, seal_table
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.backup import back_up, restore
 from bardo_pipeline.storage.home import Home
@@ -54,38 +39,13 @@ from bardo_pipeline.storage.tables import TABLES
 from bardo_pipeline.storage.verify import verify
 from bardo_pipeline.storage.writer import EventWriter
 from tests.commands import run
+from tests.logs import GOLEM, NOW, OTHER
+from tests.private import MARK, SECRET, models, private, some
 from tests.records import records
 
 pytestmark = pytest.mark.row("X-7")
 
-NOW = datetime(2026, 11, 1, tzinfo=UTC)
 LATER = datetime(2026, 11, 9, 12, 30, tzinfo=UTC)
-GOLEM, OTHER = "golem-0000", "golem-0001"
-SECRET = bytes(range(32))
-DOCS = Path(__file__).parents[2] / "docs" / "events.md"
-MARK = "the-whale-of-Turin"
-"""Stands in everything private that these tests write, and nowhere else."""
-
-
-def private(table: pa.Table) -> pa.Table:
-    """The records without seals, the mark in every private part."""
-    rows = table.to_pylist()
-    for row in rows:
-        row["sealed"] = None
-        for position in row["observation"]["positions"]:
-            position["pair"] = MARK
-        if row["deliberation"] is not None:
-            row["deliberation"]["reasoning_summary"] = MARK
-    return pa.Table.from_pylist(rows, schema=RECORD_SCHEMA)
-
-
-def some(count: int, *, golems: int = 1, tick: int = 1, seed: int = 0) -> pa.Table:
-    """Records that all have private parts."""
-    return private(records(count, golems=golems, tick=tick, seed=seed, dense=True))
-
-
-def models(table: pa.Table) -> list[DecisionCycleRecord]:
-    return to_models(table, DecisionCycleRecord)
 
 
 def found(home: Home) -> list[str]:
@@ -96,113 +56,6 @@ def found(home: Home) -> list[str]:
         if MARK.encode() in raw or (path.suffix == ".parquet" and MARK in str(pq.read_table(path).to_pylist())):
             hits.append(str(path.relative_to(home.root)))
     return hits
-
-
-def open_record(record: DecisionCycleRecord, key: SealKey) -> DecisionCycleRecord:
-    """The record with its private parts where they belong."""
-    if record.sealed is None:
-        return record
-    parts = open_parts(record.sealed, record.golem_id, record.tick, key)
-    thought = record.deliberation and record.deliberation.model_copy(
-        update={"reasoning_summary": parts.reasoning_summary}
-    )
-    observation = record.observation.model_copy(update={"positions": parts.positions})
-    return record.model_copy(update={"observation": observation, "deliberation": thought, "sealed": None})
-
-
-# the seal
-
-
-def test_what_was_sealed_opens_to_what_it_was_and_the_same_record_seals_to_the_same_bytes() -> None:
-    key = SealKey(SECRET)
-    for record in models(private(records(60, golems=2, seed=3))):
-        sealed = seal_record(record, key)
-        assert open_record(sealed, key) == record
-        assert MARK not in sealed.model_dump_json()
-        assert sealed == seal_record(record, SealKey(SECRET))
-        has = bool(record.observation.positions or (record.deliberation and record.deliberation.reasoning_summary))
-        assert (sealed.sealed is not None) == has
-        assert DecisionCycleRecord.model_validate_json(sealed.model_dump_json()) == sealed
-
-
-@settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 2**32), count=st.integers(0, 30), dense=st.booleans(), golems=st.integers(1, 3),
-       sealing=st.sets(st.sampled_from(["golem-0000", "golem-0001", "golem-0002"])))  # fmt: skip
-def test_a_batch_is_sealed_as_its_records_are_one_by_one(
-    seed: int, count: int, dense: bool, golems: int, sealing: set[str]
-) -> None:
-    table = records(count, golems=golems, seed=seed, dense=dense)
-    place = table.schema.get_field_index("sealed")
-    table = table.set_column(place, table.schema.field(place), absent(table.schema.field(place).type, count))
-    keys = {golem_id: SealKey(golem_id.encode().ljust(32, b"*")) for golem_id in sealing}
-    made = seal_table(table, keys)
-    made.validate(full=True)
-    wanted = [seal_record(r, keys[r.golem_id]) if r.golem_id in keys else r for r in models(table)]
-    assert models(made) == wanted
-    assert must_be_sealed(table, sealing).tolist() == [a != b for a, b in zip(models(table), wanted, strict=True)]
-    assert not must_be_sealed(made, sealing).any()
-    assert seal_table(made, keys).equals(made)
-
-
-def test_no_two_seals_share_a_nonce_whatever_differs() -> None:
-    key, other = SealKey(SECRET), SealKey(SECRET[::-1])
-    said = [(key, "g", b"a", b"x"), (key, "g", b"a", b"y"), (key, "g", b"b", b"x"), (key, "h", b"a", b"x"),
-            (other, "g", b"a", b"x"), (key, "ga", b"", b"x"), (key, "g", b"aa", b"x")]  # fmt: skip
-    assert len({k.seal(g, place, text).nonce for k, g, place, text in said}) == len(said)
-
-
-def test_a_seal_opens_with_its_key_in_its_place_unaltered_and_not_else() -> None:
-    key, (record, *_) = SealKey(SECRET), models(some(1))
-    sealed = seal_record(record, key).sealed
-    assert sealed is not None
-    assert open_parts(sealed, GOLEM, 1, key).reasoning_summary == MARK
-    flipped = ("B" if sealed.ciphertext[0] == "A" else "A") + sealed.ciphertext[1:]
-    for wrong in (
-        lambda: open_parts(sealed, GOLEM, 2, key),
-        lambda: open_parts(sealed, OTHER, 1, key),
-        lambda: open_parts(sealed.model_copy(update={"ciphertext": flipped}), GOLEM, 1, key),
-        lambda: open_parts(sealed.model_copy(update={"ciphertext": "no base64"}), GOLEM, 1, key),
-        lambda: open_parts(sealed, GOLEM, 1, SealKey(SECRET[::-1])),
-    ):
-        with pytest.raises(SealError):
-            wrong()
-
-
-def test_the_documented_seal_opens_for_ever() -> None:
-    (told,) = re.findall(r'\{"key_id":"seal-.*?\}', DOCS.read_text(), re.DOTALL)
-    sealed = Sealed.model_validate_json(told)
-    parts = open_parts(sealed, "g-1", 7, SealKey(SECRET))
-    assert parts == PrivateParts(reasoning_summary="wait for calm", positions=())
-    assert SealKey(SECRET).seal("g-1", b"tick\x007", b'{"positions":[],"reasoning_summary":"wait for calm"}') == sealed
-
-
-def test_what_cannot_be_sealed_is_refused_by_name() -> None:
-    key, (record, *_) = SealKey(SECRET), models(some(1))
-    with pytest.raises(SealError, match="32 bytes"):
-        SealKey(b"short")
-    sealed = seal_record(record, key)
-    again = sealed.model_copy(update={"observation": record.observation})
-    with pytest.raises(SealError, match="tick 1 has a seal and private parts in plain text"):
-        seal_record(again, key)
-    many = record.model_copy(
-        update={
-            "observation": record.observation.model_copy(update={"positions": record.observation.positions * 9_999})
-        }
-    )
-    with pytest.raises(SealError, match="more than a seal of"):
-        seal_record(many, key)
-    assert SECRET.hex() not in repr(key)
-    assert str(SECRET) not in repr(key)
-
-
-def test_raw_bytes_are_kept_back_unless_they_say_that_they_are_anothers() -> None:
-    sealing = {GOLEM}
-    assert withheld(b'{"golem_id":"golem-0000","tick":1', sealing)
-    assert withheld(b'{"golem_id":"golem-0000"}', sealing)
-    assert withheld(b'{"tick":1}', sealing)
-    assert withheld(b"[1]", sealing)
-    assert not withheld(b'{"golem_id":"golem-0001"}', sealing)
-    assert not withheld(b"anything", set())
 
 
 # keys

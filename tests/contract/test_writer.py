@@ -31,9 +31,9 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journals import journal_depth, sealed_numbers
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.quarantine import Quarantine
-from tests.logs import GOLEM, NOW, accepted, died
+from tests.logs import GOLEM, NOW, OTHER, accepted, died
 from tests.records import records
-from tests.writers import OTHER, Opener, changed, drained, limited, line, model, on_record
+from tests.writers import Opener, changed, drained, limited, line, model, on_record
 
 # acknowledged, then on record
 

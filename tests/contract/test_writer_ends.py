@@ -34,9 +34,9 @@ from bardo_pipeline.storage.journal import ROOM_SECONDS
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.quarantine import Quarantine
 from bardo_pipeline.storage.writer import Signer
-from tests.logs import GOLEM, NOW
+from tests.logs import GOLEM, NOW, OTHER
 from tests.records import records
-from tests.writers import OTHER, Opener, clock, drained, limited, line, on_record
+from tests.writers import Opener, clock, drained, limited, line, on_record
 
 # who drains
 
@@ -198,7 +198,7 @@ def test_a_coroutine_waits_for_room_without_holding_up_its_loop(home: Home) -> N
 def test_what_a_dead_writer_left_is_drained_before_anything_is_accepted(home: Home, opened: Opener) -> None:
     code = (
         "import os, sys; from pathlib import Path\n"
-        "from tests.logs import GOLEM; from tests.writers import clock, line\n"
+        "from tests.logs import OTHER, GOLEM; from tests.writers import clock, line\n"
         "from bardo_pipeline.storage.writer import EventWriter\n"
         "w = EventWriter.open(Path(sys.argv[1]), GOLEM, clock=clock, drain='none', writer='dead')\n"
         "[w.append(line(tick)) for tick in (1, 2, 3)]; os._exit(9)"
