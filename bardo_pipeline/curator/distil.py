@@ -19,7 +19,7 @@ from bardo_pipeline.policy import Policy
 
 
 def distil(state: GrimoireState, wave: Wave, policy: Policy) -> None:
-    """Judge every pattern that got evidence in this wave."""
+    """Judge every pattern that got evidence in this wave; what reads otherwise then is edited, voted on or not."""
     mine = np.flatnonzero(state["decay_class"][wave.rows] != CLASS_FACT)
     rows, causes = wave.rows[mine], wave.causes[mine]
     if not len(rows):
@@ -46,7 +46,7 @@ def distil(state: GrimoireState, wave: Wave, policy: Policy) -> None:
 
     waits = ~(born | agrees | opposes)
     voted = ((STAGED, waits & ~edited), (CREATED, born), (REINFORCED, agrees), (CONTRADICTED, opposes))
-    for operation, chosen in (*voted, (EDITED, edited & waits)):
+    for operation, chosen in (*voted, (EDITED, edited)):
         wave.note(state, operation, rows[chosen], before[chosen], causes[chosen])
 
 

@@ -276,10 +276,10 @@ def _distil(cycle: _Cycle) -> None:
             _vote(entry, before - _ppm(rules.downvote), cycle.at_us, "contradictions")
             _note(cycle, 3, "contradicted", entry, before, group)
             cycle.doubted.add(structure)
-        elif active and size_word(entry["effect_mean_ppm"]) != said:
-            _note(cycle, 4, "edited", entry, before, group)
-        else:
+        elif not active or size_word(entry["effect_mean_ppm"]) == said:
             _note(cycle, 0, "staged", entry, before, group)
+        if active and size_word(entry["effect_mean_ppm"]) != said:
+            _note(cycle, 4, "edited", entry, before, group)
 
 
 def _stage(cycle: _Cycle) -> None:

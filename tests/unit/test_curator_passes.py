@@ -622,6 +622,16 @@ def test_what_evidence_says_otherwise_now_is_edited_and_one_reads_why() -> None:
     assert last["reason"].startswith("evidence moved what it says; n=11; interval ")
 
 
+@pytest.mark.row("MEM-4")
+def test_a_vote_after_which_a_rule_reads_otherwise_is_an_edit_too() -> None:
+    told = lived((STORM, [Chapter(8, 700), Chapter(8, 700), Chapter(14, 200)]))
+    created, *last = [row for row in told.of(STORM) if row["cycle"] > 1 and row["operation"] != "promoted"]
+    assert [row["operation"] for row in last] == ["reinforced", "edited"]
+    assert ("strongly" in created["text"], "clearly" in last[1]["text"]) == (True, True)
+    assert last[1]["cause_ticks"] == last[0]["cause_ticks"] != []
+    assert last[1]["confidence_ppm"] == last[0]["confidence_ppm"] == 700_000
+
+
 @pytest.mark.row("MEM-4", "MEM-6")
 def test_a_rule_that_is_contradicted_once_too_often_is_an_insight_again() -> None:
     told = lived((STORM, [GOOD, GOOD, GOOD, WORSE, WORSE, WORSE]))
