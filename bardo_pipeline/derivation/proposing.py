@@ -149,7 +149,12 @@ def propose_all(
     """
     askings: list[Asking] = []
     for golem_id in living_golems(stores):
-        asking = propose(stores, golem_id, settings, clock=clock, again=again)
+        try:
+            asking = propose(stores, golem_id, settings, clock=clock, again=again)
+        except QueryError:
+            if golem_id in living_golems(stores):
+                raise
+            continue  # it died since it was listed
         askings.append(asking)
         if asking.known or asking.prompt is None or not isinstance(asking.error, CostCapError):
             continue

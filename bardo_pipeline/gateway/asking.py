@@ -7,6 +7,7 @@ Source: MEM-4; architecture ("What is an event": answers of a model).
 from __future__ import annotations
 
 import json
+import os
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
 ANSWER_LENGTH_MAX = 65_536
+
+_SECRET, _SECRET_LENGTH_MIN = ("_KEY", "_TOKEN", "_SECRET"), 8
+"""How the environment names what is never recorded; shorter ones are words."""
 
 _TRIPPED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 """What a provider's library raises where an answer is JSON and no message: it trusts that it is one."""
@@ -202,5 +206,8 @@ def _spent(
 
 
 def _clip(text: str) -> str:
-    """As much as a text of the log may hold, and only what can be stored as UTF-8."""
+    """As much as a text of the log may hold, only what can be stored as UTF-8, and no key that a provider repeats."""
+    for name, value in os.environ.items():
+        if name.endswith(_SECRET) and len(value) >= _SECRET_LENGTH_MIN:
+            text = text.replace(value, f"({name})")
     return text.encode("utf-8", "replace").decode()[:ANSWER_LENGTH_MAX]

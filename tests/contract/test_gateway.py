@@ -222,6 +222,15 @@ def test_a_server_error_is_tried_again_and_then_told(provider: Loopback) -> None
     assert (reply.outcome, len(provider.requests)) == ("failed", 1), "a wrong key is not tried again"
 
 
+def test_a_key_that_the_provider_repeats_is_not_kept(provider: Loopback) -> None:
+    said = b'{"error": {"message": "who is a key of no worth?", "type": "auth"}}'
+    reply = ask(PROMPT, provider.says(Said(status=401, body=said)).settings, POLICY)
+    assert reply.outcome == "failed"
+    assert "who is (OPENAI_API_KEY)?" in reply.detail.replace("(ANTHROPIC_API_KEY)", "(OPENAI_API_KEY)")
+    echo = Said(text="a key of no worth")
+    assert "no worth" not in (ask(PROMPT, provider.says(echo).settings, POLICY).answer or "")
+
+
 def test_nobody_at_the_address_is_a_failure() -> None:
     with loopback() as gone:
         settings = gone.settings
