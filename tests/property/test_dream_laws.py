@@ -20,12 +20,15 @@ from bardo_pipeline.derivation.dreams import DREAMT, derive_dreams
 from bardo_pipeline.derivation.proof import remains
 from bardo_pipeline.derivation.repair import reorg, strike
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS
 from bardo_pipeline.heartbeat import hypotheses as hyp
 from bardo_pipeline.heartbeat import imagination as im
 from bardo_pipeline.heartbeat import sleep
+from bardo_pipeline.heartbeat.dreaming import KNOWN_COLUMNS, Asleep, _known
 from bardo_pipeline.policy import Policy
 from tests.conftest import NOW
 from tests.fleets import Lived
+from tests.grimoires import decided, decisions, pattern
 from tests.property.test_laws import beside, stores_at
 from tests.reference import dreams as twin
 from tests.sleepers import births_of, home_of, long_lives, tagged
@@ -136,6 +139,70 @@ def test_every_dream_and_hypothesis_names_ticks_that_exist_and_came_before(whole
 
 
 # law 8: the twin
+
+
+def situated(record: dict, policy: Policy) -> dict[str, str]:
+    """The situation of a record, in the words of an entry's."""
+    seen, rules = record["observation"], policy.curator
+    anomaly = sum(seen["anomaly_score"] >= edge for edge in rules.anomaly_edges)
+    gas = sum(seen["gas_hour_ratio"] >= edge for edge in rules.gas_edges)
+    return {"regime": record["regime"], "anomaly_band": ANOMALY_BANDS[anomaly], "gas_band": GAS_BANDS[gas]}
+
+
+def test_what_is_replayed_asks_by_feeling_age_and_what_was_known_then_and_loses_its_sting(whole: Stores) -> None:
+    golem_id = sorted(day().births)[0]
+    records = {row["tick"]: row for row in day().of(golem_id).to_pylist()}
+    decided = whole.projections.growing("curation").read(golems=[golem_id]).to_pylist()
+    decided.sort(key=lambda row: (row["cycle"], row["seq"]))
+    seen: dict[int, int] = {}
+    novelties = set()
+    for dream in sorted(
+        whole.projections.growing("dreams").read(golems=[golem_id]).to_pylist(), key=lambda d: d["cycle"]
+    ):
+        vitality = records[dream["tick"]]["vitality"]["composite"]
+        assert dream["mortality_pressure_ppm"] == round((1 - vitality) * 1_000_000)
+        newest = {row["structure"]: row for row in decided if row["cycle"] <= dream["cycle"]}
+        known = [row for row in newest.values() if row["status"] == "active"]
+        for one in dream["replayed"]:
+            record = records[one["tick"]]
+            arousal = record["pad_after"]["arousal"]
+            for _ in range(seen.get(one["tick"], 0)):
+                arousal = twin.eased(arousal)
+            here = situated(record, HASTY)
+            novelty = 1 - max((twin.likeness(here, row, HASTY) for row in known), default=0.0)
+            novelties.add(round(novelty, 3))
+            asked = twin.salience(arousal, record["pad_after"]["pleasure"], dream["tick"] - one["tick"], novelty)
+            assert one["salience_ppm"] == pytest.approx(asked * 1_000_000, abs=1)
+            assert one["arousal_before_ppm"] == pytest.approx(arousal * 1_000_000, abs=1)
+            assert one["arousal_after_ppm"] == pytest.approx(twin.eased(arousal) * 1_000_000, abs=1)
+            seen[one["tick"]] = seen.get(one["tick"], 0) + 1
+    assert max(seen.values()) > 1
+    assert len(novelties) > 2, "some of what was replayed was known better than the rest"
+
+
+def test_an_inherited_bloodstain_warning_is_a_scar_from_when_it_is_known_and_nothing_else_is() -> None:
+    stained = {"kind": "warning", "is_bloodstain": True, "provenance": "death_testament"}
+    told = [
+        decided("received", 0, about=pattern("scar", gas_band="dear"), **stained),
+        decided("received", 0, about=pattern("fades", gas_band="cheap"), **stained),
+        decided("pruned", 2, about=pattern("fades", gas_band="cheap"), **(stained | {"status": "pruned"})),
+        decided("received", 4, about=pattern("late"), **stained),
+        decided("created", 1, about=pattern("own"), **(stained | {"provenance": "self"})),
+        decided("received", 0, about=pattern("insight"), **(stained | {"kind": "insight"})),
+        decided("received", 0, about=pattern("clean"), **(stained | {"is_bloodstain": False})),
+    ]
+    known = decisions(*told).select(KNOWN_COLUMNS)
+    asleep = Asleep(["g-1"], np.array([600]), np.zeros(1, np.int64), np.zeros((4, 1), np.int64), {})
+    one = np.zeros(2, np.int64)
+    due = sleep.Due(one, np.array([1, 3]), np.array([50, 150]), np.array([1, 2]), one)
+    novelty, scars = _known(known, asleep, due, POLICY)
+    names = {row["entry_id"]: row["tool"] for row in told}
+    found = [(int(dream), names[entry]) for dream, entry in zip(scars["dream"], scars["entry"], strict=True)]
+    assert sorted(found) == [(0, "fades"), (0, "scar"), (1, "scar")]
+    assert novelty.shape == (2, 75)
+    assert novelty[0].min() == 0.0, "what is known in exactly this situation is not new"
+    cheap = scars["cell"][[tool == "fades" for _, tool in found].index(True)]
+    assert novelty[:, cheap].tolist() == pytest.approx([0.0, 0.2]), "what was forgotten is new again"
 
 
 @settings(max_examples=200, deadline=None)

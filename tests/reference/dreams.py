@@ -19,6 +19,18 @@ def salience(arousal: float, valence: float, age: int, novelty: float) -> float:
     return 0.4 * max(arousal, 0.0) + 0.3 * abs(valence) + 0.2 * math.exp(-age / 100) + 0.1 * novelty
 
 
+def likeness(one: Row, other: Row, policy: Policy) -> float:
+    """How alike two situations are (regime, anomaly_band, gas_band); what names none is a little like any."""
+    rules, bands = policy.retrieval, ("calm", "stirred", "strained", "stretched", "broken")
+    if None in (other["regime"], other["anomaly_band"], other["gas_band"]):
+        return rules.like_baseline
+    away = abs(bands.index(one["anomaly_band"]) - bands.index(other["anomaly_band"])) / 4
+    same = rules.like_regime * (one["regime"] == other["regime"]) + rules.like_gas * (
+        one["gas_band"] == other["gas_band"]
+    )
+    return same + rules.like_anomaly * (1 - away)
+
+
 def eased(arousal: float) -> float:
     """One REM cycle: 0.12 less, not below 0.10; what is calm stays as it is."""
     return arousal if arousal <= 0.10 else max(0.10, arousal - 0.12)
