@@ -32,6 +32,7 @@ from bardo_pipeline.storage.journals import journal_depth
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.writer import EventWriter
 from benchmarks.figures import Figure
+from benchmarks.sizes import CYCLE_INDEX
 from tests.records import records
 
 CALLERS = 16
@@ -251,17 +252,6 @@ def eventsourcing_appends(root: Path) -> list[Append]:
     return [append(golem) for golem in golems]
 
 
-_INDEX_SQL = """
-CREATE TABLE cycle_index (
-    tick INTEGER PRIMARY KEY, regime TEXT NOT NULL, tier TEXT NOT NULL, has_action BOOLEAN NOT NULL,
-    has_outcome BOOLEAN NOT NULL, phase TEXT NOT NULL, prediction_error REAL NOT NULL, total_cost REAL NOT NULL,
-    pnl_impact REAL, primary_emotion TEXT, timestamp TEXT NOT NULL
-);
-CREATE INDEX idx_cycle_tier_regime ON cycle_index(tier, regime);
-CREATE INDEX idx_cycle_outcome ON cycle_index(has_action, has_outcome);
-CREATE INDEX idx_cycle_phase ON cycle_index(phase);
-CREATE INDEX idx_cycle_recent ON cycle_index(tick DESC);
-"""
 _TICKS_APART = 10**9
 
 
@@ -297,7 +287,7 @@ def files_appends(root: Path, lines: Lines) -> list[Append]:
         index.execute("PRAGMA synchronous=FULL")
         return index
 
-    connected().executescript(_INDEX_SQL)
+    connected().executescript(CYCLE_INDEX)
 
     def append(k: int) -> Append:
         index = connected()

@@ -10,9 +10,9 @@ from bardo_pipeline.events.record import (
     Amount,
     ContextCategory,
     Emotion,
-    Micros,
     Moment,
     Name,
+    Outcome,
     Pad,
     Part,
     Phase,
@@ -223,16 +223,8 @@ class ActionTaken(Part):
     reason: Text | None
 
 
-class OutcomeVerified(Part):
+class OutcomeVerified(Outcome):
     """Ground truth for what was done."""
-
-    verified: bool
-    expected: Text
-    actual: Text
-    pnl_impact_micros: Micros | None
-    ground_truth_source: Name
-    cause_variable: Name | None
-    effect_variable: Name | None
 
 
 class ToolStarted(Part):
