@@ -171,7 +171,8 @@ def _nothing(report: Report) -> str:
     found = report.nothing
     return (
         f"{found.golems} golems lived as long in a market with nothing to learn: they tested {found.tested:,} rules "
-        f"and links and hold {found.living:,} of them; {found.golems_with} golems hold any."
+        f"and links, held {found.ever:,} of them at some time and hold {found.living:,}; {found.golems_with} golems "
+        "hold any."
     )
 
 

@@ -25,10 +25,11 @@ class Bound(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a memory found where there is nothing to find: rules and links that it tested, and those that it holds."""
+    """What a memory found where there is nothing to find: rules and links that it tested, holds, and ever held."""
 
     tested: int
     living: int
+    ever: int
     golems: int
     golems_with: int
 
@@ -39,9 +40,12 @@ class Found(NamedTuple):
 
 
 def bounds(
-    looks: Sequence[Look], faded: Sequence[Fade], nothing: Found | None, policy: WorthPolicy
+    looks: Sequence[Look], faded: Sequence[Fade] | None, nothing: Found | None, policy: WorthPolicy
 ) -> tuple[Bound, ...]:
-    """The bounds of the last look, of what faded, and of a market with nothing to learn (None: not asked)."""
+    """The bounds of the last look, of what faded, and of a market with nothing to learn (None: not asked).
+
+    Where nobody held what expired, fading is not shown, and where nothing was tested, neither is restraint.
+    """
     last = looks[-1]
     rules = last.count(0, 1, 2, 4, subjects=("rule", "link"))
     decoys = max(one.decoy_confidence for one in looks)
@@ -50,19 +54,17 @@ def bounds(
         _least(
             "recall", last.recall, policy.recall_min, f"mean over {_met(last)} truths above one sigma that were met"
         ),
-        _most("junk", last.junk, policy.junk_max, f"of {last.verdicts.num_rows:,} living entries"),
+        _below("junk", last.junk, policy.junk_max, f"of {last.verdicts.num_rows:,} living entries"),
         _most("decoys", decoys, policy.decoy_confidence_max, "highest confidence of a decoy as a causal link"),
     ]
-    if any(one.day > 0 for one in looks) and faded:
-        worst = max(faded, key=lambda fade: fade.left)
+    if faded is not None:
+        worst = max((fade.left for fade in faded), default=None)
         span = f"{policy.fading_half_lives:g} half-lives"
         said = f"mean confidence of the slowest of {len(faded)} expired truths after {span}"
-        out.append(_below("fading", worst.left, policy.retrieval_confidence, said))
+        out.append(_below("fading", worst, policy.retrieval_confidence, said))
     if nothing is not None:
-        said = f"{nothing.living} of {nothing.tested} tested where there is nothing to find"
-        rate = nothing.rate
-        kept = rate is None or rate <= policy.discovery_rate_max  # testing nothing finds nothing
-        out.append(Bound("null market", rate, "at most", policy.discovery_rate_max, kept, said))
+        said = f"{nothing.living} of {nothing.tested} tested where nothing is to be found ({nothing.ever} at some time)"
+        out.append(_most("null market", nothing.rate, policy.discovery_rate_max, said))
     return tuple(out)
 
 
@@ -78,5 +80,5 @@ def _most(name: str, value: float | None, limit: float, said: str) -> Bound:
     return Bound(name, value, "at most", limit, value is not None and value <= limit, said)
 
 
-def _below(name: str, value: float, limit: float, said: str) -> Bound:
-    return Bound(name, value, "below", limit, value < limit, said)
+def _below(name: str, value: float | None, limit: float, said: str) -> Bound:
+    return Bound(name, value, "below", limit, value is not None and value < limit, said)

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.grimoire.columns import confidence_of, whole
+from bardo_pipeline.grimoire.columns import confidence_of, micros, whole
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.policy import Policy, WorthPolicy
 from bardo_pipeline.quality.truths import PlantedTruth
@@ -38,7 +38,7 @@ VERDICT_SCHEMA = pa.schema(
     ]
 )
 """One row per living entry at a moment: what is true of it, by which truth, and how sure its golem is. "expired": it
-was true before the market's turn, and has been given time to fade; "unsupported": no outcome shows it either way."""
+was made before the market's turn, was true then, and is given time to fade; "unsupported": no outcome shows it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +59,12 @@ class Ground:
     def turned(self, at_us: int) -> bool:
         """Whether the market turned before a moment."""
         return self.turn_us is not None and at_us > self.turn_us
+
+    def outlived(self, entries: pa.Table, at_us: int) -> np.ndarray:
+        """Which entries were made before a turn that has come: what is made later has no better days behind it."""
+        if self.turn_us is None or not self.turned(at_us):
+            return np.zeros(entries.num_rows, bool)
+        return micros(entries, "created_at") <= self.turn_us
 
     def changed(self, policy: WorthPolicy) -> np.ndarray:
         """Situations in which the turn surely changed what acting is worth, and the sign no longer stands. [CELLS]."""
@@ -141,7 +147,7 @@ def look(grimoire: pa.Table, met: pa.Table, at_us: int, ground: Ground, policy: 
     """
     living = grimoire.filter(pc.equal(grimoire["status"], "active"))
     judged = _verdicts(living, at_us, ground, policy)
-    golems = len(pc.unique(grimoire["golem_id"]))
+    golems = len({*grimoire["golem_id"].to_pylist(), *met["golem_id"].to_pylist()})
     day = (at_us - ground.start_us) / 86_400_000_000
     return Look(at_us, day, judged, (*_cells_known(judged, met, at_us, ground, policy.worth),
                                      *_truths_known(judged, golems, at_us, ground, policy.worth)))  # fmt: skip
@@ -175,7 +181,7 @@ def _rules(
     cell = cells_of(rules)
     tried = (cell >= 0) & (rules["action_type"].to_numpy(zero_copy_only=False) == "rebalance")
     now, once = ground.worth(at_us, policy)[cell], ground.before.sure[cell]
-    gone = ground.changed(policy)[cell] & ground.turned(at_us) & (sign == once)
+    gone = ground.changed(policy)[cell] & ground.outlived(rules, at_us) & (sign == once)
     known = np.select([now == 0, now == sign], [UNSUPPORTED, RIGHT], WRONG)
     verdict = np.where(tried & (sign != 0), np.where(gone & (known != RIGHT), EXPIRED, known), UNSUPPORTED)
     names = np.array([cell_truth(c) if c >= 0 else "" for c in cell], dtype=object)
@@ -193,15 +199,20 @@ def _links(links: pa.Table, sign: np.ndarray, at_us: int, ground: Ground) -> tup
     if not links.num_rows:
         return np.zeros(0, np.int64), np.zeros(0, dtype=object)
     parts = [links[name].to_pylist() for name in ("cause", "effect", "lag_ticks")]
-    keys = list(zip(*parts, sign.tolist(), strict=True))
-    known = {key: judge_link(*key, turned=ground.turned(at_us), truths=ground.truths) for key in set(keys)}
+    old = ground.outlived(links, at_us)
+    keys = list(zip(*parts, sign.tolist(), old.tolist(), strict=True))
+    turned, truths = ground.turned(at_us), ground.truths
+    known = {key: judge_link(*key[:4], turned=turned, old=key[4], truths=truths) for key in set(keys)}
     return np.array([known[k][0] for k in keys]), np.array([known[k][1] for k in keys], dtype=object)
 
 
 def judge_link(
-    cause: str, effect: str, lag: int | None, sign: int, *, turned: bool, truths: tuple[PlantedTruth, ...]
+    cause: str, effect: str, lag: int | None, sign: int, *, turned: bool, old: bool, truths: tuple[PlantedTruth, ...]
 ) -> tuple[int, str]:
-    """The verdict about a causal link, and the truth or decoy that gives it. lag: in ticks, of a minute or two."""
+    """The verdict about a causal link, and the truth or decoy that gives it.
+
+    lag: in ticks, of a minute or two. turned: whether what expires has expired; old: whether the link was there then.
+    """
     about = [t for t in truths if (t.cause, t.effect) == (cause, effect)]
     found = EXPIRED, ""
     for truth in (t for t in about if t.kind != "decoy"):
@@ -209,7 +220,7 @@ def judge_link(
         if truth.sign == sign and near:
             if not turned or truth.valid_until_bar is None:
                 return RIGHT, truth.name
-            found = EXPIRED, truth.name
+            found = EXPIRED if old else WRONG, truth.name
     if found[1]:
         return found
     decoys = [t for t in about if t.kind == "decoy"]

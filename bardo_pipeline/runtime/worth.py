@@ -196,13 +196,18 @@ def _nothing(root: Path, grading: Grading, policy: Policy, clock: Callable[[], d
     golems = max(grading.golems // 4, min(grading.golems, 4))
     market = null_market(seed=grading.seed + _APART * 1_000, bars=grading.days * DAY_BARS, start=START)
     stores = lived(root, market, golems, policy, clock, lambda done: tell("null market", done))
-    grimoire = stores.projections.renewed("grimoire").read()
+    decisions = stores.projections.growing("curation").read()
     stores.log.close()
-    return found_in(grimoire, golems)
+    return found_in(decisions, golems)
 
 
-def found_in(grimoire: pa.Table, golems: int) -> Found:
-    """What of a grimoire was tested (a rule or link that gathered evidence), and what of it is held."""
-    told = grimoire.filter(pc.not_equal(grimoire["source"], "baseline"))
-    living = told.filter(pc.and_(pc.equal(told["status"], "active"), pc.not_equal(told["sign"], 0)))
-    return Found(told.num_rows, living.num_rows, golems, len(living["golem_id"].unique()))
+def found_in(decisions: pa.Table, golems: int) -> Found:
+    """What was tested (a rule or link that gathered evidence), what of it is held, and what was at any time."""
+    told = decisions.filter(pc.not_equal(decisions["source"], "baseline"))
+    living, ever = (_held(rows) for rows in (fold(told), told))
+    tested, ever_held = (rows.group_by(["golem_id", "entry_id"]).aggregate([]).num_rows for rows in (told, ever))
+    return Found(tested, living.num_rows, ever_held, golems, len(living["golem_id"].unique()))
+
+
+def _held(rows: pa.Table) -> pa.Table:
+    return rows.filter(pc.and_(pc.equal(rows["status"], "active"), pc.not_equal(rows["sign"], 0)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,8 @@ from bardo_pipeline.quality.questions import asked, questions, words_for
 from bardo_pipeline.quality.truths import PlantedTruth
 from bardo_pipeline.quality.worth import Ground, Look, judge_link, look
 from bardo_pipeline.quality.yardstick import CELLS, Judged, Yardstick, cell_name, measure, windows_met
-from tests.grimoires import DAY, DIED, entry, grimoire, pattern
+from bardo_pipeline.runtime.worth import found_in
+from tests.grimoires import DAY, DIED, decisions, entry, grimoire, pattern
 
 POLICY = Policy()
 START_US = int((DIED - 10 * DAY).timestamp() * 1_000_000)
@@ -89,7 +90,7 @@ def test_a_perfect_grimoire_keeps_every_bound() -> None:
     links = [link("crash", "gas_gwei", 5, 1, g) for g in ("g-1", "g-2")]
     one = seen(*both, *links, truths=(GAS, DECOY))
     assert (one.precision, one.recall, one.junk, one.decoy_confidence) == (1.0, 1.0, 0.0, 0.0)
-    found = bounds([one], [], Found(100, 0, 4, 0), POLICY.worth)
+    found = bounds([one], None, Found(100, 0, 2, 4, 0), POLICY.worth)
     assert all(bound.kept for bound in found)
     assert {bound.name for bound in found} == {"precision", "recall", "junk", "decoys", "null market"}
 
@@ -98,7 +99,7 @@ def test_a_perfect_grimoire_keeps_every_bound() -> None:
 def test_an_inverted_grimoire_misses_them() -> None:
     one = seen(rule(PAYS, -1), rule(LOSES, 1), link("crash", "gas_gwei", 5, -1), level(1), truths=(GAS,))
     assert (one.precision, one.recall, one.junk) == (0.0, 0.0, 1.0)
-    assert [b.name for b in bounds([one], [], None, POLICY.worth) if not b.kept] == ["precision", "recall", "junk"]
+    assert [b.name for b in bounds([one], None, None, POLICY.worth) if not b.kept] == ["precision", "recall", "junk"]
 
 
 @pytest.mark.row("X-5")
@@ -106,7 +107,48 @@ def test_an_empty_grimoire_is_not_right() -> None:
     one = seen(rule(PAYS, 1, status="candidate"))
     assert (one.precision, one.junk) == (None, None)
     assert one.recall == 0.0
-    assert not any(b.kept for b in bounds([one], [], None, POLICY.worth) if b.name in ("precision", "recall"))
+    assert not any(b.kept for b in bounds([one], None, None, POLICY.worth) if b.name in ("precision", "recall"))
+
+
+@pytest.mark.row("X-5")
+def test_what_cannot_be_shown_is_not_kept() -> None:
+    one = seen(*(rule(cell, sign, g) for g in ("g-1", "g-2") for cell, sign in ((PAYS, 1), (LOSES, -1))))
+    kept = {bound.name: bound.kept for bound in bounds([one], [], Found(0, 0, 0, 4, 0), POLICY.worth)}
+    assert not kept["fading"], "nobody held what expired"
+    assert not kept["null market"], "nothing was tested where there is nothing to find"
+    assert all(kept[name] for name in ("precision", "recall", "junk", "decoys"))
+
+
+@pytest.mark.row("X-5")
+def test_what_was_held_for_a_while_where_there_is_nothing_is_told_beside_what_is_held() -> None:
+    gone, kept, staged = rule(PAYS, 1), rule(PAYS, -1, "g-3"), rule(LOSES, -1, "g-2")
+    told = [
+        gone | {"operation": "created", "cycle": 1, "at": DIED},
+        gone | {"operation": "pruned", "status": "pruned", "cycle": 2, "at": DIED},
+        kept | {"operation": "created", "cycle": 1, "at": DIED},
+        staged | {"operation": "staged", "status": "candidate", "cycle": 1, "at": DIED},
+        level(45_000) | {"operation": "created", "cycle": 1, "at": DIED},
+    ]
+    assert found_in(decisions(*told), 4) == Found(tested=3, living=1, ever=2, golems=4, golems_with=1)
+
+
+@pytest.mark.row("X-5")
+def test_a_golem_that_learned_nothing_counts_among_those_who_met_a_cause() -> None:
+    one = seen(link("crash", "gas_gwei", 3, 1), truths=(GAS,))
+    assert [(t.met, t.held) for t in one.recalled if t.kind == "cause"] == [(2, 1)]
+
+
+@pytest.mark.row("X-5")
+def test_what_is_made_after_a_truth_expired_is_wrong_and_given_no_time() -> None:
+    turned = ground(FLIGHT, after=yardstick(c4=-900.0, c7=-900.0))
+    turn = DIED - 5 * DAY
+
+    def verdicts(created: datetime) -> list[str]:
+        rows = rule(PAYS, 1, created_at=created), link("price_move", "liquidity", 5, -1, created_at=created)
+        return look(grimoire(*rows), met(), START_US + 10 * DAY_US, turned, POLICY).verdicts["verdict"].to_pylist()
+
+    assert verdicts(turn) == ["expired", "expired"]
+    assert verdicts(turn + timedelta(minutes=1)) == ["wrong", "wrong"]
 
 
 @pytest.mark.row("X-5")
@@ -120,7 +162,7 @@ def test_what_no_outcome_supports_is_junk_and_costs_precision() -> None:
 def test_a_decoy_counts_by_its_confidence() -> None:
     one = seen(link("volume", "gas_gwei", 2, 1, confidence_ppm=900_000, anchor_at=DIED), truths=(GAS, DECOY))
     assert one.decoy_confidence == pytest.approx(0.9)
-    assert "decoys" in [b.name for b in bounds([one], [], None, POLICY.worth) if not b.kept]
+    assert "decoys" in [b.name for b in bounds([one], None, None, POLICY.worth) if not b.kept]
 
 
 @pytest.mark.row("X-5")
@@ -154,7 +196,7 @@ def test_a_link_is_right_by_pair_sign_and_lag_while_it_lasts() -> None:
     truths = (GAS, FLIGHT, DECOY)
 
     def verdict(*said: Any, turned: bool = False) -> int:
-        return judge_link(*said, turned=turned, truths=truths)[0]
+        return judge_link(*said, turned=turned, old=True, truths=truths)[0]
 
     assert verdict("crash", "gas_gwei", 3, 1) == 0
     assert verdict("crash", "gas_gwei", 60, 1) == 1
@@ -166,8 +208,8 @@ def test_a_link_is_right_by_pair_sign_and_lag_while_it_lasts() -> None:
 
 
 @pytest.mark.row("X-5")
-@pytest.mark.parametrize(("confidence", "kept"), [(600_000, True), (1_000_000, True)])
-def test_an_expired_truth_fades_below_retrieval_by_its_own_half_life(confidence: int, kept: bool) -> None:
+@pytest.mark.parametrize("confidence", [600_000, 1_000_000])
+def test_an_expired_truth_fades_below_retrieval_by_its_own_half_life(confidence: int) -> None:
     turned = ground(after=yardstick(c4=-900.0, c7=-900.0))
     anchor = DIED - 5 * DAY
     held = grimoire(rule(PAYS, 1, confidence_ppm=confidence, anchor_at=anchor))
@@ -178,7 +220,7 @@ def test_an_expired_truth_fades_below_retrieval_by_its_own_half_life(confidence:
     (fade,) = fades(looks, held, turned, POLICY)
     assert fade.half_life_days == 14.0
     assert fade.left == pytest.approx(confidence / 4e6, rel=0.01)
-    assert fade.kept is kept
+    assert fade.kept
 
 
 @pytest.mark.row("X-5")
