@@ -193,13 +193,13 @@ def seal_table(records: pa.Table, keys: Mapping[str, SealKey]) -> pa.Table:
 
     Each record has its own encryption, so this loops over the rows that have something to seal; no other is touched.
     """
-    todo = must_be_sealed(records, keys)
-    if not todo.any():
+    bare = must_be_sealed(records, keys)
+    if not bare.any():
         return records
-    where = np.flatnonzero(todo)
+    where = np.flatnonzero(bare)
     columns = {name: _one(records.column(name)) for name in records.column_names}
     sealed = columns["sealed"]
-    again = np.flatnonzero(todo & np.asarray(sealed.is_valid()))
+    again = np.flatnonzero(bare & np.asarray(sealed.is_valid()))
     ids, ticks = columns["golem_id"], columns["tick"]
     if len(again):
         raise _twice(ids[int(again[0])].as_py(), ticks[int(again[0])].as_py())
@@ -214,7 +214,7 @@ def seal_table(records: pa.Table, keys: Mapping[str, SealKey]) -> pa.Table:
             strict=True,
         )
     ]
-    mask = pa.array(todo)
+    mask = pa.array(bare)
     sources = np.arange(len(records))
     sources[where] = len(records) + np.arange(len(made))
     columns["sealed"] = pa.concat_arrays([sealed, pa.array(made, sealed.type)]).take(pa.array(sources))
