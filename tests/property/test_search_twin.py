@@ -132,6 +132,18 @@ def test_a_filter_that_there_is_not_is_refused(wrong: dict[str, Any], said: str)
         Filters(**wrong)
 
 
+@pytest.mark.row("MEM-10")
+@pytest.mark.parametrize("name", ["kind", "category", "domain", "regime", "status", "chain", "pair", "tool"])
+def test_each_filter_narrows_by_its_own_column(name: str) -> None:
+    other = {"kind": "warning", "category": "slippage", "domain": "gas", "regime": "trending_up", "status": "candidate",
+             "chain": "base", "pair": "WBTC/USDC", "tool": "swap"}  # fmt: skip
+    rows = [entry("g-1", "a", text="gas price"), entry("g-1", "b", text="gas crash") | {name: other[name]}]
+    plain = {"status": None} if name != "status" else {}
+    assert rows[0][name] != other[name]
+    assert {hit["text"] for hit in found(rows, "gas", status=None)} == {"gas price", "gas crash"}
+    assert [hit["text"] for hit in found(rows, "gas", **(plain | {name: other[name]}))] == ["gas crash"]
+
+
 def test_an_opposite_meaning_counts_nothing() -> None:
     vectors = np.stack([unit("a"), -unit("a")])
     assert likeness(vectors, unit("a")).tolist() == pytest.approx([1.0, 0.0], abs=1e-6)

@@ -62,6 +62,16 @@ def test_the_bands_of_neighbours_are_the_canons(swapped: int, verdict: str) -> N
 
 
 @pytest.mark.row("MEM-12")
+def test_five_neighbours_count_and_not_the_nearest_alone() -> None:
+    recorded = vectors()
+    cosine = recorded @ recorded.T
+    np.fill_diagonal(cosine, -2.0)
+    today = recorded[np.argmax(cosine, axis=1)]  # each stands where its nearest stood, which is its nearest still
+    found = drift_of(recorded, today, norm_variance_ppm=1, norm_first_ppm=1, policy=POLICY)
+    assert PPM // 5 <= found.neighbours_ppm < PPM * 4 // 5
+
+
+@pytest.mark.row("MEM-12")
 @pytest.mark.parametrize(
     ("norm", "verdict"), [(500_000, "healthy"), (900_000, "healthy"), (1_000_100, "warning"), (3_000_000, "critical"),
                           (100_000, "critical"), (-1, "critical")],

@@ -1,0 +1,69 @@
+"""Whether a golem looks into its memory at all: each reason to seek, in the order in which they count."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bardo_pipeline.grimoire.entries import BASELINE_METRICS
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.retrieval.retrieve import Grimoire
+from bardo_pipeline.retrieval.situation import Situation, decide
+from tests.grimoires import DIED, baseline, entry, grimoire
+
+POLICY = Policy()
+NOW = int(DIED.timestamp() * 10**6)
+CALM = Situation(NOW, tick=7, regime="range_bound", tier="T1", surprise=0.1, protocol="uniswap_v3", thought_tick=6)
+"""Routine: nothing is felt and nothing surprises."""
+
+
+@pytest.mark.row("MEM-9")
+@pytest.mark.parametrize(
+    ("changed", "held", "coverage", "skipped", "why"),
+    [
+        ({}, 4, 1.0, True, "routine: arousal 0.00, surprise 0.10, and 100% of the levels of uniswap_v3"),
+        ({}, 4, 0.75, True, "75% of the levels"),
+        ({}, 4, 0.74, False, "of uniswap_v3 only 74% of the levels are known"),
+        ({}, 0, 1.0, True, "nothing that it knows is awake"),
+        ({"mood": (0.0, 0.49, 0.0)}, 4, 1.0, True, "routine"),
+        ({"mood": (0.0, 0.5, 0.0)}, 4, 1.0, False, "arousal 0.50 asks for it"),
+        ({"mood": (0.0, -1.0, 0.0)}, 4, 1.0, True, "routine"),
+        ({"surprise": 0.3}, 4, 1.0, False, "surprise 0.30 asks for it"),
+        ({"surprise": None}, 4, 1.0, False, "outside of a tick"),
+        ({"tick": 100, "thought_tick": 99}, 4, 1.0, False, "the turn of tick 100 seeks what was felt the other way"),
+        ({"tier": "T0", "mood": (0.0, 1.0, 0.0), "surprise": 1.0}, 4, 0.0, True, "the gate let the tick pass"),
+        ({"tier": "suppress"}, 4, 0.0, True, "the gate let the tick pass"),
+    ],
+)
+def test_calm_routine_of_which_enough_is_known_goes_without_and_nothing_else(
+    changed: dict[str, Any], held: int, coverage: float, skipped: bool, why: str
+) -> None:
+    decision = decide(replace(CALM, **changed), held=held, coverage=coverage, policy=POLICY.retrieval)
+    assert decision.skipped == skipped
+    assert why in decision.reason
+
+
+@pytest.mark.row("MEM-9")
+def test_enough_is_known_of_a_protocol_by_its_levels_that_are_trusted() -> None:
+    def skips(confidences: list[int], protocol: str | None = "uniswap_v3") -> bool:
+        known = [
+            entry("g-1", baseline(metric, "WETH/USDC"), confidence_ppm=trusted, anchor_at=DIED, text=metric)
+            for metric, trusted in zip(BASELINE_METRICS, confidences, strict=False)
+        ]
+        book = Grimoire(grimoire(*known), np.eye(len(known), 8, dtype=np.float32), np.arange(len(known)), POLICY)
+        asked, where = np.ones(8, np.float32), replace(CALM, protocol=protocol)
+        answer = book.retrieve(asked, where, 3)
+        assert answer.hits.num_rows == (0 if answer.decision.skipped else min(3, len(known)))
+        assert book.retrieve(asked, where, 3, may_skip=False).hits.num_rows == min(3, len(known))
+        return answer.decision.skipped
+
+    assert len(BASELINE_METRICS) == 4
+    assert skips([500_000] * 4)
+    assert skips([500_000] * 3)
+    assert not skips([500_000] * 2)
+    assert not skips([500_000, 500_000, 499_999])
+    assert not skips([500_000] * 4, "another protocol")
+    assert skips([500_000] * 4, None)
