@@ -1,4 +1,4 @@
-"""Dreams: what golems dream at the close of idle cycles, and the hypotheses that come of it."""
+"""Dreams: what golems dream at the close of idle cycles, the hypotheses that come of it, and what life confirmed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from assets.materialized import Seen, markdown_table, of_table, projected
 from assets.stores import LazyStores
 from bardo_pipeline.derivation.dreams import derive_dreams
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.heartbeat.hypotheses import STATES, standing
+from bardo_pipeline.heartbeat.hypotheses import STATES
+from bardo_pipeline.heartbeat.hypothesis_rows import standing
 
 _SPECS = [
     dg.AssetSpec(
@@ -32,6 +33,16 @@ _SPECS = [
         "imagined otherwise. Key (golem_id, cycle). Reads records since each golem's last dream; appends.",
         **of_table("dreams", "dreams"),
     ),
+    dg.AssetSpec(
+        "lessons",
+        deps=["hypotheses"],
+        description="One row per entry that a dream suggested and live outcomes confirmed: what decisions in a "
+        "situation would have been worth with one thing changed (`cause`). Key (golem_id, entry_id); provenance "
+        "dream_counterfactual; the columns of the grimoire, beside which it is read. Effects in ppm of a position's "
+        "value, confidence in parts per million at anchor_at, halved in twice its class's half-life. Renews the "
+        "buckets whose hypotheses changed.",
+        **of_table("lessons", "dreams"),
+    ),
 ]
 
 
@@ -41,10 +52,11 @@ def dream(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult]:
     stores = home.stores
     seen = Seen.before(stores, ["curation"])
     written = derive_dreams(stores)
+    more = {"hypotheses": {"fate": _fate(stores)}, "dreams": {"began_by": _began_by(stores)}}
+    more["lessons"] = {"taught": _taught(stores)}
     for spec in _SPECS:
         name = spec.key.to_user_string()
-        more = {"fate": _fate(stores)} if name == "hypotheses" else {"began_by": _began_by(stores)}
-        yield projected(stores, name, seen, written, more=more)
+        yield projected(stores, name, seen, written, more=more[name])
 
 
 def _fate(stores: Stores) -> dg.MarkdownMetadataValue:
@@ -58,6 +70,14 @@ def _fate(stores: Stores) -> dg.MarkdownMetadataValue:
         if mine:
             told.append({"state": state, "hypotheses": len(mine), "for example": mine[0]["text"]})
     return markdown_table(told)
+
+
+def _taught(stores: Stores) -> dg.MarkdownMetadataValue:
+    """The lessons that are held most surely."""
+    rows = stores.projections.read("lessons")
+    rows = rows.filter(pc.equal(rows["status"], "active")).sort_by([("confidence_ppm", "descending")])
+    names = {"golem_id": "golem", "entry_id": "entry", "text": "what would have been", "confidence_ppm": "confidence"}
+    return markdown_table(rows.select(list(names)).rename_columns(list(names.values())).slice(0, 10).to_pylist())
 
 
 def _began_by(stores: Stores) -> dg.MarkdownMetadataValue:

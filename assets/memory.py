@@ -61,7 +61,7 @@ def _searched(stores: Stores) -> dict[str, float | int]:
     return {"lists_looked_at": mark.approximate.looked_at, "recall": mark.approximate.recall_ppm / PPM}
 
 
-@dg.asset(deps=["grimoire"], **of_table("facts", "memory"))
+@dg.asset(deps=["grimoire", "lessons"], **of_table("facts", "memory"))
 def facts(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
     """One row per golem and known level: what gas, volume or slippage is like at a protocol.
 
@@ -69,12 +69,12 @@ def facts(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
     confidence in parts per million, last_reinforced_at in event time. Renews the buckets whose grimoire changed.
     """
     stores = home.stores
-    seen = Seen.before(stores, ["grimoire"])
+    seen = Seen.before(stores, ["grimoire", "lessons"])
     written = derive_of_grimoire(stores, "facts")
     return projected(stores, "facts", seen, written)
 
 
-@dg.asset(deps=["grimoire"], **of_table("links", "memory"))
+@dg.asset(deps=["grimoire", "lessons"], **of_table("links", "memory"))
 def links(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
     """One row per pair of a golem's entries that bear on each other: agree or differ across a respect, or cause.
 
@@ -82,17 +82,17 @@ def links(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
     buckets whose grimoire changed.
     """
     stores = home.stores
-    seen = Seen.before(stores, ["grimoire"])
+    seen = Seen.before(stores, ["grimoire", "lessons"])
     return projected(stores, "links", seen, derive_of_grimoire(stores, "links"))
 
 
-@dg.asset(deps=["grimoire"], **of_table("crossings", "memory"))
+@dg.asset(deps=["grimoire", "lessons"], **of_table("crossings", "memory"))
 def crossings(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
     """One row per entry that its golem has evidence of: whether it may cross to others, by which gate, and why not.
 
     Key (golem_id, entry_id). The admission gate's five parts and their mean in parts per million. Renews the buckets
-    whose grimoire changed.
+    whose grimoire or lessons changed.
     """
     stores = home.stores
-    seen = Seen.before(stores, ["grimoire"])
+    seen = Seen.before(stores, ["grimoire", "lessons"])
     return projected(stores, "crossings", seen, derive_of_grimoire(stores, "crossings"))

@@ -46,6 +46,17 @@ def tagged(records: pa.Table, ticks: Sequence[int], tag: str = "what was that?")
     return records.set_column(column, records.schema.field(column), pc.if_else(mine, tag, records["dream_tag"]))
 
 
+def without_positions(records: pa.Table) -> pa.Table:
+    """The same records of golems who keep their positions to themselves."""
+    seen = records["observation"].combine_chunks()
+    parts = {name: seen.field(name) for name in seen.type.names}
+    kind = seen.type.field("positions").type
+    offsets = pa.array([0] * (len(seen) + 1), pa.int32())
+    parts["positions"] = pa.ListArray.from_arrays(offsets, pa.array([], kind.value_type)).cast(kind)
+    bare = pa.StructArray.from_arrays(list(parts.values()), fields=list(seen.type), mask=seen.is_null())
+    return records.set_column(records.schema.get_field_index("observation"), records.schema.field("observation"), bare)
+
+
 def death(golem_id: str, tick: int, at) -> object:
     vitality = Vitality(economic=0.0, epistemic=0.7, stochastic=0.5, composite=0.0)
     payload = Died(

@@ -1,14 +1,16 @@
 """Bridge: what of a grimoire may cross from a golem's own mind to others, and through which gate. Pure, over columns.
 
 Insights and causal links pass the admission gate, the mean of five parts; heuristics must have been acted on and borne
-out; warnings only have to be new, since a false alarm costs less than a missed one. Nothing crosses that the golem has
-no evidence of itself. Episodes, sizes and outcomes never cross: this table names entries, and holds none of them.
+out; warnings only have to be new, since a false alarm costs less than a missed one; what was dreamt has been confirmed
+by live outcomes before it is here, and crosses from 0.5 on. Nothing crosses that the golem has no evidence of itself.
+Episodes, sizes and outcomes never cross: this table names entries, and holds none of them.
 Source: MEM ("The bridge: what crosses between loops", "Bridge quality gates"), canon ("admission gate").
 """
 
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bardo_pipeline.curator.links import links_of
 from bardo_pipeline.grimoire.columns import asked
@@ -53,17 +55,17 @@ known as (
 ),
 parts as (
     select *,
-        case source
-            when 'pattern' then ((tool is not null)::int + (action_type is not null)::int
+        case
+            when source in ('pattern', 'dream') then ((tool is not null)::int + (action_type is not null)::int
                 + (anomaly_band is not null)::int + (gas_band is not null)::int
                 + (regime is not null and regime <> 'unknown')::int) * $whole // 5
-            when 'baseline' then $whole - least(doubt * $whole // greatest(size, 1), $whole)
+            when source = 'baseline' then $whole - least(doubt * $whole // greatest(size, 1), $whole)
             else ((cause is not null)::int + (effect is not null)::int + (lag_ticks is not null)::int
                 + (regime is not null)::int) * $whole // 4
         end::bigint as specificity_ppm,
-        case source
-            when 'pattern' then size * $whole // greatest(size + doubt, 1)
-            when 'baseline' then 0
+        case
+            when source in ('pattern', 'dream') then size * $whole // greatest(size + doubt, 1)
+            when source = 'baseline' then 0
             else size * $whole // greatest(size + doubt, 1) // 2
         end::bigint as actionability_ppm,
         $whole // (1 + agreeing) as novelty_ppm,
@@ -74,12 +76,18 @@ parts as (
 judged as (
     select *,
         (specificity_ppm + actionability_ppm + novelty_ppm + verifiability_ppm + consistency_ppm) // 5 as admission_ppm,
-        case kind when 'heuristic' then 'outcomes' when 'warning' then 'novelty' else 'admission' end as gate
+        case
+            when source = 'dream' then 'validation'
+            when kind = 'heuristic' then 'outcomes'
+            when kind = 'warning' then 'novelty'
+            else 'admission'
+        end as gate
     from parts
 ),
 told as (
     select *,
         case
+            when gate = 'validation' and confidence_ppm < $dream then 'confidence is below what a dream needs'
             when gate = 'novelty' and novelty_ppm < $novelty then 'others of the golem say as much'
             when gate = 'outcomes' and confidence_ppm < $heuristic then 'confidence is below what a heuristic needs'
             when gate = 'outcomes' and validated_at <= created_at then 'not acted on since it was made'
@@ -95,6 +103,12 @@ from told order by golem_id, entry_id
 """
 
 
+def dreams_that_cross(entries: pa.Table, policy: Policy) -> pa.Array:
+    """Which entries (ENTRY_SCHEMA) the clade may hear of: all but what was dreamt and is not sure enough yet."""
+    unsure = pc.less(entries["confidence_ppm"], ppm(policy.dreams.clade_confidence))
+    return pc.invert(pc.and_(pc.equal(entries["source"], "dream"), unsure))
+
+
 def crossings_of(entries: pa.Table, policy: Policy) -> pa.Table:
     """What crosses of these entries (ENTRY_SCHEMA) and why not: CROSSING_SCHEMA, in the order of its key."""
     rules = policy.bridge
@@ -105,5 +119,6 @@ def crossings_of(entries: pa.Table, policy: Policy) -> pa.Table:
         "insight": ppm(rules.insight_confidence),
         "heuristic": ppm(rules.heuristic_confidence),
         "admission": ppm(rules.admission_min),
+        "dream": ppm(policy.dreams.clade_confidence),
     }
     return asked(_CROSSINGS, numbers, entries=entries, links=links_of(entries)).cast(CROSSING_SCHEMA)

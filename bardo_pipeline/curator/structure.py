@@ -14,7 +14,14 @@ import numpy as np
 
 from bardo_pipeline.events.record import REGIMES
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, CLASS_REGIME, CLASS_TACTICAL
-from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, CATEGORIES, EFFECT_CATEGORY, GAS_BANDS, METRIC_CATEGORY
+from bardo_pipeline.grimoire.entries import (
+    ANOMALY_BANDS,
+    CATEGORIES,
+    CHANGE_CATEGORY,
+    EFFECT_CATEGORY,
+    GAS_BANDS,
+    METRIC_CATEGORY,
+)
 
 ACTION_CATEGORY = {
     "rebalance": "rebalance_timing",
@@ -24,7 +31,10 @@ ACTION_CATEGORY = {
 
 
 class Structure(NamedTuple):
-    """One structure: a pattern has tool to gas_band, a baseline metric, a link cause to lag_ticks; the rest is None."""
+    """One structure: a pattern has tool to gas_band, a baseline metric, a link cause to lag_ticks; the rest is None.
+
+    What a dream taught has a pattern's parts, and in cause what is changed.
+    """
 
     source: str
     chain: str
@@ -44,7 +54,7 @@ class Structure(NamedTuple):
     def key(self) -> str:
         """The structure as one string; only equal structures have equal keys.
 
-        Only a causal link's goes past the metric. Names come from whoever writes records: what would read as a border,
+        Only one with a cause goes past the metric. Names come from whoever writes records: what would read as a border,
         or as no name, is escaped.
         """
         parts = self[:_PLAIN_PARTS] if self.cause is None else self
@@ -53,6 +63,8 @@ class Structure(NamedTuple):
     @property
     def category(self) -> str:
         """One of the nineteen categories."""
+        if self.source == "dream":
+            return CHANGE_CATEGORY.get(self.cause or "", "general")
         if self.effect is not None:
             return EFFECT_CATEGORY.get(self.effect, "general")
         if self.metric is not None:

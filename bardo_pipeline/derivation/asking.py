@@ -16,9 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bardo_pipeline.curator.decisions import fold
+from bardo_pipeline.curator.bridge import dreams_that_cross
 from bardo_pipeline.derivation.belief import owners
 from bardo_pipeline.derivation.in_force import in_force
+from bardo_pipeline.derivation.lessons import known_at, known_entries
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.vectors import recorded_vectors
 from bardo_pipeline.errors import QueryError
@@ -184,7 +185,7 @@ def grimoire_of(stores: Stores, where: Standing, *, now: datetime, clade: bool =
     layer = np.full(entries.num_rows, VAULT)
     if clade:
         siblings = _entries(stores, _siblings(stores, where.golem_id), where)
-        siblings = _unheld(siblings, entries)
+        siblings = _unheld(siblings.filter(dreams_that_cross(siblings, stores.policy)), entries)
         layer = np.concatenate([layer, np.full(siblings.num_rows, CLADE)])
         entries = pa.concat_tables([entries, siblings]).combine_chunks()
     vectors, text_of = text_vectors(stores, entries["text"], now)
@@ -221,12 +222,9 @@ def _entries(stores: Stores, golem_ids: list[str], where: Standing) -> pa.Table:
     if not golem_ids:
         return ENTRY_SCHEMA.empty_table()
     if where.earlier:
-        decisions = stores.projections.growing("curation").read(golems=golem_ids)
-        moment = pa.scalar(where.situation.at_us, pa.int64()).cast(MOMENT)
-        rows = fold(decisions.filter(pc.less_equal(decisions["at"], moment)))
+        rows = known_at(stores, golem_ids, pa.scalar(where.situation.at_us, pa.int64()).cast(MOMENT))
     else:
-        grimoire = stores.projections.renewed("grimoire")
-        rows = grimoire.read(only=golem_ids)
+        rows = known_entries(stores, golem_ids)
     return rows.filter(pc.equal(rows["status"], "active"))
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from bardo_pipeline.curator.passes import PASSES_EDITION
 from bardo_pipeline.derivation.altered import Setting, differences, settings_of
 from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.dreams import DREAMT, derive_dreams
 from bardo_pipeline.derivation.identity import derivation_id
 from bardo_pipeline.derivation.in_force import in_force, understood
 from bardo_pipeline.derivation.of_grimoire import OF_GRIMOIRE, derive_of_grimoire
@@ -36,7 +37,7 @@ EPISODE_SETTINGS = (
 )  # fmt: skip
 """The settings by which episodes are derived: where two policies agree in these, they have the same episodes."""
 
-SOME = ("curation", "cycles", "playbooks", "grimoire", *OF_GRIMOIRE)
+SOME = ("curation", "cycles", "playbooks", "grimoire", *DREAMT, "lessons", *OF_GRIMOIRE)
 """What is derived of some golems alone: all else is a function of everyone."""
 
 
@@ -96,6 +97,8 @@ def build(
     if isinstance(beside.as_of, LogOfGolems):
         tell("curation")
         derive_curation(beside)
+        tell("dreams")
+        derive_dreams(beside)
         for name in OF_GRIMOIRE:
             tell(name)
             derive_of_grimoire(beside, name)

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.derivation.lessons import renew_lessons
 from bardo_pipeline.derivation.reading import (
     CycleReader,
     closed_records,
@@ -28,9 +29,10 @@ from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, f
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.left_out import Cause, LeftOut
 from bardo_pipeline.heartbeat.dreaming import DREAM_COLUMNS, DREAM_SCHEMA, KNOWN_COLUMNS, Asleep, dream
-from bardo_pipeline.heartbeat.hypotheses import HYPOTHESIS_SCHEMA, recalled, standing
-from bardo_pipeline.heartbeat.imagination import RATES
+from bardo_pipeline.heartbeat.hypothesis_rows import HYPOTHESIS_SCHEMA, recalled, standing
+from bardo_pipeline.heartbeat.lessons import lesson_id
 from bardo_pipeline.heartbeat.sleep import DROWSY_COLUMNS, IMPORT, TAG, Bed, Due, cycles_of, dreams_due
+from bardo_pipeline.heartbeat.walk import RATES
 from bardo_pipeline.storage.projections import GrowingTable, Written
 
 DREAMT = ("hypotheses", "dreams")
@@ -49,7 +51,8 @@ class Dreamt:
 def derive_dreams(stores: Stores) -> list[Written]:
     """Dream what is due at the close of curated cycles, and dream again what rests on something that is left out since.
 
-    Returns what was written, nothing if no cycle closed and nothing is to be repaired.
+    What life confirmed of it is known from then on. Returns what was written, nothing if no cycle closed and nothing is
+    to be repaired.
     """
     with stores.deriving():
         left, heeded = stores.left_out(), Heeded(stores, "dreams")
@@ -58,8 +61,9 @@ def derive_dreams(stores: Stores) -> list[Written]:
         moving = {g: c for g, c in closed.items() if c > (_done(stores, DREAMT[-1:], g) or 0)}
         first = _first(stores, causes)
         if not moving and not first:
+            written = renew_lessons(stores)
             heeded.keep(cause.event_id for cause in causes)
-            return []
+            return written
         past = _past(stores, {*moving, *first}, first)
         reader = CycleReader(stores, "dreams", DROWSY_COLUMNS, left)
         fresh = reader.fresh(past.last.get, closed.get)
@@ -68,7 +72,7 @@ def derive_dreams(stores: Stores) -> list[Written]:
         records = without(closed_records(stores, DROWSY_COLUMNS, again, {g: closed[g] for g in first}), left)
         drowsy = pa.concat_tables([drowsy, records])
         made = _dreamt(stores, _only(drowsy, {*moving, *first}), past, left)
-        written = _write(stores, made, moving, first, causes)
+        written = [*_write(stores, made, moving, first, causes), *renew_lessons(stores)]
         reader.advance(replace(fresh, waiting=_waiting(stores, drowsy, fresh.waiting, made.last, closed)))
         heeded.keep(cause.event_id for cause in causes)
         return written
@@ -269,8 +273,8 @@ def what_is_new(stores: Stores) -> str | None:
 def dreamt_of(stores: Stores, golem_id: str | None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Dreams by moment, and hypotheses as they stand, surest first, of a golem or of all.
 
-    A hypothesis has beside its columns its confidence at the golem's newest tick (confidence_now_ppm) and its fate: its
-    state, or what is true already though no dream has said so yet.
+    A hypothesis has beside its columns its confidence at the golem's newest tick (confidence_now_ppm), its fate: its
+    state, or what is true already though no dream has said so yet; and, confirmed, the entry that it is known as.
     """
     only = None if golem_id is None else [golem_id]
     dreams = stores.projections.growing("dreams").read(golems=only)
@@ -282,6 +286,8 @@ def dreamt_of(stores: Stores, golem_id: str | None) -> tuple[list[dict[str, Any]
         at, age = now[row["golem_id"]], now[row["golem_id"]] - row["anchor_at"]
         faded = 2.0 ** -(age / timedelta(days=row["half_life_days"])) if row["state"] == "confirmed" else 1.0
         row["confidence_now_ppm"] = round(row["confidence_ppm"] * faded)
+        confirmed = row["state"] == "confirmed"
+        row["entry_id"] = lesson_id(row) if confirmed else None
         late = row["state"] == "staged" and at >= row["expires_at"]
         row["fate"] = "expired" if late else row["operation"] if row["state"] == "gone" else row["state"]
     ordered = dreams.sort_by([("at", "ascending"), ("golem_id", "ascending")]).to_pylist()

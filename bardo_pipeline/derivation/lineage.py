@@ -15,8 +15,10 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.evidence import exploded
 from bardo_pipeline.derivation.bundles import load_bundle
+from bardo_pipeline.derivation.lessons import decisions_of_dreams, known_entries
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError
+from bardo_pipeline.grimoire.entries import DREAMT
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,8 @@ def lineage_of(stores: Stores, entry: str, golem_id: str | None = None) -> list[
     entry_id = _resolve(stores, entry)
     only = pc.field("entry_id") == entry_id
     curation = stores.projections.growing("curation")
-    standing, gone = curation.read(only=only), curation.taken_back(only=only)
+    standing = pa.concat_tables([curation.read(only=only), decisions_of_dreams(stores, entry_ids=[entry_id])])
+    gone = curation.taken_back(only=only)
     lost = {g for g in stores.left_out().golem_ids if entry_id in stores.left_out().entries(g)}
     golems = sorted({*standing["golem_id"].to_pylist(), *gone["golem_id"].to_pylist(), *lost})
     born = {e["golem_id"]: e["born"] for e in stores.life("GolemBorn").select(["golem_id", "born"]).to_pylist()}
@@ -132,7 +135,7 @@ def surest(stores: Stores, limit: int) -> list[dict[str, Any]]:
 
     One row an entry and golem: golem_id, generation, entry_id, kind, text, confidence_ppm, ticks, bundles.
     """
-    rows = stores.projections.renewed("grimoire").read()
+    rows = known_entries(stores)
     rows = rows.filter(pc.equal(rows["status"], "active"))
     order = [
         ("source", "descending"),
@@ -140,11 +143,13 @@ def surest(stores: Stores, limit: int) -> list[dict[str, Any]]:
         ("entry_id", "ascending"),
         ("golem_id", "ascending"),
     ]
-    names = ["golem_id", "generation", "entry_id", "kind", "text", "confidence_ppm"]
+    names = ["golem_id", "generation", "entry_id", "kind", "text", "confidence_ppm", "provenance"]
     held = rows.sort_by(order).slice(0, limit).select(names).to_pylist()
     wanted = pa.array(sorted({h["entry_id"] for h in held}), pa.string())
     columns = ["golem_id", "entry_id", "cause_ticks", "cause_bundle"]
     told = stores.projections.growing("curation").read(columns, only=pc.field("entry_id").isin(wanted))
+    dreamt = {h["golem_id"] for h in held if h["provenance"] == DREAMT}
+    told = pa.concat_tables([told, decisions_of_dreams(stores, dreamt).select(columns)]) if dreamt else told
     causes: dict[tuple[str, str], tuple[set[int], set[str]]] = {}
     for row in told.to_pylist():
         ticks, bundles = causes.setdefault((row["golem_id"], row["entry_id"]), (set(), set()))
@@ -153,12 +158,13 @@ def surest(stores: Stores, limit: int) -> list[dict[str, Any]]:
     out = []
     for entry in held:
         ticks, bundles = causes[entry["golem_id"], entry["entry_id"]]
+        del entry["provenance"]
         out.append({**entry, "ticks": sorted(ticks), "bundles": sorted(bundles)})
     return out
 
 
 def _resolve(stores: Stores, entry: str) -> str:
-    known = set(stores.projections.renewed("grimoire").read()["entry_id"].to_pylist())
+    known = set(known_entries(stores)["entry_id"].to_pylist())
     known |= set(stores.projections.growing("curation").taken_back(["entry_id"])["entry_id"].to_pylist())
     known.update(*(cause.entry_ids for cause in stores.left_out().causes))
     ids = sorted({i for i in known if i.startswith(entry)})

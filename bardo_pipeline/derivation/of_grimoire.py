@@ -1,6 +1,6 @@
-"""Tables that say a grimoire in other words: its facts, the links among its entries, what of it may cross to others.
+"""Tables that say in other words what golems know: its facts, the links among its entries, what may cross to others.
 
-Each is a function of the grimoire and the policy alone, and is renewed by the buckets whose grimoire changed.
+Each is a function of the grimoire, the lessons and the policy alone, and is renewed by the buckets where one changed.
 Source: MEM (semantic facts; cross-reference; the bridge), P-2.
 """
 
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.bridge import crossings_of
 from bardo_pipeline.curator.links import links_of
+from bardo_pipeline.derivation.lessons import known_in
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.grimoire.entries import METRIC_UNIT
 from bardo_pipeline.policy import Policy
@@ -46,13 +47,16 @@ OF_GRIMOIRE: dict[str, Callable[[pa.Table, Policy], pa.Table]] = {
 
 
 def derive_of_grimoire(stores: Stores, name: str) -> list[Written]:
-    """Renew one of these tables for the buckets whose grimoire changed since."""
+    """Renew one of these tables for the buckets in which grimoire or lessons changed since."""
     with stores.deriving():
-        grimoire, table = stores.projections.renewed("grimoire"), stores.projections.renewed(name)
-        sources = {b: f"{d.low:x}{d.high:x}" for b, d in grimoire.digests().items()}
+        table = stores.projections.renewed(name)
+        sources: dict[int, str] = {}
+        for one in ("grimoire", "lessons"):
+            for bucket, d in stores.projections.renewed(one).digests().items():
+                sources[bucket] = f"{sources.get(bucket, '')}{one[0]}{d.low:x}{d.high:x}"
         seen = table.noted("grimoire")
         buckets = {b for b, d in sources.items() if seen.get(str(b)) != d}
         if not buckets:
             return []
-        made = OF_GRIMOIRE[name](grimoire.read(buckets), stores.policy)
+        made = OF_GRIMOIRE[name](known_in(stores, buckets), stores.policy)
         return [table.renew(made, buckets, note={"grimoire": {str(b): d for b, d in sources.items()}})]

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from pydantic import ValidationError
 
 from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.lessons import decisions_of_dreams, known_entries
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import OverrideError, QueryError
 from bardo_pipeline.events.life import life_event
@@ -56,8 +57,7 @@ def grimoire_of(stores: Stores, golem_id: str) -> Grimoire:
     tick, died = stores.log.head_of(golem_id).contiguous, stores.log.death_of(golem_id)
     at = _moment(stores, golem_id, tick) or born[0].as_py()
     table = stores.projections.renewed("grimoire")
-    rows = table.read(table.buckets([golem_id]))
-    rows = rows.filter(pc.equal(rows["golem_id"], golem_id))
+    rows = known_entries(stores, [golem_id])
     decay = stores.policy.decay
     now = confidence_of(rows, pa.scalar(at, pa.timestamp("us", tz="UTC")).cast(pa.int64()).as_py(), decay)
     half = half_life_of(rows, decay)
@@ -126,6 +126,7 @@ def chosen(
 def decisions_about(stores: Stores, golem_id: str, entry_id: str) -> list[dict[str, Any]]:
     """What the curator decided about an entry, oldest first."""
     rows = stores.projections.growing("curation").read(golems=[golem_id], only=pc.field("entry_id") == entry_id)
+    rows = pa.concat_tables([rows, decisions_of_dreams(stores, [golem_id], [entry_id])])
     return rows.sort_by([("cycle", "ascending"), ("seq", "ascending")]).to_pylist()
 
 
@@ -267,6 +268,11 @@ def _override(
 
 def _check_fit(override: Corrected, held: dict[str, Any]) -> None:
     """Raise OverrideError for a correction of something that the entry has not."""
+    if held["source"] == "dream":
+        raise OverrideError(
+            f"entry {held['entry_id']} says what a dream suggested and outcomes confirmed, and they alone correct it: "
+            "pin it, or retract it"
+        )
     if override.decay_class is not None and held["decay_class"] == "fact":
         raise OverrideError(
             f"entry {held['entry_id']} is a fact and decays by the fact's rule alone: correct its confidence, or pin it"

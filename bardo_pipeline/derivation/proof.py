@@ -24,6 +24,7 @@ from bardo_pipeline.derivation.crediting import credits_again
 from bardo_pipeline.derivation.curation import relived
 from bardo_pipeline.derivation.dreams import Dreamt, dreamt_anew
 from bardo_pipeline.derivation.legacy import candidate_folder, with_lives
+from bardo_pipeline.derivation.lessons import known_in, orders_heard
 from bardo_pipeline.derivation.lineage import named_ticks
 from bardo_pipeline.derivation.memory import episode_index
 from bardo_pipeline.derivation.of_grimoire import OF_GRIMOIRE
@@ -31,6 +32,7 @@ from bardo_pipeline.derivation.reading import curated
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.events.digest import digest_column, row_digests
+from bardo_pipeline.heartbeat.lessons import lessons_of
 from bardo_pipeline.inheritance.bundle import EPISODES
 from bardo_pipeline.inheritance.testament import CATEGORIES, testaments
 from bardo_pipeline.katabasis.consensus import consensus
@@ -125,6 +127,11 @@ class _Proof:
         """What these golems dream without what is left out, from birth on."""
         return dreamt_anew(self.stores, self.golems, self.left)
 
+    @cached_property
+    def lessons(self) -> pa.Table:
+        """What dreams taught these golems without what is left out."""
+        return lessons_of(self.dreamt.hypotheses, orders_heard(self.stores, self.golems), self.stores.policy)
+
     @property
     def known(self) -> tuple[pa.Table, pa.Table]:
         """Entries and decisions of these golems without what is left out."""
@@ -189,9 +196,10 @@ def _grimoire(proof: _Proof) -> Iterator[Remains]:
 
 
 def _of_grimoire(proof: _Proof) -> Iterator[Remains]:
+    both = pa.concat_tables([proof.grimoire, proof.lessons])
     for name, made in OF_GRIMOIRE.items():
         key = TABLES[name].key[1:]
-        yield from _extra(name, key, proof.standing(name), made(proof.grimoire, proof.stores.policy))
+        yield from _extra(name, key, proof.standing(name), made(both, proof.stores.policy))
 
 
 def _playbooks(proof: _Proof) -> Iterator[Remains]:
@@ -253,6 +261,7 @@ def _dreams(proof: _Proof) -> Iterator[Remains]:
         told = held.slice(out["row"], 1).to_pylist()[0]
         yield Remains("hypotheses", told["golem_id"], _named(told, key), f"names tick {out['tick']}, which is left out")
     yield from _extra("hypotheses", key, held, proof.dreamt.hypotheses)
+    yield from _extra("lessons", ("entry_id",), proof.standing("lessons"), proof.lessons)
 
 
 def _testaments(proof: _Proof) -> Iterator[Remains]:
@@ -299,14 +308,14 @@ def _index(proof: _Proof) -> Iterator[Remains]:
 
 def _marts(proof: _Proof) -> Iterator[Remains]:
     """Marts are built whole: a row that names a tick, an entry or a proposition must find it where it stands now."""
-    home, grimoire = proof.stores.home, proof.stores.projections.renewed("grimoire")
+    home = proof.stores.home
     if not home.warehouse.exists():
         return
     _, columns = query(home, MART_COLUMNS)
     marts: dict[str, set[str]] = {}
     for table, column in columns:
         marts.setdefault(table, set()).add(column)
-    held = grimoire.read(grimoire.buckets(proof.golems))
+    held = known_in(proof.stores, proof.stores.projections.renewed("grimoire").buckets(proof.golems))
     active = held.filter(pc.equal(held["status"], "active"))
     known = set(zip(*(active[n].to_pylist() for n in ("golem_id", "entry_id", "text")), strict=True))
     beliefs = proof.stores.projections.renewed("consensus").read()

@@ -33,6 +33,7 @@ from bardo_pipeline.derivation.of_grimoire import OF_GRIMOIRE, derive_of_grimoir
 from bardo_pipeline.derivation.reading import closed_through, curated
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import DerivationError
+from bardo_pipeline.heartbeat.lessons import lessons_of
 from bardo_pipeline.katabasis.consensus import consensus
 from bardo_pipeline.katabasis.votes import backed_votes
 from bardo_pipeline.storage.as_of import LogAsOf
@@ -64,9 +65,9 @@ def derive_everything(stores: Stores, *, now: datetime, tell: Callable[[str], No
     steps: tuple[tuple[str, Callable[[], object]], ...] = (
         ("curation", lambda: derive_curation(stores)),
         ("credits", lambda: derive_credits(stores)),
+        ("dreams", lambda: derive_dreams(stores)),
         *((name, partial(derive_of_grimoire, stores, name)) for name in OF_GRIMOIRE),
         ("episodes", lambda: derive_episodes(stores, now=now)),
-        ("dreams", lambda: derive_dreams(stores)),
         ("votes", lambda: derive_votes(stores)),
         ("consensus", lambda: derive_consensus(stores)),
         ("testaments", lambda: derive_testaments(stores)),
@@ -149,8 +150,10 @@ def _as_of(stores: Stores, beside: Stores) -> dict[str, pa.Table]:
     closed = closed_through(beside)
     known, dead = set(closed), set(recorded_deaths(beside)["golem_id"].to_pylist())
     out = {name: _cut(stores.projections.read(name), closed, known) for name in BY_CYCLE}
-    out["grimoire"] = fold(out["curation"])
-    out |= {name: made(out["grimoire"], stores.policy) for name, made in OF_GRIMOIRE.items()}
+    orders = beside.overrides().due({}, closed, stores.policy.curator.cycle_ticks)
+    out["grimoire"], out["lessons"] = fold(out["curation"]), lessons_of(out["hypotheses"], orders, stores.policy)
+    both = pa.concat_tables([out["grimoire"], out["lessons"]])
+    out |= {name: made(both, stores.policy) for name, made in OF_GRIMOIRE.items()}
     causes = stores.projections.read("vote_causes")
     votes = stores.projections.read("votes")
     last_words = votes.filter(votes["is_death_vote"])["vote_id"].combine_chunks()

@@ -20,6 +20,7 @@ from bardo_pipeline.curator.episodes import TEXT_FIELDS
 from bardo_pipeline.derivation.adoption import switch_to
 from bardo_pipeline.derivation.beside import open_beside
 from bardo_pipeline.derivation.identity import derivation_id
+from bardo_pipeline.derivation.lessons import known_entries
 from bardo_pipeline.derivation.memory import episode_index, refresh_index
 from bardo_pipeline.derivation.rebuild import derive_everything
 from bardo_pipeline.derivation.stores import Stores
@@ -114,7 +115,7 @@ def _free_turn(stores: Stores, name: str) -> int:
 def _embed(stores: Stores, target: Stores, now: datetime, tell: Tell) -> int:
     """Give every text of episodes and entries its new vector. Returns how many texts that are."""
     episodes = stores.projections.growing("episodes").read(["text"])["text"].unique().to_pylist()
-    entries = stores.projections.renewed("grimoire").read()["text"].unique().to_pylist()
+    entries = known_entries(stores)["text"].unique().to_pylist()
     texts = sorted({*episodes, *entries})
     tell("vectors", 0, len(texts))
     step = stores.policy.embedding.batch_texts

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.asking import must_be_derived, text_vectors
+from bardo_pipeline.derivation.lessons import known_entries
 from bardo_pipeline.derivation.memory import refresh_index, similar_episodes
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError
@@ -82,10 +83,7 @@ def latest(stores: Stores) -> int:
 def _entries(
     stores: Stores, question: str, golem_id: str | None, filters: Filters, decay: bool, now: datetime
 ) -> pa.Table:
-    grimoire = stores.projections.renewed("grimoire")
-    entries = grimoire.read(None if golem_id is None else grimoire.buckets([golem_id]))
-    if golem_id is not None:
-        entries = entries.filter(pc.equal(entries["golem_id"], golem_id))
+    entries = known_entries(stores, None if golem_id is None else [golem_id])
     if filters.status is not None:
         entries = entries.filter(pc.equal(entries["status"], filters.status))
     if not entries.num_rows:

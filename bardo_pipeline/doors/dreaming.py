@@ -72,6 +72,9 @@ def _dream_row(row: dict[str, Any], golem: str | None) -> dict[str, Any]:
 def _said(row: dict[str, Any], golem: str | None) -> str:
     whose = "" if golem else f"{row['golem_id']}: "
     lines = [f"{whose}{row['fate']}, {row['confidence_now_ppm'] / 1e4:.0f} %: {row['text']}"]
+    if row["entry_id"]:
+        offered = ", offered to the clade" if row["pushed"] else ""
+        lines.append(f"    known as entry {row['entry_id'][:12]}{offered}")
     for side, what in (("", "of failures imagined"), ("live_", "of decisions since")):
         if row[f"{side}count"]:
             mean, low, high = (row[f"{side}{n}_ppm"] for n in ("mean", "low", "high"))

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bardo_pipeline.grimoire import confidence as conf
-from bardo_pipeline.grimoire.entries import DECAY_CLASSES, MOMENT
+from bardo_pipeline.grimoire.entries import DECAY_CLASSES, DREAMT, MOMENT
 from bardo_pipeline.policy import DecayPolicy
 
 Whole = NDArray[np.int64]
@@ -28,7 +28,9 @@ def half_life_of(entries: pa.Table, policy: DecayPolicy) -> Whole:
     """Half-life of each row in microseconds, FOREVER_US for what does not fade."""
     codes = pc.index_in(entries.column("decay_class"), value_set=pa.array(DECAY_CLASSES)).to_numpy().astype(np.int64)
     evidence = np.maximum(whole(entries, "own_count"), whole(entries, "evidence_count"))
-    return conf.half_life_us(codes, evidence, flag(entries, "is_bloodstain"), policy)
+    half = conf.half_life_us(codes, evidence, flag(entries, "is_bloodstain"), policy)
+    dreamt = truth(contiguous(pc.equal(entries.column("provenance"), DREAMT)))
+    return np.where(dreamt, conf.dreamt_half_life_us(half, policy), half) if dreamt.any() else half
 
 
 def floor_of(entries: pa.Table, policy: DecayPolicy) -> Whole:

@@ -45,6 +45,12 @@ def half_life_us(
     return np.where(decay_class == CLASS_STRUCTURAL, FOREVER_US, np.rint(days * DAY_US)).astype(np.int64)
 
 
+def dreamt_half_life_us(half_life: np.ndarray, policy: DecayPolicy) -> np.ndarray:
+    """Half-life in microseconds of what was dreamt and confirmed, from that of its class: twice as long (canon 5)."""
+    longer = np.rint(np.minimum(half_life, FOREVER_US >> 3) * policy.dreamt_multiplier).astype(np.int64)
+    return np.where(half_life >= FOREVER_US, FOREVER_US, longer)
+
+
 def floor_ppm(
     anti_knowledge: np.ndarray, bloodstain: np.ndarray, policy: DecayPolicy, pinned: np.ndarray | int = 0
 ) -> np.ndarray:

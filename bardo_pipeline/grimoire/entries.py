@@ -14,15 +14,18 @@ STATUSES = ("candidate", "active", "pruned", "retracted")
 """A candidate gathers evidence, an active entry is known, a pruned one is forgotten, a retracted one was taken
 out by its owner. What was pruned or retracted can be learned again, from evidence that came later."""
 
-PROVENANCES = ("self", "death_testament")
-"""Where an entry came from; succession is the death testament (canon 3)."""
+PROVENANCES = ("self", "death_testament", "dream_counterfactual")
+"""Where an entry came from; succession is the death testament (canon 3), a counterfactual a dream (KAT, Loop 3)."""
+
+DREAMT = PROVENANCES[2]
 
 DECAY_CLASSES = ("structural", "regime_conditional", "tactical", "ephemeral", "fact")
 """INH S7.4; a consolidated fact that became an entry decays by the fact's rule alone (canon 6)."""
 
-SOURCES = ("pattern", "baseline", "causal")
+SOURCES = ("pattern", "baseline", "causal", "dream")
 """A pattern is a cluster of judged decisions; a baseline is the level of a metric of a protocol; a causal link says
-which variable of a market moves another, and how many ticks later."""
+which variable of a market moves another, and how many ticks later; a dream says what would become of decisions with one
+thing changed, which its `cause` names."""
 
 CATEGORIES: dict[str, str] = {
     "slippage": "dex_lp",
@@ -95,6 +98,15 @@ EFFECT_CATEGORY = {
 }
 """Category of a causal link, by what it moves; also: the variables that can be an effect."""
 
+CHANGE_CATEGORY = {
+    "threshold_higher": "rebalance_timing",
+    "threshold_lower": "rebalance_timing",
+    "range_narrower": "range_selection",
+    "range_wider": "range_selection",
+    "wait_for_gas": "gas_timing",
+}
+"""Category of what a dream taught, by what it changed; also: the changes that there are."""
+
 MOMENT = pa.timestamp("us", tz="UTC")
 
 STRUCTURE_FIELDS = [
@@ -115,7 +127,8 @@ STRUCTURE_FIELDS = [
     pa.field("effect", pa.string()),
     pa.field("lag_ticks", pa.int64()),
 ]
-"""What an entry is about. A causal link has cause, effect and lag_ticks, and the regime where it holds in one alone."""
+"""What an entry is about. A causal link has cause, effect and lag_ticks, and the regime where it holds in one alone;
+what a dream taught has a pattern's situation, and in cause the one thing that is changed."""
 
 COUNTED_FIELDS = [
     pa.field(name, pa.int64(), nullable=False)

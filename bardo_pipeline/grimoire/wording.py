@@ -64,6 +64,29 @@ def pattern_text(
     return f"{scene}, {verdict}."
 
 
+CHANGE_WORDS = {
+    "threshold_higher": "a re-centring threshold one band higher",
+    "threshold_lower": "a re-centring threshold one band lower",
+    "range_narrower": "a narrower new range",
+    "range_wider": "a wider new range",
+    "wait_for_gas": "waiting for cheaper gas",
+}
+
+
+def counterfactual_text(
+    *, change: str, protocol: str, pair: str, regime: str, anomaly_band: str, gas_band: str, sign: int, mean_ppm: int
+) -> str:
+    """One sentence for what decisions would have been worth with one thing changed."""
+    scene = (
+        f"In {REGIME_WORDS.get(regime, regime)}, with a {pair} position on {protocol} "
+        f"{ANOMALY_WORDS.get(anomaly_band, anomaly_band)} and {GAS_WORDS.get(gas_band, gas_band)}"
+    )
+    what = CHANGE_WORDS.get(change, change)
+    if sign == 0:
+        return f"{scene}, it is open what {what} would change."
+    return f"{scene}, {what} would have been {size_word(mean_ppm)} {'better' if sign > 0 else 'worse'}."
+
+
 def banded(value: float) -> str:
     """Two significant digits: what a baseline says, without pretending to more."""
     if value == 0 or not math.isfinite(value):

@@ -31,21 +31,12 @@ from bardo_pipeline.heartbeat.hypotheses import (
     live_on,
     situation,
     stage,
-    to_table,
 )
-from bardo_pipeline.heartbeat.imagination import (
-    IMAGINED_COLUMNS,
-    RATES,
-    Decisions,
-    Walk,
-    charges,
-    decisions_of,
-    imagine,
-    rates_of,
-    walk_of,
-)
+from bardo_pipeline.heartbeat.hypothesis_rows import to_table
+from bardo_pipeline.heartbeat.imagination import IMAGINED_COLUMNS, Decisions, decisions_of, imagine
 from bardo_pipeline.heartbeat.recall import CELL_ANOMALY, CELL_GAS, CELL_REGIME
 from bardo_pipeline.heartbeat.sleep import BEGAN_BY, Due, chosen, depotentiated, salience, scar_salience
+from bardo_pipeline.heartbeat.walk import RATES, Walk, charges, rates_of, walk_of
 from bardo_pipeline.mortality.chance import rank_within, seed_of
 from bardo_pipeline.policy import Policy
 

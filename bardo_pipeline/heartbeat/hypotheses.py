@@ -8,19 +8,15 @@ Source: KAT (Loop 3, demurrage), MEM (shared constants), canon 1, 4, 5, 17, 50.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import pyarrow as pa
 
 from bardo_pipeline.curator.structure import Structure
 from bardo_pipeline.grimoire import confidence as conf
-from bardo_pipeline.grimoire.confidence import DAY_US, FOREVER_US, ppm
-from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, DECAY_CLASSES, GAS_BANDS, MOMENT
-from bardo_pipeline.grimoire.wording import ANOMALY_WORDS, GAS_WORDS, REGIME_WORDS, size_word
-from bardo_pipeline.heartbeat.imagination import CHANGES
+from bardo_pipeline.grimoire.confidence import DAY_US, ppm
+from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS
 from bardo_pipeline.policy import Policy
 
 IMAGINED, STAGED, CONFIRMED, GONE = range(4)
@@ -33,59 +29,12 @@ OPERATIONS = (
     OP_IMAGINED, OP_STAGED, OP_GATHERED, OP_CONFIRMED, OP_REINFORCED, OP_CONTRADICTED, OP_PUSHED, OP_REFUTED,
     OP_EXPIRED, OP_FADED,
 ) = range(10)  # fmt: skip
-PROVENANCE = "dream_counterfactual"
 
 SUMS = ("count", "total", "squares", "live_count", "live_total", "live_squares")
 COLUMNS = (
     "golem", "key", "state", "begun_cycle", "begun_us", "staged_tick", "staged_us", "sign", "confidence_ppm",
     "anchor_us", "pushed", *SUMS,
 )  # fmt: skip
-
-SITUATED = ("chain", "protocol", "pair", "tool", "action_type", "regime", "anomaly_band", "gas_band")
-"""What of a structure a hypothesis has."""
-
-HYPOTHESIS_SCHEMA = pa.schema(
-    [
-        pa.field("golem_id", pa.string(), nullable=False),
-        pa.field("hypothesis_id", pa.string(), nullable=False),
-        pa.field("cycle", pa.int64(), nullable=False),
-        pa.field("seq", pa.int64(), nullable=False),
-        pa.field("at", MOMENT, nullable=False),
-        pa.field("operation", pa.string(), nullable=False),
-        pa.field("state", pa.string(), nullable=False),
-        pa.field("text", pa.string(), nullable=False),
-        pa.field("structure", pa.string(), nullable=False),
-        *[pa.field(name, pa.string(), nullable=False) for name in SITUATED],
-        pa.field("change", pa.string(), nullable=False),
-        pa.field("provenance", pa.string(), nullable=False),
-        pa.field("decay_class", pa.string(), nullable=False),
-        pa.field("half_life_days", pa.float64(), nullable=False),
-        pa.field("sign", pa.int64(), nullable=False),
-        pa.field("confidence_before_ppm", pa.int64(), nullable=False),
-        pa.field("confidence_ppm", pa.int64(), nullable=False),
-        pa.field("anchor_at", MOMENT, nullable=False),
-        pa.field("begun_cycle", pa.int64(), nullable=False),
-        pa.field("begun_at", MOMENT, nullable=False),
-        pa.field("staged_tick", pa.int64()),
-        pa.field("staged_at", MOMENT),
-        pa.field("confirm_by", MOMENT),
-        pa.field("expires_at", MOMENT),
-        *[
-            pa.field(f"{side}{name}", pa.int64(), nullable=False)
-            for side in ("", "live_")
-            for name in ("count", "total", "squares", "mean_ppm", "low_ppm", "high_ppm")
-        ],
-        pa.field("pushed", pa.bool_(), nullable=False),
-        pa.field("cause_ticks", pa.list_(pa.field("element", pa.int64(), nullable=False)), nullable=False),
-        pa.field("policy_hash", pa.string(), nullable=False),
-    ]
-)
-"""One row per change of a hypothesis in a dream; key (golem_id, hypothesis_id, cycle, seq), the newest says how it
-stands. mean, low and high: what the change would be worth beside what was done, in ppm of the position's value, as
-imagined (of failures alone), and live (of all decisions since). confidence_ppm is that at anchor_at, and halves every
-half_life_days, which are twice those of its class; cause_ticks: decisions and verdicts behind this row."""
-
-HYPOTHESIS_KEY = ("golem_id", "hypothesis_id", "cycle", "seq")
 
 
 @dataclass(frozen=True)
@@ -174,8 +123,7 @@ class Hypotheses:
         decay = np.array([s.decay_class for s in self.structures], np.int64)[self["key"][rows]]
         zeros = np.zeros(len(rows), np.int64)
         plain = conf.half_life_us(decay, zeros, zeros == 1, policy.decay)
-        twice = np.rint(np.minimum(plain, FOREVER_US >> 3) * policy.dreams.half_life_multiplier).astype(np.int64)
-        return np.where(plain >= FOREVER_US, FOREVER_US, twice)
+        return conf.dreamt_half_life_us(plain, policy.decay)
 
     def confidence_at(self, rows: np.ndarray, at_us: np.ndarray, policy: Policy) -> np.ndarray:
         """Confidence in ppm at a moment. A staged hypothesis does not fade, it expires."""
@@ -368,139 +316,6 @@ def _make_room(state: Hypotheses, sleepers: Sleepers, keys: np.ndarray, policy: 
     blank = {n: np.zeros(len(new), np.int64) for n in COLUMNS}
     moments = dict.fromkeys(("begun_us", "anchor_us"), sleepers.at_us[new])
     state.add(blank | {"golem": golem[~there], "key": key[~there], "begun_cycle": sleepers.cycle[new]} | moments)
-
-
-def hypothesis_id(golem_id: str, structure_key: str, change: str, begun_cycle: int) -> str:
-    """Whose, of what, since which dream: 24 hex characters."""
-    return hashlib.sha256(f"{golem_id}|{structure_key}|{change}|{begun_cycle}".encode()).hexdigest()[:24]
-
-
-def hypothesis_text(structure: Structure, change: str, sign: int, mean_ppm: int) -> str:
-    """One sentence from the structure, in banded words."""
-    scene = (
-        f"In {REGIME_WORDS[structure.regime or 'unknown']}, with a {structure.pair} position on {structure.protocol} "
-        f"{ANOMALY_WORDS[structure.anomaly_band or 'calm']} and {GAS_WORDS[structure.gas_band or 'normal']}"
-    )
-    what = CHANGE_WORDS[change]
-    if sign == 0:
-        return f"{scene}, it is open what {what} would change."
-    return f"{scene}, {what} would have been {size_word(mean_ppm)} {'better' if sign > 0 else 'worse'}."
-
-
-CHANGE_WORDS = {
-    "threshold_higher": "a re-centring threshold one band higher",
-    "threshold_lower": "a re-centring threshold one band lower",
-    "range_narrower": "a narrower new range",
-    "range_wider": "a wider new range",
-    "wait_for_gas": "waiting for cheaper gas",
-}
-
-
-def to_table(state: Hypotheses, policy: Policy, policy_hash: str) -> pa.Table:
-    """All that was told, as HYPOTHESIS_SCHEMA, in the order of its key."""
-    if not state.told:
-        return HYPOTHESIS_SCHEMA.empty_table()
-    rows = {n: np.concatenate([part[n] for part in state.told]) for n in state.told[0]}
-    count, key = len(rows["golem"]), rows["key"]
-    structures = [state.structures[k] for k in key.tolist()]
-    changes = [CHANGES[state.changes[k]] for k in key.tolist()]
-    golems = [state.golems[g] for g in rows["golem"].tolist()]
-    half = Hypotheses(state.golems, state.structures, columns=rows).half_life_us(np.arange(count), policy)
-    never = rows["staged_us"] == 0
-    sides: dict[str, pa.Array] = {}
-    for side in ("", "live_"):
-        sums = [rows[f"{side}{n}"] for n in ("count", "total", "squares")]
-        names = ("count", "total", "squares", "mean_ppm", "low_ppm", "high_ppm")
-        named = zip(names, [*sums, *interval(sums, policy)], strict=True)
-        sides |= {f"{side}{n}": pa.array(v) for n, v in named}
-    columns = {
-        "golem_id": golems,
-        "hypothesis_id": [
-            hypothesis_id(g, s.key, c, b)
-            for g, s, c, b in zip(golems, structures, changes, rows["begun_cycle"].tolist(), strict=True)
-        ],
-        "cycle": rows["cycle"], "at": _moments(rows["at_us"]),
-        "operation": pa.array(OPERATIONS).take(pa.array(rows["operation"])),
-        "state": pa.array(STATES).take(pa.array(rows["state"])),
-        "text": [
-            hypothesis_text(s, c, i, m)
-            for s, c, i, m in zip(
-                structures, changes, rows["sign"].tolist(), sides["mean_ppm"].to_pylist(), strict=True
-            )
-        ],
-        "structure": [s.key for s in structures], "change": changes,
-        **{n: [getattr(s, n) for s in structures] for n in SITUATED},
-        "provenance": [PROVENANCE] * count,
-        "decay_class": [DECAY_CLASSES[s.decay_class] for s in structures],
-        "half_life_days": half / DAY_US, "sign": rows["sign"], "confidence_before_ppm": rows["before"],
-        "confidence_ppm": rows["confidence_ppm"], "anchor_at": _moments(rows["anchor_us"]),
-        "begun_cycle": rows["begun_cycle"], "begun_at": _moments(rows["begun_us"]),
-        "staged_tick": pa.array(rows["staged_tick"], mask=never), "staged_at": _moments(rows["staged_us"], never),
-        "confirm_by": _moments(rows["staged_us"] + round(policy.dreams.confirm_days * DAY_US), never),
-        "expires_at": _moments(rows["staged_us"] + round(policy.dreams.expire_days * DAY_US), never),
-        **sides, "pushed": rows["pushed"] == 1,
-        "cause_ticks": _lists(rows["cause_first"], rows["cause_stop"], np.concatenate(state.causes)),
-        "policy_hash": [policy_hash] * count,
-        "order": np.repeat(np.arange(len(state.told)), [len(part["golem"]) for part in state.told]),
-    }  # fmt: skip
-    table = pa.table(columns).sort_by([(k, "ascending") for k in ("golem_id", "cycle", "order", "structure", "change")])
-    table = table.append_column("seq", pa.array(_sequence(table)))
-    return table.select(HYPOTHESIS_SCHEMA.names).cast(HYPOTHESIS_SCHEMA)
-
-
-def _sequence(table: pa.Table) -> np.ndarray:
-    golem = table["golem_id"].combine_chunks().dictionary_encode().indices.to_numpy()
-    cycle = table["cycle"].to_numpy()
-    start = np.flatnonzero(np.r_[True, (golem[1:] != golem[:-1]) | (cycle[1:] != cycle[:-1])])
-    return np.arange(len(golem)) - np.repeat(start, np.diff(np.r_[start, len(golem)]))
-
-
-def _moments(us: np.ndarray, null: np.ndarray | None = None) -> pa.Array:
-    return pa.array(us, pa.int64(), mask=null).cast(MOMENT)
-
-
-def _lists(first: np.ndarray, stop: np.ndarray, flat: np.ndarray) -> pa.Array:
-    lengths = stop - first
-    offsets = np.r_[0, np.cumsum(lengths)]
-    values = flat[np.repeat(first - offsets[:-1], lengths) + np.arange(offsets[-1])]
-    kind = HYPOTHESIS_SCHEMA.field("cause_ticks").type
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(values, pa.int64())).cast(kind)
-
-
-def standing(rows: pa.Table) -> pa.Table:
-    """The newest row of each hypothesis (HYPOTHESIS_SCHEMA), sorted by golem and hypothesis."""
-    order = rows.sort_by([(n, "ascending") for n in HYPOTHESIS_KEY])
-    ids = (order["golem_id"].to_numpy(), order["hypothesis_id"].to_numpy())
-    last = np.r_[(ids[0][1:] != ids[0][:-1]) | (ids[1][1:] != ids[1][:-1]), True][: order.num_rows]
-    return order.filter(pa.array(last, pa.bool_()))
-
-
-def recalled(rows: pa.Table, golems: Sequence[str]) -> Hypotheses:
-    """The hypotheses that their rows (HYPOTHESIS_SCHEMA) leave alive, in working form; codes are places in golems."""
-    state = Hypotheses(list(golems))
-    alive = standing(rows)
-    alive = alive.filter(pa.array([s != STATES[GONE] for s in alive["state"].to_pylist()], pa.bool_()))
-    if not alive.num_rows:
-        return state
-    code = {g: i for i, g in enumerate(golems)}
-    keys = [
-        state.code(Structure("pattern", **{n: row[n] for n in SITUATED}), CHANGES.index(row["change"]))
-        for row in alive.select([*SITUATED, "change"]).to_pylist()
-    ]
-    plain = {n: alive[n].to_numpy() for n in ("sign", "confidence_ppm", "begun_cycle", *SUMS)}
-    moments = {"begun_us": "begun_at", "staged_us": "staged_at", "anchor_us": "anchor_at"}
-    read = {n: alive[c].cast(pa.int64()).fill_null(0).to_numpy() for n, c in moments.items()}
-    state.add(
-        plain
-        | read
-        | {
-            "golem": np.array([code[g] for g in alive["golem_id"].to_pylist()]), "key": np.array(keys),
-            "state": np.array([STATES.index(s) for s in alive["state"].to_pylist()]),
-            "staged_tick": alive["staged_tick"].fill_null(0).to_numpy(),
-            "pushed": alive["pushed"].to_numpy().astype(np.int64),
-        }
-    )  # fmt: skip
-    return state
 
 
 def situation(chain: str, protocol: str, pair: str, tool: str, regime: str, anomaly: int, gas: int) -> Structure:

@@ -30,6 +30,9 @@ class DecayPolicy(Frozen):
     anti_knowledge_floor: Unit = Field(0.3, description="MEM, canon 8")
     bloodstain_floor: Unit = Field(0.05, description="KAT, canon 7")
     bloodstain_multiplier: Positive = Field(3.0, description="half-life x 3 (KAT, canon 7)")
+    dreamt_multiplier: Positive = Field(
+        2.0, description="half-life x 2 of what was dreamt and confirmed: half the rate (KAT, canon 5)"
+    )
     fact_e_fold_days: Positive = Field(
         7.0, description="days in place of blocks, scaled by max(1, ln(episodes)) (canon 6)"
     )
@@ -255,7 +258,6 @@ class DreamPolicy(Frozen):
     clade_confidence: Unit = Field(0.5, description="offered to the clade from here on, once validated (MEM)")
     confirm_days: Positive = Field(7.0, description="live outcomes so long after staging may confirm (MEM)")
     expire_days: Positive = Field(14.0, description="unconfirmed, it is gone (MEM)")
-    half_life_multiplier: Positive = Field(2.0, description="of what was dreamt and confirmed (canon 5)")
     width_scales: tuple[Positive, Positive] = Field(
         (0.6, 1.6), description="narrower and wider ranges, as shares of the golem's own (ours, as its traits)"
     )

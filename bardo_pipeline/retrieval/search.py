@@ -19,9 +19,12 @@ from bardo_pipeline.events.columns import one
 from bardo_pipeline.events.record import REGIMES
 from bardo_pipeline.grimoire.columns import confidence_of, whole
 from bardo_pipeline.grimoire.confidence import PPM, ppm
-from bardo_pipeline.grimoire.entries import CATEGORIES, DOMAINS, ENTRY_KINDS, STATUSES
+from bardo_pipeline.grimoire.entries import CATEGORIES, DOMAINS, DREAMT, ENTRY_KINDS, STATUSES
 from bardo_pipeline.policy import Policy, RetrievalPolicy
 from bardo_pipeline.retrieval.scoring import Floats, Truth, Whole
+
+OWN = ("self", DREAMT)
+"""Provenances of what a golem learned itself."""
 
 _NO_WORD = r"[^\p{L}\p{N}]+"
 
@@ -138,9 +141,8 @@ class Filters:
 
     def of(self, entries: pa.Table, confidence: Whole) -> Truth:
         """Which entries (ENTRY_SCHEMA) pass. confidence: of each now, in ppm."""
-        published = np.where(
-            pc.equal(entries["provenance"], "self").to_numpy(), confidence, whole(entries, "confidence_origin_ppm")
-        )
+        own = pc.is_in(entries["provenance"], value_set=pa.array(OWN)).to_numpy()
+        published = np.where(own, confidence, whole(entries, "confidence_origin_ppm"))
         passed = published >= ppm(self.confidence_min)
         for name in ("kind", "category", "domain", "regime", "status", "chain", "pair", "tool"):
             if (asked := getattr(self, name)) is not None:

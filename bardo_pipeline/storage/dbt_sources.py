@@ -33,7 +33,7 @@ from bardo_pipeline.storage.withdrawals import WITHDRAWAL_SCHEMA, withdrawals
 DATABASE = "home"
 """Name of the attached database, as models/sources.yml has it."""
 
-DERIVED = ("cycles", "grimoire", "consensus")
+DERIVED = ("cycles", "grimoire", "lessons", "consensus")
 """Projections that the marts read, as raw.derived_<name>; cycles first, so that the grimoire knows as much or more."""
 
 
@@ -135,6 +135,7 @@ def _policy(policy: Policy) -> str:
         "ephemeral_days": decay.ephemeral_days,
         "fact_e_fold_days": decay.fact_e_fold_days,
         "bloodstain_multiplier": decay.bloodstain_multiplier,
+        "dreamt_multiplier": decay.dreamt_multiplier,
     }
     counts = {
         "anti_knowledge_floor_ppm": ppm(decay.anti_knowledge_floor),

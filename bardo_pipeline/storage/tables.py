@@ -17,7 +17,7 @@ from bardo_pipeline.curator.passes import CYCLE_SCHEMA
 from bardo_pipeline.curator.playbook import PLAYBOOK_SCHEMA
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.heartbeat.dreaming import DREAM_KEY, DREAM_SCHEMA
-from bardo_pipeline.heartbeat.hypotheses import HYPOTHESIS_KEY, HYPOTHESIS_SCHEMA
+from bardo_pipeline.heartbeat.hypothesis_rows import HYPOTHESIS_KEY, HYPOTHESIS_SCHEMA
 from bardo_pipeline.inheritance.testament import TESTAMENT_SCHEMA
 from bardo_pipeline.katabasis.consensus import CONSENSUS_SCHEMA
 from bardo_pipeline.katabasis.votes import VOTE_CAUSE_SCHEMA, VOTE_SCHEMA
@@ -83,6 +83,7 @@ TABLES: dict[str, TableSpec] = {
     "credits": TableSpec(CREDIT_SCHEMA, ("golem_id", "cycle", "entry_id"), True, ("golem_id", "cycle")),
     "hypotheses": TableSpec(HYPOTHESIS_SCHEMA, HYPOTHESIS_KEY, True, ("golem_id", "cycle")),
     "dreams": TableSpec(DREAM_SCHEMA, DREAM_KEY, True, ("golem_id", "cycle")),
+    "lessons": TableSpec(ENTRY_SCHEMA, ("golem_id", "entry_id"), False, ("golem_id",)),
     "links": TableSpec(LINK_SCHEMA, ("golem_id", "entry_id", "other_id"), False, ("golem_id",)),
     "crossings": TableSpec(CROSSING_SCHEMA, ("golem_id", "entry_id"), False, ("golem_id",)),
     "votes": TableSpec(VOTE_SCHEMA, ("vote_id",), True, ("proposition_id",)),

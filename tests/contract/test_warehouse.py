@@ -463,7 +463,8 @@ def test_tables_without_files_are_empty_views_with_their_columns(tmp_path: Path)
     home = Home.create(tmp_path, Policy(), NOW)
     schemas = {
         "log_cycles": CYCLES_SCHEMA, "log_life": LIFE_LOG_SCHEMA, "derived_cycles": CYCLE_SCHEMA,
-        "derived_grimoire": TABLES["grimoire"].schema, "derived_consensus": CONSENSUS_SCHEMA,
+        "derived_grimoire": TABLES["grimoire"].schema, "derived_lessons": TABLES["lessons"].schema,
+        "derived_consensus": CONSENSUS_SCHEMA,
     }  # fmt: skip
     with duckdb.connect() as connection:
         sources(home=str(home.root), derivation="none").configure_connection(connection)

@@ -21,7 +21,7 @@ from tests.sleepers import home_of, long_lives, tagged
 
 pytestmark = pytest.mark.row("MEM-16", "MEM-23")
 
-DREAMT = ("dreams", "hypotheses")
+DREAMT = ("dreams", "hypotheses", "lessons")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,8 @@ def test_the_job_remembers_curates_and_dreams(runs: list[dg.ExecuteInProcessResu
     assert {"episodes", "curation", "grimoire", *DREAMT} <= set(made)
     for table in DREAMT:
         digest = stores.projections.digest(table)
-        assert said(made[table], "rows_written") == said(made[table], "dagster/row_count") == digest.rows > 0, table
+        assert said(made[table], "rows_written") == said(made[table], "dagster/row_count") == digest.rows, table
+        assert digest.rows or table == "lessons", "half a day confirms nothing"
         assert data_version(made[table]) == digest.fingerprint
         assert said(made[table], "inputs")["curation"]["fingerprint"]
     assert "| schedule |" in said(made["dreams"], "began_by")

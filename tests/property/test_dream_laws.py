@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -15,23 +16,31 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.derivation import asking, overriding
 from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.dreams import DREAMT, derive_dreams
+from bardo_pipeline.derivation.lineage import lineage_of
+from bardo_pipeline.derivation.overriding import grimoire_of
 from bardo_pipeline.derivation.proof import remains
 from bardo_pipeline.derivation.repair import reorg, strike
+from bardo_pipeline.derivation.searching import search
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.errors import OverrideError
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS
 from bardo_pipeline.heartbeat import hypotheses as hyp
 from bardo_pipeline.heartbeat import imagination as im
 from bardo_pipeline.heartbeat import sleep
+from bardo_pipeline.heartbeat import walk as walks
 from bardo_pipeline.heartbeat.dreaming import KNOWN_COLUMNS, Asleep, _known
+from bardo_pipeline.heartbeat.hypothesis_rows import to_table
+from bardo_pipeline.heartbeat.lessons import lessons_of
 from bardo_pipeline.policy import Policy
 from tests.conftest import NOW
 from tests.fleets import Lived
 from tests.grimoires import decided, decisions, pattern
 from tests.property.test_laws import beside, stores_at
 from tests.reference import dreams as twin
-from tests.sleepers import births_of, home_of, long_lives, tagged
+from tests.sleepers import births_of, home_of, long_lives, tagged, without_positions
 
 POLICY = Policy()
 HURRY = {"every_hours": 2.0, "confirm_days": 0.7, "expire_days": 0.9, "witnesses_min": 2, "interval_z": 1.0}
@@ -43,6 +52,8 @@ HASTY = POLICY.model_copy(
     }
 )
 """Dreams every two hours, broad bands, hypotheses that must hurry and are soon believed: three days have all fates."""
+EAGER = POLICY.model_copy(update={"dreams": POLICY.dreams.model_copy(update={"witnesses_min": 2, "interval_z": 0.5})})
+SHARING = POLICY.dreams.model_copy(update={"clade_confidence": 0.1})
 
 pytestmark = pytest.mark.row("MEM-16", "MEM-23")
 
@@ -54,8 +65,11 @@ def day() -> Lived:
     return Lived(tagged(lived.records, [60, 777, 1_203]), lived.births, lived.deaths)
 
 
+LEARNED = (*DREAMT, "lessons")
+
+
 def dreamt(stores: Stores) -> dict[str, tuple[int, str]]:
-    found = {name: stores.projections.digest(name) for name in DREAMT}
+    found = {name: stores.projections.digest(name) for name in LEARNED}
     return {name: (d.rows, d.fingerprint) for name, d in found.items()}
 
 
@@ -67,6 +81,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Stores:
     derive_dreams(stores)
     told = set(stores.projections.read("hypotheses")["operation"].to_pylist())
     assert told >= {"imagined", "staged", "gathered", "confirmed", "expired"}
+    assert "active" in stores.projections.read("lessons")["status"].to_pylist()
     return stores
 
 
@@ -109,17 +124,20 @@ def test_what_is_struck_late_was_never_dreamt(tmp_path: Path) -> None:
     derive_dreams(stores)
     before = dreamt(stores)
     first, second = sorted(day().births)
-    (cause, *_), *_ = stores.projections.growing("hypotheses").read(golems=[first])["cause_ticks"].to_pylist()
+    told = stores.projections.growing("hypotheses").read(golems=[first])
+    confirming = told.filter(pc.equal(told["operation"], "confirmed"))["cause_ticks"].to_pylist()
+    (cause, *_), *_ = confirming
     strike(stores, first, cause, "its sensor lied", now=NOW)
     reorg(stores, second, day().records["observation"][0]["chain"].as_py(), ticks=(400, 460), now=NOW)
     derive_curation(stores)
-    assert {one.place for one in remains(stores)} >= set(DREAMT), "they are not dreamt again yet"
+    assert {one.place for one in remains(stores)} >= set(LEARNED), "they are not dreamt again yet"
     derive_dreams(stores)
-    assert not {one.place for one in remains(stores)} & set(DREAMT)
+    assert not {one.place for one in remains(stores)} & set(LEARNED)
     again = beside(stores, tmp_path / "beside")
     derive_curation(again)
     derive_dreams(again)
-    assert dreamt(stores) == dreamt(again) != before
+    assert dreamt(stores) == dreamt(again)
+    assert all(now != then for now, then in zip(dreamt(stores).values(), before.values(), strict=True))
 
 
 def test_every_dream_and_hypothesis_names_ticks_that_exist_and_came_before(whole: Stores) -> None:
@@ -254,7 +272,7 @@ def test_every_imagined_branch_is_worth_what_the_twin_says() -> None:
     lived = day()
     ids = sorted(lived.births)
     golem = np.array([ids.index(g) for g in lived.records["golem_id"].to_pylist()])
-    walk = im.walk_of(lived.records, golem, POLICY)
+    walk = walks.walk_of(lived.records, golem, POLICY)
     judged = im.decisions_of(lived.records, walk, POLICY)
     half = np.array([lived.births[g].traits.range_half_width_ticks for g in ids])[golem[judged.row]]
     world = (np.full(judged.count, 500.0), np.full(judged.count, 650_000.0))
@@ -310,10 +328,8 @@ def dreamers(draw: st.DrawFn) -> list[list[dict]]:
     return out
 
 
-@settings(max_examples=150, deadline=None)
-@given(dreamers())
-def test_hypotheses_meet_the_fate_that_the_twin_gives_them(lives: list[list[dict]]) -> None:
-    policy = Policy()
+def slept_through(lives: list[list[dict]], policy: Policy) -> pa.Table:
+    """What is told of these golems' hypotheses."""
     state = hyp.Hypotheses([f"g-{i}" for i in range(len(lives))])
     keys = [state.code(where, 3) for where in WHERE]
     for wave in range(max(len(dreams) for dreams in lives)):
@@ -328,7 +344,14 @@ def test_hypotheses_meet_the_fate_that_the_twin_gives_them(lives: list[list[dict
                 np.array([e[n] for _, e in told], np.int64) for n in ("effect", "decided", "decided", "judged_us")
             ]
             meet(state, sleepers, hyp.Evidence(*parts), policy)
-    rows = hyp.to_table(state, policy, policy.hash).to_pylist()
+    return to_table(state, policy, policy.hash)
+
+
+@settings(max_examples=150, deadline=None)
+@given(dreamers())
+def test_hypotheses_meet_the_fate_that_the_twin_gives_them(lives: list[list[dict]]) -> None:
+    policy = Policy()
+    rows = slept_through(lives, policy).to_pylist()
     found = sorted((r["golem_id"], r["cycle"], r["regime"], r["operation"], r["confidence_ppm"]) for r in rows)
     wanted = []
     for i, dreams in enumerate(lives):
@@ -340,6 +363,95 @@ def test_hypotheses_meet_the_fate_that_the_twin_gives_them(lives: list[list[dict
             wanted += [(f"g-{i}", d["cycle"], key, operation, trust) for key, operation, trust in told]
     assert [x[:4] for x in found] == [x[:4] for x in sorted(wanted)]
     assert all(abs(a[4] - b[4]) <= 1 for a, b in zip(found, sorted(wanted), strict=True))
+
+
+@settings(max_examples=80, deadline=None, phases=[Phase.generate])
+@given(dreamers())
+def test_lessons_are_what_the_twin_learns_from_what_was_told(lives: list[list[dict]]) -> None:
+    rows = slept_through(lives, EAGER)
+    found = {
+        (row["golem_id"], row["regime"], row["cause"]): tuple(row[name] for name in twin.LEARNED)
+        for row in lessons_of(rows, (), EAGER).to_pylist()
+    }
+    assert found == twin.lessons(rows.to_pylist())
+
+
+def test_what_a_dream_taught_is_asked_for_searched_and_listed_and_crosses_from_a_half_on(
+    whole: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = whole.projections.read("lessons")
+    (one, *_) = known.filter(pc.equal(known["status"], "active")).to_pylist()
+    golem, entry, at = one["golem_id"], one["entry_id"], one["created_at"]
+    sibling = next(g for g in day().births if g != golem)
+
+    def answered(asked_of: str, **said: object) -> set[str]:
+        where = asking.standing(whole, asked_of, at=said.pop("at", None))
+        found = asking.ask(whole, where, one["text"], now=NOW, k=500, regime=one["regime"], **said)
+        return set(found.hits["entry_id"].to_pylist())
+
+    assert entry in answered(golem)
+    assert entry in answered(golem, at=at)
+    assert entry not in answered(golem, at=at - timedelta(seconds=1)), "nothing had confirmed it yet"
+    assert entry in search(whole, one["text"], golem_id=golem, now=NOW)["id"].to_pylist()
+    assert entry in grimoire_of(whole, golem).entries["entry_id"].to_pylist()
+    others = whole.projections.renewed("lessons").read(only=[sibling])["entry_id"].to_pylist()
+    assert entry not in others
+    assert entry not in answered(sibling)
+    assert one["confidence_ppm"] < 500_000
+    assert entry not in answered(sibling, clade=True), "not sure enough for others"
+    monkeypatch.setattr(whole, "policy", whole.policy.model_copy(update={"dreams": SHARING}))
+    assert entry in answered(sibling, clade=True)
+
+
+def test_its_lineage_leads_to_the_ticks_of_failures_and_outcomes_on_record(whole: Stores) -> None:
+    known = whole.projections.read("lessons")
+    for row in known.to_pylist():
+        (held,) = lineage_of(whole, row["entry_id"])
+        told = [d["operation"] for d in held.decisions]
+        assert (held.golem_id, held.status) == (row["golem_id"], row["status"])
+        assert "staged" in told[: told.index("created")]
+        (made,) = [d for d in held.decisions if d["operation"] == "created"][-1:]
+        assert set(made["cause_ticks"]) <= {tick.tick for tick in held.ticks}
+        judged = [e for tick in held.ticks if tick.tick in made["cause_ticks"] for e in tick.effects_ppm]
+        assert len(judged) >= HASTY.dreams.witnesses_min
+
+
+def test_a_golem_that_seals_its_positions_learns_nothing_from_dreams(tmp_path: Path) -> None:
+    lived = day()
+    bare = Lived(without_positions(lived.records), lived.births, lived.deaths)
+    stores = home_of(bare, tmp_path / "home", HASTY)
+    derive_curation(stores)
+    derive_dreams(stores)
+    rows = {name: count for name, (count, _) in dreamt(stores).items()}
+    assert rows["dreams"]
+    assert rows["hypotheses"] == rows["lessons"] == 0
+
+
+@pytest.mark.row("X-8")
+def test_a_lesson_that_its_owner_retracts_is_gone_however_it_is_derived(tmp_path: Path) -> None:
+    lived, stores = day(), stores_at(tmp_path / "home", HASTY)
+    stores.log.record(births_of(lived), NOW)
+    until = 3_000
+    for segment, late in enumerate((False, True)):
+        part = pc.greater(lived.records["tick"], until)
+        part = lived.records.filter(part if late else pc.invert(part))
+        stores.log.append(part, writer="w", segment=segment, recorded_at=NOW)
+        derive_curation(stores)
+        derive_dreams(stores)
+        if not late:
+            known = stores.projections.read("lessons")
+            (one, *_) = known.filter(pc.equal(known["status"], "active")).to_pylist()
+            with pytest.raises(OverrideError, match="outcomes confirmed"):
+                overriding.correct(stores, one["golem_id"], one["entry_id"], "no", now=NOW, confidence=0.9)
+            said = overriding.retract(stores, one["golem_id"], one["entry_id"], "I do not believe it", now=NOW)
+            assert said.event_id
+    rows = stores.projections.read("lessons").to_pylist()
+    assert {row["entry_id"]: row["status"] for row in rows}[one["entry_id"]] == "retracted"
+    again = beside(stores, tmp_path / "beside")
+    derive_curation(again)
+    derive_dreams(again)
+    assert dreamt(again) == dreamt(stores)
+    assert derive_dreams(stores) == [], "nothing is new"
 
 
 # the draw
@@ -382,10 +494,10 @@ def test_records_that_are_missing_keep_a_decision_out_of_dreams() -> None:
     golem_id = sorted(lived.births)[0]
     records = lived.of(golem_id)
     golem = np.zeros(records.num_rows, np.int64)
-    judged = im.decisions_of(records, im.walk_of(records, golem, POLICY), POLICY)
+    judged = im.decisions_of(records, walks.walk_of(records, golem, POLICY), POLICY)
     row = int(judged.row[0]) + 7
     fewer = pa.concat_tables([records.slice(0, row), records.slice(row + 1)]).combine_chunks()
-    left = im.decisions_of(fewer, im.walk_of(fewer, golem[1:], POLICY), POLICY)
+    left = im.decisions_of(fewer, walks.walk_of(fewer, golem[1:], POLICY), POLICY)
     gone = [r for r in judged.row.tolist() if r <= row <= r + POLICY.prediction.check_ticks]
     assert judged.count - left.count == len(gone) > 0
 
@@ -397,7 +509,7 @@ def test_a_verdict_that_does_not_come_out_again_proves_nothing() -> None:
     first = next(row for row in rows if row["resolutions"])
     first["resolutions"][0]["effect_ppm"] += POLICY.dreams.reproduced_ppm + 2
     records = pa.Table.from_pylist(rows, schema=lived.records.schema)
-    walk = im.walk_of(records, np.zeros(len(rows), np.int64), POLICY)
+    walk = walks.walk_of(records, np.zeros(len(rows), np.int64), POLICY)
     judged = im.decisions_of(records, walk, POLICY)
     half = np.full(judged.count, lived.births[golem_id].traits.range_half_width_ticks)
     world = {"fee_ppm": np.full(judged.count, 500.0), "native": np.full(judged.count, 650_000.0)}

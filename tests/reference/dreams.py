@@ -259,7 +259,7 @@ class Sleeper:
         points = verdict != 0 and own * one.sign * verdict > 0
         now = one.confidence
         if one.state == "confirmed":
-            life = self.half_life_us[key] * rules.half_life_multiplier
+            life = self.half_life_us[key] * self.policy.decay.dreamt_multiplier
             now = round(one.confidence * 2.0 ** (-(at_us - one.anchor_us) / life))
         operation, after = ("gathered" if news else ""), now
         if one.state == "staged":
@@ -313,3 +313,31 @@ class Sleeper:
         )
         one.confidence = min(200_000 + math.floor(100_000 * (1 - error / size)), 299_999)
         yield key, "staged", one.confidence
+
+
+LEARNED = (
+    "status", "confidence_ppm", "validations", "contradictions", "created_at", "validated_at", "own_count", "own_sum",
+    "provenance", "anchor_at",
+)  # fmt: skip
+
+
+def lessons(rows: Iterable[Row]) -> dict[tuple[str, str, str], tuple[Any, ...]]:
+    """What is known by (golem, regime, change) after all that was told of hypotheses, one telling after the other."""
+    known: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for row in sorted(rows, key=lambda r: (r["golem_id"], r["cycle"], r["seq"])):
+        place, operation = (row["golem_id"], row["regime"], row["change"]), row["operation"]
+        if operation == "confirmed":
+            counts = {"validations": 0, "contradictions": 0}
+            known[place] = {"of": row["hypothesis_id"], "created_at": row["at"], "validated_at": row["at"], **counts}
+        if place not in known or known[place]["of"] != row["hypothesis_id"]:
+            continue
+        one = known[place]
+        if operation == "reinforced":
+            one |= {"validations": one["validations"] + 1, "validated_at": row["at"]}
+        one["contradictions"] += operation == "contradicted"
+        one |= {
+            "status": "pruned" if operation == "faded" else "active", "confidence_ppm": row["confidence_ppm"],
+            "own_count": row["live_count"], "own_sum": row["live_total"], "provenance": row["provenance"],
+            "anchor_at": row["anchor_at"],
+        }  # fmt: skip
+    return {place: tuple(one[name] for name in LEARNED) for place, one in known.items()}

@@ -11,6 +11,7 @@ from bardo_pipeline.curator.structure import Structure
 from bardo_pipeline.heartbeat import hypotheses as hyp
 from bardo_pipeline.heartbeat import sleep
 from bardo_pipeline.heartbeat.hypotheses import Evidence, Hypotheses, Sleepers
+from bardo_pipeline.heartbeat.hypothesis_rows import recalled, to_table
 from bardo_pipeline.policy import Policy
 from tests.streams import record as tick_record
 from tests.streams import table
@@ -140,7 +141,7 @@ class Night:
         return [hyp.OPERATIONS[int(part["operation"][0])] for part in self.state.told[before:]]
 
     def row(self) -> dict:
-        return hyp.to_table(self.state, POLICY, "p").to_pylist()[-1]
+        return to_table(self.state, POLICY, "p").to_pylist()[-1]
 
 
 def staged() -> Night:
@@ -204,7 +205,7 @@ def test_live_outcomes_that_say_the_opposite_refute_it_and_it_can_be_dreamt_anew
     night = staged()
     assert night.dream(2, lived=(-1_400, -1_500, -1_600)) == ["refuted"]
     assert night.dream(1, failed=(1_500, 1_700, 1_600)) == ["staged"]
-    rows = hyp.to_table(night.state, POLICY, "p").to_pylist()
+    rows = to_table(night.state, POLICY, "p").to_pylist()
     assert rows[0]["hypothesis_id"] == rows[1]["hypothesis_id"] != rows[2]["hypothesis_id"]
 
 
@@ -233,7 +234,7 @@ def test_it_is_offered_to_the_clade_once_from_a_half_on() -> None:
     told = [night.dream(0.1, lived=(1_500,)) for _ in range(4)]
     assert told == [["reinforced"], ["reinforced"], ["reinforced", "pushed"], ["reinforced"]]
     assert night.row()["confidence_ppm"] > 500_000
-    rows = hyp.to_table(night.state, POLICY, "p").to_pylist()
+    rows = to_table(night.state, POLICY, "p").to_pylist()
     assert [r["operation"] for r in rows if r["confidence_ppm"] >= 500_000] == ["reinforced", "pushed", "reinforced"]
     assert [r["operation"] for r in rows if r["pushed"]] == ["pushed", "reinforced"]
 
@@ -258,7 +259,7 @@ def test_a_hypothesis_told_and_recalled_goes_on_as_if_it_had_been_kept() -> None
     night = staged()
     night.dream(1, lived=(1_500,))
     again = Night()
-    again.state = hyp.recalled(hyp.to_table(night.state, POLICY, "p"), ["g-0"])
+    again.state = recalled(to_table(night.state, POLICY, "p"), ["g-0"])
     again.day, again.tick = night.day, night.tick
     for one in (night, again):
         assert one.dream(2, lived=(1_400, 1_600)) == ["confirmed"]

@@ -8,7 +8,8 @@ with paced as (
             when 'ephemeral' then policy.ephemeral_days
             when 'fact' then policy.fact_e_fold_days * ln(2.0::double)
                 * greatest(1.0::double, ln(greatest(evidence_count, own_count, 1)::double))
-        end * if(is_bloodstain, policy.bloodstain_multiplier, 1.0::double) as half_life_days,
+        end * if(is_bloodstain, policy.bloodstain_multiplier, 1.0::double)
+        * if(provenance = 'dream_counterfactual', policy.dreamt_multiplier, 1.0::double) as half_life_days,
         greatest(pinned_ppm, case
             when is_anti_knowledge then policy.anti_knowledge_floor_ppm
             when is_bloodstain then policy.bloodstain_floor_ppm

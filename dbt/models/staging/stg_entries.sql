@@ -2,5 +2,9 @@ select * replace (
     {{ utc('anchor_at') }} as anchor_at, {{ utc('created_at') }} as created_at,
     {{ utc('validated_at') }} as validated_at, {{ utc('fades_at') }} as fades_at
 )
-from {{ source('home', 'derived_grimoire') }}
+from (
+    from {{ source('home', 'derived_grimoire') }}
+    union all by name
+    from {{ source('home', 'derived_lessons') }}
+)
 where status = 'active'

@@ -1,0 +1,94 @@
+"""Lessons: what dreams taught and life confirmed, kept beside the grimoires and read together with them.
+
+Lessons follow from hypotheses alone and hypotheses from records, so that the curator waits for no dream, and no cut of
+the stream shows in either. Whoever asks what a golem knows reads both. Source: KAT (Loop 3), MEM, MEM-16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.curator.decisions import fold
+from bardo_pipeline.derivation.reading import curated
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.events.overrides import Order
+from bardo_pipeline.grimoire.entries import MOMENT
+from bardo_pipeline.heartbeat.lessons import lesson_decisions, lessons_of
+from bardo_pipeline.storage.projections import Written
+
+
+def renew_lessons(stores: Stores) -> list[Written]:
+    """Renew the lessons of the buckets in which something was told of hypotheses since, or taken back, or of entries.
+
+    The caller holds `stores.deriving()`. Returns what was written, nothing if nothing was told.
+    """
+    table, hypotheses = stores.projections.renewed("lessons"), stores.projections.growing("hypotheses")
+    seen, now = table.noted("hypotheses").get("version"), hypotheses.table.version
+    since, heard = None if seen is None else int(seen), table.noted("orders")
+    told = []
+    if since != now:
+        told = hypotheses.read(["golem_id"], since)["golem_id"].to_pylist()
+        told += hypotheses.taken_back(["golem_id"], since)["golem_id"].to_pylist()
+    if stores.overrides().orders:
+        held = set(table.read()["entry_id"].to_pylist())
+        said = [o for o in orders_heard(stores) if o.entry_id in held and o.event_id not in heard]
+        told += [order.golem_id for order in said]
+        heard |= {order.event_id: order.golem_id for order in said}
+    if not told:
+        return []
+    buckets = table.buckets(told)
+    born = stores.life("GolemBorn")["golem_id"].to_pylist()
+    mine = [golem_id for golem_id in born if table.buckets([golem_id]) <= buckets]
+    rows = lessons_of(hypotheses.read(golems=mine), orders_heard(stores, mine), stores.policy)
+    return [table.renew(rows, buckets, note={"hypotheses": {"version": str(now)}, "orders": heard})]
+
+
+def orders_heard(stores: Stores, golem_ids: Iterable[str] | None = None) -> tuple[Order, ...]:
+    """What owners said of entries, of all golems or of these, in cycles that are curated."""
+    orders = stores.overrides().orders
+    spoken_of = {o.golem_id for o in orders} if golem_ids is None else {o.golem_id for o in orders} & set(golem_ids)
+    upto = {golem_id: curated(stores, golem_id) or 0 for golem_id in spoken_of}
+    return stores.overrides().due({}, upto, stores.policy.curator.cycle_ticks)
+
+
+def known_entries(stores: Stores, golem_ids: Iterable[str] | None = None) -> pa.Table:
+    """What golems know, of all or of these: their grimoires and their lessons (ENTRY_SCHEMA), by golem and entry."""
+    only = None if golem_ids is None else sorted(set(golem_ids))
+    parts = [stores.projections.renewed(name).read(only=only) for name in ("grimoire", "lessons")]
+    return _together(parts)
+
+
+def known_in(stores: Stores, buckets: Collection[int]) -> pa.Table:
+    """What the golems of these buckets know (ENTRY_SCHEMA), by golem and entry."""
+    return _together([stores.projections.renewed(name).read(buckets) for name in ("grimoire", "lessons")])
+
+
+def _together(parts: list[pa.Table]) -> pa.Table:
+    rows = pa.concat_tables(parts)
+    return rows.sort_by([("golem_id", "ascending"), ("entry_id", "ascending")]) if parts[1].num_rows else parts[0]
+
+
+def known_at(stores: Stores, golem_ids: list[str], moment: datetime | pa.Scalar) -> pa.Table:
+    """What these golems knew at a moment (ENTRY_SCHEMA), by golem and entry."""
+    then = moment if isinstance(moment, pa.Scalar) else pa.scalar(moment, MOMENT)
+    decisions = stores.projections.growing("curation").read(golems=golem_ids)
+    told = stores.projections.growing("hypotheses").read(golems=golem_ids)
+    orders = [order for order in orders_heard(stores, golem_ids) if order.at <= then.as_py()]
+    lessons = lesson_decisions(told.filter(pc.less_equal(told["at"], then)), orders, stores.policy)
+    return fold(pa.concat_tables([decisions.filter(pc.less_equal(decisions["at"], then)), lessons]))
+
+
+def decisions_of_dreams(
+    stores: Stores, golem_ids: Iterable[str] | None = None, entry_ids: Collection[str] | None = None
+) -> pa.Table:
+    """What was decided in dreams about entries (DECISION_SCHEMA), of all golems or of these, all entries or these."""
+    golems = None if golem_ids is None else sorted(set(golem_ids))
+    told = stores.projections.growing("hypotheses").read(golems=golems)
+    rows = lesson_decisions(told, orders_heard(stores, golems), stores.policy)
+    if entry_ids is None:
+        return rows
+    return rows.filter(pc.is_in(rows["entry_id"], value_set=pa.array(sorted(entry_ids), pa.string())))

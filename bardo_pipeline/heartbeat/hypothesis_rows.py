@@ -1,0 +1,192 @@
+"""Hypotheses as rows: what dreams told of them, and how they are recalled. Pure, set-based.
+
+Source: KAT (Loop 3), law 6 (each row names its causes).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.grimoire.confidence import DAY_US
+from bardo_pipeline.grimoire.entries import DECAY_CLASSES, DREAMT, MOMENT
+from bardo_pipeline.grimoire.wording import counterfactual_text
+from bardo_pipeline.heartbeat.hypotheses import GONE, OPERATIONS, STATES, SUMS, Hypotheses, interval
+from bardo_pipeline.heartbeat.imagination import CHANGES
+from bardo_pipeline.policy import Policy
+
+SITUATED = ("chain", "protocol", "pair", "tool", "action_type", "regime", "anomaly_band", "gas_band")
+"""What of a structure a hypothesis has."""
+
+HYPOTHESIS_SCHEMA = pa.schema(
+    [
+        pa.field("golem_id", pa.string(), nullable=False),
+        pa.field("hypothesis_id", pa.string(), nullable=False),
+        pa.field("cycle", pa.int64(), nullable=False),
+        pa.field("seq", pa.int64(), nullable=False),
+        pa.field("at", MOMENT, nullable=False),
+        pa.field("operation", pa.string(), nullable=False),
+        pa.field("state", pa.string(), nullable=False),
+        pa.field("text", pa.string(), nullable=False),
+        pa.field("structure", pa.string(), nullable=False),
+        *[pa.field(name, pa.string(), nullable=False) for name in SITUATED],
+        pa.field("change", pa.string(), nullable=False),
+        pa.field("provenance", pa.string(), nullable=False),
+        pa.field("decay_class", pa.string(), nullable=False),
+        pa.field("half_life_days", pa.float64(), nullable=False),
+        pa.field("sign", pa.int64(), nullable=False),
+        pa.field("confidence_before_ppm", pa.int64(), nullable=False),
+        pa.field("confidence_ppm", pa.int64(), nullable=False),
+        pa.field("anchor_at", MOMENT, nullable=False),
+        pa.field("begun_cycle", pa.int64(), nullable=False),
+        pa.field("begun_at", MOMENT, nullable=False),
+        pa.field("staged_tick", pa.int64()),
+        pa.field("staged_at", MOMENT),
+        pa.field("confirm_by", MOMENT),
+        pa.field("expires_at", MOMENT),
+        *[
+            pa.field(f"{side}{name}", pa.int64(), nullable=False)
+            for side in ("", "live_")
+            for name in ("count", "total", "squares", "mean_ppm", "low_ppm", "high_ppm")
+        ],
+        pa.field("pushed", pa.bool_(), nullable=False),
+        pa.field("cause_ticks", pa.list_(pa.field("element", pa.int64(), nullable=False)), nullable=False),
+        pa.field("policy_hash", pa.string(), nullable=False),
+    ]
+)
+"""One row per change of a hypothesis in a dream; key (golem_id, hypothesis_id, cycle, seq), the newest says how it
+stands. mean, low and high: what the change would be worth beside what was done, in ppm of the position's value, as
+imagined (of failures alone), and live (of all decisions since). confidence_ppm is that at anchor_at, and halves every
+half_life_days, which are twice those of its class; cause_ticks: decisions and verdicts behind this row."""
+
+HYPOTHESIS_KEY = ("golem_id", "hypothesis_id", "cycle", "seq")
+
+
+def hypothesis_id(golem_id: str, structure_key: str, change: str, begun_cycle: int) -> str:
+    """Whose, of what, since which dream: 24 hex characters."""
+    return hashlib.sha256(f"{golem_id}|{structure_key}|{change}|{begun_cycle}".encode()).hexdigest()[:24]
+
+
+def text_of(situation: Structure, change: str, sign: int, mean_ppm: int) -> str:
+    """One sentence from a situation and what is changed, in banded words."""
+    return counterfactual_text(
+        change=change,
+        protocol=situation.protocol,
+        pair=situation.pair,
+        regime=situation.regime or "unknown",
+        anomaly_band=situation.anomaly_band or "calm",
+        gas_band=situation.gas_band or "normal",
+        sign=sign,
+        mean_ppm=mean_ppm,
+    )
+
+
+def to_table(state: Hypotheses, policy: Policy, policy_hash: str) -> pa.Table:
+    """All that was told, as HYPOTHESIS_SCHEMA, in the order of its key."""
+    if not state.told:
+        return HYPOTHESIS_SCHEMA.empty_table()
+    rows = {n: np.concatenate([part[n] for part in state.told]) for n in state.told[0]}
+    count, key = len(rows["golem"]), rows["key"]
+    structures = [state.structures[k] for k in key.tolist()]
+    changes = [CHANGES[state.changes[k]] for k in key.tolist()]
+    golems = [state.golems[g] for g in rows["golem"].tolist()]
+    half = Hypotheses(state.golems, state.structures, columns=rows).half_life_us(np.arange(count), policy)
+    never = rows["staged_us"] == 0
+    sides: dict[str, pa.Array] = {}
+    for side in ("", "live_"):
+        sums = [rows[f"{side}{n}"] for n in ("count", "total", "squares")]
+        names = ("count", "total", "squares", "mean_ppm", "low_ppm", "high_ppm")
+        named = zip(names, [*sums, *interval(sums, policy)], strict=True)
+        sides |= {f"{side}{n}": pa.array(v) for n, v in named}
+    columns = {
+        "golem_id": golems,
+        "hypothesis_id": [
+            hypothesis_id(g, s.key, c, b)
+            for g, s, c, b in zip(golems, structures, changes, rows["begun_cycle"].tolist(), strict=True)
+        ],
+        "cycle": rows["cycle"], "at": _moments(rows["at_us"]),
+        "operation": pa.array(OPERATIONS).take(pa.array(rows["operation"])),
+        "state": pa.array(STATES).take(pa.array(rows["state"])),
+        "text": [
+            text_of(s, c, i, m)
+            for s, c, i, m in zip(
+                structures, changes, rows["sign"].tolist(), sides["mean_ppm"].to_pylist(), strict=True
+            )
+        ],
+        "structure": [s.key for s in structures], "change": changes,
+        **{n: [getattr(s, n) for s in structures] for n in SITUATED},
+        "provenance": [DREAMT] * count,
+        "decay_class": [DECAY_CLASSES[s.decay_class] for s in structures],
+        "half_life_days": half / DAY_US, "sign": rows["sign"], "confidence_before_ppm": rows["before"],
+        "confidence_ppm": rows["confidence_ppm"], "anchor_at": _moments(rows["anchor_us"]),
+        "begun_cycle": rows["begun_cycle"], "begun_at": _moments(rows["begun_us"]),
+        "staged_tick": pa.array(rows["staged_tick"], mask=never), "staged_at": _moments(rows["staged_us"], never),
+        "confirm_by": _moments(rows["staged_us"] + round(policy.dreams.confirm_days * DAY_US), never),
+        "expires_at": _moments(rows["staged_us"] + round(policy.dreams.expire_days * DAY_US), never),
+        **sides, "pushed": rows["pushed"] == 1,
+        "cause_ticks": _lists(rows["cause_first"], rows["cause_stop"], np.concatenate(state.causes)),
+        "policy_hash": [policy_hash] * count,
+        "order": np.repeat(np.arange(len(state.told)), [len(part["golem"]) for part in state.told]),
+    }  # fmt: skip
+    table = pa.table(columns).sort_by([(k, "ascending") for k in ("golem_id", "cycle", "order", "structure", "change")])
+    table = table.append_column("seq", pa.array(_sequence(table)))
+    return table.select(HYPOTHESIS_SCHEMA.names).cast(HYPOTHESIS_SCHEMA)
+
+
+def _sequence(table: pa.Table) -> np.ndarray:
+    golem = table["golem_id"].combine_chunks().dictionary_encode().indices.to_numpy()
+    cycle = table["cycle"].to_numpy()
+    start = np.flatnonzero(np.r_[True, (golem[1:] != golem[:-1]) | (cycle[1:] != cycle[:-1])])
+    return np.arange(len(golem)) - np.repeat(start, np.diff(np.r_[start, len(golem)]))
+
+
+def _moments(us: np.ndarray, null: np.ndarray | None = None) -> pa.Array:
+    return pa.array(us, pa.int64(), mask=null).cast(MOMENT)
+
+
+def _lists(first: np.ndarray, stop: np.ndarray, flat: np.ndarray) -> pa.Array:
+    lengths = stop - first
+    offsets = np.r_[0, np.cumsum(lengths)]
+    values = flat[np.repeat(first - offsets[:-1], lengths) + np.arange(offsets[-1])]
+    kind = HYPOTHESIS_SCHEMA.field("cause_ticks").type
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(values, pa.int64())).cast(kind)
+
+
+def standing(rows: pa.Table) -> pa.Table:
+    """The newest row of each hypothesis (HYPOTHESIS_SCHEMA), sorted by golem and hypothesis."""
+    order = rows.sort_by([(n, "ascending") for n in HYPOTHESIS_KEY])
+    ids = (order["golem_id"].to_numpy(), order["hypothesis_id"].to_numpy())
+    last = np.r_[(ids[0][1:] != ids[0][:-1]) | (ids[1][1:] != ids[1][:-1]), True][: order.num_rows]
+    return order.filter(pa.array(last, pa.bool_()))
+
+
+def recalled(rows: pa.Table, golems: Sequence[str]) -> Hypotheses:
+    """The hypotheses that their rows (HYPOTHESIS_SCHEMA) leave alive, in working form; codes are places in golems."""
+    state = Hypotheses(list(golems))
+    alive = standing(rows)
+    alive = alive.filter(pa.array([s != STATES[GONE] for s in alive["state"].to_pylist()], pa.bool_()))
+    if not alive.num_rows:
+        return state
+    code = {g: i for i, g in enumerate(golems)}
+    keys = [
+        state.code(Structure("pattern", **{n: row[n] for n in SITUATED}), CHANGES.index(row["change"]))
+        for row in alive.select([*SITUATED, "change"]).to_pylist()
+    ]
+    plain = {n: alive[n].to_numpy() for n in ("sign", "confidence_ppm", "begun_cycle", *SUMS)}
+    moments = {"begun_us": "begun_at", "staged_us": "staged_at", "anchor_us": "anchor_at"}
+    read = {n: alive[c].cast(pa.int64()).fill_null(0).to_numpy() for n, c in moments.items()}
+    state.add(
+        plain
+        | read
+        | {
+            "golem": np.array([code[g] for g in alive["golem_id"].to_pylist()]), "key": np.array(keys),
+            "state": np.array([STATES.index(s) for s in alive["state"].to_pylist()]),
+            "staged_tick": alive["staged_tick"].fill_null(0).to_numpy(),
+            "pushed": alive["pushed"].to_numpy().astype(np.int64),
+        }
+    )  # fmt: skip
+    return state
