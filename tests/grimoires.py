@@ -39,6 +39,11 @@ def causal(cause: str, effect: str, *, lag_ticks: int = 3, regime: str | None = 
     return Structure("causal", "ethereum", "uniswap_v3", "USDC/WETH", **named)
 
 
+def dreamt(change: str, **parts: Any) -> Structure:
+    """What a dream taught about a situation with one thing changed."""
+    return pattern("uniswap_v3_rebalance", **parts)._replace(source="dream", cause=change)
+
+
 def entry(golem_id: str = "g-1", about: Structure | str = "uniswap_rebalance", **said: Any) -> dict[str, Any]:
     """One active insight of the golem's own, at 0.6 since ten days before DIED; `said` changes any column."""
     structure = pattern(about) if isinstance(about, str) else about

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from bardo_pipeline.curator.bridge import CROSSING_SCHEMA, crossings_of
 from bardo_pipeline.curator.links import LINK_SCHEMA, links_of
 from bardo_pipeline.events.record import REGIMES
-from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS
-from tests.grimoires import DIED, POLICY, baseline, causal, entry, grimoire, pattern
+from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, CHANGE_CATEGORY, GAS_BANDS
+from tests.grimoires import DIED, POLICY, baseline, causal, dreamt, entry, grimoire, pattern
 from tests.reference.bridge import crossings_by_row, links_by_row
 
 examples = settings(max_examples=80, deadline=None, derandomize=True)
@@ -21,6 +21,10 @@ rules = st.builds(
     anomaly_band=st.sampled_from(ANOMALY_BANDS), gas_band=st.sampled_from(GAS_BANDS),
 )  # fmt: skip
 chains = st.builds(causal, st.sampled_from(["crash", "gas_gwei"]), st.sampled_from(["gas_gwei", "volume"]))
+dreams = st.builds(
+    dreamt, st.sampled_from(sorted(CHANGE_CATEGORY)), regime=st.sampled_from(REGIMES),
+    anomaly_band=st.sampled_from(ANOMALY_BANDS),
+)  # fmt: skip
 levels = st.builds(baseline, st.sampled_from(["gas_price", "pool_volume"]))
 
 
@@ -29,7 +33,7 @@ def known(draw: st.DrawFn) -> list[dict[str, Any]]:
     """What some golems know: rules, chains and levels of every kind and trust."""
     rows = {}
     for golem_id in ("g-1", "g-2"):
-        for about in draw(st.lists(st.one_of(rules, rules, chains, levels), max_size=8, unique=True)):
+        for about in draw(st.lists(st.one_of(rules, rules, chains, dreams, levels), max_size=8, unique=True)):
             sign = 0 if about.source == "baseline" else draw(st.sampled_from([-1, 1]))
             low, size = draw(st.integers(-3_000, 3_000)), draw(st.integers(0, 4_000))
             made = DIED - timedelta(days=20)
@@ -45,7 +49,7 @@ def known(draw: st.DrawFn) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
-@pytest.mark.row("MEM-14")
+@pytest.mark.row("MEM-14", "MEM-16")
 @examples
 @given(known())
 def test_links_and_crossings_are_what_their_twins_say(rows: list[dict[str, Any]]) -> None:

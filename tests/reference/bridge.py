@@ -62,7 +62,7 @@ def _crossing(entry: Row, links: list[dict[str, Any]], policy: Policy) -> dict[s
         for link in links
     )  # fmt: skip
     clear = size * WHOLE // max(size + doubt, 1)
-    if entry["source"] == "pattern":
+    if entry["source"] in ("pattern", "dream"):
         named = sum(entry[n] is not None for n in ("tool", "action_type", "anomaly_band", "gas_band"))
         specific, actionable = (named + (entry["regime"] not in (None, "unknown"))) * WHOLE // 5, clear
     elif entry["source"] == "baseline":
@@ -80,6 +80,7 @@ def _crossing(entry: Row, links: list[dict[str, Any]], policy: Policy) -> dict[s
     }
     admission = sum(parts.values()) // 5
     gate = {"heuristic": "outcomes", "warning": "novelty"}.get(entry["kind"], "admission")
+    gate = "validation" if entry["source"] == "dream" else gate
     lacks = _lacks(entry, gate, parts["novelty_ppm"], admission, policy)
     return {
         "golem_id": entry["golem_id"], "entry_id": entry["entry_id"], "kind": entry["kind"], "at": entry["anchor_at"],
@@ -90,6 +91,9 @@ def _crossing(entry: Row, links: list[dict[str, Any]], policy: Policy) -> dict[s
 
 def _lacks(entry: Row, gate: str, novelty: int, admission: int, policy: Policy) -> str | None:
     rules, trust = policy.bridge, entry["confidence_ppm"]
+    if gate == "validation":
+        dreamt = policy.dreams.clade_confidence * WHOLE
+        return "confidence is below what a dream needs" if trust < dreamt else None
     if gate == "novelty":
         return "others of the golem say as much" if novelty < rules.warning_novelty_min * WHOLE else None
     if gate == "outcomes":
