@@ -213,7 +213,7 @@ def live_on(state: Hypotheses, sleepers: Sleepers, evidence: Evidence, policy: P
         (state["live_squares"], fresh.effect**2),
     ):  # fmt: skip
         np.add.at(column, row, values)
-    _settle(state, sleepers, mine, news[mine], np.sign(own[mine]), _Ticks.between(row, fresh), policy)
+    _settle(state, sleepers, mine, news[mine], own[mine], _Ticks.between(row, fresh), policy)
 
 
 def _settle(
@@ -225,20 +225,25 @@ def _settle(
     ticks: _Ticks,
     policy: Policy,
 ) -> None:
-    """Decide about what is staged and confirmed of those who dream. news, own: count and sign of what is new."""
+    """Decide about what is staged and confirmed of those who dream. news, own: count and sum of the effects since then.
+
+    What is staged is weighed by all that was lived since; what is confirmed is voted on by each dream's news alone, as
+    the curator's entries are by each cycle's, so that what no longer holds loses faster than luck can keep it up.
+    """
     rules = policy.dreams
     at = sleepers.at_us[sleepers.place(state["golem"][rows])]
     staged = state["state"][rows] == STAGED
     mean, low, high = interval([state[f"live_{n}"][rows] for n in ("count", "total", "squares")], policy)
     sure = (state["live_count"][rows] >= rules.witnesses_min) & (np.abs(mean) >= rules.effect_min_ppm)
     verdict = np.where(sure & ((low > 0) | (high < 0)), np.sign(mean), 0) * state["sign"][rows]
-    told = (news > 0) & (own * state["sign"][rows] == verdict)  # only news that points the same way is a vote
+    told = (news > 0) & (np.abs(own) >= rules.effect_min_ppm * news)
+    says = np.where(told, np.sign(own), 0) * state["sign"][rows]
     before = state.confidence_at(rows, at, policy)
 
     expires = state["staged_us"][rows] + round(rules.expire_days * DAY_US)
     confirmed, refuted = staged & (verdict > 0), staged & (verdict < 0)
     expired = staged & (verdict == 0) & (at >= expires)
-    agrees, opposes = ~staged & told & (verdict > 0), ~staged & told & (verdict < 0)
+    agrees, opposes = ~staged & (says > 0), ~staged & (says < 0)
     after = (
         before + np.where(agrees, ppm(policy.curator.upvote), 0) - np.where(opposes, ppm(policy.curator.downvote), 0)
     )

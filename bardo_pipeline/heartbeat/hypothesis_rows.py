@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bardo_pipeline.curator.structure import Structure
 from bardo_pipeline.grimoire.confidence import DAY_US
@@ -164,11 +165,20 @@ def standing(rows: pa.Table) -> pa.Table:
     return order.filter(pa.array(last, pa.bool_()))
 
 
+def _newest_of_each(rows: pa.Table) -> pa.Table:
+    """Of hypotheses about the same, the one begun last: those before it are gone, or too old to go on."""
+    same = ("golem_id", "structure", "change")
+    order = rows.sort_by([(n, "ascending") for n in (*same, "begun_cycle")])
+    parts = [order[n].to_numpy(zero_copy_only=False) for n in same]
+    last = np.r_[np.any([part[1:] != part[:-1] for part in parts], axis=0), True][: order.num_rows]
+    return order.filter(pa.array(last, pa.bool_()))
+
+
 def recalled(rows: pa.Table, golems: Sequence[str]) -> Hypotheses:
     """The hypotheses that their rows (HYPOTHESIS_SCHEMA) leave alive, in working form; codes are places in golems."""
     state = Hypotheses(list(golems))
-    alive = standing(rows)
-    alive = alive.filter(pa.array([s != STATES[GONE] for s in alive["state"].to_pylist()], pa.bool_()))
+    alive = _newest_of_each(standing(rows))
+    alive = alive.filter(pc.not_equal(alive["state"], STATES[GONE]))
     if not alive.num_rows:
         return state
     code = {g: i for i, g in enumerate(golems)}

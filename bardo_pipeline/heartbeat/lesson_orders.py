@@ -56,7 +56,9 @@ def obeyed(decisions: pa.Table, hypotheses: Sequence[str], orders: Sequence[Orde
 def _life(rows: Sequence[Row], orders: Sequence[Order], policy: Policy) -> Iterator[Row]:
     """One entry's decisions and orders in their order, each as it is with those before."""
     span = policy.curator.cycle_ticks
-    events = [(row["cycle"], 0, i, row, None) for i, row in enumerate(rows)]
+    events: list[tuple[int, int, int, Row | None, Order | None]] = [
+        (row["cycle"], 0, i, row, None) for i, row in enumerate(rows)
+    ]
     events += [(order.cycle(span), 1, i, None, order) for i, order in enumerate(orders)]
     last: Row | None = None
     undone: set[str] = set()

@@ -60,9 +60,10 @@ pytestmark = pytest.mark.row("MEM-16", "MEM-23")
 
 @cache
 def day() -> Lived:
-    """Some three days of two golems, some of whose episodes are tagged."""
+    """Some three days of two golems of one owner, some of whose episodes are tagged."""
     lived = long_lives(4_000, golems=2)
-    return Lived(tagged(lived.records, [60, 777, 1_203]), lived.births, lived.deaths)
+    births = {golem_id: birth.model_copy(update={"owner_id": "owner-1"}) for golem_id, birth in lived.births.items()}
+    return Lived(tagged(lived.records, [60, 777, 1_203]), births, lived.deaths)
 
 
 LEARNED = (*DREAMT, "lessons")
@@ -347,7 +348,7 @@ def slept_through(lives: list[list[dict]], policy: Policy) -> pa.Table:
     return to_table(state, policy, policy.hash)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(dreamers())
 def test_hypotheses_meet_the_fate_that_the_twin_gives_them(lives: list[list[dict]]) -> None:
     policy = Policy()
@@ -365,7 +366,7 @@ def test_hypotheses_meet_the_fate_that_the_twin_gives_them(lives: list[list[dict
     assert all(abs(a[4] - b[4]) <= 1 for a, b in zip(found, sorted(wanted), strict=True))
 
 
-@settings(max_examples=80, deadline=None, phases=[Phase.generate])
+@settings(max_examples=40, deadline=None)
 @given(dreamers())
 def test_lessons_are_what_the_twin_learns_from_what_was_told(lives: list[list[dict]]) -> None:
     rows = slept_through(lives, EAGER)
@@ -410,10 +411,11 @@ def test_its_lineage_leads_to_the_ticks_of_failures_and_outcomes_on_record(whole
         told = [d["operation"] for d in held.decisions]
         assert (held.golem_id, held.status) == (row["golem_id"], row["status"])
         assert "staged" in told[: told.index("created")]
-        (made,) = [d for d in held.decisions if d["operation"] == "created"][-1:]
-        assert set(made["cause_ticks"]) <= {tick.tick for tick in held.ticks}
-        judged = [e for tick in held.ticks if tick.tick in made["cause_ticks"] for e in tick.effects_ppm]
-        assert len(judged) >= HASTY.dreams.witnesses_min
+        begun = max(i for i, operation in enumerate(told) if operation == "created")
+        causes = {tick for d in held.decisions[: begun + 1] for tick in d["cause_ticks"]}
+        judged = [e for tick in held.ticks if tick.tick in causes for e in tick.effects_ppm]
+        assert causes <= {tick.tick for tick in held.ticks}
+        assert len(judged) >= 2 * HASTY.dreams.witnesses_min, "those that were dreamt of, and those that confirmed"
 
 
 def test_a_golem_that_seals_its_positions_learns_nothing_from_dreams(tmp_path: Path) -> None:

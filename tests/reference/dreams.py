@@ -256,7 +256,7 @@ class Sleeper:
             sure = abs(round(mean)) >= rules.effect_min_ppm and (round(mean - half) > 0 or round(mean + half) < 0)
             verdict = (1 if mean > 0 else -1) * one.sign if sure else 0
         own = sum(news)
-        points = verdict != 0 and own * one.sign * verdict > 0
+        points = own * one.sign if news and abs(own) >= rules.effect_min_ppm * len(news) else 0
         now = one.confidence
         if one.state == "confirmed":
             life = self.half_life_us[key] * self.policy.decay.dreamt_multiplier
@@ -274,8 +274,8 @@ class Sleeper:
             elif at_us >= one.staged_us + rules.expire_days * DAY_US:
                 operation = "expired"
         elif points:
-            step = curator.upvote if verdict > 0 else -curator.downvote
-            operation, after = ("reinforced" if verdict > 0 else "contradicted"), now + round(step * 10**6)
+            step = curator.upvote if points > 0 else -curator.downvote
+            operation, after = ("reinforced" if points > 0 else "contradicted"), now + round(step * 10**6)
             after = min(max(after, 0), 10**6)
         if operation in ("confirmed", "reinforced", "contradicted"):
             one.confidence, one.anchor_us = after, at_us

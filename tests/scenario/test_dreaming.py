@@ -12,6 +12,7 @@ import pytest
 
 from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.dreams import derive_dreams
+from bardo_pipeline.derivation.of_grimoire import derive_of_grimoire
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.policy import Policy
 from tests.commands import bardo
@@ -29,6 +30,7 @@ def slept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     stores = home_of(long_lives(27_500), tmp_path_factory.mktemp("dreams") / "home")
     derive_curation(stores)
     derive_dreams(stores)
+    derive_of_grimoire(stores, "crossings")
     stores.log.close()
     return stores.home.root
 
@@ -101,10 +103,27 @@ def test_what_proves_itself_again_and_again_is_offered_to_the_clade(stores: Stor
         assert row["half_life_days"] in (28.0, 14.0), "twice those of its class"
 
 
+def test_what_was_confirmed_is_known_and_crosses_from_a_half_on(stores: Stores) -> None:
+    lessons = stores.projections.read("lessons").to_pylist()
+    made = {(r["regime"], r["anomaly_band"], r["gas_band"], r["change"]) for r in told(stores, "confirmed")}
+    assert {(r["regime"], r["anomaly_band"], r["gas_band"], r["cause"]) for r in lessons} == made
+    active = {row["entry_id"]: row["confidence_ppm"] for row in lessons if row["status"] == "active"}
+    assert active
+    gates = {row["entry_id"]: row for row in stores.projections.read("crossings").to_pylist()}
+    assert {gates[entry]["gate"] for entry in active} == {"validation"}
+    assert (
+        {entry for entry in active if gates[entry]["crosses"]}
+        == {e for e, c in active.items() if c >= 500_000}
+        != set()
+    )
+
+
 def test_the_command_shows_dreams_and_the_fate_of_hypotheses(slept: Path, stores: Stores) -> None:
     (golem,) = stores.life("GolemBorn")["golem_id"].to_pylist()
     page = bardo("dreams", golem, home=slept)
     assert "confirmed, " in page
+    assert "known as entry " in page
+    assert ", offered to the clade" in page
     assert "gone" in page
     assert "of decisions since n=" in page
     found = json.loads(bardo("dreams", golem, "--json", home=slept))

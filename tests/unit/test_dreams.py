@@ -255,6 +255,19 @@ def test_decisions_of_one_stretch_of_the_market_are_one_witness() -> None:
     assert kept.effect.tolist() == [0, 3, 5, 6]
 
 
+def test_witnesses_that_were_forgotten_are_not_recalled() -> None:
+    night = Night()
+    night.dream(1, failed=(1_500, 1_700))
+    night.dream(14.5, failed=(1_600,))
+    told = to_table(night.state, POLICY, "p")
+    assert len(set(told["hypothesis_id"].to_pylist())) == 2
+    again = recalled(told, ["g-0"])
+    assert {name: values.tolist() for name, values in again.columns.items()} == {
+        name: values.tolist() for name, values in night.state.columns.items()
+    }
+    assert again["count"].tolist() == [1]
+
+
 def test_a_hypothesis_told_and_recalled_goes_on_as_if_it_had_been_kept() -> None:
     night = staged()
     night.dream(1, lived=(1_500,))
