@@ -36,7 +36,7 @@ PASSES: tuple[Callable[[GrimoireState, Wave, Policy], None], ...] = (
 )  # fmt: skip
 """The passes of a cycle, in order."""
 
-PASSES_EDITION = "9"
+PASSES_EDITION = "10"
 """Changed whenever a pass, or a dream, decides differently; part of the derivation id."""
 
 CYCLE_SCHEMA = pa.schema(
