@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import click
 import orjson
@@ -14,15 +15,19 @@ from hypothesis import strategies as st
 from typer.main import get_command
 
 from bardo_pipeline.curator.passes import PASSES_EDITION
+from bardo_pipeline.derivation.adoption import switch_to
 from bardo_pipeline.derivation.altered import altered
+from bardo_pipeline.derivation.beside import open_beside
 from bardo_pipeline.derivation.identity import derivation_id, identity_of
 from bardo_pipeline.derivation.in_force import adoptions_of, in_force
+from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.doors.cli import app
 from bardo_pipeline.errors import DerivationError
 from bardo_pipeline.events.life import EVERY_GOLEM, Adopted, LifeEvent, life_event
 from bardo_pipeline.events.schema import LIFE_SCHEMA, to_table
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.embedders import embedder_version
+from bardo_pipeline.storage.home import Home
 
 pytestmark = pytest.mark.row("X-10")
 
@@ -69,6 +74,14 @@ def test_the_last_adoption_counts_in_whatever_order_they_come(order: list[int]) 
     assert [a.policy_hash for a in adoptions_of(table(*(adoption(days(10 + i), i) for i in order)))] == [
         days(10 + i).hash for i in range(5)
     ]
+
+
+def test_of_adoptions_between_which_nothing_was_recorded_the_last_counts(tmp_path: Path) -> None:
+    Home.create(tmp_path / "home", Policy(), START)
+    stores = Stores.open(tmp_path / "home")
+    for count in (10, 11, 12, 13, 14):
+        switch_to(stores, open_beside(stores, days(count)), "a test", now=START)
+        assert Stores.open(tmp_path / "home").policy == days(count)
 
 
 def test_an_adoption_brings_its_embedder_and_another_one_has_its_own_derivation_under_the_same_policy() -> None:
