@@ -91,7 +91,11 @@ def _show(where: Standing, answer: Answer) -> None:
     would = "skipped" if answer.decision.skipped else "looked"
     _say(f"By itself it would have {would}: {answer.decision.reason}.")
     _say(f"{answer.awake} entries were awake, {answer.asleep} of other regimes slept.")
-    closed = f"closed at {as_of.at:%Y-%m-%d %H:%M} with tick {as_of.tick}" if as_of.at else "none has closed yet"
+    closed = (
+        f"closed at {as_of.at:%Y-%m-%d %H:%M} with tick {as_of.tick}"
+        if as_of.at
+        else "none is derived yet: `bardo run` or the curator job does it"
+    )
     _say(f"As of cycle {as_of.cycle} ({closed}; newest tick {as_of.head_tick}), log version {as_of.log_version}.")
 
 

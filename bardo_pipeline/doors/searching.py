@@ -73,6 +73,8 @@ def search_all(
     if at_us := latest(stores):
         moment = datetime.fromtimestamp(at_us / 1e6, UTC)
         out.print(f"As of {moment:%Y-%m-%d %H:%M}, log version {stores.log.version}.", highlight=False)
+    else:
+        out.print("No cycle is derived yet: `bardo run` or the curator job does it.", highlight=False)
     warn_of_drift(out, stores)
 
 

@@ -247,7 +247,10 @@ class EpisodeIndex:
         golem_ids: Iterable[str] | None = None,
         limit: int = 10,
     ) -> pa.Table:
-        """The episodes nearest to a vector (MATCH_SCHEMA, at most `limit` rows), exactly; equals by golem and tick.
+        """The episodes nearest to a vector (MATCH_SCHEMA, at most `limit` rows); equals by golem and tick.
+
+        Each text is compared, unless the index is approximate and nobody's alone are asked for: then it finds the share
+        that the watermark says.
 
         vector: float32 [dimension], of this index's embedder. text: words to search by as well (BM25); both rankings
         are fused by reciprocal rank. golem_ids: only episodes of these.

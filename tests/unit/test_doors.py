@@ -102,5 +102,12 @@ def test_names_that_look_like_markup_are_shown_as_they_are(monkeypatch: pytest.M
     where = Standing("g[/]", Situation(0, tick=7), AsOf(0, 0, None, 7, 3), earlier=False, died_at_tick=7)
     asking._show(where, Answer(decision, False, HIT_SCHEMA.empty_table(), 0, 0))
     said = paper.getvalue()
-    for name in ("golem [/b]", "[red]", "[/c]", "g[/] at tick 7, with which it died", "[/protocol]"):
+    for name in (
+        "golem [/b]",
+        "[red]",
+        "[/c]",
+        "g[/] at tick 7, with which it died",
+        "[/protocol]",
+        "none is derived yet",
+    ):
         assert name in said
