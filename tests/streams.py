@@ -64,6 +64,9 @@ RALLY = Situation("trending_up", 0.95, 3.0)
 FOG = Situation("unknown", 0.2, 1.2)
 LULL = Situation("range_bound", 0.85, 0.5)
 SITUATIONS = (STORM, RALLY, FOG, LULL)
+SQUALL, GALE = STORM._replace(gas=0.5), STORM._replace(gas=3.0)
+STORMS = (SQUALL, STORM, GALE)
+"""The same storm with gas cheap, normal and dear."""
 
 
 def judged(
@@ -234,6 +237,22 @@ def lives(draw: st.DrawFn, golems: int = 3) -> tuple[Life, ...]:
     every = draw(paces)
     count = draw(st.integers(1, golems))
     return tuple(draw(life(f"g-{number}", every)) for number in range(count))
+
+
+@st.composite
+def kindred(draw: st.DrawFn, golems: int = 2) -> tuple[Life, ...]:
+    """Golems whose situations differ in gas alone, and whose stories mostly agree for a while."""
+    every = draw(paces)
+    told = []
+    for number in range(draw(st.integers(1, golems))):
+        begun = draw(st.sampled_from(((GOOD, GOOD), (BAD, BAD), (MILD, MILD, MILD))))
+        plot = {}
+        for when in draw(st.permutations(STORMS))[: draw(st.integers(2, 3))]:
+            late = (SILENCE,) * draw(st.integers(0, 2))
+            plot[when] = (*late, *begun, *draw(st.lists(st.sampled_from((*begun, *CHAPTERS)), max_size=5)))
+        longest = max(len(story) for story in plot.values())
+        told.append(Life(f"g-{number}", plot, (0,), every, longest * SPAN))
+    return tuple(told)
 
 
 @st.composite

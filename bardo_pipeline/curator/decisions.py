@@ -22,10 +22,12 @@ OPERATIONS = (
     "received", "staged", "created", "reinforced", "contradicted", "promoted", "pruned",
     "pinned", "unpinned", "corrected", "retracted",
     "edited", "demoted", "noted",
+    "generalized", "folded", "parted",
 )  # fmt: skip
 RECEIVED, STAGED, CREATED, REINFORCED, CONTRADICTED, PROMOTED, PRUNED = range(7)
 PINNED, UNPINNED, CORRECTED, RETRACTED = range(7, 11)
 EDITED, DEMOTED, NOTED = range(11, 14)
+GENERALIZED, FOLDED, PARTED = range(14, 17)
 
 REASONS = (
     "inherited; not yet confirmed by own evidence",
@@ -42,6 +44,9 @@ REASONS = (
     "evidence moved what it says",
     "contradicted too often to be acted on",
     "a note stands beside it",
+    "rules that differ in gas alone agree; it stands for them",
+    "a wider rule stands for it",
+    "what was told as one differs by now",
 )
 
 DECISION_SCHEMA = pa.schema(
@@ -79,8 +84,12 @@ DECISION_KEY = ("golem_id", "revision", "cycle", "seq")
 
 @dataclass
 class DecisionLog:
-    """Decisions as they are taken, in columns; turned into a table once."""
+    """Decisions as they are taken, in columns; turned into a table once.
 
+    cause_tick: int64 [causes, 2], the decision and judgement ticks that spans of causes point into.
+    """
+
+    cause_tick: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.int64))
     parts: list[dict[str, np.ndarray]] = field(default_factory=list)
     orders: list[Order | Considered] = field(default_factory=list)
 
@@ -117,7 +126,14 @@ class DecisionLog:
         )
         self.orders += orders or ()
 
-    def table(self, state: GrimoireState, cause_tick: np.ndarray, policy: Policy, policy_hash: str) -> pa.Table:
+    def join(self, spans: np.ndarray, first: np.ndarray) -> np.ndarray:
+        """One span for each group of spans. spans: int64 [spans, 2], at least one; first: where each group begins."""
+        start = len(self.cause_tick)
+        self.cause_tick = np.concatenate([self.cause_tick, self.cause_tick[_inside(spans[:, 0], spans[:, 1])]])
+        ends = start + np.cumsum(np.add.reduceat(spans[:, 1] - spans[:, 0], first))
+        return np.stack([np.r_[start, ends[:-1]], ends], axis=1)
+
+    def table(self, state: GrimoireState, policy: Policy, policy_hash: str) -> pa.Table:
         """All decisions as DECISION_SCHEMA, in the order of their key."""
         if not self.parts:
             return DECISION_SCHEMA.empty_table()
@@ -132,7 +148,7 @@ class DecisionLog:
             "operation": pa.array(OPERATIONS).take(pa.array(rows["operation"])),
             "reason": self._reasons(rows),
             "confidence_before_ppm": pa.array(rows["before"], pa.int64()),
-            "cause_ticks": _cause_lists(rows["cause_first"], rows["cause_stop"], cause_tick),
+            "cause_ticks": _cause_lists(rows["cause_first"], rows["cause_stop"], self.cause_tick),
             "cause_bundle": pa.nulls(count, pa.string()),
             "cause_event": self._said([order.event_id for order in self.orders], rows["said"]),
             "policy_hash": pa.array([policy_hash]).take(pa.array(np.zeros(count, np.int64))),
@@ -178,14 +194,19 @@ def _cause_lists(first: np.ndarray, stop: np.ndarray, cause_tick: np.ndarray) ->
     """Distinct ticks of each span, ascending."""
     lengths = stop - first
     owner = np.repeat(np.arange(len(first)), lengths)
-    inside = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    flat = cause_tick[np.repeat(first, lengths) + inside] if len(owner) else np.zeros((0, 2), np.int64)
+    flat = cause_tick[_inside(first, stop)] if len(owner) else np.zeros((0, 2), np.int64)
     ticks, rank = np.unique(flat, return_inverse=True)
     told = np.unique(np.repeat(owner, 2) * len(ticks) + rank.reshape(-1))  # one word sorts faster than a pair
     whose, which = np.divmod(told, max(len(ticks), 1))
     offsets = np.searchsorted(whose, np.arange(len(first) + 1))
     field_type = DECISION_SCHEMA.field("cause_ticks").type
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(ticks[which], pa.int64())).cast(field_type)
+
+
+def _inside(first: np.ndarray, stop: np.ndarray) -> np.ndarray:
+    """Every place of these spans, one after another."""
+    lengths = stop - first
+    return np.repeat(first - np.cumsum(lengths) + lengths, lengths) + np.arange(int(lengths.sum()))
 
 
 def _sequence(table: pa.Table) -> np.ndarray:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from bardo_pipeline.curator.decisions import CONTRADICTED, CREATED, EDITED, REINFORCED, STAGED
-from bardo_pipeline.curator.state import ACTIVE, INSIGHT, GrimoireState, size_bands
+from bardo_pipeline.curator.state import ACTIVE, FOLDED, INSIGHT, GrimoireState, size_bands
 from bardo_pipeline.curator.wave import Wave
 from bardo_pipeline.curator.weigh import standing
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, PPM, ppm
@@ -30,7 +30,7 @@ def distil(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     told = np.abs(wave.total[mine]) >= policy.curator.effect_min_ppm * wave.count[mine]
     news = np.where(told, np.sign(wave.total[mine]), 0)
     agrees, opposes = (active & (says != 0) & (news == side * says) & (news != 0) for side in (1, -1))
-    born = ~active & sure
+    born = ~active & sure & (state["status"][rows] != FOLDED)
     at = wave.closing(state, rows)
     before = np.where(active, state.confidence_at(rows, at, policy.decay), 0)
 

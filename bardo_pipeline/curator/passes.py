@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from bardo_pipeline.curator.compress import compress, lead
 from bardo_pipeline.curator.consolidate import consolidate
 from bardo_pipeline.curator.decisions import DECISION_SCHEMA, DecisionLog
 from bardo_pipeline.curator.distil import distil
@@ -32,11 +33,11 @@ from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.policy import Policy
 
 PASSES: tuple[Callable[[GrimoireState, Wave, Policy], None], ...] = (
-    heed, weigh, consolidate, stage, distil, consider, promote, phage, learn_links, prune, retract,
+    heed, lead, weigh, consolidate, stage, distil, consider, promote, phage, learn_links, prune, retract, compress,
 )  # fmt: skip
 """The passes of a cycle, in order."""
 
-PASSES_EDITION = "10"
+PASSES_EDITION = "11"
 """Changed whenever a pass, or a dream, decides differently; part of the derivation id."""
 
 CYCLE_SCHEMA = pa.schema(
@@ -101,7 +102,7 @@ def curate(
     group_wave = closed.wave[np.searchsorted(closed.key, (evidence.golem << 32) | evidence.cycle)]
     by_wave = np.argsort(group_wave, kind="stable")
     bounds = np.searchsorted(group_wave[by_wave], np.arange(closed.waves + 1))
-    log, books = DecisionLog(), PlaybookLog()
+    log, books = DecisionLog(cause_tick), PlaybookLog()
     reports: list[tuple[np.ndarray, ...]] = []
     for number in range(closed.waves):
         mine = np.flatnonzero(closed.wave == number)
@@ -114,7 +115,7 @@ def curate(
             one(state, wave, policy)
         playbooks.revise(state, wave.golem, wave.cycle, wave.at_us, books, policy)
         reports.append((mine, wave.pruned, wave.promoted, wave.proposed))
-    return Curation(log.table(state, cause_tick, policy, policy_hash), _report(state, closed, reports), books.table())
+    return Curation(log.table(state, policy, policy_hash), _report(state, closed, reports), books.table())
 
 
 @dataclass(frozen=True)

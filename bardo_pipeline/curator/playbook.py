@@ -17,7 +17,8 @@ import pyarrow as pa
 from bardo_pipeline.curator.state import ACTIVE, HEURISTIC, WARNING, GrimoireState, entry_id, rule_texts
 from bardo_pipeline.events.record import REGIMES
 from bardo_pipeline.grimoire.confidence import PPM, ppm
-from bardo_pipeline.grimoire.entries import ENTRY_KINDS, GAS_BANDS, MOMENT
+from bardo_pipeline.grimoire.entries import ENTRY_KINDS, MOMENT
+from bardo_pipeline.grimoire.spans import GAS_SPANS
 from bardo_pipeline.policy import Policy
 
 _REGIME_THRESHOLDS = [pa.field(r, pa.float64(), nullable=False) for r in REGIMES]
@@ -127,7 +128,7 @@ def rule_rows(
     structure = state["structure"]
     rows = np.flatnonzero(
         (place[state["golem"]] >= 0) & (state["status"] == ACTIVE) & (state["kind"] != 0) & moves[structure]
-        & (regime[structure] >= 0) & (gas[structure] != GAS_BANDS.index("dear"))
+        & (regime[structure] >= 0) & (gas[structure] != GAS_SPANS.index("dear"))
     )  # fmt: skip
     now = state.confidence_at(rows, at_us[place[state["golem"][rows]]], policy.decay)
     limit = np.where(

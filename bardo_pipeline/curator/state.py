@@ -28,7 +28,7 @@ from bardo_pipeline.grimoire.wording import SIZE_EDGES_PPM, baseline_text, causa
 from bardo_pipeline.policy import CuratorPolicy, DecayPolicy
 
 INSIGHT, HEURISTIC, WARNING, CAUSAL_LINK = 0, 1, 2, 3
-CANDIDATE, ACTIVE, PRUNED, RETRACTED = 0, 1, 2, 3
+CANDIDATE, ACTIVE, PRUNED, RETRACTED, FOLDED = 0, 1, 2, 3, 4
 COUNTED = tuple(f.name for f in COUNTED_FIELDS)
 MOMENTS = ("anchor_us", "created_us", "validated_us")
 CODED = ("golem", "structure", "origin", "kind", "status", "provenance", "decay_class")

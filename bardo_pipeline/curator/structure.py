@@ -19,9 +19,9 @@ from bardo_pipeline.grimoire.entries import (
     CATEGORIES,
     CHANGE_CATEGORY,
     EFFECT_CATEGORY,
-    GAS_BANDS,
     METRIC_CATEGORY,
 )
+from bardo_pipeline.grimoire.spans import GAS_SPANS
 
 ACTION_CATEGORY = {
     "rebalance": "rebalance_timing",
@@ -97,6 +97,9 @@ class Structures:
 
     rows: list[Structure] = field(default_factory=list)
     codes: dict[Structure, int] = field(default_factory=dict)
+    _scenes: dict[Structure, int] = field(default_factory=dict)
+    _placed: list[tuple[int, int]] = field(default_factory=list)
+    _columns: tuple[np.ndarray, np.ndarray] | None = None
 
     def code(self, structure: Structure) -> int:
         """The code of a structure, given out on first sight."""
@@ -104,11 +107,34 @@ class Structures:
         if known is None:
             known = self.codes[structure] = len(self.rows)
             self.rows.append(structure)
+            is_rule = structure.source == "pattern" and structure.gas_band is not None
+            span = GAS_SPANS.index(structure.gas_band or "any") if is_rule else -1
+            scene = structure._replace(gas_band=None)
+            self._placed.append((self._scenes.setdefault(scene, len(self._scenes)), span))
+            self._columns = None
         return known
+
+    def scenes(self) -> tuple[np.ndarray, np.ndarray]:
+        """(scene, gas span) by code: rules of one scene differ in gas alone; the span is -1 for what is no rule."""
+        if self._columns is None:
+            placed = np.array(self._placed, np.int64).reshape(-1, 2)
+            self._columns = placed[:, 0].copy(), placed[:, 1].copy()
+        return self._columns
 
     def column(self, name: str) -> list[str | int | None]:
         """One attribute of every structure, by code."""
         return [getattr(row, name) for row in self.rows]
+
+    def kin(self) -> np.ndarray:
+        """The structure of each scene and gas span, -1 for one not met yet. int64 [scenes, spans]."""
+        scene, span = self.scenes()
+        out = np.full((len(self._scenes), len(GAS_SPANS)), -1)
+        out[scene[span >= 0], span[span >= 0]] = np.flatnonzero(span >= 0)
+        return out
+
+    def spanning(self, code: int, span: int) -> int:
+        """The structure that is about another gas span and otherwise the same, given out on first sight."""
+        return self.code(self.rows[code]._replace(gas_band=GAS_SPANS[span]))
 
     def stable(self) -> np.ndarray:
         """A number by code that depends on the structure alone, to break ties with. int64."""
@@ -116,9 +142,9 @@ class Structures:
         return np.array([int.from_bytes(d, "big") >> 1 for d in digests], np.int64)
 
     def bands(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """(regime, anomaly band, gas band: int8, -1 for none; rebalances: bool) by code."""
+        """(regime, anomaly band, gas span: int8, -1 for none; rebalances: bool) by code."""
         regime = [REGIMES.index(r.regime) if r.regime else -1 for r in self.rows]
         anomaly = [ANOMALY_BANDS.index(r.anomaly_band) if r.anomaly_band else -1 for r in self.rows]
-        gas = [GAS_BANDS.index(r.gas_band) if r.gas_band else -1 for r in self.rows]
+        gas = [GAS_SPANS.index(r.gas_band) if r.gas_band else -1 for r in self.rows]
         moves = [r.action_type == "rebalance" for r in self.rows]
         return np.array(regime, np.int8), np.array(anomaly, np.int8), np.array(gas, np.int8), np.array(moves, bool)

@@ -48,10 +48,27 @@ class Wave:
 
     def look_at(self, rows: np.ndarray) -> None:
         """Take in rows that this cycle brought no evidence for, to be judged by what they have."""
+        none, pairs = np.zeros(len(rows), np.int64), np.zeros((len(rows), 2), np.int64)
+        self.bring(rows, none, none, none, np.zeros((len(rows), 3), np.int64), pairs)
+
+    def bring(
+        self,
+        rows: np.ndarray,
+        count: np.ndarray,
+        total: np.ndarray,
+        squares: np.ndarray,
+        mood: np.ndarray,
+        causes: np.ndarray,
+    ) -> None:
+        """Take in rows, ascending and not there yet, with the evidence for them."""
         place = np.searchsorted(self.rows, rows)
         self.rows = np.insert(self.rows, place, rows)
-        self.count, self.total, self.squares = (np.insert(v, place, 0) for v in (self.count, self.total, self.squares))
-        self.mood, self.causes = (np.insert(values, place, 0, axis=0) for values in (self.mood, self.causes))
+        self.count, self.total, self.squares = (
+            np.insert(old, place, new)
+            for old, new in ((self.count, count), (self.total, total), (self.squares, squares))
+        )
+        self.mood = np.insert(self.mood, place, mood, axis=0)
+        self.causes = np.insert(self.causes, place, causes, axis=0)
 
     def place(self, state: GrimoireState, rows: np.ndarray) -> np.ndarray:
         """Position in the wave of the golem of each row."""

@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from bardo_pipeline.curator.state import PRUNED, GrimoireState
+from bardo_pipeline.curator.state import FOLDED, PRUNED, GrimoireState
 from bardo_pipeline.curator.wave import Wave
 from bardo_pipeline.policy import Policy
 
@@ -42,7 +42,8 @@ def interval(
 def weigh(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     """Add the wave's evidence to its rows. What was forgotten and comes up again is from now on the golem's own."""
     rows = wave.rows
-    again = rows[(state["status"][rows] >= PRUNED) & (state["own_count"][rows] == 0)]
+    gone = (state["status"][rows] >= PRUNED) & (state["status"][rows] != FOLDED)
+    again = rows[gone & (state["own_count"][rows] == 0)]
     state["origin"][again] = state["golem"][again]
     for name, values in (("own_count", wave.count), ("own_sum", wave.total), ("own_sumsq", wave.squares)):
         state[name][rows] = np.minimum(state[name][rows] + values, _SUM_MAX)

@@ -1,6 +1,7 @@
 """Lineage: from an entry, through generations, to the ticks that it came from.
 
-An entry's decisions name their ticks; one that was received names its bundle, and the bundle the golem that left it.
+An entry's decisions name their ticks; one that was received names its bundle, and the bundle the golem that left it. A
+rule that stands for others rests on their ticks too.
 Source: X-2; architecture, law 6.
 """
 
@@ -19,6 +20,7 @@ from bardo_pipeline.derivation.lessons import decisions_of_dreams, known_entries
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.grimoire.entries import DREAMT
+from bardo_pipeline.grimoire.spans import parts_of
 
 
 @dataclass(frozen=True)
@@ -179,7 +181,7 @@ def _holding(stores: Stores, decisions: pa.Table, born: dict[str, Any] | None) -
     ordered = decisions.sort_by([("revision", "ascending"), ("cycle", "ascending"), ("seq", "ascending")]).to_pylist()
     last, golem_id = ordered[-1], ordered[-1]["golem_id"]
     bundle_hash = next((d["cause_bundle"] for d in ordered if d["cause_bundle"]), None)
-    ticks = sorted({t for d in ordered for t in d["cause_ticks"]})
+    ticks = sorted({t for d in (*ordered, *_parts(stores, last)) for t in d["cause_ticks"]})
     names = (
         "cycle", "at", "operation", "reason", "confidence_before_ppm", "confidence_ppm", "cause_ticks", "cause_event",
     )  # fmt: skip
@@ -196,6 +198,15 @@ def _holding(stores: Stores, decisions: pa.Table, born: dict[str, Any] | None) -
         bundle_hash=bundle_hash,
         from_golem_id=None if bundle_hash is None else load_bundle(stores.home, bundle_hash).golem_id,
     )
+
+
+def _parts(stores: Stores, last: dict[str, Any]) -> list[dict[str, Any]]:
+    """Decisions about what a rule stands for, up to the last about itself; none where it stands for nothing else."""
+    parts = parts_of(last["structure"])
+    if not parts:
+        return []
+    only = pc.field("structure").isin(parts) & (pc.field("cycle") <= last["cycle"])
+    return stores.projections.growing("curation").read(golems=[last["golem_id"]], only=only).to_pylist()
 
 
 def _ticks(stores: Stores, golem_id: str, ticks: list[int]) -> tuple[TickCause, ...]:

@@ -26,6 +26,7 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.left_out import Cause, LeftOut
 from bardo_pipeline.events.life import LifeEvent, Reorg, Struck, Withdrawn, life_event
+from bardo_pipeline.grimoire.spans import WIDE_GAS_BANDS
 from bardo_pipeline.heartbeat.confirmations import Depth, depth_at
 from bardo_pipeline.inheritance.bundle import Bundle
 
@@ -247,8 +248,16 @@ def _resting_on(stores: Stores, bundle: Bundle, made_without: LeftOut, causes: S
         hit = ((found.cause_tick >= cause.tick_from) & (found.cause_tick <= cause.tick_to)).any(axis=1)
         groups = np.searchsorted(found.first, np.flatnonzero(hit), side="right") - 1
         for code in np.unique(found.structure[groups]).tolist():
-            out.setdefault(structures.rows[code].key, cause)
+            for key in {structures.rows[code].key, *_standing_for(structures, code)}:
+                out.setdefault(key, cause)
     return out
+
+
+def _standing_for(structures: Structures, code: int) -> set[str]:
+    """The structures of wider rules that may stand for this one, by key."""
+    about = structures.rows[code]
+    wider = (span for span, bands in WIDE_GAS_BANDS.items() if about.gas_band in bands)
+    return {about._replace(gas_band=span).key for span in wider}
 
 
 def _events(stores: Stores, heir: str, losses: dict[str, _Loss]) -> list[LifeEvent]:

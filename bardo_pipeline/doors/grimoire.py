@@ -44,7 +44,7 @@ def list_(
     golem: Golem,
     home: HomeOption = None,
     kind: Annotated[str | None, typer.Option(help="Only insight, heuristic, warning or causal_link.")] = None,
-    status: Annotated[str, typer.Option(help="active, candidate, pruned, retracted, or all.")] = "active",
+    status: Annotated[str, typer.Option(help="active, candidate, folded, pruned, retracted, or all.")] = "active",
     text: Annotated[str | None, typer.Option(help="Only entries whose text or category holds this.")] = None,
     confidence_min: Annotated[float, typer.Option(min=0.0, max=1.0, help="Only what is trusted at least so much.")] = 0,
     pinned: Annotated[bool, typer.Option("--pinned", help="Only what its owner pinned.")] = False,
@@ -119,7 +119,8 @@ def _tell_bearing(grimoire: Grimoire, row: dict[str, Any], policy: Policy) -> No
     for link in links_of(entries).to_pylist():
         if entry_id in (link["entry_id"], link["other_id"]):
             other = link["other_id"] if link["entry_id"] == entry_id else link["entry_id"]
-            how = "led to by" if link["relation"] == "leads_to" and other == link["entry_id"] else link["relation"]
+            turned = {"leads_to": "led to by", "told_by": "stands for"} if other == link["entry_id"] else {}
+            how = turned.get(link["relation"], link["relation"])
             rows.append((how.replace("_", " "), link["across"], other[:12], said[other]))
     if rows:
         print_table(out, "What bears on it", ["how", "across", "entry", "text"], rows)

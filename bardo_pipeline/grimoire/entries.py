@@ -10,9 +10,10 @@ import pyarrow as pa
 ENTRY_KINDS = ("insight", "heuristic", "warning", "causal_link", "strategy_fragment")
 """INH S7.3."""
 
-STATUSES = ("candidate", "active", "pruned", "retracted")
+STATUSES = ("candidate", "active", "pruned", "retracted", "folded")
 """A candidate gathers evidence, an active entry is known, a pruned one is forgotten, a retracted one was taken
-out by its owner. What was pruned or retracted can be learned again, from evidence that came later."""
+out by its owner. What was pruned or retracted can be learned again, from evidence that came later. A folded one is told
+by a wider rule of its golem, which stands for it (spans.py)."""
 
 PROVENANCES = ("self", "death_testament", "dream_counterfactual")
 """Where an entry came from; succession is the death testament (canon 3), a counterfactual a dream (KAT, Loop 3)."""
@@ -57,7 +58,7 @@ ANOMALY_BANDS = ("calm", "stirred", "strained", "stretched", "broken")
 """Bands of the anomaly score, between the policy's four edges."""
 
 GAS_BANDS = ("cheap", "normal", "dear")
-"""Bands of the gas price relative to its hour, between the policy's two edges."""
+"""Bands of the gas price relative to its hour, between the policy's two edges; wider rules span several (spans.py)."""
 
 BASELINE_METRICS = ("gas_price", "pool_volume", "slippage", "gas_cost")
 """What a baseline fact describes."""

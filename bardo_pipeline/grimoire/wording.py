@@ -22,7 +22,14 @@ ANOMALY_WORDS = {
     "stretched": "just outside its range",
     "broken": "far outside its range",
 }
-GAS_WORDS = {"cheap": "gas cheap", "normal": "gas normal", "dear": "gas dear"}
+GAS_WORDS = {
+    "cheap": "gas cheap",
+    "normal": "gas normal",
+    "dear": "gas dear",
+    "not_dear": "gas cheap or normal",
+    "not_cheap": "gas normal or dear",
+    "any": "gas at any price",
+}
 ACTION_WORDS = {"rebalance": "re-centring", "add_liquidity": "entering", "remove_liquidity": "leaving"}
 
 

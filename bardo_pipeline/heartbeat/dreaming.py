@@ -17,6 +17,7 @@ from bardo_pipeline.curator.evidence import combined, is_episode
 from bardo_pipeline.events.record import REGIMES
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS, MOMENT
+from bardo_pipeline.grimoire.spans import COVERS, GAS_SPANS
 from bardo_pipeline.heartbeat.fleet import CELLS
 from bardo_pipeline.heartbeat.hypotheses import (
     OP_CONFIRMED,
@@ -233,9 +234,11 @@ def _known(known: pa.Table, asleep: Asleep, due: Due, policy: Policy) -> tuple[n
     dream_at = first[row] + rank_within(row)
     cell = _cells(known)
     seen, told = np.zeros((len(due.tick), CELLS), bool), np.zeros(len(due.tick), bool)
-    placed = cell[row] >= 0
-    seen[dream_at[placed], cell[row][placed]] = True
-    told[dream_at[~placed]] = True
+    told[dream_at[(cell[row] < 0).all(axis=1)]] = True
+    for one in cell.T:
+        placed = one[row] >= 0
+        seen[dream_at[placed], one[row][placed]] = True
+    cell = cell.max(axis=1)
     likeness = _alike(policy)
     best = (
         np.stack([likeness[:, cells].max(axis=1, initial=0.0) for cells in seen]) if len(seen) else np.zeros((0, CELLS))
@@ -249,13 +252,14 @@ def _known(known: pa.Table, asleep: Asleep, due: Due, policy: Policy) -> tuple[n
 
 
 def _cells(known: pa.Table) -> np.ndarray:
-    """The cell of each entry's situation, -1 for what is about none."""
-    parts = [
+    """The cell of each entry's situation under each gas band, -1 where it is about none. int64 [entries, bands]."""
+    regime, anomaly, span = (
         pc.fill_null(pc.index_in(known[n], value_set=pa.array(words)), -1).to_numpy().astype(np.int64)
-        for n, words in (("regime", REGIMES), ("anomaly_band", ANOMALY_BANDS), ("gas_band", GAS_BANDS))
-    ]
-    cell = (parts[0] * len(ANOMALY_BANDS) + parts[1]) * len(GAS_BANDS) + parts[2]
-    return np.where(np.min(parts, axis=0) >= 0, cell, -1)
+        for n, words in (("regime", REGIMES), ("anomaly_band", ANOMALY_BANDS), ("gas_band", GAS_SPANS))
+    )
+    cell = (regime * len(ANOMALY_BANDS) + anomaly)[:, None] * len(GAS_BANDS) + np.arange(len(GAS_BANDS))
+    placed = (np.minimum(np.minimum(regime, anomaly), span) >= 0)[:, None] & COVERS[span]
+    return np.where(placed, cell, -1)
 
 
 def _alike(policy: Policy) -> np.ndarray:

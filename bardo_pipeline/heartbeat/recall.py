@@ -13,6 +13,7 @@ import numpy as np
 from bardo_pipeline.curator.playbook import entry_ids
 from bardo_pipeline.curator.state import ACTIVE, WARNING, GrimoireState
 from bardo_pipeline.grimoire.confidence import ppm
+from bardo_pipeline.grimoire.spans import COVERS
 from bardo_pipeline.heartbeat.fleet import CELLS, RECALL
 from bardo_pipeline.heartbeat.foresight import Foresight, foresight_of, nothing_foreseen
 from bardo_pipeline.policy import Policy
@@ -136,7 +137,8 @@ def _likeness(state: GrimoireState, structure: np.ndarray, policy: Policy) -> np
     regime, anomaly, gas, _ = state.structures.bands()
     r, a, g = (x[structure][:, None].astype(np.int64) for x in (regime, anomaly, gas))
     rules, near = policy.retrieval, 1.0 - np.abs(a - CELL_ANOMALY) / 4.0
-    like = rules.like_regime * (r == CELL_REGIME) + rules.like_anomaly * near + rules.like_gas * (g == CELL_GAS)
+    there = COVERS[g, CELL_GAS]
+    like = rules.like_regime * (r == CELL_REGIME) + rules.like_anomaly * near + rules.like_gas * there
     return np.where(r >= 0, like, rules.like_baseline)
 
 

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bardo_pipeline.grimoire.columns import contiguous, truth, whole
+from bardo_pipeline.grimoire.spans import told_apart
 from bardo_pipeline.grimoire.wording import ACTION_WORDS, GAS_WORDS, REGIME_WORDS
 
 PUBLIC_METRICS = ("gas_price", "pool_volume")
@@ -65,9 +66,10 @@ def with_claims(entries: pa.Table) -> pa.Table:
     """The rows that become propositions, with two columns more: proposition_id and claim.
 
     entries: rows of ENTRY_SCHEMA or DECISION_SCHEMA. Golems that learned the same rule make the same claim; the size of
-    its effect is left out, so that they do even if they met it in different strength.
+    its effect is left out, so that they do even if they met it in different strength. A rule that stands for several
+    makes the claim of each, so that they do even where one has folded it and another has not.
     """
-    entries = entries.filter(pa.array(is_public(entries)))
+    entries = told_apart(entries.filter(pa.array(is_public(entries))))
     structure = contiguous(entries.column("structure")).dictionary_encode().indices.to_numpy().astype(np.int64)
     band = np.searchsorted(_STEPS, np.maximum(whole(entries, "effect_mean_ppm"), 0), side="right") - 1
     level = truth(pc.equal(entries.column("source"), "baseline"))

@@ -66,13 +66,13 @@ ROUTINE = """
     ),
     last_word as (
         select * from surviving where revision = revision_last
-        qualify row_number() over (partition by golem_id, cycle, entry_id order by seq desc) = 1
+        qualify rank() over (partition by golem_id, cycle, entry_id order by seq desc) = 1
     )
     select golem_id, cycle, entry_id, proposition_id, domain, claim, confidence_ppm, at_us, false as is_death_vote,
         $weight as weight_tenths
     from last_word
-    where operation in ('created', 'reinforced', 'promoted') and kind in ('insight', 'heuristic', 'warning')
-        and status = 'active' and confidence_ppm >= $gate
+    where operation in ('created', 'reinforced', 'promoted', 'generalized')
+        and kind in ('insight', 'heuristic', 'warning') and status = 'active' and confidence_ppm >= $gate
     qualify row_number() over (partition by golem_id, cycle, proposition_id order by confidence_ppm desc, entry_id) = 1
 """
 
@@ -109,8 +109,8 @@ def routine_votes(decisions: pa.Table, owners: pa.Table, policy: Policy) -> Ball
     """The sweep at each closed cycle: what the cycle made or confirmed, and the golem holds surely enough.
 
     decisions: DECISION_SCHEMA of whole cycles. owners: golem_id, owner_id. An entry votes if the cycle's last decision
-    about it created, reinforced or promoted it, and its confidence then is at least the gate; what was merely received
-    does not vote. Of entries that make the same claim in a cycle the surest speaks, ties by entry id.
+    about it created, reinforced, promoted or generalized it, and its confidence then is at least the gate; what was
+    merely received does not vote. Of entries that make the same claim in a cycle the surest speaks, ties by entry id.
     DerivationError if a voter's owner is not known.
     """
     said = with_claims(decisions)

@@ -101,6 +101,11 @@ class CuratorPolicy(Frozen):
     phage_count: Annotated[int, Field(ge=1)] = Field(
         5, description="weakest entries that a phage pass tries to falsify (ours)"
     )
+    fold_witnesses: Annotated[int, Field(ge=2)] = Field(
+        5,
+        description="witnesses of each of two rules before one stands for both: at the 3 that make a rule its interval "
+        "is too wide to tell them apart (ours)",
+    )
     anomaly_edges: tuple[Unit, Unit, Unit, Unit] = Field(
         (0.5, 0.7, 0.8, 0.9), description="edges of the five anomaly bands (ours; 0.7 and 0.9 are KAT's)"
     )

@@ -19,6 +19,7 @@ from bardo_pipeline.grimoire import confidence as conf
 from bardo_pipeline.grimoire.columns import floor_of, half_life_of, micros, moments, whole
 from bardo_pipeline.grimoire.confidence import DAY_US, PPM
 from bardo_pipeline.grimoire.entries import MOMENT
+from bardo_pipeline.grimoire.spans import told_apart
 from bardo_pipeline.policy import DecayPolicy
 
 Whole = NDArray[np.int64]
@@ -39,7 +40,8 @@ BELIEF_SCHEMA = pa.schema(
         _required("confidence_ppm", pa.int64()),
     ]
 )
-"""One row per active entry with a sign and close of a cycle: how sure its golem was at that moment."""
+"""One row per active entry with a sign and close of a cycle: how sure its golem was at that moment. A rule that stands
+for several is believed of the situation of each."""
 
 OUTCOME_SCHEMA = pa.schema(
     [
@@ -133,7 +135,7 @@ def beliefs_at_closes(decisions: pa.Table, closes: pa.Table, policy: DecayPolicy
         "at": moments(at_us),
         "confidence_ppm": sure,
     }
-    return pa.table({name: columns[name] for name in BELIEF_SCHEMA.names}).cast(BELIEF_SCHEMA)
+    return told_apart(pa.table({name: columns[name] for name in BELIEF_SCHEMA.names}).cast(BELIEF_SCHEMA))
 
 
 def judge_beliefs(beliefs: pa.Table, outcomes: pa.Table, *, horizon_us: int = DAY_US) -> pa.Table:

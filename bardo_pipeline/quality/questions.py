@@ -27,7 +27,14 @@ _BANDS = {
     "stretched": "has only just left its bounds",
     "broken": "is a long way outside of its bounds",
 }
-_FEES = {"cheap": "lower than usual", "normal": "as usual", "dear": "much higher than usual"}
+_FEES = {
+    "cheap": "lower than usual",
+    "normal": "as usual",
+    "dear": "much higher than usual",
+    "not_dear": "as usual or lower",
+    "not_cheap": "as usual or much higher",
+    "any": "whatever they are",
+}
 _LEVELS = {
     "gas_price": "What does a unit of gas usually cost in gwei?",
     "pool_volume": "How many dollars change hands in the pool between two looks?",

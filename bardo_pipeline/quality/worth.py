@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.grimoire.columns import confidence_of, micros, whole
 from bardo_pipeline.grimoire.confidence import PPM
+from bardo_pipeline.grimoire.spans import told_apart
 from bardo_pipeline.policy import Policy, WorthPolicy
 from bardo_pipeline.quality.truths import PlantedTruth
 from bardo_pipeline.quality.yardstick import Yardstick, cell_name, cells_of
@@ -37,8 +38,9 @@ VERDICT_SCHEMA = pa.schema(
         pa.field("confidence_ppm", pa.int64(), nullable=False),
     ]
 )
-"""One row per living entry at a moment: what is true of it, by which truth, and how sure its golem is. "expired": it
-was made before the market's turn, was true then, and is given time to fade; "unsupported": no outcome shows it."""
+"""One row per living entry at a moment: what is true of it, by which truth, and how sure its golem is. A rule that
+stands for several has one row for each, since it may be right about one and wrong about another. "expired": it was made
+before the market's turn, was true then, and is given time to fade; "unsupported": no outcome shows it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +147,7 @@ def look(grimoire: pa.Table, met: pa.Table, at_us: int, ground: Ground, policy: 
     grimoire: ENTRY_SCHEMA, as it stood then. met: golem_id, cell and windows: in how many market windows decisions of
     each golem had been judged there by then.
     """
-    living = grimoire.filter(pc.equal(grimoire["status"], "active"))
+    living = told_apart(grimoire.filter(pc.equal(grimoire["status"], "active")))
     judged = _verdicts(living, at_us, ground, policy)
     golems = len({*grimoire["golem_id"].to_pylist(), *met["golem_id"].to_pylist()})
     day = (at_us - ground.start_us) / 86_400_000_000

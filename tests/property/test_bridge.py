@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from bardo_pipeline.curator.bridge import CROSSING_SCHEMA, crossings_of
 from bardo_pipeline.curator.links import LINK_SCHEMA, links_of
 from bardo_pipeline.events.record import REGIMES
-from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, CHANGE_CATEGORY, GAS_BANDS
+from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, CHANGE_CATEGORY
+from bardo_pipeline.grimoire.spans import GAS_SPANS
 from tests.grimoires import DIED, POLICY, baseline, causal, dreamt, entry, grimoire, pattern
 from tests.reference.bridge import crossings_by_row, links_by_row
 
@@ -18,7 +19,7 @@ examples = settings(max_examples=80, deadline=None, derandomize=True)
 trust = st.integers(0, 10**6)
 rules = st.builds(
     pattern, st.sampled_from(["uniswap_v3_rebalance", "other"]), regime=st.sampled_from(REGIMES),
-    anomaly_band=st.sampled_from(ANOMALY_BANDS), gas_band=st.sampled_from(GAS_BANDS),
+    anomaly_band=st.sampled_from(ANOMALY_BANDS), gas_band=st.sampled_from(GAS_SPANS),
 )  # fmt: skip
 chains = st.builds(causal, st.sampled_from(["crash", "gas_gwei"]), st.sampled_from(["gas_gwei", "volume"]))
 dreams = st.builds(
@@ -40,7 +41,7 @@ def known(draw: st.DrawFn) -> list[dict[str, Any]]:
             row = entry(
                 golem_id, about, sign=sign, confidence_ppm=draw(trust), own_count=draw(st.integers(0, 12)),
                 kind=draw(st.sampled_from(["insight", "heuristic", "warning", "causal_link"])),
-                status=draw(st.sampled_from(["active", "active", "active", "pruned"])),
+                status=draw(st.sampled_from(["active", "active", "active", "pruned", "folded"])),
                 validations=draw(st.integers(0, 4)), contradictions=draw(st.integers(0, 4)), effect_low_ppm=low,
                 effect_high_ppm=low + size, effect_mean_ppm=low + size // 2, created_at=made,
                 validated_at=made + timedelta(days=draw(st.integers(0, 3))),

@@ -19,6 +19,7 @@ from bardo_pipeline.curator.state import GrimoireState, entry_id, from_table, to
 from bardo_pipeline.curator.structure import Structures
 from bardo_pipeline.events.overrides import Order
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
+from bardo_pipeline.grimoire.spans import GAS_SPANS
 from bardo_pipeline.inheritance.succession import received_decisions
 from bardo_pipeline.inheritance.weismann import SHED_COLUMNS, fading
 from bardo_pipeline.policy import Policy
@@ -26,7 +27,24 @@ from tests import owners, proposers
 from tests.reference import evidence as twin_of_evidence
 from tests.reference.curator import Mind, curate_by_row, grimoire_by_row
 from tests.reference.evidence import evidence_by_row
-from tests.streams import KEEN, SILENCE, SITUATIONS, SPAN, START, STORIES, STORM, Life, cycles_of, life, lives, stream
+from tests.streams import (
+    GALE,
+    KEEN,
+    SILENCE,
+    SITUATIONS,
+    SPAN,
+    SQUALL,
+    START,
+    STORIES,
+    STORM,
+    STORMS,
+    Life,
+    cycles_of,
+    kindred,
+    life,
+    lives,
+    stream,
+)
 
 POLICY = KEEN
 BRIEF = POLICY.model_copy(update={"curator": POLICY.curator.model_copy(update={"cycle_ticks": SPAN})})
@@ -158,6 +176,40 @@ def test_what_models_propose_is_judged_as_the_twin_judges_it(lived: tuple[Any, .
     assert fold(made.decisions).equals(to_table(state, BRIEF.curator, BRIEF.decay))
 
 
+@pytest.mark.row("MEM-4", "MEM-6")
+@settings(examples, max_examples=50)
+@given(kindred(), st.data())
+def test_what_agrees_is_folded_and_what_differs_is_parted_as_the_twin_does_it(
+    lived: tuple[Life, ...], data: st.DataObject
+) -> None:
+    records, minds, state = stream(lived), {}, GrimoireState()
+    about = [storm.structure._replace(gas_band=span) for storm in STORMS[:1] for span in GAS_SPANS]
+    entries = [(one.golem_id, entry_id(one.golem_id, s.key)) for one in lived for s in about]
+    spoken = data.draw(st.booleans())
+    orders = data.draw(owners.orders(entries, int(cycles_of(records).max()), POLICY.curator.cycle_ticks))
+    orders = orders if spoken else []
+    made = curated(records, state, orders)
+    curate_by_row(minds, with_cycles(records), POLICY, orders)
+    for operation in set(made.decisions.column("operation").to_pylist()):
+        event(operation)
+    _compare(made, state, minds)
+    assert fold(made.decisions).equals(to_table(state, POLICY.curator, POLICY.decay))
+    if not orders:
+        _assert_in_two_runs(records, data.draw(st.integers(1, int(cycles_of(records).max()))), made, state)
+
+
+def _assert_in_two_runs(records: pa.Table, cut: int, made: Curation, state: GrimoireState) -> None:
+    """The same decisions, where the grimoire was written down and read again in between."""
+    early, again = cycles_of(records) <= cut, GrimoireState()
+    first = curated(records.filter(pa.array(early)), again)
+    again = from_table(to_table(again, POLICY.curator, POLICY.decay))
+    second = curated(records.filter(pa.array(~early)), again)
+    both = pa.concat_tables([first.decisions, second.decisions])
+    key = [(name, "ascending") for name in ("golem_id", "cycle", "seq")]
+    assert both.sort_by(key).equals(made.decisions)
+    assert to_table(again, POLICY.curator, POLICY.decay).equals(to_table(state, POLICY.curator, POLICY.decay))
+
+
 @pytest.mark.row("MEM-6")
 @examples
 @given(lives())
@@ -231,6 +283,8 @@ def test_the_stories_make_the_curator_say_everything_that_it_can() -> None:
     kinds: Counter[tuple[str, str, bool]] = Counter()
     for pace in (timedelta(minutes=1), timedelta(days=4)):
         told = [Life(f"g-{i}", {STORM: story}, (4, 1), pace, 4 * len(story)) for i, story in enumerate(STORIES)]
+        turned = (*STORIES[0], *STORIES[1])
+        told += [Life("g-kin", {SQUALL: turned, STORM: STORIES[0], GALE: STORIES[0]}, (0,), pace, 4 * len(turned))]
         state = GrimoireState()
         made = curated(stream(told), state)
         said.update(made.decisions.column("operation").to_pylist())

@@ -51,7 +51,7 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.tables import TABLES
 from tests.conftest import NOW, copy_home
 from tests.fleets import lively_market
-from tests.streams import FOG, KEEN, SPAN, START, STORIES, STORM, Life, cycles_of, full, lives, stream
+from tests.streams import FOG, KEEN, SPAN, START, STORIES, STORM, Life, cycles_of, full, kindred, lives, stream
 
 POLICY = Policy()
 BRIEF = POLICY.model_copy(update={"curator": KEEN.curator.model_copy(update={"cycle_ticks": SPAN})})
@@ -97,7 +97,7 @@ def within(records: pa.Table, part: dict[str, tuple[int, int]]) -> pa.Table:
 
 @pytest.mark.row("P-2")
 @settings(max_examples=120, deadline=None, derandomize=True)
-@given(lives(), st.booleans(), st.data())
+@given(st.one_of(lives(), kindred()), st.booleans(), st.data())
 def test_however_a_stream_is_cut_the_curator_decides_the_same(
     lived: tuple[Life, ...], reloaded: bool, data: st.DataObject
 ) -> None:

@@ -10,10 +10,12 @@ from bardo_pipeline.policy import Policy
 
 Row = Mapping[str, Any]
 WHOLE = 10**6
+WIDE = {"not_dear": ("cheap", "normal"), "not_cheap": ("normal", "dear"), "any": ("cheap", "normal", "dear")}
 
 
 def links_by_row(entries: Iterable[Row]) -> list[dict[str, Any]]:
-    """Every pair of active entries that bear on each other."""
+    """Every pair of active entries that bear on each other, and every folded one beside what stands for it."""
+    entries = list(entries)
     held = [e for e in entries if e["status"] == "active" and e["sign"]]
     found = []
     for one in held:
@@ -28,6 +30,13 @@ def links_by_row(entries: Iterable[Row]) -> list[dict[str, Any]]:
             if across and one["entry_id"] < other["entry_id"]:
                 relation = "agrees" if one["sign"] == other["sign"] else "differs"
                 found.append(pair | {"relation": relation, "across": across, "strength_ppm": strength})
+    for one in (e for e in entries if e["status"] == "folded"):
+        for other in (e for e in entries if e["status"] == "active" and e["source"] == "pattern"):
+            scene = ("golem_id", "chain", "protocol", "pair", "tool", "action_type", "regime", "anomaly_band")
+            if all(one[n] == other[n] for n in scene) and one["gas_band"] in WIDE.get(other["gas_band"], ()):
+                pair = {n: one[n] for n in ("golem_id", "entry_id")} | {"other_id": other["entry_id"]}
+                said = {"relation": "told_by", "across": "gas", "strength_ppm": other["confidence_ppm"]}
+                found.append(pair | said)
     return sorted(found, key=lambda row: (row["golem_id"], row["entry_id"], row["other_id"]))
 
 

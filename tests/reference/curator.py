@@ -1,7 +1,7 @@
 """The row-at-a-time twin of the curator: one golem and one cycle after another, entries as dictionaries.
 
 It says what MEM, TOOLS, KAT and the canon say, in the order of MEM-6: weigh, consolidate, distil, promote, phage,
-prune.
+prune, compress.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from typing import Any
 
 from bardo_pipeline.curator.decisions import DECISION_SCHEMA, OPERATIONS, REASONS
@@ -23,7 +24,7 @@ from bardo_pipeline.grimoire.entries import DECAY_CLASSES, ENTRY_SCHEMA
 from bardo_pipeline.grimoire.wording import baseline_text, causal_text, pattern_text, size_word
 from bardo_pipeline.policy import Policy
 from tests.reference.confidence import confidence_at, fades_at_us, floor_ppm, half_life_us
-from tests.reference.evidence import ANOMALY_BANDS, Cited, Group, cited_by_row, evidence_by_row
+from tests.reference.evidence import ANOMALY_BANDS, Cited, Group, Pooled, cited_by_row, evidence_by_row
 
 Entry = dict[str, Any]
 Row = dict[str, Any]
@@ -31,6 +32,14 @@ Row = dict[str, Any]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 OWN = ("own_count", "own_sum", "own_sumsq", "pleasure_sum_milli", "arousal_sum_milli", "dominance_sum_milli")
 SENTENCES = dict(zip(OPERATIONS, REASONS, strict=True))
+WIDE = {"not_dear": ("cheap", "normal"), "not_cheap": ("normal", "dear"), "any": ("cheap", "normal", "dear")}
+FOLDS = (
+    ("cheap", "normal", "not_dear"), ("normal", "dear", "not_cheap"), ("not_dear", "dear", "any"),
+    ("cheap", "not_cheap", "any"),
+)  # fmt: skip
+SAME = (
+    "origin_golem_id", "kind", "sign", "provenance", "decay_class", "is_anti_knowledge", "is_bloodstain", "generation",
+)  # fmt: skip
 
 
 @dataclass
@@ -62,6 +71,7 @@ class _Cycle:
     proposed: list[tuple[Proposal, list[Cited]]] = field(default_factory=list)
     step: int = 0
     doubted: set[Structure] = field(default_factory=set)
+    compressed: set[Structure] = field(default_factory=set)
     counted: dict[str, int] = field(default_factory=lambda: {"pruned": 0, "promoted": 0, "proposed": 0})
 
     def now(self, entry: Entry) -> int:
@@ -263,10 +273,11 @@ def _distil(cycle: _Cycle) -> None:
         active = entry["status"] == "active"
         before = cycle.now(entry) if active else 0
         said = size_word(entry["effect_mean_ppm"])
-        if sure and (not active or sign == entry["sign"]):
+        folded = entry["status"] == "folded"
+        if sure and not folded and (not active or sign == entry["sign"]):
             _state(entry, (mean, low, high))
         news = group.total * entry["sign"] if abs(group.total) >= rules.effect_min_ppm * group.count else 0
-        if sure and not active:
+        if sure and not active and not folded:
             _create(cycle, entry, sign, _ppm(rules.confidence_insight))
             _note(cycle, 1, "created", entry, before, group)
         elif active and news > 0:
@@ -403,7 +414,164 @@ def _prune(cycle: _Cycle) -> None:
             _note(cycle, 0, "pruned", entry, now)
 
 
-PASSES = (_heed, _weigh, _consolidate, _stage, _distil, _consider, _promote, _phage, _prune, _retract)
+def _lead(cycle: _Cycle) -> None:
+    """What this cycle says of folded rules is said of those that stand for them, a window once."""
+    entries = cycle.mind.entries
+    for turn, (order, entry) in enumerate(cycle.orders):
+        if order.kind == "EntryCorrected" and entry["structure"].gas_band in WIDE and not entry["own_count"]:
+            for part in _folded_under(cycle, entry):
+                if part["own_count"]:
+                    part.update(dict.fromkeys(OWN, 0))
+                    _tell(cycle, turn, "corrected", part, 0, order)
+    met: dict[Structure, list[Group]] = {}
+    for structure, group in cycle.evidence.items():
+        if structure.gas_band not in WIDE["any"]:
+            continue
+        entry = entries.setdefault(structure, blank(cycle.mind.golem_id, structure))
+        above = [
+            w for w in (structure._replace(gas_band=span) for span in WIDE) if _stands_for(entries.get(w), structure)
+        ]
+        if entry["status"] != "active" and above:
+            entry["status"] = "folded"
+            met.setdefault(above[0], []).append(group)
+    for structure, groups in met.items():
+        cycle.evidence[structure] = _once(groups)
+
+
+def _stands_for(wide: Entry | None, structure: Structure) -> bool:
+    return wide is not None and wide["status"] == "active" and structure.gas_band in WIDE[wide["structure"].gas_band]
+
+
+def _once(groups: list[Group]) -> Group:
+    """As many witnesses as there are for sure, with the mean of all."""
+    most, count = max(g.count for g in groups), sum(g.count for g in groups)
+
+    def share(total: int) -> int:
+        return math.floor(Fraction(most * total, count) + Fraction(1, 2))
+
+    mood = [share(sum(g.mood[i] for g in groups)) for i in range(3)]
+    total, squares = share(sum(g.total for g in groups)), share(sum(g.squares for g in groups))
+    return Pooled({}, {tick for g in groups for tick in g.causes}, (most, total, squares, *mood))
+
+
+def _folded_under(cycle: _Cycle, wide: Entry) -> list[Entry]:
+    about: Structure = wide["structure"]
+    parts = [cycle.mind.entries.get(about._replace(gas_band=band)) for band in WIDE[about.gas_band]]
+    return [part for part in parts if part is not None and part["status"] == "folded"]
+
+
+def _compress(cycle: _Cycle) -> None:
+    entries = cycle.mind.entries
+    for turn, (order, entry) in enumerate(cycle.orders):
+        if order.kind == "EntryRetracted" and entry["structure"].gas_band in WIDE and entry["status"] == "retracted":
+            for part in _folded_under(cycle, entry):
+                part.update(dict.fromkeys(OWN, 0))
+                part["status"] = "retracted"
+                _tell(cycle, turn, "retracted", part, 0, order)
+    cycle.step += 100
+    for structure, entry in entries.items():
+        if entry["status"] == "folded" and not any(
+            _stands_for(entries.get(structure._replace(gas_band=span)), structure) for span in WIDE
+        ):
+            entry.update(dict.fromkeys(OWN, 0))
+            entry["status"] = "pruned"
+            _note(cycle, 0, "pruned", entry, 0)
+    for entry in list(entries.values()):
+        if entry["status"] == "active" and entry["structure"].gas_band in WIDE and _differs(cycle, entry):
+            _let_go(cycle, entry)
+    for structure in list(entries):
+        if structure.gas_band == "normal" or (structure.gas_band in WIDE):
+            _fold_scene(cycle, structure)
+
+
+def _differs(cycle: _Cycle, wide: Entry) -> bool:
+    """Whether two parts' intervals lie apart, or a part says the opposite."""
+    rules = cycle.policy.curator
+    told = []
+    for part in _folded_under(cycle, wide):
+        if part["own_count"] >= rules.cluster_min:
+            mean = part["own_sum"] / part["own_count"]
+            if mean * wide["sign"] < 0 and abs(mean) >= rules.effect_min_ppm:
+                return True
+            told.append(_interval(part, cycle.policy))
+    return any(one[1] > other[2] for one in told for other in told)
+
+
+def _let_go(cycle: _Cycle, wide: Entry) -> None:
+    about: Structure = wide["structure"]
+    before, group = cycle.now(wide), cycle.evidence.get(about)
+    for band in WIDE[about.gas_band]:
+        structure = about._replace(gas_band=band)
+        part = cycle.mind.entries.setdefault(structure, blank(cycle.mind.golem_id, structure))
+        if part["status"] == "active":
+            continue
+        sign = _sure(part, cycle.policy)
+        part |= {name: wide[name] for name in wide if name not in ("golem_id", "structure", "status", *OWN)}
+        if sign:
+            _state(part, _interval(part, cycle.policy))
+        part["status"] = "active"
+        if sign == -wide["sign"]:
+            part |= {"origin_golem_id": cycle.mind.golem_id, "pinned_ppm": 0}
+            _create(cycle, part, sign, _ppm(cycle.policy.curator.confidence_insight))
+            _note(cycle, 3, "created", part, 0, group)
+        else:
+            _note(cycle, 2, "parted", part, 0, group)
+    wide.update(dict.fromkeys((*OWN, "pinned_ppm"), 0))
+    wide["status"] = "pruned"
+    _note(cycle, 1, "parted", wide, before, group)
+
+
+def _fold_scene(cycle: _Cycle, about: Structure) -> None:
+    """One pair of neighbours at most, narrow ones first."""
+    if about in cycle.compressed:
+        return
+    entries = cycle.mind.entries
+    held = {
+        span: entry for span in ("cheap", "normal", "dear", *WIDE)
+        if (entry := entries.get(about._replace(gas_band=span))) and entry["status"] == "active"
+        and not entry["pinned_ppm"]
+    }  # fmt: skip
+    for one, other, both in FOLDS:
+        if one in held and other in held and both not in held and _alike(cycle, held[one], held[other]):
+            cycle.compressed |= {about._replace(gas_band=span) for span in ("cheap", "normal", "dear", *WIDE)}
+            _stand_for(cycle, held[one], held[other], about._replace(gas_band=both))
+            return
+
+
+def _alike(cycle: _Cycle, one: Entry, other: Entry) -> bool:
+    news = [group for e in (one, other) if (group := cycle.evidence.get(e["structure"])) and group.count]
+    if not news or any(one[name] != other[name] for name in SAME):
+        return False
+    least = cycle.policy.curator.fold_witnesses
+    if any(e["own_count"] < least or not e["sign"] or _sure(e, cycle.policy) != e["sign"] for e in (one, other)):
+        return False
+    (mean, low, high), (mean_, low_, high_) = (_interval(e, cycle.policy) for e in (one, other))
+    return low <= mean_ <= high and low_ <= mean <= high_
+
+
+def _stand_for(cycle: _Cycle, one: Entry, other: Entry, about: Structure) -> None:
+    best = other if other["own_count"] > one["own_count"] else one
+    golem_id = cycle.mind.golem_id
+    wide = cycle.mind.entries.setdefault(about, blank(golem_id, about))
+    wide |= best | {"structure": about}
+    groups = [cycle.evidence.get(e["structure"]) for e in (one, other)]
+    causes = {tick for g in groups if g is not None for tick in g.causes}
+    cycle.step += 4
+    cycle.note("generalized", wide, 0, causes)
+    cycle.step += 1
+    for part in (one, other):
+        before = cycle.now(part)
+        part["status"] = "folded"
+        if part["structure"].gas_band in WIDE:
+            part.update(dict.fromkeys(OWN, 0))
+            part["status"] = "pruned"
+        cycle.note("folded", part, before, causes)
+    cycle.step -= 5
+
+
+PASSES = (
+    _heed, _lead, _weigh, _consolidate, _stage, _distil, _consider, _promote, _phage, _prune, _retract, _compress,
+)  # fmt: skip
 
 
 # what the passes do to an entry

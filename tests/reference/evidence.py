@@ -63,6 +63,33 @@ class Group:
         return [sum(column) for column in list(zip(*self.witnesses, strict=True))[1:]]
 
 
+@dataclass
+class Pooled(Group):
+    """What one cycle says of a rule that stands for several: figures: witnesses, sum, squares, sums of mood."""
+
+    figures: tuple[int, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many windows there are for sure."""
+        return self.figures[0]
+
+    @property
+    def total(self) -> int:
+        """Sum of the effects."""
+        return self.figures[1]
+
+    @property
+    def squares(self) -> int:
+        """Sum of their squares."""
+        return self.figures[2]
+
+    @property
+    def mood(self) -> list[int]:
+        """Sums of pleasure, arousal and dominance."""
+        return list(self.figures[3:])
+
+
 def evidence_by_row(records: Iterable[tuple[Record, int]], policy: CuratorPolicy) -> dict[Key, Group]:
     """Evidence of records, each with its cycle, by golem, cycle and structure."""
     groups: dict[Key, Group] = {}

@@ -158,6 +158,16 @@ def test_what_no_outcome_supports_is_junk_and_costs_precision() -> None:
     assert one.junk == 0.75
 
 
+@pytest.mark.row("X-5", "MEM-6")
+def test_a_rule_that_stands_for_several_is_judged_in_each_of_their_situations() -> None:
+    regime, band, _ = cell_name(PAYS)
+    wide = pattern("uniswap_rebalance", regime=regime, anomaly_band=band, gas_band="not_dear")
+    one = seen(entry("g-1", wide, sign=1))
+    assert sorted(row["verdict"] for row in one.verdicts.to_pylist()) == ["right", "unsupported"]
+    assert one.precision == 0.5
+    assert one.recall == seen(rule(PAYS, 1)).recall
+
+
 @pytest.mark.row("X-5")
 def test_a_decoy_counts_by_its_confidence() -> None:
     one = seen(link("volume", "gas_gwei", 2, 1, confidence_ppm=900_000, anchor_at=DIED), truths=(GAS, DECOY))
