@@ -221,14 +221,13 @@ def _episode(tick: int) -> dict[str, Any]:
     """Every way in which a tick can be an episode, in turn; one of them without its ground truth."""
     kind = tick % 6
     cost = {"slippage_ppm": 500 + tick, "gas_cost_micros": 8_000 + tick}
-    quiet = {"tier": "T1"} if tick % 12 == 5 else {"dream_tag": "told"}
     if kind == 0:
         return {"tier": "T2", "actions": [action(**cost)], "outcome": outcome()}
     if kind == 1:
         return {"tier": "T2", "actions": [action(**cost)], "outcome": outcome(verified=False)}
     if kind == 2:
         return {"tier": "T1", "actions": [action("blocked")]}
-    return {"odd": True} if kind == 3 else {"turned": True} if kind == 4 else quiet
+    return {"odd": True} if kind == 3 else {"turned": True} if kind == 4 else {"tier": "T1"}
 
 
 @st.composite

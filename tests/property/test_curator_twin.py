@@ -43,7 +43,9 @@ from tests.streams import (
     kindred,
     life,
     lives,
+    record,
     stream,
+    table,
 )
 
 POLICY = KEEN
@@ -110,6 +112,13 @@ def test_an_episode_and_its_ground_truth_are_told_as_the_twin_tells_them(lived: 
     rows = records.to_pylist()
     assert is_episode(records).tolist() == [twin_of_evidence.is_episode(row) for row in rows]
     assert is_verified(records).tolist() == [twin_of_evidence.is_verified(row) for row in rows]
+
+
+@pytest.mark.row("MEM-1")
+@pytest.mark.parametrize(("tag", "counts"), [(None, False), ("told by a tool", True)])
+def test_what_a_tool_stored_is_an_episode_however_quiet_its_tick(tag: str | None, counts: bool) -> None:
+    rows = [record("g-1", tick, dream_tag=tag) for tick in (1, 2, 3)]
+    assert is_episode(table(rows)).tolist() == [twin_of_evidence.is_episode(row) for row in rows] == [counts] * 3
 
 
 @pytest.mark.row("MEM-5", "MEM-6", "MEM-7")
