@@ -1,20 +1,15 @@
-"""The command `bardo` as a process of its own, forked from one that has its libraries already: a second less a call."""
+"""The command `bardo` as a process of its own, forked from one that has its libraries already."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from multiprocessing import get_context
 from pathlib import Path
 from subprocess import CompletedProcess
 from tempfile import TemporaryDirectory
 
-_CONTEXT = get_context("forkserver")
-# Not the command itself: how wide its console is, it takes from the environment that a test gives it.
-_CONTEXT.set_forkserver_preload(
-    [f"bardo_pipeline.{name}" for name in ("derivation.tending", "derivation.fabric", "runtime.living")]
-)
+from tests.processes import CONTEXT
 
 
 def bardo(*words: str, home: Path, expect: int = 0) -> str:
@@ -30,7 +25,7 @@ def run(words: Sequence[str], environment: Mapping[str, str], *, given: str = ""
     with TemporaryDirectory() as folder:
         streams = [Path(folder) / name for name in ("in", "out", "err")]
         streams[0].write_text(given)
-        process = _CONTEXT.Process(target=_be, args=(list(words), dict(environment), os.getcwd(), streams))
+        process = CONTEXT.Process(target=_be, args=(list(words), dict(environment), os.getcwd(), streams))
         process.start()
         process.join()
         assert process.exitcode is not None
@@ -43,11 +38,18 @@ def _be(words: list[str], environment: dict[str, str], folder: str, streams: lis
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(handle, number)
         os.close(handle)
-    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
+    command(*words)
+
+
+def command(*words: str) -> None:
+    """Be the command in this process."""
+    sys.stdin, sys.stdout, sys.stderr = (open(n, mode, closefd=False) for n, mode in enumerate("rww"))  # noqa: SIM115
     sys.argv = ["bardo", *words]
+    for name in [name for name in sys.modules if name.startswith("bardo_pipeline.doors")]:
+        del sys.modules[name]  # they look at their terminal and its width when they are imported
     from bardo_pipeline.doors.cli import main
 
     main()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from bardo_pipeline.events.digest import digest_column, row_digests
 from bardo_pipeline.events.life import KeyRegistered, Published, life_event
 from bardo_pipeline.events.record import DecisionCycleRecord
 from bardo_pipeline.events.schema import RECORD_SCHEMA, to_models
-from bardo_pipeline.policy import Policy
+from bardo_pipeline.policy import Policy, WriterPolicy
 from bardo_pipeline.retrieval.embedding import EmbedderIdentity
 from bardo_pipeline.storage.commits import point_to, put_checkpoint
 from bardo_pipeline.storage.home import Home
@@ -34,6 +33,7 @@ from bardo_pipeline.storage.sums import Sums
 from bardo_pipeline.storage.writer import EventWriter
 from tests.bundles import bundle_of
 from tests.grimoires import entry
+from tests.processes import Forked
 from tests.records import records
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
@@ -127,21 +127,15 @@ def _vector() -> pa.Table:
     return pa.Table.from_pylist([row], schema=VECTORS_SCHEMA)
 
 
-WRITER = """
-import sys
-from pathlib import Path
-from tests.custody import clock, lines
-from bardo_pipeline.policy import Policy, WriterPolicy
-from bardo_pipeline.storage.writer import EventWriter
-
-policy = Policy(writer=WriterPolicy(batch_records=200, flush_seconds=0.05))
-sent = lines(1, 6_000, "busy")
-with EventWriter.open(Path(sys.argv[1]), "busy-0000", clock=clock, policy=policy, drain="thread") as writer:
-    for tick, line in enumerate(sent, 1):
-        writer.append(line)
-        print(tick, flush=True)
-    sys.stdin.read()
-"""
+def write_much(root: str) -> None:
+    """Append 6,000 records of one golem, and say each that was acknowledged."""
+    policy = Policy(writer=WriterPolicy(batch_records=200, flush_seconds=0.05))
+    sent = lines(1, 6_000, "busy")
+    with EventWriter.open(Path(root), "busy-0000", clock=clock, policy=policy, drain="thread") as writer:
+        for tick, line in enumerate(sent, 1):
+            writer.append(line)
+            print(tick, flush=True)
+        sys.stdin.read()
 
 
 @contextmanager
@@ -150,13 +144,10 @@ def busy_writer(home: Home) -> Iterator[Callable[[int], int]]:
 
     Gives a function that returns once a tick is acknowledged: which one was, that one or a later.
     """
-    command = [sys.executable, "-c", WRITER, str(home.root)]
-    root = Path(__file__).parents[1]
-    with subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
-        said = writer.stdout
-        assert said is not None
-        yield lambda tick: next(int(line) for line in said if int(line) >= tick)
-        writer.kill()
+    writer = Forked(write_much, str(home.root))
+    yield lambda tick: next(int(line) for line in writer.out if int(line) >= tick)
+    writer.kill()
+    writer.wait()
 
 
 # the forger

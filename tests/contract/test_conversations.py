@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,6 +21,7 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.seal_keys import SealKeys
 from tests.commands import run
+from tests.processes import Forked
 
 pytestmark = pytest.mark.row("EV-9")
 
@@ -357,24 +357,21 @@ def test_what_is_said_to_a_golem_that_seals_is_sealed_and_gone_with_its_key(home
 # many writers
 
 
+def say_much(root: str, name: str) -> None:
+    home = Home.open(Path(root))
+    conversations = Conversations(home, EventLog(home))
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for i in range(60):
+        conversations.append(GOLEM, "owner", f"{name}{i}", datetime(2026, 11, 1, tzinfo=UTC))
+
+
 def test_two_processes_that_talk_at_once_leave_every_message_once_and_in_a_row(home: Home) -> None:
-    script = (
-        "import sys\nfrom datetime import UTC, datetime\nfrom pathlib import Path\n"
-        "from bardo_pipeline.storage.conversations import Conversations\nfrom bardo_pipeline.storage.home import Home\n"
-        "from bardo_pipeline.storage.log import EventLog\n"
-        "home = Home.open(Path(sys.argv[1]))\ntalk = Conversations(home, EventLog(home))\n"
-        "print('ready', flush=True)\nsys.stdin.readline()\n"
-        "for i in range(60): talk.append('g-1', 'owner', f'{sys.argv[2]}{i}', datetime(2026, 11, 1, tzinfo=UTC))\n"
-    )
-    command = [sys.executable, "-c", script, str(home.root)]
-    both = [subprocess.Popen([*command, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE) for name in "ab"]
+    both = [Forked(say_much, str(home.root), name) for name in "ab"]
     for process in both:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
+        assert process.out.readline() == "ready\n"
     for process in both:
-        assert process.stdin is not None
-        process.stdin.write(b"go\n")
-        process.stdin.flush()
+        process.go()
     assert [process.wait() for process in both] == [0, 0]
     got = contents(Conversations(home, EventLog(home)).view(GOLEM))
     assert sorted(got) == sorted(f"{name}{i}" for name in "ab" for i in range(60))

@@ -6,7 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -29,6 +29,8 @@ from bardo_pipeline.events.life import Gap, Struck, life_event
 from bardo_pipeline.policy import FabricPolicy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
+from tests.commands import command
+from tests.processes import Forked
 from tests.records import records
 
 pytestmark = pytest.mark.row("EV-7")
@@ -61,29 +63,18 @@ def test_a_late_subscriber_in_another_process_gets_exactly_the_last_10_000_and_t
             appended(log, segment, records(100, golems=20, tick=1 + 5 * segment, seed=segment))
         before = everything(home)
         assert len(before) > 12_000, "there must be more than a replay holds"
-        command = [
-            sys.executable,
-            "-m",
-            "bardo_pipeline.doors.cli",
-            "watch",
-            "--home",
-            str(home.root),
-            "--format",
-            "json",
-        ]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as late:
-            assert late.stdout is not None
-            enough = Timer(SOON, late.kill)
-            enough.start()
-            lines: Iterator[bytes] = iter(late.stdout)
-            got = [orjson.loads(next(lines))]  # the replay is chosen by now
-            for segment in range(11, 21):
-                appended(log, segment, records(40, golems=20, tick=1 + 5 * segment, seed=segment))
-            after = everything(home)
-            wanted = ids(before)[-FabricPolicy().replay_events :] + ids(after)[len(before) :]
-            got += [orjson.loads(line) for line in islice(lines, len(wanted) - 1)]
-            late.kill()
-            enough.cancel()
+        late = Forked(command, "watch", "--home", str(home.root), "--format", "json")
+        enough = Timer(SOON, late.kill)
+        enough.start()
+        lines = iter(late.out)
+        got = [orjson.loads(next(lines))]  # the replay is chosen by now
+        for segment in range(11, 21):
+            appended(log, segment, records(40, golems=20, tick=1 + 5 * segment, seed=segment))
+        after = everything(home)
+        wanted = ids(before)[-FabricPolicy().replay_events :] + ids(after)[len(before) :]
+        got += [orjson.loads(line) for line in islice(lines, len(wanted) - 1)]
+        late.kill()
+        enough.cancel()
     assert FabricPolicy().replay_events == 10_000
     assert [event["event_id"] for event in got] == wanted
 

@@ -1,8 +1,7 @@
-"""`bardo reembed` in a process that is killed at a named point: `python -m tests.crash.reembedding ROOT POINT`."""
+"""`bardo reembed` in a process that is killed at a named point."""
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -32,16 +31,11 @@ POINTS: dict[str, tuple[Point, int, bool]] = {
 The embedding log is made by its first commit, so that a migration's beginning is its second one."""
 
 
-def main() -> None:
-    """Re-embed a home under a trap."""
-    root, name = Path(sys.argv[1]), sys.argv[2]
+def migrate(root: str, name: str) -> None:
+    """Re-embed a home under the trap of that name."""
     point, passing, _ = POINTS[name]
-    Trap(Window(name, "reembedding", (point,)), passing, root).set()
-    stores = Stores.open(root)
+    Trap(Window(name, "reembedding", (point,)), passing, Path(root)).set()
+    stores = Stores.open(Path(root))
     few = stores.policy.model_copy(update={"embedding": stores.policy.embedding.model_copy(update={"batch_texts": 8})})
     stores.policy = few
     reembed(stores, "minilm-int8", now=LATER)
-
-
-if __name__ == "__main__":
-    main()

@@ -13,9 +13,9 @@ from bardo_pipeline.derivation.in_force import adoptions_of
 from bardo_pipeline.derivation.rebuild import derive_everything, rebuild
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.storage.verify import verify
-from tests.commands import _CONTEXT
 from tests.conftest import LIVELY, NOW, copy_home
 from tests.crash.windows import Point, Trap, Window
+from tests.processes import CONTEXT
 
 pytestmark = pytest.mark.row("X-10")
 
@@ -44,7 +44,7 @@ def test_it_is_adopted_or_not_and_the_next_one_finishes_it(moment: str, lively_h
     beside = open_beside(stores, WARNED)
     with beside.deriving():
         pass  # it says what it is, and nothing of it is derived yet
-    killed = _CONTEXT.Process(target=die_adopting, args=(str(root), beside.derivation_id, moment))
+    killed = CONTEXT.Process(target=die_adopting, args=(str(root), beside.derivation_id, moment))
     killed.start()
     killed.join()
     assert killed.exitcode == -9, f"nobody passed {moment!r}"

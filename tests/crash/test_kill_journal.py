@@ -6,9 +6,7 @@ A kill leaves the machine running, so this says nothing about fsync: see the sim
 from __future__ import annotations
 
 import random
-import subprocess
 import sys
-from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -26,13 +24,13 @@ from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.quarantine import Quarantine
 from bardo_pipeline.storage.verify import verify
 from bardo_pipeline.storage.writer import EventWriter
+from tests.commands import command
+from tests.processes import Forked
 from tests.records import records
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
-ROOT = Path(__file__).parents[2]
 ROUNDS, TICKS = 3, 400
 DRAINS = ("process", "thread", "none", "none")
-WRITER = "import sys; from tests.crash.test_kill_journal import write; write(*sys.argv[1:])"
 
 
 @cache
@@ -56,14 +54,8 @@ def write(root: str, golem_id: str, name: str, drain: str, first: str) -> None:
             sys.stdout.flush()
 
 
-def start(home: Home, k: int, name: str, first: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", WRITER, str(home.root), f"golem-{k}", name, DRAINS[k], str(first)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-
-
-def drainer(home: Home) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "bardo_pipeline.doors.cli", "drain", "--follow", "--home", str(home.root)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, text=True)
+def start(home: Home, k: int, name: str, first: int) -> Forked:
+    return Forked(write, str(home.root), f"golem-{k}", name, DRAINS[k], str(first))
 
 
 def heard(out: IO[str], most: int) -> list[tuple[int, int, str]]:
@@ -92,22 +84,19 @@ def test_writers_and_drainers_that_are_killed_again_and_again_lose_and_double_no
         names = [f"w{k}" if rng.random() < 0.5 else f"w{k}-{attempt}" for k in range(len(DRAINS))]
         firsts = [max(1, max(said, default=0) - rng.randrange(4)) for said in acknowledged]
         writers = [start(home, k, names[k], firsts[k]) for k in range(len(DRAINS))]
-        beside = drainer(home)
+        beside = Forked(command, "drain", "--follow", "--home", str(home.root))
         try:
             for k in rng.sample(range(len(DRAINS)), len(DRAINS)):
-                assert writers[k].stdout is not None
-                note(k, heard(writers[k].stdout, rng.randrange(1, 60)))
+                note(k, heard(writers[k].out, rng.randrange(1, 60)))
                 if rng.random() < 0.5:
                     beside.kill()
-                with suppress(subprocess.TimeoutExpired):
-                    writers[k].wait(timeout=rng.uniform(0.0, 0.02))
+                writers[k].wait(rng.uniform(0.0, 0.02))
                 writers[k].kill()
         finally:
             for process in (*writers, beside):
                 process.kill()
         for k, writer in enumerate(writers):
-            assert writer.stdout is not None
-            note(k, heard(writer.stdout, TICKS))
+            note(k, heard(writer.out, TICKS))
             writer.wait()
         beside.wait()
     assert all(said for said in acknowledged)
@@ -131,7 +120,7 @@ def test_writers_and_drainers_that_are_killed_again_and_again_lose_and_double_no
 def test_four_processes_write_at_once_and_close_in_order(tmp_path: Path) -> None:
     home = Home.create(tmp_path / "home", Policy(), NOW)
     writers = [start(home, k, f"w{k}", 1) for k in range(len(DRAINS))]
-    said = [heard(writer.stdout, TICKS) for writer in writers if writer.stdout is not None]
+    said = [heard(writer.out, TICKS) for writer in writers]
     assert [writer.wait() for writer in writers] == [0, 0, 0, 0]
     with EventLog(home) as log:
         for k, acks in enumerate(said):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,7 +15,8 @@ from bardo_pipeline.storage.embedders import open_embedder
 from bardo_pipeline.storage.tables import TABLES
 from bardo_pipeline.storage.verify import verify
 from tests.conftest import copy_home
-from tests.crash.reembedding import LATER, POINTS
+from tests.crash.reembedding import LATER, POINTS, migrate
+from tests.processes import Forked
 
 
 def fingerprints(stores: Stores) -> dict[str, str]:
@@ -50,11 +49,7 @@ def test_a_migration_that_is_killed_leaves_the_old_one_in_force_and_ends_when_ru
     name: str, home: Path, whole: Stores, tmp_path: Path
 ) -> None:
     root, before = copy_home(home, tmp_path / "home"), Stores.open(home)
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.crash.reembedding", str(root), name],
-        cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert Forked(migrate, str(root), name).wait() == -signal.SIGKILL
     left, is_switched = Stores.open(root), POINTS[name][2]
     if is_switched:
         assert (left.embedder_name, fingerprints(left)) == ("minilm-int8", fingerprints(whole))

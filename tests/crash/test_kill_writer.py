@@ -7,9 +7,7 @@ Law 2 of the architecture.
 from __future__ import annotations
 
 import random
-import subprocess
 import sys
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,13 +20,12 @@ from bardo_pipeline.events.schema import RECORD_SCHEMA
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
+from tests.processes import Forked
 from tests.records import records
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 GOLEMS, TICKS_A_SEGMENT, SEGMENTS = 4, 5, 40
 ORDER = [("golem_id", "ascending"), ("tick", "ascending")]
-ROOT = Path(__file__).parents[2]
-WRITER = "import sys; from tests.crash.test_kill_writer import write; write(sys.argv[1], sys.argv[2], int(sys.argv[3]))"
 
 
 def segment_of(number: int) -> pa.Table:
@@ -36,7 +33,7 @@ def segment_of(number: int) -> pa.Table:
     return records(count, golems=GOLEMS, tick=first, seed=number)
 
 
-def write(root: str, writer: str, first: int) -> None:
+def write(root: str, writer: str, first: str) -> None:
     """Send the segments from `first` on, and say each number that was acknowledged. Runs in a process of its own.
 
     Says "ready" when it has opened the log, and begins when it is told anything.
@@ -44,23 +41,15 @@ def write(root: str, writer: str, first: int) -> None:
     with EventLog(Home.open(Path(root)), Policy()) as log:
         print("ready", flush=True)
         sys.stdin.readline()
-        for number in range(first, SEGMENTS):
+        for number in range(int(first), SEGMENTS):
             log.append(segment_of(number), writer=writer, segment=number, recorded_at=NOW)
             print(number, flush=True)
 
 
-def start(home: Home, writer: str, first: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", WRITER, str(home.root), writer, str(first)]
-    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
+def start(home: Home, writer: str, first: int) -> Forked:
+    process = Forked(write, str(home.root), writer, str(first))
+    assert process.out.readline() == "ready\n"
     return process
-
-
-def go(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    process.stdin.write("go\n")
-    process.stdin.flush()
 
 
 def assert_each_once(home: Home, segments: int) -> None:
@@ -86,21 +75,19 @@ def test_a_writer_that_is_killed_again_and_again_leaves_each_record_once(home: H
     for _ in range(6):
         # Restarted from a segment that is already there: a writer that died does not know how far it came.
         process = start(home, "runtime", max(0, acknowledged - rng.randrange(4)))
-        go(process)
-        assert process.stdout is not None
+        process.go()
         for _ in range(rng.randrange(1, 6)):
-            acknowledged = max(acknowledged, int(process.stdout.readline() or acknowledged))
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=rng.uniform(0.0, 0.03))
+            acknowledged = max(acknowledged, int(process.out.readline() or acknowledged))
+        process.wait(rng.uniform(0.0, 0.03))
         process.kill()
-        rest = process.communicate()[0].split()
-        acknowledged = max([acknowledged, *map(int, rest)])
+        acknowledged = max([acknowledged, *map(int, process.rest().split())])
         with EventLog(home, Policy()) as log:
             there = set(log.read_cycles(["segment"])["segment"].to_pylist())
         assert set(range(acknowledged + 1)) <= there, "what was acknowledged is on record"
         assert there <= set(range(acknowledged + 2)), "at most one segment landed unacknowledged"
     process = start(home, "runtime", 0)
-    process.communicate("go\n")
+    process.go()
+    process.rest()
     assert process.returncode == 0
     assert_each_once(home, SEGMENTS)
 
@@ -109,8 +96,8 @@ def test_a_writer_that_is_killed_again_and_again_leaves_each_record_once(home: H
 def test_two_processes_with_the_same_records_leave_each_once(home: Home) -> None:
     writers = [start(home, name, 0) for name in ("one", "two")]
     for writer in writers:  # both have opened the log: from here on they race for every segment
-        go(writer)
+        writer.go()
     for writer in writers:
-        writer.communicate()
+        writer.rest()
     assert [writer.returncode for writer in writers] == [0, 0]
     assert_each_once(home, SEGMENTS)

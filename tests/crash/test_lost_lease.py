@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,25 +11,20 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.writer import EventWriter
 from tests.conftest import NOW
 from tests.crash.roles import line_of
+from tests.processes import Forked, die
 
-ROOT = Path(__file__).parents[2]
-DIES = """
-import os, signal, sys
-from pathlib import Path
-from bardo_pipeline.storage.writer import EventWriter
-from tests.conftest import NOW
-from tests.crash.roles import line_of
-writer = EventWriter.open(Path(sys.argv[1]), "g-1", clock=lambda: NOW, writer="before", drain="none")
-for tick in range(1, 6):
-    writer.append(line_of("g-1", tick))
-os.kill(os.getpid(), signal.SIGKILL)
-"""
+
+def write_and_die(root: str) -> None:
+    writer = EventWriter.open(Path(root), "g-1", clock=lambda: NOW, writer="before", drain="none")
+    for tick in range(1, 6):
+        writer.append(line_of("g-1", tick))
+    die()
 
 
 @pytest.mark.row("EV-3")
 def test_a_writer_of_another_name_begins_behind_what_was_acknowledged_though_the_lease_is_gone(tmp_path: Path) -> None:
     home = Home.create(tmp_path / "home", Policy(), NOW)
-    subprocess.run([sys.executable, "-c", DIES, str(home.root)], cwd=ROOT)
+    Forked(write_and_die, str(home.root)).wait()
     for lease in home.leases.glob("*.lease"):
         lease.unlink()
     with EventWriter.open(home, "g-1", clock=lambda: NOW, writer="after", drain="none") as writer:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -26,6 +24,7 @@ from bardo_pipeline.storage.quarantine import Quarantine, QuarantineItem
 from bardo_pipeline.storage.writer import EventWriter
 from tests.conftest import NOW, home_without_verdicts
 from tests.crash.roles import line_of
+from tests.processes import Forked, die
 from tests.records import records
 
 pytestmark = pytest.mark.row("X-11")
@@ -147,14 +146,15 @@ def test_many_refusals_are_a_fault(home: Home) -> None:
     assert measures(stores, NOW) == {"quarantine.share"}
 
 
+def hold_and_die(root: str) -> None:
+    held = Lease(Home.open(Path(root)), "g-2", "x")
+    assert held
+    die()
+
+
 def test_a_lease_whose_holder_was_killed_is_stale(home: Home) -> None:
     held = Lease(home, "g-1", "w")
-    code = (
-        "import os, signal, sys; from pathlib import Path; from bardo_pipeline.storage.home import Home;"
-        "from bardo_pipeline.storage.leases import Lease; Lease(Home.open(Path(sys.argv[1])), 'g-2', 'x');"
-        "os.kill(os.getpid(), signal.SIGKILL)"
-    )
-    subprocess.run([sys.executable, "-c", code, str(home.root)])
+    Forked(hold_and_die, str(home.root)).wait()
     assert (leases(home).held, leases(home).stale) == (1, 1)
     assert measures(Stores.open(home.root), NOW) == {"leases.stale"}
     held.release()
