@@ -48,8 +48,6 @@ def command(*words: str) -> None:
     """Be the command in this process."""
     sys.stdin, sys.stdout, sys.stderr = (open(n, mode, closefd=False) for n, mode in enumerate("rww"))  # noqa: SIM115
     sys.argv = ["bardo", *words]
-    for name in [name for name in sys.modules if name.startswith("bardo_pipeline.doors")]:
-        del sys.modules[name]  # they look at their terminal and its width when they are imported
     from bardo_pipeline.doors.cli import main
 
     main()

@@ -13,8 +13,7 @@ from multiprocessing.context import ForkServerProcess
 from typing import TextIO
 
 CONTEXT = get_context("forkserver")
-# Nothing that starts a thread when it is imported: whoever is forked would be without it.
-CONTEXT.set_forkserver_preload(["bardo_pipeline.doors.cli", "duckdb"])
+CONTEXT.set_forkserver_preload(["tests.preloaded"])
 
 
 class Forked:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bardo_pipeline.events.digest import fingerprint
@@ -31,6 +30,7 @@ from bardo_pipeline.storage.parquet import scan
 from bardo_pipeline.storage.protocols import CYCLES_SCHEMA
 from bardo_pipeline.storage.tick_index import TickIndex
 from tests.conftest import NOW
+from tests.examples import some
 from tests.property.test_laws import (
     BRIEF,
     SPAN,
@@ -117,13 +117,7 @@ moves = st.one_of(
 
 
 @pytest.mark.row("EV-6", "X-13")
-@settings(
-    max_examples=int(os.environ.get("BARDO_EXAMPLES", "10")),
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=list(HealthCheck),
-    phases=[Phase.generate],
-)
+@some(6)
 @given(st.lists(moves, min_size=6, max_size=16))
 def test_whatever_was_appended_and_tended_every_reader_sees_each_row_once(told: list[tuple[str, int, int]]) -> None:
     with TemporaryDirectory() as folder:
@@ -181,9 +175,7 @@ def check_tiers(log: EventLog, home: Home, tended_at: datetime | None = None) ->
 
 
 @pytest.mark.row("EV-6")
-@settings(
-    max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
-)
+@some(3)
 @given(lives(), st.data())
 def test_what_is_derived_across_a_compaction_is_what_is_derived_without_one(
     lived_through: tuple[Life, ...], data: st.DataObject

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bardo_pipeline.curator.structure import Structure
@@ -36,6 +36,7 @@ from bardo_pipeline.heartbeat.hypothesis_rows import to_table
 from bardo_pipeline.heartbeat.lessons import lessons_of
 from bardo_pipeline.policy import Policy
 from tests.conftest import NOW
+from tests.examples import some
 from tests.fleets import Lived
 from tests.grimoires import decided, decisions, pattern
 from tests.property.test_laws import beside, stores_at
@@ -86,9 +87,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Stores:
     return stores
 
 
-@settings(
-    max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
-)
+@some(3)
 @given(st.data())
 def test_however_the_stream_is_cut_golems_dream_the_same(whole: Stores, data: st.DataObject) -> None:
     lived = day()

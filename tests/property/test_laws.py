@@ -10,10 +10,11 @@ import fcntl
 import hashlib
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise, zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -23,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, Phase, event, given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from bardo_pipeline.curator.decisions import DECISION_KEY, fold
@@ -50,6 +51,7 @@ from bardo_pipeline.storage import delta, projections
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.tables import TABLES
 from tests.conftest import NOW, copy_home
+from tests.examples import some
 from tests.fleets import lively_market
 from tests.streams import FOG, KEEN, SPAN, START, STORIES, STORM, Life, cycles_of, full, kindred, lives, stream
 
@@ -263,9 +265,7 @@ def at_once(arriving: Sequence[Parcel], root: Path) -> dict[str, tuple[int, str]
 
 
 @pytest.mark.row("P-2", "X-1")
-@settings(
-    max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
-)
+@some(8)
 @given(parcels(), st.data())
 def test_in_whatever_order_records_and_events_arrive_the_projections_are_equal(
     arriving: list[Parcel], data: st.DataObject
@@ -284,34 +284,69 @@ def test_in_whatever_order_records_and_events_arrive_the_projections_are_equal(
         assert fingerprints(stores) == wanted
 
 
-ONE = Life("g-0", {STORM: STORIES[0]}, (3, 2), timedelta(minutes=2), 14)
-"""A golem that learned something and died in its fourth cycle."""
+@dataclass(frozen=True)
+class Told:
+    """A life that arrives in parts."""
+
+    life: Life
+
+    @property
+    def golem_id(self) -> str:
+        return self.life.golem_id
+
+    @property
+    def birth(self) -> Parcel:
+        return happened(birth_of(self.life))
+
+    @property
+    def death(self) -> Parcel:
+        return happened(death_of(self.life))
+
+    def part(self, first: int, last: int) -> Parcel:
+        return told(self.life.rows()[first - 1 : last])
 
 
-def part(first: int, last: int) -> Parcel:
-    return told(ONE.rows()[first - 1 : last])
+def side_by_side(stories: Iterable[Sequence[Any]]) -> Iterator[tuple[int, list[Any]]]:
+    """What comes first in each story, then what comes second, and so on; each with a number for what it begins at."""
+    number = 0
+    for several in zip_longest(*stories):
+        present = [one for one in several if one is not None]
+        yield number, present
+        number += len(present)
 
 
-BIRTH, DEATH = happened(birth_of(ONE)), happened(death_of(ONE))
-LATE = {
-    "the birth comes late": [part(1, 14), BIRTH, DEATH],
-    "the birth comes after the death": [DEATH, part(1, 14), BIRTH],
-    "gaps are filled late": [BIRTH, part(9, 14), part(3, 6), part(1, 2), DEATH, part(7, 8)],
-    "a cycle is lost in the middle": [BIRTH, part(1, 3), part(9, 14), DEATH, lost("g-0", 4, 8)],
-    "the last cycle is lost, then the death is declared": [BIRTH, part(1, 12), lost("g-0", 13, 14), DEATH],
-    "the end is lost after the death was declared": [BIRTH, part(1, 11), DEATH, lost("g-0", 12, 14)],
-}
+def learner(golem_id: str) -> Told:
+    """A golem that learned something and died in its fourth cycle."""
+    return Told(Life(golem_id, {STORM: STORIES[0]}, (3, 2), timedelta(minutes=2), 14))
+
+
+LATE: dict[str, Callable[[Told], list[Parcel]]] = {
+    "the birth comes late": lambda g: [g.part(1, 14), g.birth, g.death],
+    "the birth comes after the death": lambda g: [g.death, g.part(1, 14), g.birth],
+    "gaps are filled late": lambda g: [g.birth, g.part(9, 14), g.part(3, 6), g.part(1, 2), g.death, g.part(7, 8)],
+    "a cycle is lost in the middle": lambda g: [
+        g.birth, g.part(1, 3), g.part(9, 14), g.death, lost(g.golem_id, 4, 8)
+    ],
+    "the last cycle is lost, then the death is declared": lambda g: [
+        g.birth, g.part(1, 12), lost(g.golem_id, 13, 14), g.death
+    ],
+    "the end is lost after the death was declared": lambda g: [
+        g.birth, g.part(1, 11), g.death, lost(g.golem_id, 12, 14)
+    ],
+}  # fmt: skip
 
 
 @pytest.mark.row("P-2")
-@pytest.mark.parametrize("arriving", LATE.values(), ids=LATE.keys())
-def test_what_comes_late_or_never_ends_where_it_would_have(arriving: list[Parcel], tmp_path: Path) -> None:
+def test_what_comes_late_or_never_ends_where_it_would_have(tmp_path: Path) -> None:
+    """All of it in one home, a golem each."""
     stores = stores_at(tmp_path / "late")
-    for number, parcel in enumerate(arriving):
-        deliver(stores, parcel, number)
+    stories = [arrives(learner(f"g-{k}")) for k, arrives in enumerate(LATE.values())]
+    for number, arriving in side_by_side(stories):
+        for at, parcel in enumerate(arriving):
+            deliver(stores, parcel, number + at)
         derive_all(stores)
-    assert fingerprints(stores) == at_once(arriving, tmp_path / "orderly")
     left = fingerprints(stores)
+    assert left == at_once(list(chain(*stories)), tmp_path / "orderly")
     assert all(left[name][0] for name in ("cycles", "testaments", "candidates")), "the dead have left something"
 
 
@@ -324,11 +359,12 @@ def test_what_is_written_while_a_job_reads_is_neither_lost_nor_halved(
     asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stores, other = stores_at(tmp_path / "busy"), stores_at(tmp_path / "busy")
-    deliver(stores, BIRTH, 0)
-    deliver(stores, part(1, 6), 1)
-    arriving = iter([part(7, 14), DEATH] if asked != "life" else [DEATH])
+    g = learner("g-0")
+    deliver(stores, g.birth, 0)
+    deliver(stores, g.part(1, 6), 1)
+    arriving = iter([g.part(7, 14), g.death] if asked != "life" else [g.death])
     if asked == "life":
-        deliver(stores, part(7, 14), 2)
+        deliver(stores, g.part(7, 14), 2)
 
     def meanwhile(*args: Any, **kwargs: Any) -> Any:
         before, parcel = (next(arriving, None), None) if asked == "life" else (None, next(arriving, None))
@@ -346,7 +382,7 @@ def test_what_is_written_while_a_job_reads_is_neither_lost_nor_halved(
     for _ in range(4):
         derive_all(stores)
     assert next(arriving, None) is None
-    assert fingerprints(stores) == at_once([BIRTH, part(1, 14), DEATH], tmp_path / "orderly")
+    assert fingerprints(stores) == at_once([g.birth, g.part(1, 14), g.death], tmp_path / "orderly")
 
 
 def small_run(name: str) -> living.Run:

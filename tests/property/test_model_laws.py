@@ -6,14 +6,14 @@ that lives. No model is asked: answers are events.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, Phase, event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from bardo_pipeline.curator.state import entry_id
@@ -27,29 +27,28 @@ from bardo_pipeline.events.operations import Asked, ProposedOperation, ProposedS
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.runtime import living
 from tests.conftest import NOW
+from tests.examples import some
 from tests.fleets import lively_market
 from tests.loopback import loopback, operations
 from tests.property.test_laws import (
     DERIVATIONS,
     POLICY,
     Parcel,
+    Told,
     beside,
-    birth_of,
-    death_of,
     deliver,
     derive_all,
     fingerprints,
-    happened,
     lost,
     parcels,
+    side_by_side,
     stores_at,
-    told,
 )
 from tests.property.test_override_laws import orderly
-from tests.property.test_repair_laws import reorged
+from tests.property.test_repair_laws import learner, reorged
 from tests.proposers import ABOUTS, situation
 from tests.repairs import all_again, known_anew
-from tests.streams import FOG, SITUATIONS, START, STORIES, STORM, Life
+from tests.streams import SITUATIONS, START, STORM
 
 
 class Answer(NamedTuple):
@@ -121,9 +120,7 @@ def recorded(stores: Stores, answer: Answer) -> LifeEvent | None:
 
 
 @pytest.mark.row("MEM-4", "X-1")
-@settings(
-    max_examples=3, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
-)
+@some(3)
 @given(arrivals(), st.data())
 def test_whenever_models_answer_and_whoever_derives_when_the_projections_are_equal(
     arriving: list[Parcel | Answer], data: st.DataObject
@@ -153,57 +150,61 @@ def test_whenever_models_answer_and_whoever_derives_when_the_projections_are_equ
         assert fingerprints(orderly([p for p in arriving if isinstance(p, Parcel)], said, Path(folder) / "o")) == wanted
 
 
-ONE = Life("g-0", {STORM: STORIES[1], FOG: STORIES[0]}, (3, 2), timedelta(minutes=2), 22)
+def all_of(golem_id: str) -> Answer:
+    """Everything that can be proposed of one situation."""
+    kinds = ("ADD", "UPVOTE", "EDIT")
+    return Answer(golem_id, 0, tuple(operation(kind, SITUATIONS.index(STORM), golem_id, range(1, 9)) for kind in kinds))
 
 
-def part(first: int, last: int) -> Parcel:
-    return told(ONE.rows()[first - 1 : last])
-
-
-BIRTH, DEATH = happened(birth_of(ONE)), happened(death_of(ONE))
-ALL = Answer(
-    "g-0", 0, tuple(operation(kind, SITUATIONS.index(STORM), "g-0", range(1, 9)) for kind in ("ADD", "UPVOTE", "EDIT"))
-)
-ANSWERED: dict[str, list[Parcel | Answer]] = {
-    "at the end of a cycle": [BIRTH, part(1, 8), ALL, part(9, 22), DEATH],
-    "in the middle of one": [BIRTH, part(1, 10), ALL, part(11, 22), DEATH],
-    "in the last cycle, that death closes": [BIRTH, part(1, 22), ALL, DEATH],
-    "in a cycle of which all is struck since": [BIRTH, part(1, 10), ALL, part(11, 22), reorged("g-0", 9, 12), DEATH],
-    "in a cycle that is lost": [BIRTH, part(1, 8), ALL, part(13, 22), lost("g-0", 9, 12), DEATH],
-    "while a gap is open": [BIRTH, part(1, 6), part(13, 22), ALL, part(7, 12), DEATH],
-    "before the birth is on record": [part(1, 9), ALL, BIRTH, part(10, 22), DEATH],
-    "citing what is struck afterwards": [BIRTH, part(1, 8), ALL, part(9, 22), DEATH, reorged("g-0", 2, 5)],
-}
+G = learner("g-0")
+ALL = all_of("g-0")
+CITING = "citing what is struck afterwards"
+NOBODY = ("in a cycle of which all is struck since", "in a cycle that is lost")
+ANSWERED: dict[str, Callable[[Told, Answer], list[Parcel | Answer]]] = {
+    "at the end of a cycle": lambda g, said: [g.birth, g.part(1, 8), said, g.part(9, 22), g.death],
+    "in the middle of one": lambda g, said: [g.birth, g.part(1, 10), said, g.part(11, 22), g.death],
+    "in the last cycle, that death closes": lambda g, said: [g.birth, g.part(1, 22), said, g.death],
+    NOBODY[0]: lambda g, said: [
+        g.birth, g.part(1, 10), said, g.part(11, 22), reorged(g.golem_id, 9, 12), g.death
+    ],
+    NOBODY[1]: lambda g, said: [g.birth, g.part(1, 8), said, g.part(13, 22), lost(g.golem_id, 9, 12), g.death],
+    "while a gap is open": lambda g, said: [g.birth, g.part(1, 6), g.part(13, 22), said, g.part(7, 12), g.death],
+    "before the birth is on record": lambda g, said: [g.part(1, 9), said, g.birth, g.part(10, 22), g.death],
+    CITING: lambda g, said: [g.birth, g.part(1, 8), said, g.part(9, 22), g.death, reorged(g.golem_id, 2, 5)],
+}  # fmt: skip
 
 
 @pytest.mark.row("MEM-4")
-@pytest.mark.parametrize("arriving", ANSWERED.values(), ids=ANSWERED.keys())
-def test_what_is_proposed_comes_to_the_same(arriving: list[Parcel | Answer], tmp_path: Path) -> None:
+def test_what_is_proposed_comes_to_the_same(tmp_path: Path) -> None:
+    """All of it in one home, a golem each."""
+    golems = {name: f"g-{k}" for k, name in enumerate(ANSWERED)}
+    stories = [arrives(learner(golems[name]), all_of(golems[name])) for name, arrives in ANSWERED.items()]
     stores, late = stores_at(tmp_path / "often"), stores_at(tmp_path / "once")
     said: list[LifeEvent] = []
-    for number, one in enumerate(arriving):
-        for home in (stores, late):
-            if isinstance(one, Answer):
-                said += filter(None, [recorded(home, one)])
-            else:
-                deliver(home, one, number)
+    for number, arriving in side_by_side(stories):
+        for at, what in enumerate(arriving):
+            for home in (stores, late):
+                if isinstance(what, Answer):
+                    said += filter(None, [recorded(home, what)])
+                else:
+                    deliver(home, what, number + at)
         derive_all(stores)
     derive_all(late)
-    assert said
+    assert {event.golem_id for event in said} == set(golems.values())
     assert fingerprints(stores) == fingerprints(late)
-    decided = stores.projections.growing("curation").read(["cause_event", "cause_ticks"]).to_pylist()
+    decided = stores.projections.growing("curation").read(["golem_id", "cause_event", "cause_ticks"]).to_pylist()
     judged = [row for row in decided if row["cause_event"]]
-    nobody = {"in a cycle of which all is struck since", "in a cycle that is lost"}
-    assert bool(judged) == all(arriving is not ANSWERED[name] for name in nobody)
-    if arriving is ANSWERED["citing what is struck afterwards"]:
-        assert not {tick for row in judged for tick in row["cause_ticks"]} & set(range(2, 6))
-        assert not remains(stores)
+    assert {row["golem_id"] for row in judged} == {g for name, g in golems.items() if name not in NOBODY}
+    cited = {tick for row in judged if row["golem_id"] == golems[CITING] for tick in row["cause_ticks"]}
+    assert cited
+    assert not cited & set(range(2, 6))
+    assert not remains(stores)
 
 
 @pytest.mark.row("MEM-4")
 def test_of_a_dead_golem_and_of_a_past_state_nothing_can_be_proposed(tmp_path: Path) -> None:
     stores = stores_at(tmp_path / "home")
-    for number, one in enumerate([BIRTH, part(1, 21)]):
+    for number, one in enumerate([G.birth, G.part(1, 21)]):
         deliver(stores, one, number)
     made = recorded(stores, ALL)
     assert made is not None
@@ -211,7 +212,7 @@ def test_of_a_dead_golem_and_of_a_past_state_nothing_can_be_proposed(tmp_path: P
     stale = made.asked.model_copy(update={"tick_seen": 20, "prompt_hash": "another"})
     with pytest.raises(RegressionError, match="tick 20 is not its newest any more, tick 21 is"):
         stores.log.record([life_event("g-0", START, stale)], NOW)
-    for number, one in enumerate([part(22, 22), DEATH]):
+    for number, one in enumerate([G.part(22, 22), G.death]):
         deliver(stores, one, 5 + number)
     assert recorded(stores, ALL._replace(number=1)) is None
     failed = stale.model_copy(update={"operations": (), "outcome": "failed", "answer": None})

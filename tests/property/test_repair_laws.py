@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, Phase, event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from bardo_pipeline.curator.state import to_table
@@ -38,23 +39,24 @@ from bardo_pipeline.runtime import living
 from bardo_pipeline.storage import delta
 from bardo_pipeline.storage.projections import GrowingTable, RenewedTable
 from tests.conftest import NOW
+from tests.examples import some
 from tests.fleets import lively_market
 from tests.property.test_laws import (
     DERIVATIONS,
     POLICY,
     Parcel,
+    Told,
     at_once,
     birth_of,
-    death_of,
     deliver,
     derive_all,
     fingerprints,
     happened,
     parcels,
     rows_of,
+    side_by_side,
     small_run,
     stores_at,
-    told,
 )
 from tests.repairs import GROWING, RENEWED, all_again, births, known_anew, line, lived_home, taught
 from tests.streams import FOG, SPAN, START, STORIES, STORM, Life, full
@@ -88,9 +90,7 @@ def repaired_parcels(draw: st.DrawFn) -> list[Parcel]:
 
 
 @pytest.mark.row("X-4", "EV-8", "X-1")
-@settings(
-    max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
-)
+@some(8)
 @given(repaired_parcels(), st.data())
 def test_whenever_records_are_struck_the_projections_are_as_if_they_had_never_been(
     arriving: list[Parcel], data: st.DataObject
@@ -110,41 +110,45 @@ def test_whenever_records_are_struck_the_projections_are_as_if_they_had_never_be
         assert fingerprints(stores) == wanted
 
 
-ONE = Life("g-0", {STORM: STORIES[1], FOG: STORIES[0]}, (3, 2), timedelta(minutes=2), 22)
-"""A golem that found a warning and a rule, changed its playbook for both, and died in its sixth cycle."""
-
-BIRTH, DEATH = happened(birth_of(ONE)), happened(death_of(ONE))
-
-
-def part(first: int, last: int) -> Parcel:
-    return told(ONE.rows()[first - 1 : last])
+def learner(golem_id: str) -> Told:
+    """A golem that found a warning and a rule, changed its playbook for both, and died in its sixth cycle."""
+    return Told(Life(golem_id, {STORM: STORIES[1], FOG: STORIES[0]}, (3, 2), timedelta(minutes=2), 22))
 
 
-LATE = {
-    "a record that taught something": [BIRTH, part(1, 22), DEATH, struck("g-0", 10)],
-    "the first record": [BIRTH, part(1, 22), DEATH, struck("g-0", 1)],
-    "the last record, of the cycle that death closed": [BIRTH, part(1, 22), DEATH, struck("g-0", 22)],
-    "a record of the open cycle": [BIRTH, part(1, 6), struck("g-0", 6), part(7, 22), DEATH],
-    "a record that is yet to come": [BIRTH, part(1, 6), struck("g-0", 9), part(7, 22), DEATH],
-    "the same record twice": [BIRTH, part(1, 22), struck("g-0", 5), struck("g-0", 5, "again"), DEATH],
-    "two records, the later one first": [BIRTH, part(1, 22), struck("g-0", 11), struck("g-0", 3), DEATH],
-    "a reorg over whole cycles": [BIRTH, part(1, 22), DEATH, reorged("g-0", 3, 12)],
-    "what changed its playbook": [BIRTH, part(1, 20), reorged("g-0", 9, 16), part(21, 22), DEATH],
-    "all that it lived": [BIRTH, part(1, 22), DEATH, reorged("g-0", 1, 22)],
-    "a reorg and a strike within it": [BIRTH, part(1, 22), reorged("g-0", 5, 8), DEATH, struck("g-0", 6)],
-}
+G = learner("g-0")
+LATE: dict[str, Callable[[Told, str], list[Parcel]]] = {
+    "a record that taught something": lambda g, me: [g.birth, g.part(1, 22), g.death, struck(me, 10)],
+    "the first record": lambda g, me: [g.birth, g.part(1, 22), g.death, struck(me, 1)],
+    "the last record, of the cycle that death closed": lambda g, me: [
+        g.birth, g.part(1, 22), g.death, struck(me, 22)
+    ],
+    "a record of the open cycle": lambda g, me: [g.birth, g.part(1, 6), struck(me, 6), g.part(7, 22), g.death],
+    "a record that is yet to come": lambda g, me: [g.birth, g.part(1, 6), struck(me, 9), g.part(7, 22), g.death],
+    "the same record twice": lambda g, me: [
+        g.birth, g.part(1, 22), struck(me, 5), struck(me, 5, "again"), g.death
+    ],
+    "two records, the later one first": lambda g, me: [g.birth, g.part(1, 22), struck(me, 11), struck(me, 3), g.death],
+    "a reorg over whole cycles": lambda g, me: [g.birth, g.part(1, 22), g.death, reorged(me, 3, 12)],
+    "what changed its playbook": lambda g, me: [
+        g.birth, g.part(1, 20), reorged(me, 9, 16), g.part(21, 22), g.death
+    ],
+    "all that it lived": lambda g, me: [g.birth, g.part(1, 22), g.death, reorged(me, 1, 22)],
+    "a reorg and a strike within it": lambda g, me: [
+        g.birth, g.part(1, 22), reorged(me, 5, 8), g.death, struck(me, 6)
+    ],
+}  # fmt: skip
 
 
 @pytest.mark.row("X-4", "EV-8")
-@pytest.mark.parametrize("arriving", LATE.values(), ids=LATE.keys())
-def test_what_is_struck_late_leaves_what_it_would_have_left_struck_at_once(
-    arriving: list[Parcel], tmp_path: Path
-) -> None:
+def test_what_is_struck_late_leaves_what_it_would_have_left_struck_at_once(tmp_path: Path) -> None:
+    """All of it in one home, a golem each."""
     stores = stores_at(tmp_path / "late")
-    for number, parcel in enumerate(arriving):
-        deliver(stores, parcel, number)
+    stories = [arrives(learner(f"g-{k}"), f"g-{k}") for k, arrives in enumerate(LATE.values())]
+    for number, arriving in side_by_side(stories):
+        for at, parcel in enumerate(arriving):
+            deliver(stores, parcel, number + at)
         derive_all(stores)
-    assert fingerprints(stores) == at_once(arriving, tmp_path / "orderly")
+    assert fingerprints(stores) == at_once(list(chain(*stories)), tmp_path / "orderly")
     refresh_index(stores)
     assert remains(stores) == [], "nor what other records say of decisions that were taken there"
 
@@ -152,7 +156,9 @@ def test_what_is_struck_late_leaves_what_it_would_have_left_struck_at_once(
 @pytest.mark.row("X-4")
 def test_a_decision_s_revision_counts_what_it_does_without(tmp_path: Path) -> None:
     stores = stores_at(tmp_path / "home")
-    for number, parcel in enumerate([BIRTH, part(1, 22), struck("g-0", 11), reorged("g-0", 6, 7), struck("g-0", 6)]):
+    for number, parcel in enumerate(
+        [G.birth, G.part(1, 22), struck("g-0", 11), reorged("g-0", 6, 7), struck("g-0", 6)]
+    ):
         deliver(stores, parcel, number)
         derive_all(stores)
     decided = stores.projections.growing("curation").read(["cycle", "revision"]).to_pylist()
@@ -229,7 +235,7 @@ def test_each_strike_withdraws_from_heirs_what_none_before_it_did(stores: Stores
 @pytest.mark.row("X-4")
 def test_a_playbook_that_rested_on_struck_records_is_written_again(tmp_path: Path) -> None:
     stores = stores_at(tmp_path / "home")
-    for number, parcel in enumerate([BIRTH, part(1, 22)]):
+    for number, parcel in enumerate([G.birth, G.part(1, 22)]):
         deliver(stores, parcel, number)
     derive_all(stores)
     page = stores.home.playbooks / "g-0" / "PLAYBOOK.md"
@@ -293,9 +299,7 @@ def test_a_bundle_that_was_published_keeps_its_bytes_and_a_new_one_takes_its_pla
 
 
 @pytest.mark.row("X-4", "EV-8")
-@settings(
-    max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
-)
+@some(3)
 @given(st.data())
 def test_whatever_is_struck_in_a_line_nothing_that_stands_rests_on_it(lived: Path, data: st.DataObject) -> None:
     with TemporaryDirectory() as folder:
@@ -452,10 +456,22 @@ def power_cut_before(table_name: str, method: str, patch: pytest.MonkeyPatch) ->
     patch.setattr(kind, method, cut)
 
 
+@pytest.fixture(scope="module")
+def twice_struck(lived: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str]]:
+    """What is left where two records are struck and nobody is cut off."""
+    folder = tmp_path_factory.mktemp("struck")
+    shutil.copytree(lived, folder / "home")
+    stores = stores_at(folder / "home", POLICY)
+    golem, heir = line(stores)
+    strike(stores, golem, taught(stores, golem, heir)[0], "its sensor lied", now=NOW)
+    strike(stores, golem, 2, "and so did this one", now=NOW)
+    return known_anew(stores, folder / "beside")
+
+
 @pytest.mark.row("X-4")
 @pytest.mark.parametrize("cut_before", [*GROWING, "grimoire", "facts", "consensus"])
 def test_a_repair_that_is_cut_off_is_finished_by_the_next_one(
-    cut_before: str, stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cut_before: str, stores: Stores, twice_struck: dict[str, tuple[int, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     golem, heir = line(stores)
     strike(stores, golem, taught(stores, golem, heir)[0], "its sensor lied", now=NOW)
@@ -467,7 +483,7 @@ def test_a_repair_that_is_cut_off_is_finished_by_the_next_one(
     strike(later, golem, 2, "and so did this one", now=NOW)
     all_again(later)
     assert remains(later) == []
-    assert fingerprints(later) == known_anew(later, tmp_path / "beside")
+    assert fingerprints(later) == twice_struck
 
 
 @pytest.mark.row("X-4")
@@ -485,15 +501,15 @@ def test_what_a_cut_left_half_written_is_repaired_with_the_rest(
     cut_before: str, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stores = stores_at(tmp_path / "home")
-    for number, parcel in enumerate([BIRTH, part(1, 5)]):
+    for number, parcel in enumerate([G.birth, G.part(1, 5)]):
         deliver(stores, parcel, number)
     derive_all(stores)
-    deliver(stores, part(6, 22), 2)
+    deliver(stores, G.part(6, 22), 2)
     with monkeypatch.context() as patch:
         power_cut_before(cut_before, method, patch)
         with pytest.raises(PowerCut):
             derive_all(stores)
-    arriving = [BIRTH, part(1, 5), part(6, 22), struck("g-0", 10), struck("g-0", 5), DEATH]
+    arriving = [G.birth, G.part(1, 5), G.part(6, 22), struck("g-0", 10), struck("g-0", 5), G.death]
     later = stores_at(tmp_path / "home")
     for parcel in arriving[3:]:
         deliver(later, parcel, 3)

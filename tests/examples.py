@@ -1,0 +1,16 @@
+"""How often a law is tried: `BARDO_EXAMPLES=10 make test` tries the slow ones on ten times as many examples."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, Phase, settings
+
+
+def some(count: int) -> settings:
+    """Settings of a slow law: the same few examples each time, none of them made smaller when it fails."""
+    examples = max(1, round(count * float(os.environ.get("BARDO_EXAMPLES", "1"))))
+    return settings(
+        max_examples=examples, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate],
+    )  # fmt: skip

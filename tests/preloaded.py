@@ -1,0 +1,20 @@
+"""What the process that others are forked from imports: the command, all that it may need, and no terminal.
+
+Nothing here starts a thread when it is imported: whoever is forked would be without it.
+"""
+
+import importlib
+import os
+import pkgutil
+
+# A console settles its colours when it is made, and its width if it is told one: tests tell each command its own.
+os.environ["TERM"] = "dumb"
+os.environ.pop("COLUMNS", None)
+
+import duckdb  # noqa: F401
+
+import bardo_pipeline
+
+for module in pkgutil.walk_packages(bardo_pipeline.__path__, "bardo_pipeline."):
+    if module.name != "bardo_pipeline.storage.dbt_sources":  # dbt's parts take longer than all others
+        importlib.import_module(module.name)
