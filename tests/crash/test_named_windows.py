@@ -19,7 +19,7 @@ from tests.crash.windows import WINDOWS
 @pytest.mark.row("EV-2", "EV-3", "P-1")
 def test_whoever_is_killed_wherever_each_record_is_on_record_once(tmp_path: Path) -> None:
     # In a process of its own: what is forked must not have a library's threads behind it.
-    sizes = ["--kills", "22", "--least", "2", "--cuts", "0"]
+    sizes = ["--kills", "11", "--least", "1", "--cuts", "0"]
     command = [sys.executable, "-m", "tests.crash", *sizes, "--folder", str(tmp_path)]
     done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True)
     print(done.stdout)  # the seed is in it
@@ -27,7 +27,7 @@ def test_whoever_is_killed_wherever_each_record_is_on_record_once(tmp_path: Path
     rows = {line[:34].strip(): line[34:].split() for line in done.stdout.splitlines()}
     for window in WINDOWS:
         kills, lost, doubled, unreadable, verify = rows[window.name]
-        assert int(kills) >= 2
+        assert int(kills) >= 1
         assert (lost, doubled, unreadable, verify) == ("0", "0", "0", "clean")
 
 

@@ -1,0 +1,35 @@
+"""Lines of ours that sync, and whether each is needed: something that was acknowledged is lost without it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import orjson
+
+from tests.crash.outage import Life, Workload, failing
+
+NEEDED = Path(__file__).parents[1] / "golden" / "fsyncs.json"
+"""Every line that syncs, with the life, its moment and the mode that showed what it is for."""
+
+
+def lines_of(lives: Sequence[tuple[Workload, Life]]) -> dict[str, str]:
+    """The places that synced in these lives, as lines wherever in their files they stand; a repeat has a number."""
+    sites = {site for _, life in lives for site in life.disk.sites()}
+    found: dict[str, str] = {}
+    for site in sorted(sites, key=lambda site: [int(part) if part.isdigit() else part for part in site.split(":")]):
+        line = re.sub(r"\.py:\d+: ", ".py: ", site.removeprefix("bardo_pipeline/storage/"))
+        again = sum(each.startswith(line) for each in found.values())
+        found[site] = f"{line} ({again + 1})" if again else line
+    return found
+
+
+def unneeded(lives: Sequence[tuple[Workload, Life]], lines: Mapping[str, str], *, write: bool = False) -> list[str]:
+    """The lines without which nothing is lost. write: put into the golden file what shows what each is for."""
+    hints = orjson.loads(NEEDED.read_bytes())
+    found = {line: failing(lives, site, hints.get(line, ())) for site, line in lines.items()}
+    if write:
+        shown = {line: failure[:3] for line, failure in found.items() if failure is not None}
+        NEEDED.write_bytes(orjson.dumps(shown, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    return [line for line, failure in found.items() if failure is None]
