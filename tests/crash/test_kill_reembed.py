@@ -28,8 +28,8 @@ def answers(stores: Stores) -> pa.Table:
 
 
 @pytest.fixture(scope="module")
-def home(asked_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = copy_home(asked_home, tmp_path_factory.mktemp("whole") / "home")
+def home(brief_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = copy_home(brief_home, tmp_path_factory.mktemp("whole") / "home")
     refresh_index(Stores.open(root))
     open_embedder("minilm-int8", root / "models")  # built once, not by each process that is killed
     return root
