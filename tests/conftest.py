@@ -156,16 +156,16 @@ def asked_home(small_home: Path, session_folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def brief_home(small_home: Path, session_folder: Path) -> Path:
-    """A home of two golems and their heirs who live an hour or so each, with everything derived. Only for copying."""
+    """A home of two golems and their heirs who live some two hours each, with everything derived. Only for copying."""
     root = session_folder / "brief_home"
     with one_at_a_time(session_folder / "brief_home.lock"):
         if not (root / "done").exists():
             shutil.rmtree(root, ignore_errors=True)
-            Home.create(root, LIVELY, NOW)
+            Home.create(root, Policy(), NOW)
             (root / "models").symlink_to(small_home / "models", target_is_directory=True)
-            stores = Stores.open(root, policy=LIVELY)
-            market = synthetic_market(seed=7, bars=200, start=datetime(2026, 1, 1, tzinfo=UTC))
-            founding = Founding(lifespan_ticks=(60, 90))
+            stores = Stores.open(root)
+            market = synthetic_market(seed=7, bars=300, start=datetime(2026, 1, 1, tzinfo=UTC))
+            founding = Founding(lifespan_ticks=(100, 140))
             Living(stores, Run("brief", market, golems=2, generations=2, founding=founding), lambda: NOW).live()
             derive_everything(stores, now=NOW)
             (root / "done").touch()

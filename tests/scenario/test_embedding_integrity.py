@@ -57,9 +57,9 @@ def vectors_on_record(stores: Stores) -> pa.Table:
 
 
 @pytest.fixture(scope="module")
-def unread(small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The small home's log, of which no text was ever embedded; the model was checked when it was new."""
-    root = home_without_verdicts(small_home, tmp_path_factory.mktemp("unread") / "home")
+def unread(brief_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A brief home's log, of which no text was ever embedded; the model was checked when it was new."""
+    root = home_without_verdicts(brief_home, tmp_path_factory.mktemp("unread") / "home")
     shutil.rmtree(root / "log" / "vectors")
     shutil.rmtree(root / "log" / "sums", ignore_errors=True)
     check_drift(Stores.open(root), now=NOW)
@@ -72,8 +72,8 @@ def waiting(unread: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def remembered(asked_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = copy_home(asked_home, tmp_path_factory.mktemp("remembered") / "home")
+def remembered(brief_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = copy_home(brief_home, tmp_path_factory.mktemp("remembered") / "home")
     refresh_index(Stores.open(root))
     return root
 
