@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -25,7 +23,7 @@ from bardo_pipeline.errors import (
 from bardo_pipeline.events.custody import Tip, content_of, signed_message, verified
 from bardo_pipeline.events.life import KeyRegistered, LifeEvent, life_event
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.async_writer import AsyncEventWriter
+from bardo_pipeline.storage.async_writer import AsyncEventWriter, EventWriter
 from bardo_pipeline.storage.drainer import Drainer
 from bardo_pipeline.storage.frames import HEADER_BYTES, segment_header, segment_path
 from bardo_pipeline.storage.health import journals
@@ -34,7 +32,9 @@ from bardo_pipeline.storage.journal import ROOM_SECONDS
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.quarantine import Quarantine
 from bardo_pipeline.storage.writer import Signer
+from tests.commands import run
 from tests.logs import GOLEM, NOW, OTHER
+from tests.processes import Forked, die
 from tests.records import records
 from tests.writers import Opener, clock, drained, limited, line, on_record
 
@@ -194,17 +194,16 @@ def test_a_coroutine_waits_for_room_without_holding_up_its_loop(home: Home) -> N
 # who dies, and who can not go on
 
 
+def write_and_die(root: str) -> None:
+    writer = EventWriter.open(Path(root), GOLEM, clock=clock, drain="none", writer="dead")
+    for tick in (1, 2, 3):
+        writer.append(line(tick))
+    die()
+
+
 @pytest.mark.row("EV-3")
 def test_what_a_dead_writer_left_is_drained_before_anything_is_accepted(home: Home, opened: Opener) -> None:
-    code = (
-        "import os, sys; from pathlib import Path\n"
-        "from tests.logs import OTHER, GOLEM; from tests.writers import clock, line\n"
-        "from bardo_pipeline.storage.writer import EventWriter\n"
-        "w = EventWriter.open(Path(sys.argv[1]), GOLEM, clock=clock, drain='none', writer='dead')\n"
-        "[w.append(line(tick)) for tick in (1, 2, 3)]; os._exit(9)"
-    )
-    run = subprocess.run([sys.executable, "-c", code, str(home.root)], cwd=Path(__file__).parents[2])
-    assert run.returncode == 9
+    assert Forked(write_and_die, str(home.root)).wait() == -9
     left = segment_path(home.journal / "dead", 0)
     with left.open("ab") as torn:
         torn.write(b"FRAM and then the power went")
@@ -313,13 +312,13 @@ def test_bardo_drain_takes_what_the_dead_left_and_says_what_was_broken(home: Hom
     raw = bytearray(path.read_bytes())
     raw[-10] ^= 1
     path.write_bytes(bytes(raw))
-    command = [sys.executable, "-m", "bardo_pipeline.doors.cli", "drain", "--home", str(home.root)]
-    said = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"COLUMNS": "400"})
+    words, wide = ["drain", "--home", str(home.root)], os.environ | {"COLUMNS": "400"}
+    said = run(words, wide)
     assert (said.returncode, said.stderr) == (1, "")
     assert "1 records from 1 segments" in said.stdout
     assert "1 in quarantine: `bardo quarantine list`" in said.stdout
     assert f"{path}, offset" in said.stdout
-    again = subprocess.run(command, capture_output=True, text=True)
+    again = run(words, wide)
     assert (again.returncode, again.stdout.splitlines()[0]) == (0, "0 records from 0 segments (0 bytes) in 0.00 s")
 
 
