@@ -1,7 +1,7 @@
 """Retrieve: the few entries that matter in a situation, each with its score factor by factor. Pure.
 
-One pass in single precision over all entries bounds what each can score; those that can be among the first are scored
-exactly, so that a score depends on nothing but the entry, the question and the situation.
+A pass in single precision over all entries bounds what each can score (`bounds`); those that can be among the first are
+scored exactly, so that a score depends on nothing but the entry, the question and the situation.
 Source: MEM (four-factor retrieval), KAT, HB S3, canon 15, 21-24.
 """
 
@@ -20,10 +20,11 @@ from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.columns import one
 from bardo_pipeline.events.record import REGIMES
 from bardo_pipeline.grimoire.columns import flag, floor_of, half_life_of, micros, moments, whole
-from bardo_pipeline.grimoire.confidence import DAY_US, FOREVER_US, PPM, confidence_at, ppm
+from bardo_pipeline.grimoire.confidence import PPM, confidence_at, ppm
 from bardo_pipeline.grimoire.entries import BASELINE_METRICS, MOMENT
-from bardo_pipeline.mortality.affect import CONGRUENCE_UNFELT, pad_congruence
+from bardo_pipeline.mortality.affect import pad_congruence
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.retrieval.bounds import Bounds, Measures
 from bardo_pipeline.retrieval.scoring import (
     FACTORS,
     LAYER_OF_PROVENANCE,
@@ -42,9 +43,8 @@ from bardo_pipeline.retrieval.situation import Decision, Situation, decide, is_c
 _MOODS = ("pleasure_sum_milli", "arousal_sum_milli", "dominance_sum_milli")
 _SHOWN = ("golem_id", "entry_id", "kind", "category", "domain", "regime", "text")
 _CHUNK = 4_096  # texts compared in double precision at a time
-_SLACK = 5e-5
-_HOUR_US = 3_600_000_000
-_BLOCK = 128  # scores of which only the greatest is looked at to find a bound
+_KEPT = (*_SHOWN, "validation_ratio", "layer", "discount", "modifier", "is_bloodstain", "last_used_at")
+_FEW = 256  # rows that are scored exactly without a closer look at who can be among the first
 
 HIT_SCHEMA = pa.schema(
     [
@@ -153,13 +153,18 @@ class Grimoire:
         self.policy, self.as_of, self.vectors = policy, as_of, np.ascontiguousarray(vectors, np.float32)
         self.entries = entries.take(pa.array(order)).combine_chunks() if count else entries
         self._text = np.asarray(text_of, np.int64)[order]
-        self._plain = bool(np.array_equal(self._text, np.arange(len(self.vectors))))
         uses = Uses.none(count) if uses is None else uses
         self._measure(Uses(*(np.asarray(a, np.int64)[order] for a in (uses.useful, uses.misled, uses.last_us))))
         codes = _layers(self.entries) if layer is None else np.asarray(layer, np.int64)[order]
         self.layer, self.discount = codes, layer_discounts(policy.retrieval)[codes]
         self.modifier = np.ones(count) if modifier is None else np.asarray(modifier, np.float64)[order]
-        self._lay_out()
+        sure = importance(PPM * self.discount, self._ratio, self._bloodstain, policy.retrieval) * self.modifier
+        measures = Measures(
+            self._confidence, self._floor, self._anchor, self._half, self._last, self._recency_half, sure, self._pad,
+            self._regime,
+        )  # fmt: skip
+        self._bounds = Bounds(self.vectors, self._text, measures, policy.retrieval)
+        self._kept = self._shown()
 
     def _measure(self, uses: Uses) -> None:
         """Columns of which every score is made, in double precision."""
@@ -178,25 +183,14 @@ class Grimoire:
         self._of_regime = np.bincount(self._regime, minlength=len(REGIMES) + 1)
         self._levels = _levels(entries)
 
-    def _lay_out(self) -> None:
-        """The same in single precision, weighted, so that a question costs a product and a few light passes."""
-        weights, single = weights_of(self.policy.retrieval), np.float32
-        self._since = int(max(self._last.max(initial=0), self._anchor.max(initial=0)))
-        self._fast_last = ((self._last - self._since) / DAY_US).astype(single)
-        self._fast_anchor = ((self._anchor - self._since) / DAY_US).astype(single)
-        self._fast_recency = (-DAY_US / self._recency_half).astype(single)
-        self._fast_fading = np.where(self._half >= FOREVER_US, 0.0, -DAY_US / self._half).astype(single)
-        sure = importance(PPM * self.discount, self._ratio, self._bloodstain, self.policy.retrieval) * self.modifier
-        worth = weights[2] * sure / PPM
-        self._fast_worth = (worth * self._confidence).astype(single)
-        self._fast_floor = (worth * np.minimum(self._floor, self._confidence)).astype(single)
-        length = np.sqrt((self._pad**2).sum(axis=0))
-        felt = length > 0.0
-        self._fast_pad = (weights[3] * self._pad / np.where(felt, length, 1.0)).astype(single)
-        self._fast_unfelt = np.where(felt, 0.0, weights[3] * CONGRUENCE_UNFELT).astype(single)
-        self._all_felt = bool(felt.all())
-        self._held: tuple[int, NDArray[np.float32]] = (-1, self._fast_floor)
-        self._steepest = float(max(-self._fast_recency.min(initial=0), -self._fast_fading.min(initial=0)))
+    def _shown(self) -> pa.RecordBatch:
+        """What a hit shows of its entry whatever is asked, to be taken in one go."""
+        columns = [
+            *(one(self.entries.column(name)) for name in _SHOWN), pa.array(self._ratio),
+            pa.array(LAYERS).take(pa.array(self.layer)), pa.array(self.discount), pa.array(self.modifier),
+            pa.array(self._bloodstain), moments(self._last),
+        ]  # fmt: skip
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema([HIT_SCHEMA.field(name) for name in _KEPT]))
 
     def __len__(self) -> int:
         return self.entries.num_rows
@@ -234,47 +228,14 @@ class Grimoire:
         return (asked / np.float32(size)).astype(np.float32)
 
     def _contenders(self, asked: NDArray[np.float32], at_us: int, mood: Floats, awake: Floats, k: int) -> Whole:
-        """Rows that can be among the first k: whose score can reach the k-th of some that are scored exactly."""
-        most = self.vectors @ (asked * np.float32(self.policy.retrieval.semantic))
-        np.maximum(most, 0.0, out=most)
-        most = most if self._plain else most[self._text]
-        most += self._fading(at_us)
-        most += self._felt(mood)
-        if (awake < 1.0).any() and self._of_regime[awake < 1.0].any():
-            most *= awake.astype(np.float32)[self._regime]
-            most[awake[self._regime] <= 0.0] = -1.0
-        seeds = np.flatnonzero(most >= _surpassed(most, k))
-        scores = self._exact(seeds, asked, at_us, mood, awake).score
-        bar = np.partition(scores, len(scores) - k)[len(scores) - k] / PPM - self._slack(at_us)
-        found: Whole = np.flatnonzero(most >= max(bar, 0.0))
-        return found
-
-    def _fading(self, at_us: int) -> NDArray[np.float32]:
-        """The most that recency and importance can add at a moment: what they did at the beginning of its hour.
-
-        Both only fall with time, so one pass an hour of event time serves every question in it.
-        """
-        hour = at_us - at_us % _HOUR_US
-        if self._held[0] != hour:
-            days = np.float32((hour - self._since) / DAY_US)
-            age = np.maximum(days - self._fast_anchor, 0.0)
-            faded = np.maximum(np.exp2(age * self._fast_fading) * self._fast_worth, self._fast_floor)
-            age = np.maximum(days - self._fast_last, 0.0)
-            faded += np.exp2(age * self._fast_recency) * np.float32(self.policy.retrieval.recency)
-            self._held = hour, faded
-        return self._held[1]
-
-    def _slack(self, at_us: int) -> float:
-        """What single precision may err in a score, several times over."""
-        return _SLACK + 1e-6 * abs(at_us - self._since) / DAY_US * self._steepest
-
-    def _felt(self, mood: Floats) -> NDArray[np.float32] | np.float32:
-        length = float(np.sqrt((mood**2).sum()))
-        if length == 0.0:
-            return np.float32(self.policy.retrieval.affect * CONGRUENCE_UNFELT)
-        felt: NDArray[np.float32] = (mood / length).astype(np.float32) @ self._fast_pad
-        np.maximum(felt, 0.0, out=felt)
-        return felt if self._all_felt else felt + self._fast_unfelt
+        """Rows that can be among the first k; where bounds tell too few apart, by the k that they put first."""
+        rows, most = self._bounds.reaching(asked, at_us, mood, awake, k)
+        if len(rows) <= max(_FEW, 2 * k):
+            return rows
+        seeds = rows[np.argpartition(most, len(most) - k)[len(most) - k :]]
+        bar = self._exact(seeds, asked, at_us, mood, awake).score.min() / PPM - self._bounds.slack(at_us)
+        able: Whole = rows[most >= bar]
+        return able
 
     def _exact(self, rows: Whole, asked: NDArray[np.float32], at_us: int, mood: Floats, awake: Floats) -> _Exact:
         """The four factors of these rows and what each adds, in double precision and then in whole ppm."""
@@ -284,7 +245,7 @@ class Grimoire:
         )
         counted = confidence * self.discount[rows]
         worth = importance(counted, self._ratio[rows], self._bloodstain[rows], rules) * self.modifier[rows]
-        felt = pad_congruence(self._pad[:, rows], np.broadcast_to(mood[:, None], (3, len(rows))))
+        felt = pad_congruence(self._pad[:, rows], np.asarray(mood, np.float64)[:, None])
         factors = np.stack(
             [
                 self._likeness(rows, asked),
@@ -318,24 +279,16 @@ class Grimoire:
         return len(set(known.tolist()) & set(BASELINE_METRICS)) / len(BASELINE_METRICS)
 
     def _hits(self, scored: _Exact, best: Whole) -> pa.Table:
-        rows = scored.rows[best]
-        shown = self.entries.select(_SHOWN).take(pa.array(rows))
-        numbers: dict[str, Any] = {
-            "rank": np.arange(1, len(rows) + 1),
-            "score_ppm": scored.score[best],
-            "wakefulness": scored.awake[best],
-            "confidence_ppm": scored.confidence[best],
-            "validation_ratio": self._ratio[rows],
-            "layer": pa.array(LAYERS).take(pa.array(self.layer[rows])),
-            "discount": self.discount[rows],
-            "modifier": self.modifier[rows],
-            "is_bloodstain": self._bloodstain[rows],
-            "last_used_at": moments(self._last[rows]),
-        }
-        for i, name in enumerate(FACTORS):
-            numbers[name], numbers[f"{name}_ppm"] = scored.factors[i, best], scored.parts[i, best]
-        columns = {n: shown.column(n) if n in _SHOWN else pa.array(numbers[n]) for n in HIT_SCHEMA.names}
-        return pa.table(columns, schema=HIT_SCHEMA)
+        rows, score = scored.rows[best], scored.score[best]
+        factors, parts = scored.factors[:, best], scored.parts[:, best]
+        columns = dict(zip(_KEPT, self._kept.take(pa.array(rows)).columns, strict=True))
+        said = [
+            ("rank", np.arange(1, len(rows) + 1)), ("score_ppm", score), ("wakefulness", scored.awake[best]),
+            ("confidence_ppm", scored.confidence[best]), *zip(FACTORS, factors, strict=True),
+            *((f"{name}_ppm", part) for name, part in zip(FACTORS, parts, strict=True)),
+        ]  # fmt: skip
+        columns |= {name: pa.array(values) for name, values in said}
+        return pa.Table.from_arrays([columns[name] for name in HIT_SCHEMA.names], schema=HIT_SCHEMA)
 
 
 def _check(entries: pa.Table, vectors: NDArray[np.float32], text_of: Whole) -> None:
@@ -343,18 +296,6 @@ def _check(entries: pa.Table, vectors: NDArray[np.float32], text_of: Whole) -> N
         raise QueryError(f"{entries.num_rows} entries need a text each, and texts a vector each")
     if len(text_of) and (int(np.min(text_of)) < 0 or int(np.max(text_of)) >= len(vectors)):
         raise QueryError("an entry's text has no vector: embed it first")
-
-
-def _surpassed(most: NDArray[np.float32], k: int) -> np.float32:
-    """A value that at least k of these reach, close to the k-th greatest: that of the greatest of each block."""
-    blocks = len(most) // _BLOCK
-    if blocks >= 4 * k:
-        tops = most[: blocks * _BLOCK].reshape(blocks, _BLOCK).max(axis=1)
-        bound: np.float32 = np.partition(tops, blocks - k)[blocks - k]
-        if bound >= 0.0:
-            return bound
-    least: np.float32 = np.partition(most, len(most) - k)[len(most) - k]
-    return least
 
 
 def _order(entries: pa.Table) -> Whole:
