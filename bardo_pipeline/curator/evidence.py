@@ -218,9 +218,12 @@ def _judged(
     regime = pc.index_in(pc.struct_field(parts, "regime"), value_set=pa.array(REGIMES)).to_numpy(zero_copy_only=False)
     names = [pc.struct_field(parts, n).dictionary_encode() for n in ("tool_name", "action_type")]
     tool, action = (n.indices.to_numpy(zero_copy_only=False).astype(np.int64) for n in names)
-    packed = np.stack([market[row].astype(np.int64), tool, action, regime.astype(np.int64), anomaly, gas], axis=1)
-    unique, inverse = np.unique(packed, axis=0, return_inverse=True)
     tools, actions = (n.dictionary.to_pylist() for n in names)
+    kinds = (market_rows, tools, actions, REGIMES, ANOMALY_BANDS, GAS_BANDS)
+    shape = tuple(max(len(kind), 1) for kind in kinds)
+    about = (market[row].astype(np.int64), tool, action, regime.astype(np.int64), anomaly, gas)
+    packed, inverse = np.unique(np.ravel_multi_index(about, shape), return_inverse=True)
+    unique = zip(*(part.tolist() for part in np.unravel_index(packed, shape)), strict=True)
     codes = np.array(
         [
             structures.code(_pattern(market_rows[m], tools[t], actions[a], REGIMES[r], ANOMALY_BANDS[b], GAS_BANDS[g]))
@@ -234,7 +237,7 @@ def _judged(
     decided = pc.struct_field(parts, "decision_tick").to_numpy(zero_copy_only=False).astype(np.int64)
     return (
         row,
-        codes[inverse.reshape(-1)] if len(codes) else np.zeros(0, np.int64),
+        codes[inverse] if len(codes) else np.zeros(0, np.int64),
         effect,
         decided,
         tick[row].astype(np.int64),

@@ -78,6 +78,8 @@ class Agenda:
 
     def within(self, closed: np.ndarray) -> Agenda:
         """Those that are judged in one of these closed cycles: one that nobody lived or spoke in judges nothing."""
+        if not self.motions:
+            return self
         kept = np.flatnonzero(np.isin(self.key, closed))
         return Agenda(tuple(self.motions[i] for i in kept), self.key[kept], self.causes)
 

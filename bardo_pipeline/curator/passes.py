@@ -137,7 +137,7 @@ class _Heard:
 
     def among(self, keys: np.ndarray) -> tuple[Order, ...]:
         """Those that take effect in these cycles."""
-        return tuple(self.orders[i] for i in np.flatnonzero(np.isin(self.key, keys)))
+        return tuple(self.orders[i] for i in np.flatnonzero(np.isin(self.key, keys))) if self.orders else ()
 
 
 @dataclass(frozen=True)

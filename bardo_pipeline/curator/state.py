@@ -223,30 +223,41 @@ def _moments(us: np.ndarray, null: np.ndarray | None = None) -> pa.Array:
 
 
 def _ids(state: GrimoireState, rows: dict[str, np.ndarray], keys: list[str]) -> pa.Array:
-    pairs, inverse = np.unique(np.stack([rows["origin"], rows["structure"]], axis=1), axis=0, return_inverse=True)
-    words = pa.array([entry_id(state.golems[o], keys[s]) for o, s in pairs], pa.string())
-    return words.take(pa.array(inverse.reshape(-1)))
+    pairs, inverse = np.unique((rows["origin"] << 32) | rows["structure"], return_inverse=True)
+    words = [entry_id(state.golems[pair >> 32], keys[pair & 0xFFFFFFFF]) for pair in pairs.tolist()]
+    return pa.array(words, pa.string()).take(pa.array(inverse))
 
 
 def _texts(state: GrimoireState, rows: dict[str, np.ndarray]) -> pa.Array:
     """Texts, written once for each distinct combination; patterns depend only on the band of their effect."""
     facts = rows["decay_class"] == conf.CLASS_FACT
     band = np.array([100, 300, 900])[size_bands(rows["effect_mean_ppm"])]
-    parts = np.stack(
-        [
-            rows["structure"],
-            rows["kind"],
-            rows["sign"],
-            np.where(facts, rows["effect_mean_ppm"], band),
-            np.where(facts, rows["effect_low_ppm"], 0),
-            np.where(facts, rows["effect_high_ppm"], 0),
-            rows["evidence_count"] > 0,
-        ],
-        axis=1,
+    parts = (
+        rows["structure"],
+        rows["kind"],
+        rows["sign"],
+        np.where(facts, rows["effect_mean_ppm"], band),
+        np.where(facts, rows["effect_low_ppm"], 0),
+        np.where(facts, rows["effect_high_ppm"], 0),
+        rows["evidence_count"] > 0,
     )
-    unique, inverse = np.unique(parts, axis=0, return_inverse=True)
-    words = [_text(state.structures.rows[s], *rest) for s, *rest in unique.tolist()]
-    return pa.array(words, pa.string()).take(pa.array(inverse.reshape(-1)))
+    first, inverse = _distinct(parts)
+    distinct = zip(*(part[first].tolist() for part in parts), strict=True)
+    words = [_text(state.structures.rows[s], *rest) for s, *rest in distinct]
+    return pa.array(words, pa.string()).take(pa.array(inverse))
+
+
+def _distinct(columns: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """(a row of each distinct combination, which of them each row has), as np.unique has them, a column at a time."""
+    order = np.lexsort(columns[::-1])
+    new = np.zeros(len(order), bool)
+    new[:1] = True
+    for column in columns:
+        sorted_column = column[order]
+        new[1:] |= sorted_column[1:] != sorted_column[:-1]
+    inverse = np.empty(len(order), np.int64)
+    inverse[order] = np.cumsum(new) - 1
+    return order[new], inverse
 
 
 def rule_texts(state: GrimoireState, rows: np.ndarray) -> list[str]:

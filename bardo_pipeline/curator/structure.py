@@ -100,6 +100,8 @@ class Structures:
     _scenes: dict[Structure, int] = field(default_factory=dict)
     _placed: list[tuple[int, int]] = field(default_factory=list)
     _columns: tuple[np.ndarray, np.ndarray] | None = None
+    _stable: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64), repr=False, compare=False)
+    _bands: np.ndarray = field(default_factory=lambda: np.zeros((4, 0), np.int8), repr=False, compare=False)
 
     def code(self, structure: Structure) -> int:
         """The code of a structure, given out on first sight."""
@@ -138,13 +140,20 @@ class Structures:
 
     def stable(self) -> np.ndarray:
         """A number by code that depends on the structure alone, to break ties with. int64."""
-        digests = (hashlib.sha256(r.key.encode()).digest()[:8] for r in self.rows)
-        return np.array([int.from_bytes(d, "big") >> 1 for d in digests], np.int64)
+        fresh = self.rows[len(self._stable) :]
+        if fresh:
+            digests = (hashlib.sha256(r.key.encode()).digest()[:8] for r in fresh)
+            self._stable = np.r_[self._stable, [int.from_bytes(d, "big") >> 1 for d in digests]]
+        return self._stable
 
     def bands(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """(regime, anomaly band, gas span: int8, -1 for none; rebalances: bool) by code."""
-        regime = [REGIMES.index(r.regime) if r.regime else -1 for r in self.rows]
-        anomaly = [ANOMALY_BANDS.index(r.anomaly_band) if r.anomaly_band else -1 for r in self.rows]
-        gas = [GAS_SPANS.index(r.gas_band) if r.gas_band else -1 for r in self.rows]
-        moves = [r.action_type == "rebalance" for r in self.rows]
-        return np.array(regime, np.int8), np.array(anomaly, np.int8), np.array(gas, np.int8), np.array(moves, bool)
+        fresh = self.rows[self._bands.shape[1] :]
+        if fresh:
+            regime = [REGIMES.index(r.regime) if r.regime else -1 for r in fresh]
+            anomaly = [ANOMALY_BANDS.index(r.anomaly_band) if r.anomaly_band else -1 for r in fresh]
+            gas = [GAS_SPANS.index(r.gas_band) if r.gas_band else -1 for r in fresh]
+            moves = [r.action_type == "rebalance" for r in fresh]
+            self._bands = np.hstack([self._bands, np.array([regime, anomaly, gas, moves], np.int8)])
+        regimes, anomalies, gases, moving = self._bands
+        return regimes, anomalies, gases, moving.astype(bool)
