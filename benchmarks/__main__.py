@@ -14,8 +14,9 @@ from rich.table import Table
 from benchmarks.ack import ack_figures
 from benchmarks.append import append_figures, tail_figure
 from benchmarks.curves import growth_figures, plot
+from benchmarks.derive import curator_figures, derive_figures
 from benchmarks.embed import embed_figures
-from benchmarks.figures import Figure, derive_figures, fleet_figure
+from benchmarks.figures import Figure, fleet_figure
 from benchmarks.retrieve import retrieve_figures
 from benchmarks.sizes import sizes_figure
 from benchmarks.spool import spool_figures
@@ -48,8 +49,9 @@ def main() -> None:
             figures.extend(spool_figures(world, root / "spool"))
             status.update("what a record takes on disk, beside a file a tick")
             figures.append(sizes_figure(world, root / "sizes"))
-            status.update("deriving, beside the row-at-a-time twin")
-            figures.extend(derive_figures(world, root))
+            status.update("curating, beside the row-at-a-time twin")
+            figures.extend(curator_figures(world))
+            figures.extend(derive_figures(world, root / "derive", status.update))
             status.update("asking grimoires of ten thousand to a million entries, beside a bare product")
             figures.extend(retrieve_figures())
             status.update("embedding texts beside bare fastembed; searching 100,000 vectors")

@@ -5,10 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-
-import numpy as np
-import pyarrow as pa
 
 from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, episodes_of
 from bardo_pipeline.derivation.belief import derive_consensus, derive_votes
@@ -18,9 +14,6 @@ from bardo_pipeline.derivation.stores import Stores
 from benchmarks.world import GOLEMS, SPAN, World
 
 FLEET_LIMIT = 50_000
-DERIVE_LIMIT = 50_000
-BATCH = 50_000
-TWIN_CYCLES = 4
 
 
 @dataclass(frozen=True)
@@ -36,7 +29,8 @@ class Figure:
     how: str
 
 
-def _seconds(work: Callable[[], object]) -> float:
+def seconds(work: Callable[[], object]) -> float:
+    """How long this takes."""
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
@@ -51,18 +45,6 @@ def fleet_figure(world: World) -> Figure:
     return Figure("fleet_ticks_per_s", value, "golem-ticks/s", FLEET_LIMIT, value / FLEET_LIMIT, "ratio >= 1", how)
 
 
-def derive_figures(world: World, root: Path) -> list[Figure]:
-    """Records a second through the whole derivation without embedding, and beside the row-at-a-time twin."""
-    stores = world.home(root / "derive")
-    world.fill(stores, 0, len(world.cycles), batch=BATCH, writer="bench")
-    spent = _seconds(lambda: derive(stores))
-    rate = world.records / spent
-    how = "curation, grimoire, playbooks, facts, episodes without vectors, votes, consensus, on Delta; peer: the aim"
-    figures = [Figure("derive_records_per_s", rate, "records/s", DERIVE_LIMIT, rate / DERIVE_LIMIT, "ratio >= 1", how)]
-    figures.append(_twin_figure(world))
-    return figures
-
-
 def derive(stores: Stores) -> None:
     """Everything but vectors."""
     derive_curation(stores)
@@ -72,27 +54,6 @@ def derive(stores: Stores) -> None:
     episodes_of(records, (records["tick"].to_numpy() - 1) // SPAN + 1, stores.policy)
     derive_votes(stores)
     derive_consensus(stores)
-
-
-def _twin_figure(world: World) -> Figure:
-    """curate() beside its twin that takes one record at a time, on the same cycles."""
-    from bardo_pipeline.curator.evidence import EVIDENCE_COLUMNS
-    from bardo_pipeline.curator.passes import curate
-    from bardo_pipeline.curator.playbook import Playbooks
-    from bardo_pipeline.curator.state import GrimoireState
-    from tests.reference.curator import curate_by_row
-
-    cycles = world.cycles[:TWIN_CYCLES]
-    records = pa.concat_tables(cycles).combine_chunks()
-    cycle = np.concatenate([np.full(t.num_rows, k + 1) for k, t in enumerate(cycles)])
-    policy = world.policy
-    ours = _seconds(
-        lambda: curate(GrimoireState(), Playbooks(), records, cycle, policy=policy, policy_hash=policy.hash)
-    )
-    rows = list(zip(records.select(EVIDENCE_COLUMNS).to_pylist(), cycle.tolist(), strict=True))
-    twin = _seconds(lambda: curate_by_row({}, rows, policy))
-    how = f"curate() on {records.num_rows:,} records in Arrow; peer: tests/reference, row at a time, rows in Python"
-    return Figure("derive_vs_twin", ours, "s", twin, twin / ours, "ratio > 1", how)
 
 
 def derive_incremental(stores: Stores) -> None:

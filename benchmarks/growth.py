@@ -50,7 +50,7 @@ class Grower:
     @property
     def records(self) -> int:
         """How many records it holds."""
-        return self.cycles * GOLEMS * SPAN
+        return self.cycles * self.world.golems * SPAN
 
     def to(self, cycles: int, *, derive: bool) -> None:
         """Append, and derive now and then: what is derived at once must fit into memory."""
@@ -64,6 +64,6 @@ class Grower:
                 derive_incremental(self.stores)
 
 
-def cycles_for(records: int) -> int:
+def cycles_for(records: int, golems: int = GOLEMS) -> int:
     """How many cycles of all golems make so many records."""
-    return int(np.ceil(records / (GOLEMS * SPAN)))
+    return int(np.ceil(records / (golems * SPAN)))

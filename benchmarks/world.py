@@ -1,4 +1,4 @@
-"""A world to measure in: records of 64 golems that really lived through a synthetic market."""
+"""A world to measure in: records of golems that really lived through a synthetic market."""
 
 from __future__ import annotations
 
@@ -28,10 +28,13 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class World:
-    """64 golems of one owner each live `ticks` ticks; nobody dies. cycles[k]: all records of cycle k + 1."""
+    """Golems of one owner each live `ticks` ticks; nobody dies. cycles[k]: all records of cycle k + 1.
 
-    def __init__(self, ticks: int) -> None:
-        self.policy = Policy()
+    curates: whether they learn as they live; who does not lives by the playbook that it was born with.
+    """
+
+    def __init__(self, ticks: int, golems: int = GOLEMS, *, curates: bool = True) -> None:
+        self.policy, self.golems = Policy(), golems
         market = synthetic_market(seed=7, bars=int(ticks * 1.3) + 200, start=NOW)
         self.tape = tape_of(market, self.policy)
         founding = Founding(budget_micros=10**10, credit_share=0.995, lifespan_ticks=(10**9, 10**9))
@@ -46,14 +49,14 @@ class World:
                 derivation_id="bench",
                 policy=self.policy,
             )
-            for i in range(GOLEMS)
+            for i in range(golems)
         ]
         self.live_seconds = 0.0
         self.cycles: list[pa.Table] = []
-        self._live(min(ticks, self.tape.ticks) // SPAN)
+        self._live(min(ticks, self.tape.ticks) // SPAN, curates)
         self.records = sum(t.num_rows for t in self.cycles)
 
-    def _live(self, cycles: int) -> None:
+    def _live(self, cycles: int, curates: bool) -> None:
         ids = [g for g, _ in self.births]
         fleet = Fleet(ids, [b for _, b in self.births], self.policy)
         mind, names = Mind(self.policy), EntryNames()
@@ -65,7 +68,7 @@ class World:
             started = time.perf_counter()
             start = k * SPAN
             recall = recall_of(mind.state, ids, int(self.tape.at_us[start]), names, self.policy)
-            out = Buffers(GOLEMS, SPAN)
+            out = Buffers(self.golems, SPAN)
             for j in range(SPAN):
                 step(
                     fleet,
@@ -81,6 +84,8 @@ class World:
             records = records_of(Chunk(out, self.tape, start, ids, recall, "bench", self.policy))
             self.live_seconds += time.perf_counter() - started
             self.cycles.append(records)
+            if not curates:
+                continue
             mind.advance(records, np.full(records.num_rows, k + 1), dict.fromkeys(ids, k + 1))
             mind.pending.clear()
             for i, golem_id in enumerate(ids):
@@ -97,7 +102,7 @@ class World:
     def fill(self, stores: Stores, first: int, last: int, *, batch: int, writer: str) -> None:
         """Append cycles first to last (0-based, end excluded) in batches of about this many records."""
         chosen = self.cycles[first:last]
-        each = max(batch // (GOLEMS * SPAN), 1)
+        each = max(batch // (self.golems * SPAN), 1)
         for segment, at in enumerate(range(0, len(chosen), each), 1):
             table = pa.concat_tables(chosen[at : at + each]).combine_chunks()
             stores.log.append(table, writer=writer, segment=segment, recorded_at=NOW)
