@@ -262,6 +262,10 @@ def test_faint_or_absent_evidence_falsifies_nothing() -> None:
     silent = lived((STORM, [STRONG, STRONG, STRONG, SILENCE]))
     for told in (faint, silent):
         assert "contradicted" not in [o for _, o, _ in told.said(STORM)]
+    turned = lived((STORM, [SILENCE, SILENCE, GOOD, Chapter(4, -1_175)]))
+    mean = turned.entry(STORM)["own_sum"] / turned.entry(STORM)["own_count"]
+    assert -POLICY.curator.effect_min_ppm < mean < 0, "the whole speaks against it, by next to nothing"
+    assert [o for c, o, _ in turned.said(STORM) if c == 4] == ["contradicted"], "the cycle's own vote alone"
 
 
 # pruning

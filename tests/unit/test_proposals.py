@@ -96,6 +96,12 @@ def test_an_upvote_without_evidence_that_bears_it_out_stays_staged(evidence: tup
     assert told.rule == without.rule
 
 
+def test_an_upvote_needs_all_own_evidence_to_be_sure_and_not_only_on_its_side() -> None:
+    told = Judged([PAYS, (-7_000,) * 4, MIXED, SILENT], proposal("UPVOTE", 12, 8))
+    assert (told.rule["status"], told.rule["own_sum"] > 0) == ("active", True)
+    assert told.heard == [(4, "staged")]
+
+
 def test_a_rule_that_was_voted_on_in_this_cycle_is_not_voted_on_again() -> None:
     assert Judged([PAYS, PAYS, MIXED, PAYS], proposal("UPVOTE", 12, 8)).heard == [(4, "staged")]
 
