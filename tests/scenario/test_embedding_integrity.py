@@ -13,16 +13,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from rich.console import Console
 
 from assets.stores import LazyStores
 from bardo_pipeline.curator.episodes import TEXT_FIELDS
 from bardo_pipeline.derivation import reembedding
+from bardo_pipeline.derivation.beside import held
 from bardo_pipeline.derivation.health import faults, health_of
 from bardo_pipeline.derivation.memory import derive_episodes, refresh_index, similar_episodes
 from bardo_pipeline.derivation.rebuild import derive_everything, rebuild
 from bardo_pipeline.derivation.reembedding import reembed
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.vectors import check_drift, paused, recorded_vectors, suspects
+from bardo_pipeline.doors.embedding import warn_of_drift
 from bardo_pipeline.errors import ConfigError, EmbedderMismatch, EmbeddingPaused, RecordError
 from bardo_pipeline.retrieval.embedding import EmbedderIdentity
 from bardo_pipeline.retrieval.references import REFERENCE_TEXTS
@@ -54,6 +57,14 @@ def vectors_on_record(stores: Stores) -> pa.Table:
     from deltalake import DeltaTable
 
     return pa.table(DeltaTable(stores.home.vectors).to_pyarrow_table())
+
+
+def warned(stores: Stores) -> str:
+    """What an answer says of the model below it."""
+    console = Console(width=200)
+    with console.capture() as said:
+        warn_of_drift(console, stores)
+    return said.get()
 
 
 @pytest.fixture(scope="module")
@@ -138,12 +149,14 @@ def test_a_model_that_drifted_makes_no_vectors_and_when_it_is_mended_all_goes_on
             derive_episodes(stores, now=LATER)
     assert stores.projections.digest("episodes").rows == 0
     assert vectors_on_record(stores).num_rows == before
+    assert "minilm had drifted from its vectors on record" in warned(stores)
     (fault,) = [f for f in faults(health_of(stores, LATER), stores.policy) if f.measure == "vectors.drift"]
     assert fault.value > fault.limit
     put(folder, sound)
     mended = Stores.open(waiting)
     assert paused(mended) is not None, "until a check says otherwise"
     assert check_drift(mended, now=LATER + timedelta(hours=1)).found.verdict == "healthy"
+    assert not warned(mended)
     derive_everything(mended, now=LATER)
     never = Stores.open(copy_home(unread, waiting.parent / "never"))
     derive_everything(never, now=NOW)
@@ -205,6 +218,7 @@ def test_a_home_goes_to_another_model_whole_and_back(known: Stores) -> None:
     new = Stores.open(known.home.root)
     assert new.embedder_name == "minilm-int8" == done.new
     assert new.derivation_id == done.derivation_id != known.derivation_id
+    assert {h.name: h.in_force for h in held(new)} == {new.derivation_id: True, known.derivation_id: False}
     assert plain(new).equals(plain(known))
     assert {n for n, f in fingerprints(new).items() if f != before[n]} == {"episodes"}
     assert set(new.projections.read("episodes")["embedder"].to_pylist()) == {new.embedder.identity.key}
