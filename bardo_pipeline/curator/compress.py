@@ -218,10 +218,12 @@ def _fold(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     grid[group, span[state["structure"][rows]]] = rows
     news = np.zeros(state.rows, bool)
     news[wave.rows[wave.count > 0]] = True
-    pairs: list[np.ndarray] = []
+    pairs = [np.zeros((0, 3), np.int64)]
     for one, other, both in FOLDS:
         at = np.flatnonzero((grid[:, one] >= 0) & (grid[:, other] >= 0) & (grid[:, both] < 0))
         at = at[news[grid[at, one]] | news[grid[at, other]]]
+        if not len(at):
+            continue
         at = at[_agree(state, grid[at, one], grid[at, other], policy)]
         pairs.append(np.stack([grid[at, one], grid[at, other], np.full(len(at), both)], axis=1))
         grid[at] = -1
@@ -235,10 +237,13 @@ def _agree(state: GrimoireState, one: np.ndarray, other: np.ndarray, policy: Pol
     alike = np.ones(len(one), bool)
     for name in SAME:
         alike &= state[name][one] == state[name][other]
+    for rows in (one, other):
+        alike &= state["own_count"][rows] >= policy.curator.fold_witnesses
+    if not alike.any():
+        return alike
     told = [standing(state, rows, policy) for rows in (one, other)]
     for rows, (mean, _, _, sign), (_, low, high, _) in zip((one, other), told, told[::-1], strict=True):
         alike &= (sign != 0) & (sign == state["sign"][rows]) & (low <= mean) & (mean <= high)
-        alike &= state["own_count"][rows] >= policy.curator.fold_witnesses
     return alike
 
 

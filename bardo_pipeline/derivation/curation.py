@@ -299,7 +299,7 @@ def derive_curation(stores: Stores) -> list[Written]:
         left = stores.left_out()
         written = _repair(stores, left)
         grimoire = stores.projections.renewed("grimoire")
-        reader = CycleReader(stores, "curation", EVIDENCE_COLUMNS, left)
+        reader = CycleReader(stores, "curation", EVIDENCE_COLUMNS, left, ordered=False)
         fresh = reader.fresh(grimoire.done)
         unborn = [g for g in stores.life("GolemBorn")["golem_id"].to_pylist() if not grimoire.begun(g)]
         golems = sorted(set(fresh.upto) | set(unborn))

@@ -63,10 +63,13 @@ class CycleReader:
     """One consumer's place in the log: `fresh` gives what is new, `advance` keeps that it was derived.
 
     left: what counts as never having been; its ticks close cycles like any others, but their records are not given.
+    ordered: whether they are given by golem and tick, or as they come, which spares putting them in order.
     """
 
-    def __init__(self, stores: Stores, name: str, columns: tuple[str, ...], left: LeftOut) -> None:
-        self._stores, self._columns, self._left = stores, list(columns), left
+    def __init__(
+        self, stores: Stores, name: str, columns: tuple[str, ...], left: LeftOut, *, ordered: bool = True
+    ) -> None:
+        self._stores, self._columns, self._left, self._ordered = stores, list(columns), left, ordered
         self._folder = stores.projections.root / "readers" / name
 
     def fresh(self, done: Callable[[str], int | None], until: Callable[[str], int | None] | None = None) -> Fresh:
@@ -83,7 +86,7 @@ class CycleReader:
         parts = [place.rows] if place is not None else []
         if place is None or now > place.version:
             parts.append(stores.source.read_cycles(self._columns, place.version if place is not None else None))
-        rows, golems, codes = _keyed(pa.concat_tables(parts))
+        rows, golems, codes = _keyed(pa.concat_tables(parts), ordered=self._ordered)
         cycle = (
             cycle_of(rows["tick"].to_numpy(), stores.policy.curator.cycle_ticks)
             if rows.num_rows
@@ -104,8 +107,8 @@ class CycleReader:
         keep_place(self._folder, fresh.version, waiting=fresh.waiting)
 
 
-def _keyed(rows: pa.Table) -> tuple[pa.Table, list[str], np.ndarray]:
-    """Rows once each in (golem, tick) order, the golems' ids, and each row's code."""
+def _keyed(rows: pa.Table, *, ordered: bool = True) -> tuple[pa.Table, list[str], np.ndarray]:
+    """Rows once each, in (golem, tick) order or as they came, the golems' ids, and each row's code."""
     encoded = rows["golem_id"].combine_chunks().dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.unify_dictionaries().combine_chunks()
@@ -114,8 +117,9 @@ def _keyed(rows: pa.Table) -> tuple[pa.Table, list[str], np.ndarray]:
     codes = rank[encoded.indices.to_numpy(zero_copy_only=False)] if golems else np.zeros(0, np.int64)
     key = (codes.astype(np.int64) << 40) | rows["tick"].to_numpy().astype(np.int64)
     _, first = np.unique(key, return_index=True)
-    ordered = rows.take(pa.array(first)) if not np.array_equal(first, np.arange(rows.num_rows)) else rows
-    return ordered, sorted(golems), codes[first]
+    first = first if ordered else np.sort(first)
+    kept = rows.take(pa.array(first)) if not np.array_equal(first, np.arange(rows.num_rows)) else rows
+    return kept, sorted(golems), codes[first]
 
 
 def cited_records(stores: Stores, proposals: Sequence[Proposal]) -> pa.Table:
