@@ -172,13 +172,14 @@ class Regression:
         if not len(who):
             return
         at, within = place[who], np.arange(len(who))
-        mine = self.left[who]
+        mine = self.left if len(who) == self.golems else self.left[who]  # all of them: in place
         across = mine[within, at] / pivot[who, None]
         mine -= mine[within, :, at][:, :, None] * across[:, None, :]
         mine[within, at] = across
         mine[within, :, at] = across
         mine[within, at, at] = -1.0 / pivot[who]
-        self.left[who] = mine
+        if mine is not self.left:
+            self.left[who] = mine
         self.explains[who, at] = True
 
     def sigmas(self, target: int, columns: tuple[int, ...]) -> Floats:

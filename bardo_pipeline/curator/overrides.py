@@ -62,8 +62,10 @@ def retract(state: GrimoireState, wave: Wave, policy: Policy) -> None:
 
 def turns(rows: np.ndarray) -> list[np.ndarray]:
     """Positions of the orders that may be taken together: the first of every row, then the second, ..."""
+    if not len(rows):
+        return []
     order = np.argsort(rows, kind="stable")
-    starts = np.flatnonzero(np.r_[True, rows[order][1:] != rows[order][:-1]]) if len(rows) else order
+    starts = np.flatnonzero(np.r_[True, rows[order][1:] != rows[order][:-1]])
     turn = np.arange(len(rows)) - np.repeat(starts, np.diff(np.r_[starts, len(rows)]))
     return [np.sort(order[turn == k]) for k in range(int(turn.max(initial=-1)) + 1)]
 

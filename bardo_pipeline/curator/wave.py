@@ -21,7 +21,8 @@ from bardo_pipeline.events.overrides import Order
 class Wave:
     """One cycle of each of some golems, and the evidence that it brought.
 
-    golem, cycle, at_us: [golems in the wave], at_us being the cycle's closing moment (event time of its last tick).
+    golem, cycle, at_us: [golems in the wave], golems ascending, at_us being the cycle's closing moment (event time of
+    its last tick).
     rows: state rows with new evidence; their count, total, squares, mood and span of causes beside them.
     doubted: rows that lost a vote in this cycle. orders: what owners said of the golems' entries, in
     order; order_rows: the state row of each, -1 for none, once they are heeded. motions: what was proposed, in order.
@@ -72,8 +73,7 @@ class Wave:
 
     def place(self, state: GrimoireState, rows: np.ndarray) -> np.ndarray:
         """Position in the wave of the golem of each row."""
-        order = np.argsort(self.golem)
-        return order[np.searchsorted(self.golem, state["golem"][rows], sorter=order)]
+        return np.searchsorted(self.golem, state["golem"][rows])
 
     def note(
         self,
