@@ -120,8 +120,7 @@ class CuratorPolicy(Frozen):
         for name, edges in (("anomaly_edges", self.anomaly_edges), ("gas_edges", self.gas_edges)):
             if any(low >= high for low, high in pairwise(edges)):
                 raise ValueError(f"{name} {edges} do not ascend")
-        if abs(self.need_regime + self.need_market + self.need_mood - 1.0) > 1e-9:
-            raise ValueError("need_regime, need_market and need_mood do not sum to 1")
+        self.shares("need_regime", "need_market", "need_mood")
         return self
 
 
@@ -222,6 +221,12 @@ class RetrievalPolicy(Frozen):
     results: Annotated[int, Field(ge=1)] = Field(5, description="entries put before the golem (HB S3: top five)")
     search_results: Annotated[int, Field(ge=1)] = Field(10, description="results of a search (TOOLS)")
     search_results_max: Annotated[int, Field(ge=1)] = Field(50, description="and at most (TOOLS)")
+
+    @model_validator(mode="after")
+    def _parts_fit_together(self) -> Self:
+        self.shares("semantic", "recency", "importance", "affect")
+        self.shares("like_regime", "like_anomaly", "like_gas")
+        return self
 
 
 class DreamPolicy(Frozen):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bardo_pipeline.curator.episodes import EPISODE_SCHEMA
 from bardo_pipeline.curator.replay import REPLAY_COLUMNS, REPLAY_SCHEMA, replayed
 from bardo_pipeline.events.record import REGIMES
-from bardo_pipeline.policy import CuratorPolicy, Policy
+from bardo_pipeline.policy import CuratorPolicy, Policy, RetrievalPolicy
 from tests.reference.replay import replayed_by_row
 
 POLICY = Policy().curator
@@ -110,6 +110,12 @@ def test_only_what_is_verified_and_past_is_replayed_and_the_greatest_surprise_st
 def test_a_policy_whose_parts_do_not_fit_is_refused(said: dict[str, Any], fault: str) -> None:
     with pytest.raises(ValueError, match=fault):
         CuratorPolicy(**said)
+
+
+@pytest.mark.parametrize("said", [{"semantic": 0.5}, {"affect": 0.0}, {"like_gas": 0.3}])
+def test_factors_that_would_score_above_one_are_refused(said: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="do not sum to 1"):
+        RetrievalPolicy(**said)
 
 
 def test_a_policy_that_would_let_episodes_starve_is_refused() -> None:
