@@ -26,6 +26,7 @@ from bardo_pipeline.events.record import EMOTIONS, PHASES, REGIMES, TIERS
 from bardo_pipeline.grimoire import entries as vocabulary
 from bardo_pipeline.grimoire.columns import confidence_of, half_life_of, micros, replaced
 from bardo_pipeline.grimoire.confidence import FOREVER_US
+from bardo_pipeline.grimoire.spans import GAS_SPANS
 from bardo_pipeline.katabasis.consensus import CONSENSUS_SCHEMA
 from bardo_pipeline.mortality.vitality import CAUSES
 from bardo_pipeline.policy import DecayPolicy, Policy
@@ -300,7 +301,7 @@ def test_accepted_values_are_the_words_of_the_library() -> None:
     words = {
         "regime": REGIMES, "phase": PHASES, "primary_emotion": EMOTIONS, "cause": CAUSES,
         "kind": vocabulary.ENTRY_KINDS, "source": vocabulary.SOURCES, "category": vocabulary.CATEGORIES,
-        "domain": vocabulary.DOMAINS, "anomaly_band": vocabulary.ANOMALY_BANDS, "gas_band": vocabulary.GAS_BANDS,
+        "domain": vocabulary.DOMAINS, "anomaly_band": vocabulary.ANOMALY_BANDS, "gas_band": GAS_SPANS,
         "metric": vocabulary.BASELINE_METRICS, "provenance": vocabulary.PROVENANCES,
         "decay_class": vocabulary.DECAY_CLASSES, "effect_unit": vocabulary.METRIC_UNIT.values(),
         "event_kind": WITHDRAWALS,
