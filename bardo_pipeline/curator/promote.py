@@ -2,7 +2,8 @@
 
 Acting that pays becomes a heuristic; acting that harms becomes a warning, and anti-knowledge where even the kind end of
 its interval is harm. A rule that this cycle contradicted and that is not sure enough any more is an insight again, to
-be confirmed anew. Source: MEM (validated heuristics; warnings), canon 16.
+be confirmed anew; anti-knowledge, which no age takes below its floor, only once votes have taken it to where others are
+pruned: it is falsified, and the opposite can be learned. Source: MEM (validated heuristics; warnings), canon 8, 16.
 """
 
 from __future__ import annotations
@@ -39,8 +40,10 @@ def promote(state: GrimoireState, wave: Wave, policy: Policy) -> None:
 def _demote(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     rows = wave.doubted[np.isin(state["kind"][wave.doubted], (HEURISTIC, WARNING))]
     now = state.confidence_at(rows, wave.closing(state, rows), policy.decay) if len(rows) else rows
-    fallen = (now < ppm(policy.curator.demote_confidence)) & (state["is_anti_knowledge"][rows] == 0)
+    rules, anti = policy.curator, state["is_anti_knowledge"][rows] == 1
+    fallen = now < np.where(anti, ppm(rules.prune_confidence), ppm(rules.demote_confidence))
     rows, now = rows[fallen], now[fallen]
     state["kind"][rows] = INSIGHT
+    state["is_anti_knowledge"][rows] = 0
     state["validations"][rows] = 0
     wave.note(state, DEMOTED, rows, now)

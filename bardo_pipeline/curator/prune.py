@@ -1,6 +1,7 @@
 """Prune: entries that no longer earn their place leave the grimoire. Pure.
 
-Nothing with a floor is ever pruned: bloodstains and anti-knowledge stay. What is pruned can be learned again.
+Nothing with a floor is ever pruned: bloodstains stay, and anti-knowledge until votes have falsified it. What is pruned
+can be learned again.
 Source: MEM (Curator), KAT, canon 7-9.
 """
 

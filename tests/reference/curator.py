@@ -364,9 +364,9 @@ def _promote(cycle: _Cycle) -> None:
     rules = cycle.policy.curator
     for structure in cycle.doubted:
         entry = cycle.mind.entries[structure]
-        fallen = cycle.now(entry) < _ppm(rules.demote_confidence) and not entry["is_anti_knowledge"]
-        if entry["kind"] in ("heuristic", "warning") and fallen:
-            entry |= {"kind": "insight", "validations": 0}
+        limit = rules.prune_confidence if entry["is_anti_knowledge"] else rules.demote_confidence
+        if entry["kind"] in ("heuristic", "warning") and cycle.now(entry) < _ppm(limit):
+            entry |= {"kind": "insight", "validations": 0, "is_anti_knowledge": False}
             _note(cycle, 0, "demoted", entry, cycle.now(entry))
     for entry in cycle.mind.entries.values():
         if entry["status"] != "active" or entry["kind"] != "insight" or entry["decay_class"] == "fact":

@@ -283,6 +283,16 @@ def test_what_has_faded_goes_and_can_be_learned_again() -> None:
 
 
 @pytest.mark.row("MEM-5")
+def test_anti_knowledge_that_votes_have_falsified_goes_and_its_opposite_can_be_learned() -> None:
+    told = lived((STORM, [BAD, WORSE, WORSE, *[SILENCE] * 30, STRONG, STRONG, STRONG]), every=timedelta(hours=6))
+    late = [(c, o) for c, o, _ in told.said(STORM) if c > 33]
+    assert late[:4] == [(34, "contradicted"), (35, "contradicted"), (35, "demoted"), (35, "pruned")]
+    assert "created" in [o for c, o in late if c > 35]
+    entry = told.entry(STORM)
+    assert (entry["sign"], entry["is_anti_knowledge"]) == (1, False)
+
+
+@pytest.mark.row("MEM-5")
 def test_anti_knowledge_stays_at_its_floor_until_votes_take_it_lower() -> None:
     told = lived((STORM, [BAD, WORSE, WORSE, *[SILENCE] * 30, STRONG]), every=timedelta(hours=6))
     entry = told.entry(STORM)
