@@ -251,6 +251,45 @@ def deliver(stores: Stores, parcel: Parcel, segment: int) -> None:
         stores.log.record([parcel.happened], NOW)
 
 
+Say = Callable[[Stores, Any], LifeEvent | None]
+
+
+def put(stores: Stores, what: Any, segment: int, say: Say | None) -> list[LifeEvent]:
+    """Deliver a parcel, or let something else be said; returns what then is on record of that."""
+    if isinstance(what, Parcel) or say is None:
+        deliver(stores, what, segment)
+        return []
+    said = say(stores, what)
+    return [] if said is None else [said]
+
+
+def arrive(stores: Stores, arriving: Sequence[Any], data: st.DataObject, say: Say | None = None) -> list[LifeEvent]:
+    """One comes after the other, and this or that is derived meanwhile; everything in the end."""
+    said: list[LifeEvent] = []
+    for number, what in enumerate(arriving):
+        said += put(stores, what, number, say)
+        for derive in DERIVATIONS:
+            if data.draw(st.integers(0, 2)) == 0:
+                derive(stores)
+    derive_all(stores)
+    return said
+
+
+def arrive_side_by_side(
+    often: Stores, once: Stores | None, stories: Iterable[Sequence[Any]], say: Say | None = None
+) -> list[LifeEvent]:
+    """What comes first in each story comes first, and so on. One home derives each time, the other at the end."""
+    said: list[LifeEvent] = []
+    for number, several in side_by_side(stories):
+        for at, what in enumerate(several):
+            for home in filter(None, (often, once)):
+                said += put(home, what, number + at, say)
+        derive_all(often)
+    if once is not None:
+        derive_all(once)
+    return said
+
+
 def at_once(arriving: Sequence[Parcel], root: Path) -> dict[str, tuple[int, str]]:
     """The fingerprints where everything arrived in order and was derived once."""
     stores = stores_at(root)
@@ -272,12 +311,7 @@ def test_in_whatever_order_records_and_events_arrive_the_projections_are_equal(
 ) -> None:
     with TemporaryDirectory() as folder:
         stores = stores_at(Path(folder) / "late")
-        for number, parcel in enumerate(arriving):
-            deliver(stores, parcel, number)
-            for derive in DERIVATIONS:
-                if data.draw(st.integers(0, 2)) == 0:
-                    derive(stores)
-        derive_all(stores)
+        arrive(stores, arriving, data)
         wanted = at_once(arriving, Path(folder) / "orderly")
         for name, (rows, _) in wanted.items():
             event(f"{name}: {'some' if rows else 'no'} rows")
@@ -341,10 +375,7 @@ def test_what_comes_late_or_never_ends_where_it_would_have(tmp_path: Path) -> No
     """All of it in one home, a golem each."""
     stores = stores_at(tmp_path / "late")
     stories = [arrives(learner(f"g-{k}")) for k, arrives in enumerate(LATE.values())]
-    for number, arriving in side_by_side(stories):
-        for at, parcel in enumerate(arriving):
-            deliver(stores, parcel, number + at)
-        derive_all(stores)
+    arrive_side_by_side(stores, None, stories)
     left = fingerprints(stores)
     assert left == at_once(list(chain(*stories)), tmp_path / "orderly")
     assert all(left[name][0] for name in ("cycles", "testaments", "candidates")), "the dead have left something"

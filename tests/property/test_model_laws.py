@@ -31,17 +31,17 @@ from tests.examples import some
 from tests.fleets import lively_market
 from tests.loopback import loopback, operations
 from tests.property.test_laws import (
-    DERIVATIONS,
     POLICY,
     Parcel,
     Told,
+    arrive,
+    arrive_side_by_side,
     beside,
     deliver,
     derive_all,
     fingerprints,
     lost,
     parcels,
-    side_by_side,
     stores_at,
 )
 from tests.property.test_override_laws import orderly
@@ -127,16 +127,7 @@ def test_whenever_models_answer_and_whoever_derives_when_the_projections_are_equ
 ) -> None:
     with TemporaryDirectory() as folder:
         stores = stores_at(Path(folder) / "late")
-        said: list[LifeEvent] = []
-        for number, one in enumerate(arriving):
-            if isinstance(one, Answer):
-                said += filter(None, [recorded(stores, one)])
-            else:
-                deliver(stores, one, number)
-            for derive in DERIVATIONS:
-                if data.draw(st.integers(0, 2)) == 0:
-                    derive(stores)
-        derive_all(stores)
+        said = arrive(stores, arriving, data, recorded)
         rows = stores.projections.read("curation")
         for row in rows.select(["operation", "cause_event"]).to_pylist():
             if row["cause_event"]:
@@ -180,16 +171,7 @@ def test_what_is_proposed_comes_to_the_same(tmp_path: Path) -> None:
     golems = {name: f"g-{k}" for k, name in enumerate(ANSWERED)}
     stories = [arrives(learner(golems[name]), all_of(golems[name])) for name, arrives in ANSWERED.items()]
     stores, late = stores_at(tmp_path / "often"), stores_at(tmp_path / "once")
-    said: list[LifeEvent] = []
-    for number, arriving in side_by_side(stories):
-        for at, what in enumerate(arriving):
-            for home in (stores, late):
-                if isinstance(what, Answer):
-                    said += filter(None, [recorded(home, what)])
-                else:
-                    deliver(home, what, number + at)
-        derive_all(stores)
-    derive_all(late)
+    said = arrive_side_by_side(stores, late, stories, recorded)
     assert {event.golem_id for event in said} == set(golems.values())
     assert fingerprints(stores) == fingerprints(late)
     decided = stores.projections.growing("curation").read(["golem_id", "cause_event", "cause_ticks"]).to_pylist()

@@ -37,10 +37,11 @@ from tests.conftest import NOW
 from tests.examples import some
 from tests.owners import RUN
 from tests.property.test_laws import (
-    DERIVATIONS,
     POLICY,
     Parcel,
     Told,
+    arrive,
+    arrive_side_by_side,
     beside,
     deliver,
     derive_all,
@@ -48,7 +49,6 @@ from tests.property.test_laws import (
     happened,
     lost,
     parcels,
-    side_by_side,
     stores_at,
 )
 from tests.property.test_repair_laws import learner, reorged, struck
@@ -150,16 +150,7 @@ def test_whenever_owners_speak_and_whoever_derives_when_the_projections_are_equa
 ) -> None:
     with TemporaryDirectory() as folder:
         stores = stores_at(Path(folder) / "late")
-        said: list[LifeEvent] = []
-        for number, one in enumerate(arriving):
-            if isinstance(one, Word):
-                said += filter(None, [say(stores, one)])
-            else:
-                deliver(stores, one, number)
-            for derive in DERIVATIONS:
-                if data.draw(st.integers(0, 2)) == 0:
-                    derive(stores)
-        derive_all(stores)
+        said = arrive(stores, arriving, data, say)
         rows = stores.projections.read("curation")
         for operation in set(rows["operation"].to_pylist()):
             event(operation)
@@ -210,16 +201,7 @@ def test_what_is_said_of_an_entry_comes_to_the_same(tmp_path: Path) -> None:
             arrives(learner(f"g-{k}"), lambda kind, said=None, k=k, rule=rule: Word(f"g-{k}", rule, kind, said or {}))
         )
     stores, late = stores_at(tmp_path / "often"), stores_at(tmp_path / "once")
-    said: list[LifeEvent] = []
-    for number, arriving in side_by_side(stories):
-        for at, what in enumerate(arriving):
-            for home in (stores, late):
-                if isinstance(what, Word):
-                    said += filter(None, [say(home, what)])
-                else:
-                    deliver(home, what, number + at)
-        derive_all(stores)
-    derive_all(late)
+    said = arrive_side_by_side(stores, late, stories, say)
     assert {event.golem_id for event in said} == {f"g-{k}" for k in range(len(SPOKEN))}
     assert fingerprints(stores) == fingerprints(late)
     refresh_index(stores)

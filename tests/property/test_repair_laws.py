@@ -42,10 +42,11 @@ from tests.conftest import NOW
 from tests.examples import some
 from tests.fleets import lively_market
 from tests.property.test_laws import (
-    DERIVATIONS,
     POLICY,
     Parcel,
     Told,
+    arrive,
+    arrive_side_by_side,
     at_once,
     birth_of,
     deliver,
@@ -54,7 +55,6 @@ from tests.property.test_laws import (
     happened,
     parcels,
     rows_of,
-    side_by_side,
     small_run,
     stores_at,
 )
@@ -97,12 +97,7 @@ def test_whenever_records_are_struck_the_projections_are_as_if_they_had_never_be
 ) -> None:
     with TemporaryDirectory() as folder:
         stores = stores_at(Path(folder) / "late")
-        for number, parcel in enumerate(arriving):
-            deliver(stores, parcel, number)
-            for derive in DERIVATIONS:
-                if data.draw(st.integers(0, 2)) == 0:
-                    derive(stores)
-        derive_all(stores)
+        arrive(stores, arriving, data)
         wanted = at_once(arriving, Path(folder) / "orderly")
         for name, (rows, _) in wanted.items():
             taken = stores.projections.growing(name).taken_back().num_rows if name not in RENEWED else 0
@@ -144,10 +139,7 @@ def test_what_is_struck_late_leaves_what_it_would_have_left_struck_at_once(tmp_p
     """All of it in one home, a golem each."""
     stores = stores_at(tmp_path / "late")
     stories = [arrives(learner(f"g-{k}"), f"g-{k}") for k, arrives in enumerate(LATE.values())]
-    for number, arriving in side_by_side(stories):
-        for at, parcel in enumerate(arriving):
-            deliver(stores, parcel, number + at)
-        derive_all(stores)
+    arrive_side_by_side(stores, None, stories)
     assert fingerprints(stores) == at_once(list(chain(*stories)), tmp_path / "orderly")
     refresh_index(stores)
     assert remains(stores) == [], "nor what other records say of decisions that were taken there"
