@@ -36,10 +36,18 @@ def noise(ticks: int, seed: int) -> World:
     )  # fmt: skip
 
 
-def with_crashes(world: World, *, every: int, gas_after: int | None, until: int | None = None) -> World:
-    """Sharp falls now and then; gas jumps so many ticks later, up to a tick, or never."""
-    for start in range(300, len(world.returns) - 80, every):
-        world.returns[start : start + 4] -= 0.006
+def with_crashes(
+    world: World,
+    *,
+    every: int,
+    gas_after: int | None,
+    until: int | None = None,
+    first: int = 300,
+    fall: tuple[int, float] = (4, 0.006),
+) -> World:
+    """Sharp falls now and then, of so many ticks by so much; gas jumps so many ticks later, up to a tick, or never."""
+    for start in range(first, len(world.returns) - 80, every):
+        world.returns[start : start + fall[0]] -= fall[1]
         if gas_after is not None and (until is None or start < until):
             world.gas[start + gas_after] += 1.5
     return world

@@ -54,7 +54,8 @@ _NOTHING = -1
 _GAS_LAG_MAX = 5
 
 _LEVELS = {("gas_level", GASES), ("liquidity_level", VOLUMES)}
-"""What explains an effect beside its past: dear gas falls back, and a thin pool needs less volume to move."""
+"""What explains an effect beside its past: dear gas falls back, and a thin pool needs less volume to move. So does a
+crash that goes on explain the price: what else happens in it moves nothing."""
 
 
 @dataclass(frozen=True)
@@ -118,9 +119,12 @@ def tasks() -> tuple[Task, ...]:
         mine = mine[:1] if effect == PRICE_RETURN else mine
         own = [i for i, c in enumerate(COLUMNS) if c.variable in mine and i != target]
         clock = [i for i, c in enumerate(COLUMNS) if ALL_VARIABLES[c.variable].startswith("day_")]
+        falling = [i for i, c in enumerate(COLUMNS) if c.variable in (CRASH, CRASH_SOON) and effect == PRICE_RETURN]
         level = [i for i, c in enumerate(COLUMNS) if (ALL_VARIABLES[c.variable], effect) in _LEVELS]
         causes = {said: i for i, c in enumerate(COLUMNS) if (said := cause_of(c, effect)) and _asked(said, effect)}
-        made.append(Task(effect, target, (CONSTANT, *clock, *own, *level), tuple(causes.values()), tuple(causes)))
+        made.append(
+            Task(effect, target, (CONSTANT, *clock, *own, *level, *falling), tuple(causes.values()), tuple(causes))
+        )
     return tuple(made)
 
 

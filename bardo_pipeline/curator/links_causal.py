@@ -178,6 +178,15 @@ class _Test:
         expected = np.sqrt(max(int(state["own_sumsq"][row]), 1) / SCALE)
         return float(int(state["sign"][row]) * int(state["own_sum"][row]) / SCALE / expected)
 
+    def _idle(self, row: int, proof: float) -> bool:
+        """Whether all fresh evidence rules out that the cause moves so much towards the link's side as links must.
+
+        What the link states shrinks as it is refuted, and so would what it could be missed by; this does not.
+        """
+        rules = self.policy.causal
+        least = rules.effect_min * np.sqrt(int(self.state["own_sumsq"][row]) / SCALE)
+        return bool(proof + rules.missed_sigma < least)
+
     def judge_active(self, held: _Held, found: Found) -> None:
         """Vote on the links that are held: by fresh evidence alone."""
         state, rules, curator = self.state, self.policy.causal, self.policy.curator
@@ -191,7 +200,7 @@ class _Test:
             sure = proof >= rules.confirm_sigma and state["own_count"][row] >= rules.confirm_witnesses
             if sigmas >= rules.witness_sigma and sure:
                 decided[REINFORCED].append((row, unit))
-            elif due >= rules.missed_sigma and sigmas < due * rules.missed_share:
+            elif (due >= rules.missed_sigma and sigmas < due * rules.missed_share) or self._idle(row, proof):
                 decided[CONTRADICTED].append((row, unit))
             else:
                 decided[STAGED].append((row, unit))

@@ -9,7 +9,7 @@ remember, their changes hardly do. Source: HB S4 (variables of a market), canon 
 | crash | 1000 in the first tick of a sharp fall, else 0 |
 | price_return | the tick's log return, in its spread |
 | price_move | logarithm of 1 + its size over a hundredth of a percent, in thousandths |
-| past_return | the mean of the last 60 returns, none of which counts for more than its spread, eight times |
+| past_return | the mean of the last 60 returns, none of which counts for more than its spread, four times |
 | price_excursion | log distance of the price from its mean over 20 bars, in percent: only wild hours go far |
 | volume | logarithm of 1 + volume over 100 dollars, in thousandths |
 | liquidity | the change of its logarithm, in its spread |
@@ -18,7 +18,7 @@ remember, their changes hardly do. Source: HB S4 (variables of a market), canon 
 
 The others only explain: levels of gas and liquidity against their hour, sine and cosine of the time of day, means of a
 variable's own past, and the size of a move as it is. A crash 10 ticks ago means one in the past 15 ticks, and 60 ticks
-ago one in the hour before those.
+ago one in the hour before those: a sharp fall that was deep within 15 ticks, since only that has a wake.
 """
 
 from __future__ import annotations
@@ -176,10 +176,11 @@ def standardised(read: Ints, age: Ints, rules: CausalPolicy) -> Ints:
     told[:, RETURN] = _within(told[:, RETURN].astype(np.float64), rules)
     scale = spread[:, RETURN]
     ordinary = np.clip(told[:, [RETURN]], -SCALE, SCALE)
-    drift = 8 * (_past_sum(ordinary, age)[:, 0] + ordinary[:, 0]) // WINDOW
+    drift = 4 * (_past_sum(ordinary, age)[:, 0] + ordinary[:, 0]) // WINDOW
     fell = (change[:, RETURN] <= -rules.fall_ppm) & (change[:, RETURN] <= -rules.fall_sigma * scale)
     angle = read[:, MINUTE] * (2.0 * np.pi / 1_440)
     crash = fell & ~_lately(fell, age, 1, QUIET)
+    soon_deep, lately_deep = _deep_falls(crash, change[:, RETURN], age, rules)
     volume = np.minimum(read[:, VOLUME] // SCALE, LIMIT)
     past = np.stack([told[:, RETURN], volume, told[:, LIQUIDITY], told[:, GAS]], axis=1)
     soon, late = (_mean_between(past, age, *span) for span in _PAST)
@@ -198,8 +199,8 @@ def standardised(read: Ints, age: Ints, rules: CausalPolicy) -> Ints:
         np.clip(_over_hour(read[:, LIQUIDITY], age) // SCALE, -2 * SCALE, 2 * SCALE),
         np.rint(SCALE * np.sin(angle)),
         np.rint(SCALE * np.cos(angle)),
-        SCALE * _lately(crash, age, 1, QUIET),
-        SCALE * _lately(crash, age, QUIET + 1, QUIET + WINDOW),
+        SCALE * soon_deep,
+        SCALE * lately_deep,
         *(part[:, place] for place in range(past.shape[1]) for part in (soon, late)),
     )
     return np.stack(columns, axis=1).astype(np.int64)
@@ -253,6 +254,25 @@ def _lately(event: NDArray[np.bool_], age: Ints, nearest: int, farthest: int) ->
     first = row - age
     lately: NDArray[np.bool_] = count[np.maximum(row - nearest + 1, first)] > count[np.maximum(row - farthest, first)]
     return lately
+
+
+def _deep_falls(
+    begins: NDArray[np.bool_], change: Ints, age: Ints, rules: CausalPolicy
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Whether a fall that began in the QUIET rows before each row was deep before it, and whether one that began in the
+    WINDOW rows before those was deep within QUIET rows of its beginning. No row knows of what comes after it.
+
+    begins: the first rows of sharp falls, more than QUIET apart. change: log returns in ppm.
+    """
+    row = np.arange(len(begins))
+    start = np.maximum.accumulate(np.where(begins, row, -1))
+    since = row - start
+    falling = (start >= 0) & (since <= np.minimum(age, QUIET))
+    level = np.concatenate([[0], np.cumsum(change)])
+    low = falling & (level[row + 1] - level[np.maximum(start, 0)] <= -rules.crash_ppm)
+    deep = falling & (np.maximum.accumulate(np.where(low, row, -1)) >= start)
+    soon = np.concatenate([[False], deep[:-1] & (since[:-1] < QUIET)]) & (age > 0)
+    return soon, _lately(deep & (since == QUIET), age, 1, WINDOW)
 
 
 def _within(values: NDArray[np.float64], rules: CausalPolicy) -> NDArray[np.float64]:

@@ -159,7 +159,9 @@ class CausalPolicy(Frozen):
         1_000.0, description="a tick's return beyond says no more of its usual spread (ours)"
     )
     gas_cap_ppm: Positive = Field(200_000.0, description="the same of a change of gas (ours)")
-    liquidity_cap_ppm: Positive = Field(200_000.0, description="the same of a change of liquidity (ours)")
+    liquidity_cap_ppm: Positive = Field(
+        50_000.0, description="the same of a change of liquidity; higher, its flight would hide itself (ours)"
+    )
     return_floor_ppm: Positive = Field(50.0, description="smallest spread of a tick's return (ours)")
     gas_floor_ppm: Positive = Field(10_000.0, description="smallest spread of a tick's change of gas (ours)")
     liquidity_floor_ppm: Positive = Field(10_000.0, description="smallest spread of its change of liquidity (ours)")
@@ -168,6 +170,9 @@ class CausalPolicy(Frozen):
     )
     fall_ppm: Positive = Field(2_500.0, description="a tick's fall from which it is sharp (ours)")
     fall_sigma: Positive = Field(3.0, description="and in spreads (ours)")
+    crash_ppm: Positive = Field(
+        40_000.0, description="and by so much in 15 ticks, where its wake is looked at: a crash, and no swing (ours)"
+    )
     events_min: Count = Field(3, description="sharp falls before they can be a cause: the smallest cluster (TOOLS)")
     found_sigma: Positive = Field(
         1.5, description="how far from chance fresh evidence must be for a link to be made (ours)"

@@ -45,7 +45,11 @@ def _stored(moments: Moments) -> Moments:
 @settings(max_examples=8, deadline=None)
 @given(st.integers(0, 2**16), st.integers(WARM + 20, WARM + 120), st.sets(st.integers(2, 60), max_size=2))
 def test_moments_are_those_of_the_twin_with_gaps_and_several_golems(seed: int, ticks: int, lost: set[int]) -> None:
-    parts = [records_of(with_crashes(noise(ticks, seed + i), every=40, gas_after=3), f"g-{i}") for i in range(2)]
+    falls = {"every": 40, "gas_after": 3, "first": 70}
+    parts = [
+        records_of(with_crashes(noise(ticks, seed + i), fall=fall, **falls), f"g-{i}")
+        for i, fall in enumerate([(4, 0.006), (9, 0.0052)])
+    ]
     records = pa.concat_tables(parts)
     records = records.filter(pa.array(~np.isin(records.column("tick").to_numpy(), sorted(lost))))
     moments = Moments()

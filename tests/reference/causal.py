@@ -75,12 +75,12 @@ def variables_of(run: Run, place: int, rules: CausalPolicy) -> Told:
     told: Told = {
         **own,
         "crash": SCALE * _crashed(run, place, rules),
-        "crash_soon": SCALE * any(_crashed(run, i, rules) for i in range(max(place - QUIET, 0), place)),
+        "crash_soon": SCALE * any(_deep(run, i, place - 1, rules) for i in range(max(place - QUIET, 0), place)),
         "crash_lately": SCALE
-        * any(_crashed(run, i, rules) for i in range(max(place - QUIET - WINDOW, 0), max(place - QUIET, 0))),
+        * any(_deep(run, i, i + QUIET, rules) for i in range(max(place - QUIET - WINDOW, 0), max(place - QUIET, 0))),
         "price_move": min(round(SCALE * math.log1p(abs(change["return"]) / 5.0)), LIMIT),
         "price_size": min(abs(change["return"]), LIMIT),
-        "past_return": 8 * sum(_ordinary(run, i, rules) for i in range(max(place - WINDOW, 0), place + 1)) // WINDOW,
+        "past_return": 4 * sum(_ordinary(run, i, rules) for i in range(max(place - WINDOW, 0), place + 1)) // WINDOW,
         "price_excursion": _clip(round(SCALE * _away(seen) / 10_000.0), LIMIT),
         "hour_14_to_16_utc": SCALE * (14 * 60 <= minute < 16 * 60),
         "gas_level": _clip(_ppm(math.log(max(seen["gas_hour_ratio"], 1e-3))) // SCALE, 2 * SCALE),
@@ -140,6 +140,18 @@ def _fell(run: Run, place: int, rules: CausalPolicy) -> bool:
 def _crashed(run: Run, place: int, rules: CausalPolicy) -> bool:
     before = range(max(place - QUIET, 0), place)
     return _fell(run, place, rules) and not any(_fell(run, i, rules) for i in before)
+
+
+def _deep(run: Run, begin: int, last: int, rules: CausalPolicy) -> bool:
+    """Whether a sharp fall begins there that was deep by some tick up to the last."""
+    if not _crashed(run, begin, rules):
+        return False
+    fallen = 0
+    for i in range(begin, last + 1):
+        fallen += _change(run, i, "return")
+        if fallen <= -rules.crash_ppm:
+            return True
+    return False
 
 
 def _over_hour(run: Run, place: int) -> int:

@@ -9,9 +9,11 @@ import pyarrow as pa
 import pytest
 
 from bardo_pipeline.curator.granger import critical, tasks
-from bardo_pipeline.curator.state import GrimoireState
+from bardo_pipeline.curator.state import GrimoireState, from_table
+from bardo_pipeline.curator.structure import Structure
 from bardo_pipeline.grimoire.confidence import PPM
 from tests.causes import POLICY, World, learned, links, noise, records_of, with_crashes
+from tests.grimoires import entry, grimoire
 
 TICKS = 8_000
 
@@ -128,6 +130,54 @@ def test_a_link_that_stops_holding_is_contradicted_and_loses_its_confidence() ->
         assert (against > 0) == (name == "stopped")
     assert confidence["lasting"] > 0.9 * PPM
     assert confidence["stopped"] < 0.3 * PPM
+
+
+def _wakes(ticks: int) -> World:
+    """Crashes after which the price comes back for an hour, and between them swings after which it goes on."""
+    world = with_crashes(noise(ticks, 6), every=400, gas_after=None, fall=(10, 0.006))
+    with_crashes(world, every=400, gas_after=None, first=500)
+    for start in range(300, ticks - 80, 400):
+        world.returns[start + 10 : start + 75] += 0.0004
+        world.returns[start + 204 : start + 275] -= 0.0004
+    return world
+
+
+@pytest.mark.row("MEM-22")
+def test_a_crash_is_told_from_a_swing_by_its_depth_so_that_what_comes_in_its_wake_is_found() -> None:
+    records = records_of(_wakes(6_000))
+    every_fall = POLICY.model_copy(update={"causal": POLICY.causal.model_copy(update={"crash_ppm": 1.0})})
+    wake = ("crash", "price_return", 60, 1)
+    assert wake in _pairs(links(records))
+    assert wake not in _pairs(links(records, every_fall))
+
+
+@pytest.mark.row("MEM-22")
+def test_what_else_happens_while_a_crash_goes_on_moves_no_price() -> None:
+    world = with_crashes(noise(6_000, 9), every=300, gas_after=None, fall=(15, 0.004))
+    for start in range(300, 6_000 - 80, 300):
+        world.liquidity[start : start + 14] -= 0.06
+    found = {pair[:2] for pair in _pairs(links(records_of(world)))}
+    assert ("price_excursion", "price_return") in found
+    assert ("liquidity", "price_return") not in found
+
+
+@pytest.mark.row("MEM-22")
+@pytest.mark.parametrize(("fresh_sum", "contradicted"), [(0, True), (900_000, False)])
+def test_a_link_is_contradicted_where_fresh_evidence_rules_out_what_links_must_move(
+    fresh_sum: int, contradicted: bool
+) -> None:
+    """What it states has shrunk, so that nothing is missed by it; what it must move at the least has not."""
+    about = Structure(
+        "causal", "polygon", "uniswap_v3", "WETH/USDC", cause="price_return", effect="gas_gwei", lag_ticks=2
+    )
+    held = entry(
+        "g-1", about, kind="causal_link", sign=1, confidence_ppm=500_000, effect_mean_ppm=10_000, text="-",
+        own_sum=fresh_sum, own_sumsq=9_000_000, own_count=1,
+    )  # fmt: skip
+    quick = POLICY.model_copy(update={"causal": POLICY.causal.model_copy(update={"test_cycles": 4, "ticks_min": 200})})
+    made = learned(records_of(noise(650, 8)), quick, from_table(grimoire(held)))
+    told = [row for row in made.decisions.to_pylist() if row["structure"] == about.key]
+    assert ("contradicted" in {row["operation"] for row in told}) is contradicted
 
 
 @pytest.mark.row("MEM-22")
