@@ -90,13 +90,25 @@ def _of_prices(spec: SyntheticSpec) -> tuple[PlantedTruth, ...]:
             rule_sign=-1, valid_until_bar=spec.turn.bar if turned and spec.turn else None,
         ),
         *trends,
-        PlantedTruth(
-            "excursions_go_on_in_trends", "Away from its mean, a trending price goes further.", "price_excursion",
-            "price_return", 30, "any", 1, span_bars=60, kind="entailed",
-        ),
+        *_of_the_turn(spec),
         PlantedTruth(
             "moves_cluster", "Large moves of the price follow large moves.", "price_move", "price_move", 1, "any", 1,
             span_bars=60, kind="entailed",
+        ),
+    )  # fmt: skip
+
+
+def _of_the_turn(spec: SyntheticSpec) -> tuple[PlantedTruth, ...]:
+    """What excursions do from the turn on. Before it a link of any regime that says so is wrong: only trends go on, and
+    they hardly leave their mean."""
+    if spec.turn is None or spec.turn.excursion_kept <= 1.0:
+        return ()
+    half_life = round(spec.excursion_half_life_bars)
+    return (
+        PlantedTruth(
+            "excursions_go_on", "Since the turn excursions go on, at the pace at which they used to come back.",
+            "price_excursion", "price_return", half_life, "volatile", 1, span_bars=half_life, kind="entailed",
+            valid_from_bar=spec.turn.bar,
         ),
     )  # fmt: skip
 

@@ -17,7 +17,8 @@ class PlantedTruth:
     right where it is known, and not asked for), or "decoy" (the two go together, and neither moves the other).
     restates: the causal truth that an entailed one tells in another variable: who knows this knows that.
     rule_sign: what it makes of acting in its regime (+1: it pays, -1: it loses beside holding), 0: no matter of it.
-    valid_until_bar: the first bar at which it no longer holds; None: it lasts.
+    valid_until_bar: the first bar at which it no longer holds; None: it lasts. valid_from_bar: the first at which it
+    does; None: from the beginning.
     """
 
     name: str
@@ -34,6 +35,7 @@ class PlantedTruth:
     restates: str | None = None
     rule_sign: int = 0
     valid_until_bar: int | None = None
+    valid_from_bar: int | None = None
 
     @property
     def strength(self) -> float:

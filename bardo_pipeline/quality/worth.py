@@ -220,9 +220,9 @@ def judge_link(
     for truth in (t for t in about if t.kind != "decoy"):
         near = lag is None or abs(lag - truth.lag_bars) <= max(truth.span_bars, 1)
         if truth.sign == sign and near:
-            if not turned or truth.valid_until_bar is None:
+            if (truth.valid_until_bar if turned else truth.valid_from_bar) is None:
                 return RIGHT, truth.name
-            found = EXPIRED if old else WRONG, truth.name
+            found = EXPIRED if turned and old else WRONG, truth.name
     if found[1]:
         return found
     decoys = [t for t in about if t.kind == "decoy"]

@@ -203,7 +203,10 @@ def test_a_link_without_a_regime_is_the_truth_of_each_regime() -> None:
 
 @pytest.mark.row("X-5")
 def test_a_link_is_right_by_pair_sign_and_lag_while_it_lasts() -> None:
-    truths = (GAS, FLIGHT, DECOY)
+    back = PlantedTruth(
+        "back", "", "price_move", "liquidity", 5, "any", 1, span_bars=5, kind="entailed", valid_from_bar=7_200
+    )
+    truths = (GAS, FLIGHT, DECOY, back)
 
     def verdict(*said: Any, turned: bool = False) -> int:
         return judge_link(*said, turned=turned, old=True, truths=truths)[0]
@@ -215,6 +218,8 @@ def test_a_link_is_right_by_pair_sign_and_lag_while_it_lasts() -> None:
     assert verdict("volume", "price_return", 3, 1) == 2
     assert verdict("price_move", "liquidity", 5, -1) == 0
     assert verdict("price_move", "liquidity", 5, -1, turned=True) == 3
+    assert verdict("price_move", "liquidity", 5, 1) == 1, "of two signs one is right"
+    assert verdict("price_move", "liquidity", 5, 1, turned=True) == 0
 
 
 @pytest.mark.row("X-5")
