@@ -18,7 +18,8 @@ remember, their changes hardly do. Source: HB S4 (variables of a market), canon 
 
 The others only explain: levels of gas and liquidity against their hour, sine and cosine of the time of day, means of a
 variable's own past, and the size of a move as it is. A crash 10 ticks ago means one in the past 15 ticks, and 60 ticks
-ago one in the hour before those: a sharp fall that was deep within 15 ticks, since only that has a wake.
+ago one in the hour before those, by how far it fell: a sharp fall that was deep within 15 ticks, since only that has a
+wake.
 """
 
 from __future__ import annotations
@@ -199,8 +200,8 @@ def standardised(read: Ints, age: Ints, rules: CausalPolicy) -> Ints:
         np.clip(_over_hour(read[:, LIQUIDITY], age) // SCALE, -2 * SCALE, 2 * SCALE),
         np.rint(SCALE * np.sin(angle)),
         np.rint(SCALE * np.cos(angle)),
-        SCALE * soon_deep,
-        SCALE * lately_deep,
+        soon_deep,
+        lately_deep,
         *(part[:, place] for place in range(past.shape[1]) for part in (soon, late)),
     )
     return np.stack(columns, axis=1).astype(np.int64)
@@ -256,11 +257,10 @@ def _lately(event: NDArray[np.bool_], age: Ints, nearest: int, farthest: int) ->
     return lately
 
 
-def _deep_falls(
-    begins: NDArray[np.bool_], change: Ints, age: Ints, rules: CausalPolicy
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Whether a fall that began in the QUIET rows before each row was deep before it, and whether one that began in the
-    WINDOW rows before those was deep within QUIET rows of its beginning. No row knows of what comes after it.
+def _deep_falls(begins: NDArray[np.bool_], change: Ints, age: Ints, rules: CausalPolicy) -> tuple[Ints, Ints]:
+    """Whether a fall that began in the QUIET rows before each row was deep before it (SCALE or 0), and how far one that
+    began in the WINDOW rows before those, and was deep within QUIET rows, had fallen by then, in thousandths of
+    crash_ppm: what comes back is a share of what was lost. No row knows of what comes after it.
 
     begins: the first rows of sharp falls, more than QUIET apart. change: log returns in ppm.
     """
@@ -272,7 +272,10 @@ def _deep_falls(
     low = falling & (level[row + 1] - level[np.maximum(start, 0)] <= -rules.crash_ppm)
     deep = falling & (np.maximum.accumulate(np.where(low, row, -1)) >= start)
     soon = np.concatenate([[False], deep[:-1] & (since[:-1] < QUIET)]) & (age > 0)
-    return soon, _lately(deep & (since == QUIET), age, 1, WINDOW)
+    proved = deep & (since == QUIET)
+    last = np.concatenate([[0], np.maximum.accumulate(np.where(proved, row, 0))[:-1]])
+    fallen = np.clip(np.rint(SCALE * (level[np.maximum(start, 0)] - level[row + 1]) / rules.crash_ppm), 0, LIMIT)
+    return SCALE * soon, np.where(_lately(proved, age, 1, WINDOW), fallen[last], 0.0).astype(np.int64)
 
 
 def _within(values: NDArray[np.float64], rules: CausalPolicy) -> NDArray[np.float64]:

@@ -76,8 +76,7 @@ def variables_of(run: Run, place: int, rules: CausalPolicy) -> Told:
         **own,
         "crash": SCALE * _crashed(run, place, rules),
         "crash_soon": SCALE * any(_deep(run, i, place - 1, rules) for i in range(max(place - QUIET, 0), place)),
-        "crash_lately": SCALE
-        * any(_deep(run, i, i + QUIET, rules) for i in range(max(place - QUIET - WINDOW, 0), max(place - QUIET, 0))),
+        "crash_lately": _wake(run, place, rules),
         "price_move": min(round(SCALE * math.log1p(abs(change["return"]) / 5.0)), LIMIT),
         "price_size": min(abs(change["return"]), LIMIT),
         "past_return": 4 * sum(_ordinary(run, i, rules) for i in range(max(place - WINDOW, 0), place + 1)) // WINDOW,
@@ -152,6 +151,15 @@ def _deep(run: Run, begin: int, last: int, rules: CausalPolicy) -> bool:
         if fallen <= -rules.crash_ppm:
             return True
     return False
+
+
+def _wake(run: Run, place: int, rules: CausalPolicy) -> int:
+    """How far the last crash of the hour that ended QUIET ticks ago had fallen, QUIET ticks after it began."""
+    for begin in range(place - QUIET - 1, max(place - QUIET - WINDOW, 0) - 1, -1):
+        if _deep(run, begin, begin + QUIET, rules):
+            fallen = -sum(_change(run, i, "return") for i in range(begin, begin + QUIET + 1))
+            return max(min(round(SCALE * fallen / rules.crash_ppm), LIMIT), 0)
+    return 0
 
 
 def _over_hour(run: Run, place: int) -> int:
