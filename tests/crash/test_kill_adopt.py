@@ -12,14 +12,15 @@ from bardo_pipeline.derivation.beside import open_beside
 from bardo_pipeline.derivation.in_force import adoptions_of
 from bardo_pipeline.derivation.rebuild import derive_everything, rebuild
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.verify import verify
-from tests.conftest import LIVELY, NOW, copy_home
+from tests.conftest import NOW, copy_home
 from tests.crash.windows import Point, Trap, Window
 from tests.processes import CONTEXT
 
 pytestmark = pytest.mark.row("X-10")
 
-WARNED = altered(LIVELY, ["curator.anomaly_edges=[0.8, 0.9, 0.95, 0.97]"])
+WARNED = altered(Policy(), ["curator.anomaly_edges=[0.8, 0.9, 0.95, 0.97]"])
 LIFE_COMMIT = r"log/life/_delta_log/\d+\.json"
 MOMENTS = {
     "episodes are shared": Point("rename", "before", r"derivations/.*episodes.*"),
@@ -37,8 +38,8 @@ def die_adopting(root: str, name: str, moment: str) -> None:
 
 
 @pytest.mark.parametrize("moment", list(MOMENTS))
-def test_it_is_adopted_or_not_and_the_next_one_finishes_it(moment: str, lively_home: Path, tmp_path: Path) -> None:
-    root = copy_home(lively_home, tmp_path / "home")
+def test_it_is_adopted_or_not_and_the_next_one_finishes_it(moment: str, brief_home: Path, tmp_path: Path) -> None:
+    root = copy_home(brief_home, tmp_path / "home")
     stores = Stores.open(root)
     derive_everything(stores, now=NOW)
     beside = open_beside(stores, WARNED)

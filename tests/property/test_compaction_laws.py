@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -31,6 +30,7 @@ from bardo_pipeline.storage.protocols import CYCLES_SCHEMA
 from bardo_pipeline.storage.tick_index import TickIndex
 from tests.conftest import NOW
 from tests.examples import some
+from tests.processes import CONTEXT
 from tests.property.test_laws import (
     BRIEF,
     SPAN,
@@ -225,9 +225,8 @@ def write_many(root: str, name: str, count: int, go: Any) -> None:
 def test_processes_that_append_during_maintenance_lose_nothing(tmp_path: Path) -> None:
     home = Home.create(tmp_path / "home", SMALL, NOW)
     log = EventLog(home, SMALL)
-    fresh = multiprocessing.get_context("spawn")
-    go = fresh.Event()
-    writers = [fresh.Process(target=write_many, args=(str(home.root), name, 12, go)) for name in "abc"]
+    go = CONTEXT.Event()
+    writers = [CONTEXT.Process(target=write_many, args=(str(home.root), name, 12, go)) for name in "abc"]
     for one in writers:
         one.start()
     go.set()
