@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.lessons import renew_lessons
+from bardo_pipeline.derivation.nights import Nights, keep_nights, nights_of
 from bardo_pipeline.derivation.reading import (
     CycleReader,
     closed_records,
@@ -28,7 +29,7 @@ from bardo_pipeline.derivation.repair import moment_of
 from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, from_cycle, without
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.left_out import Cause, LeftOut
-from bardo_pipeline.heartbeat.dreaming import DREAM_COLUMNS, DREAM_SCHEMA, KNOWN_COLUMNS, Asleep, dream
+from bardo_pipeline.heartbeat.dreaming import DREAM_COLUMNS, DREAM_SCHEMA, Asleep, dream
 from bardo_pipeline.heartbeat.hypothesis_rows import HYPOTHESIS_SCHEMA, recalled, standing
 from bardo_pipeline.heartbeat.lessons import lesson_id
 from bardo_pipeline.heartbeat.sleep import DROWSY_COLUMNS, IMPORT, TAG, Bed, Due, cycles_of, dreams_due
@@ -41,11 +42,12 @@ DREAMT = ("hypotheses", "dreams")
 
 @dataclass(frozen=True)
 class Dreamt:
-    """What golems dreamt, and the cycle of each one's newest dream (0: none)."""
+    """What golems dreamt, the cycle of each one's newest dream, and the decisions that said what they knew."""
 
     dreams: pa.Table
     hypotheses: pa.Table
     last: dict[str, int]
+    known: pa.Table
 
 
 def derive_dreams(stores: Stores) -> list[Written]:
@@ -64,7 +66,7 @@ def derive_dreams(stores: Stores) -> list[Written]:
             written = renew_lessons(stores)
             heeded.keep(cause.event_id for cause in causes)
             return written
-        past = _past(stores, {*moving, *first}, first)
+        past = nights_of(stores, {*moving, *first}, first, left)
         reader = CycleReader(stores, "dreams", DROWSY_COLUMNS, left)
         fresh = reader.fresh(past.last.get, closed.get)
         drowsy = _of_others(fresh.records, first)
@@ -72,7 +74,9 @@ def derive_dreams(stores: Stores) -> list[Written]:
         records = without(closed_records(stores, DROWSY_COLUMNS, again, {g: closed[g] for g in first}), left)
         drowsy = pa.concat_tables([drowsy, records])
         made = _dreamt(stores, _only(drowsy, {*moving, *first}), past, left)
-        written = [*_write(stores, made, moving, first, causes), *renew_lessons(stores)]
+        written = _write(stores, made, moving, first, causes)
+        keep_nights(stores, past, {*moving, *first}, left, **vars(made))
+        written += renew_lessons(stores)
         reader.advance(replace(fresh, waiting=_waiting(stores, drowsy, fresh.waiting, made.last, closed)))
         heeded.keep(cause.event_id for cause in causes)
         return written
@@ -82,8 +86,7 @@ def dreamt_anew(stores: Stores, golem_ids: Iterable[str], left: LeftOut) -> Drea
     """What these golems dream from birth on, without what is left out, as far as they are derived; nothing is kept."""
     upto = {g: done for g in golem_ids if (done := _done(stores, DREAMT, g)) is not None}
     records = without(closed_records(stores, DROWSY_COLUMNS, dict.fromkeys(upto, 1), upto), left)
-    none = Dreamt(DREAM_SCHEMA.empty_table(), HYPOTHESIS_SCHEMA.empty_table(), {})
-    return _dreamt(stores, records, none, left)
+    return _dreamt(stores, records, Nights.none(), left)
 
 
 def _closed(stores: Stores) -> dict[str, int]:
@@ -103,16 +106,6 @@ def _first(stores: Stores, causes: Iterable[Cause]) -> dict[str, int]:
     return {g: cycle for g, cycle in wanted.items() if (_done(stores, DREAMT, g) or 0) >= cycle}
 
 
-def _past(stores: Stores, golem_ids: set[str], first: Mapping[str, int]) -> Dreamt:
-    """What these golems dreamt before, as far as it stands and was committed to the end."""
-    dreams, hypotheses = (stores.projections.growing(name).read(golems=golem_ids) for name in reversed(DREAMT))
-    dreams = dreams.filter(pc.invert(from_cycle(dreams, first)))
-    newest = dreams.group_by("golem_id", use_threads=False).aggregate([("cycle", "max")])
-    last = dict(zip(newest["golem_id"].to_pylist(), newest["cycle_max"].to_pylist(), strict=True))
-    later = {g: last.get(g, 0) + 1 for g in golem_ids}
-    return Dreamt(dreams, hypotheses.filter(pc.invert(from_cycle(hypotheses, later))), last)
-
-
 @dataclass(frozen=True)
 class _Bedtime:
     """Golems at the ends of their cycles: which dreams are due (golems by place), their births, their newest dreams."""
@@ -123,7 +116,7 @@ class _Bedtime:
     before: Mapping[str, Mapping[str, int]]
 
 
-def _bedtime(stores: Stores, drowsy: pa.Table, past: Dreamt) -> _Bedtime:
+def _bedtime(stores: Stores, drowsy: pa.Table, past: Nights) -> _Bedtime:
     """What is due at the ends of these cycles. drowsy: DROWSY_COLUMNS from each one's last dream on, in any order."""
     drowsy = drowsy.sort_by([("golem_id", "ascending"), ("tick", "ascending")])
     golems = sorted(set(drowsy["golem_id"].to_pylist()))
@@ -138,20 +131,21 @@ def _bedtime(stores: Stores, drowsy: pa.Table, past: Dreamt) -> _Bedtime:
     return _Bedtime(golems, dreams_due(cycles, beds, stores.policy.dreams), births, before)
 
 
-def _dreamt(stores: Stores, drowsy: pa.Table, past: Dreamt, left: LeftOut) -> Dreamt:
+def _dreamt(stores: Stores, drowsy: pa.Table, past: Nights, left: LeftOut) -> Dreamt:
     """What golems dream at the ends of these cycles."""
     bedtime = _bedtime(stores, drowsy, past)
     codes, place = np.unique(bedtime.due.golem, return_inverse=True)
     if not len(codes):
-        return Dreamt(DREAM_SCHEMA.empty_table(), HYPOTHESIS_SCHEMA.empty_table(), past.last)
+        nobody = past.known_to(stores, [])
+        return Dreamt(DREAM_SCHEMA.empty_table(), HYPOTHESIS_SCHEMA.empty_table(), past.last, nobody)
     sleepers, due = [bedtime.golems[g] for g in codes.tolist()], replace(bedtime.due, golem=place)
     asleep = _asleep(sleepers, bedtime.births, bedtime.before, past.dreams)
     records = stretches(stores, DREAM_COLUMNS, _needed(asleep, due, stores), left)
-    known = stores.projections.growing("curation").read(list(KNOWN_COLUMNS), golems=sleepers)
+    known = past.known_to(stores, sleepers)
     state = recalled(_only(past.hypotheses, set(sleepers)), sleepers)
     dreams, hypotheses = dream(records, _codes(records, sleepers), known, asleep, due, state, stores.policy)
     newest = zip((sleepers[g] for g in due.golem.tolist()), due.cycle.tolist(), strict=True)
-    return Dreamt(dreams, hypotheses, past.last | dict(newest))
+    return Dreamt(dreams, hypotheses, past.last | dict(newest), known)
 
 
 def _codes(rows: pa.Table, golems: list[str]) -> np.ndarray:
@@ -254,7 +248,7 @@ def queued(stores: Stores) -> str | None:
     moving = {g for g, c in closed.items() if c > (_done(stores, DREAMT[-1:], g) or 0)}
     if not moving:
         return None
-    past = _past(stores, moving, {})
+    past = nights_of(stores, moving, {}, left)
     fresh = CycleReader(stores, "dreams", DROWSY_COLUMNS, left).fresh(past.last.get, closed.get)
     began = _bedtime(stores, _only(fresh.records, moving), past).due.began_by.tolist()
     told = [f"{began.count(why)} for {what}" for why, what in ((TAG, "tagged episodes"), (IMPORT, "imports"))]

@@ -17,34 +17,74 @@ from bardo_pipeline.derivation.reading import curated
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.overrides import Order
 from bardo_pipeline.grimoire.entries import MOMENT
+from bardo_pipeline.heartbeat.hypothesis_rows import HYPOTHESIS_SCHEMA
 from bardo_pipeline.heartbeat.lessons import lesson_decisions, lessons_of
-from bardo_pipeline.storage.projections import Written
+from bardo_pipeline.storage.projections import RenewedTable, Written
 
 
 def renew_lessons(stores: Stores) -> list[Written]:
     """Renew the lessons of the buckets in which something was told of hypotheses since, or taken back, or of entries.
 
+    What is told goes on from the lesson as it was. All that was ever told is read again of golems of whom something was
+    taken back, or whose owner spoke of a lesson.
     The caller holds `stores.deriving()`. Returns what was written, nothing if nothing was told.
     """
     table, hypotheses = stores.projections.renewed("lessons"), stores.projections.growing("hypotheses")
     seen, now = table.noted("hypotheses").get("version"), hypotheses.table.version
     since, heard = None if seen is None else int(seen), table.noted("orders")
-    told = []
+    fresh, anew = HYPOTHESIS_SCHEMA.empty_table(), set()
     if since != now:
-        told = hypotheses.read(["golem_id"], since)["golem_id"].to_pylist()
-        told += hypotheses.taken_back(["golem_id"], since)["golem_id"].to_pylist()
-    if stores.overrides().orders:
-        held = set(table.read()["entry_id"].to_pylist())
+        fresh = hypotheses.read(since_version=since).cast(HYPOTHESIS_SCHEMA)
+        anew = set(hypotheses.taken_back(["golem_id"], since)["golem_id"].to_pylist())
+    if orders := stores.overrides().orders:
+        held = set(table.read(only={order.golem_id for order in orders})["entry_id"].to_pylist())
         said = [o for o in orders_heard(stores) if o.entry_id in held and o.event_id not in heard]
-        told += [order.golem_id for order in said]
+        anew |= {order.golem_id for order in said}
         heard |= {order.event_id: order.golem_id for order in said}
-    if not told:
+    upto = _reached(fresh)
+    if not upto and not anew:
         return []
-    buckets = table.buckets(told)
-    born = stores.life("GolemBorn")["golem_id"].to_pylist()
-    mine = [golem_id for golem_id in born if table.buckets([golem_id]) <= buckets]
-    rows = lessons_of(hypotheses.read(golems=mine), orders_heard(stores, mine), stores.policy)
-    return [table.renew(rows, buckets, note={"hypotheses": {"version": str(now)}, "orders": heard})]
+    anew |= _not_gone_on(table, fresh, since)
+    buckets = table.buckets({*upto, *anew})
+    rows = _gone_on(stores, table.read(buckets), fresh, anew)
+    rising = {g: cycle for g, cycle in upto.items() if cycle > (table.done(g) or 0)}
+    note = {"hypotheses": {"version": str(now)}, "orders": heard}
+    return [table.renew(rows, buckets, upto=rising, note=note)]
+
+
+def _reached(told: pa.Table) -> dict[str, int]:
+    """The newest cycle of each golem in these rows."""
+    newest = told.group_by("golem_id", use_threads=False).aggregate([("cycle", "max")])
+    return dict(zip(newest["golem_id"].to_pylist(), newest["cycle_max"].to_pylist(), strict=True))
+
+
+def _not_gone_on(table: RenewedTable, fresh: pa.Table, since: int | None) -> set[str]:
+    """Golems whose lessons do not go on from what they are: the rows are not all new, or not all that was told."""
+    if since is None:
+        return set()
+    oldest = fresh.group_by("golem_id", use_threads=False).aggregate([("cycle", "min")])
+    begun = zip(oldest["golem_id"].to_pylist(), oldest["cycle_min"].to_pylist(), strict=True)
+    return {g for g, cycle in begun if (done := table.done(g)) is None or cycle <= done}
+
+
+def _gone_on(stores: Stores, before: pa.Table, fresh: pa.Table, anew: set[str]) -> pa.Table:
+    """Lessons of some buckets after what was told since; of the golems that are read anew, after all that was told."""
+    fresh = fresh.filter(pc.invert(_of(fresh, anew)))
+    decided = lesson_decisions(fresh, (), stores.policy, before)
+    ids = {*before["entry_id"].to_pylist(), *decided["entry_id"].to_pylist()}
+    spoken = {order.golem_id for order in stores.overrides().orders if order.entry_id in ids}
+    anew = anew | (spoken & set(fresh["golem_id"].to_pylist()))
+    made = fold(decided.filter(pc.invert(_of(decided, anew))))
+    known = pc.is_in(before["entry_id"], value_set=made["entry_id"].combine_chunks())
+    parts = [before.filter(pc.invert(pc.or_(_of(before, anew), known))), made]
+    if anew:
+        told = stores.projections.growing("hypotheses").read(golems=sorted(anew))
+        parts.append(lessons_of(told, orders_heard(stores, anew), stores.policy))
+    return pa.concat_tables(parts).sort_by([("golem_id", "ascending"), ("entry_id", "ascending")])
+
+
+def _of(rows: pa.Table, golem_ids: Collection[str]) -> pa.ChunkedArray:
+    return pc.is_in(rows["golem_id"], value_set=pa.array(sorted(golem_ids), pa.string()))
 
 
 def orders_heard(stores: Stores, golem_ids: Iterable[str] | None = None) -> tuple[Order, ...]:

@@ -251,6 +251,20 @@ def _known(known: pa.Table, asleep: Asleep, due: Due, policy: Policy) -> tuple[n
     return 1.0 - best, scars
 
 
+def known_then(known: pa.Table, cycle: Mapping[str, int]) -> pa.Table:
+    """What of these decisions (KNOWN_COLUMNS) matters to dreams after a golem's cycle.
+
+    Of those up to there the newest about each thing, if it was known; and all that came later.
+    """
+    known = known.sort_by([(n, "ascending") for n in ("golem_id", "structure", "cycle", "seq")])
+    golem, structure = (known[n].to_numpy() for n in ("golem_id", "structure"))
+    ends = np.array([cycle.get(g, 0) for g in golem.tolist()], np.int64)
+    later = known["cycle"].to_numpy() > ends
+    last = np.r_[(golem[1:] != golem[:-1]) | (structure[1:] != structure[:-1]) | later[1:], True][: len(golem)]
+    active = pc.equal(known["status"], "active").to_numpy()
+    return known.filter(pa.array(later | (last & active), pa.bool_()))
+
+
 def _cells(known: pa.Table) -> np.ndarray:
     """The cell of each entry's situation under each gas band, -1 where it is about none. int64 [entries, bands]."""
     regime, anomaly, span = (

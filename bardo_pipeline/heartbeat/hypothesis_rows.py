@@ -174,29 +174,33 @@ def _newest_of_each(rows: pa.Table) -> pa.Table:
     return order.filter(pa.array(last, pa.bool_()))
 
 
+def alive(rows: pa.Table) -> pa.Table:
+    """The newest rows of those hypotheses that are not gone and that none begun later about the same replaced."""
+    newest = _newest_of_each(standing(rows))
+    return newest.filter(pc.not_equal(newest["state"], STATES[GONE]))
+
+
 def recalled(rows: pa.Table, golems: Sequence[str]) -> Hypotheses:
     """The hypotheses that their rows (HYPOTHESIS_SCHEMA) leave alive, in working form; codes are places in golems."""
-    state = Hypotheses(list(golems))
-    alive = _newest_of_each(standing(rows))
-    alive = alive.filter(pc.not_equal(alive["state"], STATES[GONE]))
-    if not alive.num_rows:
+    state, held = Hypotheses(list(golems)), alive(rows)
+    if not held.num_rows:
         return state
     code = {g: i for i, g in enumerate(golems)}
     keys = [
         state.code(Structure("pattern", **{n: row[n] for n in SITUATED}), CHANGES.index(row["change"]))
-        for row in alive.select([*SITUATED, "change"]).to_pylist()
+        for row in held.select([*SITUATED, "change"]).to_pylist()
     ]
-    plain = {n: alive[n].to_numpy() for n in ("sign", "confidence_ppm", "begun_cycle", *SUMS)}
+    plain = {n: held[n].to_numpy() for n in ("sign", "confidence_ppm", "begun_cycle", *SUMS)}
     moments = {"begun_us": "begun_at", "staged_us": "staged_at", "anchor_us": "anchor_at"}
-    read = {n: alive[c].cast(pa.int64()).fill_null(0).to_numpy() for n, c in moments.items()}
+    read = {n: held[c].cast(pa.int64()).fill_null(0).to_numpy() for n, c in moments.items()}
     state.add(
         plain
         | read
         | {
-            "golem": np.array([code[g] for g in alive["golem_id"].to_pylist()]), "key": np.array(keys),
-            "state": np.array([STATES.index(s) for s in alive["state"].to_pylist()]),
-            "staged_tick": alive["staged_tick"].fill_null(0).to_numpy(),
-            "pushed": alive["pushed"].to_numpy().astype(np.int64),
+            "golem": np.array([code[g] for g in held["golem_id"].to_pylist()]), "key": np.array(keys),
+            "state": np.array([STATES.index(s) for s in held["state"].to_pylist()]),
+            "staged_tick": held["staged_tick"].fill_null(0).to_numpy(),
+            "pushed": held["pushed"].to_numpy().astype(np.int64),
         }
     )  # fmt: skip
     return state

@@ -61,14 +61,18 @@ def lessons_of(hypotheses: pa.Table, orders: Sequence[Order], policy: Policy) ->
     return fold(lesson_decisions(hypotheses, orders, policy))
 
 
-def lesson_decisions(hypotheses: pa.Table, orders: Sequence[Order], policy: Policy) -> pa.Table:
+def lesson_decisions(
+    hypotheses: pa.Table, orders: Sequence[Order], policy: Policy, before: pa.Table | None = None
+) -> pa.Table:
     """What was decided about entries in dreams: DECISION_SCHEMA, in the order of its key.
 
     hypotheses: all that was told of some golems' hypotheses, up to some moment. Those that nothing had confirmed by
     then have no decisions; of the others the first name the failures that suggested them. orders: as of `lessons_of`.
+    before: the lessons of these golems (ENTRY_SCHEMA) as they were before anything of this was told, where it is not
+    all; then without orders.
     """
     told = hypotheses.sort_by([(n, "ascending") for n in ("golem_id", "hypothesis_id", "cycle", "seq")])
-    sure = told.filter(pc.equal(told["operation"], "confirmed"))
+    sure = told.filter(pc.or_(pc.equal(told["state"], "confirmed"), pc.equal(told["operation"], "faded")))
     told = told.filter(pc.is_in(told["hypothesis_id"], value_set=sure["hypothesis_id"].combine_chunks()))
     told = told.combine_chunks()
     count = told.num_rows
@@ -77,7 +81,8 @@ def lesson_decisions(hypotheses: pa.Table, orders: Sequence[Order], policy: Poli
     meant = [MEANING[operation] for operation in told["operation"].to_pylist()]
     columns: dict[str, Any] = {name: told[name] for name in HYPOTHESIS_SCHEMA.names if name in DECISION_SCHEMA.names}
     columns |= {f.name: np.zeros(count, np.int64) for f in COUNTED_FIELDS if f.name not in columns}
-    columns |= _about(told, policy) | _history(told) | _evidence(told)
+    columns |= _about(told, policy) | _evidence(told)
+    columns |= _history(told, columns["entry_id"], ENTRY_SCHEMA.empty_table() if before is None else before)
     columns |= {
         "revision": np.zeros(count, np.int64),
         "operation": [OPERATIONS[operation] for operation, _ in meant],
@@ -148,32 +153,50 @@ def _evidence(told: pa.Table) -> dict[str, Any]:
     return {name: _side(told, column) for name, column in stated.items()} | {n: told[c] for n, c in lived.items()}
 
 
-def _history(told: pa.Table) -> dict[str, Any]:
+_COUNTED = ("validations", "contradictions", "created_cycle", "confidence_origin_ppm")
+_DATED = ("created_at", "validated_at")
+
+
+def _history(told: pa.Table, entries: pa.Array, before: pa.Table) -> dict[str, Any]:
     """Since when each row's entry is known and as what, how often outcomes spoke for it and against, when last for."""
     hypothesis = told["hypothesis_id"].to_numpy(zero_copy_only=False)
     first = np.flatnonzero(np.r_[True, hypothesis[1:] != hypothesis[:-1]])
     group = np.repeat(np.arange(len(first)), np.diff(np.r_[first, len(hypothesis)]))
     operation = told["operation"].to_numpy(zero_copy_only=False)
-    at = told["at"].cast(pa.int64()).to_numpy()
+    at, row = told["at"].cast(pa.int64()).to_numpy(), np.arange(len(group))
+    made = np.full(len(first), -1)
+    made[group[operation == "confirmed"]] = row[operation == "confirmed"]  # each is confirmed once, here or before
+    old = _known_before(entries.take(pa.array(first)), made < 0, before)
 
-    def counted(what: str) -> np.ndarray:
+    def counted(what: str, name: str) -> np.ndarray:
         total = np.cumsum(operation == what)
-        return total - (total - (operation == what))[first][group]
+        return total - (total - (operation == what))[first][group] + old[name][group]
 
-    made = np.flatnonzero(operation == "confirmed")[group]  # each is confirmed once
-    known = np.arange(len(group)) >= made
-    good = np.where(np.isin(operation, ("confirmed", "reinforced")), np.arange(len(group)), 0)
-    last = np.maximum.accumulate(good)
+    here, known = made[group] >= 0, row >= made[group]
+    good = np.maximum.accumulate(np.where(np.isin(operation, ("confirmed", "reinforced")), row, -1))
     begun = told["begun_at"].cast(pa.int64()).to_numpy()
-    confidence = told["confidence_ppm"].to_numpy()
+    created = np.where(here, at[made[group]], old["created_at"][group])
+    validated = np.where(good >= first[group], at[good], old["validated_at"][group])
+    confidence, cycle = (told[name].to_numpy()[made[group]] for name in ("confidence_ppm", "cycle"))
     return {
-        "validations": counted("reinforced"),
-        "contradictions": counted("contradicted"),
-        "created_cycle": np.where(known, told["cycle"].to_numpy()[made], 0),
-        "confidence_origin_ppm": np.where(known, confidence[made], 0),
-        "created_at": pa.array(np.where(known, at[made], begun)).cast(MOMENT),
-        "validated_at": pa.array(np.where(known, at[last], begun)).cast(MOMENT),
+        "validations": counted("reinforced", "validations"),
+        "contradictions": counted("contradicted", "contradictions"),
+        "created_cycle": np.where(known, np.where(here, cycle, old["created_cycle"][group]), 0),
+        "confidence_origin_ppm": np.where(known, np.where(here, confidence, old["confidence_origin_ppm"][group]), 0),
+        "created_at": pa.array(np.where(known, created, begun)).cast(MOMENT),
+        "validated_at": pa.array(np.where(known, validated, begun)).cast(MOMENT),
     }
+
+
+def _known_before(entries: pa.Array, wanted: np.ndarray, before: pa.Table) -> dict[str, np.ndarray]:
+    """What the lessons of these hypotheses said before, int64 each; zeros for those that are not wanted."""
+    place = pc.index_in(entries.filter(pa.array(wanted)), value_set=before["entry_id"].combine_chunks())
+    assert not place.null_count, "what was confirmed before is among the lessons"
+    out = {}
+    for name in (*_COUNTED, *_DATED):
+        out[name] = np.zeros(len(wanted), np.int64)
+        out[name][wanted] = before[name].cast(pa.int64()).take(place).to_numpy()
+    return out
 
 
 def _reasons(told: pa.Table, why: Sequence[str]) -> list[str]:
