@@ -39,7 +39,7 @@ from tests.conftest import NOW
 from tests.examples import some
 from tests.fleets import Lived
 from tests.grimoires import decided, decisions, pattern
-from tests.property.test_laws import beside, stores_at
+from tests.property.test_laws import beside, counting_reads, stores_at
 from tests.reference import dreams as twin
 from tests.sleepers import births_of, home_of, long_lives, tagged, without_positions
 
@@ -138,6 +138,26 @@ def test_what_is_struck_late_was_never_dreamt(tmp_path: Path) -> None:
     derive_dreams(again)
     assert dreamt(stores) == dreamt(again)
     assert all(now != then for now, then in zip(dreamt(stores).values(), before.values(), strict=True))
+
+
+@pytest.mark.row("P-2")
+def test_a_dream_reads_what_was_told_since_the_last_however_long_its_golem_lived(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: Stores
+) -> None:
+    lived, stores = day(), stores_at(tmp_path / "home", HASTY)
+    stores.log.record(births_of(lived), NOW)
+    for segment, (first, last) in enumerate(pairwise((0, 3_300, 3_500, 3_700, 10_000))):
+        part = lived.records.filter((pc.field("tick") > first) & (pc.field("tick") <= last))
+        stores.log.append(part, writer="w", segment=segment, recorded_at=NOW)
+        derive_curation(stores)
+        with counting_reads(monkeypatch) as read:
+            told = {one.table: one.rows_written for one in derive_dreams(stores)}
+        if first:
+            assert all(told[name] for name in LEARNED)
+            assert read["dreams", "files"] == 0
+            assert read["hypotheses", "rows"] == told["hypotheses"]
+            assert read["curation", "files"] <= 2, "those of the last dream, and of this one"
+    assert dreamt(stores) == dreamt(whole)
 
 
 def test_every_dream_and_hypothesis_names_ticks_that_exist_and_came_before(whole: Stores) -> None:

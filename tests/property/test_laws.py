@@ -11,6 +11,7 @@ import hashlib
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -516,20 +517,9 @@ def test_as_of_an_earlier_version_or_moment_it_is_what_it_was_then(lived: Stores
 # law 5
 
 
-def reads_after_one_more_batch(root: Path, cycles: int, monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, str]]:
-    """Files and rows that a run reads for one more cycle of two golems, on a log of so many cycles."""
-    story = {STORM: STORIES[0] * (1 + cycles // 4), FOG: STORIES[5] * (1 + cycles // 4)}
-    both = [Life(f"g-{i}", story, (3, 1), timedelta(minutes=2), SPAN * (cycles + 1)) for i in range(2)]
-    rows = [one.rows() for one in both]
-    stores = stores_at(root)
-    stores.log.record([birth_of(one) for one in both], NOW)
-    for cycle in range(cycles):
-        batch = [row for mine in rows for row in mine[SPAN * cycle : SPAN * (cycle + 1)]]
-        stores.log.append(full(batch), writer="w", segment=cycle, recorded_at=NOW)
-        if cycle % 6 == 5:
-            derive_all(stores)
-    fresh = [row for mine in rows for row in mine[SPAN * cycles :]]
-    stores.log.append(full(fresh), writer="w", segment=cycles, recorded_at=NOW)
+@contextmanager
+def counting_reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[tuple[str, str]]]:
+    """Files, and rows of these files, that are read meanwhile, by table."""
     read: Counter[tuple[str, str]] = Counter()
     plain = delta.scan
 
@@ -543,13 +533,46 @@ def reads_after_one_more_batch(root: Path, cycles: int, monkeypatch: pytest.Monk
     with monkeypatch.context() as patch:
         for module in (delta, projections):
             patch.setattr(module, "scan", counted)
+        yield read
+
+
+QUIET = 3
+"""Every so many cycles nothing is done, and what was felt then is dreamt of at once: it is tagged."""
+
+FORGETFUL = BRIEF.model_copy(update={"dreams": BRIEF.dreams.model_copy(update={"lookback_ticks": QUIET * SPAN})})
+
+
+def reads_after_one_more_batch(root: Path, cycles: int, monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, str]]:
+    """Files and rows that a run reads for one more cycle of two golems, who dream then, on a log of so many cycles."""
+    assert cycles % QUIET == 0
+    story = {STORM: STORIES[0] * (1 + cycles // 4), FOG: STORIES[5] * (1 + cycles // 4)}
+    both = [Life(f"g-{i}", story, (0, 3, 1), timedelta(minutes=2), SPAN * (cycles + 1)) for i in range(2)]
+    rows = [one.rows() for one in both]
+    for mine in rows:
+        for tick in range(0, len(mine), QUIET * SPAN):
+            mine[tick]["dream_tag"] = "what was that?"
+    stores = stores_at(root, FORGETFUL)
+    stores.log.record([birth_of(one) for one in both], NOW)
+    for cycle in range(cycles):
+        batch = [row for mine in rows for row in mine[SPAN * cycle : SPAN * (cycle + 1)]]
+        stores.log.append(full(batch), writer="w", segment=cycle, recorded_at=NOW)
+        if cycle % 6 == 5:
+            derive_all(stores)
+    fresh = [row for mine in rows for row in mine[SPAN * cycles :]]
+    stores.log.append(full(fresh), writer="w", segment=cycles, recorded_at=NOW)
+    dreams = stores.projections.digest("dreams").rows
+    with counting_reads(monkeypatch) as read:
         derive_all(stores)
     assert stores.projections.digest("cycles").rows == 2 * (cycles + 1)
+    assert stores.projections.digest("dreams").rows == dreams + 2
     return read
 
 
 READERS = 4
 """Curation, credits, episodes and dreams read records."""
+
+LOOKED_BACK = QUIET + 1 + (FORGETFUL.prediction.check_ticks - 1) // SPAN
+"""Cycles that a dream looks back on: those since the last dream, and what was decided then and judged later."""
 
 RECOUNTED = {"votes", "vote_causes"}
 """Consensus counts all votes of the propositions that were touched; it is the one run that reads what it has read."""
@@ -557,11 +580,11 @@ RECOUNTED = {"votes", "vote_causes"}
 
 @pytest.mark.row("P-2")
 def test_a_run_reads_what_is_new_however_long_the_log_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    short = reads_after_one_more_batch(tmp_path / "short", 6, monkeypatch)
+    short = reads_after_one_more_batch(tmp_path / "short", 12, monkeypatch)
     long = reads_after_one_more_batch(tmp_path / "long", 60, monkeypatch)
     for read in (short, long):
-        assert read["cycles", "files"] == READERS
-        assert read["cycles", "rows"] == READERS * 2 * SPAN
+        assert read["cycles", "files"] == READERS + LOOKED_BACK
+        assert read["cycles", "rows"] == (READERS + LOOKED_BACK) * 2 * SPAN
         assert read["life", "files"] == 0
     for table, measure in long:
         if table not in RECOUNTED:
