@@ -30,6 +30,7 @@ from bardo_pipeline.curator.variables import (
 from bardo_pipeline.policy import Policy
 
 _BATCH_ROWS, _FEW_ROWS = 2_000, 50
+_LAG_MAX = max(column.lag for column in COLUMNS)
 _UPPER = np.triu_indices(WIDTH)
 
 MOMENTS_SCHEMA = pa.schema(
@@ -164,18 +165,22 @@ def from_table(table: pa.Table) -> Moments:
 def moments_of(told: Ints, rows: Ints) -> Ints:
     """Sums of products over these rows of all COLUMNS and the constant, int64 [WIDTH, WIDTH].
 
-    told: ALL_VARIABLES of consecutive ticks. Doubles hold the sums exactly, whatever order BLAS adds them in; a few
-    rows at a time, since more would wake its threads, which costs more than they do.
+    told: ALL_VARIABLES of consecutive ticks. rows: ascending. Doubles hold the sums exactly, whatever order BLAS adds
+    them in; a few rows at a time, since more would wake its threads, which costs more than they do.
     """
     total = np.zeros((WIDTH, WIDTH), np.int64)
     for start in range(0, len(rows), _BATCH_ROWS):
         part = rows[start : start + _BATCH_ROWS]
-        columns = np.zeros((-(-len(part) // _FEW_ROWS) * _FEW_ROWS, WIDTH))
+        first, count = int(part[0]) - _LAG_MAX, len(part)
+        near = told[first : part[-1] + 1].T.astype(np.float64, order="C")
+        unbroken = near.shape[1] == count + _LAG_MAX
+        columns = np.zeros((WIDTH, -(-count // _FEW_ROWS) * _FEW_ROWS))
         for place, (variable, lag) in enumerate(COLUMNS):
-            columns[: len(part), place] = told[part - lag, variable]
-        columns[: len(part), CONSTANT] = SCALE
-        few = columns.reshape(-1, _FEW_ROWS, WIDTH)
-        total += np.matmul(few.transpose(0, 2, 1), few).sum(axis=0).astype(np.int64)
+            at = slice(_LAG_MAX - lag, _LAG_MAX - lag + count) if unbroken else part - first - lag
+            columns[place, :count] = near[variable, at]
+        columns[CONSTANT, :count] = SCALE
+        few = columns.reshape(WIDTH, -1, _FEW_ROWS).transpose(1, 0, 2)
+        total += np.matmul(few, few.transpose(0, 2, 1)).sum(axis=0).astype(np.int64)
     return total
 
 

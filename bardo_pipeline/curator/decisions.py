@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.state import COLUMNS, GrimoireState, entry_columns
+from bardo_pipeline.curator.state import COLUMNS, GrimoireState, entry_columns, entry_id
 from bardo_pipeline.events.overrides import Order
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.policy import Policy
@@ -81,16 +81,21 @@ class Considered(NamedTuple):
 
 DECISION_KEY = ("golem_id", "revision", "cycle", "seq")
 
+_NOTED = (*COLUMNS, "operation", "cycle", "at_us", "before", "cause_first", "cause_stop", "said")
+_OPERATION, _CYCLE, _AT, _BEFORE, _FIRST, _STOP, _SAID = range(len(COLUMNS), len(_NOTED))
+_CAUSES = slice(_FIRST, _STOP + 1)
+
 
 @dataclass
 class DecisionLog:
     """Decisions as they are taken, in columns; turned into a table once.
 
-    cause_tick: int64 [causes, 2], the decision and judgement ticks that spans of causes point into.
+    cause_tick: int64 [causes, 2], the decision and judgement ticks that spans of causes point into. parts: int64
+    [_NOTED, rows], entries as they were left and what is said of them.
     """
 
     cause_tick: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.int64))
-    parts: list[dict[str, np.ndarray]] = field(default_factory=list)
+    parts: list[np.ndarray] = field(default_factory=list)
     orders: list[Order | Considered] = field(default_factory=list)
 
     def note(
@@ -111,19 +116,13 @@ class DecisionLog:
         """
         if not len(rows):
             return
-        span = causes if causes is not None else np.zeros((len(rows), 2), np.int64)
-        self.parts.append(
-            {
-                **state.snapshot(rows),
-                "operation": np.full(len(rows), operation),
-                "cycle": cycle,
-                "at_us": at_us,
-                "before": before,
-                "cause_first": span[:, 0],
-                "cause_stop": span[:, 1],
-                "said": np.arange(len(rows)) + len(self.orders) if orders else np.full(len(rows), -1),
-            }
-        )
+        part = np.zeros((len(_NOTED), len(rows)), np.int64)
+        part[: len(COLUMNS)] = state.block.take(rows, axis=1)
+        part[_OPERATION], part[_CYCLE], part[_AT], part[_BEFORE] = operation, cycle, at_us, before
+        if causes is not None:
+            part[_CAUSES] = causes.T
+        part[_SAID] = np.arange(len(rows)) + len(self.orders) if orders else -1
+        self.parts.append(part)
         self.orders += orders or ()
 
     def join(self, spans: np.ndarray, first: np.ndarray) -> np.ndarray:
@@ -137,8 +136,10 @@ class DecisionLog:
         """All decisions as DECISION_SCHEMA, in the order of their key."""
         if not self.parts:
             return DECISION_SCHEMA.empty_table()
-        names = (*COLUMNS, "operation", "cycle", "at_us", "before", "cause_first", "cause_stop", "said")
-        rows = {n: np.concatenate([p[n] for p in self.parts]) for n in names}
+        order = np.repeat(np.arange(len(self.parts)), [p.shape[1] for p in self.parts])
+        noted = np.concatenate(self.parts, axis=1)
+        place = _sorted(state, dict(zip(_NOTED, noted, strict=True)), order)
+        rows = dict(zip(_NOTED, noted.take(place, axis=1), strict=True))
         columns = entry_columns(state, rows, policy.curator, policy.decay)
         count = len(rows["golem"])
         columns |= {
@@ -152,14 +153,9 @@ class DecisionLog:
             "cause_bundle": pa.nulls(count, pa.string()),
             "cause_event": self._said([order.event_id for order in self.orders], rows["said"]),
             "policy_hash": pa.array([policy_hash]).take(pa.array(np.zeros(count, np.int64))),
-            "order": pa.array(np.repeat(np.arange(len(self.parts)), [len(p["golem"]) for p in self.parts])),
+            "seq": pa.array(_sequence(rows["golem"], rows["cycle"])),
         }
-        table = pa.table(columns)
-        table = table.take(
-            pc.sort_indices(table, sort_keys=[(k, "ascending") for k in ("golem_id", "cycle", "order", "entry_id")])
-        )
-        table = table.append_column("seq", pa.array(_sequence(table)))
-        return table.select(DECISION_SCHEMA.names).cast(DECISION_SCHEMA)
+        return pa.table({n: columns[n] for n in DECISION_SCHEMA.names}).cast(DECISION_SCHEMA)
 
     def _reasons(self, rows: dict[str, np.ndarray]) -> pa.Array:
         """The owner's own words, or the proposer's, where there are any."""
@@ -209,10 +205,19 @@ def _inside(first: np.ndarray, stop: np.ndarray) -> np.ndarray:
     return np.repeat(first - np.cumsum(lengths) + lengths, lengths) + np.arange(int(lengths.sum()))
 
 
-def _sequence(table: pa.Table) -> np.ndarray:
-    golem = table.column("golem_id").combine_chunks()
-    golem = (golem.chunk(0) if isinstance(golem, pa.ChunkedArray) else golem).dictionary_encode().indices.to_numpy()
-    cycle = table.column("cycle").to_numpy()
+def _sorted(state: GrimoireState, rows: dict[str, np.ndarray], order: np.ndarray) -> np.ndarray:
+    """Places of the decisions by golem, cycle, order in which they were noted, and entry."""
+    pairs, entry = np.unique((rows["origin"] << 32) | rows["structure"], return_inverse=True)
+    ids = [entry_id(state.golems[pair >> 32], state.structures.key(pair & 0xFFFFFFFF)) for pair in pairs.tolist()]
+    return np.lexsort((_rank(ids)[entry], order, rows["cycle"], _rank(state.golems)[rows["golem"]]))
+
+
+def _rank(words: Sequence[str]) -> np.ndarray:
+    """Where each word stands among them all."""
+    return np.argsort(sorted(range(len(words)), key=words.__getitem__))
+
+
+def _sequence(golem: np.ndarray, cycle: np.ndarray) -> np.ndarray:
     new = np.r_[True, (golem[1:] != golem[:-1]) | (cycle[1:] != cycle[:-1])]
     starts = np.flatnonzero(new)
     return np.arange(len(golem)) - np.repeat(starts, np.diff(np.r_[starts, len(golem)]))

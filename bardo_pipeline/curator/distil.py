@@ -52,8 +52,10 @@ def distil(state: GrimoireState, wave: Wave, policy: Policy) -> None:
 
 def create(state: GrimoireState, rows: np.ndarray, sign: np.ndarray, wave: Wave, *, confidence: int) -> None:
     """These candidates (or forgotten entries) become insights of the golem's own."""
-    at = wave.closing(state, rows) if len(rows) else rows
-    place = wave.place(state, rows) if len(rows) else rows
+    if not len(rows):
+        return
+    place = wave.place(state, rows)
+    at = wave.at_us[place]
     for name, value in (
         ("status", ACTIVE),
         ("kind", INSIGHT),
@@ -76,6 +78,8 @@ def create(state: GrimoireState, rows: np.ndarray, sign: np.ndarray, wave: Wave,
 
 def vote(state: GrimoireState, rows: np.ndarray, confidence: np.ndarray, at: np.ndarray, counter: str) -> None:
     """Anchor the confidence anew after a vote, within [0, 1]; only an upvote validates."""
+    if not len(rows):
+        return
     state["confidence_ppm"][rows] = np.clip(confidence, 0, PPM)
     state["anchor_us"][rows] = at
     state[counter][rows] += 1

@@ -7,6 +7,7 @@ decisions has happened once. All sums are integers, so that no order of addition
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +35,7 @@ EVIDENCE_COLUMNS = (
 )
 """Columns of a record that derivation reads; the rest stays on disk."""
 
+_WORD_MAX = 2**63 - 1
 _LIMIT_PPM = 1_000_000
 _LIMIT_LEVEL = 100_000_000
 """A hundred dollars of gas, a hundred million dollars of volume in a tick: what lies beyond counts as that."""
@@ -134,7 +136,7 @@ def gather_evidence(
     row, structure, value, cause, second = (np.concatenate([p[i] for p in parts]) for i in range(5))
     window = (second - 1) // policy.witness_ticks
     window[len(parts[0][0]) :] = -1 - np.arange(len(parts[1][0]))  # each level stands for itself
-    order = np.lexsort((cause, window, structure, cycle[row], golem[row]))
+    order = _sorted(golem[row], cycle[row], structure, window, cause)
     row, structure, value, window = row[order], structure[order], value[order], window[order]
     key = np.stack([golem[row], cycle[row], structure, window])
     if not len(row):
@@ -160,6 +162,23 @@ def gather_evidence(
         stop=np.r_[starts[1:], len(row)],
         cause_tick=np.stack([cause[order], second[order]], axis=1),
     )
+
+
+def _sorted(*keys: np.ndarray) -> np.ndarray:
+    """Places in the order of these keys, first by the first; by one word where they fit into it, as that sorts faster.
+
+    keys: integers.
+    """
+    if not len(keys[0]):
+        return np.zeros(0, np.int64)
+    least = [int(key.min()) for key in keys]
+    span = [int(key.max()) - low + 1 for key, low in zip(keys, least, strict=True)]
+    if math.prod(span) > _WORD_MAX:
+        return np.lexsort(keys[::-1])
+    word = np.zeros(len(keys[0]), np.int64)
+    for key, low, width in zip(keys, least, span, strict=True):
+        word = word * width + (key - low)
+    return np.argsort(word, kind="stable")
 
 
 def _starts(keys: np.ndarray) -> np.ndarray:

@@ -35,6 +35,7 @@ from bardo_pipeline.curator.variables import (
     SCALE,
     SOON,
     VOLUMES,
+    WIDTH,
     Column,
 )
 from bardo_pipeline.grimoire.entries import CAUSAL_VARIABLES
@@ -143,7 +144,8 @@ def critical(rules: CausalPolicy) -> tuple[float, ...]:
 class Regression:
     """Moments of some golems, swept: what is left of every column beyond those that explain.
 
-    moments: [golems, WIDTH, WIDTH], scaled to a diagonal of 1; a column that never varies stays out.
+    moments: [golems, WIDTH, WIDTH], scaled to a diagonal of 1; a column that never varies stays out. at: where each
+    column stands, -1 and the last for none. spent: how many explain that are not looked at any more.
     """
 
     def __init__(self, moments: Floats) -> None:
@@ -153,42 +155,51 @@ class Regression:
         divisor = np.where(self.scale > 0.0, self.scale, 1.0)
         self.left = moments / divisor[:, :, None] / divisor[:, None, :]
         self.explains = np.zeros(self.scale.shape, bool)
+        self.at = np.append(np.arange(WIDTH), _NOTHING)
+        self.spent = np.zeros(len(moments), np.int64)
 
     @property
     def golems(self) -> int:
         """How many."""
         return len(self.left)
 
-    def copy(self) -> Regression:
-        """The same, to go on with alone."""
+    def copy(self, columns: tuple[int, ...] | None = None) -> Regression:
+        """The same, to go on with alone; of these columns if any are named: what is left of them needs no others."""
         twin = object.__new__(Regression)
-        twin.scale, twin.ticks = self.scale, self.ticks
-        twin.left, twin.explains = self.left.copy(), self.explains.copy()
+        twin.scale, twin.ticks, twin.at, twin.spent = self.scale, self.ticks, self.at, self.spent
+        if columns is None:
+            twin.left, twin.explains = self.left.copy(), self.explains.copy()
+            return twin
+        picked = self.at[list(columns)]
+        twin.at = np.full(len(self.at), _NOTHING)
+        twin.at[list(columns)] = np.arange(len(picked))
+        twin.left = np.ascontiguousarray(self.left[:, picked[:, None], picked])
+        twin.scale, twin.explains = self.scale[:, picked], self.explains[:, picked]
+        twin.spent = self.spent + self.explains.sum(axis=1) - twin.explains.sum(axis=1)
         return twin
 
     def take(self, column: Places) -> None:
         """Let one column explain, its own of each golem; -1: none. What is all but explained is left out."""
-        row = np.arange(self.golems)
-        place = np.maximum(column, 0)
+        row, place = np.arange(self.golems), self.at[column]
         pivot = self.left[row, place, place]
-        goes = (column >= 0) & (pivot > 1e-6) & ~self.explains[row, place]
-        who = np.flatnonzero(goes)
+        who = np.flatnonzero((place >= 0) & (pivot > 1e-6) & ~self.explains[row, place])
         if not len(who):
             return
-        at, within = place[who], np.arange(len(who))
+        at, pivot, within = place[who], pivot[who], row[: len(who)]
         mine = self.left if len(who) == self.golems else self.left[who]  # all of them: in place
-        across = mine[within, at] / pivot[who, None]
-        mine -= mine[within, :, at][:, :, None] * across[:, None, :]
+        down = mine[within, :, at]
+        across = mine[within, at] / pivot[:, None]
+        mine -= down[:, :, None] * across[:, None, :]
         mine[within, at] = across
         mine[within, :, at] = across
-        mine[within, at, at] = -1.0 / pivot[who]
+        mine[within, at, at] = -1.0 / pivot
         if mine is not self.left:
             self.left[who] = mine
         self.explains[who, at] = True
 
     def sigmas(self, target: int, columns: tuple[int, ...]) -> Floats:
         """How far from chance each of these columns is as one more explanation, signed, [golems, columns]."""
-        picked = list(columns)
+        picked, target = self.at[list(columns)], self.at[target]
         own = np.einsum("gii->gi", self.left)[:, picked]
         rest = self.left[:, target, target]
         usable = (own > _COLLINEAR) & ~self.explains[:, picked] & (rest[:, None] > 1e-9)
@@ -203,8 +214,8 @@ class Regression:
 
         NaN where the column does not explain.
         """
-        row, place = np.arange(self.golems), np.maximum(column, 0)
-        known = (column >= 0) & self.explains[row, place]
+        row, place, target = np.arange(self.golems), self.at[column], self.at[target]
+        known = (place >= 0) & self.explains[row, place]
         unit = self.scale[:, target] / np.where(self.scale[row, place] > 0.0, self.scale[row, place], 1.0)
         rest = np.maximum(self.left[:, target, target], 0.0)
         error = np.sqrt(np.maximum(-self.left[row, place, place], 0.0) * rest / self._freedom())
@@ -214,7 +225,7 @@ class Regression:
         )
 
     def _freedom(self) -> Floats:
-        return np.maximum(self.ticks - self.explains.sum(axis=1), 1.0)
+        return np.maximum(self.ticks - (self.spent + self.explains.sum(axis=1)), 1.0)
 
 
 def explained_by_base(moments: Floats) -> list[Regression]:
@@ -248,7 +259,7 @@ def find_causes(begun: Regression, task: Task, held: Places, rules: CausalPolicy
     """Find what moves an effect. begun: explained by its base. held: [golems, links_max], columns of links known
     already, -1 for none: they explain first, whatever they are worth now, and what is found comes after them.
     """
-    work, limits = begun.copy(), critical(rules)
+    work, limits = begun.copy((*task.causes, task.target)), critical(rules)
     columns = held.copy()
     for slot in range(columns.shape[1]):
         take_cause(work, task, columns[:, slot])
@@ -286,13 +297,20 @@ def _variables(task: Task) -> Places:
 
 def take_cause(work: Regression, task: Task, column: Places) -> None:
     """Let a cause explain at all its lags, its own of each golem; what it does at another lag is nobody else's."""
+    if (column >= 0).any():
+        for turn in _turns(task)[:, column]:
+            work.take(turn)
+
+
+@cache
+def _turns(task: Task) -> Places:
+    """By column, the last for none: it, and then all lags of its variable, one after another. -1: no more."""
     variables = _variables(task)
-    wanted = np.where(column >= 0, variables[column], _NOTHING)
-    work.take(column)
-    for variable in np.unique(wanted[wanted >= 0]).tolist():
-        for other in np.flatnonzero(variables == variable).tolist():
-            if other in task.causes:
-                work.take(np.where(wanted == variable, other, _NOTHING))
+    made = np.full((1 + len(task.causes), len(variables)), _NOTHING)
+    for column, variable in enumerate(variables.tolist()[:-1]):
+        lags = [cause for cause in sorted(task.causes) if variable == variables[cause]] if variable >= 0 else []
+        made[: 1 + len(lags), column] = [column, *lags]
+    return made[(made >= 0).any(axis=1)]
 
 
 def _events(begun: Regression, rules: CausalPolicy) -> NDArray[np.bool_]:
@@ -317,25 +335,27 @@ def listen(begun: Regression, task: Task, held: Places, fresh: Floats) -> Heard:
 
     begun: explained by its base. fresh: moments of the stretch [golems, WIDTH, WIDTH].
     """
-    work = begun.copy()
+    picked = list(dict.fromkeys((*task.base, *task.causes, task.target)))
+    work = begun.copy(tuple(picked))
     for slot in range(held.shape[1]):
         take_cause(work, task, held[:, slot])
-    divisor = np.where(work.scale > 0.0, work.scale, np.inf)
+    divisor = np.where(begun.scale > 0.0, begun.scale, np.inf)
     seen = fresh / divisor[:, :, None] / divisor[:, None, :]
-    row = np.arange(work.golems)
-    residual = np.where(work.explains, -work.left[:, :, task.target], 0.0)
+    row, target = np.arange(work.golems), work.at[task.target]
+    residual, alone = np.zeros(begun.scale.shape), np.zeros(begun.scale.shape)
+    residual[:, picked] = np.where(work.explains, -work.left[:, :, target], 0.0)
     residual[:, task.target] = 1.0
-    sure = np.maximum(work.left[:, task.target, task.target], 1e-12)
+    sure = np.maximum(work.left[:, target, target], 1e-12)
     spread = np.sqrt(sure / np.maximum(work.ticks, 1.0))
     against = (seen * residual[:, None, :]).sum(axis=2)
     score, info = np.zeros(held.shape), np.zeros(held.shape)
-    for slot in range(held.shape[1]):
-        place = np.maximum(held[:, slot], 0)
-        known = (held[:, slot] >= 0) & work.explains[row, place]
+    for slot in np.flatnonzero((held >= 0).any(axis=0)).tolist():
+        place = work.at[held[:, slot]]
+        known = (place >= 0) & work.explains[row, place]
         pivot = np.where(known, work.left[row, place, place], -1.0)
-        alone = np.where(work.explains & known[:, None], work.left[row, place] / pivot[:, None], 0.0)
+        alone[:, picked] = np.where(work.explains & known[:, None], work.left[row, place] / pivot[:, None], 0.0)
         told = (alone * (seen * alone[:, None, :]).sum(axis=2)).sum(axis=1)
-        said = (alone * against).sum(axis=1) + work.left[row, place, task.target] * told
+        said = (alone * against).sum(axis=1) + work.left[row, place, target] * told
         steps = work.scale[row, place] / SCALE
         score[:, slot] = np.where(known, said * steps / spread, 0.0)
         info[:, slot] = np.where(known, told * steps * steps, 0.0)

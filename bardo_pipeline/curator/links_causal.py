@@ -52,10 +52,10 @@ _TOGETHER = 256
 def learn_links(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     """Test the golems of the wave that are due, and add what they were tested on to their moments."""
     every = policy.causal.test_cycles
+    if (wave.cycle % every).all():
+        return
     due = {state.golems[g]: (g, c // every) for g, c in zip(wave.golem.tolist(), wave.cycle.tolist(), strict=True)
            if c % every == 0}  # fmt: skip
-    if not due:
-        return
     units = []
     for key, memory in sorted(state.moments.of.items(), key=lambda item: item[0]):
         if key[0] in due:
@@ -131,11 +131,8 @@ class _Test:
         state = self.state
         index = {unit.key: place for place, unit in enumerate(self.units)}
         about = state.structures.rows
-        mine = [
-            code for code, s in enumerate(about)
-            if s.source == "causal" and s.effect == CAUSAL_VARIABLES[self.task.effect] and s.regime is None
-        ]  # fmt: skip
-        rows = np.flatnonzero(np.isin(state["structure"], mine) & (state["status"] == status) & (state["sign"] != 0))
+        mine = state.structures.effects() == self.task.effect
+        rows = np.flatnonzero(mine[state["structure"]] & (state["status"] == status) & (state["sign"] != 0))
         rows = rows[np.isin(state["golem"][rows], [u.golem for u in self.units])]
         order = np.lexsort((state.structures.stable()[state["structure"][rows]], -state["confidence_ppm"][rows]))
         held = np.full((len(self.units), self.policy.causal.links_max), _NOTHING)

@@ -36,6 +36,8 @@ def answering(state: GrimoireState, orders: Sequence[Order | Proposal]) -> np.nd
 
 def heed(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     """Pin, unpin and correct what owners said of the wave's golems, in the order in which they said it."""
+    if not wave.orders:
+        return
     wave.order_rows = answering(state, wave.orders)
     told = [i for i, row in enumerate(wave.order_rows) if row >= 0 and wave.orders[i].kind != "EntryRetracted"]
     for turn in turns(wave.order_rows[told]):
@@ -47,6 +49,8 @@ def heed(state: GrimoireState, wave: Wave, policy: Policy) -> None:
 
 def retract(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     """Take out of the grimoire what owners retracted; its pin, its decay class and its evidence go with it."""
+    if not wave.orders:
+        return
     told = [i for i, row in enumerate(wave.order_rows) if row >= 0 and wave.orders[i].kind == "EntryRetracted"]
     for turn in turns(wave.order_rows[told]):
         rows, orders = wave.order_rows[told][turn], [wave.orders[told[i]] for i in turn]

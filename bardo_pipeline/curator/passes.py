@@ -104,8 +104,8 @@ def curate(
     bounds = np.searchsorted(group_wave[by_wave], np.arange(closed.waves + 1))
     log, books = DecisionLog(cause_tick), PlaybookLog()
     reports: list[tuple[np.ndarray, ...]] = []
-    for number in range(closed.waves):
-        mine = np.flatnonzero(closed.wave == number)
+    by_number = np.split(np.argsort(closed.wave, kind="stable"), np.cumsum(np.bincount(closed.wave))[:-1])
+    for number, mine in enumerate(by_number):
         wave = wave_of(
             state, evidence, by_wave[bounds[number] : bounds[number + 1]],
             closed.golem[mine], closed.cycle[mine], closed.at_us[mine], log, heard.among(closed.key[mine]),

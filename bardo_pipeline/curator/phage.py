@@ -20,8 +20,11 @@ from bardo_pipeline.policy import Policy
 
 def phage(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     """Try the weakest entries of every golem at a hundredth tick by all that it has lived through itself."""
+    trying = wave.golem[wave.cycle % policy.curator.phage_cycles == 0]
+    if not len(trying):
+        return
     due = np.zeros(len(state.golems), bool)
-    due[wave.golem[wave.cycle % policy.curator.phage_cycles == 0]] = True
+    due[trying] = True
     rows = wave.living(state)
     rows = rows[due[state["golem"][rows]] & (state["decay_class"][rows] != CLASS_FACT) & (state["sign"][rows] != 0)]
     if not len(rows):

@@ -10,6 +10,7 @@ Source: MEM-8, MEM (heuristics proposed to PLAYBOOK.md), KAT (rebalanceThreshold
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -80,14 +81,14 @@ class Playbooks:
         rows, now = rule_rows(state, golem, at_us, policy)
         proven = is_proven(state, rows, policy)
         base = np.array([self.base.get(state.golems[g], policy.playbook.rebalance_threshold) for g in golem.tolist()])
-        wanted = thresholds(state, golem, rows[proven], base, policy)
+        wanted = thresholds(state, golem, rows[proven], base, policy).tolist()
         owner = state["golem"][rows]
         starts, stops = np.searchsorted(owner, np.stack([golem, golem + 1]))
         waiting_ids: dict[int, list[str]] = {}
         for code, entry in zip(owner[~proven].tolist(), entry_ids(state, rows[~proven]), strict=True):
             waiting_ids.setdefault(code, []).append(entry)
         for i, code in enumerate(golem.tolist()):
-            golem_id, values = state.golems[code], tuple(wanted[i].tolist())
+            golem_id, values = state.golems[code], tuple(wanted[i])
             staged = tuple(sorted(waiting_ids.get(code, ())))
             known = self.version.get(golem_id, 0)
             if known and (self.threshold[golem_id], self.staged.get(golem_id, ())) == (values, staged):
@@ -125,18 +126,20 @@ def rule_rows(
     place = np.full(len(state.golems), -1)
     place[golem] = np.arange(len(golem))
     regime, _, gas, moves = state.structures.bands()
-    structure = state["structure"]
-    rows = np.flatnonzero(
-        (place[state["golem"]] >= 0) & (state["status"] == ACTIVE) & (state["kind"] != 0) & moves[structure]
-        & (regime[structure] >= 0) & (gas[structure] != GAS_SPANS.index("dear"))
-    )  # fmt: skip
+    rows = np.flatnonzero((state["status"] == ACTIVE) & (state["kind"] != 0))
+    about = state["structure"][rows]
+    counts = moves[about] & (regime[about] >= 0) & (gas[about] != GAS_SPANS.index("dear"))
+    rows = rows[counts & (place[state["golem"][rows]] >= 0)]
+    if not len(rows):
+        return rows, rows
     now = state.confidence_at(rows, at_us[place[state["golem"][rows]]], policy.decay)
     limit = np.where(
         state["kind"][rows] == WARNING,
         ppm(policy.playbook.block_confidence_min),
         ppm(policy.playbook.heuristic_confidence_min),
     )
-    return rows[now >= limit], now[now >= limit]
+    sure = now >= limit
+    return rows[sure], now[sure]
 
 
 def thresholds(
@@ -149,6 +152,8 @@ def thresholds(
     place = np.full(len(state.golems), -1)
     place[golem] = np.arange(len(golem))
     out = np.repeat(base[:, None], len(REGIMES), axis=1)
+    if not len(rows):
+        return out
     structure = state["structure"][rows]
     where = (place[state["golem"][rows]], regime[structure])
     good, bad = state["kind"][rows] == HEURISTIC, state["kind"][rows] == WARNING
@@ -183,9 +188,12 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
+_known_id = lru_cache(maxsize=1 << 16)(entry_id)
+
+
 def entry_ids(state: GrimoireState, rows: np.ndarray) -> list[str]:
     """Ids of these rows."""
     return [
-        entry_id(state.golems[o], state.structures.rows[s].key)
+        _known_id(state.golems[o], state.structures.key(s))
         for o, s in zip(state["origin"][rows].tolist(), state["structure"][rows].tolist(), strict=True)
     ]

@@ -25,8 +25,11 @@ def promote(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     ripe = (state["kind"][rows] == INSIGHT) & (state["decay_class"][rows] != CLASS_FACT)
     ripe &= (state["validations"][rows] >= rules.promote_validations) & (state["sign"][rows] != 0)
     rows = rows[ripe]
-    now = state.confidence_at(rows, wave.closing(state, rows), policy.decay) if len(rows) else rows
-    rows, now = rows[now >= ppm(rules.promote_confidence)], now[now >= ppm(rules.promote_confidence)]
+    if not len(rows):
+        return
+    now = state.confidence_at(rows, wave.closing(state, rows), policy.decay)
+    sure = now >= ppm(rules.promote_confidence)
+    rows, now = rows[sure], now[sure]
     if not len(rows):
         return
     harm = state["sign"][rows] < 0
@@ -38,8 +41,11 @@ def promote(state: GrimoireState, wave: Wave, policy: Policy) -> None:
 
 
 def _demote(state: GrimoireState, wave: Wave, policy: Policy) -> None:
-    rows = wave.doubted[np.isin(state["kind"][wave.doubted], (HEURISTIC, WARNING))]
-    now = state.confidence_at(rows, wave.closing(state, rows), policy.decay) if len(rows) else rows
+    kind = state["kind"][wave.doubted]
+    rows = wave.doubted[(kind == HEURISTIC) | (kind == WARNING)]
+    if not len(rows):
+        return
+    now = state.confidence_at(rows, wave.closing(state, rows), policy.decay)
     rules, anti = policy.curator, state["is_anti_knowledge"][rows] == 1
     fallen = now < np.where(anti, ppm(rules.prune_confidence), ppm(rules.demote_confidence))
     rows, now = rows[fallen], now[fallen]

@@ -54,6 +54,8 @@ def stage(state: GrimoireState, wave: Wave, policy: Policy) -> None:
 def consider(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     """Take the votes that hold, and the notes."""
     said = [motion for motion in wave.motions if motion.structure < 0]
+    if not said:
+        return
     rows = answering(state, [motion.proposal for motion in said])
     told = np.flatnonzero(rows >= 0)
     for turn in turns(rows[told]):

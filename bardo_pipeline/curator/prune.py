@@ -22,7 +22,10 @@ def prune(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     if not len(rows):
         return
     now = state.confidence_at(rows, wave.closing(state, rows), policy.decay)
-    doomed = (now < ppm(policy.curator.prune_confidence)) & (state.floor(rows, policy.decay) == 0)
+    faded = now < ppm(policy.curator.prune_confidence)
+    if not faded.any():
+        return
+    doomed = faded & (state.floor(rows, policy.decay) == 0)
     rows, now = rows[doomed], now[doomed]
     state["status"][rows] = PRUNED
     for name in ("own_count", "own_sum", "own_sumsq", "pleasure_sum_milli", "arousal_sum_milli", "dominance_sum_milli"):

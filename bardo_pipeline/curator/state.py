@@ -34,6 +34,7 @@ MOMENTS = ("anchor_us", "created_us", "validated_us")
 CODED = ("golem", "structure", "origin", "kind", "status", "provenance", "decay_class")
 FLAGS = ("is_anti_knowledge", "is_bloodstain")
 COLUMNS = (*CODED, *FLAGS, *COUNTED, *MOMENTS)
+_LINE = {name: line for line, name in enumerate(COLUMNS)}
 
 
 def entry_id(origin_golem_id: str, structure_key: str) -> str:
@@ -45,23 +46,25 @@ def entry_id(origin_golem_id: str, structure_key: str) -> str:
 class GrimoireState:
     """Entries and candidates as columns, sorted by (golem, structure).
 
-    golem, structure, origin: codes into `golems`, `structures`, `golems`. Everything else as in ENTRY_SCHEMA,
-    moments in UTC microseconds. moments: what their ticks say of causes; kept beside the entries (causal.py).
+    block: int64 [COLUMNS, rows], one line a column, so that rows are copied whole in one pass. golem, structure,
+    origin: codes into `golems`, `structures`, `golems`. Everything else as in ENTRY_SCHEMA, moments in UTC
+    microseconds. moments: what their ticks say of causes; kept beside the entries (causal.py).
     """
 
     golems: list[str] = field(default_factory=list)
     structures: Structures = field(default_factory=Structures)
-    columns: dict[str, np.ndarray] = field(default_factory=lambda: {n: np.zeros(0, np.int64) for n in COLUMNS})
+    block: np.ndarray = field(default_factory=lambda: np.zeros((len(COLUMNS), 0), np.int64))
     _golem_codes: dict[str, int] = field(default_factory=dict)
     moments: Moments = field(default_factory=Moments)
 
     def __getitem__(self, name: str) -> np.ndarray:
-        return self.columns[name]
+        column: np.ndarray = self.block[_LINE[name]]
+        return column
 
     @property
     def rows(self) -> int:
         """Number of entries and candidates."""
-        return len(self.columns["golem"])
+        return self.block.shape[1]
 
     def golem_code(self, golem_id: str) -> int:
         """The code of a golem, given out on first sight."""
@@ -90,9 +93,8 @@ class GrimoireState:
 
     def append(self, rows: dict[str, np.ndarray]) -> None:
         """Add rows (all COLUMNS, int64) and restore the order."""
-        merged = {n: np.concatenate([self.columns[n], rows[n].astype(np.int64)]) for n in COLUMNS}
-        order = np.argsort((merged["golem"] << 32) | merged["structure"], kind="stable")
-        self.columns = {n: v[order] for n, v in merged.items()}
+        self.block = np.hstack([self.block, np.stack([rows[n].astype(np.int64) for n in COLUMNS])])
+        self.block = self.block.take(np.argsort(self.keys(), kind="stable"), axis=1)
 
     def absorb(self, entries: pa.Table) -> None:
         """Take in entries (ENTRY_SCHEMA) of golems that have none of these structures yet."""
@@ -124,7 +126,7 @@ class GrimoireState:
 
     def snapshot(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """A copy of these rows' columns."""
-        return {n: v[rows] for n, v in self.columns.items()}
+        return dict(zip(COLUMNS, self.block.take(rows, axis=1), strict=True))
 
     def without_golems(self, golem_ids: set[str]) -> GrimoireState:
         """The state of all other golems."""
@@ -133,7 +135,7 @@ class GrimoireState:
         return GrimoireState(
             list(self.golems),
             self.structures,
-            {n: v[keep] for n, v in self.columns.items()},
+            self.block.compress(keep, axis=1),
             dict(self._golem_codes),
             self.moments.without_golems(golem_ids),
         )

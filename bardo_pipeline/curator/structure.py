@@ -17,6 +17,7 @@ from bardo_pipeline.grimoire.confidence import CLASS_FACT, CLASS_REGIME, CLASS_T
 from bardo_pipeline.grimoire.entries import (
     ANOMALY_BANDS,
     CATEGORIES,
+    CAUSAL_VARIABLES,
     CHANGE_CATEGORY,
     EFFECT_CATEGORY,
     METRIC_CATEGORY,
@@ -100,7 +101,9 @@ class Structures:
     _scenes: dict[Structure, int] = field(default_factory=dict)
     _placed: list[tuple[int, int]] = field(default_factory=list)
     _columns: tuple[np.ndarray, np.ndarray] | None = None
+    _keys: list[str] = field(default_factory=list, repr=False, compare=False)
     _stable: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64), repr=False, compare=False)
+    _effects: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64), repr=False, compare=False)
     _bands: np.ndarray = field(default_factory=lambda: np.zeros((4, 0), np.int8), repr=False, compare=False)
 
     def code(self, structure: Structure) -> int:
@@ -122,6 +125,11 @@ class Structures:
             placed = np.array(self._placed, np.int64).reshape(-1, 2)
             self._columns = placed[:, 0].copy(), placed[:, 1].copy()
         return self._columns
+
+    def key(self, code: int) -> str:
+        """The structure of a code as one string."""
+        self._keys += [row.key for row in self.rows[len(self._keys) :]]
+        return self._keys[code]
 
     def column(self, name: str) -> list[str | int | None]:
         """One attribute of every structure, by code."""
@@ -145,6 +153,15 @@ class Structures:
             digests = (hashlib.sha256(r.key.encode()).digest()[:8] for r in fresh)
             self._stable = np.r_[self._stable, [int.from_bytes(d, "big") >> 1 for d in digests]]
         return self._stable
+
+    def effects(self) -> np.ndarray:
+        """The variable that a link of all regimes is about, by code; -1 for any other structure. int64."""
+        fresh = self.rows[len(self._effects) :]
+        if fresh:
+            links = (r.effect if r.source == "causal" and r.regime is None else None for r in fresh)
+            known = [CAUSAL_VARIABLES.index(e) if e in CAUSAL_VARIABLES else -1 for e in links]
+            self._effects = np.r_[self._effects, known]
+        return self._effects
 
     def bands(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """(regime, anomaly band, gas span: int8, -1 for none; rebalances: bool) by code."""

@@ -204,7 +204,10 @@ def standardised(read: Ints, age: Ints, rules: CausalPolicy) -> Ints:
         lately_deep,
         *(part[:, place] for place in range(past.shape[1]) for part in (soon, late)),
     )
-    return np.stack(columns, axis=1).astype(np.int64)
+    told = np.empty((len(columns), len(read)), np.int64)
+    for line, column in zip(told, columns, strict=True):
+        line[:] = column
+    return told.T
 
 
 def return_spread(price_return: NDArray[np.float64], rules: CausalPolicy) -> NDArray[np.float64]:

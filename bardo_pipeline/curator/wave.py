@@ -112,9 +112,14 @@ class Wave:
 
     def living(self, state: GrimoireState) -> np.ndarray:
         """State rows of active entries of the wave's golems."""
+        rows = np.flatnonzero(state["status"] == ACTIVE)
+        return rows if len(self.golem) == len(state.golems) else rows[self.has(state)[state["golem"][rows]]]
+
+    def has(self, state: GrimoireState) -> np.ndarray:
+        """Which golems of the state are in the wave. bool [golems]."""
         here = np.zeros(len(state.golems), bool)
         here[self.golem] = True
-        return np.flatnonzero((state["status"] == ACTIVE) & here[state["golem"]])
+        return here
 
 
 def wave_of(

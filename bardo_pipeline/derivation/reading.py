@@ -98,7 +98,7 @@ class CycleReader:
         limit = np.array([closed.get(g, 0) for g in golems], dtype=np.int64)[codes] if golems else codes
         ready, kept = (cycle > floor) & (cycle <= limit), cycle > limit
         upto = {g: closed[g] for g in sorted(concerned) if closed.get(g, 0) > past[g]}
-        records = without(rows.filter(pa.array(ready)), self._left)
+        records = without(rows if ready.all() else rows.filter(pa.array(ready)), self._left)
         closing = cycle_of(records["tick"].to_numpy(), stores.policy.curator.cycle_ticks)
         return Fresh(records, closing, upto, now, rows.filter(pa.array(kept)))
 

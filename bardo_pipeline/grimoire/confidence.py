@@ -15,6 +15,8 @@ DAY_US = 86_400_000_000
 FOREVER_US = 2**62
 """Half-life and fading moment of what does not fade."""
 
+_LN_2 = float(np.log(2.0))
+
 CLASS_STRUCTURAL, CLASS_REGIME, CLASS_TACTICAL, CLASS_EPHEMERAL, CLASS_FACT = range(5)
 
 
@@ -30,19 +32,16 @@ def half_life_us(
 
     A fact's e-fold is scaled by max(1, ln(episodes)) (canon 6). A bloodstain fades three times slower (canon 7).
     """
-    days = np.array(
-        [
-            0.0,
-            policy.regime_conditional_days,
-            policy.tactical_days,
-            policy.ephemeral_days,
-            policy.fact_e_fold_days * np.log(2.0),
-        ]
-    )[decay_class]
+    fact_days, longer = policy.fact_e_fold_days * _LN_2, policy.bloodstain_multiplier
+    days = (0.0, policy.regime_conditional_days, policy.tactical_days, policy.ephemeral_days, fact_days)
+    known = np.rint(np.array([*days, *(d * longer for d in days)]) * DAY_US).astype(np.int64)
+    known[[CLASS_STRUCTURAL, CLASS_STRUCTURAL + len(days)]] = FOREVER_US
+    half_life: np.ndarray = known[decay_class + len(days) * bloodstain]
     fact = decay_class == CLASS_FACT
-    days = np.where(fact, days * np.maximum(1.0, np.log(np.maximum(evidence, 1))), days)
-    days = np.where(bloodstain, days * policy.bloodstain_multiplier, days)
-    return np.where(decay_class == CLASS_STRUCTURAL, FOREVER_US, np.rint(days * DAY_US)).astype(np.int64)
+    if fact.any():
+        lasts = fact_days * np.maximum(1.0, np.log(np.maximum(evidence[fact], 1)))
+        half_life[fact] = np.rint(np.where(bloodstain[fact], lasts * longer, lasts) * DAY_US)
+    return half_life
 
 
 def dreamt_half_life_us(half_life: np.ndarray, policy: DecayPolicy) -> np.ndarray:

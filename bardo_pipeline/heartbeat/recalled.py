@@ -84,8 +84,8 @@ class History:
         seen = np.array([cycle.get(g, -1) for g in state.golems], np.int64)
         then = seen[state["golem"]] if state.rows else np.zeros(0, np.int64)
         standing = (self._cycle <= then) & (then < self._until)
-        columns = {name: values[standing] for name, values in state.columns.items()}
-        return GrimoireState(list(state.golems), state.structures, columns, dict(state._golem_codes))
+        block = state.block.compress(standing, axis=1)
+        return GrimoireState(list(state.golems), state.structures, block, dict(state._golem_codes))
 
     def recalled(self, asked: Asked, names: EntryNames) -> Recalled:
         """What each of these moments would have met. names: the same for all histories that are compared."""
