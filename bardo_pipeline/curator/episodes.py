@@ -109,8 +109,8 @@ def episodes_of(records: pa.Table, cycle: np.ndarray, policy: Policy) -> pa.Tabl
 
     records: EPISODE_COLUMNS; cycle: int64 [records].
     """
-    where = np.flatnonzero(is_episode(records))
-    records, cycle = records.take(pa.array(where)), cycle[where]
+    told = is_episode(records)
+    records, cycle = records.filter(pa.array(told)).combine_chunks(), cycle[told]
     observation, pad = combined(records.column("observation")), combined(records.column("pad_after"))
     first = _first_action(records)
     pnl = pc.struct_field(combined(records.column("outcome")), "pnl_impact_micros")

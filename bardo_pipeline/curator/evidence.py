@@ -74,7 +74,9 @@ class Evidence:
 
 
 def combined(column: pa.ChunkedArray) -> pa.Array:
-    """One contiguous array of a column."""
+    """One contiguous array of a column; one that is contiguous is not copied."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
     array = column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):
         return pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)

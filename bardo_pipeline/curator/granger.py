@@ -182,7 +182,7 @@ class Regression:
         """Let one column explain, its own of each golem; -1: none. What is all but explained is left out."""
         row, place = np.arange(self.golems), self.at[column]
         pivot = self.left[row, place, place]
-        who = np.flatnonzero((place >= 0) & (pivot > 1e-6) & ~self.explains[row, place])
+        who = ((place >= 0) & (pivot > 1e-6) & ~self.explains[row, place]).nonzero()[0]
         if not len(who):
             return
         at, pivot, within = place[who], pivot[who], row[: len(who)]

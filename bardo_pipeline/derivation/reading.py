@@ -87,6 +87,8 @@ class CycleReader:
         if place is None or now > place.version:
             parts.append(stores.source.read_cycles(self._columns, place.version if place is not None else None))
         rows, golems, codes = _keyed(pa.concat_tables(parts), ordered=self._ordered)
+        parts.clear()
+        rows = rows.combine_chunks()  # every column of theirs is looked at more than once
         cycle = (
             cycle_of(rows["tick"].to_numpy(), stores.policy.curator.cycle_ticks)
             if rows.num_rows
