@@ -132,3 +132,15 @@ def decisions_of_dreams(
     if entry_ids is None:
         return rows
     return rows.filter(pc.is_in(rows["entry_id"], value_set=pa.array(sorted(entry_ids), pa.string())))
+
+
+def withdrawn_of_dreams(stores: Stores) -> pa.Table:
+    """What was decided in dreams about entries, of what was taken back: DECISION_SCHEMA, and because of which event."""
+    told = stores.projections.growing("hypotheses").taken_back()
+    confirmed = told.filter(pc.equal(told["operation"], "confirmed"))["hypothesis_id"].combine_chunks()
+    told = told.filter(pc.is_in(told["hypothesis_id"], value_set=confirmed))
+    rows = lesson_decisions(told.select(HYPOTHESIS_SCHEMA.names), (), stores.policy)
+    key = ("golem_id", "cycle", "seq")
+    why = dict(zip(zip(*(told[n].to_pylist() for n in key), strict=True), told["because"].to_pylist(), strict=True))
+    because = [why[row] for row in zip(*(rows[n].to_pylist() for n in key), strict=True)]
+    return rows.append_column("because", pa.array(because, pa.string()))

@@ -14,9 +14,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.curator.decisions import DECISION_SCHEMA
 from bardo_pipeline.curator.evidence import exploded
 from bardo_pipeline.derivation.bundles import load_bundle
-from bardo_pipeline.derivation.lessons import decisions_of_dreams, known_entries
+from bardo_pipeline.derivation.lessons import decisions_of_dreams, known_entries, withdrawn_of_dreams
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.grimoire.entries import DREAMT
@@ -68,7 +69,8 @@ def lineage_of(stores: Stores, entry: str, golem_id: str | None = None) -> list[
     only = pc.field("entry_id") == entry_id
     curation = stores.projections.growing("curation")
     standing = pa.concat_tables([curation.read(only=only), decisions_of_dreams(stores, entry_ids=[entry_id])])
-    gone = curation.taken_back(only=only)
+    gone, names = curation.taken_back(only=only), [*DECISION_SCHEMA.names, "because"]
+    gone = pa.concat_tables([gone.select(names), withdrawn_of_dreams(stores).filter(only).select(names)])
     lost = {g for g in stores.left_out().golem_ids if entry_id in stores.left_out().entries(g)}
     golems = sorted({*standing["golem_id"].to_pylist(), *gone["golem_id"].to_pylist(), *lost})
     born = {e["golem_id"]: e["born"] for e in stores.life("GolemBorn").select(["golem_id", "born"]).to_pylist()}
@@ -168,6 +170,7 @@ def surest(stores: Stores, limit: int) -> list[dict[str, Any]]:
 def _resolve(stores: Stores, entry: str) -> str:
     known = set(known_entries(stores)["entry_id"].to_pylist())
     known |= set(stores.projections.growing("curation").taken_back(["entry_id"])["entry_id"].to_pylist())
+    known |= set(withdrawn_of_dreams(stores)["entry_id"].to_pylist())
     known.update(*(cause.entry_ids for cause in stores.left_out().causes))
     ids = sorted({i for i in known if i.startswith(entry)})
     if not ids:

@@ -117,12 +117,17 @@ def test_dreamt_again_from_the_log_alone_it_is_the_same(whole: Stores, tmp_path:
     assert derive_dreams(again) == [], "nothing is new"
 
 
+def lessons_by_golem(stores: Stores) -> set[tuple[str, str]]:
+    known = stores.projections.read("lessons")
+    return set(zip(known["golem_id"].to_pylist(), known["entry_id"].to_pylist(), strict=True))
+
+
 @pytest.mark.row("X-4")
 def test_what_is_struck_late_was_never_dreamt(tmp_path: Path) -> None:
     stores = home_of(day(), tmp_path / "home", HASTY)
     derive_curation(stores)
     derive_dreams(stores)
-    before = dreamt(stores)
+    before, learned = dreamt(stores), lessons_by_golem(stores)
     first, second = sorted(day().births)
     told = stores.projections.growing("hypotheses").read(golems=[first])
     confirming = told.filter(pc.equal(told["operation"], "confirmed"))["cause_ticks"].to_pylist()
@@ -138,6 +143,13 @@ def test_what_is_struck_late_was_never_dreamt(tmp_path: Path) -> None:
     derive_dreams(again)
     assert dreamt(stores) == dreamt(again)
     assert all(now != then for now, then in zip(dreamt(stores).values(), before.values(), strict=True))
+    lost = learned - lessons_by_golem(stores)
+    assert lost
+    for golem_id, entry_id in lost:
+        (held,) = lineage_of(stores, entry_id)
+        assert (held.golem_id, held.status) == (golem_id, "withdrawn")
+        assert "created" in [decision["operation"] for decision in held.decisions]
+        assert held.because
 
 
 @pytest.mark.row("P-2")
