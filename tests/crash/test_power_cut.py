@@ -16,7 +16,7 @@ from tests.crash.outage import WORKLOADS, Life, Workload, lost
 from tests.crash.power import MODES
 from tests.crash.syncs import NEEDED, lines_of, unneeded
 
-SAMPLE, LINES = 8, 12
+SAMPLE, LINES = 5, 8
 
 Lives = list[tuple[Workload, Life]]
 

@@ -17,6 +17,7 @@ from bardo_pipeline.katabasis.consensus import decisive
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.projections import GrowingTable
 from bardo_pipeline.storage.tables import TABLES
+from tests.examples import times
 from tests.grimoires import shuffled
 from tests.property.test_consensus_laws import ballots, counted
 
@@ -37,7 +38,7 @@ def test_the_decisive_votes_decide_as_all_of_them_do(cast: tuple[pa.Table, set[s
     assert counted(step, backed).equals(counted(votes, backed))
 
 
-@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=times(8), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(ballots(), st.lists(st.integers(0, 24), max_size=3), st.data())
 def test_a_box_that_is_looked_into_now_and_then_holds_what_a_full_one_does(
     cast: tuple[pa.Table, set[str]], cuts: list[int], data: st.DataObject

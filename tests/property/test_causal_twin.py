@@ -18,6 +18,7 @@ from bardo_pipeline.curator.state import GrimoireState, to_table
 from bardo_pipeline.curator.variables import WARM
 from bardo_pipeline.policy import Policy
 from tests.causes import noise, records_of, with_crashes
+from tests.examples import times
 from tests.reference.causal import moments_by_row
 
 QUICK = Policy().model_copy(update={"causal": Policy().causal.model_copy(update={"test_cycles": 4, "ticks_min": 400})})
@@ -42,7 +43,7 @@ def _stored(moments: Moments) -> Moments:
 
 
 @pytest.mark.row("MEM-22")
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=times(5), deadline=None)
 @given(st.integers(0, 2**16), st.integers(WARM + 20, WARM + 120), st.sets(st.integers(2, 60), max_size=2))
 def test_moments_are_those_of_the_twin_with_gaps_and_several_golems(seed: int, ticks: int, lost: set[int]) -> None:
     falls = {"every": 40, "gas_after": 3, "first": 70}
@@ -58,7 +59,7 @@ def test_moments_are_those_of_the_twin_with_gaps_and_several_golems(seed: int, t
 
 
 @pytest.mark.row("MEM-22")
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=times(10), deadline=None)
 @given(st.integers(0, 2**16), st.lists(st.integers(1, 11), max_size=4), st.permutations([0, 1]))
 def test_however_the_stream_is_cut_moments_and_links_are_the_same(seed: int, cuts: list[int], order: list[int]) -> None:
     ticks = 12 * SPAN

@@ -117,7 +117,7 @@ moves = st.one_of(
 
 
 @pytest.mark.row("EV-6", "X-13")
-@some(6)
+@some(4)
 @given(st.lists(moves, min_size=6, max_size=16))
 def test_whatever_was_appended_and_tended_every_reader_sees_each_row_once(told: list[tuple[str, int, int]]) -> None:
     with TemporaryDirectory() as folder:
@@ -175,7 +175,7 @@ def check_tiers(log: EventLog, home: Home, tended_at: datetime | None = None) ->
 
 
 @pytest.mark.row("EV-6")
-@some(3)
+@some(2)
 @given(lives(), st.data())
 def test_what_is_derived_across_a_compaction_is_what_is_derived_without_one(
     lived_through: tuple[Life, ...], data: st.DataObject

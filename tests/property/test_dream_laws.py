@@ -36,7 +36,7 @@ from bardo_pipeline.heartbeat.hypothesis_rows import to_table
 from bardo_pipeline.heartbeat.lessons import lessons_of
 from bardo_pipeline.policy import Policy
 from tests.conftest import NOW
-from tests.examples import some
+from tests.examples import some, times
 from tests.fleets import Lived
 from tests.grimoires import decided, decisions, pattern
 from tests.property.test_laws import beside, counting_reads, stores_at
@@ -255,7 +255,7 @@ def test_an_inherited_bloodstain_warning_is_a_scar_from_when_it_is_known_and_not
     assert novelty[:, cheap].tolist() == pytest.approx([0.0, 0.2]), "what was forgotten is new again"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=times(100), deadline=None)
 @given(st.floats(-1, 1), st.floats(-1, 1), st.integers(0, 3_000), st.floats(0, 1), st.integers(0, 12))
 def test_salience_and_rem_are_those_of_the_twin(
     arousal: float, valence: float, age: int, novelty: float, times: int
@@ -280,7 +280,7 @@ def nights(draw: st.DrawFn) -> tuple[list[dict[str, int]], int, int, bool]:
     return cycles, last, cycles[last - 1]["at_us"] if last else 0, draw(st.booleans())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=times(75), deadline=None)
 @given(st.lists(nights(), min_size=1, max_size=3))
 def test_dreams_are_due_when_the_twin_says(lived: list[tuple[list[dict[str, int]], int, int, bool]]) -> None:
     rows = [(code, one) for code, (cycles, *_) in enumerate(lived) for one in cycles]
@@ -379,7 +379,7 @@ def slept_through(lives: list[list[dict]], policy: Policy) -> pa.Table:
     return to_table(state, policy, policy.hash)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=times(30), deadline=None)
 @given(dreamers())
 def test_hypotheses_meet_the_fate_that_the_twin_gives_them(lives: list[list[dict]]) -> None:
     policy = Policy()
@@ -397,7 +397,7 @@ def test_hypotheses_meet_the_fate_that_the_twin_gives_them(lives: list[list[dict
     assert all(abs(a[4] - b[4]) <= 1 for a, b in zip(found, sorted(wanted), strict=True))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=times(20), deadline=None)
 @given(dreamers())
 def test_lessons_are_what_the_twin_learns_from_what_was_told(lives: list[list[dict]]) -> None:
     rows = slept_through(lives, EAGER)
@@ -490,7 +490,7 @@ def test_a_lesson_that_its_owner_retracts_is_gone_however_it_is_derived(tmp_path
 # the draw
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=times(30), deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 40), st.integers(1, 12))
 def test_the_draw_takes_what_there_is_place_for_and_depends_on_nothing_else(seed: int, count: int, places: int) -> None:
     rng = np.random.default_rng(seed)

@@ -25,6 +25,7 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.memory import MemoryEventLog
 from bardo_pipeline.storage.protocols import Log
+from tests.examples import times
 from tests.records import records
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
@@ -95,7 +96,7 @@ def told_whole(log: Log) -> tuple[object, ...]:
 
 
 @pytest.mark.row("EV-2", "P-1")
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=times(16), deadline=None)
 @given(histories)
 def test_two_handles_and_a_dict_tell_the_same(history: list[Batch | Acceptance]) -> None:
     twin = MemoryEventLog()
@@ -119,7 +120,7 @@ def test_two_handles_and_a_dict_tell_the_same(history: list[Batch | Acceptance])
 
 
 @pytest.mark.row("EV-2")
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=times(8), deadline=None)
 @given(
     st.permutations(range(GOLEMS * TICKS)), st.lists(st.integers(0, GOLEMS * TICKS), max_size=4), st.integers(0, 2**31)
 )

@@ -154,11 +154,11 @@ class TestBulkIsPydantic:
 class TestTheSpoolBearsAnything:
     def test_thousands_of_records_nobody_should_send(self) -> None:
         """`make fuzz` does the same with 100,000."""
-        command = [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz", "--records", "4000", "--seed", "7"]
+        command = [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz", "--records", "2000", "--seed", "7"]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-3_000:]
         told = json.loads(done.stdout)
         refused = told["RecordError"] + told.get("SchemaVersionError", 0) + told.get("ForkError", 0)
-        assert told["accepted"] + told["repeated"] + refused == told["lines"] > 3_900
-        assert min(told["accepted"], told["RecordError"]) > 1_000
+        assert told["accepted"] + told["repeated"] + refused == told["lines"] > 1_950
+        assert min(told["accepted"], told["RecordError"]) > 500
         assert told["rss_grown_mb"] < 800

@@ -52,7 +52,7 @@ from bardo_pipeline.storage import delta, projections
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.tables import TABLES
 from tests.conftest import NOW, copy_home
-from tests.examples import some
+from tests.examples import some, times
 from tests.fleets import lively_market
 from tests.streams import FOG, KEEN, SPAN, START, STORIES, STORM, Life, cycles_of, full, kindred, lives, stream
 
@@ -99,7 +99,7 @@ def within(records: pa.Table, part: dict[str, tuple[int, int]]) -> pa.Table:
 
 
 @pytest.mark.row("P-2")
-@settings(max_examples=120, deadline=None, derandomize=True)
+@settings(max_examples=times(120), deadline=None, derandomize=True)
 @given(st.one_of(lives(), kindred()), st.booleans(), st.data())
 def test_however_a_stream_is_cut_the_curator_decides_the_same(
     lived: tuple[Life, ...], reloaded: bool, data: st.DataObject
@@ -305,7 +305,7 @@ def at_once(arriving: Sequence[Parcel], root: Path) -> dict[str, tuple[int, str]
 
 
 @pytest.mark.row("P-2", "X-1")
-@some(8)
+@some(5)
 @given(parcels(), st.data())
 def test_in_whatever_order_records_and_events_arrive_the_projections_are_equal(
     arriving: list[Parcel], data: st.DataObject

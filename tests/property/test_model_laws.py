@@ -120,7 +120,7 @@ def recorded(stores: Stores, answer: Answer) -> LifeEvent | None:
 
 
 @pytest.mark.row("MEM-4", "X-1")
-@some(3)
+@some(2)
 @given(arrivals(), st.data())
 def test_whenever_models_answer_and_whoever_derives_when_the_projections_are_equal(
     arriving: list[Parcel | Answer], data: st.DataObject

@@ -143,7 +143,7 @@ def orderly(arriving: Sequence[Parcel], said: Sequence[LifeEvent], root: Path) -
 
 
 @pytest.mark.row("X-8", "X-1")
-@some(4)
+@some(3)
 @given(arrivals(), st.data())
 def test_whenever_owners_speak_and_whoever_derives_when_the_projections_are_equal(
     arriving: list[Parcel | Word], data: st.DataObject

@@ -90,7 +90,7 @@ def repaired_parcels(draw: st.DrawFn) -> list[Parcel]:
 
 
 @pytest.mark.row("X-4", "EV-8", "X-1")
-@some(8)
+@some(5)
 @given(repaired_parcels(), st.data())
 def test_whenever_records_are_struck_the_projections_are_as_if_they_had_never_been(
     arriving: list[Parcel], data: st.DataObject
@@ -291,7 +291,7 @@ def test_a_bundle_that_was_published_keeps_its_bytes_and_a_new_one_takes_its_pla
 
 
 @pytest.mark.row("X-4", "EV-8")
-@some(3)
+@some(2)
 @given(st.data())
 def test_whatever_is_struck_in_a_line_nothing_that_stands_rests_on_it(lived: Path, data: st.DataObject) -> None:
     with TemporaryDirectory() as folder:
@@ -471,7 +471,6 @@ def test_a_repair_that_is_cut_off_anywhere_is_finished_by_the_next_one(
 @pytest.mark.parametrize(
     ("cut_before", "method"),
     [
-        ("cycles", "append"),
         ("playbooks", "append"),
         ("grimoire", "renew"),
         ("votes", "put"),
