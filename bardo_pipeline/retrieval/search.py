@@ -103,9 +103,13 @@ def likeness(vectors: NDArray[np.float32], question: NDArray[np.float32]) -> NDA
 
 
 def fused(rankings: Sequence[Floats], k: int) -> NDArray[np.float64]:
-    """Reciprocal rank fusion: sum of 1 / (k + rank) over the rankings. Equals share the better rank; 0 is in none."""
+    """Reciprocal rank fusion: sum of 1 / (k + rank) over the rankings. Equals share the better rank; 0 is in none.
+
+    Scores that differ by less than 1e-9 are equal: what the same sum gives in another order of addition.
+    """
     out = np.zeros(len(rankings[0]))
-    for scores in rankings:
+    for exact in rankings:
+        scores = np.round(exact, 9)
         ordered = np.sort(-scores)
         rank = np.searchsorted(ordered, -scores, side="left") + 1
         out += np.where(scores > 0.0, 1.0 / (k + rank), 0.0)

@@ -94,6 +94,14 @@ def test_columns_find_what_one_text_after_the_other_finds(
 
 
 @pytest.mark.row("MEM-10")
+def test_texts_that_are_equally_good_share_a_rank_however_their_scores_were_added_up() -> None:
+    texts = ("gas", "Gas", "gas 7,700 7,700", "gas gas gas 7,700")
+    hits = found([entry("g-1", str(n), text=text) for n, text in enumerate(texts)], "gas")
+    relevance = {hit["text"]: hit["relevance"] for hit in hits}
+    assert relevance["gas"] == 2 / (POLICY.retrieval.fusion_k + 1)
+
+
+@pytest.mark.row("MEM-10")
 def test_decay_is_a_penalty_and_can_be_left_out() -> None:
     fresh = entry("g-1", "a", text="gas in a crash", confidence_ppm=500_000, anchor_at=DIED)
     faded = entry("g-1", "b", text="gas in a falling crash", confidence_ppm=500_000, anchor_at=DIED - 60 * DAY)
