@@ -6,10 +6,8 @@ of its dreams and of what is left out, the tables are read from its birth on. So
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,13 +16,13 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.decisions import DECISION_SCHEMA
 from bardo_pipeline.curator.evidence import combined
+from bardo_pipeline.derivation.places import ByGolem
 from bardo_pipeline.derivation.repairing import Heeded, from_cycle
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.left_out import LeftOut
 from bardo_pipeline.heartbeat.dreaming import DREAM_SCHEMA, KNOWN_COLUMNS, known_then
 from bardo_pipeline.heartbeat.hypothesis_rows import HYPOTHESIS_SCHEMA, alive
 from bardo_pipeline.heartbeat.walk import RATES
-from bardo_pipeline.storage.home import bucket_of
 
 _SCHEMAS = {
     "dreams": pa.schema([DREAM_SCHEMA.field(n) for n in ("golem_id", "cycle", "tick", "at", *RATES, "replayed")]),
@@ -84,8 +82,9 @@ def nights_of(stores: Stores, golem_ids: Iterable[str], first: Mapping[str, int]
     done = {g: reached for g in golem_ids if (reached := table.done(g)) is not None}
     signed = _signatures(stores, done, left)
     found = [_KEPT_SCHEMA.empty_table()]
-    for bucket in sorted({bucket_of(g, stores.home.bucket_count) for g in done}):
-        kept = _kept(stores, bucket)
+    files = ByGolem(stores, "nights", _KEPT_SCHEMA)
+    for bucket in files.buckets(done):
+        kept = files.rows(bucket)
         rows = zip(*(kept[n].to_pylist() for n in ("golem_id", "cycle", "left")), strict=True)
         current = [g not in first and done.get(g) == cycle and signed[g] == said for g, cycle, said in rows]
         found.append(kept.filter(pa.array(current, pa.bool_())))
@@ -132,13 +131,7 @@ def keep_nights(
         "version": [version if g in slept else before.version.get(g) for g in mine],
     }
     columns |= {name: _folded(rows, mine) for name, rows in held.items()}
-    rows = pa.table(columns).cast(_KEPT_SCHEMA)
-    gone = pa.array(sorted({*golem_ids, *dead}), pa.string())
-    for bucket in sorted({bucket_of(g, stores.home.bucket_count) for g in golem_ids}):
-        others = _kept(stores, bucket)
-        others = others.filter(pc.invert(pc.is_in(others["golem_id"], value_set=gone)))
-        here = pa.array([bucket_of(g, stores.home.bucket_count) == bucket for g in mine], pa.bool_())
-        _write(_file(stores, bucket), pa.concat_tables([others, rows.filter(here)]))
+    ByGolem(stores, "nights", _KEPT_SCHEMA).keep(pa.table(columns).cast(_KEPT_SCHEMA), golem_ids)
 
 
 def _stood(stores: Stores, name: str, golem_ids: list[str], first: Mapping[str, int]) -> pa.Table:
@@ -184,25 +177,3 @@ def _folded(rows: pa.Table, golem_ids: list[str]) -> pa.Array:
 def _unfolded(kept: pa.Table, name: str) -> pa.Table:
     rows = combined(pc.list_flatten(kept[name]))
     return pa.Table.from_arrays(rows.flatten(), schema=_SCHEMAS[name])
-
-
-def _file(stores: Stores, bucket: int) -> Path:
-    return stores.projections.root / "readers" / "nights" / f"{bucket}.arrow"
-
-
-def _kept(stores: Stores, bucket: int) -> pa.Table:
-    """What is kept of a bucket; nothing where there is no file, or one that cannot be read."""
-    try:
-        with pa.memory_map(str(_file(stores, bucket))) as source, pa.ipc.open_file(source) as file:
-            rows = file.read_all()
-    except (FileNotFoundError, pa.ArrowInvalid):
-        return _KEPT_SCHEMA.empty_table()
-    return rows if rows.schema.equals(_KEPT_SCHEMA) else _KEPT_SCHEMA.empty_table()
-
-
-def _write(path: Path, rows: pa.Table) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}")
-    with pa.OSFile(str(draft), "wb") as sink, pa.ipc.new_file(sink, _KEPT_SCHEMA) as out:
-        out.write_table(rows)
-    os.replace(draft, path)

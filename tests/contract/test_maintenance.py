@@ -135,7 +135,7 @@ def test_commits_behind_a_checkpoint_are_trimmed_and_a_reader_of_long_ago_goes_o
 
 
 @pytest.mark.row("X-13")
-@pytest.mark.parametrize("done", [1, 9])
+@pytest.mark.parametrize("done", [1, 2, 3, 9])
 def test_a_trim_that_is_cut_short_anywhere_leaves_a_whole_log(
     home: Home, monkeypatch: pytest.MonkeyPatch, done: int
 ) -> None:

@@ -471,6 +471,7 @@ def test_a_repair_that_is_cut_off_anywhere_is_finished_by_the_next_one(
 @pytest.mark.parametrize(
     ("cut_before", "method"),
     [
+        ("cycles", "append"),
         ("playbooks", "append"),
         ("grimoire", "renew"),
         ("votes", "put"),
