@@ -1,0 +1,54 @@
+"""What a reader keeps of golems: once each, nothing of the dead, and nothing where a file cannot be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from bardo_pipeline.derivation.places import ByGolem
+from tests.property.test_laws import deliver, learner, stores_at
+
+SCHEMA = pa.schema([pa.field("golem_id", pa.string(), nullable=False), pa.field("cycle", pa.int64(), nullable=False)])
+GOLEMS = [f"g-{k}" for k in range(6)]
+
+
+def kept(files: ByGolem) -> dict[str, int]:
+    rows = [row for bucket in files.buckets(GOLEMS) for row in files.rows(bucket).to_pylist()]
+    assert len(rows) == len({row["golem_id"] for row in rows}), "each once"
+    return {row["golem_id"]: row["cycle"] for row in rows}
+
+
+def table(cycles: dict[str, int]) -> pa.Table:
+    return pa.table({"golem_id": list(cycles), "cycle": list(cycles.values())}, schema=SCHEMA)
+
+
+@pytest.mark.row("P-2")
+def test_a_file_holds_each_living_golem_once_as_it_was_kept_last(tmp_path: Path) -> None:
+    stores = stores_at(tmp_path / "home")
+    files = ByGolem(stores, "some", SCHEMA)
+    files.keep(table(dict.fromkeys(GOLEMS, 1)), GOLEMS)
+    files.keep(table(dict.fromkeys(GOLEMS[:3], 2)), GOLEMS[:3])
+    assert kept(files) == dict.fromkeys(GOLEMS[:3], 2) | dict.fromkeys(GOLEMS[3:], 1)
+    files.keep(table({}), GOLEMS[:1])
+    assert GOLEMS[0] not in kept(files)
+    dead = learner("g-5")
+    for number, parcel in enumerate([dead.birth, dead.part(1, 14), dead.death]):
+        deliver(stores, parcel, number)
+    neighbour = next(g for g in (f"h-{k}" for k in range(10_000)) if files.buckets([g]) == files.buckets(["g-5"]))
+    files.keep(table({neighbour: 4}), [neighbour])
+    left = kept(files)
+    assert "g-5" not in left
+    assert left[neighbour] == 4
+
+
+def test_a_file_that_cannot_be_read_or_is_of_other_columns_holds_nothing(tmp_path: Path) -> None:
+    stores = stores_at(tmp_path / "home")
+    files = ByGolem(stores, "some", SCHEMA)
+    files.keep(table({"g-1": 1}), ["g-1"])
+    assert kept(files) == {"g-1": 1}
+    assert kept(ByGolem(stores, "some", SCHEMA.append(pa.field("more", pa.int64())))) == {}
+    (path,) = (stores.projections.root / "readers" / "some").iterdir()
+    path.write_bytes(b"")
+    assert kept(files) == {}
