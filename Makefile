@@ -14,8 +14,8 @@ export GX_ANALYTICS_ENABLED := false
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export UV_HTTP_TIMEOUT ?= 180
 export UV_NO_PROGRESS := 1
-# This project's environment, whatever else is active around it.
-unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
+# This project's environment, whatever else is active around it; compiled modules are kept, or each process compiles them anew.
+unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .PHONY: help venv demo test bench crash fuzz ui lock clean
 
