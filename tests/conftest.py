@@ -55,6 +55,14 @@ def one_at_a_time(lock: Path) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def embedders(session_folder: Path) -> Path:
+    """Where all homes of a session find the models of embedders: 87 MB that are built once, when they are wanted."""
+    folder = session_folder / "embedders"
+    os.environ["BARDO_EMBEDDERS"] = str(folder)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def small_home(session_folder: Path) -> Path:
     """A home in which 3 golems and their heirs lived and died over 700 minutes of a synthetic market. Only for copying.
@@ -91,7 +99,6 @@ def half_lived(session_folder: Path) -> Path:
             shutil.rmtree(root, ignore_errors=True)
             Home.create(root, Policy(), NOW)
             live_until(Stores.open(root), 300, NOW)
-            (root / "models").mkdir(exist_ok=True)
             (root / "done").touch()
     return root
 
@@ -103,9 +110,8 @@ def copied_home(small_home: Path, tmp_path: Path) -> Path:
 
 
 def copy_home(source: Path, target: Path) -> Path:
-    """Copy a home; its model, 87 MB that nobody writes to, is linked."""
-    shutil.copytree(source, target, ignore=shutil.ignore_patterns("models", "done"))
-    (target / "models").symlink_to(source / "models", target_is_directory=True)
+    """Copy a home."""
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("done"))
     return target
 
 
@@ -116,7 +122,6 @@ def home_without_verdicts(source: Path, target: Path) -> Path:
     """
     home, known = Home.create(target, Policy(), NOW), Stores.open(source)
     shutil.copytree(known.home.vectors, home.vectors)
-    (target / "models").symlink_to(source / "models", target_is_directory=True)
     rows = known.log.life().drop_columns("recorded_at").to_pylist()
     for row in rows:
         if row["born"] and (bundle_hash := row["born"]["bundle_hash"]):
@@ -155,14 +160,13 @@ def asked_home(small_home: Path, session_folder: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def brief_home(small_home: Path, session_folder: Path) -> Path:
+def brief_home(session_folder: Path) -> Path:
     """A home of two golems and their heirs who live some two hours each, with everything derived. Only for copying."""
     root = session_folder / "brief_home"
     with one_at_a_time(session_folder / "brief_home.lock"):
         if not (root / "done").exists():
             shutil.rmtree(root, ignore_errors=True)
             Home.create(root, Policy(), NOW)
-            (root / "models").symlink_to(small_home / "models", target_is_directory=True)
             stores = Stores.open(root)
             market = synthetic_market(seed=7, bars=300, start=datetime(2026, 1, 1, tzinfo=UTC))
             founding = Founding(lifespan_ticks=(100, 140))
@@ -173,14 +177,13 @@ def brief_home(small_home: Path, session_folder: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def lively_home(small_home: Path, session_folder: Path) -> Path:
+def lively_home(session_folder: Path) -> Path:
     """A home of 3 lively golems and their heirs, with every projection up to its log. Only for copying."""
     root = session_folder / "lively_home"
     with one_at_a_time(session_folder / "lively_home.lock"):
         if not (root / "done").exists():
             shutil.rmtree(root, ignore_errors=True)
             Home.create(root, LIVELY, NOW)
-            (root / "models").symlink_to(small_home / "models", target_is_directory=True)
             stores = Stores.open(root, policy=LIVELY)
             market = synthetic_market(seed=7, bars=600, start=datetime(2026, 1, 1, tzinfo=UTC))
             founding = Founding(lifespan_ticks=(200, 300))

@@ -11,16 +11,16 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from bardo_pipeline.storage.home import Home
+
 _ALTERED = "encoder.layer.3.output.dense.weight"
 
 
 def own_models(root: Path) -> Path:
-    """Give a copied home a model folder of its own, and return the folder of the one embedder that is built in it."""
+    """Give a home models of its own, and return the folder of the one embedder that is built in it."""
     models = root / "models"
-    if models.is_symlink():
-        source = models.resolve()
-        models.unlink()
-        shutil.copytree(source, models)
+    if not models.exists():
+        shutil.copytree(Home.open(root).models, models)
     return next(path for path in models.iterdir() if path.name.startswith("minilm-") and "int8" not in path.name)
 
 

@@ -133,7 +133,7 @@ class Stores:
     @cached_property
     def embedder(self) -> Embedder:
         """The embedder, opened on first use."""
-        return open_embedder(self.embedder_name, self.home.root / "models")
+        return open_embedder(self.embedder_name, self.home.models)
 
     @contextmanager
     def deriving(self) -> Iterator[None]:

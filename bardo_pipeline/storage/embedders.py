@@ -13,10 +13,12 @@ other vectors than it gave. Its vectors are never mixed with those of the turn b
 import importlib.util
 import json
 import logging
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -136,7 +138,9 @@ def _minilm_folder(cache_dir: Path) -> Path:
     return cache_dir / f"minilm-{MINILM_WEIGHTS_SHA256[:12]}-graph{MINILM_GRAPH}"
 
 
-def _minilm(folder: Path, precision: str, *, batch_size: int, turn: int) -> Embedder:
+@lru_cache(maxsize=4)
+def _loaded(folder: Path, sums: str, process: int) -> "TextEmbedding":
+    """The model built in this folder, loaded once a process for what it is now: its files have these sums."""
     from fastembed import TextEmbedding
     from fastembed.common.model_description import ModelSource, PoolingType
 
@@ -151,9 +155,12 @@ def _minilm(folder: Path, precision: str, *, batch_size: int, turn: int) -> Embe
             model_file="model.onnx",
         )
     # A folder of our own and local files only: fastembed has nothing to ask a hub for.
-    model = TextEmbedding(
+    return TextEmbedding(
         name, specific_model_path=str(folder), local_files_only=True, providers=["CPUExecutionProvider"]
     )
+
+
+def _minilm(folder: Path, precision: str, *, batch_size: int, turn: int) -> Embedder:
     identity = EmbedderIdentity(
         model="sentence-transformers/all-MiniLM-L6-v2",
         version=f"sha256:{MINILM_WEIGHTS_SHA256[:16]} {precision}",
@@ -161,6 +168,7 @@ def _minilm(folder: Path, precision: str, *, batch_size: int, turn: int) -> Embe
         preprocess_hash=spell({"text": PREPROCESS, "prefix": "", "tokenizer": hash_file(folder / "tokenizer.json")}),
         chunk_config=f"one vector a text; the first {MINILM_TOKEN_COUNT_MAX} tokens",
     )
+    model = _loaded(folder, (folder / _BUILD_FILE).read_text("utf-8"), os.getpid())
     return FastembedEmbedder(model, identity.at_turn(turn), prefix="", batch_size=batch_size)
 
 

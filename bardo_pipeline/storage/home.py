@@ -70,6 +70,12 @@ class Home:
         folder = golem_id if plain else f"id-{hashlib.sha256(golem_id.encode()).hexdigest()[:40]}"
         return self.playbooks / folder / "PLAYBOOK.md"
 
+    @property
+    def models(self) -> Path:
+        """Where embedding models lie: here if any do; else in the folder that BARDO_EMBEDDERS names, for many homes."""
+        own, shared = self.root / "models", os.environ.get("BARDO_EMBEDDERS")
+        return own if own.exists() or not shared else Path(shared)
+
     @contextmanager
     def lock(self, name: str, *, shared: bool = False) -> Iterator[None]:
         """Hold the lock of that name against every other process and thread; waits for it.

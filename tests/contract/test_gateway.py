@@ -74,7 +74,6 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
     stores.log.append(full(LIFE.rows()), writer="w", segment=1, recorded_at=NOW)
     derive_curation(stores)
     stores.log.close()
-    (root / "models").mkdir(exist_ok=True)
     return root
 
 

@@ -12,6 +12,7 @@ from bardo_pipeline.derivation.memory import refresh_index, similar_episodes
 from bardo_pipeline.derivation.reembedding import reembed
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.storage.embedders import open_embedder
+from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.tables import TABLES
 from bardo_pipeline.storage.verify import verify
 from tests.conftest import copy_home
@@ -31,7 +32,7 @@ def answers(stores: Stores) -> pa.Table:
 def home(brief_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = copy_home(brief_home, tmp_path_factory.mktemp("whole") / "home")
     refresh_index(Stores.open(root))
-    open_embedder("minilm-int8", root / "models")  # built once, not by each process that is killed
+    open_embedder("minilm-int8", Home.open(root).models)  # built once, not by each process that is killed
     return root
 
 
@@ -61,6 +62,6 @@ def test_a_migration_that_is_killed_leaves_the_old_one_in_force_and_ends_when_ru
     ended = Stores.open(root)
     assert (ended.embedder_name, fingerprints(ended)) == ("minilm-int8", fingerprints(whole))
     assert answers(ended).equals(answers(whole))
-    keys = [ended.embedder.identity.key, open_embedder("minilm", root / "models").identity.key]
+    keys = [ended.embedder.identity.key, open_embedder("minilm", Home.open(root).models).identity.key]
     assert all(ended.log.count_vectors(key) == whole.log.count_vectors(key) for key in keys), "each vector once"
     assert verify(ended.home).clean

@@ -34,7 +34,6 @@ def life() -> Lived:
 def stores(life: Lived, small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
     """Half a day of a golem, of which nothing is derived."""
     root = home_of(life, tmp_path_factory.mktemp("dream_job") / "home").home.root
-    (root / "models").symlink_to(small_home / "models", target_is_directory=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BARDO_HOME", str(root))
         yield Stores.open(root)

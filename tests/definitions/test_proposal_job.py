@@ -39,7 +39,6 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
     founding = Founding(credit_share=0.03, lifespan_ticks=(2_000, 2_000))
     living.Living(stores, living.Run("run", lively_market(330), 2, 1, founding), lambda: NOW).live()
     stores.log.close()
-    (root / "models").mkdir(exist_ok=True)
     assert len(living_golems(stores)) == 2
     return root
 

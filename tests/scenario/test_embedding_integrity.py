@@ -124,7 +124,7 @@ def test_vectors_of_another_model_never_join_those_on_record(known: Stores) -> N
     assert derive_episodes(early, now=NOW)[-1].rows_written > 0
     later, before = Stores.open(known.home.root, beside=folder), early.projections.digest("episodes")
     # As when a model of the same name gives vectors under another identity, after an upgrade of what runs it.
-    later.__dict__["embedder"] = open_embedder("minilm-int8", known.home.root / "models")
+    later.__dict__["embedder"] = open_embedder("minilm-int8", known.home.models)
     with pytest.raises(EmbedderMismatch) as raised:
         derive_episodes(later, now=LATER)
     for said in (str(known.embedder.identity), str(later.embedder.identity), "bardo reembed"):

@@ -3,6 +3,7 @@
 import shutil
 import socket
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedding import Embedder, preprocess, text_hash
 from bardo_pipeline.storage import embedders
 from bardo_pipeline.storage.embedders import build_minilm, open_embedder
+from bardo_pipeline.storage.home import Home
 
 PUBLISHED = [0.0676569, 0.0634959, 0.0487131, 0.0793050]
 
@@ -179,3 +182,15 @@ def test_preprocessing_twice_changes_nothing_more(text: str) -> None:
     once = preprocess(text)
     assert preprocess(once) == once
     assert text_hash(once) == text_hash(text)
+
+
+def test_a_home_s_own_models_come_before_those_that_many_homes_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home.create(tmp_path / "home", Policy(), datetime(2026, 1, 1, tzinfo=UTC))
+    monkeypatch.delenv("BARDO_EMBEDDERS")
+    assert home.models == home.root / "models"
+    monkeypatch.setenv("BARDO_EMBEDDERS", str(tmp_path / "shared"))
+    assert home.models == tmp_path / "shared"
+    (home.root / "models").mkdir()
+    assert home.models == home.root / "models"
