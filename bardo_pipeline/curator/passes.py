@@ -37,7 +37,7 @@ PASSES: tuple[Callable[[GrimoireState, Wave, Policy], None], ...] = (
 )  # fmt: skip
 """The passes of a cycle, in order."""
 
-PASSES_EDITION = "14"
+PASSES_EDITION = "15"
 """Changed whenever a pass, or a dream, decides differently; part of the derivation id."""
 
 CYCLE_SCHEMA = pa.schema(

@@ -6,7 +6,7 @@ it was made and goes no further; the others do. Source: INH S7, architecture ("R
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,18 +15,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.episodes import EPISODE_SCHEMA, TEXT_FIELDS
+from bardo_pipeline.curator.links import links_of
 from bardo_pipeline.derivation.belief import recorded_deaths
 from bardo_pipeline.derivation.bundles import read_bundle_folder, write_bundle
 from bardo_pipeline.derivation.identity import knowledge_id
 from bardo_pipeline.derivation.memory import derive_episodes
-from bardo_pipeline.derivation.reading import curated
+from bardo_pipeline.derivation.reading import curated, stretches
 from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, from_cycle, heeded_by
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.verdicts import Candidate, Verdicts, at_death, judge
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.events.life import Published, life_event
+from bardo_pipeline.grimoire.columns import PerGolem, asked
 from bardo_pipeline.inheritance.bottleneck import bottleneck
 from bardo_pipeline.inheritance.bundle import Bundle, open_bundle, pack
+from bardo_pipeline.inheritance.learning import LEARNING_COLUMNS, Learning, learned
+from bardo_pipeline.inheritance.procedures import procedures_of
 from bardo_pipeline.inheritance.testament import testaments
 from bardo_pipeline.inheritance.weismann import attenuate, leave_bloodstains, shed
 from bardo_pipeline.storage.projections import Written
@@ -54,7 +58,7 @@ def _unwritten(stores: Stores, table: str, *, after: tuple[str, ...] = ()) -> pa
 
 def with_lives(stores: Stores, deaths: pa.Table) -> pa.Table:
     """Deaths with the generation, lineage, cause and tick that a testament and a bundle name."""
-    births = {e["golem_id"]: e["born"] for e in stores.life("GolemBorn").select(["golem_id", "born"]).to_pylist()}
+    births = _births(stores)
     died = {e["golem_id"]: e["died"] for e in stores.life("DeathDeclared").select(["golem_id", "died"]).to_pylist()}
     names = deaths["golem_id"].to_pylist()
     columns = {
@@ -137,28 +141,37 @@ def _candidates(stores: Stores, deaths: pa.Table) -> pa.Table:
     entries = leave_bloodstains(_entries_of(stores, deaths), deaths, stores.policy)
     chosen = bottleneck(entries, deaths, stores.policy)
     crossing = shed(attenuate(chosen, stores.policy), stores.policy)
-    episodes, books = _episodes_of_the_dead(stores, deaths), _last_playbooks(stores, deaths)
+    books = _last_playbooks(stores, deaths)
+    mine = PerGolem(crossing), PerGolem(_episodes_of_the_dead(stores, deaths)), PerGolem(entries)
+    links, procedures = PerGolem(links_of(crossing)), PerGolem(procedures_of(crossing, books))
+    page = dict(zip(books["golem_id"].to_pylist(), books["markdown"].to_pylist(), strict=True))
+    births = _births(stores)
+    learning = _learned(stores, deaths, births)
     left = heeded_by(stores, BEFORE_CANDIDATES)
     rows = []
     for death in deaths.to_pylist():
-        mine = pa.scalar(death["golem_id"])
+        golem_id = death["golem_id"]
+        crossed, remembered, known = (table.of(golem_id) for table in mine)
         bundle = pack(
-            golem_id=death["golem_id"],
+            golem_id=golem_id,
             generation=death["generation"],
             lineage_id=death["lineage_id"],
-            lineage=_ancestors(stores, death["golem_id"]),
+            lineage=_ancestors(births, golem_id),
             died_at=death["at"],
-            entries=crossing.filter(pc.equal(crossing["golem_id"], mine)),
-            episodes=_most_telling(episodes.filter(pc.equal(episodes["golem_id"], mine)), stores),
-            playbook=books.get(death["golem_id"], ""),
-            testament=testament[death["golem_id"]],
+            entries=crossed,
+            episodes=_most_telling(remembered, stores),
+            playbook=page.get(golem_id, ""),
+            testament=testament[golem_id],
+            links=links.of(golem_id),
+            procedures=procedures.of(golem_id),
+            learning=learning[golem_id],
             derivation_id=knowledge_id(stores.policy),
             policy_hash=stores.policy.hash,
             source_watermark=death["tick"],
-            left_out=left.listing(death["golem_id"]),
+            left_out=left.listing(golem_id),
         )
         write_bundle(candidate_folder(stores), bundle)
-        rows.append(_candidate_row(death, bundle, entries.filter(pc.equal(entries["golem_id"], mine))))
+        rows.append(_candidate_row(death, bundle, known))
     return pa.Table.from_pylist(rows, schema=CANDIDATE_SCHEMA)
 
 
@@ -185,9 +198,21 @@ def _candidate_row(death: dict[str, Any], bundle: Bundle, entries: pa.Table) -> 
     }
 
 
-def _ancestors(stores: Stores, golem_id: str) -> list[dict[str, Any]]:
+def _births(stores: Stores) -> dict[str, dict[str, Any]]:
+    return {e["golem_id"]: e["born"] for e in stores.life("GolemBorn").select(["golem_id", "born"]).to_pylist()}
+
+
+def _learned(stores: Stores, deaths: pa.Table, births: Mapping[str, Mapping[str, Any]]) -> dict[str, Learning]:
+    """What the forecasts of the dead had learned, from the records of their last cycle."""
+    span, golems = stores.policy.curator.cycle_ticks, deaths["golem_id"].to_pylist()
+    ticks = {g: (max(t - span + 1, 1), t) for g, t in zip(golems, deaths["tick"].to_pylist(), strict=True)}
+    records = stretches(stores, LEARNING_COLUMNS, ticks, stores.left_out())
+    memory = {g: births[g]["traits"]["forecast_memory"] for g in golems}
+    return learned(records, memory, stores.policy)
+
+
+def _ancestors(births: Mapping[str, Mapping[str, Any]], golem_id: str) -> list[dict[str, Any]]:
     """Who came before, oldest first, the golem itself last."""
-    births = {e["golem_id"]: e["born"] for e in stores.life("GolemBorn").select(["golem_id", "born"]).to_pylist()}
     line: list[dict[str, Any]] = []
     at: str | None = golem_id
     while at is not None and at in births:
@@ -211,12 +236,12 @@ def _most_telling(episodes: pa.Table, stores: Stores) -> pa.Table:
     return ordered.select(names)
 
 
-def _last_playbooks(stores: Stores, deaths: pa.Table) -> dict[str, str]:
-    rows = stores.projections.growing("playbooks").read(
-        ["golem_id", "version", "markdown"], golems=deaths["golem_id"].to_pylist()
-    )
-    ordered = rows.sort_by([("golem_id", "ascending"), ("version", "ascending")])
-    return dict(zip(ordered["golem_id"].to_pylist(), ordered["markdown"].to_pylist(), strict=True))
+def _last_playbooks(stores: Stores, deaths: pa.Table) -> pa.Table:
+    """The last version of each golem's playbook: one row a golem, by golem."""
+    names = ["golem_id", "version", "markdown", "cause_entries", "staged_entries"]
+    rows = stores.projections.growing("playbooks").read(names, golems=deaths["golem_id"].to_pylist())
+    last = "select * from books qualify row_number() over (partition by golem_id order by version desc) = 1 order by 1"
+    return asked(last, books=rows)
 
 
 def unjudged(stores: Stores) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -233,6 +234,12 @@ class Fleet:
     def size(self) -> int:
         """Number of golems, dead ones included until the fleet is formed anew."""
         return len(self.golem_ids)
+
+    def begin_with(self, i: int, forecast_variance: Sequence[float | None]) -> None:
+        """Let golem i's forecasts begin as wide as its predecessor's were: price, gas, health; None stays as it is."""
+        for quantity, variance in enumerate(forecast_variance):
+            if variance is not None:
+                self.forecast_var[quantity, i] = variance
 
     def keep(self, mask: np.ndarray) -> None:
         """Leave out every golem that the mask (bool [golems]) does not hold."""

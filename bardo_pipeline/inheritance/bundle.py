@@ -20,13 +20,22 @@ from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, STRUCTURE_FIELDS
 from bardo_pipeline.inheritance.bottleneck import SELECTED_SCHEMA
 from bardo_pipeline.inheritance.testament import CATEGORIES
 
-BUNDLE_VERSION = 1
-"""The layout that this code writes; bundles of a higher version are refused."""
+BUNDLE_VERSION = 2
+"""The layout that this code writes; bundles of a higher version are refused. 2 brought links, procedures, learning."""
 
 ENTRIES, EPISODES, LINEAGE, PLAYBOOK = "entries.jsonl", "episodes.jsonl", "lineage.json", "playbook.md"
 TESTAMENT, TESTAMENT_PAGE, MANIFEST = "testament.json", "testament.md", "manifest.json"
-FILES = (ENTRIES, EPISODES, LINEAGE, PLAYBOOK, TESTAMENT, TESTAMENT_PAGE)
+LINKS, PROCEDURES, LEARNING = "links.jsonl", "procedures.jsonl", "learning.json"
+FILES = (ENTRIES, EPISODES, LEARNING, LINEAGE, LINKS, PLAYBOOK, PROCEDURES, TESTAMENT, TESTAMENT_PAGE)
 """Every file beside the manifest."""
+
+_FILES_OF_FIRST = (ENTRIES, EPISODES, LINEAGE, PLAYBOOK, TESTAMENT, TESTAMENT_PAGE)
+
+SIGNATURE = "signature.json"
+"""The owner's signature over the bundle's hash; it stands beside the manifest, which cannot name it."""
+
+FILE_BYTES_MAX = 32 * 1024 * 1024
+"""No file of a bundle is larger: 2,048 entries and 64 episodes take about two megabytes."""
 
 CROSSING_COLUMNS = (
     "entry_id", *[f.name for f in STRUCTURE_FIELDS], "kind", "text", "provenance", "origin_golem_id", "decay_class",
@@ -41,6 +50,22 @@ CROSSING_SCHEMA = pa.schema(
     [ENTRY_SCHEMA.field(n) if n in ENTRY_SCHEMA.names else SELECTED_SCHEMA.field(n) for n in CROSSING_COLUMNS]
 )
 """One row per entry of a bundle, in the order of rank."""
+
+PROCEDURE_COLUMNS = (
+    "entry_id",
+    "in_force",
+    "regime",
+    "anomaly_band",
+    "gas_band",
+    "action_type",
+    "acts",
+    "confidence_ppm",
+)
+"""One row per rule that crosses and stood in the golem's playbook, in force or staged: when it applies, and whether it
+acts (re-centres) or holds."""
+
+LINK_COLUMNS = ("entry_id", "other_id", "relation", "across", "strength_ppm")
+"""One row per link among what crosses; strengths are those after the crossing."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +98,14 @@ class Bundle:
             rows.append(row)
         return rows
 
+    @property
+    def learning(self) -> Any:
+        """The golem's learning state as it stands there; None where there is none that can be read."""
+        try:
+            return orjson.loads(self.files.get(LEARNING, b"null"))
+        except orjson.JSONDecodeError:
+            return None
+
     def entries(self) -> pa.Table:
         """entries.jsonl as CROSSING_SCHEMA; BundleError if a row does not fit."""
         text = pa.string()
@@ -94,6 +127,9 @@ def pack(
     episodes: pa.Table,
     playbook: str,
     testament: Mapping[str, Any],
+    links: pa.Table,
+    procedures: pa.Table,
+    learning: Mapping[str, Any],
     derivation_id: str,
     policy_hash: str,
     source_watermark: int,
@@ -102,14 +138,19 @@ def pack(
     """Make a golem's bundle.
 
     entries: what crosses (SELECTED_SCHEMA after attenuate and shed), of this golem alone. episodes: those to take
-    along, any columns, in order. testament: a row of TESTAMENT_SCHEMA. lineage: the golem's ancestors, oldest first, as
-    JSON objects. died_at: UTC. source_watermark: the last tick of the log that this was derived from. left_out: what
-    of the golem's stream it was made without (canon 20), as a JSON object; the manifest is silent where that is None.
+    along, any columns, in order. testament: a row of TESTAMENT_SCHEMA. links: LINK_COLUMNS among those entries.
+    procedures: PROCEDURE_COLUMNS. learning: its learning state (learning.py). lineage: the golem's ancestors, oldest
+    first, as JSON objects. died_at: UTC. source_watermark: the last tick of the log that this was derived from.
+    left_out: what of the golem's stream it was made without (canon 20), as a JSON object; the manifest is silent where
+    that is None.
     """
     said = {name: testament[name] for name in ("golem_id", "at", "generation", "cause", *CATEGORIES)}
     files = {
         ENTRIES: jsonl(entries.sort_by("rank").select(CROSSING_COLUMNS)),
         EPISODES: jsonl(episodes),
+        LEARNING: canonical(dict(learning)),
+        LINKS: jsonl(links.select(LINK_COLUMNS)),
+        PROCEDURES: jsonl(procedures.select(PROCEDURE_COLUMNS)),
         LINEAGE: canonical({"lineage_id": lineage_id, "ancestors": list(lineage)}),
         PLAYBOOK: playbook.encode(),
         TESTAMENT: canonical(said),
@@ -124,7 +165,8 @@ def pack(
         "derivation_id": derivation_id,
         "policy_hash": policy_hash,
         "source_watermark": source_watermark,
-        "learning_state": None,
+        "anti_knowledge": sum(entries["is_anti_knowledge"].to_pylist()),
+        "bloodstains": sum(entries["is_bloodstain"].to_pylist()),
     }
     return seal(files, head if left_out is None else {**head, "left_out": left_out})
 
@@ -161,12 +203,14 @@ def mismatches(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> list[
     listed, version = manifest.get("files"), manifest.get("schema_version")
     if not isinstance(listed, dict):
         return [f"{MANIFEST}: names no files"]
-    if not isinstance(version, int) or version > BUNDLE_VERSION:
-        return [f"{MANIFEST}: schema version {version}; this program reads up to {BUNDLE_VERSION}"]
-    faults = [f"{name}: missing" for name in FILES if name not in files]
-    faults += [f"{name}: not in the manifest" for name in FILES if name in files and name not in listed]
-    faults += [f"{name}: no file of a bundle" for name in sorted({*files, *listed} - {*FILES, MANIFEST})]
-    for name in FILES:
+    if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= BUNDLE_VERSION:
+        return [f"{MANIFEST}: schema version {version}; this program reads 1 to {BUNDLE_VERSION}"]
+    known = _FILES_OF_FIRST if version == 1 else FILES
+    faults = [f"{name}: missing" for name in known if name not in files]
+    faults += [f"{name}: not in the manifest" for name in known if name in files and name not in listed]
+    foreign = {*files, *listed} - {*known, MANIFEST, SIGNATURE} | ({SIGNATURE} & listed.keys())
+    faults += [f"{name}: no file of a bundle" for name in sorted(foreign)]
+    for name in known:
         if name in files and name in listed and listed[name] != _listing(name, files[name]):
             faults.append(f"{name}: altered, its SHA-256 is {sha256(files[name])}, the manifest lists {listed[name]}")
     found = manifest_hash(manifest)

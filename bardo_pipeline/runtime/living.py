@@ -35,6 +35,7 @@ from bardo_pipeline.heartbeat.records import records_of
 from bardo_pipeline.heartbeat.rows import Chunk, kind
 from bardo_pipeline.heartbeat.step import Interventions, step
 from bardo_pipeline.heartbeat.tape import Tape, tape_of
+from bardo_pipeline.inheritance.learning import forecast_variances
 from bardo_pipeline.inheritance.succession import inherited_entries
 from bardo_pipeline.mortality.vitality import CAUSES
 
@@ -168,12 +169,14 @@ class Living:
         """Record births and what comes with them; the newborn join the fleet for the next chunk."""
         at = self._moment(min(start, self.tape.ticks - 1))
         events: list[LifeEvent] = []
-        for golem_id, birth in births:
+        newborn = Fleet([g for g, _ in births], [b for _, b in births], self.stores.policy)
+        for i, (golem_id, birth) in enumerate(births):
             events.append(life_event(golem_id, at, birth))
             inherited = None
             if birth.bundle_hash is not None:
                 bundle = load_bundle(self.stores.home, birth.bundle_hash)
                 inherited = inherited_entries(bundle, golem_id, self.stores.policy)
+                newborn.begin_with(i, forecast_variances(bundle.learning))
                 received = Received(
                     source="succession",
                     from_golem_id=bundle.golem_id,
@@ -189,7 +192,6 @@ class Living:
                 bundle_hash=birth.bundle_hash,
             )
         self.stores.log.record(events, self.clock())
-        newborn = Fleet([g for g, _ in births], [b for _, b in births], self.stores.policy)
         if self.fleet.size:
             self.fleet.join(newborn)
         else:

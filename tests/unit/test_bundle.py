@@ -48,11 +48,11 @@ def test_any_other_content_has_another_name() -> None:
     assert len(names) == 4
 
 
-def test_the_manifest_lists_every_file_and_says_that_nothing_was_learned() -> None:
+def test_the_manifest_lists_every_file_and_counts_what_was_paid_for() -> None:
     bundle = bundle_of(*ROWS)
     assert set(bundle.manifest["files"]) == set(FILES)
     assert bundle.manifest["files"][ENTRIES]["rows"] == 3
-    assert bundle.manifest["learning_state"] is None
+    assert (bundle.manifest["anti_knowledge"], bundle.manifest["bloodstains"]) == (1, 1)
     assert orjson.loads(bundle.files[MANIFEST]) == bundle.manifest
     assert read_bundle(bundle.files) == bundle
 

@@ -1,0 +1,106 @@
+"""What crosses beside entries: how far off forecasts were, the rules of the playbook, the links among what is known."""
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pytest
+
+from bardo_pipeline.heartbeat.fleet import Fleet, Founding, born
+from bardo_pipeline.inheritance.bundle import ENTRIES, LEARNING, LINKS, PROCEDURES, read_bundle, seal
+from bardo_pipeline.inheritance.learning import UNIT, forecast_variances, learned
+from tests.bundles import bundle_of
+from tests.grimoires import POLICY, entry, pattern
+
+Z = POLICY.prediction.interval_z
+
+
+def records(*rows: tuple[str, int, str, float, float, float]) -> pa.Table:
+    """Predictions (golem, tick, quantity, expected, sigma in its unit, actual), one record each."""
+    told = [
+        {
+            "golem_id": golem, "tick": tick,
+            "predictions": [
+                {"quantity": quantity, "expected": expected, "low": expected - Z * sigma, "high": expected + Z * sigma,
+                 "actual": actual}
+            ],
+        }
+        for golem, tick, quantity, expected, sigma, actual in rows
+    ]  # fmt: skip
+    return pa.Table.from_pylist(told)
+
+
+@pytest.mark.row("INH-8")
+def test_the_last_prediction_of_each_quantity_is_brought_up_to_what_came() -> None:
+    rows = records(
+        ("g-1", 8, "price", 2000.0, 90.0, 2000.0),
+        ("g-1", 9, "price", 2000.0, 4.0, 2010.0),
+        ("g-1", 9, "health", 1.5, 0.2, 1.4),
+        ("g-2", 3, "gas", 10.0, 1.0, 10.0),
+    )
+    said = learned(rows, {"g-1": 0.9, "g-2": 0.5, "g-3": 0.9}, POLICY)
+    price = 0.9 * (4.0 / 2000.0) ** 2 + 0.1 * (10.0 / 2000.0) ** 2
+    assert said["g-1"]["forecast_variance"]["price"] == pytest.approx(price / UNIT, abs=1)
+    assert said["g-1"]["forecast_variance"]["health"] == pytest.approx((0.9 * 0.04 + 0.1 * 0.01) / UNIT, abs=1)
+    assert said["g-1"]["forecast_variance"]["gas"] is None
+    assert said["g-2"]["forecast_variance"] == {"price": None, "gas": 5_000_000_000, "health": None}
+    assert said["g-3"]["forecast_variance"] == {"price": None, "gas": None, "health": None}
+
+
+@pytest.mark.row("INH-8")
+def test_an_heir_s_forecasts_begin_as_wide_as_its_predecessor_s_were() -> None:
+    golem, birth = born(
+        lineage_id="l", generation=1, owner_id="o", founding=Founding(), market="m", market_hash="h",
+        derivation_id="d", policy=POLICY,
+    )  # fmt: skip
+    fleet = Fleet(["g-0", golem], [birth, birth], POLICY)
+    before = fleet.forecast_var.copy()
+    fleet.begin_with(1, forecast_variances(bundle_of().learning))
+    np.testing.assert_allclose(fleet.forecast_var[:2, 1], [40 * UNIT, 900 * UNIT])
+    assert fleet.forecast_var[2, 1] == before[2, 1], "what was not predicted begins as it does for everybody"
+    np.testing.assert_array_equal(fleet.forecast_var[:, 0], before[:, 0])
+
+
+@pytest.mark.parametrize(
+    "said", [None, [], {"forecast_variance": 3}, {"forecast_variance": {"price": -1, "gas": True}}]
+)
+def test_a_state_that_says_nothing_usable_changes_nothing(said: object) -> None:
+    assert forecast_variances(said) == (None, None, None)
+
+
+@pytest.mark.row("INH-8")
+def test_rules_of_the_playbook_cross_as_when_they_apply_and_what_they_do() -> None:
+    rows = (
+        entry(about="w", kind="warning", sign=-1, is_anti_knowledge=True),
+        entry(about="h", kind="heuristic", confidence_ppm=900_000),
+        entry(about="i", kind="insight"),
+    )
+    told = bundle_of(*rows).rows(PROCEDURES)
+    assert [(r["entry_id"], r["in_force"], r["acts"]) for r in told] == [
+        (rows[0]["entry_id"], True, False),
+        (rows[1]["entry_id"], False, True),
+    ]
+    crossed = {r["entry_id"]: r["confidence_ppm"] for r in bundle_of(*rows).rows(ENTRIES)}
+    assert [r["confidence_ppm"] for r in told] == [crossed[r["entry_id"]] for r in told], "as far as the heir trusts it"
+
+
+@pytest.mark.row("INH-8")
+def test_links_cross_among_what_crosses_alone_and_no_stronger_than_it() -> None:
+    kept = [entry(about=pattern("t", regime=regime), sign=-1) for regime in ("trending_up", "trending_down")]
+    gone = entry(about=pattern("t"), sign=-1, status="pruned")
+    bundle = bundle_of(*kept, gone)
+    crossed = {r["entry_id"]: r["confidence_ppm"] for r in bundle.rows(ENTRIES)}
+    links = bundle.rows(LINKS)
+    assert links, "two rules that differ in the regime alone are linked"
+    for link in links:
+        assert {link["entry_id"], link["other_id"]} <= crossed.keys()
+        assert link["strength_ppm"] == min(crossed[link["entry_id"]], crossed[link["other_id"]])
+
+
+def test_a_bundle_of_the_first_version_is_still_read() -> None:
+    bundle = bundle_of(entry(about="h", kind="heuristic"))
+    head = {n: v for n, v in bundle.manifest.items() if n not in ("files", "bundle_hash")}
+    later = {LINKS, PROCEDURES, LEARNING, "manifest.json"}
+    old = seal({n: d for n, d in bundle.files.items() if n not in later}, head | {"schema_version": 1})
+    assert read_bundle(old.files).entries().num_rows == 1
+    assert forecast_variances(old.learning) == (None, None, None)
+    assert orjson.loads(bundle.files[LEARNING])["forecast_variance"]["price"] == 40
