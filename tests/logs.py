@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -31,8 +32,12 @@ def append(log: Log, batch: pa.Table, segment: int | None = None, writer: str = 
 def ticks(first: int, last: int | None = None, *, golems: int = 1, seed: int = 0) -> pa.Table:
     """Records of ticks first to last; a tick has the same content in whichever call it is made."""
     count = (last or first) - first + 1
-    parts = [records(golems, golems=golems, tick=tick, seed=seed * 1000 + tick) for tick in range(first, first + count)]
-    return pa.concat_tables(parts)
+    return pa.concat_tables([_tick(tick, golems, seed) for tick in range(first, first + count)])
+
+
+@cache
+def _tick(tick: int, golems: int, seed: int) -> pa.Table:
+    return records(golems, golems=golems, tick=tick, seed=seed * 1000 + tick)
 
 
 def content(log: Log) -> pa.Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import annotated_types as at
@@ -124,12 +125,18 @@ class _Draw:
 
     def texts(self, name: str, count: int) -> pa.Array:
         if name.endswith(("_id", "_ids")):
-            return pa.array([f"{name}-{i:05}" for i in range(500)]).take(pa.array(self.rng.integers(0, 500, count)))
+            return _names(name).take(pa.array(self.rng.integers(0, 500, count)))
         if name in ("gating_reason", "reasoning_summary", "detail"):
             numbers = self.rng.random((400, 2))
-            some = pa.array([f"{w}: {x:.4f} over {y:.4f}" for w in _WORDS.to_pylist() for x, y in numbers])
-            return some.take(pa.array(self.rng.integers(0, len(some), count)))
+            chosen = np.divmod(self.rng.integers(0, len(_WORDS) * len(numbers), count), len(numbers))
+            words, pairs = _WORDS.take(pa.array(chosen[0])).to_pylist(), numbers[chosen[1]].tolist()
+            return pa.array([f"{w}: {x:.4f} over {y:.4f}" for w, (x, y) in zip(words, pairs, strict=True)], pa.string())
         return _WORDS.take(pa.array(self.rng.integers(0, len(_WORDS), count)))
+
+
+@cache
+def _names(name: str) -> pa.Array:
+    return pa.array([f"{name}-{i:05}" for i in range(500)])
 
 
 def _limits(annotation: Any) -> tuple[Any, dict[str, Any], str | None]:

@@ -135,7 +135,7 @@ def _walk(
     for sentence, check in rules:
         coded = pa.types.is_dictionary(array.type)
         bad = check(array.dictionary if coded else array)
-        if pc.any(bad).as_py():
+        if bad.true_count:
             bad = bad.take(array.indices) if coded else bad
             where = np.flatnonzero(np.asarray(bad if present is None else pc.and_(pc.fill_null(bad, False), present)))
             found.extend((int(rows[i]), f"{path} {sentence}: {_shown(array[int(i)]):.60}") for i in where)
