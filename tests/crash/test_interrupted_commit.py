@@ -12,7 +12,7 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.runtime.living import Living
 from bardo_pipeline.storage.projections import GrowingTable, RenewedTable
 from tests.conftest import NOW, copy_home, home_without_verdicts
-from tests.scenario.test_succession import lived, run_of
+from tests.scenario.test_succession import run_of, succeeded  # noqa: F401 - a fixture
 
 CURATED = ("curation", "cycles", "playbooks", "grimoire")
 
@@ -60,15 +60,16 @@ def test_a_cut_before_any_commit_is_made_good(
 
 
 @pytest.mark.row("EV-2")
-def test_the_same_run_again_cut_off_half_way_moves_nothing_back(tmp_path: Path) -> None:
-    stores, _ = lived(tmp_path / "home")
+def test_the_same_run_again_cut_off_half_way_moves_nothing_back(succeeded: Path, tmp_path: Path) -> None:  # noqa: F811
+    root = copy_home(succeeded, tmp_path / "home")
+    stores = Stores.open(root)
     before = {name: stores.projections.digest(name) for name in CURATED}
 
     def stop(progress: object) -> None:
         if getattr(progress, "ticks_done", 0) >= 200:
             raise PowerCut("half way")
 
-    again = Stores.open(tmp_path / "home")
+    again = Stores.open(root)
     with pytest.raises(PowerCut):
         Living(again, run_of(), lambda: NOW).live(stop)
     derive_curation(again)

@@ -21,26 +21,19 @@ DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 RECORDED = pytest.mark.skipif(not DATA.is_dir(), reason=f"the recorded market is not at {DATA}")
 
 
-def deaths(home: Path, market: Market, golems: int) -> tuple[Stores, list[dict[str, object]]]:
+def deaths(root: Path, market: Market, golems: int) -> tuple[Stores, list[dict[str, object]]]:
     """Golems of default founding live through a market; their deaths."""
-    stores = Stores.open(home)
+    Home.create(root, Policy(), NOW)
+    stores = Stores.open(root)
     Living(stores, Run("recorded", market, golems, 3, Founding()), lambda: NOW).live()
     return stores, stores.log.life("DeathDeclared")["died"].to_pylist()
 
 
-@pytest.fixture
-def home(small_home: Path, tmp_path: Path) -> Path:
-    """An empty home; its model is there."""
-    Home.create(tmp_path / "home", Policy(), NOW)
-    (tmp_path / "home" / "models").symlink_to(small_home / "models", target_is_directory=True)
-    return tmp_path / "home"
-
-
 @RECORDED
 @pytest.mark.row("P-1", "INH-1")
-def test_on_the_recorded_days_somebody_dies_and_is_succeeded(home: Path) -> None:
+def test_on_the_recorded_days_somebody_dies_and_is_succeeded(tmp_path: Path) -> None:
     market, _ = read_trace(DATA)
-    stores, died = deaths(home, market.slice(market.bars - 3_000, market.bars), 3)
+    stores, died = deaths(tmp_path / "home", market.slice(market.bars - 3_000, market.bars), 3)
     births = stores.log.life("GolemBorn")["born"].to_pylist()
     assert died
     assert any(b["generation"] == 1 for b in births)
@@ -53,7 +46,7 @@ def test_on_the_recorded_days_somebody_dies_and_is_succeeded(home: Path) -> None
     assert all(r["anomalies"] for r in then)
 
 
-def test_on_a_flat_market_the_same_golems_do_not_die_of_poverty(home: Path) -> None:
-    _, died = deaths(home, flat_market(bars=5_760, start=datetime(2026, 1, 1, tzinfo=UTC)), 8)
+def test_on_a_flat_market_the_same_golems_do_not_die_of_poverty(tmp_path: Path) -> None:
+    _, died = deaths(tmp_path / "home", flat_market(bars=5_760, start=datetime(2026, 1, 1, tzinfo=UTC)), 8)
     assert died, "somebody grows old"
     assert all(d["cause"] != "economic" for d in died)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,24 +19,44 @@ from bardo_pipeline.heartbeat.synthetic import synthetic_market
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime import living
 from bardo_pipeline.storage.home import Home
-from tests.conftest import NOW
+from tests.conftest import NOW, copy_home, one_at_a_time
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def run_of(**run: object) -> living.Run:
+def run_of() -> living.Run:
     """A run of three golems who all die at tick 150."""
     market = synthetic_market(seed=7, bars=420, start=START)
     founding = Founding(lifespan_ticks=(150, 150))
-    told = {"name": "s", "market": market, "golems": 3, "generations": 2, "founding": founding}
-    return living.Run(**{**told, **run})  # type: ignore[arg-type]
+    return living.Run("s", market, golems=3, generations=2, founding=founding)
 
 
-def lived(root: Path, **run: object) -> tuple[Stores, living.Ending]:
-    """A small run in a fresh home."""
-    Home.create(root, Policy(), NOW)
+def lived(root: Path) -> tuple[Stores, living.Ending]:
+    """The run in a fresh home, or once more."""
+    if not root.exists():
+        Home.create(root, Policy(), NOW)
     stores = Stores.open(root)
-    return stores, living.Living(stores, run_of(**run), lambda: NOW).live()
+    return stores, living.Living(stores, run_of(), lambda: NOW).live()
+
+
+@pytest.fixture(scope="session")
+def succeeded(session_folder: Path) -> Path:
+    """A home in which the run was lived. Only for copying."""
+    root = session_folder / "succeeded"
+    with one_at_a_time(session_folder / "succeeded.lock"):
+        if not (root / "done").exists():
+            shutil.rmtree(root, ignore_errors=True)
+            stores, ending = lived(root)
+            stores.log.close()
+            assert (ending.births, ending.deaths, ending.refused) == (6, 6, 0)
+            (root / "done").touch()
+    return root
+
+
+@pytest.fixture
+def stores(succeeded: Path, tmp_path: Path) -> Stores:
+    """What the run left, to do with as one likes."""
+    return Stores.open(copy_home(succeeded, tmp_path / "home"))
 
 
 @pytest.mark.row("P-5", "INH-5")
@@ -74,9 +95,7 @@ def test_one_spoilt_bundle_stops_its_own_heir_and_no_other(tmp_path: Path, monke
 
 
 @pytest.mark.row("INH-6", "P-2")
-def test_an_heir_begins_with_what_crossed_and_its_records_say_so(tmp_path: Path) -> None:
-    stores, ending = lived(tmp_path / "home")
-    assert (ending.births, ending.refused) == (6, 0)
+def test_an_heir_begins_with_what_crossed_and_its_records_say_so(stores: Stores) -> None:
     events = stores.log.life("GolemBorn")
     births = dict(zip(events["golem_id"].to_pylist(), events["born"].to_pylist(), strict=True))
     received = stores.log.life("KnowledgeReceived")
@@ -95,17 +114,17 @@ def test_an_heir_begins_with_what_crossed_and_its_records_say_so(tmp_path: Path)
 
 
 @pytest.mark.row("EV-2")
-def test_the_same_run_again_changes_nothing(tmp_path: Path) -> None:
-    stores, first = lived(tmp_path / "home")
+def test_the_same_run_again_changes_nothing(stores: Stores) -> None:
     before = (stores.log.version, stores.log.life_version)
-    again, second = lived(tmp_path / "home")
+    born, records = stores.log.life("GolemBorn").num_rows, stores.log.read_cycles(["tick"]).num_rows
+    again, ending = lived(stores.home.root)
     assert (again.log.version, again.log.life_version) == before
-    assert (second.births, second.records) == (first.births, first.records)
+    assert (ending.births, ending.records) == (born, records)
 
 
 @pytest.mark.row("P-2")
-def test_a_run_leaves_the_same_content_in_two_homes(tmp_path: Path) -> None:
-    one, _ = lived(tmp_path / "one")
+def test_a_run_leaves_the_same_content_in_two_homes(stores: Stores, tmp_path: Path) -> None:
+    one = stores
     other, _ = lived(tmp_path / "other")
     for name in ("curation", "cycles", "playbooks", "grimoire", "testaments", "candidates", "episodes"):
         assert one.projections.digest(name) == other.projections.digest(name), name
@@ -113,8 +132,7 @@ def test_a_run_leaves_the_same_content_in_two_homes(tmp_path: Path) -> None:
 
 
 @pytest.mark.row("P-5")
-def test_a_bundle_altered_after_its_verdict_is_not_published_and_the_others_are(tmp_path: Path) -> None:
-    stores, _ = lived(tmp_path / "home")
+def test_a_bundle_altered_after_its_verdict_is_not_published_and_the_others_are(stores: Stores, tmp_path: Path) -> None:
     folder, fresh = legacy.candidate_folder(stores), tmp_path / "fresh"
     Home.create(fresh, Policy(), NOW)
     rows = stores.projections.growing("candidates").read().to_pylist()
@@ -130,8 +148,7 @@ def test_a_bundle_altered_after_its_verdict_is_not_published_and_the_others_are(
 
 
 @pytest.mark.row("P-5")
-def test_an_intact_bundle_that_was_refused_is_not_published(tmp_path: Path) -> None:
-    stores, _ = lived(tmp_path / "home")
+def test_an_intact_bundle_that_was_refused_is_not_published(stores: Stores, tmp_path: Path) -> None:
     told = [e for e in to_models(stores.log.life(), LifeEvent) if e.kind != "BundlePublished"]
     victim = next(e for e in told if e.judged is not None)
     assert victim.judged is not None
