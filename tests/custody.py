@@ -128,9 +128,9 @@ def _vector() -> pa.Table:
 
 
 def write_much(root: str) -> None:
-    """Append 6,000 records of one golem, and say each that was acknowledged."""
+    """Append 3,000 records of one golem, and say each that was acknowledged."""
     policy = Policy(writer=WriterPolicy(batch_records=200, flush_seconds=0.05))
-    sent = lines(1, 6_000, "busy")
+    sent = lines(1, 3_000, "busy")
     with EventWriter.open(Path(root), "busy-0000", clock=clock, policy=policy, drain="thread") as writer:
         for tick, line in enumerate(sent, 1):
             writer.append(line)
@@ -140,7 +140,7 @@ def write_much(root: str) -> None:
 
 @contextmanager
 def busy_writer(home: Home) -> Iterator[Callable[[int], int]]:
-    """A process that appends 6,000 records of one golem as fast as it can.
+    """A process that appends 3,000 records of one golem as fast as it can.
 
     Gives a function that returns once a tick is acknowledged: which one was, that one or a later.
     """

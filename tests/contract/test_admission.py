@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.leases import Lease, leased
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.protocols import Admitted, Log
+from tests.examples import times
 from tests.logs import GOLEM, NOW, ORDER, OTHER, SEGMENTS, accepted, died
 from tests.records import records
 
@@ -47,8 +49,12 @@ KEYS = {name: Ed25519PrivateKey.from_private_bytes(bytes([k]) * 32) for k, name 
 def ticks(first: int, last: int | None = None, *, golems: int = 1, seed: int = 0) -> pa.Table:
     """Records of ticks first to last of one golem or two; a tick has the same content in whichever call it is made."""
     count = (last or first) - first + 1
-    parts = [records(2, golems=2, tick=tick, seed=seed * 1000 + tick) for tick in range(first, first + count)]
-    return pa.concat_tables(part.slice(0, golems) for part in parts)
+    return pa.concat_tables(_tick(tick, seed).slice(0, golems) for tick in range(first, first + count))
+
+
+@cache
+def _tick(tick: int, seed: int) -> pa.Table:
+    return records(2, golems=2, tick=tick, seed=seed * 1000 + tick)
 
 
 def of(golem_id: str, batch: pa.Table) -> pa.Table:
@@ -457,7 +463,7 @@ cuts = st.lists(st.integers(0, 24), max_size=5)
 
 
 @pytest.mark.row("EV-2", "EV-3")
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=times(6), deadline=None)
 @given(st.permutations(range(24)), cuts, st.booleans())
 def test_however_a_stream_of_lines_is_cut_each_record_is_one_link_in_the_order_of_arrival(
     order: list[int], where: list[int], doubled: bool
@@ -479,7 +485,7 @@ def test_however_a_stream_of_lines_is_cut_each_record_is_one_link_in_the_order_o
 
 
 @pytest.mark.row("EV-2", "EV-3")
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=times(6), deadline=None)
 @given(st.permutations(range(24)), cuts)
 def test_however_a_stream_of_rows_is_cut_each_slice_is_one_link(order: list[int], where: list[int]) -> None:
     pieces = [piece for piece in np.split(np.array(order), sorted(where)) if len(piece)]

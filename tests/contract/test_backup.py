@@ -83,7 +83,7 @@ def test_every_record_acknowledged_before_a_backup_is_in_it_while_writers_run(
 ) -> None:
     with custody.busy_writer(home) as acknowledged:
         for number in range(3):
-            before = acknowledged(50 + 1_500 * number)
+            before = acknowledged(50 + 900 * number)
             back_up(home, folder, NOW)
             made, _ = restore(folder, tmp_path / f"again-{number}", NOW)
             report = verify(made)

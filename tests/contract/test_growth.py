@@ -18,7 +18,7 @@ from bardo_pipeline.derivation.tending import is_pressed, tend
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.projections import Projections
 from bardo_pipeline.storage.tables import FACT_SCHEMA
-from tests.conftest import NOW
+from tests.conftest import NOW, copy_home
 
 
 def policy_of(*, home_bytes_max: int, partition_rows: int = 10_000) -> Policy:
@@ -31,7 +31,10 @@ def policy_of(*, home_bytes_max: int, partition_rows: int = 10_000) -> Policy:
 
 
 @pytest.mark.row("MEM-13")
-def test_under_pressure_what_may_go_leaves_the_index_and_nothing_that_was_derived(copied_home: Path) -> None:
+def test_under_pressure_what_may_go_leaves_the_index_and_nothing_that_was_derived(
+    brief_home: Path, tmp_path: Path
+) -> None:
+    copied_home = copy_home(brief_home, tmp_path / "home")
     roomy, tight = policy_of(home_bytes_max=10**12), policy_of(home_bytes_max=1)
     stores = Stores.open(copied_home, policy=roomy)
     assert not is_pressed(stores.home, roomy)

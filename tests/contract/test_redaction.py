@@ -351,10 +351,10 @@ def test_no_derivation_and_no_event_reads_what_is_private(small_home: Path, tmp_
     assert told[0] == told[1]
 
 
-def test_a_destroyed_key_changes_no_fingerprint_no_count_and_no_link(small_home: Path, tmp_path: Path) -> None:
-    golems = EventLog(Home.open(small_home)).heads()["golem_id"].to_pylist()
+def test_a_destroyed_key_changes_no_fingerprint_no_count_and_no_link(brief_home: Path, tmp_path: Path) -> None:
+    golems = EventLog(Home.open(brief_home)).heads()["golem_id"].to_pylist()
     keys = {golem_id: SealKey(golem_id.encode().ljust(32, b"*")) for golem_id in golems}
-    root = redone(small_home, tmp_path / "sealed", lambda rows: seal_table(private(rows), keys))
+    root = redone(brief_home, tmp_path / "sealed", lambda rows: seal_table(private(rows), keys))
     home = Home.open(root)
     assert found(home) == []
     with EventLog(home) as log:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
@@ -18,11 +16,12 @@ import pytest
 
 from bardo_pipeline.events.custody import content_of, slice_contents
 from bardo_pipeline.events.schema import RECORD_SCHEMA
+from tests.examples import times
+from tests.processes import Forked
 from tests.records import records
-from tests.spools import Place, arrow, lines, register_key, signed
+from tests.spools import Place, arrow, lines, register_key, signed, take_altered
 
 pytestmark = pytest.mark.row("EV-4")
-ROOT = Path(__file__).parents[2]
 
 
 class TestArrow:
@@ -103,34 +102,12 @@ class TestArrow:
 
     def test_bytes_that_were_altered_anywhere_end_nothing(self, tmp_path: Path) -> None:
         """In a process of its own: what is guarded against ends it without a word."""
-        told = subprocess.run(
-            [sys.executable, "-X", "faulthandler", "-c", ALTERED, str(tmp_path / "home")],
-            cwd=ROOT, capture_output=True, text=True,
-        )  # fmt: skip
-        assert told.returncode == 0, told.stderr[-2_000:]
-        counts = json.loads(told.stdout)
-        assert sum(counts.values()) == 150
-        assert min(counts.values()) > 5, counts
-
-
-ALTERED = """
-import json, sys
-from collections import Counter
-from pathlib import Path
-from random import Random
-from tests.records import records
-from tests.spools import arrow, opened
-place, random, told = opened(Path(sys.argv[1])), Random(5), Counter()
-for at in range(150):
-    content = bytearray(arrow(records(30, golems=3, tick=1 + 10 * at), stream=at % 2 == 0))
-    for _ in range(3):
-        content[random.randrange(len(content))] = random.randrange(256)
-    place.drop("a.arrow", bytes(content))
-    (taken,) = place.take()
-    assert taken.records == taken.written + taken.repeated + taken.quarantined
-    told["taken" if taken.quarantined == 0 else "in part" if taken.written else "refused"] += 1
-print(json.dumps(told))
-"""
+        process = Forked(take_altered, str(tmp_path / "home"), str(times(40)))
+        said = process.rest()
+        assert process.returncode == 0, "it ended without a word"
+        counts = json.loads(said)
+        assert sum(counts.values()) == times(40)
+        assert min(counts[word] for word in ("taken", "in part", "refused")) > 1, counts
 
 
 @pytest.mark.row("X-9")
