@@ -6,6 +6,8 @@ import base64
 import json
 from collections import Counter
 from collections.abc import Sequence
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -73,8 +75,13 @@ def opened(root: Path, policy: Policy = SMALL) -> Place:
 
 def some(count: int, *, golem_id: str = "g-1", tick: int = 1) -> list[dict[str, Any]]:
     """Records of one golem's ticks, as JSON has them."""
-    made = fuzz.good_records(60, tick=1, seed=3)[:count]
+    made = deepcopy(_good()[:count])
     return [record | {"golem_id": golem_id, "tick": tick + at} for at, record in enumerate(made)]
+
+
+@cache
+def _good() -> list[dict[str, Any]]:
+    return fuzz.good_records(60, tick=1, seed=3)
 
 
 def lines(*args: Any, **options: Any) -> list[bytes]:

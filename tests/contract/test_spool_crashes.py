@@ -49,31 +49,34 @@ class TestACrashAtAnyPointAndAnotherTakingChangeNothing:
         sent[5], sent[33] = b"{", sent[33].replace(b'"tier":"', b'"tier":"X')
         return sent
 
-    @pytest.mark.parametrize("point", range(12))
-    def test_at_any_point(self, tmp_path: Path, sent: list[bytes], point: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        whole, cut = opened(tmp_path / "whole"), opened(tmp_path / "cut")
-        for place in (whole, cut):
-            place.drop("a.jsonl", sent, signatures=[b""])
+    def test_at_any_point(self, tmp_path: Path, sent: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+        whole = opened(tmp_path / "whole")
+        whole.drop("a.jsonl", sent, signatures=[b""])
         whole.take()
+        tip, refused = whole.log.tip("g-1"), whole.refused()
+        links = whole.log.read_cycles(["tick", "link", "payload"]).sort_by("tick")
+        quarantine = type(whole.spool.quarantine)
         points: list[tuple[Any, str, int, bool]] = [
             (Path, "replace", 1, True), (Path, "replace", 1, False), (Path, "replace", 2, False),
             (EventLog, "admit", 1, True), (EventLog, "admit", 1, False), (EventLog, "admit", 3, False),
-            (type(cut.spool.quarantine), "put", 1, True), (type(cut.spool.quarantine), "put", 1, False),
-            (type(cut.spool.quarantine), "put", 2, False),
+            (quarantine, "put", 1, True), (quarantine, "put", 1, False), (quarantine, "put", 2, False),
             (Path, "unlink", 1, True), (Path, "unlink", 1, False), (Path, "unlink", 2, False),
         ]  # fmt: skip
-        with monkeypatch.context() as patched:
-            crashing(patched, points[point][0], points[point][1], points[point][2], before=points[point][3])
-            with pytest.raises(Crash):
-                cut.take()
-        again = opened(tmp_path / "cut")
-        again.take()
-        assert again.take() == []
-        assert again.log.tip("g-1") == whole.log.tip("g-1")
-        links = [place.log.read_cycles(["tick", "link", "payload"]).sort_by("tick") for place in (again, whole)]
-        assert links[0].equals(links[1])
-        assert again.refused() == whole.refused()
-        assert [path for path in again.home.spool.rglob("*") if path.is_file()] == []
+        for at, (owner, name, count, before) in enumerate(points):
+            point = f"{'before' if before else 'behind'} {owner.__name__}.{name} {count}"
+            cut = opened(tmp_path / f"{at}")
+            cut.drop("a.jsonl", sent, signatures=[b""])
+            with monkeypatch.context() as patched:
+                crashing(patched, owner, name, count, before=before)
+                with pytest.raises(Crash):
+                    cut.take()
+            again = opened(tmp_path / f"{at}")
+            again.take()
+            assert again.take() == [], point
+            assert again.log.tip("g-1") == tip, point
+            assert again.log.read_cycles(["tick", "link", "payload"]).sort_by("tick").equals(links), point
+            assert again.refused() == refused, point
+            assert [path for path in again.home.spool.rglob("*") if path.is_file()] == [], point
 
     def test_what_was_refused_before_the_crash_may_be_taken_after_it(
         self, place: Place, monkeypatch: pytest.MonkeyPatch
