@@ -8,7 +8,8 @@ import tempfile
 from pathlib import Path
 
 from bardo_pipeline.errors import BundleError
-from bardo_pipeline.inheritance.bundle import Bundle, read_bundle
+from bardo_pipeline.inheritance.bundle import FILE_BYTES_MAX, Bundle, read_bundle
+from bardo_pipeline.inheritance.inspection import is_hash
 from bardo_pipeline.storage.home import Home
 
 
@@ -32,13 +33,30 @@ def write_bundle(folder: Path, bundle: Bundle) -> Path:
 
 def read_bundle_folder(folder: Path) -> Bundle:
     """A bundle from its folder. Raises BundleError if a file is missing, altered or not part of it."""
+    return read_bundle(bundle_files(folder))
+
+
+def bundle_files(folder: Path) -> dict[str, bytes]:
+    """The files of a folder that should hold a bundle, by name, before anything of them is believed.
+
+    Raises BundleError for what is no folder of plain files, and for a file larger than any of a bundle.
+    """
     if not folder.is_dir():
         raise BundleError(f"there is no bundle in {folder}: name a folder under bundles/")
-    return read_bundle({p.name: p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file()})
+    files = {}
+    for path in sorted(folder.iterdir()):
+        if path.is_symlink() or not path.is_file():
+            raise BundleError(f"{path.name}: no plain file, and a bundle holds nothing else")
+        if path.stat().st_size > FILE_BYTES_MAX:
+            raise BundleError(f"{path.name}: larger than {FILE_BYTES_MAX:,} bytes, which no bundle needs")
+        files[path.name] = path.read_bytes()
+    return files
 
 
 def load_bundle(home: Home, bundle_hash: str) -> Bundle:
     """A published bundle by its hash. Raises BundleError if it is not there or not what its hash says."""
+    if not is_hash(bundle_hash):
+        raise BundleError(f"{bundle_hash!r} is no bundle's hash: 64 hex digits, as `bardo bundle show` lists them")
     bundle = read_bundle_folder(home.bundles / bundle_hash)
     if bundle.bundle_hash != bundle_hash:
         raise BundleError(f"bundle {bundle_hash} holds another bundle ({bundle.bundle_hash}): restore it from a copy")

@@ -24,8 +24,9 @@ from bardo_pipeline.derivation.reading import curated, stretches
 from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, from_cycle, heeded_by
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.verdicts import Candidate, Verdicts, at_death, judge
+from bardo_pipeline.derivation.vouching import Voucher
 from bardo_pipeline.errors import BundleError
-from bardo_pipeline.events.life import Published, life_event
+from bardo_pipeline.events.life import LifeEvent, Published, life_event
 from bardo_pipeline.grimoire.columns import PerGolem, asked
 from bardo_pipeline.inheritance.bottleneck import bottleneck
 from bardo_pipeline.inheritance.bundle import Bundle, open_bundle, pack
@@ -292,7 +293,8 @@ def publish(stores: Stores, *, now: datetime) -> list[str]:
     """
     verdict = {j["bundle_hash"]: j["passed"] for j in _payloads(stores, "BundleJudged", "judged")}
     out = {p["bundle_hash"] for p in _payloads(stores, "BundlePublished", "published")}
-    published = []
+    published, voucher = [], Voucher(stores)
+    events: list[LifeEvent] = []
     for row in sorted(stores.projections.growing("candidates").read().to_pylist(), key=lambda r: r["golem_id"]):
         if not verdict.get(row["bundle_hash"]) or row["bundle_hash"] in out:
             continue
@@ -301,11 +303,13 @@ def publish(stores: Stores, *, now: datetime) -> list[str]:
         except BundleError:
             continue
         write_bundle(stores.home.bundles, bundle)
+        signed = voucher.sign(bundle, row["owner_id"], row["died_at"])
         payload = Published(
             bundle_hash=row["bundle_hash"], entry_count=row["entry_count"], derivation_id=stores.derivation_id
         )
-        stores.log.record([life_event(row["golem_id"], row["died_at"], payload)], now)
+        events += [life_event(row["golem_id"], row["died_at"], payload), *([signed] if signed else [])]
         published.append(row["bundle_hash"])
+    stores.log.record(events, now)
     return published
 
 

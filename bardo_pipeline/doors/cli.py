@@ -17,6 +17,7 @@ from rich.markup import escape
 
 from bardo_pipeline.doors import (
     asking,
+    bundles,
     care,
     conversing,
     custody,
@@ -50,6 +51,7 @@ out = Console(soft_wrap=False)
 err = Console(stderr=True)
 
 app.add_typer(sealing.app, name="seal")
+app.add_typer(bundles.app, name="bundle")
 app.add_typer(conversing.app, name="conversation")
 app.add_typer(grimoire.app, name="grimoire")
 app.add_typer(evaluating.app, name="eval")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
+import secrets
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -22,11 +22,13 @@ from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.custody import Key, KeyRing, rotation_message
 from bardo_pipeline.events.life import KeyRegistered, KeyRevoked, KeyRotated, life_event
 from bardo_pipeline.events.record import Part
+from bardo_pipeline.inheritance.signature import key_id_of
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.json_lines import sentence_of
 from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.owner_keys import OwnerKeys
 
-app = typer.Typer(help="Signing keys of golems: registered, rotated and revoked by events on record.")
+app = typer.Typer(help="Signing keys of golems and owners: registered, rotated and revoked by events on record.")
 out = Console(soft_wrap=True, highlight=False)
 
 Golem = Annotated[str, typer.Argument(help="The golem.")]
@@ -48,10 +50,10 @@ def register(
     home: HomeOption = None,
 ) -> None:
     """Register a golem's first key: from that tick on, only what it signed is taken."""
-    public_key = _public_key(public, file)
+    public_key = public_key_given(public, file)
     with EventLog(Home.open(root_of(home))) as log:
         tick = _next_tick(log, golem, from_tick)
-        new_id = key_id or _id_of(public_key)
+        new_id = key_id or key_id_of(public_key)
         _record(log, golem, KeyRegistered, key_id=new_id, public_key=public_key, tick_from=tick)
     out.print(f"golem {golem}: {new_id} signs from tick {tick} on", markup=False)
 
@@ -73,13 +75,13 @@ def rotate(
     home: HomeOption = None,
 ) -> None:
     """Let another key sign from a tick on. The one in force signs for it, unless it was revoked."""
-    public_key = _public_key(public, file)
+    public_key = public_key_given(public, file)
     with EventLog(Home.open(root_of(home))) as log:
         last = _newest(log.ring_of(golem))
-        tick, new_id = _next_tick(log, golem, from_tick), key_id or _id_of(public_key)
+        tick, new_id = _next_tick(log, golem, from_tick), key_id or key_id_of(public_key)
         message = rotation_message(golem, new_id, public_key, tick)
         if old_key is not None:
-            signature = _private_key(old_key).sign(message).hex()
+            signature = private_key_in(old_key).sign(message).hex()
         if signature is None and last.revoked_from is None:
             raise ConfigError(
                 f"golem {golem}: {last.key_id} is in force: give --old-key, or sign these bytes (hex) with it and give "
@@ -114,6 +116,39 @@ def revoke(
     out.print(f"golem {golem}: what {revoked} signs from tick {tick} on is refused", markup=False)
     if tick <= head.highest:
         out.print(f"ticks {tick} to {head.highest} are on record: `bardo strike` those that it signed", markup=False)
+
+
+@app.command("owner")
+def owner(
+    owner: Annotated[str, typer.Argument(help="The owner.")],
+    public: Public = None,
+    file: File = None,
+    home: HomeOption = None,
+) -> None:
+    """Give an owner the key that signs what its dead leave: one made here, or the public half of one kept elsewhere."""
+    place = Home.open(root_of(home))
+    with EventLog(place) as log:
+        keys = OwnerKeys(place, log)
+        if public is None and file is None:
+            key = keys.make(owner, secrets.token_bytes(32), now())
+        else:
+            key = keys.register(owner, public_key_given(public, file), now())
+    where = keys.path(owner)
+    kept = f"its private half is in {where}; no backup holds it" if where.exists() else "its private half is elsewhere"
+    out.print(f"owner {owner}: key {key.key_id} signs bundles ({key.public_key}); {kept}", markup=False)
+
+
+@app.command("revoke-owner")
+def revoke_owner(
+    owner: Annotated[str, typer.Argument(help="The owner.")],
+    why: Annotated[str, typer.Option(help="Why; it is recorded.")],
+    home: HomeOption = None,
+) -> None:
+    """Let an owner's key sign nothing more; what it signed before is to be signed anew (`bardo bundle sign`)."""
+    place = Home.open(root_of(home))
+    with EventLog(place) as log:
+        key = OwnerKeys(place, log).revoke(owner, why, now())
+    out.print(f"owner {owner}: {key.key_id} signs nothing more", markup=False)
 
 
 @app.command("list")
@@ -162,7 +197,7 @@ def _newest(ring: KeyRing) -> Key:
     return ring.keys[-1]
 
 
-def _public_key(public: str | None, file: Path | None) -> str:
+def public_key_given(public: str | None, file: Path | None) -> str:
     """The public key that was given, in hex."""
     if (public is None) == (file is None):
         raise ConfigError("give the public key with --public HEX, or with --file PEM")
@@ -181,7 +216,7 @@ def _public_key(public: str | None, file: Path | None) -> str:
     return key.public_bytes_raw().hex()
 
 
-def _private_key(file: Path) -> Ed25519PrivateKey:
+def private_key_in(file: Path) -> Ed25519PrivateKey:
     try:
         key = load_pem_private_key(_content(file), password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
@@ -203,7 +238,3 @@ def _content(file: Path) -> bytes:
 def _check_hex(what: str, value: str | None, digits: int) -> None:
     if value is not None and not re.fullmatch(rf"[0-9a-f]{{{digits}}}", value):
         raise ConfigError(f"{what} {value!r}: give {digits} hex digits, in small letters")
-
-
-def _id_of(public_key: str) -> str:
-    return hashlib.sha256(bytes.fromhex(public_key)).hexdigest()[:16]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import secrets
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -24,6 +25,7 @@ from bardo_pipeline.heartbeat.synthetic import flat_market, synthetic_market
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime import living
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.owner_keys import OwnerKeys
 from bardo_pipeline.storage.traces import read_trace
 from bardo_pipeline.storage.warehouse import build_warehouse
 
@@ -61,6 +63,10 @@ def go(
     steers = parse_steers(settings.steers)
     Home.create(root, Policy(), clock())
     stores = Stores.open(root, embedder=settings.embedder)
+    keys = OwnerKeys(stores.home, stores.log)
+    for owner in settings.owners:
+        if not any(key.owner_id == owner for key in keys.on_record()):
+            keys.make(owner, secrets.token_bytes(32), clock())
     founding = Founding(
         owners=settings.owners, budget_micros=settings.budget_micros, lifespan_ticks=settings.lifespan_ticks
     )

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, SerializeAsAny
 
-from bardo_pipeline.events import life, operations, overrides
+from bardo_pipeline.events import bundles, life, operations, overrides
 from bardo_pipeline.events.fabric_payloads import (
     AccuracyUpdate,
     ActionTaken,
@@ -131,6 +131,10 @@ EVENTS: dict[str, Family] = {
     "EntryRetracted": Family("memory", overrides.Retracted),
     "EntryCorrected": Family("memory", overrides.Corrected),
     "ModelAsked": Family("memory", operations.Asked),
+    "OwnerKeyRegistered": Family("social", bundles.OwnerKeyRegistered),
+    "OwnerKeyRevoked": Family("social", bundles.OwnerKeyRevoked),
+    "BundleSigned": Family("social", bundles.BundleSigned),
+    "BundleImported": Family("social", bundles.BundleImported),
 }
 """Every event by name, in the order in which one moment's events follow each other."""
 

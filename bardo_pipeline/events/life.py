@@ -16,6 +16,7 @@ from typing import Annotated, Literal, Self
 import orjson
 from pydantic import Field, model_validator
 
+from bardo_pipeline.events.bundles import BundleImported, BundleSigned, OwnerKeyRegistered, OwnerKeyRevoked, PublicKey
 from bardo_pipeline.events.operations import Asked
 from bardo_pipeline.events.overrides import Corrected, Override, Pinned, Retracted, Unpinned
 from bardo_pipeline.events.record import (
@@ -40,6 +41,7 @@ Kind = Literal[
     "DerivationAdopted",
     "EntryPinned", "EntryUnpinned", "EntryRetracted", "EntryCorrected",
     "ModelAsked",
+    "OwnerKeyRegistered", "OwnerKeyRevoked", "BundleSigned", "BundleImported",
 ]  # fmt: skip
 
 
@@ -174,10 +176,6 @@ class Withdrawn(Part):
     entry_ids: tuple[Name, ...]
 
 
-PublicKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-"""An Ed25519 public key: 32 bytes in hex."""
-
-
 class KeyRegistered(Part):
     """The golem's first signing key; from this tick on every record of it is signed."""
 
@@ -263,6 +261,10 @@ class LifeEvent(Part):
     retracted: Retracted | None = None
     corrected: Corrected | None = None
     asked: Asked | None = None
+    owner_key_registered: OwnerKeyRegistered | None = None
+    owner_key_revoked: OwnerKeyRevoked | None = None
+    signed: BundleSigned | None = None
+    imported: BundleImported | None = None
 
     @model_validator(mode="after")
     def _holds_its_payload(self) -> Self:
@@ -305,6 +307,10 @@ _KIND_OF: dict[type[Part], tuple[str, str]] = {
     Retracted: ("EntryRetracted", "retracted"),
     Corrected: ("EntryCorrected", "corrected"),
     Asked: ("ModelAsked", "asked"),
+    OwnerKeyRegistered: ("OwnerKeyRegistered", "owner_key_registered"),
+    OwnerKeyRevoked: ("OwnerKeyRevoked", "owner_key_revoked"),
+    BundleSigned: ("BundleSigned", "signed"),
+    BundleImported: ("BundleImported", "imported"),
 }
 
 

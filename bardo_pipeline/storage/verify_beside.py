@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.events.custody import Tip
 from bardo_pipeline.events.life import LifeEvent
-from bardo_pipeline.inheritance.bundle import read_bundle
+from bardo_pipeline.inheritance.bundle import SIGNATURE, read_bundle
+from bardo_pipeline.inheritance.signature import signature_fault
 from bardo_pipeline.storage.findings import Findings
 from bardo_pipeline.storage.frames import Frame, parse, segment_numbers, segment_path
 from bardo_pipeline.storage.heads import Head, Heads
@@ -124,8 +125,10 @@ def check_bundles(home: Home, life: Iterable[LifeEvent], findings: Findings) -> 
     for name in sorted(there):
         files = {path.name: path.read_bytes() for path in sorted((home.bundles / name).iterdir()) if path.is_file()}
         try:
-            found = read_bundle(files).bundle_hash
-            fault = None if found == name else f"it holds bundle {found}"
+            bundle = read_bundle(files)
+            fault = None if bundle.bundle_hash == name else f"it holds bundle {bundle.bundle_hash}"
+            if fault is None and SIGNATURE in files:
+                fault = signature_fault(bundle)
         except BundleError as error:
             fault = str(error)
         if fault is not None:

@@ -169,6 +169,7 @@ def test_the_curator_s_state_takes_an_inheritance_and_gives_it_back_unchanged() 
     assert to_table(from_table(rows), POLICY.curator, POLICY.decay).equals(rows)
 
 
+@pytest.mark.row("INH-19")
 def test_a_grandchild_s_entry_keeps_whose_experience_it_was() -> None:
     child = inherited_entries(bundle_of(*ROWS), "child", POLICY).to_pylist()
     grandchild = inherited_entries(bundle_of(*child, golem_id="child"), "grandchild", POLICY).to_pylist()

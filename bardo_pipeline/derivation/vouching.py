@@ -1,0 +1,80 @@
+"""Vouching: the owner's signature on what its dead left, beside the bundle and on record. Source: INH-7."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from bardo_pipeline.derivation.bundles import load_bundle
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.errors import SignatureError
+from bardo_pipeline.events.bundles import BundleSigned
+from bardo_pipeline.events.life import LifeEvent, life_event
+from bardo_pipeline.inheritance.bundle import SIGNATURE, Bundle, canonical
+from bardo_pipeline.inheritance.signature import signature_fault, signed, with_signature_file
+from bardo_pipeline.storage.home import replace_file
+from bardo_pipeline.storage.owner_keys import OwnerKeys
+
+
+class Voucher:
+    """Signs published bundles with those owners' keys that lie in this home.
+
+    Nothing that is derived depends on a signature: the bundle's hash does not name it.
+    """
+
+    def __init__(self, stores: Stores, given: Mapping[str, Ed25519PrivateKey] | None = None) -> None:
+        """given: private keys by owner that lie elsewhere. Raises SignatureError for one that is not in force."""
+        self._stores, self.keys = stores, OwnerKeys(stores.home, stores.log)
+        self._private: dict[str, Ed25519PrivateKey | None] = dict(given or {})
+        for owner_id, key in (given or {}).items():
+            current = self.keys.in_force(owner_id)
+            if current is None or current.public_key != key.public_key().public_bytes_raw().hex():
+                raise SignatureError(
+                    f"owner {owner_id}: this is not the key in force: `bardo keys owner` registers one"
+                )
+
+    def sign(self, bundle: Bundle, owner_id: str, died_at: datetime) -> LifeEvent | None:
+        """Put the signature beside a published bundle, and return the event to record; None without the owner's key.
+
+        One that stands and holds stays as it is. Raises SignatureError for a key file that is not the one on record.
+        """
+        if owner_id not in self._private:
+            self._private[owner_id] = self.keys.private(owner_id)
+        key = self._private[owner_id]
+        if key is None:
+            return None
+        said, path = signed(bundle, owner_id, key), self._stores.home.bundles / bundle.bundle_hash / SIGNATURE
+        there = path.read_bytes() if path.exists() else None
+        if there is None or signature_fault(with_signature_file(bundle, there), said["public_key"]) is not None:
+            replace_file(path, canonical(said))
+        names = ("owner_id", "key_id", "signature")
+        payload = BundleSigned(bundle_hash=bundle.bundle_hash, **{name: said[name] for name in names})
+        return life_event(bundle.golem_id, died_at, payload)
+
+
+def vouch_for_all(
+    stores: Stores, given: Mapping[str, Ed25519PrivateKey] | None = None, *, now: datetime
+) -> dict[str, str]:
+    """Sign every published bundle that its owner's key in force has not signed. Returns hash to key id.
+
+    given: private keys by owner that do not lie in this home. Raises SignatureError for one that is not in force.
+    """
+    voucher = Voucher(stores, given)
+    births = stores.life("GolemBorn").select(["golem_id", "born"]).to_pylist()
+    owners = {event["golem_id"]: event["born"]["owner_id"] for event in births}
+    known = {(said["bundle_hash"], said["key_id"]) for said in stores.life("BundleSigned")["signed"].to_pylist()}
+    done: dict[str, str] = {}
+    events = []
+    for row in stores.life("BundlePublished").select(["golem_id", "observed_at", "published"]).to_pylist():
+        bundle_hash, owner_id = row["published"]["bundle_hash"], owners[row["golem_id"]]
+        current = voucher.keys.in_force(owner_id)
+        if current is None or (bundle_hash, current.key_id) in known:
+            continue
+        event = voucher.sign(load_bundle(stores.home, bundle_hash), owner_id, row["observed_at"])
+        if event is not None:
+            events.append(event)
+            done[bundle_hash] = current.key_id
+    stores.log.record(events, now)
+    return done

@@ -1,0 +1,77 @@
+"""Comparison: what one bundle holds that another does not, as a steward wants to see it. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from bardo_pipeline.grimoire.columns import asked
+from bardo_pipeline.inheritance.bundle import PLAYBOOK, TESTAMENT, Bundle
+from bardo_pipeline.inheritance.testament import CATEGORIES
+
+CHANGE_SCHEMA = pa.schema(
+    [
+        pa.field("change", pa.string(), nullable=False),
+        pa.field("entry_id", pa.string(), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("category", pa.string(), nullable=False),
+        pa.field("text", pa.string(), nullable=False),
+        pa.field("confidence_ppm", pa.int64()),
+        pa.field("other_confidence_ppm", pa.int64()),
+    ]
+)
+"""One row per entry that is not the same in both: lost (in the first alone), gained (in the second alone), turned
+(another verdict), stronger or weaker; confidences at their anchors, null where it is not."""
+
+_CHANGES = """
+    select case when second.entry_id is null then 'lost' when first.entry_id is null then 'gained'
+            when first.sign <> second.sign then 'turned'
+            when first.confidence_ppm < second.confidence_ppm then 'stronger' else 'weaker' end as change,
+        entry_id, coalesce(second.kind, first.kind) as kind, coalesce(second.category, first.category) as category,
+        coalesce(second.text, first.text) as text, first.confidence_ppm, second.confidence_ppm as other_confidence_ppm
+    from first full join second using (entry_id)
+    where first.entry_id is null or second.entry_id is null or first.sign <> second.sign
+        or first.confidence_ppm <> second.confidence_ppm
+    order by change, kind, entry_id
+"""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """entries: CHANGE_SCHEMA. playbook: a unified diff, line by line. testament: category to sentences gone and new."""
+
+    same: int
+    entries: pa.Table
+    playbook: tuple[str, ...]
+    testament: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]
+
+
+def compared(first: Bundle, second: Bundle) -> Comparison:
+    """What changed from the first bundle to the second. Raises BundleError for entries that cannot be read."""
+    names = ["entry_id", "kind", "category", "text", "sign", "confidence_ppm"]
+    one, other = (bundle.entries().select(names) for bundle in (first, second))
+    changes = asked(_CHANGES, first=one, second=other).cast(CHANGE_SCHEMA)
+    here = sum(change != "lost" for change in changes["change"].to_pylist())
+    pages = [bundle.files[PLAYBOOK].decode(errors="replace").splitlines() for bundle in (first, second)]
+    said = [_statements(bundle) for bundle in (first, second)]
+    told = {
+        name: (_without(said[0][name], said[1][name]), _without(said[1][name], said[0][name]))
+        for name in CATEGORIES
+        if said[0][name] != said[1][name]
+    }
+    diff = tuple(difflib.unified_diff(pages[0], pages[1], "first", "second", lineterm="", n=1))
+    return Comparison(other.num_rows - here, changes, diff, told)
+
+
+def _statements(bundle: Bundle) -> dict[str, list[str]]:
+    testament: dict[str, Any] = orjson.loads(bundle.files[TESTAMENT])
+    return {name: [item["statement"] for item in testament.get(name, ())] for name in CATEGORIES}
+
+
+def _without(some: list[str], others: list[str]) -> tuple[str, ...]:
+    return tuple(sentence for sentence in some if sentence not in others)

@@ -1,0 +1,238 @@
+"""A thousand bundles that somebody had in hand: each is refused, with its reason, before anything is written."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import random
+import tarfile
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from bardo_pipeline.derivation.bundle_archives import ARCHIVE_BYTES_MAX, archive, unpacked
+from bardo_pipeline.errors import BundleError
+from bardo_pipeline.inheritance.bundle import (
+    ENTRIES,
+    FILE_BYTES_MAX,
+    FILES,
+    LINKS,
+    MANIFEST,
+    SIGNATURE,
+    Bundle,
+    canonical,
+    manifest_hash,
+    open_bundle,
+    seal,
+)
+from bardo_pipeline.inheritance.inspection import faults_of
+from bardo_pipeline.inheritance.signature import signature_fault, signed, with_signature_file
+from tests.bundles import bundle_of
+from tests.examples import times
+from tests.grimoires import POLICY, baseline, entry, pattern
+
+OWNER, STRANGER = (Ed25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in (1, 2))
+PUBLIC = OWNER.public_key().public_bytes_raw().hex()
+
+
+def vouched(bundle: Bundle, key: Ed25519PrivateKey = OWNER) -> Bundle:
+    return with_signature_file(bundle, canonical(signed(bundle, "owner-1", key)))
+
+
+ROWS = (
+    entry(about="w", kind="warning", sign=-1, is_anti_knowledge=True),
+    *(entry(about=pattern("t", regime=r), kind="heuristic", confidence_ppm=900_000) for r in ("volatile", "unknown")),
+    entry(about=baseline("gas_price"), own_count=40, own_sum=900_000, effect_mean_ppm=22_500),
+)
+WHOLE = vouched(bundle_of(*ROWS))
+ANOTHER = vouched(bundle_of(*ROWS[:2]))
+
+Files = dict[str, bytes]
+
+
+def refusals(files: Files) -> list[str]:
+    """What a steward who holds the owner's public key is told."""
+    faults = faults_of(files, POLICY.inheritance)
+    if faults:
+        return faults
+    fault = signature_fault(open_bundle(files), PUBLIC)
+    return [] if fault is None else [fault]
+
+
+def resealed(files: Files) -> Files:
+    """The same files as if they had been packed so, with the signature that was there."""
+    head = {n: v for n, v in WHOLE.manifest.items() if n not in ("files", "bundle_hash")}
+    return {**seal({n: files[n] for n in FILES}, head).files, SIGNATURE: files[SIGNATURE]}
+
+
+def turned_bit(files: Files, chance: random.Random) -> Files:
+    name = chance.choice([n for n, data in files.items() if data])
+    data = bytearray(files[name])
+    data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+    return files | {name: bytes(data)}
+
+
+def cut_short(files: Files, chance: random.Random) -> Files:
+    name = chance.choice([n for n, data in files.items() if data])
+    return files | {name: files[name][: chance.randrange(len(files[name]))]}
+
+
+def missing(files: Files, chance: random.Random) -> Files:
+    gone = chance.choice(sorted(files))
+    return {n: d for n, d in files.items() if n != gone}
+
+
+def swapped_files(files: Files, chance: random.Random) -> Files:
+    one, other = chance.sample([n for n in FILES if files[n]], 2)
+    return files | {one: files[other], other: files[one]}
+
+
+def from_another(files: Files, chance: random.Random) -> Files:
+    name = chance.choice([n for n in files if files[n] != ANOTHER.files[n]])
+    return files | {name: ANOTHER.files[name]}
+
+
+def edited_confidence(files: Files, chance: random.Random) -> Files:
+    """Edited, and the manifest made to fit: only the signature tells."""
+    rows = [orjson.loads(line) for line in files[ENTRIES].splitlines()]
+    row = chance.choice(rows)
+    row["confidence_ppm"] = min(
+        max(row["confidence_ppm"] + chance.choice((-1, 1)) * chance.randint(1, 500_000), 0), 10**6
+    )
+    row["effect_mean_ppm"] += 1
+    return resealed(files | {ENTRIES: b"".join(canonical(row) for row in rows)})
+
+
+def impossible_value(files: Files, chance: random.Random) -> Files:
+    """Values that no bundle has, sealed and signed anew: not even the owner's word makes them readable."""
+    rows = [orjson.loads(line) for line in files[ENTRIES].splitlines()]
+    wrong: dict[str, list[Any]] = {
+        "confidence_ppm": [1_700_000, -1, "much", None], "generation": [0, -3], "kind": ["prophecy"],
+        "decay_class": ["eternal"], "rank": [77], "anchor_at": ["yesterday"], "provenance": ["heaven"],
+        "entry_id": [rows[-1]["entry_id"]], "evidence_count": [-5, 2**70],
+    }  # fmt: skip
+    name = chance.choice(sorted(wrong))
+    rows[0][name] = chance.choice(wrong[name])
+    made = resealed(files | {ENTRIES: b"".join(canonical_any(row) for row in rows)})
+    return dict(vouched(open_bundle(made)).files)
+
+
+def canonical_any(row: dict[str, Any]) -> bytes:
+    try:
+        return canonical(row)
+    except TypeError:
+        return orjson.dumps({n: v for n, v in row.items() if n != "evidence_count"})[:-1] + b',"evidence_count":1e30}\n'
+
+
+def replayed_signature(files: Files, chance: random.Random) -> Files:
+    del chance
+    return files | {SIGNATURE: ANOTHER.files[SIGNATURE]}
+
+
+def another_s_signature(files: Files, chance: random.Random) -> Files:
+    """By a key that nobody trusts, under the owner's name, with or without the owner's public key claimed."""
+    said = signed(open_bundle(files), "owner-1", STRANGER)
+    return files | {SIGNATURE: canonical(said | ({"public_key": PUBLIC} if chance.random() < 0.5 else {}))}
+
+
+def later_version(files: Files, chance: random.Random) -> Files:
+    manifest = orjson.loads(files[MANIFEST]) | {"schema_version": chance.choice((0, 3, 99, True, None, "2"))}
+    manifest["bundle_hash"] = manifest_hash(manifest)
+    return dict(vouched(open_bundle(files | {MANIFEST: canonical(manifest)})).files)
+
+
+def escaping_path(files: Files, chance: random.Random) -> Files:
+    return files | {chance.choice(("../grimoire", "/etc/passwd", "a/b", "home.json", "..")): b"{}"}
+
+
+def loose_end(files: Files, chance: random.Random) -> Files:
+    rows = [orjson.loads(line) for line in files[LINKS].splitlines()]
+    rows[0][chance.choice(("entry_id", "other_id"))] = "f" * 32
+    made = resealed(files | {LINKS: b"".join(canonical(row) for row in rows)})
+    return dict(vouched(open_bundle(made)).files)
+
+
+MUTATIONS: list[Callable[[Files, random.Random], Files]] = [
+    turned_bit, cut_short, missing, swapped_files, from_another, edited_confidence, impossible_value,
+    replayed_signature, another_s_signature, later_version, escaping_path, loose_end,
+]  # fmt: skip
+
+
+@pytest.mark.row("INH-7")
+def test_the_bundle_itself_is_accepted() -> None:
+    assert refusals(dict(WHOLE.files)) == []
+    assert refusals(dict(ANOTHER.files)) == []
+    assert refusals(unpacked(archive(WHOLE))) == []
+
+
+@pytest.mark.row("INH-7")
+def test_a_thousand_mutated_bundles_are_refused_each_with_its_reason() -> None:
+    told: Counter[str] = Counter()
+    for number in range(times(1000)):
+        change = MUTATIONS[number % len(MUTATIONS)]
+        files = change(dict(WHOLE.files), random.Random(number))
+        faults = refusals(files)
+        assert faults, f"{change.__name__}, seed {number}: nobody noticed"
+        assert all(":" in fault for fault in faults), f"{change.__name__}, seed {number}: a reason names its file"
+        told[change.__name__] += 1
+    assert len(told) == len(MUTATIONS)
+
+
+def tar_of(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for member, content in members:
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return gzip.compress(packed.getvalue())
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE) -> tarfile.TarInfo:
+    made = tarfile.TarInfo(name)
+    made.type, made.linkname = kind, "/etc/passwd" if kind != tarfile.REGTYPE else ""
+    return made
+
+
+HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
+    "a path upwards": (lambda: tar_of((member("../entries.jsonl"), b"{}")), "no file of a bundle"),
+    "an absolute path": (lambda: tar_of((member("/entries.jsonl"), b"{}")), "no file of a bundle"),
+    "a symbolic link": (lambda: tar_of((member(ENTRIES, tarfile.SYMTYPE), b"")), "no plain file"),
+    "a hard link": (lambda: tar_of((member(ENTRIES, tarfile.LNKTYPE), b"")), "no plain file"),
+    "a device": (lambda: tar_of((member(ENTRIES, tarfile.CHRTYPE), b"")), "no plain file"),
+    "a file twice": (lambda: tar_of((member(ENTRIES), b"{}"), (member(ENTRIES), b"[]")), "twice"),
+    "a bomb": (lambda: gzip.compress(bytes(ARCHIVE_BYTES_MAX + 1)), "unfolds into more than"),
+    "no archive": (lambda: b"entries", "no archive"),
+    "cut short": (lambda: archive(WHOLE)[:-9], "cut short"),
+    "more behind it": (lambda: archive(WHOLE) + b"more", "cut short, or something stands behind it"),
+}
+
+
+@pytest.mark.row("INH-7")
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_archive_is_refused_before_anything_is_written(name: str) -> None:
+    make, reason = HOSTILE[name]
+    with pytest.raises(BundleError, match=reason):
+        unpacked(make())
+
+
+def test_an_archive_has_the_same_bytes_whenever_it_is_made() -> None:
+    assert archive(WHOLE) == archive(open_bundle(dict(reversed(list(WHOLE.files.items())))))
+
+
+def test_a_file_that_no_bundle_needs_is_refused_unread() -> None:
+    files = dict(WHOLE.files) | {ENTRIES: bytes(FILE_BYTES_MAX + 1)}
+    assert faults_of(files, POLICY.inheritance) == [
+        f"{ENTRIES}: larger than {FILE_BYTES_MAX:,} bytes, which no bundle needs"
+    ]
+
+
+def test_a_signature_vouches_for_its_bundle_and_its_owner_alone() -> None:
+    assert signature_fault(WHOLE) is None
+    assert "missing" in str(signature_fault(bundle_of(*ROWS)))
+    assert "not with the owner's" in str(signature_fault(vouched(bundle_of(*ROWS), STRANGER), PUBLIC))
+    said = signed(WHOLE, "owner-1", OWNER) | {"owner_id": "owner-2"}
+    assert "did not sign" in str(signature_fault(with_signature_file(WHOLE, canonical(said))))

@@ -1,0 +1,99 @@
+"""A steward's day: bundles are listed, signed, shown, checked, compared, carried to another home, and refused."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import orjson
+import pytest
+
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.owner_keys import OwnerKeys
+from bardo_pipeline.storage.verify import verify
+from tests.commands import bardo
+from tests.conftest import NOW, copy_home
+
+
+@pytest.mark.row("INH-7", "INH-8")
+def test_a_steward_lists_signs_checks_compares_and_carries_a_bundle(brief_home: Path, tmp_path: Path) -> None:
+    home, elsewhere, file = copy_home(brief_home, tmp_path / "home"), tmp_path / "elsewhere", tmp_path / "one.tar.gz"
+    listed = orjson.loads(bardo("bundle", "show", "--format", "json", home=home))
+    assert len(listed) > 1
+    assert {row["signed_by"] for row in listed} == {None}
+    one, other = listed[0], listed[1]
+
+    said = bardo("bundle", "verify", one["golem"], home=home)
+    assert "signed by nobody" in said
+    owners = {e["born"]["owner_id"] for e in Stores.open(home).life("GolemBorn").to_pylist()}
+    for owner in sorted(owners):
+        assert "no backup holds it" in bardo("keys", "owner", owner, home=home)
+    assert bardo("bundle", "sign", home=home).count("signed with") == len(listed)
+    assert "nothing to sign" in bardo("bundle", "sign", home=home)
+    said = bardo("bundle", "verify", one["bundle"], home=home)
+    assert "the owner's" in said
+
+    shown = orjson.loads(bardo("bundle", "show", one["golem"], "--format", "json", home=home))
+    assert shown["entries"] == one["entries"] == sum(shown["domains"].values())
+    assert "Testament of" in bardo("bundle", "show", one["golem"], home=home)
+    changed = orjson.loads(bardo("bundle", "diff", one["golem"], other["golem"], "--format", "json", home=home))
+    assert changed["same"] + len(changed["entries"]) >= shown["entries"]
+    same = orjson.loads(bardo("bundle", "diff", one["golem"], one["bundle"], "--format", "json", home=home))
+    assert (same["same"], same["entries"], same["playbook"], same["testament"]) == (shown["entries"], [], [], {})
+
+    bardo("bundle", "export", one["golem"], str(file), home=home)
+    before = file.read_bytes()
+    bardo("bundle", "export", one["bundle"], str(file), home=home)
+    assert file.read_bytes() == before, "the same bytes whenever it is exported"
+    stores = Stores.open(home)
+    signature = orjson.loads((home / "bundles" / shown["bundle"] / "signature.json").read_bytes())
+    key = OwnerKeys(stores.home, stores.log).in_force(signature["owner_id"])
+    assert key is not None
+
+    Home.create(elsewhere, Policy(), NOW)
+    assert "give the owner's public key" in bardo("bundle", "import", str(file), home=elsewhere, expect=2)
+    assert "not with the owner's" in bardo(
+        "bundle", "import", str(file), "--public", "ab" * 32, home=elsewhere, expect=2
+    )
+    assert not list((elsewhere / "bundles").iterdir()), "nothing is written before all was inspected"
+    assert "is here now" in bardo("bundle", "import", str(file), "--public", key.public_key, home=elsewhere)
+    assert "was here already" in bardo("bundle", "import", str(file), "--public", key.public_key, home=elsewhere)
+    assert verify(Home.open(elsewhere)).clean, "the log and the bundle beside it hold"
+    assert shown["bundle"] in bardo("bundle", "show", shown["bundle"], home=elsewhere)
+
+
+@pytest.mark.row("INH-7")
+def test_what_was_altered_is_refused_and_named(brief_home: Path, tmp_path: Path) -> None:
+    home = copy_home(brief_home, tmp_path / "home")
+    one = orjson.loads(bardo("bundle", "show", "--format", "json", home=home))[0]
+    (folder,) = (home / "bundles").glob(one["bundle"] + "*")
+    spoilt = tmp_path / "spoilt"
+    shutil.copytree(folder, spoilt)
+    (spoilt / "playbook.md").write_text("Trust me.")
+    assert "playbook.md: altered" in bardo("bundle", "verify", str(spoilt), home=home, expect=1)
+    assert "playbook.md: altered" in bardo("bundle", "import", str(spoilt), "--unsigned", home=home, expect=2)
+    assert "no bundle answers to it" in bardo("bundle", "show", "g-nobody", home=home, expect=2)
+
+
+@pytest.mark.row("INH-7")
+def test_a_revoked_key_signs_nothing_more_and_another_signs_all_anew(brief_home: Path, tmp_path: Path) -> None:
+    home = copy_home(brief_home, tmp_path / "home")
+    stores = Stores.open(home)
+    (owner,) = {e["born"]["owner_id"] for e in stores.life("GolemBorn").to_pylist()} - {"owner-2"}
+    keys = OwnerKeys(stores.home, stores.log)
+    first = keys.make(owner, b"\1" * 32, NOW)
+    assert keys.make(owner, b"\2" * 32, NOW) == first, "who has a key keeps it"
+    bardo("bundle", "sign", home=home)
+    bardo("keys", "revoke-owner", owner, "--why", "it was lost", home=home)
+    assert "nothing to sign" in bardo("bundle", "sign", home=home)
+    second = keys.make(owner, b"\3" * 32, NOW)
+    assert second.key_id != first.key_id
+    assert second.key_id in bardo("bundle", "sign", home=home)
+    (signed, *_) = [
+        path
+        for path in (home / "bundles").glob("*/signature.json")
+        if orjson.loads(path.read_bytes())["owner_id"] == owner
+    ]
+    assert orjson.loads(signed.read_bytes())["key_id"] == second.key_id
