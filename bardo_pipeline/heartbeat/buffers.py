@@ -20,7 +20,7 @@ class Buffers:
             if column is None:
                 items = array.shape[:-1] if array.ndim > 1 else ()
                 column = self.columns[name] = np.zeros((self.golems, self.ticks, *items), array.dtype)
-            column[:, at] = np.moveaxis(array, -1, 0) if array.ndim > 1 else array
+            column[:, at] = array.T if array.ndim < 3 else np.moveaxis(array, -1, 0)
 
     def cut(self, ticks: int) -> None:
         """Keep only the first ticks: nobody lived to see the others."""

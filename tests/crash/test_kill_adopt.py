@@ -37,25 +37,24 @@ def die_adopting(root: str, name: str, moment: str) -> None:
     adopt(stores, name, "to be killed", now=NOW)
 
 
-@pytest.mark.parametrize("moment", list(MOMENTS))
-def test_it_is_adopted_or_not_and_the_next_one_finishes_it(moment: str, brief_home: Path, tmp_path: Path) -> None:
+def test_it_is_adopted_or_not_and_the_next_one_goes_on_with_it(brief_home: Path, tmp_path: Path) -> None:
+    """One after the other, each owner is killed at a later moment than the one before."""
     root = copy_home(brief_home, tmp_path / "home")
     stores = Stores.open(root)
     derive_everything(stores, now=NOW)
     beside = open_beside(stores, WARNED)
     with beside.deriving():
         pass  # it says what it is, and nothing of it is derived yet
-    killed = CONTEXT.Process(target=die_adopting, args=(str(root), beside.derivation_id, moment))
-    killed.start()
-    killed.join()
-    assert killed.exitcode == -9, f"nobody passed {moment!r}"
+    for moment in MOMENTS:
+        killed = CONTEXT.Process(target=die_adopting, args=(str(root), beside.derivation_id, moment))
+        killed.start()
+        killed.join()
+        assert killed.exitcode == -9, f"nobody passed {moment!r}"
+        again = Stores.open(root)
+        adopted = adoptions_of(again.log.life("DerivationAdopted"))
+        assert len(adopted) == (moment == "after the event"), moment
+        assert again.derivation_id == (beside.derivation_id if adopted else stores.derivation_id), moment
 
-    again = Stores.open(root)
-    adopted = adoptions_of(again.log.life("DerivationAdopted"))
-    assert again.derivation_id == (beside.derivation_id if adopted else stores.derivation_id)
-    assert bool(adopted) == (moment == "after the event")
-    if not adopted:
-        adopt(again, beside.derivation_id, "once more", now=NOW)
     after = Stores.open(root)
     assert after.policy == WARNED
     settle(after, now=NOW)

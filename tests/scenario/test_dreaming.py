@@ -1,4 +1,4 @@
-"""Nineteen days of a golem that dreams: what failed is imagined otherwise, and held against what it lives next."""
+"""Seventeen days of a golem that dreams: what failed is imagined otherwise, and held against what it lives next."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ RULES = Policy().dreams
 
 @pytest.fixture(scope="module")
 def slept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home in which one golem lived through nineteen days and dreamt. Only for reading."""
-    stores = home_of(long_lives(27_500), tmp_path_factory.mktemp("dreams") / "home")
+    """A home in which one golem lived through seventeen days and dreamt. Only for reading."""
+    stores = home_of(long_lives(25_000), tmp_path_factory.mktemp("dreams") / "home")
     derive_curation(stores)
     derive_dreams(stores)
     derive_of_grimoire(stores, "crossings")
