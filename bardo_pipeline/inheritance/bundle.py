@@ -18,6 +18,7 @@ import pyarrow as pa
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, STRUCTURE_FIELDS
 from bardo_pipeline.inheritance.bottleneck import SELECTED_SCHEMA
+from bardo_pipeline.inheritance.divergence import divergence_counts
 from bardo_pipeline.inheritance.testament import CATEGORIES
 
 BUNDLE_VERSION = 2
@@ -167,6 +168,7 @@ def pack(
         "source_watermark": source_watermark,
         "anti_knowledge": sum(entries["is_anti_knowledge"].to_pylist()),
         "bloodstains": sum(entries["is_bloodstain"].to_pylist()),
+        "divergence": divergence_counts(testament),
     }
     return seal(files, head if left_out is None else {**head, "left_out": left_out})
 

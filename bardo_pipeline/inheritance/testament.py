@@ -17,6 +17,7 @@ from bardo_pipeline.events.record import REGIMES
 from bardo_pipeline.grimoire.columns import asked, confidence_of, whole
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.grimoire.wording import ACTION_WORDS, ANOMALY_WORDS, GAS_WORDS, REGIME_WORDS
+from bardo_pipeline.inheritance.divergence import DIVERGENCE_FIELDS, SAID_SCHEMA, divergence_words, divergences
 from bardo_pipeline.katabasis.votes import of_the_dead
 from bardo_pipeline.policy import Policy
 
@@ -49,10 +50,15 @@ TESTAMENT_SCHEMA = pa.schema(
         pa.field("generation", pa.int64(), nullable=False),
         pa.field("cause", pa.string(), nullable=False),
         *[pa.field(name, pa.list_(pa.field("element", ITEM, nullable=False)), nullable=False) for name in CATEGORIES],
+        *DIVERGENCE_FIELDS,
         pa.field("markdown", pa.string(), nullable=False),
     ]
 )
-"""One row per dead golem; key golem_id."""
+"""One row per dead golem; key golem_id. After the nine categories: how far it came from what it was given
+(DIVERGENCE_SCHEMA)."""
+
+OPEN = ("confused", "suspected", "untested", "ask")
+"""Categories that name what is open: explicit gaps (INH S8.1)."""
 
 _WORDED = (
     "golem_id", "entry_id", "source", "status", "kind", "sign", "text", "action_type", "regime", "anomaly_band",
@@ -129,18 +135,35 @@ def testaments(entries: pa.Table, decisions: pa.Table, deaths: pa.Table, policy:
     items = _items(entries, decisions, deaths, policy)
     names = ["golem_id", "at", "cause", "tick", "generation", "is_record_left_out"]
     dead = deaths.select([n for n in names if n in deaths.column_names]).sort_by("golem_id").to_pylist()
-    rows = [_testament(death, items.get(death["golem_id"], {}), policy) for death in dead]
+    said = [_said(death, items.get(death["golem_id"], {})) for death in dead]
+    counts = [_counted(death["golem_id"], told) for death, told in zip(dead, said, strict=True)]
+    apart = divergences(entries, decisions, deaths, pa.Table.from_pylist(counts, schema=SAID_SCHEMA), policy)
+    rows = [_testament(*told, policy) for told in zip(dead, said, apart.to_pylist(), strict=True)]
     return pa.Table.from_pylist(rows, schema=TESTAMENT_SCHEMA)
 
 
-def _testament(death: dict[str, Any], items: dict[str, list[dict[str, Any]]], policy: Policy) -> dict[str, Any]:
-    """One row. A loop over golems is fair here: each ends in at most nine times eight sentences."""
+def _said(death: dict[str, Any], items: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
+    """What one golem says. A loop over golems is fair here: each ends in at most nine times eight sentences."""
     end = f"I died at tick {death['tick']}: {_CAUSES[death['cause']]}."
     said = {name: list(items.get(name, ())) for name in CATEGORIES}
     evidence = [] if death.get("is_record_left_out") else [death["tick"]]
     said["failed"].insert(0, {"statement": end, "entry_ids": [], "ticks": evidence})
+    return said
+
+
+def _counted(golem_id: str, said: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """A row of SAID_SCHEMA. What is suspected or untested is asked, too, and is one gap."""
+    items = sum(len(said[name]) for name in CATEGORIES)
+    gaps = {tuple(item["entry_ids"]) for name in OPEN for item in said[name]}
+    return {"golem_id": golem_id, "items": items, "questions": len(said["ask"]), "gaps": len(gaps)}
+
+
+def _testament(
+    death: dict[str, Any], said: dict[str, list[dict[str, Any]]], apart: dict[str, Any], policy: Policy
+) -> dict[str, Any]:
     head = {name: death[name] for name in ("golem_id", "at", "generation", "cause")}
-    return {**head, **said, "markdown": testament_markdown(death, said, policy.inheritance.testament_bytes_max)}
+    page = testament_markdown(death, said, policy.inheritance.testament_bytes_max, divergence_words(apart))
+    return {**head, **said, **apart, "markdown": page}
 
 
 def _items(
@@ -207,22 +230,26 @@ def _statement(row: dict[str, Any]) -> str:
     return f"I could not tell whether {act} beats holding {scene}: {row['count']} decisions point both ways."
 
 
-def testament_markdown(death: dict[str, Any], said: dict[str, list[dict[str, Any]]], bytes_max: int) -> str:
-    """The testament as a page of at most bytes_max bytes: the best item of each category first, whole items only."""
+def testament_markdown(death: dict[str, Any], said: dict[str, list[dict[str, Any]]], bytes_max: int, apart: str) -> str:
+    """The testament as a page of at most bytes_max bytes: the best item of each category first, whole items only.
+
+    apart: a sentence on how far the golem came from what it was given.
+    """
     lines = {name: [f"- {_line(item)}\n" for item in said[name]] for name in CATEGORIES}
     kept = dict.fromkeys(CATEGORIES, 0)
     for turn in range(max(len(items) for items in lines.values())):
         for name, items in lines.items():
             if turn < len(items) and kept[name] == turn:
                 kept[name] = turn + 1
-                if len(_page(death, lines, kept).encode()) > bytes_max:
+                if len(_page(death, lines, kept, apart).encode()) > bytes_max:
                     kept[name] = turn
-    return _page(death, lines, kept)
+    return _page(death, lines, kept, apart)
 
 
-def _page(death: dict[str, Any], lines: dict[str, list[str]], kept: dict[str, int]) -> str:
+def _page(death: dict[str, Any], lines: dict[str, list[str]], kept: dict[str, int], apart: str) -> str:
     page = f"# Testament of {death['golem_id']}\n\n"
     page += f"Generation {death['generation']}, died at tick {death['tick']} ({death['cause']}).\n"
+    page += f"\n{apart}\n" if apart else ""
     for name, title in CATEGORIES.items():
         rest = len(lines[name]) - kept[name]
         said = "".join(lines[name][: kept[name]]) + (f"- ({rest} more in testament.json)\n" if rest else "")

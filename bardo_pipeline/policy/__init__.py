@@ -36,6 +36,7 @@ from bardo_pipeline.policy.living import (
 from bardo_pipeline.policy.part import Frozen
 from bardo_pipeline.policy.passing_on import (
     BridgePolicy,
+    DivergencePolicy,
     InheritancePolicy,
     KatabasisPolicy,
 )
@@ -59,6 +60,7 @@ __all__ = [
     "CostPolicy",
     "CuratorPolicy",
     "DecayPolicy",
+    "DivergencePolicy",
     "DreamPolicy",
     "EmbeddingPolicy",
     "EpisodePolicy",
@@ -118,6 +120,7 @@ class Policy(Frozen):
     bridge: BridgePolicy = BridgePolicy()
     katabasis: KatabasisPolicy = KatabasisPolicy()
     inheritance: InheritancePolicy = InheritancePolicy()
+    divergence: DivergencePolicy = DivergencePolicy()
     worth: WorthPolicy = WorthPolicy()
     gateway: GatewayPolicy = GatewayPolicy()
 

@@ -43,3 +43,15 @@ class InheritancePolicy(Frozen):
     episode_count: Count = Field(64, description="episodes in a bundle (canon 41)")
     testament_items: Annotated[int, Field(ge=1, le=64)] = Field(8, description="items a category keeps (ours)")
     testament_bytes_max: Annotated[int, Field(ge=2048)] = Field(5120, description="about 5 KB (MEM)")
+
+
+class DivergencePolicy(Frozen):
+    """What a generation must add to what it was given (INH S8.1, canon 43)."""
+
+    divergence_min: Unit = Field(
+        0.15, description="share of heuristics that differ, by confidence (INH S8.1, canon 43)"
+    )
+    novel_min: Count = Field(5, description="entries that were not inherited (INH S8.1)")
+    invalidated_min: Count = Field(3, description="inherited entries invalidated with reasoning (INH S8.1)")
+    gaps_min: Count = Field(1, description="sentences that name what is open (INH S8.1: explicit gaps)")
+    question_ratio_min: Unit = Field(0.10, description="share of what is said that are questions (INH S8.1)")

@@ -24,7 +24,7 @@ from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.parquet import scan
-from bardo_pipeline.storage.projections import Projections
+from bardo_pipeline.storage.projections import HIDDEN, Projections
 from bardo_pipeline.storage.protocols import CYCLES_SCHEMA, LIFE_LOG_SCHEMA
 from bardo_pipeline.storage.tables import TABLES
 from bardo_pipeline.storage.warehouse import quoted
@@ -33,7 +33,7 @@ from bardo_pipeline.storage.withdrawals import WITHDRAWAL_SCHEMA, withdrawals
 DATABASE = "home"
 """Name of the attached database, as models/sources.yml has it."""
 
-DERIVED = ("cycles", "grimoire", "lessons", "consensus")
+DERIVED = ("cycles", "grimoire", "lessons", "consensus", "testaments")
 """Projections that the marts read, as raw.derived_<name>; cycles first, so that the grimoire knows as much or more."""
 
 
@@ -75,7 +75,8 @@ class Plugin(BasePlugin):
         home = Home.open(Path(self._config["home"]))
         derivation = home.derivation(self._config["derivation"] or _only(home))
         for name in DERIVED:
-            yield _view(conn, f"derived_{name}", derivation / name, TABLES[name].schema)
+            columns = [*TABLES[name].schema, *(HIDDEN if TABLES[name].grows else ())]
+            yield _view(conn, f"derived_{name}", derivation / name, pa.schema(columns))
         yield _view(conn, "log_cycles", home.cycles, CYCLES_SCHEMA)
         yield _view(conn, "log_life", home.life, LIFE_LOG_SCHEMA)
         given = self._config["policy"]

@@ -32,6 +32,7 @@ from bardo_pipeline.policy import DecayPolicy, Policy
 from bardo_pipeline.storage.dbt_sources import Plugin
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.projections import HIDDEN
 from bardo_pipeline.storage.protocols import CYCLES_SCHEMA, LIFE_LOG_SCHEMA
 from bardo_pipeline.storage.tables import TABLES
 from bardo_pipeline.storage.warehouse import PROJECT, WarehouseReport, build_warehouse, query
@@ -216,6 +217,18 @@ def test_a_death_names_its_cause_its_bundle_and_its_heir(built: Built) -> None:
         assert row["hayflick_ratio"] == died["tick"] / row["lifespan_ticks"]
         assert row["successor_id"] == heirs.get(golem_id)
         assert (row["bundle_passed"], row["bundle_entries"] is not None) == (True, True)
+
+
+@pytest.mark.row("INH-14", "P-4")
+def test_a_death_tells_how_far_it_came_from_what_it_was_given(built: Built) -> None:
+    told = {r["golem_id"]: r for r in built.stores.projections.read("testaments").to_pylist()}
+    for row in built.table("from fct_deaths").to_pylist():
+        mine = told[row["golem_id"]]
+        share = mine["divergence_ppm"]
+        assert row["divergence"] == (None if share is None else share / 1e6)
+        assert (row["low_divergence"], row["novel_entries"]) == (mine["low_divergence"], mine["novel_count"])
+        assert (row["invalidated_entries"], row["gaps"]) == (len(mine["invalidated"]), mine["gap_count"])
+        assert (share is None) == (row["knowledge_at_birth"] == 0)
 
 
 @pytest.mark.row("P-4")
@@ -464,7 +477,9 @@ def sources(**config: str) -> Plugin:
 def test_tables_without_files_are_empty_views_with_their_columns(tmp_path: Path) -> None:
     home = Home.create(tmp_path, Policy(), NOW)
     schemas = {
-        "log_cycles": CYCLES_SCHEMA, "log_life": LIFE_LOG_SCHEMA, "derived_cycles": CYCLE_SCHEMA,
+        "log_cycles": CYCLES_SCHEMA, "log_life": LIFE_LOG_SCHEMA,
+            "derived_cycles": pa.schema([*CYCLE_SCHEMA, *HIDDEN]),
+            "derived_testaments": pa.schema([*TABLES["testaments"].schema, *HIDDEN]),
         "derived_grimoire": TABLES["grimoire"].schema, "derived_lessons": TABLES["lessons"].schema,
         "derived_consensus": CONSENSUS_SCHEMA,
     }  # fmt: skip

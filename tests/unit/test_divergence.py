@@ -1,0 +1,185 @@
+"""Divergence: what a golem made of what it was given; copies are flagged, founders are not asked."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from bardo_pipeline.inheritance.divergence import (
+    DIVERGENCE_SCHEMA,
+    SAID_SCHEMA,
+    divergence_counts,
+    divergence_words,
+    divergences,
+    rules_apart,
+)
+from bardo_pipeline.inheritance.testament import testaments as written_by
+from bardo_pipeline.policy import DivergencePolicy, Policy
+from tests.bundles import bundle_of
+from tests.grimoires import DIED, POLICY, baseline, deaths, decided, decisions, entry, grimoire, pattern
+
+FRESH = {"anchor_at": DIED, "decay_class": "structural", "origin_golem_id": "g-0"}
+"""Inherited from g-0, and nothing of it fades: confidences are what they say."""
+
+
+def received(about: Any, **said: Any) -> dict[str, Any]:
+    """The first decision about an inherited entry."""
+    return decided("received", 0, about=about, **(FRESH | said))
+
+
+def held(about: Any, **said: Any) -> dict[str, Any]:
+    """An inherited entry as it stands at death."""
+    return entry(about=about, **(FRESH | said))
+
+
+def own(about: Any, **said: Any) -> dict[str, Any]:
+    """What the golem learned itself."""
+    return entry(about=about, **(FRESH | {"origin_golem_id": "g-1"} | said))
+
+
+def apart(left: list[dict[str, Any]], told: list[dict[str, Any]], policy: Policy = POLICY, **said: int) -> Any:
+    counts = pa.Table.from_pylist(
+        [{"golem_id": "g-1", "items": 10, "questions": 1, "gaps": 1} | said], schema=SAID_SCHEMA
+    )
+    table = divergences(grimoire(*left), decisions(*told), deaths("g-1"), counts, policy)
+    assert table.schema.equals(DIVERGENCE_SCHEMA)
+    return table.to_pylist()[0]
+
+
+@pytest.mark.row("INH-14")
+def test_the_share_is_weighted_by_confidence_over_the_rules_of_either_side() -> None:
+    told = [received("kept", confidence_ppm=300_000), received("lost", confidence_ppm=100_000)]
+    left = [held("kept", confidence_ppm=600_000), own("found", confidence_ppm=300_000)]
+    found = apart(left, told)
+    assert found["divergence_ppm"] == (100_000 + 300_000) * 1_000_000 // (600_000 + 100_000 + 300_000)
+    assert (found["inherited_count"], found["left_count"], found["novel_count"]) == (2, 2, 1)
+
+
+@pytest.mark.row("INH-14")
+def test_a_copy_is_flagged_and_one_rule_turned_is_a_difference() -> None:
+    told = [received("a"), received("b")]
+    assert (
+        apart([held("a"), held("b")], told)["divergence_ppm"],
+        apart([held("a"), held("b")], told)["low_divergence"],
+    ) == (0, True)
+    turned = apart([held("a"), held("b", sign=-1)], told)
+    assert (turned["divergence_ppm"], turned["low_divergence"]) == (500_000, False)
+
+
+@pytest.mark.row("INH-14")
+@pytest.mark.parametrize(("ppm", "flagged"), [(149_999, True), (150_000, False)])
+def test_the_minimum_is_a_minimum(ppm: int, flagged: bool) -> None:
+    told = [received("kept", confidence_ppm=1_000_000 - ppm)]
+    found = apart([held("kept", confidence_ppm=1_000_000 - ppm), own("new", confidence_ppm=ppm)], told)
+    assert (found["divergence_ppm"], found["low_divergence"]) == (ppm, flagged)
+    assert ("divergence" in found["shortfalls"]) == flagged
+
+
+@pytest.mark.row("INH-14")
+def test_a_founder_is_asked_for_gaps_and_questions_alone() -> None:
+    found = apart([own("found")], [decided("created", 1, about="found")], gaps=0, questions=0)
+    assert found["divergence_ppm"] is None
+    assert not found["low_divergence"]
+    assert found["shortfalls"] == ["explicit_gaps", "question_ratio"]
+    assert "inherited nothing" in divergence_words(found)
+
+
+@pytest.mark.row("INH-14")
+def test_who_was_given_facts_and_learned_no_rule_transformed_nothing() -> None:
+    fact = baseline("gas_price")
+    found = apart([held(fact)], [received(fact)])
+    assert (found["divergence_ppm"], found["low_divergence"], found["novel_count"]) == (0, True, 0)
+
+
+@pytest.mark.row("INH-14")
+def test_a_rule_that_was_only_acted_on_or_told_wider_is_the_same_rule() -> None:
+    told = [received(pattern("t", gas_band=band)) for band in ("cheap", "normal")]
+    wide = own(pattern("t", gas_band="not_dear"), kind="heuristic")
+    folded = [held(pattern("t", gas_band=band), status="folded") for band in ("cheap", "normal")]
+    found = apart([wide, *folded], told)
+    assert (found["divergence_ppm"], found["novel_count"], found["forgotten_count"]) == (0, 0, 0)
+
+
+@pytest.mark.row("INH-14")
+@pytest.mark.parametrize(
+    ("operation", "said", "how"),
+    [
+        ("contradicted", {"contradictions": 2, "validations": 1}, "contradicted"),
+        ("contradicted", {"status": "pruned"}, "pruned"),
+        ("retracted", {"status": "retracted"}, "retracted"),
+        ("corrected", {"sign": -1}, "turned"),
+    ],
+)
+def test_an_invalidated_entry_names_the_decision_against_it(operation: str, said: dict[str, Any], how: str) -> None:
+    against = decided(operation, 4, about="a", **(FRESH | said), reason="it was not so", cause_ticks=[170, 190])
+    told = [received("a"), against, decided("pruned", 6, about="a", **(FRESH | said))]
+    (one,) = apart([held("a", **said)], told)["invalidated"]
+    assert one == {
+        "entry_id": against["entry_id"], "how": how, "text": against["text"], "cycle": 4, "seq": 1,
+        "reason": "it was not so", "ticks": [170, 190],
+    }  # fmt: skip
+
+
+@pytest.mark.row("INH-14")
+def test_what_merely_faded_is_forgotten_and_what_recovered_stands() -> None:
+    told = [
+        received("faded"), received("recovered"),
+        decided("pruned", 5, about="faded", **FRESH, status="pruned"),
+        decided("contradicted", 2, about="recovered", **FRESH, contradictions=1),
+        decided("reinforced", 3, about="recovered", **FRESH, contradictions=1, validations=2),
+    ]  # fmt: skip
+    found = apart([held("faded", status="pruned"), held("recovered")], told)
+    assert found["invalidated"] == []
+    assert found["forgotten_count"] == 1
+
+
+@pytest.mark.row("INH-14")
+def test_what_was_pruned_and_learned_again_is_told_apart() -> None:
+    told = [
+        received("a"),
+        decided("contradicted", 2, about="a", **FRESH, status="pruned"),
+        decided("created", 9, about="a", **(FRESH | {"origin_golem_id": "g-1", "sign": -1})),
+    ]
+    found = apart([own("a", sign=-1)], told)
+    assert [one["how"] for one in found["invalidated"]] == ["pruned"]
+    assert (found["novel_count"], found["divergence_ppm"]) == (1, 1_000_000)
+
+
+@pytest.mark.row("INH-14")
+def test_each_minimum_is_missed_alone() -> None:
+    told = [received(name) for name in "abc"]
+    against = [decided("contradicted", 2, about=n, **FRESH, status="pruned") for n in "abc"]
+    left = [held(n, status="pruned") for n in "abc"] + [own(f"n{i}") for i in range(5)]
+    assert apart(left, told + against)["shortfalls"] == []
+    assert apart(left[:-1], told + against)["shortfalls"] == ["novel_entries"]
+    assert apart(left, told + against[1:])["shortfalls"] == ["invalidated_entries"]
+    assert apart(left, told + against, gaps=0)["shortfalls"] == ["explicit_gaps"]
+    assert apart(left, told + against, items=11)["shortfalls"] == ["question_ratio"]
+    milder = Policy(divergence=DivergencePolicy(novel_min=4))
+    assert apart(left[:-1], told + against, milder)["shortfalls"] == []
+
+
+@pytest.mark.row("INH-14")
+def test_the_testament_and_the_manifest_say_it() -> None:
+    told = decisions(received("a"), received("b"))
+    row = written_by(grimoire(held("a"), held("b")), told, deaths("g-1"), POLICY).to_pylist()[0]
+    assert row["low_divergence"]
+    assert "low_divergence" in row["markdown"]
+    assert "I inherited 2 entries and leave 2, 0 of them new" in row["markdown"]
+    manifest = bundle_of(held("a"), testament=row).manifest
+    assert manifest["divergence"] == divergence_counts(row)
+    assert manifest["divergence"]["low_divergence"] is True
+    assert "invalidated" not in manifest["divergence"], "ticks and owners' words stay at home"
+
+
+def test_two_grimoires_side_by_side() -> None:
+    columns = ["golem_id", "entry_id", "source", "structure", "sign"]
+    sides = [
+        grimoire(*rows).select(columns).append_column("confidence", pa.array([600_000] * len(rows), pa.int64()))
+        for rows in ([held("a"), held("b")], [own("b", sign=-1), own("c")])
+    ]
+    rows = {
+        r["structure"].split("|")[4]: (r["given_sign"], r["left_sign"], r["differs"])
+        for r in rules_apart(*sides).to_pylist()
+    }
+    assert rows == {"a": (1, None, True), "b": (1, -1, True), "c": (None, 1, True)}
