@@ -25,6 +25,7 @@ from bardo_pipeline.inheritance.succession import inherited_entries, received_de
 from bardo_pipeline.inheritance.weismann import SHED_COLUMNS
 from bardo_pipeline.quality.expectations import FORBIDDEN_NAMES, FORBIDDEN_PATTERNS
 from tests.bundles import bundle_of, crossing_of
+from tests.examples import times
 from tests.grimoires import DAY, DIED, POLICY, baseline, confidence_at, entry, grimoire, shuffled
 
 ROWS = (
@@ -120,7 +121,7 @@ def test_what_is_forbidden_is_no_column_that_crosses() -> None:
     assert patterns
 
 
-@settings(deadline=None)
+@settings(max_examples=times(25), deadline=None)
 @given(st.integers(10**9, 10**15), st.integers(10**9, 10**15))
 def test_the_golem_s_own_sums_are_nowhere_in_its_bundle(total: int, squares: int) -> None:
     own = {"own_sum": total, "recent_sum": total, "own_sumsq": squares, "pleasure_sum_milli": total}
