@@ -36,7 +36,7 @@ def test_a_wrong_question_says_how_to_ask(asked_home: Path, tmp_path: Path) -> N
     assert not (tmp_path / "none").exists(), "a refused command leaves nothing"
 
 
-@pytest.mark.row("X-2")
+@pytest.mark.row("X-2", "INH-19")
 def test_lineage_leads_from_an_heir_s_entry_to_its_ancestor_s_ticks(asked_home: Path) -> None:
     heirs = "select entry_id, golem_id from fct_knowledge where generation > 0 order by entry_id limit 1"
     row = json.loads(bardo("sql", heirs, "--format", "json", home=asked_home))[0]

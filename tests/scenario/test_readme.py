@@ -49,12 +49,27 @@ def test_a_command_of_the_readme_runs(command: str, asked_home: Path, half_lived
         "reembed",
     ):  # they write an index, vectors, or what is in force
         asked_home = copy_home(asked_home, tmp_path / "home")
+    if words[0] == "bundle":
+        asked_home = copy_home(asked_home, tmp_path / "home")
+        words = _with_a_bundle(words, asked_home, tmp_path)
     if words[0] == "ask":
         words[1] = Stores.open(asked_home).life("GolemBorn")["golem_id"][0].as_py()
     if words[0] == "lineage":
         ids = bardo("sql", "select entry_id from fct_knowledge order by 1 limit 1", "--format", "csv", home=asked_home)
         words[1] = ids.splitlines()[1][:10]
     assert bardo(*words, home=asked_home).strip()
+
+
+def _with_a_bundle(words: list[str], home: Path, folder: Path) -> list[str]:
+    """The same words about golems, files and keys that are there."""
+    dead = Stores.open(home).life("BundlePublished")["golem_id"].to_pylist()
+    golems = iter(dead)
+    words = [next(golems) if re.fullmatch(r"g-[0-9a-f]{8}", w) else w for w in words]
+    words = [str(folder / w) if w.endswith(".tar.gz") else w for w in words]
+    if words[1] == "import":
+        bardo("bundle", "export", dead[0], words[2], home=home)
+        words[3:] = ["--unsigned"]
+    return words
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("bardo ") and c.split()[1] in LONG])
