@@ -96,7 +96,7 @@ def told_whole(log: Log) -> tuple[object, ...]:
 
 
 @pytest.mark.row("EV-2", "P-1")
-@settings(max_examples=times(16), deadline=None)
+@settings(max_examples=times(8), deadline=None)
 @given(histories)
 def test_two_handles_and_a_dict_tell_the_same(history: list[Batch | Acceptance]) -> None:
     twin = MemoryEventLog()
@@ -120,7 +120,7 @@ def test_two_handles_and_a_dict_tell_the_same(history: list[Batch | Acceptance])
 
 
 @pytest.mark.row("EV-2")
-@settings(max_examples=times(8), deadline=None)
+@settings(max_examples=times(5), deadline=None)
 @given(
     st.permutations(range(GOLEMS * TICKS)), st.lists(st.integers(0, GOLEMS * TICKS), max_size=4), st.integers(0, 2**31)
 )

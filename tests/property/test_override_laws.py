@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -136,10 +137,19 @@ def orderly(arriving: Sequence[Parcel], said: Sequence[LifeEvent], root: Path) -
     for one in said:
         assert isinstance(one.payload, Override | Asked)
         steps.append((one.golem_id, one.payload.tick_seen, 2 + getattr(one.payload, "number", 0), happened(one)))
-    for number, step in enumerate(sorted(steps, key=lambda step: step[:3])):
-        deliver(stores, step[3], number)
+    in_order = [step[3] for step in sorted(steps, key=lambda step: step[:3])]
+    for number, (_, several) in enumerate(groupby(in_order, key=lambda parcel: parcel.records is None)):
+        together = list(several)
+        batches = [parcel.records for parcel in together if parcel.records is not None]
+        for parcel in [told_at_once(batches)] if batches else together:
+            deliver(stores, parcel, number)
     derive_all(stores)
     return stores
+
+
+def told_at_once(batches: Sequence[pa.Table]) -> Parcel:
+    """Records between which nothing else comes."""
+    return Parcel(pa.concat_tables(batches), None)
 
 
 @pytest.mark.row("X-8", "X-1")

@@ -23,14 +23,17 @@ from bardo_pipeline.storage.tables import TABLES
 from bardo_pipeline.storage.warehouse import build_warehouse
 from tests.conftest import NOW
 from tests.property.test_laws import POLICY, stores_at
-from tests.repairs import GROWING, RENEWED, all_again, births, line, lived_home, taught
+from tests.repairs import GROWING, RENEWED, all_again, births, line, taught
 
 
 @pytest.fixture(scope="module")
-def repaired(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, pa.Table], tuple[str, str]]:
+def repaired(
+    two_lineages: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, pa.Table], tuple[str, str]]:
     """A home in which a record was struck and all was derived again; what stood before; the golem and its heir."""
     root = tmp_path_factory.mktemp("proof") / "home"
-    stores = lived_home(root)
+    shutil.copytree(two_lineages, root)
+    stores = stores_at(root, POLICY)
     golem, heir = line(stores)
     before = {name: stores.projections.read(name) for name in TABLES}
     strike(stores, golem, taught(stores, golem, heir)[0], "its sensor lied", now=NOW)
@@ -100,8 +103,9 @@ def test_one_row_left_behind_is_named(
 
 
 @pytest.mark.row("X-4")
-def test_a_derivation_that_never_heeded_the_strike_is_found_out_everywhere(tmp_path: Path) -> None:
-    stores = lived_home(tmp_path / "home")
+def test_a_derivation_that_never_heeded_the_strike_is_found_out_everywhere(two_lineages: Path, tmp_path: Path) -> None:
+    shutil.copytree(two_lineages, tmp_path / "home")
+    stores = stores_at(tmp_path / "home", POLICY)
     golem, heir = line(stores)
     strike(stores, golem, taught(stores, golem, heir)[0], "its sensor lied", now=NOW)
     places = {one.place for one in remains(stores)}
