@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Self
@@ -51,6 +51,7 @@ class Stores:
     beside: bool = False
     _life: pa.Table | None = None
     _life_seen: int | None = None
+    _life_of: dict[str, pa.Table] = field(default_factory=dict)
     _left_out: tuple[int, LeftOut] | None = None
     _overrides: tuple[int, Overrides] | None = None
     _proposed: tuple[int, Proposed] | None = None
@@ -104,9 +105,11 @@ class Stores:
             known = pa.concat_tables([self._life, fresh]) if self._life is not None else fresh
             first = known.group_by("event_id", use_threads=False).aggregate([("event_id", "count")])
             assert first.num_rows == known.num_rows, "the log repeats a life event"
-            self._life, self._life_seen = known.combine_chunks(), version
+            self._life, self._life_seen, self._life_of = known.combine_chunks(), version, {}
         assert self._life is not None, "a log has its life table"
-        return self._life.filter(pc.equal(self._life["kind"], kind))
+        if kind not in self._life_of:
+            self._life_of[kind] = self._life.filter(pc.equal(self._life["kind"], kind))
+        return self._life_of[kind]
 
     def left_out(self) -> LeftOut:
         """What of the log counts as never having been, whichever earlier moment the log is looked at from."""

@@ -132,6 +132,8 @@ def _walk(
         present = array.is_valid()
         if pa.types.is_struct(array.type):
             array, rows, present = array.filter(present), rows[np.asarray(present)], None
+    if not len(array):
+        return
     for sentence, check in rules:
         coded = pa.types.is_dictionary(array.type)
         bad = check(array.dictionary if coded else array)

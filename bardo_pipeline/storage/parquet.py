@@ -5,13 +5,18 @@ Source: facts ("Delta": ZSTD 1, statistics on few columns, no nested slices).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+from pyarrow import fs
 
 from bardo_pipeline.events.upcast import absent
 
@@ -58,12 +63,91 @@ def leaves_of(column: pa.Field) -> Iterator[tuple[str, pa.DataType]]:
 def scan(
     paths: Sequence[str], schema: pa.Schema, columns: Sequence[str] | None = None, filter: ds.Expression | None = None
 ) -> pa.Table:
-    """Rows of Parquet files, in the order of the paths; a path into structs becomes a column of that name."""
-    wanted = None if columns is None else {name: ds.field(*name.split(".")) for name in columns}
-    if paths:
-        found = ds.dataset(list(paths), schema=schema, format="parquet").to_table(columns=wanted, filter=filter)
-        return _filled(found)
-    return ds.dataset(schema.empty_table()).to_table(columns=wanted)
+    """Rows of Parquet files, in the order of the paths; a path into structs becomes a column of that name.
+
+    Of a column that a file holds only nulls of, nothing is read. FileNotFoundError where a file is gone.
+    """
+    names = list(schema.names if columns is None else columns)
+    if not paths:
+        return ds.dataset(schema.empty_table()).to_table(columns={n: ds.field(*n.split(".")) for n in names})
+    files = [_file(path) for path in paths]
+    alike = groupby(files, key=lambda file: file.without.intersection(names))
+    parts = [_read([f.fragment for f in several], schema, names, without, filter) for without, several in alike]
+    return _filled(parts[0] if len(parts) == 1 else pa.concat_tables(parts))
+
+
+class _File(NamedTuple):
+    """A file whose footer is read. without: the columns of which it holds only nulls."""
+
+    fragment: ds.ParquetFileFragment
+    without: frozenset[str]
+
+
+_FORMAT, _DISK = ds.ParquetFileFormat(), fs.LocalFileSystem()
+_FOOTERS_KEPT = 512
+_NULLS_KEPT_ROWS = 64
+
+
+def _file(path: str) -> _File:
+    found = os.stat(path)
+    return _opened(path, found.st_size, found.st_mtime_ns)
+
+
+@lru_cache(maxsize=_FOOTERS_KEPT)
+def _opened(path: str, size: int, changed_ns: int) -> _File:
+    """A file of a table is written once: its footer is read once, unless somebody tampers with it."""
+    fragment = _FORMAT.make_fragment(path, _DISK)
+    footer, kinds = fragment.metadata, {field.name: field for field in fragment.physical_schema}
+    groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
+    places = {groups[0].column(i).path_in_schema: i for i in range(footer.num_columns)} if groups else {}
+    without = set()
+    for name, field in kinds.items():
+        told = places.get(_telling(field) or "")
+        if told is not None and all(_only_nulls(group.column(told), group.num_rows) for group in groups):
+            without.add(name)
+    return _File(fragment, frozenset(without))
+
+
+def _telling(column: pa.Field) -> str | None:
+    """The leaf of a column that is null where the column is and nowhere else, if there is one."""
+    if not column.nullable or pa.types.is_list(column.type):
+        return None
+    name, kind = column.name, column.type
+    while pa.types.is_struct(kind):
+        below = next((c for c in kind if not c.nullable and not pa.types.is_list(c.type)), None)
+        if below is None:
+            return None
+        name, kind = f"{name}.{below.name}", below.type
+    return str(name)
+
+
+def _only_nulls(chunk: pq.ColumnChunkMetaData, rows: int) -> bool:
+    told = chunk.statistics
+    return told is not None and told.has_null_count and told.null_count == rows
+
+
+def _read(
+    files: list[ds.ParquetFileFragment],
+    schema: pa.Schema,
+    names: list[str],
+    without: frozenset[str],
+    filter: ds.Expression | None,
+) -> pa.Table:
+    """Columns of files that hold only nulls of the same ones."""
+    wanted = {name: ds.field(*name.split(".")) for name in names if name not in without}
+    found = ds.FileSystemDataset(files, schema, _FORMAT, _DISK).to_table(columns=wanted, filter=filter)
+    if not without:
+        return found
+    fields = [(schema if name in without else found.schema).field(name) for name in names]
+    columns = [_nulls(f.type, found.num_rows) if f.name in without else found[f.name] for f in fields]
+    return pa.table(columns, pa.schema(fields))
+
+
+def _nulls(kind: pa.DataType, count: int) -> pa.Array:
+    return _few_nulls(kind, count) if count <= _NULLS_KEPT_ROWS else absent(kind, count)
+
+
+_few_nulls = lru_cache(maxsize=4 * _FOOTERS_KEPT)(absent)
 
 
 def _filled(table: pa.Table) -> pa.Table:

@@ -1,0 +1,72 @@
+"""Files are read as Arrow reads them, though nothing is read of a column that holds only nulls."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bardo_pipeline.storage.parquet import scan, write_fresh
+from tests.examples import times
+
+PART = pa.struct([pa.field("always", pa.int64(), nullable=False), pa.field("perhaps", pa.string())])
+LOOSE = pa.struct([pa.field("perhaps", pa.string()), pa.field("deep", PART)])
+SCHEMA = pa.schema(
+    [
+        pa.field("tick", pa.int64(), nullable=False),
+        pa.field("word", pa.string()),
+        pa.field("part", PART),
+        pa.field("loose", LOOSE),
+        pa.field("many", pa.list_(PART)),
+    ]
+)
+words, numbers = st.none() | st.sampled_from(("", "a", "b")), st.integers(0, 3)
+parts = st.none() | st.fixed_dictionaries({"always": numbers, "perhaps": words})
+rows = st.fixed_dictionaries(
+    {
+        "tick": numbers, "word": words, "part": parts, "many": st.none() | st.lists(parts, max_size=2),
+        "loose": st.none() | st.fixed_dictionaries({"perhaps": words, "deep": parts}),
+    }
+)  # fmt: skip
+nothing = st.fixed_dictionaries({"tick": numbers})
+files = st.lists(st.lists(rows, max_size=3) | st.lists(nothing, max_size=3), min_size=1, max_size=4)
+asked = st.none() | st.lists(
+    st.sampled_from((*SCHEMA.names, "part.always", "loose.deep.perhaps")), min_size=1, unique=True
+)
+fresh = itertools.count()
+
+
+@pytest.mark.row("EV-6")
+@settings(max_examples=times(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(files, asked, st.none() | st.sampled_from((1, 9)))
+def test_what_is_read_is_what_arrow_reads(
+    tmp_path: Path, told: list[list[dict[str, Any]]], columns: list[str] | None, below: int | None
+) -> None:
+    paths = [str(tmp_path / f"{next(fresh)}.parquet") for _ in told]
+    for path, said in zip(paths, told, strict=True):
+        write_fresh(Path(path), pa.Table.from_pylist(said, schema=SCHEMA), SCHEMA)
+    wanted = {name: ds.field(*name.split(".")) for name in columns or SCHEMA.names}
+    only = None if below is None else ds.field("tick") < below
+    plain = ds.dataset(paths, schema=SCHEMA, format="parquet").to_table(columns=wanted, filter=only)
+    for _ in range(2):
+        found = scan(paths, SCHEMA, columns, only)
+        assert found.schema.equals(plain.schema)
+        assert found.to_pylist() == plain.to_pylist()
+        found.validate(full=True)
+
+
+def test_a_file_that_was_written_anew_or_is_gone_is_not_taken_for_what_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    write_fresh(path, pa.Table.from_pylist([{"tick": 1}], schema=SCHEMA), SCHEMA)
+    assert scan([str(path)], SCHEMA, ["word"])["word"].to_pylist() == [None]
+    write_fresh(path, pa.Table.from_pylist([{"tick": 1, "word": "a longer word"}], schema=SCHEMA), SCHEMA)
+    assert scan([str(path)], SCHEMA, ["word"])["word"].to_pylist() == ["a longer word"]
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        scan([str(path)], SCHEMA)
