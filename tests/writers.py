@@ -31,6 +31,7 @@ def model(tick: int, golem: int = 0, seed: int = 0) -> DecisionCycleRecord:
     return to_models(table, DecisionCycleRecord)[0]
 
 
+@cache
 def line(tick: int, golem: int = 0, seed: int = 0) -> bytes:
     return model(tick, golem, seed).model_dump_json().encode()
 

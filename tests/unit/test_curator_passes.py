@@ -22,6 +22,7 @@ from bardo_pipeline.events.record import REGIMES
 from bardo_pipeline.grimoire.entries import CATEGORIES, DOMAINS, ENTRY_KINDS, ENTRY_SCHEMA, PROVENANCES
 from bardo_pipeline.policy import CuratorPolicy, Policy
 from bardo_pipeline.storage.home import Home
+from tests.examples import times
 from tests.streams import (
     FOG,
     KEEN,
@@ -48,7 +49,7 @@ from tests.streams import (
 POLICY = KEEN
 INSTANT, WEEK = timedelta(milliseconds=1), timedelta(days=7)
 """Between two ticks: too short for anything to fade, and long."""
-examples = settings(max_examples=60, deadline=None, derandomize=True)
+examples = settings(max_examples=times(20), deadline=None, derandomize=True)
 
 Row = dict[str, Any]
 GOOD, BAD, STRONG, WORSE = Chapter(3, 1_500), Chapter(3, -1_500), Chapter(14, 6_000), Chapter(14, -6_000)

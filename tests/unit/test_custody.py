@@ -28,6 +28,7 @@ from bardo_pipeline.events.custody import (
 )
 from bardo_pipeline.events.schema import RECORD_SCHEMA
 from bardo_pipeline.events.upcast import ADDED_LATER
+from tests.examples import times
 from tests.records import records
 
 
@@ -92,7 +93,7 @@ def test_what_a_later_schema_brought_counts_where_it_is_there() -> None:
 
 
 @pytest.mark.row("EV-3")
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=times(15), deadline=None)
 @given(st.integers(0, 2**31), st.lists(st.integers(0, 30), max_size=4), st.integers(0, 9), st.booleans())
 def test_a_slice_has_one_hash_however_it_lies_in_memory(seed: int, cuts: list[int], skip: int, dense: bool) -> None:
     table = records(40, golems=1, seed=seed, dense=dense).slice(skip, 30)
