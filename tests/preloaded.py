@@ -13,6 +13,11 @@ os.environ.pop("COLUMNS", None)
 
 import duckdb  # noqa: F401
 
+# What the embedder needs; but not the runtime of its model, which starts a thread.
+import huggingface_hub.hf_api  # noqa: F401
+import PIL.Image  # noqa: F401
+import tokenizers  # noqa: F401
+
 import bardo_pipeline
 
 for module in pkgutil.walk_packages(bardo_pipeline.__path__, "bardo_pipeline."):

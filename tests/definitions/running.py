@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
 import dagster as dg
 
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.writer import EventWriter
 from definitions import defs
+from tests.conftest import NOW
+from tests.crash.roles import line_of
 
 
 def run(job: str, instance: dg.DagsterInstance, **options) -> dg.ExecuteInProcessResult:
@@ -34,3 +42,12 @@ def said(made: dg.AssetMaterialization, name: str):
 def checks(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluation]:
     """What was checked, by the check's name."""
     return {e.check_name: e for e in result.get_asset_check_evaluations()}
+
+
+@contextmanager
+def undrained(home: Home, age: timedelta, records: int = 3) -> Iterator[EventWriter]:
+    """A living writer whose records nobody drains until it closes."""
+    with EventWriter.open(home, "g-1", clock=lambda: NOW - age, writer="runtime-1", drain="none") as writer:
+        for tick in range(1, records + 1):
+            writer.append(line_of("g-1", tick))
+        yield writer

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,17 +12,14 @@ import pytest
 
 from assets.log import CYCLES
 from assets.stores import LazyStores
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import BackpressureError
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.quarantine import Quarantine, QuarantineItem
-from bardo_pipeline.storage.writer import EventWriter
 from definitions import defs
 from sensors.lag import writers_outrun_the_drainer
 from tests.conftest import NOW, home_without_verdicts
-from tests.crash.roles import line_of
-from tests.definitions.running import checks, run
+from tests.definitions.running import undrained
 from tests.records import records
 
 pytestmark = pytest.mark.row("X-11")
@@ -59,15 +54,6 @@ def last(instance: dg.DagsterInstance, name: str, asset: str = "log/cycles") -> 
     key = dg.AssetCheckKey(dg.AssetKey.from_user_string(asset), name)
     record = instance.get_latest_asset_check_evaluation_record(key)
     return record.evaluation if record else None
-
-
-@contextmanager
-def undrained(home: Home, age: timedelta, records: int = 3) -> Iterator[EventWriter]:
-    """A living writer whose records nobody drains until it closes."""
-    with EventWriter.open(home, "g-1", clock=lambda: NOW - age, writer="runtime-1", drain="none") as writer:
-        for tick in range(1, records + 1):
-            writer.append(line_of("g-1", tick))
-        yield writer
 
 
 def test_the_sensor_is_quiet_where_there_is_no_home(tmp_path: Path, instance: dg.DagsterInstance) -> None:
@@ -141,26 +127,6 @@ def test_what_is_not_derived_fails_the_freshness_of_its_asset(
         assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.WARN)
         assert "run the curator job" in found.description
     assert last(instance, "marts_are_fresh", "dim_golem").passed, "there are none to be late"
-
-
-def test_a_job_judges_health_at_its_end_and_the_observation_carries_the_measures(
-    small_home: Path, tmp_path: Path, at_home, instance: dg.DagsterInstance
-) -> None:
-    root = at_home(home_without_verdicts(small_home, tmp_path / "home"))
-    with undrained(Home.open(root), timedelta(minutes=3)):
-        result = run("curator_job", instance)
-    judged = checks(result)
-    assert judged["curation_is_fresh"].passed, "it measures after the derivation"
-    assert judged["marts_are_fresh"].passed
-    assert not judged["journals_are_drained"].passed
-    (seen,) = [e for e in result.get_asset_observation_events() if e.asset_key == CYCLES]
-    said = {name: value.value for name, value in seen.asset_observation_data.asset_observation.metadata.items()}
-    assert (said["journal_segments"], said["quarantine_open"]) == (1, 0)
-    sent = sum(len(line_of("g-1", tick)) for tick in (1, 2, 3))
-    assert sent < said["journal_bytes"] < sent + 3 * 200
-    assert said["journal_oldest_seconds"] > 180
-    assert said["lag_ticks"] == Stores.open(root).log.read_cycles(["tick"]).num_rows - 3, "g-1 was never born"
-    assert said["dagster/last_updated_timestamp"] == NOW.timestamp()
 
 
 def test_a_mart_that_was_not_built_since_is_stale(copied_home: Path, instance: dg.DagsterInstance) -> None:

@@ -1,18 +1,22 @@
 """The curator's job on a real log: what it writes, what it says of it, and that a second run writes nothing."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
+from assets.log import CYCLES
 from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.lineage import surest
 from bardo_pipeline.derivation.memory import derive_episodes
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.warehouse import query
-from tests.conftest import NOW, home_without_verdicts
-from tests.definitions.running import checks, data_version, materializations, run, said
+from tests.conftest import NOW, copy_home, home_without_verdicts
+from tests.crash.roles import line_of
+from tests.definitions.running import checks, data_version, materializations, run, said, undrained
 
 TABLES = (
     "episodes", "curation", "cycles", "grimoire", "playbooks", "facts", "links", "crossings", "credits", "votes",
@@ -39,8 +43,13 @@ def stores(small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture(scope="module")
 def runs(stores: Stores) -> list[dg.ExecuteInProcessResult]:
-    instance = dg.DagsterInstance.ephemeral()
-    return [run("curator_job", instance), run("curator_job", instance)]
+    """A first run; and a second one in a copy of the home, in which a living writer's records are not drained."""
+    instance, second = dg.DagsterInstance.ephemeral(), stores.home.root.parent / "second"
+    first = run("curator_job", instance)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BARDO_HOME", str(copy_home(stores.home.root, second)))
+        with undrained(Home.open(second), timedelta(minutes=3)):
+            return [first, run("curator_job", instance)]
 
 
 @pytest.mark.row("P-2", "P-3")
@@ -117,6 +126,29 @@ def test_the_checks_of_a_healthy_home_pass(runs: list[dg.ExecuteInProcessResult]
         found
     )
     assert [name for name, e in found.items() if not e.passed and name != "some_proposition_has_its_quorum"] == []
+
+
+@pytest.mark.row("X-11")
+def test_a_job_judges_health_at_its_end_and_the_observation_carries_the_measures(
+    runs: list[dg.ExecuteInProcessResult], stores: Stores
+) -> None:
+    judged = checks(runs[1])
+    assert judged["curation_is_fresh"].passed, "it measures after the derivation"
+    assert judged["marts_are_fresh"].passed
+    assert not judged["journals_are_drained"].passed
+    before, said = (observed(result) for result in runs)
+    assert (said["journal_segments"], said["quarantine_open"]) == (1, 0)
+    sent = sum(len(line_of("g-1", tick)) for tick in (1, 2, 3))
+    assert sent < said["journal_bytes"] < sent + 3 * 200
+    assert said["journal_oldest_seconds"] > 180
+    assert before["lag_ticks"] == stores.log.read_cycles(["tick"]).num_rows, "nothing was derived yet"
+    assert said["lag_ticks"] == 0, "g-1 was never born"
+    assert before["dagster/last_updated_timestamp"] == said["dagster/last_updated_timestamp"] == NOW.timestamp()
+
+
+def observed(result: dg.ExecuteInProcessResult) -> dict[str, object]:
+    (seen,) = [e for e in result.get_asset_observation_events() if e.asset_key == CYCLES]
+    return {name: value.value for name, value in seen.asset_observation_data.asset_observation.metadata.items()}
 
 
 @pytest.mark.row("P-3", "X-1")
