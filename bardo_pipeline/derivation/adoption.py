@@ -44,8 +44,11 @@ def adopt(
         return switch_to(stores, chosen, why.strip(), now=now)
 
 
-def switch_to(stores: Stores, chosen: Stores, why: str, *, now: datetime) -> LifeEvent:
-    """Put a derivation in force that is up to the log: one recorded event. The caller holds the lock `adoption`."""
+def switch_to(stores: Stores, chosen: Stores, why: str, *, now: datetime, at: datetime | None = None) -> LifeEvent:
+    """Put a derivation in force that is up to the log: one recorded event. The caller holds the lock `adoption`.
+
+    at: its moment where nothing is on record yet, by default when the home was made.
+    """
     standing = in_force(stores.log.life("DerivationAdopted"))
     payload = Adopted(
         derivation_id=chosen.derivation_id,
@@ -56,17 +59,20 @@ def switch_to(stores: Stores, chosen: Stores, why: str, *, now: datetime) -> Lif
         policy=chosen.policy.content,
         why=why,
     )
-    event = life_event(EVERY_GOLEM, _moment(stores), payload)
+    event = life_event(EVERY_GOLEM, log_moment(stores, "DerivationAdopted", at), payload)
     stores.log.record([event], now)
     return event
 
 
-def _moment(stores: Stores) -> datetime:
-    """The log's last moment, in event time; later than any adoption, so that these have an order of their own."""
+def log_moment(stores: Stores, kind: str, at: datetime | None = None) -> datetime:
+    """The log's last moment, in event time; later than any event of this kind, so that these have an order.
+
+    at: the moment where nothing is on record yet, by default when the home was made.
+    """
     life, cycles = stores.log.life(), stores.log.read_cycles(["observed_at"])
     moments = [m for m in (pc.max(t["observed_at"]).as_py() for t in (life, cycles)) if m is not None]
-    earlier = pc.max(life.filter(pc.equal(life["kind"], "DerivationAdopted"))["observed_at"]).as_py()
-    newest: datetime = max(moments, default=stores.home.created_at)
+    earlier = pc.max(life.filter(pc.equal(life["kind"], kind))["observed_at"]).as_py()
+    newest: datetime = max(moments, default=at or stores.home.created_at)
     return newest if earlier is None else max(newest, earlier + timedelta(microseconds=1))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Self
@@ -22,6 +22,7 @@ from bardo_pipeline.events.overrides import OVERRIDES, Overrides
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedding import Embedder
 from bardo_pipeline.storage.as_of import LogAsOf, LogOfGolems
+from bardo_pipeline.storage.configuration_log import operated
 from bardo_pipeline.storage.derivations import Description, describe
 from bardo_pipeline.storage.embedders import embedder_version, open_embedder
 from bardo_pipeline.storage.embedding_log import EmbeddingLog
@@ -69,6 +70,7 @@ class Stores:
         log = EventLog(home, policy)
         if policy is None:
             found = in_force(log.life("DerivationAdopted"), embedder)
+            found = replace(found, policy=operated(found.policy, log.life("ConfigurationAdopted")))
         else:
             name = embedder or DEFAULT_EMBEDDER
             found = InForce(derivation_id(policy, embedder_version(name)), policy, name)

@@ -19,6 +19,7 @@ from bardo_pipeline.doors import (
     asking,
     bundles,
     care,
+    configuring,
     conversing,
     custody,
     dreaming,
@@ -37,7 +38,7 @@ from bardo_pipeline.doors import (
     writing,
 )
 from bardo_pipeline.doors.dagster import execute_job, serve
-from bardo_pipeline.doors.options import EmbedderOption, HomeOption, now, root_of
+from bardo_pipeline.doors.options import ConfigOption, EmbedderOption, HomeOption, now, root_of
 from bardo_pipeline.doors.runs import RunSettings, go
 from bardo_pipeline.errors import BardoError, ConfigError
 
@@ -50,6 +51,7 @@ app = typer.Typer(
 out = Console(soft_wrap=False)
 err = Console(stderr=True)
 
+app.add_typer(configuring.app, name="config")
 app.add_typer(sealing.app, name="seal")
 app.add_typer(bundles.app, name="bundle")
 app.add_typer(conversing.app, name="conversation")
@@ -127,11 +129,16 @@ def run(
         Path | None, typer.Option(help="While this file exists, the kill-switch probe is high.")
     ] = None,
     oracle: Annotated[
-        bool, typer.Option(help="Golems predict; without, they judge surprise by what they see alone.")
-    ] = True,
+        bool | None,
+        typer.Option(
+            "--oracle/--no-oracle",
+            help="Golems predict; without, they judge surprise by what they see alone (default: bardo.toml, else on).",
+        ),
+    ] = None,
     pool: Annotated[str | None, typer.Option(help="The pool to trade, if the trace folder holds several.")] = None,
     marts: Annotated[bool, typer.Option(help="Build the analysts' warehouse at the end.")] = True,
     embedder: EmbedderOption = None,
+    config: ConfigOption = None,
 ) -> None:
     """Let a fleet live through a market, recorded or synthetic, and derive everything from what it left."""
     settings = RunSettings(
@@ -149,6 +156,7 @@ def run(
         kill_switch=kill_switch,
         oracle=oracle,
         embedder=embedder,
+        config=config,
     )
     root = root_of(home)
     ending = go(root, settings, clock=now, console=out, derive=True, marts=marts)

@@ -21,6 +21,10 @@ EmbedderOption = Annotated[
     typer.Option("--embedder", help="minilm, minilm-int8 or nomic: whose derivation (default: the one in force)."),
 ]
 
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", help="A configuration (default: bardo.toml in the home, if it is there).")
+]
+
 
 def now() -> datetime:
     """The clock at the door; what it says is only ever recorded as the moment of recording."""

@@ -6,14 +6,15 @@ import hashlib
 import re
 import secrets
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import orjson
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from bardo_pipeline.derivation.configured import put_in_force, record_configuration
 from bardo_pipeline.derivation.memory import refresh_index
 from bardo_pipeline.derivation.rebuild import derive_everything
 from bardo_pipeline.derivation.repair import withdraw
@@ -23,7 +24,9 @@ from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.heartbeat.market import Market
 from bardo_pipeline.heartbeat.synthetic import flat_market, synthetic_market
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.policy.stated import Stated
 from bardo_pipeline.runtime import living
+from bardo_pipeline.storage.configuration_file import stated_in
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.owner_keys import OwnerKeys
 from bardo_pipeline.storage.traces import read_trace
@@ -31,6 +34,8 @@ from bardo_pipeline.storage.warehouse import build_warehouse
 
 SYNTHETIC_START = datetime(2026, 1, 1, tzinfo=UTC)
 """When synthetic markets begin: a fixed moment, so that a seed gives the same bytes on any day."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _STEER = re.compile(r"^(?P<golem>\*|g-[0-9a-f]{8})@(?P<tick>\d+)(?P<how>[:?])(?P<intent>.+)$")
 
@@ -51,8 +56,9 @@ class RunSettings:
     market: str = "synthetic"
     steers: tuple[str, ...] = ()
     kill_switch: Path | None = None
-    oracle: bool = True
+    oracle: bool | None = None
     embedder: str | None = None
+    config: Path | None = None
 
 
 def go(
@@ -61,8 +67,9 @@ def go(
     """Live through the market, then derive everything from the log (unless somebody else will)."""
     market = open_market(settings, console)
     steers = parse_steers(settings.steers)
+    stated = stated_in(root, settings.config)
     Home.create(root, Policy(), clock())
-    stores = Stores.open(root, embedder=settings.embedder)
+    stores, settings = _configured(root, stated, settings, market, clock())
     keys = OwnerKeys(stores.home, stores.log)
     for owner in settings.owners:
         if not any(key.owner_id == owner for key in keys.on_record()):
@@ -78,7 +85,7 @@ def go(
         founding=founding,
         steers=steers,
         killed=_switch(settings.kill_switch),
-        oracle=settings.oracle,
+        oracle=bool(settings.oracle),
     )
     columns = (
         SpinnerColumn(),
@@ -108,6 +115,22 @@ def go(
                 build_warehouse(stores.home, stores.derivation_id, stores.policy)
     stores.log.close()
     return ending
+
+
+def _configured(
+    root: Path, stated: Stated, settings: RunSettings, market: Market, now: datetime
+) -> tuple[Stores, RunSettings]:
+    """The stores under what is stated, which is put in force and recorded, and the settings with what it decides."""
+    begun, why = _EPOCH + timedelta(microseconds=int(market.at_us[0])), "a run begins"
+    put_in_force(Stores.open(root), stated, now=now, why=why, at=begun)
+    stores = Stores.open(root, embedder=settings.embedder)
+    configuration = stated.over(stores.policy)
+    if settings.oracle is None:
+        settings = replace(settings, oracle=configuration.oracle.enabled)
+    record_configuration(stores, stated, now=now, why=why, run=run_name(settings, market, stores), at=begun)
+    if stated.policy(stores.policy) != stores.policy:
+        stores = Stores.open(root, embedder=settings.embedder)
+    return stores, settings
 
 
 def open_market(settings: RunSettings, console: Console) -> Market:
@@ -140,7 +163,7 @@ def open_market(settings: RunSettings, console: Console) -> Market:
 
 def run_name(settings: RunSettings, market: Market, stores: Stores) -> str:
     """A name that only this run has: the same settings, market and derivation have the same."""
-    kept = {k: v for k, v in asdict(settings).items() if k not in ("trace", "kill_switch", "embedder")}
+    kept = {k: v for k, v in asdict(settings).items() if k not in ("trace", "kill_switch", "embedder", "config")}
     content = orjson.dumps([kept, market.content_hash, stores.derivation_id], option=orjson.OPT_SORT_KEYS, default=str)
     return hashlib.sha256(content).hexdigest()[:8]
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, SerializeAsAny
 
-from bardo_pipeline.events import bundles, life, operations, overrides
+from bardo_pipeline.events import bundles, life, operations, overrides, succession
 from bardo_pipeline.events.fabric_payloads import (
     AccuracyUpdate,
     ActionTaken,
@@ -135,6 +135,10 @@ EVENTS: dict[str, Family] = {
     "OwnerKeyRevoked": Family("social", bundles.OwnerKeyRevoked),
     "BundleSigned": Family("social", bundles.BundleSigned),
     "BundleImported": Family("social", bundles.BundleImported),
+    "ConfigurationAdopted": Family("memory", succession.Configured),
+    "SuccessionAdvanced": Family("mortality", succession.Advanced),
+    "CreditCommitted": Family("mortality", succession.Credited),
+    "GolemTakenUp": Family("mortality", succession.TakenUp),
 }
 """Every event by name, in the order in which one moment's events follow each other."""
 

@@ -33,6 +33,7 @@ from bardo_pipeline.events.record import (
     Vitality,
     Whole,
 )
+from bardo_pipeline.events.succession import Advanced, Configured, Credited, TakenUp
 
 Kind = Literal[
     "GolemBorn", "DeathDeclared", "BundleJudged", "BundlePublished", "KnowledgeReceived",
@@ -42,6 +43,7 @@ Kind = Literal[
     "EntryPinned", "EntryUnpinned", "EntryRetracted", "EntryCorrected",
     "ModelAsked",
     "OwnerKeyRegistered", "OwnerKeyRevoked", "BundleSigned", "BundleImported",
+    "ConfigurationAdopted", "SuccessionAdvanced", "CreditCommitted", "GolemTakenUp",
 ]  # fmt: skip
 
 
@@ -265,6 +267,10 @@ class LifeEvent(Part):
     owner_key_revoked: OwnerKeyRevoked | None = None
     signed: BundleSigned | None = None
     imported: BundleImported | None = None
+    configured: Configured | None = None
+    advanced: Advanced | None = None
+    credited: Credited | None = None
+    taken_up: TakenUp | None = None
 
     @model_validator(mode="after")
     def _holds_its_payload(self) -> Self:
@@ -311,6 +317,10 @@ _KIND_OF: dict[type[Part], tuple[str, str]] = {
     OwnerKeyRevoked: ("OwnerKeyRevoked", "owner_key_revoked"),
     BundleSigned: ("BundleSigned", "signed"),
     BundleImported: ("BundleImported", "imported"),
+    Configured: ("ConfigurationAdopted", "configured"),
+    Advanced: ("SuccessionAdvanced", "advanced"),
+    Credited: ("CreditCommitted", "credited"),
+    TakenUp: ("GolemTakenUp", "taken_up"),
 }
 
 

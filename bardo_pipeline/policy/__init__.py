@@ -7,6 +7,7 @@ number that no document gives. Two policies with the same content have the same 
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 from bardo_pipeline.policy.keeping import (
     CarePolicy,
@@ -123,6 +124,12 @@ class Policy(Frozen):
     divergence: DivergencePolicy = DivergencePolicy()
     worth: WorthPolicy = WorthPolicy()
     gateway: GatewayPolicy = GatewayPolicy()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Every setting by its dotted name, as JSON has it."""
+        parts = self.model_dump(mode="json")
+        return {f"{part}.{name}": value for part, held in parts.items() for name, value in held.items()}
 
     @property
     def content(self) -> str:

@@ -11,6 +11,7 @@ from typing import Literal, Self
 
 from bardo_pipeline.errors import JournalError, LeaseError
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.configuration_log import operated
 from bardo_pipeline.storage.drainer import Drainer, DrainProcess, DrainReport, DrainThread
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal import Journal
@@ -30,7 +31,7 @@ class Desk:
         self,
         home: Home,
         writer: str,
-        policy: Policy,
+        policy: Policy | None,
         drain: Drain,
         clock: Callable[[], datetime],
         monotonic: Callable[[], float],
@@ -38,6 +39,7 @@ class Desk:
         self.clock, self._home, self._process = clock, home, os.getpid()
         self._key, self._count = (home.root.resolve(), writer), 0
         self.log = EventLog(home, policy)
+        policy = policy or operated(Policy(), self.log.life("ConfigurationAdopted"))
         self.journal, left = Journal.open(
             home,
             writer,
@@ -82,7 +84,7 @@ class Desk:
         cls,
         home: Home,
         writer: str,
-        policy: Policy,
+        policy: Policy | None,
         drain: Drain,
         clock: Callable[[], datetime],
         monotonic: Callable[[], float],

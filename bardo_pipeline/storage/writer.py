@@ -114,13 +114,14 @@ class EventWriter:
 
         clock: now, in UTC, for the moments of acceptance and recording. writer: the journal's name, shared by all
         writers of this process that give the same (default: after the process). drain: who brings records to the log
-        meanwhile: a child process, a thread, or nobody (another process does, or `close`). The first to open a journal
-        decides on policy, drain and clocks. `recovered` says what a dead writer had left.
+        meanwhile: a child process, a thread, or nobody (another process does, or `close`). policy: by default as the
+        home's configuration on record says. The first to open a journal decides on policy, drain and clocks.
+        `recovered` says what a dead writer had left.
         Raises LeaseError when another writer has the golem or the name, StoreError for a disk that takes nothing.
         """
         found = Home.open(home) if isinstance(home, Path) else home
         with writing_to(found.root):
-            desk = Desk.enter(found, writer or f"process-{os.getpid()}", policy or Policy(), drain, clock, monotonic)
+            desk = Desk.enter(found, writer or f"process-{os.getpid()}", policy, drain, clock, monotonic)
             try:
                 return cls._leased(found, golem_id, desk, signer)
             except BaseException:

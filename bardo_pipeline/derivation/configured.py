@@ -1,0 +1,114 @@
+"""Configured: what a bardo.toml says is put in force and recorded, and what is in force is read off the log.
+
+What of a configuration decides content goes the way of every policy: built beside, then adopted by an event. What says
+how a home is run acts at once. Both are in one event with the whole configuration. Source: P-7; X-10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.derivation.adoption import log_moment, switch_to
+from bardo_pipeline.derivation.beside import build, open_beside
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.events.life import EVERY_GOLEM, life_event
+from bardo_pipeline.events.succession import Configured
+from bardo_pipeline.policy.configuration import Configuration
+from bardo_pipeline.policy.stated import SILENT, Stated, canonical, configuration_hash, understood
+from bardo_pipeline.storage.configuration_log import last_of_home, newest
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class InForceNow:
+    """A configuration as it is in force. event: where it is on record, None where none was ever recorded."""
+
+    configuration: Configuration
+    event: Configured | None
+
+
+def put_in_force(
+    stores: Stores,
+    stated: Stated,
+    *,
+    now: datetime,
+    why: str,
+    at: datetime | None = None,
+    tell: Tell = lambda _: None,
+) -> Stores:
+    """Let the home go by what is stated. Returns the stores that are in force then, under its policy.
+
+    Where the policy that comes of it is another one, its derivation is built beside and adopted. at: the moment of that
+    where nothing is on record yet. Raises ConfigError for what contradicts itself, DerivationError where the derivation
+    in force is frozen.
+    """
+    wanted = stated.policy(stores.policy)
+    if wanted.hash == stores.policy.hash:
+        return stores
+    with stores.home.lock("adoption"):
+        chosen = open_beside(stores, wanted)
+        build(stores, chosen, now=now, tell=tell)
+        switch_to(stores, chosen, f"{stated.name}: {why}", now=now, at=at)
+    return Stores.open(stores.home.root)
+
+
+def record_configuration(
+    stores: Stores, stated: Stated, *, now: datetime, why: str, run: str | None = None, at: datetime | None = None
+) -> Configured:
+    """Record the whole configuration: what is stated, and all else as it is in force; once.
+
+    run: the run that begins with it, at the moment `at`; by default it is the log's last one. Where the same is on
+    record of this run and in force, nothing is written.
+    """
+    content = canonical(stated.over(stores.policy))
+    said = Configured(
+        configuration_hash=configuration_hash(content),
+        configuration=content,
+        policy_hash=stores.policy.hash,
+        source=stated.name,
+        run=run,
+        why=why,
+    )
+    events = stores.life("ConfigurationAdopted")
+    standing, known = last_of_home(events), _of_run(events, run)
+    needed = [standing] if run is None else [standing, known]
+    if all(one is not None and one.configuration_hash == said.configuration_hash for one in needed):
+        return said
+    moment = at if at is not None and known is None else log_moment(stores, "ConfigurationAdopted")
+    stores.log.record([life_event(EVERY_GOLEM, moment, said)], now)
+    return said
+
+
+def in_force_now(stores: Stores, golem_id: str | None = None) -> InForceNow:
+    """The configuration that is in force in the home, or that a golem was born with.
+
+    A golem's own, else that of the run that it was born in, else the home's last; where none is on record, what the
+    policy in force says.
+    """
+    events = stores.life("ConfigurationAdopted")
+    found = None if golem_id is None else _of_golem(stores, events, golem_id)
+    found = found or last_of_home(events)
+    if found is None:
+        return InForceNow(SILENT.over(stores.policy), None)
+    return InForceNow(understood(found.configuration), found)
+
+
+def _of_golem(stores: Stores, events: pa.Table, golem_id: str) -> Configured | None:
+    own = newest(events.filter(pc.equal(events["golem_id"], golem_id)))
+    if own is not None or not events.num_rows:
+        return own
+    births = stores.life("GolemBorn").select(["golem_id", "born"])
+    born = births.filter(pc.equal(births["golem_id"], golem_id))["born"].to_pylist()
+    return _of_run(events, born[0]["lineage_id"].rpartition("/")[0]) if born else None
+
+
+def _of_run(events: pa.Table, run: str | None) -> Configured | None:
+    if not run or not events.num_rows:
+        return None
+    return newest(events.filter(pc.equal(pc.struct_field(events["configured"].combine_chunks(), "run"), run)))

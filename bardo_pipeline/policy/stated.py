@@ -1,0 +1,224 @@
+"""Stated: what a bardo.toml says, checked, laid over the policy in force. Pure: text in, configuration out.
+
+A key that the file leaves out stays as it is in force, by default as it is documented. Source: P-7.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+
+from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.policy import OPERATIONAL, Policy
+from bardo_pipeline.policy.configuration import (
+    Configuration,
+    in_key_units,
+    in_setting_units,
+    keys,
+    sections,
+    setting_of,
+)
+
+ORDERED = (
+    ("clock.gamma_min_interval_secs", "clock.gamma_max_interval_secs"),
+    ("clock.theta_min_interval_secs", "clock.theta_max_interval_secs"),
+    ("heartbeat.cost_warning_threshold", "heartbeat.cost_soft_cap_threshold"),
+    ("heartbeat.probe_thresholds.price_delta_low_bps", "heartbeat.probe_thresholds.price_delta_high_bps"),
+    ("heartbeat.probe_thresholds.health_factor_high", "heartbeat.probe_thresholds.health_factor_low"),
+    ("heartbeat.probe_thresholds.world_model_drift_low", "heartbeat.probe_thresholds.world_model_drift_high"),
+    ("heartbeat.regime_multipliers.fast", "heartbeat.regime_multipliers.slow"),
+)
+"""Pairs of keys of which the first may not be above the second."""
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What a file says: values by dotted key, in the order of the sections. source: the file, or what stands for it."""
+
+    source: str
+    values: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The file's own name: where it lies is nobody else's matter."""
+        return self.source.replace("\\", "/").rpartition("/")[2]
+
+    def over(self, policy: Policy) -> Configuration:
+        """The whole configuration: what is stated, and all else as it is in force under this policy.
+
+        Raises ConfigError where a pair of keys contradicts itself, whichever of the two is stated.
+        """
+        settings = policy.settings
+        values: dict[str, Any] = {}
+        for key, field in keys().items():
+            mapped = setting_of(key)
+            values[key] = field.default if mapped is None else in_key_units(key, settings[mapped[0]])
+        values |= self.values
+        for low, high in ORDERED:
+            if values[low] > values[high]:
+                raise ConfigError(
+                    f"{self.source}: {low} = {toml(values[low])} is above {high} = {toml(values[high])}: "
+                    "lower the first or raise the second"
+                )
+        return Configuration.model_validate(nested(values))
+
+    def policy(self, policy: Policy) -> Policy:
+        """The policy with what is stated. Raises ConfigError for what contradicts itself or the policy."""
+        return laid_over(policy, flat(self.over(policy)), self.source, only=None)
+
+
+SILENT = Stated("defaults", {})
+"""Where there is no bardo.toml."""
+
+
+def parse(text: str, source: str) -> Stated:
+    """What the text of a bardo.toml says. Raises ConfigError that names file, key, value and the cure."""
+    try:
+        told = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{source} is not TOML: {error}; a line is `key = value` under a [section]") from error
+    try:
+        Configuration.model_validate(told)
+    except ValidationError as error:
+        raise ConfigError(f"{source}: {_worded(error)}") from error
+    given = _given(told, "")
+    return Stated(source, {key: _as_typed(key, given[key]) for key in keys() if key in given})
+
+
+def laid_over(policy: Policy, values: Mapping[str, Any], source: str, *, only: tuple[str, ...] | None) -> Policy:
+    """The policy with these keys' settings. only: the parts that may change; None for all."""
+    parts, settings = policy.model_dump(mode="json"), policy.settings
+    changed: dict[str, list[str]] = {}
+    for key, value in values.items():
+        mapped = setting_of(key)
+        if mapped is None or in_key_units(key, settings[mapped[0]]) == value:
+            continue
+        part, _, setting = mapped[0].partition(".")
+        if only is None or part in only:
+            parts[part][setting] = in_setting_units(key, value)
+            changed.setdefault(part, []).append(f"{key} = {toml(value)}")
+    try:
+        return Policy.model_validate(parts)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        part = str(first["loc"][0])
+        told = ", ".join(changed.get(part, [])) or "what is stated"
+        why = first["msg"].removeprefix("Value error, ")
+        raise ConfigError(f"{source}: {told}: {why} (the policy's part {part!r}): write another value") from error
+
+
+def operations(policy: Policy, configuration: str) -> Policy:
+    """The policy with what a recorded configuration says of how a home is run: parts that its hash leaves out.
+
+    configuration: canonical JSON, perhaps of another version: keys that are not known any more say nothing.
+    """
+    told = _given(orjson.loads(configuration), "", known_only=True)
+    return laid_over(policy, told, "the configuration on record", only=OPERATIONAL)
+
+
+def canonical(configuration: Configuration) -> str:
+    """The configuration as JSON, keys sorted."""
+    return orjson.dumps(configuration.model_dump(mode="json"), option=orjson.OPT_SORT_KEYS).decode()
+
+
+def configuration_hash(content: str) -> str:
+    """SHA-256 of the canonical JSON, 16 hex characters."""
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def understood(content: str) -> Configuration:
+    """A recorded configuration as this version has it: unknown keys are left out, new ones are as documented."""
+    return Configuration.model_validate(nested(_given(orjson.loads(content), "", known_only=True)))
+
+
+def flat(configuration: Configuration) -> dict[str, Any]:
+    """Every key with its value, by dotted name."""
+    return _given(configuration.model_dump(mode="json"), "")
+
+
+def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same as sections inside of sections."""
+    out: dict[str, Any] = {}
+    for key, value in values.items():
+        *path, name = key.split(".")
+        place = out
+        for section in path:
+            place = place.setdefault(section, {})
+        place[name] = value
+    return out
+
+
+def written(configuration: Configuration) -> str:
+    """The configuration as a bardo.toml."""
+    lines: list[str] = []
+    section = ""
+    for key, value in flat(configuration).items():
+        owner, _, name = key.rpartition(".")
+        if owner != section:
+            lines += ["", f"[{owner}]"] if lines else [f"[{owner}]"]
+            section = owner
+        lines.append(f"{name} = {toml(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def toml(value: Any) -> str:
+    """A value as TOML writes it."""
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def _given(told: Mapping[str, Any], prefix: str, *, known_only: bool = False) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for name, value in told.items():
+        key = prefix + name
+        if isinstance(value, Mapping):
+            out |= _given(value, f"{key}.", known_only=known_only)
+        elif not known_only or key in keys():
+            out[key] = value
+    return out
+
+
+def _as_typed(key: str, value: Any) -> Any:
+    """A whole number that stands for a number is one."""
+    return float(value) if keys()[key].annotation is float else value
+
+
+def _worded(error: ValidationError) -> str:
+    """The first fault, with the cure."""
+    first = error.errors(include_url=False)[0]
+    name, value = ".".join(str(word) for word in first["loc"]), first["input"]
+    if first["type"] == "extra_forbidden":
+        return f"{name} = {_shown(value)}: {_unknown(name)}"
+    if name in sections() and not isinstance(value, Mapping):
+        return f"{name} = {_shown(value)}: it is a section; write [{name}] and its keys below"
+    field = keys()[name]
+    asked = {int: "a whole number", float: "a number", bool: "true or false"}[field.annotation]  # type: ignore[index]
+    bounds = [
+        f"{word} {limit:g}"
+        for part in field.metadata
+        for attribute, word in (("gt", "above"), ("ge", "at least"), ("lt", "below"), ("le", "at most"))
+        if (limit := getattr(part, attribute, None)) is not None
+    ]
+    wanted = " ".join([asked, " and ".join(bounds)]).strip()
+    return f"{name} = {_shown(value)}: write {wanted}, for example {toml(field.default)}"
+
+
+def _shown(value: Any) -> str:
+    return toml(value) if isinstance(value, bool | int | float | str) else str(value)
+
+
+def _unknown(name: str) -> str:
+    known = [*keys(), *sections()]
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    last = name.rsplit(".", maxsplit=1)[-1]
+    near += [k for k in keys() if k.rsplit(".", maxsplit=1)[-1] == last and k not in near]
+    owner = name.rpartition(".")[0]
+    siblings = [k for k in keys() if k.rpartition(".")[0] == owner]
+    said = ", ".join(near or siblings or list(Configuration.model_fields))
+    return f"there is no such key; {'the nearest are' if near else 'there are'} {said}"

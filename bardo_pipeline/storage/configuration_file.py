@@ -1,0 +1,37 @@
+"""The file bardo.toml: where it lies, and what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.policy.stated import SILENT, Stated, parse
+
+FILE = "bardo.toml"
+"""In the home's own folder, unless --config names another."""
+
+BYTES_MAX = 1_000_000
+
+
+def stated_in(root: Path, named: Path | None = None) -> Stated:
+    """What the named file says, else the home's; a home without one says nothing.
+
+    Raises ConfigError for a named file that is not there, for what is not UTF-8, and for what `parse` refuses.
+    """
+    path = named or root / FILE
+    try:
+        with path.open("rb") as told:
+            content = told.read(BYTES_MAX + 1)
+    except FileNotFoundError:
+        if named is None:
+            return SILENT
+        raise ConfigError(f"--config {path}: there is no such file") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}: a configuration is a TOML file") from error
+    if len(content) > BYTES_MAX:
+        raise ConfigError(f"{path} is longer than {BYTES_MAX:,} bytes: a configuration has a few dozen keys")
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 (byte {error.start}): write it so") from None
+    return parse(text, str(path))

@@ -1,0 +1,30 @@
+"""The configurations on record: which one a home goes by, and what of it says how the home is run."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.events.life import EVERY_GOLEM
+from bardo_pipeline.events.succession import Configured
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.policy.stated import operations
+
+
+def last_of_home(configurations: pa.Table) -> Configured | None:
+    """The configuration that the whole home goes by, by these life events (kind ConfigurationAdopted)."""
+    return newest(configurations.filter(pc.equal(configurations["golem_id"], EVERY_GOLEM)))
+
+
+def newest(configurations: pa.Table) -> Configured | None:
+    """The configuration that was recorded last."""
+    if not configurations.num_rows:
+        return None
+    order = [("recorded_at", "ascending"), ("observed_at", "ascending"), ("event_id", "ascending")]
+    return Configured.model_validate(configurations.sort_by(order)["configured"][-1].as_py())
+
+
+def operated(policy: Policy, configurations: pa.Table) -> Policy:
+    """The policy with what the recorded configuration says of how the home is run: what decides no content."""
+    found = last_of_home(configurations)
+    return policy if found is None else operations(policy, found.configuration)

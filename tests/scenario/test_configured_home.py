@@ -1,0 +1,106 @@
+"""An owner writes bardo.toml: runs obey it, it is on record, and what it says of a home acts at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from bardo_pipeline.derivation.configured import in_force_now
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.writer import EventWriter
+from tests.commands import bardo
+from tests.conftest import NOW, copy_home
+
+pytestmark = pytest.mark.row("P-7")
+
+BRIEF = ("run", "--bars", "130", "--golems", "1", "--generations", "1", "--lifespan", "120-120", "--no-marts")
+
+
+def told(*words: str, home: Path) -> Any:
+    return orjson.loads(bardo(*words, "--json", home=home))
+
+
+def test_a_run_obeys_the_file_and_records_it_whole(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "bardo.toml").write_text(
+        "[clock]\ndelta_theta_ticks = 100\n[oracle]\nenabled = false\n[heartbeat]\nwrite_batch_size = 7\n"
+        "[styx]\nclade_enabled = true\n[death]\nreserve_min_usd = 0.5\n"
+    )
+    assert told("config", "check", home=home)["read_by_nothing"] == ["styx.clade_enabled"]
+    bardo(*BRIEF, home=home)
+    stores = Stores.open(home)
+    assert stores.policy.curator.cycle_ticks == 100
+    assert stores.policy.writer.batch_records == 7
+    (born,) = stores.life("GolemBorn")["born"].to_pylist()
+    assert (born["reserve_micros"], born["policy_hash"]) == (500_000, stores.policy.hash)
+    assert stores.projections.read("cycles")["tick_last"].to_pylist() == [100, 120]
+    predicted = stores.log.read_cycles(["predictions"])["predictions"].to_pylist()
+    assert not any(predicted), "an oracle that is off predicts nothing"
+    (event,) = stores.life("ConfigurationAdopted").to_pylist()
+    said = event["configured"]
+    assert (event["golem_id"], said["source"]) == ("*", "bardo.toml")
+    assert (said["policy_hash"], said["run"]) == (stores.policy.hash, born["lineage_id"].partition("/")[0])
+    assert orjson.loads(said["configuration"])["styx"]["clade_enabled"] is True
+
+    bardo(*BRIEF, home=home)
+    assert Stores.open(home).life("ConfigurationAdopted").num_rows == 1, "the same run again writes nothing"
+    assert "DIFFERENT" not in bardo("rebuild", home=home)
+    assert told("config", "check", home=home)["changes"] == []
+    shown = {row["key"]: row for row in told("config", "show", home=home)["keys"]}
+    assert shown["clock.delta_theta_ticks"] == {
+        "key": "clock.delta_theta_ticks", "in_force": 100, "stated": 100, "read_by": "curator.cycle_ticks",
+    }  # fmt: skip
+
+    (home / "bardo.toml").unlink()
+    bardo(*BRIEF, "--oracle", home=home)
+    again = Stores.open(home)
+    assert again.policy == stores.policy, "what the file leaves out stays as it is in force"
+    births = again.life("GolemBorn").to_pylist()
+    assert len(births) == 2
+    found = in_force_now(again, births[0]["golem_id"])
+    assert found.event is not None
+    assert found.event.source == "bardo.toml", "a golem's configuration is that of its own run"
+
+
+def test_a_file_that_is_wrong_stops_the_run_before_anything_is_written(tmp_path: Path) -> None:
+    (tmp_path / "wrong.toml").write_text("[clock]\ndelta_theta_tick = 20\n")
+    home = tmp_path / "home"
+    for words in (BRIEF, ("config", "check"), ("config", "show")):
+        said = bardo(*words, "--config", str(tmp_path / "wrong.toml"), home=home, expect=2)
+        assert "wrong.toml: clock.delta_theta_tick = 20" in said
+        assert "clock.delta_theta_ticks" in said
+    assert not home.exists()
+    assert "TOML" not in bardo("config", "check", home=home), "a home without a file is in order"
+
+
+def test_an_adoption_between_runs_derives_anew_and_is_on_record(brief_home: Path, tmp_path: Path) -> None:
+    home = copy_home(brief_home, tmp_path / "home")
+    before = Stores.open(home)
+    config = tmp_path / "other.toml"
+    config.write_text("[heartbeat]\nwrite_batch_size = 3\n")
+    assert "--why" in bardo("config", "adopt", "--config", str(config), home=home, expect=2)
+    assert "write it" in bardo("config", "adopt", "--why", "x", home=home, expect=2)
+    bardo("config", "adopt", "--config", str(config), "--why", "small batches", home=home)
+    after = Stores.open(home)
+    assert (after.derivation_id, after.policy.writer.batch_records) == (before.derivation_id, 3)
+    with EventWriter.open(Home.open(home), "g-new", clock=lambda: NOW, drain="none") as writer:
+        assert writer._desk.journal.policy.batch_records == 3, "a live writer goes by it, without being told"
+
+    config.write_text("[death]\nentries_max = 2\n")
+    bardo("config", "adopt", "--config", str(config), "--why", "a narrow bottleneck", home=home)
+    narrow = Stores.open(home)
+    assert narrow.derivation_id != before.derivation_id
+    assert narrow.policy.inheritance.budget == 2
+    assert narrow.policy.writer.batch_records == 3
+    assert max(narrow.projections.read("candidates")["entry_count"].to_pylist()) <= 2
+    said = narrow.life("ConfigurationAdopted").sort_by("observed_at")["configured"].to_pylist()
+    assert [one["why"] for one in said] == ["small batches", "a narrow bottleneck"]
+    (adopted,) = narrow.life("DerivationAdopted")["adopted"].to_pylist()
+    assert adopted["why"] == "other.toml: a narrow bottleneck"
+    bardo("config", "adopt", "--config", str(config), "--why", "again", home=home)
+    assert Stores.open(home).life("ConfigurationAdopted").num_rows == 2
