@@ -24,7 +24,7 @@ from tests.property.test_consensus_laws import ballots, counted
 pytestmark = pytest.mark.row("KAT-5")
 
 
-@settings(deadline=None)
+@settings(max_examples=times(40), deadline=None)
 @given(ballots(), st.integers(0, 2**32), st.integers(0, 24))
 def test_the_decisive_votes_decide_as_all_of_them_do(cast: tuple[pa.Table, set[str]], seed: int, cut: int) -> None:
     votes, backed = cast
@@ -38,7 +38,7 @@ def test_the_decisive_votes_decide_as_all_of_them_do(cast: tuple[pa.Table, set[s
     assert counted(step, backed).equals(counted(votes, backed))
 
 
-@settings(max_examples=times(8), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=times(5), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(ballots(), st.lists(st.integers(0, 24), max_size=3), st.data())
 def test_a_box_that_is_looked_into_now_and_then_holds_what_a_full_one_does(
     cast: tuple[pa.Table, set[str]], cuts: list[int], data: st.DataObject

@@ -12,10 +12,11 @@ from bardo_pipeline.curator.links import LINK_SCHEMA, links_of
 from bardo_pipeline.events.record import REGIMES
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, CHANGE_CATEGORY
 from bardo_pipeline.grimoire.spans import GAS_SPANS
+from tests.examples import times
 from tests.grimoires import DIED, POLICY, baseline, causal, dreamt, entry, grimoire, pattern
 from tests.reference.bridge import crossings_by_row, links_by_row
 
-examples = settings(max_examples=80, deadline=None, derandomize=True)
+examples = settings(max_examples=times(40), deadline=None, derandomize=True)
 trust = st.integers(0, 10**6)
 rules = st.builds(
     pattern, st.sampled_from(["uniswap_v3_rebalance", "other"]), regime=st.sampled_from(REGIMES),

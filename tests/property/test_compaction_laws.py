@@ -117,7 +117,7 @@ moves = st.one_of(
 
 
 @pytest.mark.row("EV-6", "X-13")
-@some(4)
+@some(3)
 @given(st.lists(moves, min_size=6, max_size=16))
 def test_whatever_was_appended_and_tended_every_reader_sees_each_row_once(told: list[tuple[str, int, int]]) -> None:
     with TemporaryDirectory() as folder:

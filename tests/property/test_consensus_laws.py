@@ -47,7 +47,7 @@ def counted(votes: pa.Table, backed: set[str], touched: list[str] | None = None)
     return consensus(votes, pa.array(sorted(backed), pa.string()), POLICY.katabasis, names)
 
 
-@settings(max_examples=times(50), deadline=None)
+@settings(max_examples=times(25), deadline=None)
 @given(ballots())
 def test_it_equals_its_twin(cast: tuple[pa.Table, set[str]]) -> None:
     votes, backed = cast
@@ -58,7 +58,7 @@ def test_it_equals_its_twin(cast: tuple[pa.Table, set[str]]) -> None:
     assert rows == consensus_by_row(votes.to_pylist(), backed, POLICY.katabasis)
 
 
-@settings(max_examples=times(50), deadline=None)
+@settings(max_examples=times(25), deadline=None)
 @given(ballots(), st.integers(0, 2**32), st.integers(0, 24))
 def test_neither_order_nor_repetition_nor_chunks_show(cast: tuple[pa.Table, set[str]], seed: int, cut: int) -> None:
     votes, backed = cast
@@ -66,7 +66,7 @@ def test_neither_order_nor_repetition_nor_chunks_show(cast: tuple[pa.Table, set[
     assert counted(again, backed).equals(counted(votes, backed))
 
 
-@settings(max_examples=times(50), deadline=None)
+@settings(max_examples=times(25), deadline=None)
 @given(ballots(), st.lists(st.integers(0, 24), max_size=3), st.integers(0, 2**32))
 def test_counting_what_was_touched_batch_by_batch_ends_where_counting_at_once_does(
     cast: tuple[pa.Table, set[str]], cuts: list[int], seed: int
@@ -84,7 +84,7 @@ def test_counting_what_was_touched_batch_by_batch_ends_where_counting_at_once_do
     assert pa.Table.from_pylist([kept[name] for name in sorted(kept)], schema=CONSENSUS_SCHEMA).equals(whole)
 
 
-@settings(max_examples=times(50), deadline=None)
+@settings(max_examples=times(25), deadline=None)
 @given(ballots())
 def test_a_death_that_is_not_on_record_leaves_no_trace(cast: tuple[pa.Table, set[str]]) -> None:
     votes, backed = cast

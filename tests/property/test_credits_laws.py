@@ -54,7 +54,7 @@ def by_key(table: pa.Table) -> dict[tuple[str, int, str], dict[str, Any]]:
 
 
 @pytest.mark.row("MEM-11")
-@settings(max_examples=times(20), deadline=None)
+@settings(max_examples=times(10), deadline=None)
 @given(lives())
 def test_credits_are_what_one_record_after_the_other_gives(lived: tuple[Life, ...]) -> None:
     decisions, records = decided(lived), credited(lived)
@@ -65,7 +65,7 @@ def test_credits_are_what_one_record_after_the_other_gives(lived: tuple[Life, ..
 
 
 @pytest.mark.row("MEM-11")
-@settings(max_examples=times(20), deadline=None)
+@settings(max_examples=times(10), deadline=None)
 @given(lives(), st.data())
 def test_signs_learned_bit_by_bit_are_the_same(lived: tuple[Life, ...], data: st.DataObject) -> None:
     decisions = decided(lived)
@@ -99,7 +99,7 @@ def _turned(records: pa.Table) -> pa.Table:
 
 
 @pytest.mark.row("MEM-11")
-@settings(max_examples=times(4), deadline=None)
+@settings(max_examples=times(3), deadline=None)
 @given(st.lists(st.integers(1, SPAN * 12), max_size=4), st.booleans())
 def test_however_the_stream_is_cut_the_table_is_the_same(cuts: list[int], late: bool) -> None:
     with TemporaryDirectory() as folder:

@@ -53,7 +53,7 @@ POLICY = KEEN
 BRIEF = POLICY.model_copy(update={"curator": POLICY.curator.model_copy(update={"cycle_ticks": SPAN})})
 """The policy with cycles of a few ticks, for what takes effect in a cycle by its tick."""
 
-examples = settings(max_examples=times(60), deadline=None, derandomize=True)
+examples = settings(max_examples=times(30), deadline=None, derandomize=True)
 
 Rows = list[dict[str, Any]]
 
@@ -187,7 +187,7 @@ def test_what_models_propose_is_judged_as_the_twin_judges_it(lived: tuple[Any, .
 
 
 @pytest.mark.row("MEM-4", "MEM-6")
-@settings(examples, max_examples=times(25))
+@settings(examples, max_examples=times(12))
 @given(kindred(), st.data())
 def test_what_agrees_is_folded_and_what_differs_is_parted_as_the_twin_does_it(
     lived: tuple[Life, ...], data: st.DataObject
@@ -252,7 +252,7 @@ def inheriting(entries: pa.Table) -> Mind:
 
 
 @pytest.mark.row("MEM-5", "MEM-7")
-@settings(examples, max_examples=times(15))
+@settings(examples, max_examples=times(8))
 @given(st.sampled_from(STORIES[:4]), st.integers(8, 20), st.data())
 def test_an_heir_is_curated_as_its_twin_is(story: tuple[Any, ...], ticks: int, data: st.DataObject) -> None:
     ancestor = Life("g-dead", {STORM: story, SITUATIONS[2]: story}, (3,), timedelta(hours=3), ticks)

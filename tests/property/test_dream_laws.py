@@ -87,7 +87,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Stores:
     return stores
 
 
-@some(3)
+@some(2)
 @given(st.data())
 def test_however_the_stream_is_cut_golems_dream_the_same(whole: Stores, data: st.DataObject) -> None:
     lived = day()

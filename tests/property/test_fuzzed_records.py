@@ -22,6 +22,7 @@ from bardo_pipeline.events.validate import row_errors
 from bardo_pipeline.storage import json_lines
 from bardo_pipeline.storage.json_lines import read_lines
 from tests import fuzz
+from tests.examples import times
 
 pytestmark = pytest.mark.row("EV-4")
 ROOT = Path(__file__).parents[2]
@@ -56,7 +57,7 @@ def one_by_one(lines: list[bytes]) -> tuple[dict[int, DecisionCycleRecord], set[
 
 
 class TestBulkIsPydantic:
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=times(75), deadline=None)
     @given(st.integers(0, 2**32), st.integers(1, 12), st.integers(1, 4))
     def test_whatever_is_done_to_a_line(self, seed: int, count: int, group: int) -> None:
         random = Random(seed)
@@ -65,7 +66,7 @@ class TestBulkIsPydantic:
         lines = [line.replace(b"\n", b"") or b"-" for line in lines]
         assert in_bulk(lines) == one_by_one(lines)
 
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=times(100), deadline=None)
     @given(
         st.fixed_dictionaries(
             {
@@ -154,11 +155,11 @@ class TestBulkIsPydantic:
 class TestTheSpoolBearsAnything:
     def test_thousands_of_records_nobody_should_send(self) -> None:
         """`make fuzz` does the same with 100,000."""
-        command = [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz", "--records", "2000", "--seed", "7"]
+        command = [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz", "--records", "1000", "--seed", "7"]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-3_000:]
         told = json.loads(done.stdout)
         refused = told["RecordError"] + told.get("SchemaVersionError", 0) + told.get("ForkError", 0)
-        assert told["accepted"] + told["repeated"] + refused == told["lines"] > 1_950
-        assert min(told["accepted"], told["RecordError"]) > 500
+        assert told["accepted"] + told["repeated"] + refused == told["lines"] > 970
+        assert min(told["accepted"], told["RecordError"]) > 250
         assert told["rss_grown_mb"] < 800

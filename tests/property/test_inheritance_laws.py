@@ -12,6 +12,7 @@ from bardo_pipeline.grimoire.columns import floor_of, whole
 from bardo_pipeline.inheritance.bottleneck import RULES, bottleneck
 from bardo_pipeline.inheritance.weismann import attenuate, crossing_limit, leave_bloodstains, shed
 from bardo_pipeline.policy import InheritancePolicy, Policy
+from tests.examples import times
 from tests.grimoires import DAY, DIED, POLICY, baseline, confidence_at, deaths, entry, grimoire, shuffled
 from tests.reference.bottleneck import bottleneck_by_row
 
@@ -42,7 +43,7 @@ def grimoires(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 
 @pytest.mark.row("INH-5")
-@settings(deadline=None)
+@settings(max_examples=times(40), deadline=None)
 @given(grimoires(), st.integers(0, 2**32))
 def test_the_bottleneck_equals_its_twin_in_whatever_order_entries_come(rows: list[dict[str, Any]], seed: int) -> None:
     table = bottleneck(shuffled(grimoire(*rows), seed), deaths("g-1", "g-2"), TWELVE)
@@ -67,7 +68,7 @@ def test_the_twins_have_met_every_rule() -> None:
 
 
 @pytest.mark.row("INH-6")
-@settings(deadline=None)
+@settings(max_examples=times(40), deadline=None)
 @given(grimoires(), st.sampled_from(["attenuate", "reset"]))
 def test_nothing_gains_by_dying_and_crossing(rows: list[dict[str, Any]], switch: str) -> None:
     policy = Policy(inheritance=InheritancePolicy(weismann=switch))
@@ -89,7 +90,7 @@ def test_nothing_gains_by_dying_and_crossing(rows: list[dict[str, Any]], switch:
 
 
 @pytest.mark.row("INH-6")
-@settings(deadline=None)
+@settings(max_examples=times(40), deadline=None)
 @given(grimoires(), st.sampled_from([0, 3, 14, 200]))
 def test_a_bloodstain_changes_no_confidence_at_death_and_slows_every_later_loss(
     rows: list[dict[str, Any]], days: int
@@ -103,7 +104,7 @@ def test_a_bloodstain_changes_no_confidence_at_death_and_slows_every_later_loss(
 
 
 @pytest.mark.row("INH-6")
-@settings(deadline=None)
+@settings(max_examples=times(40), deadline=None)
 @given(grimoires(), st.integers(0, 2_000))
 def test_after_one_crossing_confidence_is_eighty_five_percent_at_every_later_moment(
     rows: list[dict[str, Any]], hours: int
@@ -116,7 +117,7 @@ def test_after_one_crossing_confidence_is_eighty_five_percent_at_every_later_mom
     assert (np.abs(after - expected) <= 2).all()
 
 
-@settings(deadline=None)
+@settings(max_examples=times(40), deadline=None)
 @given(grimoires(), st.integers(1, 400))
 def test_what_was_dated_to_fade_has_faded_then_and_not_before(rows: list[dict[str, Any]], seed: int) -> None:
     left = shed(attenuate(leave_bloodstains(grimoire(*rows), deaths("g-1", "g-2"), POLICY), POLICY), POLICY)
@@ -136,7 +137,7 @@ def test_what_was_dated_to_fade_has_faded_then_and_not_before(rows: list[dict[st
             )
 
 
-@settings(deadline=None)
+@settings(max_examples=times(40), deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 400), st.integers(1, 400), st.integers(0, 2_000))
 def test_shedding_changes_no_fact_s_confidence(confidence: int, own: int, evidence: int, hours: int) -> None:
     fact = entry(about=baseline("gas_price"), confidence_ppm=confidence, own_count=own, evidence_count=evidence)

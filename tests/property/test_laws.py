@@ -319,7 +319,7 @@ def at_once(arriving: Sequence[Parcel], root: Path) -> dict[str, tuple[int, str]
 
 
 @pytest.mark.row("P-2", "X-1")
-@some(5)
+@some(3)
 @given(parcels(), st.data())
 def test_in_whatever_order_records_and_events_arrive_the_projections_are_equal(
     arriving: list[Parcel], data: st.DataObject
@@ -586,7 +586,7 @@ RECOUNTED = {"votes", "vote_causes"}
 @pytest.mark.row("P-2")
 def test_a_run_reads_what_is_new_however_long_the_log_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     short = reads_after_one_more_batch(tmp_path / "short", 12, monkeypatch)
-    long = reads_after_one_more_batch(tmp_path / "long", 36, monkeypatch)
+    long = reads_after_one_more_batch(tmp_path / "long", 24, monkeypatch)
     for read in (short, long):
         assert read["cycles", "files"] == READERS + LOOKED_BACK
         assert read["cycles", "rows"] == (READERS + LOOKED_BACK) * 2 * SPAN

@@ -153,7 +153,7 @@ def told_at_once(batches: Sequence[pa.Table]) -> Parcel:
 
 
 @pytest.mark.row("X-8", "X-1")
-@some(3)
+@some(2)
 @given(arrivals(), st.data())
 def test_whenever_owners_speak_and_whoever_derives_when_the_projections_are_equal(
     arriving: list[Parcel | Word], data: st.DataObject

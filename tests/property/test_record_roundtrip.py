@@ -27,6 +27,7 @@ from bardo_pipeline.events.validate import check_table
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
+from tests.examples import times
 from tests.records import records
 
 pytestmark = pytest.mark.row("EV-1")
@@ -84,7 +85,7 @@ def streams() -> st.SearchStrategy[list[DecisionCycleRecord]]:
     return st.lists(models_of(DecisionCycleRecord), min_size=1, max_size=3, unique_by=lambda r: (r.golem_id, r.tick))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=times(20), deadline=None, suppress_health_check=QUIET)
 @given(streams())
 def test_a_record_survives_arrow_and_parquet(models: list[DecisionCycleRecord]) -> None:
     table = to_table(models, RECORD_SCHEMA)
@@ -98,7 +99,7 @@ def test_a_record_survives_arrow_and_parquet(models: list[DecisionCycleRecord]) 
     assert np.array_equal(row_digests(again), row_digests(table))
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=times(8), deadline=None, suppress_health_check=QUIET)
 @given(streams())
 def test_a_record_survives_the_log(models: list[DecisionCycleRecord]) -> None:
     with tempfile.TemporaryDirectory() as folder, EventLog(Home.create(Path(folder), Policy(), NOW), Policy()) as log:
@@ -117,7 +118,7 @@ BATCH = records(60, golems=6, seed=3)
 DIGESTS = row_digests(BATCH)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=times(30), deadline=None)
 @given(st.data())
 def test_digests_do_not_see_chunks_slices_or_order(data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(BATCH)))

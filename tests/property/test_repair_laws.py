@@ -90,7 +90,7 @@ def repaired_parcels(draw: st.DrawFn) -> list[Parcel]:
 
 
 @pytest.mark.row("X-4", "EV-8", "X-1")
-@some(5)
+@some(3)
 @given(repaired_parcels(), st.data())
 def test_whenever_records_are_struck_the_projections_are_as_if_they_had_never_been(
     arriving: list[Parcel], data: st.DataObject

@@ -111,7 +111,7 @@ def one_by_one(rows: list[dict[str, Any]], question: np.ndarray, situation: Situ
 
 
 @pytest.mark.row("MEM-9")
-@settings(max_examples=times(75), deadline=None)
+@settings(max_examples=times(40), deadline=None)
 @given(knowledge(), situations(), st.integers(0, 7), st.integers(1, 14), st.integers(0, 9))
 def test_columns_find_what_looking_at_every_entry_finds(
     rows: list[dict[str, Any]], situation: Situation, question: int, k: int, seed: int
@@ -134,7 +134,7 @@ def test_columns_find_what_looking_at_every_entry_finds(
 
 
 @pytest.mark.row("MEM-9")
-@settings(max_examples=times(50), deadline=None)
+@settings(max_examples=times(25), deadline=None)
 @given(knowledge(), situations(), st.integers(0, 7))
 def test_a_score_is_the_sum_of_its_parts_and_depends_on_nobody_else(
     rows: list[dict[str, Any]], situation: Situation, question: int
@@ -153,7 +153,7 @@ def test_a_score_is_the_sum_of_its_parts_and_depends_on_nobody_else(
 
 
 @pytest.mark.row("MEM-9")
-@settings(max_examples=times(30), deadline=None)
+@settings(max_examples=times(16), deadline=None)
 @given(st.integers(0, 6), st.lists(st.booleans(), min_size=1, max_size=420))
 def test_each_hundred_ticks_the_first_thought_is_contrarian(first: int, thinks: list[bool]) -> None:
     turns, last = [], 0
@@ -176,7 +176,7 @@ def plain(**said: Any) -> dict[str, Any]:
 
 
 @pytest.mark.row("MEM-9")
-@settings(max_examples=times(30), deadline=None)
+@settings(max_examples=times(16), deadline=None)
 @given(MOODS.filter(any), st.integers(0, 10**6))
 def test_a_contrarian_turn_raises_what_was_felt_the_other_way(
     mood: tuple[float, float, float], confidence: int
@@ -198,7 +198,7 @@ def test_a_contrarian_turn_raises_what_was_felt_the_other_way(
 
 
 @pytest.mark.row("MEM-9")
-@settings(max_examples=times(30), deadline=None)
+@settings(max_examples=times(16), deadline=None)
 @given(knowledge(), st.sampled_from(REGIMES), st.sampled_from(REGIMES), st.integers(0, 7))
 def test_another_regimes_entries_sleep_and_wake_again_unchanged(
     rows: list[dict[str, Any]], here: str, there: str, question: int

@@ -18,6 +18,7 @@ from bardo_pipeline.events.record import SCHEMA_VERSION, DecisionCycleRecord
 from bardo_pipeline.events.schema import RECORD_SCHEMA
 from bardo_pipeline.events.sealing import has_private_parts
 from tests import fuzz
+from tests.examples import times
 
 GOOD = fuzz.good_records(100, tick=1, seed=1)
 
@@ -36,7 +37,7 @@ def agreed(line: bytes) -> bool:
 
 
 @pytest.mark.row("EV-3")
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=times(10), deadline=None)
 @given(st.integers(0, 2**32))
 def test_of_whatever_somebody_sends_both_say_the_same(seed: int) -> None:
     mutator = fuzz.Mutator(Random(seed), big=0.0)

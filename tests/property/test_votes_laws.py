@@ -43,7 +43,7 @@ def together(parts: list[Ballots]) -> list[list[dict[str, Any]]]:
     return [sorted(table.to_pylist(), key=lambda row: row["vote_id"]) for table in tables]
 
 
-@settings(max_examples=times(50), deadline=None)
+@settings(max_examples=times(25), deadline=None)
 @given(lives(), st.sets(st.integers(0, 10)), st.integers(0, 2**32))
 def test_votes_cast_cycle_by_cycle_are_the_votes_cast_at_once(
     rows: list[dict[str, Any]], early: set[int], seed: int
@@ -56,7 +56,7 @@ def test_votes_cast_cycle_by_cycle_are_the_votes_cast_at_once(
     assert together(parts) == together([routine_votes(whole, OWNERS, POLICY)])
 
 
-@settings(max_examples=times(50), deadline=None)
+@settings(max_examples=times(25), deadline=None)
 @given(PRIVATE, PRIVATE, st.sampled_from([-1, 1]))
 def test_what_is_private_moves_nothing_that_is_public(one: dict[str, Any], other: dict[str, Any], sign: int) -> None:
     seen = []
@@ -70,7 +70,7 @@ def test_what_is_private_moves_nothing_that_is_public(one: dict[str, Any], other
     assert seen[0] == seen[1]
 
 
-@settings(max_examples=times(50), deadline=None)
+@settings(max_examples=times(25), deadline=None)
 @given(st.sets(st.sampled_from(["g-1", "g-2", "g-3"])), st.sets(st.sampled_from(["g-1", "g-2", "g-3"])))
 def test_exactly_the_recorded_deaths_back_their_votes(cast_by: set[str], recorded: set[str]) -> None:
     cast = death_votes(grimoire(*(entry(g) for g in sorted(cast_by))), deaths(*sorted(cast_by)), POLICY)

@@ -32,12 +32,17 @@ pytestmark = pytest.mark.row("X-3")
 FADES = "decay.tactical_days=0.05"
 
 
-@pytest.fixture
-def stores(lively_home: Path, tmp_path: Path) -> Stores:
-    """A copy of that home, which goes by the policy its golems lived by."""
-    root = copy_home(lively_home, tmp_path / "home")
+@pytest.fixture(scope="module")
+def adopted(lively_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of that home, which goes by the policy its golems lived by. Only for copying."""
+    root = copy_home(lively_home, tmp_path_factory.mktemp("what_if") / "home")
     adopt(Stores.open(root), Stores.open(root, policy=LIVELY).derivation_id, "they lived by it", now=NOW)
-    return Stores.open(root)
+    return root
+
+
+@pytest.fixture
+def stores(adopted: Path, tmp_path: Path) -> Stores:
+    return Stores.open(copy_home(adopted, tmp_path / "home"))
 
 
 def asked(stores: Stores, *settings: str, **more: Any) -> WhatIf:
