@@ -8,7 +8,7 @@ Source: architecture ("Fingerprints hash logical rows in key order").
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
 import numpy as np
@@ -21,6 +21,7 @@ from bardo_pipeline.events.upcast import ADDED_LATER
 U64 = np.uint64
 _GOLDEN, _M1, _M2 = U64(0x9E3779B97F4A7C15), U64(0xBF58476D1CE4E5B9), U64(0x94D049BB133111EB)
 _BLOCK = 131_072  # small enough for the cache, and few enough calls for two threads to get on
+_FEW = 2_048  # up to so many rows the calls cost more than the values: columns are mixed together
 _NULL = np.array([0x6E756C6C6E756C6C, 0x6C6C756E6C6C756E], dtype=np.uint64)
 
 
@@ -54,7 +55,12 @@ def row_digests(table: pa.Table, columns: Sequence[str] | None = None) -> np.nda
     Returns uint64 [rows, 2].
     """
     names = columns if columns is not None else table.column_names
-    return folded((column_lanes(name, one(table.column(name))) for name in names), table.num_rows)
+    if table.num_rows > _FEW:
+        return folded((column_lanes(name, one(table.column(name))) for name in names), table.num_rows)
+    arrays = {name: one(table.column(name)) for name in names}
+    whole = {n: a for n, a in arrays.items() if n not in ADDED_LATER or not a.null_count}
+    others = (column_lanes(name, array) for name, array in arrays.items() if name not in whole)
+    return folded([_together(whole, table.num_rows), *others], table.num_rows)
 
 
 def column_lanes(name: str, values: pa.Array) -> np.ndarray | None:
@@ -86,6 +92,23 @@ def _salted(array: pa.Array, name: str) -> np.ndarray:
     return _mix(lanes)
 
 
+def _together(arrays: Mapping[str, pa.Array], rows: int) -> np.ndarray:
+    """The sum of `_salted` over few rows of several columns: all are mixed by one call."""
+    held: list[tuple[np.ndarray, np.ndarray | None]] = []
+    for name, array in arrays.items():
+        lanes, which = _word_digests(array) if _is_text(array.type) else (_digests(array), None)
+        lanes += _salt(name)
+        held.append((lanes, which))
+    total = np.zeros((2, rows), dtype=np.uint64)
+    mixed = _mix(np.concatenate([lanes for lanes, _ in held], axis=1)) if held else total
+    start = 0
+    for lanes, which in held:
+        stop = start + lanes.shape[1]
+        total += mixed[:, start:stop] if which is None else np.take(mixed[:, start:stop], which, axis=1)
+        start = stop
+    return total
+
+
 @cache
 def _salt(name: str) -> np.ndarray:
     return np.frombuffer(hashlib.blake2b(name.encode(), digest_size=16).digest(), dtype=np.uint64).reshape(2, 1)
@@ -94,10 +117,16 @@ def _salt(name: str) -> np.ndarray:
 def _digests(array: pa.Array) -> np.ndarray:
     """Two lanes, uint64 [2, len], of one column, nulls included."""
     kind = array.type
+    if array.null_count == len(array):
+        return np.repeat(_NULL[:, None], len(array), axis=1)
     if pa.types.is_struct(kind):
-        lanes = np.zeros((2, len(array)), dtype=np.uint64)
-        for field, child in zip(kind, array.flatten(), strict=True):
-            lanes += _salted(child, field.name)
+        children = dict(zip((field.name for field in kind), array.flatten(), strict=True))
+        if len(array) <= _FEW:
+            lanes = _together(children, len(array))
+        else:
+            lanes = np.zeros((2, len(array)), dtype=np.uint64)
+            for name, child in children.items():
+                lanes += _salted(child, name)
     elif pa.types.is_list(kind):
         lanes = _list_digests(array)
     elif _is_text(kind):
@@ -141,7 +170,8 @@ def _word_digests(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     blake = hashlib.blake2b
     packed = b"".join([blake(word, digest_size=16).digest() for word in words])
     known = np.frombuffer(packed, dtype=np.uint64).reshape(-1, 2).T
-    which = pc.fill_null(encoded.indices, len(words)).to_numpy(zero_copy_only=False)
+    indices = pc.fill_null(encoded.indices, len(words)) if encoded.null_count else encoded.indices
+    which = indices.to_numpy(zero_copy_only=False)
     return np.ascontiguousarray(np.concatenate([known, _NULL[:, None]], axis=1)), which
 
 
