@@ -149,7 +149,7 @@ def live(
     fleet = Unhoused(run, policy or Policy(), lineages, inherited, traits)
     instead = {
         "commit": lambda _, mind: mind.pending.clear(),
-        "load_bundle": lambda *_: SimpleNamespace(golem_id="g-before"),
+        "load_bundle": lambda *_: SimpleNamespace(golem_id="g-before", learning=None),
         "inherited_entries": lambda _, heir, __: _owned(inherited, heir),
     }
     with patch.multiple(living, **instead):

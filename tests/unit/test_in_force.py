@@ -10,7 +10,7 @@ import click
 import orjson
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.main import get_command
 
@@ -28,6 +28,7 @@ from bardo_pipeline.events.schema import LIFE_SCHEMA, to_table
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.embedders import embedder_version
 from bardo_pipeline.storage.home import Home
+from tests.examples import times
 
 pytestmark = pytest.mark.row("X-10")
 
@@ -65,6 +66,7 @@ def test_a_home_that_adopted_nothing_follows_the_program() -> None:
     assert in_force(table(), "nomic").derivation_id == derivation_id(Policy(), NOMIC)
 
 
+@settings(max_examples=times(25))
 @given(st.permutations(range(5)))
 def test_the_last_adoption_counts_in_whatever_order_they_come(order: list[int]) -> None:
     found = in_force(table(*(adoption(days(10 + i), i) for i in order)))
