@@ -19,6 +19,7 @@ from rich.markup import escape
 from bardo_pipeline.derivation.bundle_archives import export_bundle, files_at, import_bundle
 from bardo_pipeline.derivation.bundles import bundle_files
 from bardo_pipeline.derivation.legacy import published_bundles
+from bardo_pipeline.derivation.overriding import grimoire_of
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.vouching import vouch_for_all
 from bardo_pipeline.doors.keys import File, Public, private_key_in, public_key_given
@@ -26,9 +27,11 @@ from bardo_pipeline.doors.options import HomeOption, now, root_of
 from bardo_pipeline.doors.tables import print_table
 from bardo_pipeline.errors import BundleError, ConfigError, NoHomeError, QueryError
 from bardo_pipeline.grimoire.confidence import PPM
+from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.inheritance.bundle import EPISODES, LINKS, PROCEDURES, SIGNATURE, TESTAMENT_PAGE, Bundle
 from bardo_pipeline.inheritance.comparison import compared
 from bardo_pipeline.inheritance.inspection import faults_of, inspected
+from bardo_pipeline.inheritance.novelty import ranked
 from bardo_pipeline.inheritance.signature import signature_fault, signature_of
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.owner_keys import OwnerKeys
@@ -120,6 +123,40 @@ def diff(
         for mark, sentences in (("-", gone), ("+", new)):
             for sentence in sentences:
                 out.print(escape(f"{mark} {name}: {sentence}"), soft_wrap=True)
+
+
+@app.command()
+def rank(
+    target: Target,
+    to: Annotated[str, typer.Option("--for", help="The golem that it would come to.")],
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many, the most surprising first.")] = None,
+    home: HomeOption = None,
+    format: FormatOption = "table",
+) -> None:
+    """Show what a bundle would tell a golem, most surprising first: what opposes it, what is new, what it knows."""
+    _check_format(format)
+    stores = Stores.open(root_of(home))
+    bundle, grimoire = inspected(_files(target, home), stores.policy.inheritance), grimoire_of(stores, to)
+    at_us = round(grimoire.at.timestamp() * 1_000_000)
+    entries = bundle.entries()
+    found = ranked(entries, grimoire.entries.select(ENTRY_SCHEMA.names), at_us, stores.policy)
+    texts = dict(zip(entries["entry_id"].to_pylist(), entries["text"].to_pylist(), strict=True))
+    rows = [{**row, "text": texts[row["entry_id"]]} for row in found.slice(0, limit).to_pylist()]
+    if format == "json":
+        _json(rows)
+        return
+    told = [
+        (row["priority"], row["relation"], row["surprise_ppm"] / PPM, row["entry_id"][:10],
+         row["held_id"][:10] if row["held_id"] else "-", row["text"])
+        for row in rows
+    ]  # fmt: skip
+    counted = Counter(found["relation"].to_pylist())
+    said = ", ".join(f"{counted[name]} {words}" for name, words in _RELATIONS.items() if counted[name])
+    title = f"To {to} as of tick {grimoire.tick}: {said or 'nothing'}"
+    print_table(out, title, ["turn", "what", "surprise", "entry", "held", "text"], told)
+
+
+_RELATIONS = {"opposed": "oppose what it holds", "unknown": "are new", "same": "it knows"}
 
 
 @app.command()

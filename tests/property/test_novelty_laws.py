@@ -1,0 +1,65 @@
+"""Laws of what surprises: it equals its twin, and the opposite comes before what is new, that before what is known."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from bardo_pipeline.grimoire.spans import parts_of
+from bardo_pipeline.inheritance.novelty import parts_apart, ranked
+from tests.examples import times
+from tests.grimoires import DAY, DIED, POLICY, baseline, causal, entry, grimoire, pattern, shuffled
+from tests.reference.novelty import apart_by_row, ranked_by_row
+
+ABOUT = [
+    *(pattern(tool, gas_band=band) for tool in ("t", "u") for band in ("cheap", "normal", "dear", "not_dear", "any")),
+    baseline("gas_price"), baseline("slippage"), causal("volume", "liquidity"),
+]  # fmt: skip
+AT_US = int(DIED.timestamp() * 1_000_000)
+
+
+@st.composite
+def grimoires(draw: st.DrawFn, golem: str, statuses: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Entries of one golem, of few distinct values."""
+    rows = []
+    for about in draw(st.lists(st.sampled_from(ABOUT), unique=True, max_size=7)):
+        mean = draw(st.sampled_from([100, 150, 400]))
+        rows.append(
+            entry(golem, about, sign=0 if about.source == "baseline" else draw(st.sampled_from([1, -1])),
+                  confidence_ppm=draw(st.sampled_from([0, 200_000, 400_000, 900_000])),
+                  status=draw(st.sampled_from(statuses)), effect_mean_ppm=mean, effect_low_ppm=mean - 50,
+                  effect_high_ppm=mean + 50, anchor_at=DIED - (draw(st.sampled_from([0, 14])) if about.source == "pattern" else 0) * DAY)
+        )  # fmt: skip
+    return rows
+
+
+@pytest.mark.row("INH-10")
+@settings(deadline=None, max_examples=times(25))
+@given(grimoires("g-2", ("active",)), grimoires("g-1", ("active", "active", "pruned", "candidate")), st.integers(0, 99))
+def test_turns_equal_their_twin_in_whatever_order_rows_come(
+    arriving: list[dict[str, Any]], held: list[dict[str, Any]], seed: int
+) -> None:
+    found = ranked(shuffled(grimoire(*arriving), seed), shuffled(grimoire(*held), seed), AT_US, POLICY).to_pylist()
+    assert [row["priority"] for row in found] == list(range(1, len(arriving) + 1))
+    twin = ranked_by_row(arriving, held, DIED, POLICY)
+    assert [(r["entry_id"], r["relation"], r["surprise_ppm"], r["apart"]) for r in found] == twin
+    event(f"opposed: {any(row['relation'] == 'opposed' for row in found)}")
+    tiers = [("opposed", "unknown", "same").index(row["relation"]) for row in found]
+    assert tiers == sorted(tiers), "the opposite, then what is new, then what is known"
+    assert all(0 <= row["surprise_ppm"] <= 1_000_000 for row in found)
+    assert all((row["held_id"] is None) <= (row["relation"] == "unknown") for row in found)
+
+
+@pytest.mark.row("INH-10")
+@settings(deadline=None, max_examples=times(10))
+@given(grimoires("g-1", ("active",)))
+def test_to_who_holds_all_of_it_nothing_is_new(held: list[dict[str, Any]]) -> None:
+    held = [row for row in held if not parts_of(row["structure"])]  # wider rules may speak against narrow ones
+    table = grimoire(*held)
+    assert {row["relation"] for row in ranked(table, table, AT_US, POLICY).to_pylist()} <= {"same"}
+    nothing = ranked(table, table.slice(0, 0), AT_US, POLICY).to_pylist()
+    assert all((r["relation"], r["surprise_ppm"], r["apart"]) == ("unknown", 500_000, 13) for r in nothing)
+    alone = parts_apart(table, table, themselves=True)
+    assert np.array_equal(alone, [apart_by_row(r, [o for o in held if o is not r]) for r in held])
