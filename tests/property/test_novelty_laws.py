@@ -26,11 +26,12 @@ def grimoires(draw: st.DrawFn, golem: str, statuses: tuple[str, ...]) -> list[di
     rows = []
     for about in draw(st.lists(st.sampled_from(ABOUT), unique=True, max_size=7)):
         mean = draw(st.sampled_from([100, 150, 400]))
+        aged = draw(st.sampled_from([0, 14])) * DAY if about.source == "pattern" else 0 * DAY
+        sign = 0 if about.source == "baseline" else draw(st.sampled_from([1, -1]))
         rows.append(
-            entry(golem, about, sign=0 if about.source == "baseline" else draw(st.sampled_from([1, -1])),
-                  confidence_ppm=draw(st.sampled_from([0, 200_000, 400_000, 900_000])),
+            entry(golem, about, sign=sign, confidence_ppm=draw(st.sampled_from([0, 200_000, 400_000, 900_000])),
                   status=draw(st.sampled_from(statuses)), effect_mean_ppm=mean, effect_low_ppm=mean - 50,
-                  effect_high_ppm=mean + 50, anchor_at=DIED - (draw(st.sampled_from([0, 14])) if about.source == "pattern" else 0) * DAY)
+                  effect_high_ppm=mean + 50, anchor_at=DIED - aged)
         )  # fmt: skip
     return rows
 
