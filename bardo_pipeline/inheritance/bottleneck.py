@@ -5,14 +5,17 @@ All golems that died in a batch are taken together; each is ranked among its own
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from bardo_pipeline.grimoire.columns import asked, confidence_of, micros
+from bardo_pipeline.grimoire.columns import confidence_of, contiguous, flag, micros, truth, whole
 from bardo_pipeline.grimoire.confidence import ppm
-from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
-from bardo_pipeline.katabasis.votes import of_the_dead
-from bardo_pipeline.policy import Policy
+from bardo_pipeline.grimoire.entries import CATEGORIES, ENTRY_SCHEMA
+from bardo_pipeline.policy import InheritancePolicy, Policy
 
 RULES = ("anti_knowledge", "bloodstain", "baldwin", "diversity", "fill")
 """Why an entry was chosen, in the order in which places are given."""
@@ -29,56 +32,10 @@ SELECTED_SCHEMA = pa.schema(
 """One row per (golem, selected entry): the entry untouched, the rule that chose it (RULES), its rank from 1 within its
 golem, its quality and its confidence at death in ppm."""
 
-_CANDIDATE = (
-    "golem_id", "entry_id", "category", "status", "is_anti_knowledge", "is_bloodstain", "generation", "validations",
-    "contradictions",
-)  # fmt: skip
+_ANTI, _BLOOD, _BALDWIN, _DIVERSITY, _FILL = range(5)
 
-SELECT = """
-    with weighed as (
-        select *, confidence * (validations + 1) // (validations + contradictions + 2) as quality,
-            case when is_anti_knowledge then 0
-                 when is_bloodstain then 1
-                 when generation >= $baldwin_generation and confidence >= $baldwin_confidence then 2
-                 else 3 end as rule
-        from candidates where status = 'active'
-    ),
-    in_order as (
-        select *,
-            row_number() over (partition by golem_id order by rule, quality desc, validated desc, entry_id) as turn,
-            count(*) filter (rule <= 1) over (partition by golem_id) as always
-        from weighed
-    ),
-    priority as (
-        select * from in_order
-        where (rule <= 1 and turn <= $budget) or (rule = 2 and turn <= greatest(always, $quarter))
-    ),
-    others as (
-        select weighed.*, coalesce(taken, 0) as taken,
-            row_number() over (partition by golem_id, category order by quality desc, validated desc, entry_id) as round
-        from weighed left join (select golem_id, count(*) as taken from priority group by golem_id) using (golem_id)
-        where place not in (select place from priority)
-    ),
-    by_category as (
-        select *, row_number() over (
-            partition by golem_id order by round, quality desc, validated desc, entry_id
-        ) as turn
-        from others qualify turn <= least($half, $budget - taken)
-    ),
-    filled as (
-        select *, row_number() over (partition by golem_id order by quality desc, validated desc, entry_id) as turn
-        from others where place not in (select place from by_category)
-        qualify turn <= greatest($budget - taken - $half, 0)
-    ),
-    chosen as (
-        select place, golem_id, rule, turn, quality, confidence from priority
-        union all select place, golem_id, 3, turn, quality, confidence from by_category
-        union all select place, golem_id, 4, turn, quality, confidence from filled
-    )
-    select place, quality, confidence, $rules[rule + 1] as selected_by,
-        row_number() over (partition by golem_id order by rule, turn) as rank
-    from chosen order by golem_id, rank
-"""
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 
 def bottleneck(entries: pa.Table, deaths: pa.Table, policy: Policy) -> pa.Table:
@@ -96,29 +53,188 @@ def bottleneck(entries: pa.Table, deaths: pa.Table, policy: Policy) -> pa.Table:
     "confidence x validation ratio" with Laplace's rule of succession, so that what nothing tested counts half.
     Ties: quality, last validated, entry id.
     """
-    dead, at_us = of_the_dead(entries, deaths)
-    candidates = dead.select(_CANDIDATE)
-    for name, values in (
-        ("place", np.arange(dead.num_rows)),
-        ("confidence", confidence_of(dead, at_us, policy.decay)),
-        ("validated", micros(dead, "validated_at")),
-    ):
-        candidates = candidates.append_column(name, pa.array(values, pa.int64()))
-    answer = asked(SELECT, _numbers(policy), candidates=candidates)
-    chosen = dead.take(answer.column("place")).select(ENTRY_SCHEMA.names)
-    for name, source in (("rank", "rank"), ("quality_ppm", "quality"), ("confidence_death_ppm", "confidence")):
-        chosen = chosen.append_column(name, answer.column(source).cast(pa.int64()))
-    chosen = chosen.append_column("selected_by", answer.column("selected_by").cast(pa.string()))
-    return chosen.select(SELECTED_SCHEMA.names).cast(SELECTED_SCHEMA)
-
-
-def _numbers(policy: Policy) -> dict[str, int | list[str]]:
     rules = policy.inheritance
-    return {
-        "budget": rules.budget,
-        "quarter": int(rules.budget * rules.priority_share),
-        "half": int(rules.budget * rules.diversity_share),
-        "baldwin_generation": rules.baldwin_generation,
-        "baldwin_confidence": ppm(rules.baldwin_confidence),
-        "rules": list(RULES),
-    }
+    candidates = _contenders(_candidates(entries, deaths, policy), rules)
+    candidates = candidates.take(_by_merit(candidates, entries))
+    chosen = _chosen(candidates, rules)
+    picked = candidates.take(chosen.rows)
+    selected = entries.take(pa.array(picked.row)).select(ENTRY_SCHEMA.names)
+    for name, values in (
+        ("selected_by", pa.array(RULES).take(pa.array(chosen.rule))),
+        ("rank", pa.array(chosen.rank)),
+        ("quality_ppm", pa.array(picked.quality)),
+        ("confidence_death_ppm", pa.array(picked.confidence)),
+    ):
+        selected = selected.append_column(name, values)
+    return selected.cast(SELECTED_SCHEMA)
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """Columns over candidates: row in the table of entries, golem (in the order of ids), category, the rule that would
+    put them first (3 for none), quality, confidence at death, last validated."""
+
+    row: Ints
+    golem: Ints
+    category: Ints
+    rule: Ints
+    quality: Ints
+    confidence: Ints
+    validated: Ints
+
+    def take(self, at: NDArray[np.integer] | Bools) -> _Candidates:
+        return _Candidates(*(column[at] for column in vars(self).values()))
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """What crosses, by golem and rank: places among the candidates, rule, rank from 1."""
+
+    rows: Ints
+    rule: Ints
+    rank: Ints
+
+
+def _candidates(entries: pa.Table, deaths: pa.Table, policy: Policy) -> _Candidates:
+    """Active entries of the dead."""
+    order = pc.sort_indices(deaths["golem_id"])
+    names, moments = contiguous(deaths["golem_id"].take(order)), micros(deaths, "at")[order.to_numpy()]
+    golem = pc.index_in(entries["golem_id"], value_set=names)
+    standing = truth(contiguous(pc.and_(pc.is_valid(golem), pc.equal(entries["status"], "active"))))
+    row, golems = np.flatnonzero(standing), golem.fill_null(-1).to_numpy().astype(np.int64)
+    known = entries if len(row) == entries.num_rows else entries.filter(pa.array(standing))
+    golems = golems[row]
+    confidence = confidence_of(known, moments[golems], policy.decay)
+    validations, contradictions = whole(known, "validations"), whole(known, "contradictions")
+    rules = policy.inheritance
+    proven = (whole(known, "generation") >= rules.baldwin_generation) & (confidence >= ppm(rules.baldwin_confidence))
+    rule = np.where(proven, _BALDWIN, _DIVERSITY)
+    rule[flag(known, "is_bloodstain")] = _BLOOD
+    rule[flag(known, "is_anti_knowledge")] = _ANTI
+    return _Candidates(
+        row=row,
+        golem=golems,
+        category=_category(known),
+        rule=rule,
+        quality=confidence * (validations + 1) // (validations + contradictions + 2),
+        confidence=confidence,
+        validated=micros(known, "validated_at"),
+    )
+
+
+def _category(entries: pa.Table) -> Ints:
+    """A number a category; one that no document names has one, too."""
+    names = [*CATEGORIES, *sorted(set(pc.unique(entries["category"]).to_pylist()) - CATEGORIES.keys())]
+    codes: Ints = pc.index_in(entries["category"], value_set=pa.array(names)).to_numpy().astype(np.int64)
+    return codes
+
+
+def _contenders(some: _Candidates, rules: InheritancePolicy) -> _Candidates:
+    """Without those that cannot be chosen: a million entries are not put in order for two thousand places.
+
+    Whoever is chosen by quality is among the best of its category, even if everything that a golem can leave, and as
+    many again, came before it; whoever is put first is among the best under its rule. Ties stay.
+    """
+    if len(some.row) < 16 * rules.budget:
+        return some
+    kept = _best(some.golem * (some.category.max() + 1) + some.category, some.quality, 3 * rules.budget)
+    first = np.flatnonzero(some.rule < _DIVERSITY)
+    kept[first] |= _best(some.golem[first] * _DIVERSITY + some.rule[first], some.quality[first], rules.budget)
+    return some if kept.all() else some.take(kept)
+
+
+def _best(group: Ints, quality: Ints, count: int) -> Bools:
+    """Which rows are among the best `count` of their group, those as good as the last of them included."""
+    sizes = np.bincount(group) if len(group) else np.zeros(0, np.int64)
+    if not len(group) or sizes.max() <= count:
+        return np.ones(len(group), bool)
+    key = np.sort((group << 21) - quality)
+    ends = np.cumsum(sizes)
+    last = np.minimum(ends - sizes + count, ends) - 1
+    least = np.where(sizes > 0, (np.arange(len(sizes)) << 21) - key[np.maximum(last, 0)], 0)
+    best: Bools = quality >= least[group]
+    return best
+
+
+def _by_merit(some: _Candidates, entries: pa.Table) -> Ints:
+    """The order of golem, quality, last validated and entry id, best first."""
+    key = (some.golem << 21) - some.quality
+    order = np.argsort(key)
+    ordered = key[order]
+    alike = np.zeros(len(order), bool)
+    alike[1:] = ordered[1:] == ordered[:-1]
+    alike[:-1] |= alike[1:]
+    ties = np.flatnonzero(alike)
+    if len(ties):
+        tied = order[ties]
+        ids = contiguous(entries["entry_id"].take(pa.array(some.row[tied])))
+        table = pa.table({"key": key[tied], "validated": some.validated[tied], "id": ids})
+        keys = [("key", "ascending"), ("validated", "descending"), ("id", "ascending")]
+        order[ties] = tied[pc.sort_indices(table, sort_keys=keys).to_numpy()]
+    return order
+
+
+def _chosen(some: _Candidates, rules: InheritancePolicy) -> _Choice:
+    """Give the places. some: in the order of merit."""
+    quarter, half = int(rules.budget * rules.priority_share), int(rules.budget * rules.diversity_share)
+    golems = int(some.golem[-1]) + 1 if len(some.row) else 0
+    first = _priority(some, golems, rules.budget, quarter)
+    taken = np.bincount(some.golem[first], minlength=golems)
+    others = np.flatnonzero(~first)
+    room = np.minimum(half, rules.budget - taken)
+    in_turns, turn = _in_turns(some.golem[others], some.category[others], room)
+    rest = np.flatnonzero(~in_turns)
+    left = np.maximum(rules.budget - taken - half, 0)
+    owner = some.golem[others][rest]
+    filled = rest[_nth(owner) < left[owner]]
+
+    put_first = np.flatnonzero(first)
+    rows = np.concatenate([put_first, others[in_turns], others[filled]])
+    rule = np.concatenate([some.rule[put_first], np.full(int(in_turns.sum()), _DIVERSITY), np.full(len(filled), _FILL)])
+    late = np.concatenate([np.zeros(len(put_first), np.int64), turn[in_turns], np.zeros(len(filled), np.int64)])
+    order = np.lexsort((rows, late, rule, some.golem[rows]))
+    rows = rows[order]
+    return _Choice(rows, rule[order], _nth(some.golem[rows]) + 1)
+
+
+def _priority(some: _Candidates, golems: int, budget: int, quarter: int) -> Bools:
+    """Who is put first: anti-knowledge and bloodstains up to the budget, then Baldwin entries up to the quarter."""
+    chosen, before = np.zeros(len(some.row), bool), np.zeros(golems, np.int64)
+    for rule in (_ANTI, _BLOOD, _BALDWIN):
+        mine = np.flatnonzero(some.rule == rule)
+        owner = some.golem[mine]
+        limit = budget if rule < _BALDWIN else np.maximum(before, quarter)[owner]
+        place = before[owner] + _nth(owner)
+        chosen[mine] = (place < limit) & (place < budget)
+        before += np.bincount(owner, minlength=golems)
+    return chosen
+
+
+def _in_turns(golem: Ints, category: Ints, room: Ints) -> tuple[Bools, Ints]:
+    """Who is chosen by category in turns, and in which turn (from 0); rows in the order of merit.
+
+    All of a turn are chosen while the turn has room; of the first that has not, the best.
+    """
+    if not len(golem):
+        return np.zeros(0, bool), np.zeros(0, np.int64)
+    turn = _nth(golem * (category.max() + 1) + category)
+    longest = int(turn.max()) + 1
+    through = np.bincount(golem * longest + turn, minlength=len(room) * longest).reshape(len(room), longest).cumsum(1)
+    full = (through <= room[:, None]).sum(1)
+    spare = room - np.where(full > 0, through[np.arange(len(room)), np.maximum(full - 1, 0)], 0)
+    chosen = turn < full[golem]
+    at_last = np.flatnonzero(turn == full[golem])
+    owner = golem[at_last]
+    chosen[at_last] = _nth(owner) < spare[owner]
+    return chosen, turn
+
+
+def _nth(group: Ints) -> Ints:
+    """The how manieth of its group each row is, from 0."""
+    narrow = group.astype(np.uint16) if len(group) and group.max() < 2**16 else group
+    order = np.argsort(narrow, kind="stable")
+    sizes = np.bincount(group) if len(group) else np.zeros(0, np.int64)
+    starts = np.cumsum(sizes) - sizes
+    nth = np.empty(len(group), np.int64)
+    nth[order] = np.arange(len(group)) - starts[group[order]]
+    return nth

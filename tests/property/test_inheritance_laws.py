@@ -1,5 +1,6 @@
 """Laws of inheritance: the bottleneck equals its twin, nothing gains by crossing, and nothing private crosses."""
 
+import random
 from datetime import timedelta
 from typing import Any
 
@@ -51,6 +52,26 @@ def test_the_bottleneck_equals_its_twin_in_whatever_order_entries_come(rows: lis
     for rule in RULES:
         event(f"{rule}: {any(g[2] == rule for g in got)}")
     assert got == bottleneck_by_row(rows, {"g-1": DIED, "g-2": DIED}, TWELVE)
+
+
+@pytest.mark.row("INH-5")
+@pytest.mark.parametrize("budget", [1, 4, 9])
+def test_of_many_entries_those_that_cannot_be_chosen_are_passed_over_and_the_choice_is_the_twin_s(budget: int) -> None:
+    """Many are alike in quality, so that the last place of a category is among equals."""
+    policy, chance = Policy(inheritance=InheritancePolicy(budget=budget)), random.Random(budget)
+    rows = [
+        entry(
+            f"g-{chance.randint(1, 2)}", f"rule-{i}", category=chance.choice(("slippage", "volatility", "emergency")),
+            confidence_ppm=chance.choice((500_000, 600_000, 900_000)), validations=chance.choice((0, 1)),
+            generation=chance.choice((0, 3)), is_bloodstain=chance.random() < 0.02,
+            is_anti_knowledge=chance.random() < 0.02, validated_at=DIED - chance.randint(0, 2) * DAY,
+        )
+        for i in range(300)
+    ]  # fmt: skip
+    table = bottleneck(grimoire(*rows), deaths("g-2", "g-1"), policy)
+    got = [(r["golem_id"], r["entry_id"], r["selected_by"], r["rank"]) for r in table.to_pylist()]
+    assert got == bottleneck_by_row(rows, {"g-1": DIED, "g-2": DIED}, policy)
+    assert len(got) == 2 * budget
 
 
 @pytest.mark.row("INH-5")
