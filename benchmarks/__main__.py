@@ -14,6 +14,7 @@ from rich.table import Table
 from benchmarks.ack import ack_figures
 from benchmarks.append import append_figures, tail_figure
 from benchmarks.curves import growth_figures, plot
+from benchmarks.deaths import death_figures
 from benchmarks.derive import curator_figures, derive_figures
 from benchmarks.embed import embed_figures
 from benchmarks.figures import Figure, fleet_figure
@@ -56,6 +57,8 @@ def main() -> None:
             figures.extend(retrieve_figures())
             status.update("embedding texts beside bare fastembed; searching 100,000 vectors")
             figures.extend(embed_figures(world, root / "embed"))
+            status.update("dying: a million entries through the bottleneck, a thousand deaths in one run")
+            figures.extend(death_figures(root / "deaths"))
             grown, found = growth_figures(root / "growth", asked.largest, status.update)
             figures.extend(grown)
     plot(found, PLOT)

@@ -1,0 +1,112 @@
+"""Deaths: the bottleneck over a million entries, one death of a golem that knew much, a thousand deaths in one run."""
+
+from __future__ import annotations
+
+import resource
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.legacy import bequeath
+from bardo_pipeline.derivation.memory import derive_episodes
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.events.life import Died, life_event
+from bardo_pipeline.events.record import Vitality
+from bardo_pipeline.grimoire.entries import CATEGORIES, MOMENT
+from bardo_pipeline.inheritance.bottleneck import bottleneck
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.home import Home
+from benchmarks.figures import Figure, seconds
+from benchmarks.retrieve import HOUR_US, START_US, entries
+from benchmarks.world import NOW, SPAN, World
+
+SHAPES = ((1, 1_000_000), (100, 10_000))
+MANY = 1_000
+
+
+def death_figures(root: Path) -> list[Figure]:
+    """Seconds of the bottleneck, of one death, and of one of a thousand deaths beside one alone."""
+    rng = np.random.default_rng(40)
+    worst = 0.0
+    for golems, each in SHAPES:
+        known = knowledge([f"g-{i:04d}" for i in range(golems)], each, rng)
+        died = deaths(golems)
+        bottleneck(known, died, Policy())
+        worst = max(worst, min(seconds(lambda k=known, d=died: bottleneck(k, d, Policy())) for _ in range(3)))
+        del known
+    told = "a million entries of 1 golem, and of 100: the slower; best of 3; peer: the aim"
+    figures = [Figure("bottleneck_s", worst, "s", 0.8, worst / 0.8, "value <= 0.8", told)]
+
+    _buried(root / "warm", 1, 100, rng)  # what a process loads once: Great Expectations, the model
+    one = _buried(root / "one", 1, 10_000, rng)
+    told = "1 golem with 10,000 entries: episodes, testament, bottleneck, bundle, verdict, publication; peer: the aim"
+    figures.append(Figure("death_to_bundle_s", one, "s", 3.0, one / 3.0, "value <= 3", told))
+    alone = _buried(root / "alone", 1, MANY, rng)
+    many = _buried(root / "many", MANY, MANY, rng) / MANY
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    told = f"{MANY:,} golems with {MANY:,} entries each; peer: one such golem alone; at most {used:.1f} GB were in use"
+    figures.append(Figure("deaths_1000_per_golem_ratio", many, "s", alone, many / alone, "ratio <= 0.1", told))
+    return figures
+
+
+def knowledge(golem_ids: list[str], each: int, rng: np.random.Generator) -> pa.Table:
+    """Active entries (ENTRY_SCHEMA) of these golems, so many each, of every category, generation and rule."""
+    count = len(golem_ids) * each
+    table = entries(count, rng)
+    of = np.repeat(np.arange(len(golem_ids)), each)
+    drawn = {
+        "golem_id": pa.array(golem_ids).take(pa.array(of)),
+        "category": pa.array(list(CATEGORIES)).take(pa.array(rng.integers(0, len(CATEGORIES), count))),
+        "action_type": pa.repeat(pa.scalar("rebalance"), count),
+        "gas_band": pa.repeat(pa.scalar("normal"), count),
+        "generation": pa.array(rng.integers(0, 5, count)),
+        "sign": pa.array(rng.choice([-1, 1], count)),
+        "is_anti_knowledge": pa.array(rng.random(count) < 0.002),
+    }
+    for name, values in drawn.items():
+        place = table.schema.get_field_index(name)
+        table = table.set_column(place, table.schema.field(place), values.cast(table.schema.field(place).type))
+    return table
+
+
+def deaths(golems: int) -> pa.Table:
+    """golem_id and moment of death of g-0000, g-0001, ..."""
+    at = pa.array([START_US + HOUR_US] * golems, pa.int64()).cast(MOMENT)
+    return pa.table({"golem_id": [f"g-{i:04d}" for i in range(golems)], "at": at})
+
+
+def _buried(root: Path, golems: int, each: int, rng: np.random.Generator) -> float:
+    """Seconds from recorded deaths to published bundles, for golems that lived a cycle and know so many entries."""
+    world = World(SPAN, golems, curates=False)
+    stores = Stores.open(Home.create(root, world.policy, NOW).root)
+    stores.log.record([life_event(g, NOW, birth) for g, birth in world.births], NOW)
+    stores.log.append(world.cycles[0], writer="bench", segment=1, recorded_at=NOW)
+    stores.log.record([_death(g, world.cycles[0]) for g, _ in world.births], NOW)
+    derive_curation(stores)
+    grimoire = stores.projections.renewed("grimoire")
+    ids = [g for g, _ in world.births]
+    grimoire.renew(knowledge(ids, each, rng), grimoire.buckets(ids), upto=dict.fromkeys(ids, 1))
+    derive_episodes(stores, now=NOW)
+    took = seconds(lambda: bequeath(stores, now=NOW))
+    out = stores.life("BundlePublished").num_rows
+    assert out == golems, f"{out} of {golems} bundles were published"
+    stores.log.close()
+    return took
+
+
+def _death(golem_id: str, records: pa.Table):
+    at: datetime = records["observed_at"][records.num_rows - 1].as_py() + timedelta(0)
+    life = Vitality(economic=0.0, epistemic=0.7, stochastic=0.5, composite=0.0)
+    said = Died(
+        cause="economic",
+        tick=SPAN,
+        phase="terminal",
+        vitality=life,
+        credits_micros=0,
+        capital_micros=0,
+        earned_micros=0,
+    )
+    return life_event(golem_id, at, said)
