@@ -91,7 +91,7 @@ def crossings(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
     """One row per entry that its golem has evidence of: whether it may cross to others, by which gate, and why not.
 
     Key (golem_id, entry_id). The admission gate's five parts and their mean in parts per million. Renews the buckets
-    whose grimoire or lessons changed.
+    whose grimoire or lessons changed, or where a golem came near the end of its lifespan, from when on it pushes more.
     """
     stores = home.stores
     seen = Seen.before(stores, ["grimoire", "lessons"])

@@ -14,6 +14,7 @@ BardoError
 ├── StreamError                the order of a golem's ticks; always names golem and tick
 │   ├── ForkError              another record for a tick that is already on record
 │   └── RegressionError        a tick below the accepted head that fills no gap, or past a recorded death
+│       └── DeclaredDeadError  of a golem that fell silent and was declared dead meanwhile
 ├── LeaseError                 another writer holds the golem
 ├── BackpressureError          the journal is full and the caller does not want to wait
 ├── StoreError                 a table or an index on disk is not what it should be
@@ -106,6 +107,18 @@ class ForkError(StreamError):
 
 class RegressionError(StreamError):
     """A tick below the accepted head that fills no gap, or past a recorded death."""
+
+
+class DeclaredDeadError(RegressionError):
+    """A golem that fell silent, was declared dead by an observer, and now goes on: its place is its successor's."""
+
+    def __init__(self, golem_id: str, tick: int, death: int) -> None:
+        super().__init__(
+            golem_id,
+            tick,
+            f"comes after its end at tick {death}: it fell silent there and was declared dead by an observer, and what "
+            "it knew is its heirs' now: let its successor live on, or give this runtime a golem of its own",
+        )
 
 
 class StoreError(BardoError):

@@ -2,13 +2,17 @@
 
 Insights and causal links pass the admission gate, the mean of five parts; heuristics must have been acted on and borne
 out; warnings only have to be new, since a false alarm costs less than a missed one; what was dreamt has been confirmed
-by live outcomes before it is here, and crosses from 0.5 on. Nothing crosses that the golem has no evidence of itself.
+by live outcomes before it is here, and crosses from 0.5 on. A golem that has lived 0.85 of its lifespan pushes insights
+from a confidence of 0.4 on instead of 0.6. Nothing crosses that the golem has no evidence of itself.
 Episodes, sizes and outcomes never cross: this table names entries, and holds none of them.
-Source: MEM ("The bridge: what crosses between loops", "Bridge quality gates"), canon ("admission gate").
+Source: MEM ("The bridge: what crosses between loops", "Bridge quality gates"), canon 12, canon ("admission gate").
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,7 +20,7 @@ from bardo_pipeline.curator.links import links_of
 from bardo_pipeline.grimoire.columns import asked
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entries import MOMENT
-from bardo_pipeline.policy import Policy
+from bardo_pipeline.policy import BridgePolicy, Policy
 
 PARTS = ("specificity", "actionability", "novelty", "verifiability", "consistency")
 """The five parts of the admission gate (MEM)."""
@@ -92,7 +96,8 @@ told as (
             when gate = 'outcomes' and confidence_ppm < $heuristic then 'confidence is below what a heuristic needs'
             when gate = 'outcomes' and validated_at <= created_at then 'not acted on since it was made'
             when gate = 'outcomes' and validations <= contradictions then 'outcomes did not bear it out'
-            when gate = 'admission' and confidence_ppm < $insight then 'confidence is below what an insight needs'
+            when gate = 'admission' and confidence_ppm < if(is_elder, $legacy, $insight)
+                then 'confidence is below what an insight needs'
             when gate = 'admission' and admission_ppm <= $admission then 'its five parts do not add up to admission'
         end as lacks
     from judged
@@ -109,16 +114,28 @@ def dreams_that_cross(entries: pa.Table, policy: Policy) -> pa.Array:
     return pc.invert(pc.and_(pc.equal(entries["source"], "dream"), unsure))
 
 
-def crossings_of(entries: pa.Table, policy: Policy) -> pa.Table:
-    """What crosses of these entries (ENTRY_SCHEMA) and why not: CROSSING_SCHEMA, in the order of its key."""
+def is_elder(age: np.ndarray, lifespan: np.ndarray, policy: BridgePolicy) -> np.ndarray:
+    """Whether golems are so old that they push more: a hayflick ratio above 0.85. age, lifespan: ticks, [N]."""
+    return np.asarray(age) > policy.legacy_hayflick * np.asarray(lifespan)
+
+
+def crossings_of(entries: pa.Table, policy: Policy, elders: Collection[str] = ()) -> pa.Table:
+    """What crosses of these entries (ENTRY_SCHEMA) and why not: CROSSING_SCHEMA, in the order of its key.
+
+    elders: golems near the end of their lifespan (`is_elder`): their insights cross from a lower confidence on, so that
+    what they know is left before it is lost.
+    """
     rules = policy.bridge
     numbers = {
         "whole": PPM,
         "witnesses": policy.curator.cluster_min,
         "novelty": ppm(rules.warning_novelty_min),
         "insight": ppm(rules.insight_confidence),
+        "legacy": min(ppm(rules.legacy_confidence), ppm(rules.insight_confidence)),
         "heuristic": ppm(rules.heuristic_confidence),
         "admission": ppm(rules.admission_min),
         "dream": ppm(policy.dreams.clade_confidence),
     }
-    return asked(_CROSSINGS, numbers, entries=entries, links=links_of(entries)).cast(CROSSING_SCHEMA)
+    links, old = links_of(entries), pc.is_in(entries["golem_id"], value_set=pa.array(sorted(elders), pa.string()))
+    entries = entries.append_column("is_elder", old)
+    return asked(_CROSSINGS, numbers, entries=entries, links=links).cast(CROSSING_SCHEMA)

@@ -18,6 +18,7 @@ from bardo_pipeline.curator.episodes import EPISODE_SCHEMA, TEXT_FIELDS
 from bardo_pipeline.curator.links import links_of
 from bardo_pipeline.derivation.belief import recorded_deaths
 from bardo_pipeline.derivation.bundles import read_bundle_folder, write_bundle
+from bardo_pipeline.derivation.dying import pass_away
 from bardo_pipeline.derivation.identity import knowledge_id
 from bardo_pipeline.derivation.memory import derive_episodes
 from bardo_pipeline.derivation.reading import curated, stretches
@@ -374,9 +375,15 @@ def wrongly_published(stores: Stores) -> list[str]:
 
 
 def bequeath(stores: Stores, *, now: datetime, data_docs_dir: Path | None = None) -> list[str]:
-    """All that follows a death, in order: testament, candidate, verdict, publication. Returns the hashes published."""
+    """All that follows a death, in order: testament, candidate, verdict, publication, and the phases of dying beside.
+
+    Returns the hashes published.
+    """
+    pass_away(stores, now=now)  # acceptance and settlement come first, whatever befalls the rest
     derive_episodes(stores, now=now)
     derive_testaments(stores)
     derive_candidates(stores)
     judge_candidates(stores, now=now, data_docs_dir=data_docs_dir)
-    return publish(stores, now=now)
+    published = publish(stores, now=now)
+    pass_away(stores, now=now)
+    return published

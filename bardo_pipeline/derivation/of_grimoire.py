@@ -1,22 +1,26 @@
 """Tables that say in other words what golems know: its facts, the links among its entries, what may cross to others.
 
-Each is a function of the grimoire, the lessons and the policy alone, and is renewed by the buckets where one changed.
-Source: MEM (semantic facts; cross-reference; the bridge), P-2.
+Each is a function of the grimoire, the lessons and the policy alone, what may cross of who is old by the last closed
+cycle, too; and is renewed by the buckets where one changed. Source: MEM (semantic facts; cross-reference; the bridge),
+P-2, canon 12.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Collection, Mapping
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.bridge import crossings_of
+from bardo_pipeline.curator.bridge import crossings_of, is_elder
 from bardo_pipeline.curator.links import links_of
 from bardo_pipeline.derivation.lessons import known_in
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.grimoire.entries import METRIC_UNIT
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.home import bucket_of
 from bardo_pipeline.storage.projections import Written
 from bardo_pipeline.storage.tables import FACT_SCHEMA
 
@@ -38,12 +42,37 @@ def facts_of(entries: pa.Table) -> pa.Table:
     return pa.table({n: columns[n] for n in FACT_SCHEMA.names}).cast(FACT_SCHEMA)
 
 
-OF_GRIMOIRE: dict[str, Callable[[pa.Table, Policy], pa.Table]] = {
-    "facts": lambda entries, _: facts_of(entries),
-    "links": lambda entries, _: links_of(entries),
+OF_GRIMOIRE: dict[str, Callable[[pa.Table, Policy, Collection[str]], pa.Table]] = {
+    "facts": lambda entries, _, __: facts_of(entries),
+    "links": lambda entries, _, __: links_of(entries),
     "crossings": crossings_of,
 }
-"""What each table makes of the entries (ENTRY_SCHEMA) of some golems."""
+"""What each table makes of the entries (ENTRY_SCHEMA) of some golems, of whom these are old (`elders`)."""
+
+
+def elders(stores: Stores, reached: Mapping[str, int] | None = None) -> set[str]:
+    """Golems so near the end of their lifespan that they push more (canon 12), as of their last closed cycle.
+
+    reached: that cycle of each golem; None for how far each one's grimoire has come.
+    """
+    births = stores.life("GolemBorn")
+    if not births.num_rows:
+        return set()
+    names, grimoire = births["golem_id"].to_pylist(), stores.projections.renewed("grimoire")
+    lifespan = pc.struct_field(births["born"].combine_chunks(), "lifespan_ticks").to_numpy()
+    cycle = [grimoire.done(g) if reached is None else reached.get(g) for g in names]
+    age = np.array([c or 0 for c in cycle], np.int64) * stores.policy.curator.cycle_ticks
+    deaths = stores.life("DeathDeclared")
+    if deaths.num_rows:
+        ended = dict(
+            zip(
+                deaths["golem_id"].to_pylist(),
+                pc.struct_field(deaths["died"].combine_chunks(), "tick").to_pylist(),
+                strict=True,
+            )
+        )
+        age = np.minimum(age, np.array([ended.get(g, 2**62) for g in names], np.int64))
+    return {names[i] for i in np.flatnonzero(is_elder(age, lifespan, stores.policy.bridge))}
 
 
 def derive_of_grimoire(stores: Stores, name: str) -> list[Written]:
@@ -54,9 +83,13 @@ def derive_of_grimoire(stores: Stores, name: str) -> list[Written]:
         for one in ("grimoire", "lessons"):
             for bucket, d in stores.projections.renewed(one).digests().items():
                 sources[bucket] = f"{sources.get(bucket, '')}{one[0]}{d.low:x}{d.high:x}"
+        old = elders(stores) if name == "crossings" else set()
+        for bucket, some in sorted((bucket_of(g, stores.home.bucket_count), g) for g in old):
+            if bucket in sources:
+                sources[bucket] = hashlib.sha256(f"{sources[bucket]}/{some}".encode()).hexdigest()
         seen = table.noted("grimoire")
         buckets = {b for b, d in sources.items() if seen.get(str(b)) != d}
         if not buckets:
             return []
-        made = OF_GRIMOIRE[name](known_in(stores, buckets), stores.policy)
+        made = OF_GRIMOIRE[name](known_in(stores, buckets), stores.policy, old)
         return [table.renew(made, buckets, note={"grimoire": {str(b): d for b, d in sources.items()}})]

@@ -27,7 +27,7 @@ from bardo_pipeline.derivation.legacy import candidate_folder, with_lives
 from bardo_pipeline.derivation.lessons import known_in, orders_heard
 from bardo_pipeline.derivation.lineage import named_ticks
 from bardo_pipeline.derivation.memory import episode_index
-from bardo_pipeline.derivation.of_grimoire import OF_GRIMOIRE
+from bardo_pipeline.derivation.of_grimoire import OF_GRIMOIRE, elders
 from bardo_pipeline.derivation.reading import curated
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import BundleError
@@ -196,10 +196,10 @@ def _grimoire(proof: _Proof) -> Iterator[Remains]:
 
 
 def _of_grimoire(proof: _Proof) -> Iterator[Remains]:
-    both = pa.concat_tables([proof.grimoire, proof.lessons])
+    both, old = pa.concat_tables([proof.grimoire, proof.lessons]), elders(proof.stores)
     for name, made in OF_GRIMOIRE.items():
         key = TABLES[name].key[1:]
-        yield from _extra(name, key, proof.standing(name), made(both, proof.stores.policy))
+        yield from _extra(name, key, proof.standing(name), made(both, proof.stores.policy, old))
 
 
 def _playbooks(proof: _Proof) -> Iterator[Remains]:

@@ -29,7 +29,7 @@ from bardo_pipeline.derivation.legacy import (
     published_bundles,
 )
 from bardo_pipeline.derivation.memory import derive_episodes
-from bardo_pipeline.derivation.of_grimoire import OF_GRIMOIRE, derive_of_grimoire
+from bardo_pipeline.derivation.of_grimoire import OF_GRIMOIRE, derive_of_grimoire, elders
 from bardo_pipeline.derivation.reading import closed_through, curated
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import DerivationError
@@ -153,7 +153,8 @@ def _as_of(stores: Stores, beside: Stores) -> dict[str, pa.Table]:
     orders = beside.overrides().due({}, closed, stores.policy.curator.cycle_ticks)
     out["grimoire"], out["lessons"] = fold(out["curation"]), lessons_of(out["hypotheses"], orders, stores.policy)
     both = pa.concat_tables([out["grimoire"], out["lessons"]])
-    out |= {name: made(both, stores.policy) for name, made in OF_GRIMOIRE.items()}
+    old = elders(beside, closed)
+    out |= {name: made(both, stores.policy, old) for name, made in OF_GRIMOIRE.items()}
     causes = stores.projections.read("vote_causes")
     votes = stores.projections.read("votes")
     last_words = votes.filter(votes["is_death_vote"])["vote_id"].combine_chunks()

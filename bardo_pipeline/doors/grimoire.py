@@ -16,6 +16,7 @@ from rich.markup import escape
 from bardo_pipeline.curator.bridge import PARTS, crossings_of
 from bardo_pipeline.curator.links import links_of
 from bardo_pipeline.derivation import overriding
+from bardo_pipeline.derivation.of_grimoire import elders
 from bardo_pipeline.derivation.overriding import Grimoire, Spoken, chosen, decisions_about, find, grimoire_of, waiting
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.doors.options import EmbedderOption, HomeOption, now, root_of
@@ -102,7 +103,7 @@ def show(
         for d in decided
     ]  # fmt: skip
     print_table(out, "What was decided", ["cycle", "what", "trust", "ticks", "why"], rows)
-    _tell_bearing(grimoire, row, stores.policy)
+    _tell_bearing(grimoire, row, stores)
     notes = [o for o in stores.overrides().of_golem(golem) if o.entry_id == row["entry_id"] and o.note]
     for note in notes:
         out.print(f"note, {note.at:%Y-%m-%d %H:%M}: {note.note}", soft_wrap=True, markup=False)
@@ -111,7 +112,7 @@ def show(
     out.print(f"down to the ticks: bardo lineage {row['entry_id'][:12]} --golem {golem}", soft_wrap=True)
 
 
-def _tell_bearing(grimoire: Grimoire, row: dict[str, Any], policy: Policy) -> None:
+def _tell_bearing(grimoire: Grimoire, row: dict[str, Any], stores: Stores) -> None:
     """What of the golem's other knowledge bears on an entry, and whether it may cross to others."""
     entries, entry_id = grimoire.entries.select(ENTRY_SCHEMA.names), row["entry_id"]
     said = dict(zip(entries["entry_id"].to_pylist(), entries["text"].to_pylist(), strict=True))
@@ -124,7 +125,7 @@ def _tell_bearing(grimoire: Grimoire, row: dict[str, Any], policy: Policy) -> No
             rows.append((how.replace("_", " "), link["across"], other[:12], said[other]))
     if rows:
         print_table(out, "What bears on it", ["how", "across", "entry", "text"], rows)
-    for gate in crossings_of(entries, policy).to_pylist():
+    for gate in crossings_of(entries, stores.policy, elders(stores)).to_pylist():
         if gate["entry_id"] == entry_id:
             parts = ", ".join(f"{part} {gate[f'{part}_ppm'] / PPM:.2f}" for part in PARTS)
             verdict = "crosses to others" if gate["crosses"] else "stays here"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, SerializeAsAny
 
-from bardo_pipeline.events import bundles, life, operations, overrides, succession
+from bardo_pipeline.events import bundles, dying, life, operations, overrides, succession
 from bardo_pipeline.events.fabric_payloads import (
     AccuracyUpdate,
     ActionTaken,
@@ -116,6 +116,10 @@ EVENTS: dict[str, Family] = {
     "DeathDeclared": Family("mortality", life.Died),
     "BundleJudged": Family("social", life.Judged),
     "BundlePublished": Family("social", life.Published),
+    "DeathAccepted": Family("mortality", dying.Accepted),
+    "AffairsSettled": Family("mortality", dying.Settled),
+    "LifeReflected": Family("mortality", dying.Reflected),
+    "LegacyLeft": Family("mortality", dying.Bequeathed),
     "GapAccepted": Family("memory", life.Gap),
     "RecordStruck": Family("memory", life.Struck),
     "ReorgObserved": Family("memory", life.Reorg),

@@ -17,6 +17,7 @@ import orjson
 from pydantic import Field, model_validator
 
 from bardo_pipeline.events.bundles import BundleImported, BundleSigned, OwnerKeyRegistered, OwnerKeyRevoked, PublicKey
+from bardo_pipeline.events.dying import Accepted, Bequeathed, Cause, Reflected, Settled
 from bardo_pipeline.events.operations import Asked
 from bardo_pipeline.events.overrides import Corrected, Override, Pinned, Retracted, Unpinned
 from bardo_pipeline.events.record import (
@@ -44,6 +45,7 @@ Kind = Literal[
     "ModelAsked",
     "OwnerKeyRegistered", "OwnerKeyRevoked", "BundleSigned", "BundleImported",
     "ConfigurationAdopted", "SuccessionAdvanced", "CreditCommitted", "GolemTakenUp",
+    "DeathAccepted", "AffairsSettled", "LifeReflected", "LegacyLeft",
 ]  # fmt: skip
 
 
@@ -75,9 +77,13 @@ class Born(Part):
 
 
 class Died(Part):
-    """Death: the cause, and the state in which it came."""
+    """Death: the cause, and the state in which it came.
 
-    cause: Literal["economic", "epistemic", "stochastic"]
+    Of one that fell silent it is the state of its last record, and its moment the death's: whoever declares it, and
+    whenever, declares the same.
+    """
+
+    cause: Cause
     tick: Tick
     phase: Phase
     vitality: Vitality
@@ -271,6 +277,10 @@ class LifeEvent(Part):
     advanced: Advanced | None = None
     credited: Credited | None = None
     taken_up: TakenUp | None = None
+    accepted: Accepted | None = None
+    settled: Settled | None = None
+    reflected: Reflected | None = None
+    bequeathed: Bequeathed | None = None
 
     @model_validator(mode="after")
     def _holds_its_payload(self) -> Self:
@@ -321,6 +331,10 @@ _KIND_OF: dict[type[Part], tuple[str, str]] = {
     Advanced: ("SuccessionAdvanced", "advanced"),
     Credited: ("CreditCommitted", "credited"),
     TakenUp: ("GolemTakenUp", "taken_up"),
+    Accepted: ("DeathAccepted", "accepted"),
+    Settled: ("AffairsSettled", "settled"),
+    Reflected: ("LifeReflected", "reflected"),
+    Bequeathed: ("LegacyLeft", "bequeathed"),
 }
 
 

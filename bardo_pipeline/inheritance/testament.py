@@ -68,6 +68,7 @@ _CAUSES = {
     "economic": "my credits ran out",
     "epistemic": "my predictions stopped holding",
     "stochastic": "my time was up",
+    "silence": "I fell silent",
 }
 
 PLACE = """

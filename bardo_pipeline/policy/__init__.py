@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+from bardo_pipeline.policy.dying import DyingPolicy
 from bardo_pipeline.policy.keeping import (
     CarePolicy,
     EmbeddingPolicy,
@@ -63,6 +64,7 @@ __all__ = [
     "DecayPolicy",
     "DivergencePolicy",
     "DreamPolicy",
+    "DyingPolicy",
     "EmbeddingPolicy",
     "EpisodePolicy",
     "FabricPolicy",
@@ -86,7 +88,7 @@ __all__ = [
     "WriterPolicy",
 ]
 
-OPERATIONAL = ("writer", "care", "health", "reorg", "fabric", "embedding", "growth", "worth", "gateway")
+OPERATIONAL = ("writer", "care", "health", "reorg", "fabric", "embedding", "growth", "worth", "gateway", "dying")
 """Parts of the policy that are outside its hash: no projection depends on them."""
 
 
@@ -124,6 +126,7 @@ class Policy(Frozen):
     divergence: DivergencePolicy = DivergencePolicy()
     worth: WorthPolicy = WorthPolicy()
     gateway: GatewayPolicy = GatewayPolicy()
+    dying: DyingPolicy = DyingPolicy()
 
     @property
     def settings(self) -> dict[str, Any]:

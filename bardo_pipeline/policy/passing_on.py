@@ -14,6 +14,8 @@ class BridgePolicy(Frozen):
 
     admission_min: Unit = Field(0.55, description="mean of the admission gate's five parts, to be exceeded (MEM)")
     insight_confidence: Unit = Field(0.6, description="of insights that cross (MEM)")
+    legacy_hayflick: Unit = Field(0.85, description="age over lifespan above which golems push more (canon 12, MEM)")
+    legacy_confidence: Unit = Field(0.4, description="of insights that cross from then on, instead of 0.6 (canon 12)")
     heuristic_confidence: Unit = Field(0.7, description="of heuristics that cross (MEM)")
     warning_novelty_min: Unit = Field(0.15, description="of warnings: one less KAT's 0.85 for alike (KAT, ours in use)")
 

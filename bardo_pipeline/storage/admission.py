@@ -17,11 +17,12 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.errors import BardoError, ForkError, LeaseError, RegressionError
 from bardo_pipeline.events.custody import KeyRing, Tip, check_rings, rings_after
+from bardo_pipeline.events.dying import PHASES_OF_DYING, check_dying, unsaid
 from bardo_pipeline.events.life import LifeEvent, askings_of, overrides_of
 from bardo_pipeline.events.operations import check_askings
 from bardo_pipeline.events.overrides import OVERRIDES, check_overrides
 from bardo_pipeline.events.sealing import unsealed
-from bardo_pipeline.storage.heads import Groups, Head, Heads, Ticks, check_deaths, golem_column, grouped
+from bardo_pipeline.storage.heads import Groups, Head, Heads, Ticks, check_deaths, golem_column, grouped, past_death
 
 Wrong = dict[int, BardoError]
 """Row of the batch to what is wrong with it."""
@@ -33,6 +34,8 @@ class Known:
 
     heads: Heads = field(default_factory=Heads)
     deaths: dict[str, int] = field(default_factory=dict)
+    causes: dict[str, str] = field(default_factory=dict)
+    dying: dict[str, int] = field(default_factory=dict)
     rings: dict[str, KeyRing] = field(default_factory=dict)
     sealing: set[str] = field(default_factory=set)
     overrides: dict[str, set[str]] = field(default_factory=dict)
@@ -47,9 +50,18 @@ class Known:
         head = self.heads.of.get(golem_id)
         return Tip() if head is None else head.tip
 
+    def passed(self, golem_id: str) -> int:
+        """How many phases of its dying are on record."""
+        return self.dying.get(golem_id, 0)
+
+    def unsaid(self, events: Iterable[LifeEvent]) -> list[LifeEvent]:
+        """These events without second deaths, and without phases of dying that are passed."""
+        return unsaid(events, is_dead=self.deaths.__contains__, passed=self.passed)
+
     def check(self, events: Sequence[LifeEvent]) -> None:
         """Raise what speaks against putting these events on record, after all that is there."""
         check_rings(events, self.rings)
+        check_dying(events, is_dead=self.deaths.__contains__, passed=self.passed)
         check_lives(
             events,
             highest=lambda golem_id: (self.heads.of.get(golem_id) or Head()).highest,
@@ -59,7 +71,7 @@ class Known:
         )
 
     def learn_life(self, events: pa.Table) -> None:
-        """Take in gaps, deaths, overrides, who seals (columns event_id, golem_id, kind, gap, died)."""
+        """Take in gaps, deaths, phases of dying, overrides, who seals (columns event_id, golem_id, kind, gap, died)."""
         kinds = events.column("kind")
         said = events.select(["golem_id", "event_id"]).filter(pc.is_in(kinds, value_set=pa.array(list(OVERRIDES))))
         for row in said.to_pylist():
@@ -71,7 +83,12 @@ class Known:
         deaths = events.select(["golem_id", "died"]).filter(pc.equal(events.column("kind"), "DeathDeclared"))
         for row in deaths.to_pylist():
             tick = row["died"]["tick"]
-            self.deaths[row["golem_id"]] = min(tick, self.deaths.get(row["golem_id"], tick))
+            if tick <= self.deaths.get(row["golem_id"], tick):
+                self.deaths[row["golem_id"]], self.causes[row["golem_id"]] = tick, row["died"]["cause"]
+        passed = events.select(["golem_id", "kind"]).filter(pc.is_in(kinds, value_set=pa.array(PHASES_OF_DYING)))
+        for row in passed.to_pylist():
+            rank = PHASES_OF_DYING.index(row["kind"]) + 1
+            self.dying[row["golem_id"]] = max(rank, self.dying.get(row["golem_id"], 0))
 
     def learn_keys(self, events: Iterable[LifeEvent]) -> None:
         """Take in key events; those known already change nothing."""
@@ -147,7 +164,7 @@ def judge(
             covered[own] = head.covered(ticks)
         if death is not None and ticks[-1] > death:
             for row in own[(ticks > death) & ~covered[own]].tolist():
-                wrong[row] = RegressionError(golem_id, int(rows.ticks[row]), f"comes after its death at tick {death}")
+                wrong[row] = past_death(golem_id, int(rows.ticks[row]), death, known.causes.get(golem_id))
     reasons = held(set(rows.groups.names))
     for golem_id, own in rows.groups if reasons else ():
         for row in own[~covered[own]].tolist() if golem_id in reasons else ():

@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bardo_pipeline.errors import RecordError
+from bardo_pipeline.errors import DeclaredDeadError, RecordError, RegressionError
 from bardo_pipeline.events.columns import one
 from bardo_pipeline.events.custody import Tip
+from bardo_pipeline.events.dying import SILENCE
 from bardo_pipeline.events.life import LifeEvent
 
 Ticks = NDArray[np.int64]
@@ -202,6 +203,13 @@ def grouped(golem_ids: pa.Array, ticks: Ticks) -> Groups:
     order = np.arange(len(codes)) if rises.all() else np.lexsort((ticks, codes))
     bounds = np.searchsorted(codes[order], np.arange(len(encoded.dictionary) + 1))
     return Groups(encoded.dictionary.to_pylist(), codes, order, bounds)
+
+
+def past_death(golem_id: str, tick: int, death: int, cause: str | None) -> RegressionError:
+    """What is wrong with a tick that comes after a golem's recorded death. cause: of that death."""
+    if cause == SILENCE:
+        return DeclaredDeadError(golem_id, tick, death)
+    return RegressionError(golem_id, tick, f"comes after its death at tick {death}")
 
 
 def check_deaths(events: Sequence[LifeEvent], highest: Callable[[str], int]) -> None:

@@ -229,6 +229,12 @@ class EventLog:
             self._refresh()
             return self._known.deaths.get(golem_id)
 
+    def cause_of_death(self, golem_id: str) -> str | None:
+        """What a golem died of, as its recorded death says."""
+        with self._mutex:
+            self._refresh()
+            return self._known.causes.get(golem_id)
+
     def sealing(self) -> frozenset[str]:
         """Golems whose private parts are only taken sealed."""
         with self._mutex:
@@ -319,6 +325,7 @@ class EventLog:
         given = {event.event_id: event for event in events}
         with self._writing():
             fresh = [event for event_id, event in given.items() if event_id not in self._event_ids]
+            fresh = self._known.unsaid(fresh)
             if not fresh:
                 return 0
             deciding = {event.golem_id for event in fresh if event.kind in DECIDING} - mine

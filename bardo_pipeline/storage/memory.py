@@ -25,6 +25,7 @@ from bardo_pipeline.events.custody import (
     slice_contents,
 )
 from bardo_pipeline.events.digest import digest_column, row_digests
+from bardo_pipeline.events.dying import check_dying, rank_of, unsaid
 from bardo_pipeline.events.life import LifeEvent
 from bardo_pipeline.events.overrides import OVERRIDES
 from bardo_pipeline.events.record import DecisionCycleRecord
@@ -33,7 +34,7 @@ from bardo_pipeline.events.sealing import unsealed
 from bardo_pipeline.events.validate import check_columns, check_table, row_errors
 from bardo_pipeline.retrieval.embedding import EmbedderIdentity
 from bardo_pipeline.storage.admission import check_lives
-from bardo_pipeline.storage.heads import HEADS_SCHEMA, TickRange
+from bardo_pipeline.storage.heads import HEADS_SCHEMA, TickRange, past_death
 from bardo_pipeline.storage.home import bucket_of
 from bardo_pipeline.storage.protocols import (
     CYCLES_SCHEMA,
@@ -91,6 +92,8 @@ class MemoryEventLog:
         self._segments: dict[str, int] = {}
         self._events: dict[str, Row] = {}
         self._deaths: dict[str, int] = {}
+        self._causes: dict[str, str] = {}
+        self._dying: dict[str, int] = {}
         self._sealing: set[str] = set()
         self._tips: dict[str, Tip] = {}
         self._new_tips: dict[str, Tip] = {}
@@ -187,7 +190,7 @@ class MemoryEventLog:
         if stream.lost(tick):
             raise RegressionError(golem_id, tick, "comes after its gap was accepted as lost")
         if tick > self._deaths.get(golem_id, tick):
-            raise RegressionError(golem_id, tick, f"comes after its death at tick {self._deaths[golem_id]}")
+            raise past_death(golem_id, tick, self._deaths[golem_id], self._causes.get(golem_id))
         if golem_id in self._sealing and _is_plain(row):
             raise unsealed(golem_id, tick)
 
@@ -266,9 +269,12 @@ class MemoryEventLog:
         """Append those events whose id is not on record; returns how many were new."""
         utc(recorded_at, "recorded_at")
         check_events(events)
-        fresh = {event.event_id: event for event in events if event.event_id not in self._events}
+        given = {event.event_id: event for event in events if event.event_id not in self._events}
+        dead = self._deaths.__contains__
+        fresh = {event.event_id: event for event in unsaid(given.values(), is_dead=dead, passed=self._passed)}
         if not fresh:
             return 0
+        check_dying(list(fresh.values()), is_dead=dead, passed=self._passed)
         check_rings(fresh.values(), self._rings)
         check_lives(
             list(fresh.values()),
@@ -289,11 +295,16 @@ class MemoryEventLog:
                 self._streams.setdefault(row["golem_id"], _Stream()).accepted.append(span)
             if row["died"] is not None:
                 tick = row["died"]["tick"]
-                self._deaths[row["golem_id"]] = min(tick, self._deaths.get(row["golem_id"], tick))
+                self._deaths[row["golem_id"]], self._causes[row["golem_id"]] = tick, row["died"]["cause"]
+            if (rank := rank_of(row["kind"])) is not None:
+                self._dying[row["golem_id"]] = rank + 1
             if row["seal_key_made"] is not None:
                 self._sealing.add(row["golem_id"])
         self._rings |= rings_after(fresh.values(), self._rings)
         return len(fresh)
+
+    def _passed(self, golem_id: str) -> int:
+        return self._dying.get(golem_id, 0)
 
     def record_vectors(self, vectors: pa.Table) -> int:
         """Append those vectors whose (embedder, text_hash) is not on record; returns how many."""

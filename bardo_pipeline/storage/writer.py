@@ -43,7 +43,7 @@ from bardo_pipeline.storage.desk import Desk, Drain
 from bardo_pipeline.storage.drainer import DrainReport
 from bardo_pipeline.storage.faults import writing_to
 from bardo_pipeline.storage.frames import HEAD_BYTES, Draft
-from bardo_pipeline.storage.heads import Head, TickRange
+from bardo_pipeline.storage.heads import Head, TickRange, past_death
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journals import LOG
 from bardo_pipeline.storage.json_lines import read_lines, sentence_of
@@ -91,6 +91,7 @@ class EventWriter:
         self._encoded = self.golem_id.encode()
         self._head, self._tip, self._accepted_to = Head(), Tip(), 0
         self._death: int | None = None
+        self._cause: str | None = None
         self._ring = KeyRing(self.golem_id)
         self._seal_key: SealKey | SealError | None = None
         self._recent: dict[int, tuple[bytes, Tip]] = {}
@@ -282,7 +283,7 @@ class EventWriter:
         late = False
         if tick == head.highest + 1 and tick > self._accepted_to:
             if self._death is not None and tick > self._death:
-                raise RegressionError(self.golem_id, tick, f"comes after its death at tick {self._death}")
+                raise past_death(self.golem_id, tick, self._death, self._cause)
             signature = self._signed(tick, content)
             head.highest = tick
         else:
@@ -290,7 +291,7 @@ class EventWriter:
             if head.covered(ticks)[0]:
                 return self._repeated(line, tick, content)
             if self._death is not None and tick > self._death:
-                raise RegressionError(self.golem_id, tick, f"comes after its death at tick {self._death}")
+                raise past_death(self.golem_id, tick, self._death, self._cause)
             signature = self._signed(tick, content)
             opened, filled = head.record(ticks)
             gaps, late = tuple(TickRange(self.golem_id, *span) for span in opened), bool(filled)
@@ -361,7 +362,8 @@ class EventWriter:
         log = self._desk.log
         self._head = log.head_of(self.golem_id)
         self._tip = self._head.tip
-        self._death, self._ring = log.death_of(self.golem_id), log.ring_of(self.golem_id)
+        self._death, self._cause = log.death_of(self.golem_id), log.cause_of_death(self.golem_id)
+        self._ring = log.ring_of(self.golem_id)
         self._accepted_to = max((last for _, last in self._head.accepted), default=0)
         self._seal_key = None
         if self.golem_id in log.sealing():

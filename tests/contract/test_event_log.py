@@ -257,12 +257,13 @@ def test_a_death_below_what_is_on_record_is_refused(log: Log) -> None:
     assert append(log, ticks(5, golems=2).filter(others())).written == 1
 
 
-@pytest.mark.row("EV-2")
-def test_of_two_deaths_the_earlier_counts_in_whichever_order(log: Log) -> None:
+@pytest.mark.row("EV-2", "INH-2")
+def test_of_two_deaths_the_first_on_record_stands(log: Log) -> None:
     append(log, ticks(1, 2, golems=2))
-    assert log.record([died(3), died(3, credits_micros=7)], NOW) == 2
-    assert log.record([died(5), died(5, "golem-0001")], NOW) == 2
-    assert log.record([died(3, "golem-0001")], NOW) == 1
+    assert log.record([died(3), died(3, credits_micros=7)], NOW) == 1
+    assert log.record([died(5), died(3, "golem-0001")], NOW) == 1
+    assert log.record([died(3), died(2, "golem-0001")], LATER) == 0
+    assert sorted(e["died"]["credits_micros"] for e in log.life("DeathDeclared").to_pylist()) == [0, 0]
     for golem in (0, 1):
         with pytest.raises(RegressionError, match=f"golem golem-000{golem}: tick 4 comes after its death at tick 3"):
             append(log, ticks(4, golems=2).slice(golem, 1))

@@ -3,11 +3,12 @@
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bardo_pipeline.curator.bridge import CROSSING_SCHEMA, crossings_of
+from bardo_pipeline.curator.bridge import CROSSING_SCHEMA, crossings_of, is_elder
 from bardo_pipeline.curator.links import LINK_SCHEMA, links_of
 from bardo_pipeline.events.record import REGIMES
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, CHANGE_CATEGORY
@@ -51,13 +52,32 @@ def known(draw: st.DrawFn) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
-@pytest.mark.row("MEM-14", "MEM-16")
+@pytest.mark.row("MEM-14", "MEM-16", "INH-20")
 @examples
-@given(known())
-def test_links_and_crossings_are_what_their_twins_say(rows: list[dict[str, Any]]) -> None:
+@given(known(), st.sets(st.sampled_from(["g-1", "g-2"])))
+def test_links_and_crossings_are_what_their_twins_say(rows: list[dict[str, Any]], old: set[str]) -> None:
     entries = grimoire(*rows)
     assert links_of(entries).to_pylist() == links_by_row(rows)
-    assert crossings_of(entries, POLICY).to_pylist() == crossings_by_row(rows, POLICY)
+    assert crossings_of(entries, POLICY, old).to_pylist() == crossings_by_row(rows, POLICY, old)
+
+
+@pytest.mark.row("INH-20")
+@pytest.mark.parametrize(
+    ("trust", "young", "old"), [(399_999, False, False), (400_000, False, True), (600_000, True, True)]
+)
+def test_who_has_lived_most_of_its_lifespan_pushes_insights_from_a_lower_confidence_on(
+    trust: int, young: bool, old: bool
+) -> None:
+    sure = entry(about=pattern("uniswap_v3_rebalance"), kind="insight", confidence_ppm=trust, own_count=12,
+                 validations=4, effect_low_ppm=990, effect_high_ppm=1_010, effect_mean_ppm=1_000)  # fmt: skip
+    for elders, crosses in (((), young), ((sure["golem_id"],), old), (("g-other",), young)):
+        (row,) = crossings_of(grimoire(sure), POLICY, elders).to_pylist()
+        assert (row["gate"], row["crosses"]) == ("admission", crosses), row["reason"]
+
+
+@pytest.mark.row("INH-20")
+def test_a_golem_is_old_above_a_hayflick_ratio_of_0_85() -> None:
+    assert is_elder(np.array([849, 850, 851]), np.array([1_000] * 3), POLICY.bridge).tolist() == [False, False, True]
 
 
 def test_nothing_bears_on_nothing() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS
@@ -55,15 +55,19 @@ def _across(one: Row, other: Row) -> str | None:
     return {"regime": "regime", "gas_band": "gas"}[apart[0]]
 
 
-def crossings_by_row(entries: Iterable[Row], policy: Policy) -> list[dict[str, Any]]:
-    """Every entry with evidence of the golem's own, and whether it may cross."""
+def crossings_by_row(entries: Iterable[Row], policy: Policy, elders: Collection[str] = ()) -> list[dict[str, Any]]:
+    """Every entry with evidence of the golem's own, and whether it may cross; elders push more."""
     held = list(entries)
     links = links_by_row(held)
-    rows = [_crossing(e, links, policy) for e in held if e["status"] == "active" and e["own_count"] > 0]
+    rows = [
+        _crossing(e, links, policy, e["golem_id"] in elders)
+        for e in held
+        if e["status"] == "active" and e["own_count"] > 0
+    ]
     return sorted(rows, key=lambda row: (row["golem_id"], row["entry_id"]))
 
 
-def _crossing(entry: Row, links: list[dict[str, Any]], policy: Policy) -> dict[str, Any]:
+def _crossing(entry: Row, links: list[dict[str, Any]], policy: Policy, old: bool) -> dict[str, Any]:
     size, doubt = abs(entry["effect_mean_ppm"]), (entry["effect_high_ppm"] - entry["effect_low_ppm"]) // 2
     agreeing = sum(
         link["relation"] == "agrees" and link["golem_id"] == entry["golem_id"]
@@ -90,7 +94,7 @@ def _crossing(entry: Row, links: list[dict[str, Any]], policy: Policy) -> dict[s
     admission = sum(parts.values()) // 5
     gate = {"heuristic": "outcomes", "warning": "novelty"}.get(entry["kind"], "admission")
     gate = "validation" if entry["source"] == "dream" else gate
-    lacks = _lacks(entry, gate, parts["novelty_ppm"], admission, policy)
+    lacks = _lacks(entry, gate, parts["novelty_ppm"], admission, policy, old)
     return {
         "golem_id": entry["golem_id"], "entry_id": entry["entry_id"], "kind": entry["kind"], "at": entry["anchor_at"],
         **parts, "admission_ppm": admission, "gate": gate, "crosses": lacks is None,
@@ -98,7 +102,7 @@ def _crossing(entry: Row, links: list[dict[str, Any]], policy: Policy) -> dict[s
     }  # fmt: skip
 
 
-def _lacks(entry: Row, gate: str, novelty: int, admission: int, policy: Policy) -> str | None:
+def _lacks(entry: Row, gate: str, novelty: int, admission: int, policy: Policy, old: bool) -> str | None:
     rules, trust = policy.bridge, entry["confidence_ppm"]
     if gate == "validation":
         dreamt = policy.dreams.clade_confidence * WHOLE
@@ -111,6 +115,6 @@ def _lacks(entry: Row, gate: str, novelty: int, admission: int, policy: Policy) 
         if entry["validated_at"] <= entry["created_at"]:
             return "not acted on since it was made"
         return None if entry["validations"] > entry["contradictions"] else "outcomes did not bear it out"
-    if trust < rules.insight_confidence * WHOLE:
+    if trust < (rules.legacy_confidence if old else rules.insight_confidence) * WHOLE:
         return "confidence is below what an insight needs"
     return None if admission > rules.admission_min * WHOLE else "its five parts do not add up to admission"

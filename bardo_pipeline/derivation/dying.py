@@ -1,0 +1,275 @@
+"""Dying: the four phases of Thanatopsis of every golem whose death is on record, as events, each as soon as it can be.
+
+Acceptance and settlement need the log alone; reflection needs the testament, and legacy the verdict on the bundle.
+What a phase says follows from the golem's life and from what was derived of it, so whoever records it records the same,
+and of a phase the first on record stands. Source: MEM ("The death moment: Thanatopsis Protocol"), KAT, INH-2, INH-4.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.curator.bridge import crossings_of, is_elder
+from bardo_pipeline.derivation.belief import recorded_deaths
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.events.dying import PHASES_OF_DYING, Accepted, Bequeathed, Dying, Reflected, Settled
+from bardo_pipeline.events.life import LifeEvent, life_event
+from bardo_pipeline.inheritance.testament import CATEGORIES
+from bardo_pipeline.katabasis.votes import death_votes
+from bardo_pipeline.mortality.reserve import bears_reflection, legacy_costs, reflection_costs
+
+_ATTRIBUTES = ("accepted", "settled", "reflected", "bequeathed")
+_ENDS = {
+    "economic": "its credits ran out",
+    "epistemic": "its predictions stopped holding",
+    "stochastic": "its time was up",
+    "silence": "it fell silent",
+}
+_LAST_SEEN = ("golem_id", "tick", "observation.positions", "observation.idle_micros", "sealed")
+
+
+class Phase(NamedTuple):
+    """A phase of dying on record: its kind, its event's id and what it says."""
+
+    kind: str
+    event_id: str
+    said: dict[str, Any]
+
+
+def phases_of(stores: Stores) -> dict[str, list[Phase]]:
+    """The phases of dying on record, by golem, in their order."""
+    found: dict[str, list[Phase]] = {}
+    for kind, attribute in zip(PHASES_OF_DYING, _ATTRIBUTES, strict=True):
+        for row in stores.life(kind).select(["golem_id", "event_id", attribute]).to_pylist():
+            found.setdefault(row["golem_id"], []).append(Phase(kind, row["event_id"], row[attribute]))
+    return found
+
+
+def pass_away(stores: Stores, *, now: datetime) -> list[LifeEvent]:
+    """Record every phase of dying that is due and can be told. Returns what was recorded, by phase and golem.
+
+    now: the moment of recording, which no content depends on.
+    """
+    told: list[LifeEvent] = []
+    for tell in (_accept, _settle, _reflect, _bequeath):
+        events = tell(stores)
+        if events and stores.log.record(events, now):
+            told += events
+    return told
+
+
+class _Due:
+    """Golems whose next phase is this one: their deaths, births, and what the phases before left of the reserve."""
+
+    def __init__(self, stores: Stores, phase: int) -> None:
+        passed = phases_of(stores)
+        deaths = recorded_deaths(stores)
+        due = [len(passed.get(g, ())) == phase for g in deaths["golem_id"].to_pylist()]
+        self.deaths = deaths.filter(pa.array(due, pa.bool_()))
+        self.golems: list[str] = self.deaths["golem_id"].to_pylist()
+        self.born = {row["golem_id"]: row["born"] for row in _first(stores, "GolemBorn", "born", self.golems)}
+        ends = {row["golem_id"]: row for row in _first(stores, "DeathDeclared", "died", self.golems)}
+        self.died = {g: row["died"] for g, row in ends.items()}
+        self._at = {g: row["observed_at"] for g, row in ends.items()}
+        self._follows = {g: passed[g][-1].event_id if phase else ends[g]["event_id"] for g in self.golems}
+        self._spent = {g: passed[g][-1].said["spent_micros"] if phase else 0 for g in self.golems}
+
+    def only(self, golems: Sequence[str]) -> None:
+        """Go on with these alone."""
+        mine = pa.array(golems, pa.string())
+        self.deaths = self.deaths.filter(pc.is_in(self.deaths["golem_id"], value_set=mine))
+        self.golems = self.deaths["golem_id"].to_pylist()
+
+    def reserves(self) -> np.ndarray:
+        """What was set aside at birth, int64 [golems]."""
+        return np.array([self.born[g]["reserve_micros"] for g in self.golems], np.int64)
+
+    def left(self) -> np.ndarray:
+        """What the phases so far left of it, int64 [golems]."""
+        return self.reserves() - np.array([self._spent[g] for g in self.golems], np.int64)
+
+    def says(self, golem_id: str, cost: int) -> dict[str, Any]:
+        """What every phase says of itself."""
+        return {
+            "follows": self._follows[golem_id],
+            "tick": self.died[golem_id]["tick"],
+            "reserve_micros": self.born[golem_id]["reserve_micros"],
+            "cost_micros": cost,
+            "spent_micros": self._spent[golem_id] + cost,
+        }
+
+    def event(self, golem_id: str, payload: Dying) -> LifeEvent:
+        """The phase as an event, at the moment of the death."""
+        return life_event(golem_id, self._at[golem_id], payload)
+
+
+def _first(stores: Stores, kind: str, attribute: str, golems: Sequence[str]) -> list[dict[str, Any]]:
+    """Births or deaths of these golems; of two deaths that an older version let in, the earlier tick counts."""
+    events = stores.life(kind).select(["golem_id", "event_id", "observed_at", attribute])
+    rows = events.filter(pc.is_in(events["golem_id"], value_set=pa.array(golems, pa.string()))).to_pylist()
+    return sorted(rows, key=lambda row: (-row[attribute].get("tick", 0), row["event_id"]))  # the last one counts
+
+
+def _accept(stores: Stores) -> list[LifeEvent]:
+    """Phase 0: the death is taken as it is, and the reserve is opened."""
+    due = _Due(stores, 0)
+    full = bears_reflection(due.reserves(), stores.policy.dying)
+    return [
+        due.event(g, Accepted(**due.says(g, 0), cause=due.died[g]["cause"], means=_means(bears)))
+        for g, bears in zip(due.golems, full.tolist(), strict=True)
+    ]
+
+
+def _means(full: bool) -> Any:
+    return "full" if full else "cheapest"
+
+
+def _settle(stores: Stores) -> list[LifeEvent]:
+    """Phase I: what it held is valued as it was seen last."""
+    due = _Due(stores, 1)
+    seen = _last_seen(stores, due)
+    events = []
+    for golem_id in due.golems:
+        died, born, last = due.died[golem_id], due.born[golem_id], seen.get(golem_id)
+        positions = [] if last is None else last["observation.positions"]
+        sealed = last is not None and last["sealed"] is not None
+        worth = sum(p["value_micros"] + p["fees_owed_micros"] for p in positions)
+        payload = Settled(
+            **due.says(golem_id, 0),
+            position_count=None if sealed else len(positions),
+            position_value_micros=None if sealed else worth,
+            idle_micros=born["capital_micros"] if last is None else last["observation.idle_micros"],
+            capital_micros=died["capital_micros"],
+            credits_micros=died["credits_micros"],
+        )
+        events.append(due.event(golem_id, payload))
+    return events
+
+
+def _last_seen(stores: Stores, due: _Due) -> dict[str, dict[str, Any]]:
+    """The last record of each golem that has one."""
+    heads = stores.log.heads()
+    highest = dict(zip(heads["golem_id"].to_pylist(), heads["highest"].to_pylist(), strict=True))
+    last = {g: highest[g] for g in due.golems if highest.get(g, 0)}
+    if not last:
+        return {}
+    rows = stores.log.read_stretch(list(_LAST_SEEN), sorted(last), min(last.values()), max(last.values()))
+    ends = pa.array([last[g] == t for g, t in zip(rows["golem_id"].to_pylist(), rows["tick"].to_pylist(), strict=True)])
+    return {row["golem_id"]: row for row in rows.filter(ends.cast(pa.bool_())).to_pylist()}
+
+
+def _reflect(stores: Stores) -> list[LifeEvent]:
+    """Phase II: the testament, as it was derived; it costs by what it looks over and how long it is."""
+    due, policy = _Due(stores, 2), stores.policy
+    if not due.golems:
+        return []
+    told = {t["golem_id"]: t for t in stores.projections.growing("testaments").read(golems=due.golems).to_pylist()}
+    due.only(sorted(told))
+    held = Counter(_entries(stores, due)["golem_id"].to_pylist())
+    pages = {g: str(told[g]["markdown"]).encode() for g in due.golems}
+    looked = np.array([held[g] for g in due.golems]) / policy.inheritance.budget
+    written = np.array([len(pages[g]) for g in due.golems]) / policy.inheritance.testament_bytes_max
+    costs = reflection_costs(due.left(), looked, written, policy.dying)
+    events = []
+    for i, g in enumerate(due.golems):
+        reflection, compression = int(costs.reflection[i]), int(costs.compression[i])
+        payload = Reflected(
+            **due.says(g, reflection + compression),
+            testament_hash=hashlib.sha256(pages[g]).hexdigest(),
+            statement_count=sum(len(told[g][name]) for name in CATEGORIES),
+            entry_count=held[g],
+            reflection_micros=reflection,
+            compression_micros=compression,
+        )
+        events.append(due.event(g, payload))
+    return events
+
+
+def _entries(stores: Stores, due: _Due) -> pa.Table:
+    """What these golems held when they died: active entries."""
+    entries = stores.projections.renewed("grimoire").read(only=due.golems)
+    return entries.filter(pc.equal(entries["status"], "active"))
+
+
+def _bequeath(stores: Stores) -> list[LifeEvent]:
+    """Phase III: the bundle, the last words and what is pushed to the clade; and the notice to the owner."""
+    due, policy = _Due(stores, 3), stores.policy
+    if not due.golems:
+        return []
+    rows = stores.projections.growing("candidates").read(golems=due.golems).to_pylist()
+    judged = {j["bundle_hash"]: j["passed"] for j in _told(stores, "BundleJudged", "judged")}
+    out = {p["bundle_hash"] for p in _told(stores, "BundlePublished", "published")}
+    left = {r["golem_id"]: r for r in rows if r["bundle_hash"] in judged}
+    due.only(sorted(g for g, r in left.items() if not judged[r["bundle_hash"]] or r["bundle_hash"] in out))
+    entries = _entries(stores, due)
+    votes = Counter(death_votes(entries, due.deaths, policy).causes["golem_id"].to_pylist())
+    needed, pushed = _pushes(stores, due, entries)
+    budget = policy.inheritance.budget
+    uploaded = np.array([left[g]["entry_count"] for g in due.golems]) / budget
+    indexed = np.array([len(pushed[g]) for g in due.golems]) / budget
+    costs = legacy_costs(due.left(), uploaded, indexed, policy.dying)
+    events = []
+    for i, g in enumerate(due.golems):
+        upload, indexing = int(costs.upload[i]), int(costs.indexing[i])
+        said = {
+            **due.says(g, upload + indexing),
+            "bundle_hash": left[g]["bundle_hash"],
+            "published": left[g]["bundle_hash"] in out,
+            "entry_count": left[g]["entry_count"],
+            "episode_count": left[g]["episode_count"],
+            "vote_count": votes[g],
+            "push_confidence": needed[g],
+            "pushed_entry_ids": tuple(pushed[g]),
+            "upload_micros": upload,
+            "indexing_micros": indexing,
+        }
+        payload = Bequeathed(**said, notice=_notice(g, due.died[g], due.born[g], said))
+        events.append(due.event(g, payload))
+    return events
+
+
+def _told(stores: Stores, kind: str, attribute: str) -> list[dict[str, Any]]:
+    events = stores.life(kind)
+    return events[attribute].to_pylist() if events.num_rows else []
+
+
+def _pushes(stores: Stores, due: _Due, entries: pa.Table) -> tuple[dict[str, float], dict[str, list[str]]]:
+    """What insights need to be pushed, and the entries that are, by golem, the surest first.
+
+    The cheapest death pushes a handful.
+    """
+    rules, policy = stores.policy.bridge, stores.policy
+    age = np.array([due.died[g]["tick"] for g in due.golems], np.int64)
+    lifespan = np.array([due.born[g]["lifespan_ticks"] for g in due.golems], np.int64)
+    elders = {due.golems[i] for i in np.flatnonzero(is_elder(age, lifespan, rules))}
+    needed = {g: rules.legacy_confidence if g in elders else rules.insight_confidence for g in due.golems}
+    names = zip(entries["golem_id"].to_pylist(), entries["entry_id"].to_pylist(), strict=True)
+    trust = dict(zip(names, entries["confidence_ppm"].to_pylist(), strict=True))
+    offered: dict[str, list[str]] = {g: [] for g in due.golems}
+    crossing = crossings_of(entries, policy, elders)
+    crossing = crossing.filter(crossing["crosses"])
+    rows = zip(crossing["golem_id"].to_pylist(), crossing["entry_id"].to_pylist(), strict=True)
+    for golem_id, entry_id in sorted(rows, key=lambda row: (-trust[row], row)):
+        offered[golem_id].append(entry_id)
+    full = bears_reflection(due.reserves(), policy.dying).tolist()
+    return needed, {g: ids if bears else ids[: policy.dying.cheapest_push_count]
+                    for (g, ids), bears in zip(offered.items(), full, strict=True)}  # fmt: skip
+
+
+def _notice(golem_id: str, died: dict[str, Any], born: dict[str, Any], left: dict[str, Any]) -> str:
+    """What the owner is told: no golem dies silently."""
+    bundle = f"bundle {left['bundle_hash'][:12]}" + ("" if left["published"] else ", which was refused")
+    return (
+        f"{golem_id} (generation {born['generation']}) died at tick {died['tick']}: {_ENDS[died['cause']]}. It leaves "
+        f"{left['entry_count']} entries in {bundle}, {left['vote_count']} last votes and "
+        f"{len(left['pushed_entry_ids'])} insights for its clade; dying cost ${left['spent_micros'] / 1e6:.2f} of the "
+        f"${left['reserve_micros'] / 1e6:.2f} set aside."
+    )
