@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dagster as dg
 
-from assets import curation, dreams, katabasis, legacy, log, marts, memory, quarantine, retrieval
+from assets import curation, dreams, dying, katabasis, legacy, log, marts, memory, quarantine, retrieval
 from assets.checks import CHECKS
 from assets.health_checks import health
 from assets.stores import home
@@ -13,6 +13,7 @@ from jobs.death import death_job
 from jobs.dream import dream_job
 from jobs.drift import drift_job
 from jobs.maintenance import maintenance_job
+from jobs.observe import observe_job
 from jobs.proposals import proposal_job
 from jobs.rebuild import rebuild_job
 from jobs.schedules import every_four_hours, every_fourth_hour, every_hour, every_night, every_ten_minutes, every_week
@@ -22,6 +23,7 @@ from sensors.cycles import cycles_closed
 from sensors.deaths import deaths_recorded
 from sensors.dreams import dreams_queued
 from sensors.lag import writers_outrun_the_drainer
+from sensors.silence import golems_silent
 from sensors.spool import files_dropped
 
 defs = dg.Definitions(
@@ -42,6 +44,7 @@ defs = dg.Definitions(
         legacy.bundle_candidates,
         legacy.verdicts,
         legacy.bundles,
+        dying.thanatopsis,
         marts.warehouse,
     ],
     asset_checks=[*CHECKS, health],
@@ -51,13 +54,14 @@ defs = dg.Definitions(
         dream_job,
         drift_job,
         maintenance_job,
+        observe_job,
         proposal_job,
         rebuild_job,
         spool_job,
         verification_job,
     ],
     schedules=[every_ten_minutes, every_hour, every_four_hours, every_fourth_hour, every_night, every_week],
-    sensors=[deaths_recorded, cycles_closed, dreams_queued, writers_outrun_the_drainer, files_dropped],
+    sensors=[deaths_recorded, cycles_closed, dreams_queued, writers_outrun_the_drainer, files_dropped, golems_silent],
     resources={"home": home},
     executor=dg.in_process_executor,  # a step in a process of its own costs a second, and these take milliseconds
 )

@@ -15,6 +15,7 @@ import pytest
 from bardo_pipeline.derivation.altered import altered
 from bardo_pipeline.derivation.rebuild import derive_everything
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.events.dying import PHASES_OF_DYING
 from bardo_pipeline.events.life import LifeEvent
 from bardo_pipeline.events.schema import RECORD_SCHEMA
 from bardo_pipeline.heartbeat.fleet import Founding
@@ -27,6 +28,9 @@ from bardo_pipeline.storage.warehouse import build_warehouse
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 """When tests record; no content depends on it."""
+
+DERIVED = ("BundleJudged", "BundlePublished", *PHASES_OF_DYING)
+"""Events that follow a death."""
 
 
 LIVELY = altered(
@@ -126,7 +130,7 @@ def home_without_verdicts(source: Path, target: Path) -> Path:
     for row in rows:
         if row["born"] and (bundle_hash := row["born"]["bundle_hash"]):
             shutil.copytree(known.home.bundles / bundle_hash, home.bundles / bundle_hash)
-    events = [LifeEvent.model_validate(r) for r in rows if r["kind"] not in ("BundleJudged", "BundlePublished")]
+    events = [LifeEvent.model_validate(r) for r in rows if r["kind"] not in DERIVED]
     with EventLog(home) as log:
         log.record(events, NOW)
         log.append(

@@ -26,6 +26,9 @@ from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.katabasis.votes import death_votes
 from bardo_pipeline.mortality.reserve import bears_reflection, legacy_costs, reflection_costs
 
+PHASE_WORDS = dict(zip(PHASES_OF_DYING, ("acceptance", "settlement", "reflection", "legacy"), strict=True))
+"""The canon's words for the kinds of their events."""
+
 _ATTRIBUTES = ("accepted", "settled", "reflected", "bequeathed")
 _ENDS = {
     "economic": "its credits ran out",

@@ -26,6 +26,7 @@ from bardo_pipeline.doors import (
     embedding,
     evaluating,
     fabric,
+    golems,
     grimoire,
     policies,
     proposing,
@@ -55,6 +56,7 @@ app.add_typer(configuring.app, name="config")
 app.add_typer(sealing.app, name="seal")
 app.add_typer(bundles.app, name="bundle")
 app.add_typer(conversing.app, name="conversation")
+app.add_typer(golems.app, name="golem")
 app.add_typer(grimoire.app, name="grimoire")
 app.add_typer(evaluating.app, name="eval")
 app.command()(fabric.watch)

@@ -1,0 +1,60 @@
+"""Dying: the four phases of Thanatopsis, recorded of every golem whose death is on record."""
+
+from __future__ import annotations
+
+import dagster as dg
+import pyarrow as pa
+
+from assets.log import LIFE_EVENTS
+from assets.materialized import CODE_VERSION, OWNERS, Seen, columns_of, markdown_table, materialized
+from assets.stores import LazyStores
+from bardo_pipeline.derivation.dying import pass_away, phases_of
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.storage.projections import Digest
+
+DYING_SCHEMA = pa.schema(
+    [
+        pa.field("golem_id", pa.string(), nullable=False),
+        pa.field("phase", pa.string(), nullable=False),
+        pa.field("event_id", pa.string(), nullable=False),
+        pa.field("tick", pa.int64(), nullable=False),
+        pa.field("reserve_micros", pa.int64(), nullable=False),
+        pa.field("cost_micros", pa.int64(), nullable=False),
+        pa.field("spent_micros", pa.int64(), nullable=False),
+    ]
+)
+
+
+@dg.asset(
+    deps=["bundles", "testaments", "grimoire", LIFE_EVENTS],
+    kinds={"deltalake"},
+    metadata=columns_of(DYING_SCHEMA, ("golem_id", "phase")),
+    group_name="legacy",
+    owners=OWNERS,
+    code_version=CODE_VERSION,
+)
+def thanatopsis(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
+    """One row (an event of the log) per dead golem and phase of its dying: what it cost, of which reserve.
+
+    Key (golem_id, phase). Money in micro-dollars; spent is the sum of the phases so far, never more than the reserve.
+    Records every phase that is due; of a phase the first on record stands.
+    """
+    stores = home.stores
+    seen = Seen.before(stores, ["testaments", "candidates", "grimoire"])
+    fresh = pass_away(stores, now=home.now())
+    notices = [{"notice": e.bequeathed.notice} for e in fresh if e.bequeathed is not None]
+    return materialized(
+        stores, "thanatopsis", seen, Digest.of(standing_phases(stores)),
+        rows_written=len(fresh), version=stores.log.life_version, more={"notices": markdown_table(notices)},
+    )  # fmt: skip
+
+
+def standing_phases(stores: Stores) -> pa.Table:
+    """Every phase of dying on record (DYING_SCHEMA), by golem and in their order."""
+    rows = [
+        {"golem_id": golem_id, "phase": phase.kind, "event_id": phase.event_id}
+        | {name: phase.said[name] for name in ("tick", "reserve_micros", "cost_micros", "spent_micros")}
+        for golem_id, phases in sorted(phases_of(stores).items())
+        for phase in phases
+    ]
+    return pa.Table.from_pylist(rows, schema=DYING_SCHEMA)
