@@ -1,0 +1,180 @@
+"""Golems that fall silent: an observer declares them dead, once, and they leave a legacy; who comes back is refused."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pytest
+
+from bardo_pipeline.derivation.dying import phases_of
+from bardo_pipeline.derivation.observing import bury, declarations, observe
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.errors import DeclaredDeadError
+from bardo_pipeline.events.dying import PHASES_OF_DYING
+from bardo_pipeline.events.life import LifeEvent, life_event
+from bardo_pipeline.events.record import DecisionCycleRecord
+from bardo_pipeline.events.schema import RECORD_SCHEMA, to_models
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.writer import EventWriter
+from tests.commands import bardo
+from tests.conftest import NOW, copy_home
+from tests.processes import Forked, die
+
+LAST = 60
+"""The last tick that came of the golem that falls silent."""
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture(scope="module")
+def gone_silent(brief_home: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, list[bytes]]:
+    """A home in which one of two golems left no tick after the sixtieth; which one, and the ticks that never came."""
+    root = tmp_path_factory.mktemp("silent") / "home"
+    known, home = Stores.open(brief_home), Home.create(root, Policy(), NOW)
+    shutil.copytree(known.home.vectors, home.vectors)
+    births = {e["golem_id"]: e["born"] for e in known.life("GolemBorn").to_pylist()}
+    victim, other = sorted(g for g, born in births.items() if born["generation"] == 0)
+    rows = known.log.read_cycles(golems=[victim, other])
+    late = pc.and_(pc.equal(rows["golem_id"], victim), pc.greater(rows["tick"], LAST))
+    never = to_models(rows.filter(late).sort_by("tick").select(RECORD_SCHEMA.names), DecisionCycleRecord)
+    events = to_models(known.log.life().drop_columns("recorded_at"), LifeEvent)
+    with EventLog(home) as log:
+        log.record([e for e in events if e.kind == "GolemBorn" and e.golem_id in (victim, other)], NOW)
+        kept = rows.filter(pc.invert(late)).select(RECORD_SCHEMA.names).cast(RECORD_SCHEMA)
+        log.append(kept, writer="copy", segment=1, recorded_at=NOW)
+        log.record([e for e in events if e.kind == "DeathDeclared" and e.golem_id == other], NOW)
+    return root, victim, [record.model_dump_json().encode() for record in never]
+
+
+@pytest.mark.row("INH-2", "INH-4")
+def test_a_golem_that_falls_silent_is_declared_dead_and_leaves_its_legacy(
+    gone_silent: tuple[Path, str, list[bytes]], tmp_path: Path
+) -> None:
+    root, victim, never = gone_silent
+    home = copy_home(root, tmp_path / "home")
+    assert "Nobody fell silent" in bardo("golem", "observe", home=home)
+    said = bardo("golem", "observe", "--silence", "0.5", "--dry-run", home=home)
+    assert victim in said
+    assert "would be declared dead" in said
+    assert Stores.open(home).log.death_of(victim) is None
+    said = bardo("golem", "observe", "--silence", "0.5", home=home)
+    assert "declared dead" in said
+    assert f"{victim} (generation 0) died at tick {LAST}: it fell silent." in said
+    stores = Stores.open(home)
+    (death,) = [e for e in stores.life("DeathDeclared").to_pylist() if e["golem_id"] == victim]
+    last = stores.log.read_stretch(["observed_at", "phase", "vitality", "credits_micros"], [victim], LAST, LAST)
+    died = death["died"]
+    assert (died["cause"], died["tick"], death["observed_at"]) == ("silence", LAST, last["observed_at"][0].as_py())
+    assert {n: died[n] for n in ("phase", "vitality", "credits_micros")} == {
+        n: last[n][0].as_py() for n in ("phase", "vitality", "credits_micros")
+    }
+    assert [p.kind for p in phases_of(stores)[victim]] == list(PHASES_OF_DYING)
+    assert phases_of(stores)[victim][-1].said["published"]
+    assert "I fell silent" in stores.projections.growing("testaments").read(golems=[victim])["markdown"][0].as_py()
+    told = bardo("golem", "death", victim, home=home)
+    assert all(word in told for word in ("acceptance", "settlement", "reflection", "legacy", "silence"))
+    assert "silence" in bardo("watch", "--category", "mortality", "--no-follow", home=home)
+    returning(home, victim, never)
+
+
+def returning(home: Path, victim: str, never: list[bytes]) -> None:
+    """The runtime of the declared dead comes back, by each of its ways."""
+    said = f"golem {victim}: tick {LAST + 1} comes after its end at tick {LAST}: it fell silent there and was declared"
+    with (
+        EventWriter.open(Home.open(home), victim, clock=lambda: NOW, drain="nobody") as writer,
+        pytest.raises(DeclaredDeadError, match=said),
+    ):
+        writer.append(never[0])
+    batch = Stores.open(home).log.read_cycles(RECORD_SCHEMA.names, golems=[victim]).sort_by("tick").slice(LAST - 1)
+    batch = batch.set_column(batch.column_names.index("tick"), "tick", pc.add(batch["tick"], 1)).cast(RECORD_SCHEMA)
+    with EventLog(Home.open(home)) as log, pytest.raises(DeclaredDeadError, match=said):
+        log.append(batch, writer="back", segment=1, recorded_at=NOW)
+
+
+@pytest.mark.row("INH-2")
+def test_declared_by_two_observers_at_two_moments_it_is_one_death_and_one_legacy(
+    gone_silent: tuple[Path, str, list[bytes]], tmp_path: Path
+) -> None:
+    root, victim, _ = gone_silent
+    home = copy_home(root, tmp_path / "home")
+    one, other = Stores.open(home), Stores.open(home)
+    (first,), (again,) = declarations(one, [victim]).values(), declarations(other, [victim]).values()
+    assert first == again
+    assert one.log.record(first, NOW) == 1
+    assert other.log.record(again, NOW + 9 * HOUR) == 0
+    runtime = first[0].model_copy(update={"event_id": "x" * 32})
+    assert runtime.died is not None
+    poor = runtime.died.model_copy(update={"cause": "economic", "tick": LAST + 1})
+    assert other.log.record([life_event(victim, NOW, poor)], NOW) == 0
+    assert [s.outcome for s in observe(other, now=NOW + 99 * HOUR, silence=HOUR, clock="wall")] == []
+    published = bury(one, now=NOW)
+    assert bury(other, now=NOW + HOUR) == []
+    stores = Stores.open(home)
+    assert len(published) == 2
+    for kind in ("DeathDeclared", "BundlePublished", "BundleJudged", *PHASES_OF_DYING):
+        assert stores.life(kind)["golem_id"].to_pylist().count(victim) == 1, kind
+
+
+def live_and_be_killed(root: str, golem_id: str) -> None:
+    """A runtime that writes the ticks that it is told and is killed behind them."""
+    lines = (Path(root) / "lines").read_bytes().splitlines()
+    writer = EventWriter.open(Path(root), golem_id, clock=lambda: NOW, drain="nobody")
+    for line in lines:
+        writer.append(line)
+    die()
+
+
+@pytest.mark.row("INH-2")
+def test_a_process_that_is_killed_leaves_a_legacy_with_all_that_it_had_acknowledged(
+    gone_silent: tuple[Path, str, list[bytes]], tmp_path: Path
+) -> None:
+    root, victim, never = gone_silent
+    home = copy_home(root, tmp_path / "home")
+    acknowledged = [*never[:7], *never[8:10]]  # the eighth never came
+    (home / "lines").write_bytes(b"\n".join(acknowledged))
+    process = Forked(live_and_be_killed, str(home), victim)
+    assert process.wait(60) == -9
+    stores = Stores.open(home)
+    assert stores.log.head_of(victim).highest == LAST
+    assert observe(stores, now=NOW + HOUR, clock="wall") == [], "a day was not over"
+    assert observe(stores, now=NOW + 25 * HOUR, clock="wall") == [], "what was drained came an hour later"
+    (found,) = observe(stores, now=NOW + 26 * HOUR, clock="wall")
+    assert (found.golem_id, found.tick, found.outcome) == (victim, LAST + 10, "declared")
+    assert stores.log.gaps() == ()
+    assert len(bury(stores, now=NOW)) == 2
+    assert stores.log.cause_of_death(victim) == "silence"
+    assert [p.kind for p in phases_of(stores)[victim]] == list(PHASES_OF_DYING)
+
+
+@pytest.mark.row("INH-2")
+def test_whose_writer_still_runs_is_left_to_it(gone_silent: tuple[Path, str, list[bytes]], tmp_path: Path) -> None:
+    root, victim, never = gone_silent
+    home = copy_home(root, tmp_path / "home")
+    with EventWriter.open(Home.open(home), victim, clock=lambda: NOW, drain="nobody") as writer:
+        stores = Stores.open(home)
+        (found,) = observe(stores, now=NOW + 25 * HOUR, clock="wall")
+        assert found.outcome == "held"
+        assert "is held by writer" in found.why
+        writer.append(never[0])
+    assert stores.log.death_of(victim) is None
+    (found,) = observe(stores, now=NOW + 25 * HOUR, clock="wall")
+    assert (found.tick, found.outcome) == (LAST + 1, "declared")
+
+
+@pytest.mark.row("INH-2")
+def test_a_golem_that_was_born_and_never_ticked_dies_too(tmp_path: Path, brief_home: Path) -> None:
+    home = Home.create(tmp_path / "home", Policy(), NOW)
+    births = to_models(Stores.open(brief_home).life("GolemBorn").drop_columns("recorded_at"), LifeEvent)
+    stores = Stores.open(home.root)
+    stores.log.record([e for e in births if e.born is not None and e.born.generation == 0][:1], NOW)
+    (found,) = observe(stores, now=NOW + 25 * HOUR, clock="wall")
+    assert (found.tick, found.outcome) == (0, "declared")
+    assert len(bury(stores, now=NOW)) == 1
+    (phases,) = phases_of(stores).values()
+    assert [p.kind for p in phases] == list(PHASES_OF_DYING)
+    assert phases[1].said["position_count"] == 0
