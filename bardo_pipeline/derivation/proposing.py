@@ -235,17 +235,50 @@ def _over_cap(stores: Stores, golem_id: str, prompt: Prompt, settings: ModelSett
     return None
 
 
+@dataclass(frozen=True)
+class MemoryBudget:
+    """What asking may cost a golem in a UTC day, and what it cost so far, in micro-dollars; share: of its budget."""
+
+    cap_micros: int
+    spent_micros: int
+    daily_budget_micros: int
+    share: float
+
+    @property
+    def left_micros(self) -> int:
+        """What is left of the cap today."""
+        return max(self.cap_micros - self.spent_micros, 0)
+
+
+def memory_budget(stores: Stores, golem_id: str, now: datetime) -> MemoryBudget:
+    """How much of a golem's daily budget its memory services may take, and took, in this UTC day (INH-20).
+
+    They get 5 % of it, and no more than the gateway's cap for one golem.
+    """
+    policy = stores.policy.gateway
+    cap = min(policy.golem_day_micros_max, int(policy.daily_budget_micros * policy.memory_share_max))
+    spent = _spent_today(stores, golem_id, now)
+    return MemoryBudget(cap, spent, policy.daily_budget_micros, policy.memory_share_max)
+
+
+def _spent_today(stores: Stores, golem_id: str | None, now: datetime) -> int:
+    """What asking about one golem, or (None) about all, cost in this UTC day of recording."""
+    rows = asked_before(stores).select(["golem_id", "recorded_at", "asked"]).to_pylist()
+    today = [row for row in rows if row["recorded_at"].date() == now.date() and golem_id in (None, row["golem_id"])]
+    return sum(row["asked"]["cost_micros"] for row in today)
+
+
 def _lacking(
     stores: Stores, golem_id: str | None, prompt: Prompt, settings: ModelSettings, now: datetime
 ) -> str | None:
     """Why a cap of this UTC day bears no such question, None where it does; of one golem, or (None) of all together."""
     policy = stores.policy.gateway
-    cap, whose = policy.day_micros_max, "all golems"
-    if golem_id is not None:
-        cap, whose = policy.golem_day_micros_max, "this golem"
-    rows = asked_before(stores).select(["golem_id", "recorded_at", "asked"]).to_pylist()
-    today = [row for row in rows if row["recorded_at"].date() == now.date() and golem_id in (None, row["golem_id"])]
-    spent, most = sum(row["asked"]["cost_micros"] for row in today), most_micros(settings, prompt.size_bytes, policy)
+    most = most_micros(settings, prompt.size_bytes, policy)
+    if golem_id is None:
+        cap, spent, whose = policy.day_micros_max, _spent_today(stores, None, now), "all golems"
+    else:
+        budget = memory_budget(stores, golem_id, now)
+        cap, spent, whose = budget.cap_micros, budget.spent_micros, "this golem"
     if spent + most <= cap:
         return None
     left = f"${max(cap - spent, 0) / 1e6:.4f} of ${cap / 1e6:.4f} are left for {whose} today"

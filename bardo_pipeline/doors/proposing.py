@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bardo_pipeline.derivation.proposing import Asking, living_golems, propose, propose_all, question
+from bardo_pipeline.derivation.proposing import Asking, living_golems, memory_budget, propose, propose_all, question
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.doors.options import EmbedderOption, HomeOption, now, root_of
 from bardo_pipeline.doors.tables import print_table
@@ -67,7 +67,11 @@ def _show_question(stores: Stores, golem_id: str, cycle: int | None) -> None:
     if prompt is None:
         out.print(f"golem {golem_id}: after cycle {asked} nothing is learned yet that could be asked about")
     else:
-        typer.echo(f"# golem {golem_id}, cycle {asked}, prompt {prompt.hash}\n{prompt.instructions}\n{prompt.question}")
+        budget = memory_budget(stores, golem_id, now())
+        spent, cap = f"${budget.spent_micros / 1e6:.4f}", f"${budget.cap_micros / 1e6:.4f}"
+        share = f"at most {budget.share:.0%} of its daily budget of ${budget.daily_budget_micros / 1e6:.2f}"
+        typer.echo(f"# golem {golem_id}, cycle {asked}, prompt {prompt.hash}; {spent} of {cap} spent today ({share})")
+        typer.echo(f"{prompt.instructions}\n{prompt.question}")
 
 
 def _show(askings: list[Asking]) -> None:

@@ -93,8 +93,8 @@ class Heartbeat(Section):
         "gate.base_threshold", "prediction error from which a golem thinks (HB S5, S17)", gt=0, le=1
     )
     max_daily_cost_usd: float = _sets(
-        "gateway.golem_day_micros_max",
-        "that asking a language model may cost a golem a UTC day (HB S17: 10; ours is one of its dearest calls)",
+        "gateway.daily_budget_micros",
+        "that a golem may spend a UTC day, of which 5 % may go to memory: asking a language model (HB S17, MEM)",
         times=1_000_000, ge=0,
     )  # fmt: skip
     cost_warning_threshold: float = _read_by(NOT_READ, 0.7, "share of the daily cap (HB S17, canon 37)", ge=0, le=1)

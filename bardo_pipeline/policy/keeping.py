@@ -205,6 +205,8 @@ class GatewayPolicy(Frozen):
     output_tokens_max: Annotated[int, Field(ge=64)] = Field(2_000, description="of one answer (ours)")
     day_micros_max: Count = Field(2_000_000, description="a UTC day of recording, all golems: $2 (ours)")
     golem_day_micros_max: Count = Field(250_000, description="the same for one golem: HB S3's dearest call")
+    daily_budget_micros: Count = Field(10_000_000, description="what a golem may spend a day at most: $10 (HB S17)")
+    memory_share_max: Unit = Field(0.05, description="of it for memory services, which asking is (MEM, INH-20)")
     input_micros_per_token: Positive = Field(
         5.0, description="micro-dollars where the provider's price is not known: Opus-class (HB S3)"
     )

@@ -15,7 +15,7 @@ import pytest
 from bardo_pipeline.curator.operations import Proposals
 from bardo_pipeline.curator.prompts import Prompt
 from bardo_pipeline.derivation.curation import derive_curation
-from bardo_pipeline.derivation.proposing import Asking, living_golems, propose, question
+from bardo_pipeline.derivation.proposing import Asking, living_golems, memory_budget, propose, question
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import (
     AnswerError,
@@ -365,6 +365,26 @@ def test_a_cap_that_is_reached_is_on_record_and_no_call_is_made(stores: Stores, 
     tomorrow = proposed(enough, provider, NOW + timedelta(days=1), again=True)
     assert tomorrow.error is None
     assert len(provider.requests) == 2
+
+
+@pytest.mark.row("INH-20")
+def test_memory_services_get_a_twentieth_of_a_golems_daily_budget(stores: Stores, provider: Loopback) -> None:
+    provider.says(operations(UPVOTE))
+    _, prompt = question(stores, "g-0")
+    assert prompt is not None
+    most = most_micros(provider.settings, prompt.size_bytes, POLICY)
+    root = copy_home(stores.home.root, stores.home.root.with_name("short"))
+    short = opened(root, daily_budget_micros=20 * most - 1)
+    asking = proposed(short, provider)
+    assert isinstance(asking.error, CostCapError), "one more would be more than 5 %"
+    assert not provider.requests
+    enough = opened(stores.home.root, daily_budget_micros=20 * most)
+    assert memory_budget(enough, "g-0", NOW).cap_micros == most
+    assert proposed(enough, provider, cycle=1).error is None
+    budget = memory_budget(enough, "g-0", NOW)
+    assert 0 < budget.spent_micros <= budget.cap_micros == budget.spent_micros + budget.left_micros
+    assert isinstance(proposed(enough, provider).error, CostCapError), "what was spent today counts"
+    assert memory_budget(enough, "g-0", NOW + timedelta(days=1)).spent_micros == 0
 
 
 def test_a_rebuild_asks_nothing_and_finds_the_same(stores: Stores, provider: Loopback, tmp_path: Path) -> None:

@@ -134,6 +134,7 @@ def test_the_command_shows_what_was_proposed_and_what_it_cost(root: Path, provid
 def test_a_dry_run_prints_the_question_and_asks_nothing(root: Path, provider: Loopback) -> None:
     golem = living_golems(Stores.open(root))[0]
     said = bardo("propose", golem, "--dry-run", home=root)
+    assert "of $0.2500 spent today (at most 5% of its daily budget of $10.00)" in said
     assert f"# golem {golem}, cycle 6, prompt " in said
     assert '"rules":[' in said
     assert "cycle 3" in bardo("propose", golem, "--dry-run", "--cycle", "3", home=root)
