@@ -98,7 +98,7 @@ def _buried(root: Path, golems: int, each: int, rng: np.random.Generator) -> flo
 
 
 def _death(golem_id: str, records: pa.Table):
-    at: datetime = records["observed_at"][records.num_rows - 1].as_py() + timedelta(0)
+    at: datetime = records["observed_at"][records.num_rows - 1].as_py()
     life = Vitality(economic=0.0, epistemic=0.7, stochastic=0.5, composite=0.0)
     said = Died(
         cause="economic",
