@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dagster as dg
 
-from assets import curation, dreams, dying, katabasis, legacy, log, marts, memory, quarantine, retrieval
+from assets import curation, dreams, dying, katabasis, legacy, log, marts, memory, quarantine, retrieval, scars
 from assets.checks import CHECKS
 from assets.health_checks import health
 from assets.stores import home
@@ -38,6 +38,8 @@ defs = dg.Definitions(
         dreams.dream,
         memory.links,
         memory.crossings,
+        scars.failures,
+        scars.scars,
         katabasis.vote,
         katabasis.consensus,
         legacy.testaments,

@@ -29,6 +29,7 @@ from bardo_pipeline.derivation.lineage import named_ticks
 from bardo_pipeline.derivation.memory import episode_index
 from bardo_pipeline.derivation.of_grimoire import OF_GRIMOIRE, elders
 from bardo_pipeline.derivation.reading import curated
+from bardo_pipeline.derivation.scarring import deaths_with_ticks, failures_again
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.events.digest import digest_column, row_digests
@@ -36,6 +37,7 @@ from bardo_pipeline.heartbeat.lessons import lessons_of
 from bardo_pipeline.inheritance.bundle import EPISODES
 from bardo_pipeline.inheritance.testament import CATEGORIES, testaments
 from bardo_pipeline.katabasis.consensus import consensus
+from bardo_pipeline.katabasis.scars import FAILURE_SCHEMA, scars_of
 from bardo_pipeline.katabasis.votes import Ballots, backed_votes, death_votes, routine_votes
 from bardo_pipeline.retrieval.credits import signs_of
 from bardo_pipeline.storage.tables import TABLES
@@ -126,6 +128,14 @@ class _Proof:
     def dreamt(self) -> Dreamt:
         """What these golems dream without what is left out, from birth on."""
         return dreamt_anew(self.stores, self.golems, self.left)
+
+    @cached_property
+    def failures(self) -> pa.Table:
+        """What hurt these golems without what is left out, as far as it is told."""
+        failures, none = self.stores.projections.growing("failures"), FAILURE_SCHEMA.empty_table()
+        upto = {g: done for g in self.golems if (done := failures.done(g)) is not None}
+        first = dict.fromkeys(upto, 1)
+        return failures_again(self.stores, first, upto, self.left, before=none, decisions=self.again.decisions)
 
     @cached_property
     def lessons(self) -> pa.Table:
@@ -223,6 +233,25 @@ def _credits(proof: _Proof) -> Iterator[Remains]:
     upto = {g: done for g in proof.golems if (done := credits.done(g)) is not None}
     again = credits_again(proof.stores, dict.fromkeys(upto, 1), upto, proof.left, signs_of(proof.again.decisions))
     yield from _extra("credits", key, rows, again)
+
+
+def _failures(proof: _Proof) -> Iterator[Remains]:
+    rows = proof.standing("failures")
+    named = named_ticks(rows["golem_id"], combined(rows["cause_ticks"]))
+    for out in named.filter(proof.is_out(named)).to_pylist():
+        row = rows.slice(out["row"], 1).to_pylist()[0]
+        says = f"names tick {out['tick']}, which is left out"
+        yield Remains("failures", row["golem_id"], _named(row, ("seq",)), says)
+    yield from _extra("failures", ("seq",), rows, proof.failures)
+
+
+def _scars(proof: _Proof) -> Iterator[Remains]:
+    """What a clade is told depends on what hurt any of its golems."""
+    failures = proof.stores.projections.growing("failures").read()
+    others = failures.filter(pc.invert(pc.is_in(failures["golem_id"], value_set=pa.array(proof.golems, pa.string()))))
+    told = pa.concat_tables([others, proof.failures])
+    wanted = scars_of(told, deaths_with_ticks(proof.stores), proof.stores.policy)
+    yield from _extra("scars", ("owner_id", "scar_id"), proof.stores.projections.renewed("scars").read(), wanted)
 
 
 def _votes(proof: _Proof) -> Iterator[Remains]:
@@ -351,6 +380,8 @@ CHECKS: tuple[Callable[[_Proof], Iterator[Remains]], ...] = (
     _of_grimoire,
     _playbooks,
     _credits,
+    _failures,
+    _scars,
     _dreams,
     _votes,
     _consensus,

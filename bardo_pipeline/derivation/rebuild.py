@@ -31,16 +31,18 @@ from bardo_pipeline.derivation.legacy import (
 from bardo_pipeline.derivation.memory import derive_episodes
 from bardo_pipeline.derivation.of_grimoire import OF_GRIMOIRE, derive_of_grimoire, elders
 from bardo_pipeline.derivation.reading import closed_through, curated
+from bardo_pipeline.derivation.scarring import deaths_with_ticks, derive_failures, derive_scars
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import DerivationError
 from bardo_pipeline.heartbeat.lessons import lessons_of
 from bardo_pipeline.katabasis.consensus import consensus
+from bardo_pipeline.katabasis.scars import scars_of
 from bardo_pipeline.katabasis.votes import backed_votes
 from bardo_pipeline.storage.as_of import LogAsOf
 from bardo_pipeline.storage.projections import Digest, Projections
 from bardo_pipeline.storage.tables import TABLES
 
-BY_CYCLE = ("curation", "cycles", "playbooks", "episodes", "credits", "hypotheses", "dreams")
+BY_CYCLE = ("curation", "cycles", "playbooks", "episodes", "credits", "hypotheses", "dreams", "failures")
 """Tables whose rows say which cycle of which golem they came from, and nothing of what is shared."""
 
 
@@ -68,6 +70,8 @@ def derive_everything(stores: Stores, *, now: datetime, tell: Callable[[str], No
         ("dreams", lambda: derive_dreams(stores)),
         *((name, partial(derive_of_grimoire, stores, name)) for name in OF_GRIMOIRE),
         ("episodes", lambda: derive_episodes(stores, now=now)),
+        ("failures", lambda: derive_failures(stores)),
+        ("scars", lambda: derive_scars(stores)),
         ("votes", lambda: derive_votes(stores)),
         ("consensus", lambda: derive_consensus(stores)),
         ("testaments", lambda: derive_testaments(stores)),
@@ -155,6 +159,9 @@ def _as_of(stores: Stores, beside: Stores) -> dict[str, pa.Table]:
     both = pa.concat_tables([out["grimoire"], out["lessons"]])
     old = elders(beside, closed)
     out |= {name: made(both, stores.policy, old) for name, made in OF_GRIMOIRE.items()}
+    cut_off = pc.equal(out["failures"]["confirmed"], "at_death")
+    out["failures"] = out["failures"].filter(pc.or_(pc.invert(cut_off), _of(out["failures"], dead)))
+    out["scars"] = scars_of(out["failures"], deaths_with_ticks(beside), stores.policy)
     causes = stores.projections.read("vote_causes")
     votes = stores.projections.read("votes")
     last_words = votes.filter(votes["is_death_vote"])["vote_id"].combine_chunks()

@@ -29,6 +29,13 @@ class KatabasisPolicy(Frozen):
     death_floor: Unit = Field(0.65, description="where the quorum rests on a death vote (KAT, canon 48)")
     death_floor_confidence_min: Unit = Field(0.5, description="canon 48")
     contradiction_variance: Unit = Field(0.15, description="weighted population variance (KAT, canon 48)")
+    drawdown_max: Unit = Field(0.02, description="a loss beyond it is a failure at once (KAT)")
+    loss_min: Unit = Field(0.003, description="from here on a loss is a failure if it lasts (KAT, canon 47)")
+    scar_confidence: Unit = Field(0.7, description="of a cause that no rule speaks for or against (canon 1)")
+    scar_confidence_min: Unit = Field(0.65, description="in the causal link (KAT)")
+    scar_explained_min: Unit = Field(0.5, description="share of a loss that what is named must explain (ours)")
+    scar_half_life_days: Positive = Field(30.0, description="scars are tactical (KAT, canon 4)")
+    low_vol_ratio: Positive = Field(0.5, description="sigma over its average under which a range is LowVol (canon 32)")
 
 
 class InheritancePolicy(Frozen):

@@ -20,6 +20,7 @@ from bardo_pipeline.heartbeat.dreaming import DREAM_KEY, DREAM_SCHEMA
 from bardo_pipeline.heartbeat.hypothesis_rows import HYPOTHESIS_KEY, HYPOTHESIS_SCHEMA
 from bardo_pipeline.inheritance.testament import TESTAMENT_SCHEMA
 from bardo_pipeline.katabasis.consensus import CONSENSUS_SCHEMA
+from bardo_pipeline.katabasis.scars import FAILURE_SCHEMA, SCAR_SCHEMA
 from bardo_pipeline.katabasis.votes import VOTE_CAUSE_SCHEMA, VOTE_SCHEMA
 from bardo_pipeline.retrieval.credits import CREDIT_SCHEMA
 
@@ -86,6 +87,8 @@ TABLES: dict[str, TableSpec] = {
     "lessons": TableSpec(ENTRY_SCHEMA, ("golem_id", "entry_id"), False, ("golem_id",)),
     "links": TableSpec(LINK_SCHEMA, ("golem_id", "entry_id", "other_id"), False, ("golem_id",)),
     "crossings": TableSpec(CROSSING_SCHEMA, ("golem_id", "entry_id"), False, ("golem_id",)),
+    "failures": TableSpec(FAILURE_SCHEMA, ("golem_id", "seq"), True, ("owner_id", "golem_id", "cycle")),
+    "scars": TableSpec(SCAR_SCHEMA, ("owner_id", "scar_id"), False, ("owner_id",)),
     "votes": TableSpec(VOTE_SCHEMA, ("vote_id",), True, ("proposition_id",)),
     "vote_causes": TableSpec(VOTE_CAUSE_SCHEMA, ("vote_id",), True, ("golem_id",)),
     "consensus": TableSpec(CONSENSUS_SCHEMA, ("proposition_id",), False, ("proposition_id",)),

@@ -34,6 +34,7 @@ _NAMED_BY = {
     "credits": "entry_id",
     "hypotheses": "hypothesis_id",
     "dreams": "cycle",
+    "failures": "scar_id",
     "votes": "vote_id",
     "vote_causes": "vote_id",
     "testaments": "golem_id",

@@ -41,6 +41,7 @@ from bardo_pipeline.derivation.legacy import derive_candidates, derive_testament
 from bardo_pipeline.derivation.memory import derive_episodes
 from bardo_pipeline.derivation.of_grimoire import OF_GRIMOIRE, derive_of_grimoire
 from bardo_pipeline.derivation.rebuild import rebuild
+from bardo_pipeline.derivation.scarring import derive_failures, derive_scars
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life import Died, Gap, LifeEvent, life_event
 from bardo_pipeline.events.record import Vitality
@@ -160,6 +161,8 @@ DERIVATIONS: tuple[Callable[[Stores], object], ...] = (
     derive_dreams,
     *(partial(derive_of_grimoire, name=name) for name in OF_GRIMOIRE),
     lambda stores: derive_episodes(stores, now=NOW),
+    derive_failures,
+    derive_scars,
     derive_votes,
     derive_consensus,
     derive_testaments,
@@ -470,7 +473,7 @@ def lived(small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Stores:
     stores = Stores.open(copy_home(small_home, tmp_path_factory.mktemp("laws") / "home"))
     derive_all(stores)
     empty = {name for name, (rows, _) in fingerprints(stores).items() if not rows}
-    few = {"hypotheses", "lessons", "links"}
+    few = {"hypotheses", "lessons", "links", "failures", "scars"}
     assert empty <= few, "in lives of a few hours little fails, and few rules are learned that bear on each other"
     return stores
 
@@ -573,8 +576,8 @@ def reads_after_one_more_batch(root: Path, cycles: int, monkeypatch: pytest.Monk
     return read
 
 
-READERS = 4
-"""Curation, credits, episodes and dreams read records."""
+READERS = 5
+"""Curation, credits, episodes, dreams and failures read records."""
 
 LOOKED_BACK = QUIET + 1 + (FORGETFUL.prediction.check_ticks - 1) // SPAN
 """Cycles that a dream looks back on: those since the last dream, and what was decided then and judged later."""

@@ -1,0 +1,207 @@
+"""Scarring: what hurt golems, cycle by cycle, and what their clades are told of it, at the cost of what is new.
+
+A failure waits until the cycle in which it was confirmed is curated, as its confidence is the curator's. Which failures
+become scars is a function of the set of an owner's failures. Source: KAT (Acheron), canon 46, 47.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.derivation.belief import owners, recorded_deaths
+from bardo_pipeline.derivation.places import keep_place, kept_at
+from bardo_pipeline.derivation.reading import CycleReader, curated, cycle_of, stretches
+from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, from_cycle
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.events.left_out import LeftOut
+from bardo_pipeline.katabasis.outcomes import (
+    ENDED_SCHEMA,
+    OUTCOME_COLUMNS,
+    OUTCOME_SCHEMA,
+    checked_failures,
+    failures_among,
+    outcomes_of,
+)
+from bardo_pipeline.katabasis.scars import FAILURE_COLUMNS, FAILURE_SCHEMA, RULE_COLUMNS, failures_of, scars_of
+from bardo_pipeline.storage.projections import Digest, GrowingTable, Written
+
+_NOBODY = ENDED_SCHEMA.empty_table()
+_DEATH = "death/"
+"""Apps of what a death confirmed: a cycle that ends with its fiftieth tick may be derived before its death is known."""
+
+
+def derive_failures(stores: Stores) -> list[Written]:
+    """Tell the failures that curated cycles and deaths confirmed since, and again what rests on what is left out."""
+    with stores.deriving():
+        left, failures = stores.left_out(), stores.projections.growing("failures")
+        written = _repair(stores, left)
+        reader = CycleReader(stores, "failures", OUTCOME_COLUMNS, left)
+        fresh = reader.fresh(failures.done, lambda golem_id: curated(stores, golem_id))
+        if fresh.upto:
+            past = {g: failures.done(g) or 0 for g in fresh.upto}
+            told = _confirmed(stores, fresh.records, {g: (past[g] + 1, c) for g, c in fresh.upto.items()}, left)
+            written.append(failures.append(_failures(stores, told, left), fresh.upto))
+        reader.advance(fresh)
+        ended = _unsettled(stores, failures)
+        if ended.num_rows:
+            told, cycles = _cut_off(stores, ended, left), _cycles(stores, ended)
+            written.append(failures.put(_failures(stores, told, left), {_DEATH + g: c for g, c in cycles.items()}))
+        return written
+
+
+def _confirmed(stores: Stores, records: pa.Table, cycles: Mapping[str, tuple[int, int]], left: LeftOut) -> pa.Table:
+    """What failed and was confirmed in these golems' cycles (first to last), with its cycle.
+
+    records: OUTCOME_COLUMNS of those cycles. What they condemn may have been decided before them.
+    """
+    failed = failures_among(outcomes_of(records, _NOBODY, stores.policy))
+    ticks = checked_failures(records, stores.policy)
+    for golem_id, tick in zip(failed["golem_id"].to_pylist(), failed["tick"].to_pylist(), strict=True):
+        first, last = ticks.get(golem_id, (tick, tick))
+        ticks[golem_id] = min(first, tick), max(last, tick)
+    context = stretches(stores, OUTCOME_COLUMNS, ticks, left)
+    told = failures_among(outcomes_of(context, _NOBODY, stores.policy))
+    cycle = cycle_of(told["confirmed_tick"].to_numpy(), stores.policy.curator.cycle_ticks)
+    low, high = (np.array([cycles[g][i] for g in told["golem_id"].to_pylist()], np.int64) for i in (0, 1))
+    return told.append_column("cycle", pa.array(cycle)).filter(pa.array((cycle >= low) & (cycle <= high), pa.bool_()))
+
+
+def _cut_off(stores: Stores, ended: pa.Table, left: LeftOut) -> pa.Table:
+    """What was not checked yet when these golems died, and had hurt, with its cycle. ended: ENDED_SCHEMA."""
+    check, died = stores.policy.prediction.check_ticks, zip(*ended.select(["golem_id", "tick"]).columns, strict=True)
+    ticks = {g.as_py(): (max(1, t.as_py() - check), t.as_py()) for g, t in died}
+    told = outcomes_of(stretches(stores, OUTCOME_COLUMNS, ticks, left), ended, stores.policy)
+    told = told.filter(pc.equal(told["confirmed"], "at_death"))
+    cycle = cycle_of(told["confirmed_tick"].to_numpy(), stores.policy.curator.cycle_ticks)
+    return told.append_column("cycle", pa.array(cycle, pa.int64()))
+
+
+def _failures(
+    stores: Stores,
+    told: pa.Table,
+    left: LeftOut,
+    *,
+    before: pa.Table | None = None,
+    decisions: pa.Table | None = None,
+) -> pa.Table:
+    """What these failures say. before: those of these golems that are told already; by default all that stand.
+
+    decisions: the curator's about these golems; by default those on record.
+    """
+    if not told.num_rows:
+        return FAILURE_SCHEMA.empty_table()
+    golems = told["golem_id"].unique().to_pylist()
+    by_golem = told.group_by("golem_id", use_threads=False).aggregate([("tick", "min"), ("tick", "max")]).to_pylist()
+    ticks = {row["golem_id"]: (row["tick_min"], row["tick_max"]) for row in by_golem}
+    records = stretches(stores, FAILURE_COLUMNS, ticks, left)
+    if before is None:
+        before = stores.projections.growing("failures").read(["golem_id"], golems=golems)
+    if decisions is None:
+        decisions = stores.projections.growing("curation").read(list(RULE_COLUMNS), golems=golems)
+    counted = before.select(["golem_id"]).group_by("golem_id", use_threads=False).aggregate([([], "count_all")])
+    known = counted.rename_columns(["golem_id", "known"])
+    return failures_of(told, records, decisions, owners(stores), known, stores.policy)
+
+
+def _ended(stores: Stores) -> pa.Table:
+    """Deaths on record of golems whose last cycle is curated (ENDED_SCHEMA and the cycle)."""
+    deaths = deaths_with_ticks(stores)
+    keep = [(curated(stores, g) or 0) >= c for g, c in _cycles(stores, deaths).items()]
+    return deaths.filter(pa.array(keep, pa.bool_()))
+
+
+def deaths_with_ticks(stores: Stores) -> pa.Table:
+    """Deaths on record whose owner is known, by golem: golem_id, owner_id, cycle, at, tick."""
+    deaths = recorded_deaths(stores)
+    died: dict[str, int] = {}
+    for event in stores.life("DeathDeclared").select(["golem_id", "died"]).to_pylist():
+        tick = event["died"]["tick"]
+        died[event["golem_id"]] = min(tick, died.get(event["golem_id"], tick))
+    ticks = pa.array([died[g] for g in deaths["golem_id"].to_pylist()], pa.int64())
+    return deaths.append_column("tick", ticks)
+
+
+def _cycles(stores: Stores, deaths: pa.Table) -> dict[str, int]:
+    return dict(zip(deaths["golem_id"].to_pylist(), deaths["cycle"].to_pylist(), strict=True))
+
+
+def _unsettled(stores: Stores, failures: GrowingTable) -> pa.Table:
+    """Deaths that cut off checks, as far as nobody looked: their golem's last cycle is told, but not what was open."""
+    ended = _ended(stores)
+    keep = [
+        (failures.done(g) or 0) >= c and failures.done(_DEATH + g) is None for g, c in _cycles(stores, ended).items()
+    ]
+    return ended.filter(pa.array(keep, pa.bool_()))
+
+
+def _repair(stores: Stores, left: LeftOut) -> list[Written]:
+    """Tell again, from the cycle that it touches, what rests on something that is left out since."""
+    heeded, span = Heeded(stores, "failures"), stores.policy.curator.cycle_ticks
+    due = heeded.due(left, after=[Heeded(stores, "curation")])
+    failures, written = stores.projections.growing("failures"), []
+    if due:
+        first = {g: max(cycle, 1) for g, cycle in first_cycles(due, span).items()}
+        upto = {g: done for g in first if (done := failures.done(g)) is not None and done >= first[g]}
+        first = {g: first[g] for g in upto}
+        if first:
+            rows = failures.read(golems=first, hidden=True)
+            late = from_cycle(rows, first)
+            wanted = failures_again(stores, first, upto, left, before=rows.filter(pc.invert(late)))
+            rows = rows.filter(late)
+            written.append(failures.repair(rows, wanted, because(rows, due, span)))
+    heeded.keep(cause.event_id for cause in due)
+    return written
+
+
+def failures_again(
+    stores: Stores,
+    first: Mapping[str, int],
+    upto: Mapping[str, int],
+    left: LeftOut,
+    *,
+    before: pa.Table,
+    decisions: pa.Table | None = None,
+) -> pa.Table:
+    """Failures of these golems' cycles, from one to another, without what is left out; those of their deaths, too.
+
+    before: their earlier failures. decisions: the curator's about them; by default those on record.
+    """
+    span, failures = stores.policy.curator.cycle_ticks, stores.projections.growing("failures")
+    ticks = {g: ((cycle - 1) * span + 1, upto[g] * span) for g, cycle in first.items()}
+    cycles = {g: (cycle, upto[g]) for g, cycle in first.items()}
+    told = [_confirmed(stores, stretches(stores, OUTCOME_COLUMNS, ticks, left), cycles, left)]
+    ended = _ended(stores)
+    mine = [g in upto and failures.done(_DEATH + g) is not None for g in ended["golem_id"].to_pylist()]
+    told.append(_cut_off(stores, ended.filter(pa.array(mine, pa.bool_())), left))
+    schema = OUTCOME_SCHEMA.append(pa.field("cycle", pa.int64()))
+    together = pa.concat_tables([part.cast(schema) for part in told])
+    return _failures(stores, together, left, before=before, decisions=decisions)
+
+
+def derive_scars(stores: Stores) -> list[Written]:
+    """Choose anew what the clades are told whose failures changed, or of which somebody died."""
+    with stores.deriving():
+        failures, place = stores.projections.growing("failures"), stores.projections.root / "readers" / "scars"
+        version, deaths = failures.table.version, deaths_with_ticks(stores)
+        kept = kept_at(place, "dead")
+        since = None if kept is None else kept.version
+        touched = failures.table.read(["owner_id"], since)["owner_id"].unique().to_pylist() if version != since else []
+        known = pa.array([], pa.string()) if kept is None else kept.rows["golem_id"].combine_chunks()
+        newly = deaths.filter(pc.invert(pc.is_in(deaths["golem_id"], value_set=known)))
+        owned = {*touched, *newly["owner_id"].to_pylist()}
+        written = []
+        if owned:
+            renewed = stores.projections.renewed("scars")
+            buckets = renewed.buckets(owned)
+            told = scars_of(failures.read(only=pc.field("owner_id").isin(sorted(owned))), deaths, stores.policy)
+            standing = renewed.read(buckets)
+            others = standing.filter(pc.invert(pc.is_in(standing["owner_id"], value_set=pa.array(sorted(owned)))))
+            rows = pa.concat_tables([others, told]).sort_by([("owner_id", "ascending"), ("scar_id", "ascending")])
+            if Digest.of(rows) != Digest.of(standing):
+                written.append(renewed.renew(rows, buckets))
+        keep_place(place, version, dead=deaths.select(["golem_id"]))
+        return written

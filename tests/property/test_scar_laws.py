@@ -1,0 +1,244 @@
+"""Laws of failures and scars: their twins say the same, no order of arrival shows, and what is struck is taken back."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.proof import remains
+from bardo_pipeline.derivation.repair import strike
+from bardo_pipeline.derivation.scarring import derive_failures, derive_scars
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.events.life import LifeEvent
+from bardo_pipeline.katabasis.outcomes import ENDED_SCHEMA, OUTCOME_SCHEMA, outcomes_of
+from bardo_pipeline.katabasis.scars import FAILURE_SCHEMA, SCAR_SCHEMA, scars_of
+from tests.conftest import NOW
+from tests.examples import some, times
+from tests.property.test_laws import beside, birth_of, death_of, stores_at
+from tests.reference.scars import outcomes_by_row, scars_by_row
+from tests.scars import POLICY, act, check, deaths, failures, moment, table
+from tests.streams import LULL, RALLY, SPAN, STORM, Life, full, record
+
+pytestmark = pytest.mark.row("KAT-1", "KAT-2", "P-2")
+GOLEMS = ("g-10", "g-20", "g-1")
+"""Two siblings and a stranger (`birth_of` gives an owner by the last digit)."""
+
+LOSSES = st.sampled_from([None, -50_000, -20_001, -20_000, -3_001, -3_000, -2_999, -580, 900])
+ACTS = st.builds(
+    act,
+    st.sampled_from(GOLEMS[:2]),
+    st.integers(1, 40),
+    pnl_ppm=LOSSES,
+    status=st.sampled_from(["executed", "reverted", "blocked"]),
+    slippage_ppm=st.sampled_from([None, 700, 10_000, 10_001]),
+    verified=st.booleans(),
+)
+ENDS = st.dictionaries(st.sampled_from(GOLEMS), st.integers(41, 60))
+CHECKS = st.builds(
+    lambda golem, decided, late, effect, **said: check(golem, decided + late, decided, effect, **said),
+    st.sampled_from(GOLEMS[:2]),
+    st.integers(1, 40),
+    st.sampled_from([1, 30]),
+    st.sampled_from([-2_000_000, -3_000, -2_999, 40]),
+    verified=st.booleans(),
+    chosen=st.sampled_from(["act", "hold"]),
+)
+
+
+def lived(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One record a tick: what several say of one is said together, of acts by the first that has any."""
+    out: dict[tuple[str, int], dict[str, Any]] = {}
+    for row in rows:
+        known = out.setdefault((row["golem_id"], row["tick"]), row)
+        if known is not row:
+            acts = row if not known["actions"] else known
+            both = known["resolutions"] + row["resolutions"]
+            out[row["golem_id"], row["tick"]] = known | {
+                "actions": acts["actions"], "outcome": acts["outcome"], "resolutions": both,
+            }  # fmt: skip
+    return list(out.values())
+
+
+@settings(max_examples=times(30), deadline=None)
+@given(st.lists(ACTS, max_size=8), st.lists(CHECKS, max_size=8), ENDS)
+def test_outcomes_as_columns_are_what_one_act_after_the_other_gives(
+    acts: list[dict[str, Any]], checks: list[dict[str, Any]], dead: dict[str, int]
+) -> None:
+    records = table(lived([*acts, *checks]))
+    ended = {g: {"tick": tick, "at": moment(tick)} for g, tick in dead.items()}
+    told = pa.Table.from_pylist([{"golem_id": g, **end} for g, end in ended.items()], schema=ENDED_SCHEMA)
+    found = outcomes_of(records, told, POLICY)
+    assert found.schema.equals(OUTCOME_SCHEMA)
+    rows = records.to_pylist()
+    assert found.to_pylist() == outcomes_by_row(rows, ended, POLICY)
+
+
+@st.composite
+def hurt(draw: st.DrawFn) -> pa.Table:
+    """Failures of a clade and a stranger: few structures, so that one covers another."""
+    rows = []
+    for golem in GOLEMS:
+        for tick in sorted(draw(st.sets(st.integers(1, 200), max_size=5))):
+            when = draw(st.sampled_from([STORM, RALLY, LULL]))
+            kind = draw(st.sampled_from([{"status": "reverted"}, {"pnl_ppm": -30_000}, {"slippage_ppm": 10_001}]))
+            rows.append(act(golem, tick, when=when, **kind))  # type: ignore[arg-type]
+    told = failures(rows, owners={g: f"owner-{1 + (g == 'g-1')}" for g in GOLEMS})
+    sure = pa.array([draw(st.sampled_from([649_999, 650_000])) for _ in range(told.num_rows)], pa.int64())
+    told = told.set_column(FAILURE_SCHEMA.get_field_index("confidence_ppm"), "confidence_ppm", sure)
+    return told.take(pa.array(draw(st.permutations(range(told.num_rows))), pa.int64()))
+
+
+@settings(max_examples=times(15), deadline=None)
+@given(hurt(), st.dictionaries(st.sampled_from(GOLEMS), st.integers(150, 200)))
+def test_what_a_clade_is_told_is_what_one_failure_after_the_other_gives(told: pa.Table, dead: dict[str, int]) -> None:
+    died = deaths(*dead.items())
+    found = {row["scar_id"]: row for row in scars_of(told, died, POLICY).to_pylist()}
+    last = {row["golem_id"]: row for row in died.to_pylist()}
+    wanted = scars_by_row(told.to_pylist(), last, POLICY)
+    assert found == {name: {n: row[n] for n in SCAR_SCHEMA.names} for name, row in wanted.items()}
+
+
+# on disk
+
+
+def life(golem_id: str, ticks: int, *said: dict[str, Any]) -> list[dict[str, Any]]:
+    """A life in which these ticks are not quiet."""
+    told = {row["tick"]: row for row in lived(list(said))}
+    return [told.get(tick) or record(golem_id, tick) for tick in range(1, ticks + 1)]
+
+
+LIVES = {
+    "g-10": (36, act("g-10", 2, pnl_ppm=-5_000), check("g-10", 32, 2, -6_000), act("g-10", 34, pnl_ppm=-4_000)),
+    "g-20": (40, act("g-20", 3, status="reverted"), act("g-20", 5, status="reverted", when=RALLY),
+             act("g-20", 6, pnl_ppm=-30_000, cause="utilization")),
+    "g-1": (33, act("g-1", 1), check("g-1", 31, 1, -6_000)),
+}  # fmt: skip
+"""Dead, the first at the end of a cycle with a check still open; its sibling, who lives on; a stranger."""
+
+ROWS = {g: life(g, *said) for g, said in LIVES.items()}  # type: ignore[arg-type]
+STORIES = {g: Life(g, {}, (0,), moment(1) - moment(0), len(rows)) for g, rows in ROWS.items()}
+
+
+def told(stores: Stores) -> dict[str, list[dict[str, Any]]]:
+    return {name: stores.projections.read(name).to_pylist() for name in ("failures", "scars")}
+
+
+OURS = (derive_curation, derive_failures, derive_scars)
+PARCEL = 3
+"""Cycles that arrive together."""
+
+
+def arrive(stores: Stores, parcel: tuple[str, int] | LifeEvent, number: int) -> None:
+    if isinstance(parcel, LifeEvent):
+        stores.log.record([parcel], NOW)
+    else:
+        golem_id, cycle = parcel
+        rows = ROWS[golem_id][SPAN * cycle : SPAN * (cycle + PARCEL)]
+        stores.log.append(full(rows), writer="w", segment=number, recorded_at=NOW)
+
+
+PARCELS = [(g, cycle) for g, rows in ROWS.items() for cycle in range(0, -(-len(rows) // SPAN), PARCEL)]
+DEATHS = [death_of(STORIES["g-10"]), death_of(STORIES["g-1"])]
+
+
+@pytest.fixture(scope="module")
+def orderly(tmp_path_factory: pytest.TempPathFactory) -> Stores:
+    """All of it in order, derived once."""
+    stores = stores_at(tmp_path_factory.mktemp("scars") / "home")
+    stores.log.record([birth_of(one) for one in STORIES.values()], NOW)
+    for number, parcel in enumerate([*PARCELS, *DEATHS]):
+        arrive(stores, parcel, number)
+    for derive in OURS:
+        derive(stores)
+    return stores
+
+
+def test_what_hurt_is_told_with_its_causes(orderly: Stores) -> None:
+    found = told(orderly)
+    seen = [(r["scar_id"], r["outcome_class"], r["confirmed"], r["cycle"]) for r in found["failures"]]
+    assert seen == [
+        ("scar-g-1-1", "lasting", "deferred", 8), ("scar-g-10-1", "lasting", "deferred", 8),
+        ("scar-g-10-2", "lasting", "at_death", 9), ("scar-g-20-1", "revert", "immediate", 1),
+        ("scar-g-20-2", "revert", "immediate", 2), ("scar-g-20-3", "drawdown", "immediate", 2),
+    ]  # fmt: skip
+    stained = {r["scar_id"]: r["is_bloodstain"] for r in found["scars"]}
+    assert stained == {
+        "scar-g-1-1": False, "scar-g-10-1": False, "scar-g-20-1": False, "scar-g-20-2": False, "scar-g-20-3": False,
+    }, "what was cut off at death repeats an earlier scar of its clade"  # fmt: skip
+    ticks = orderly.log.read_cycles(["golem_id", "tick"]).to_pylist()
+    known = {(r["golem_id"], r["tick"]) for r in ticks}
+    for row in found["failures"]:
+        assert {(row["golem_id"], tick) for tick in row["cause_ticks"]} <= known
+
+
+@some(3)
+@given(st.permutations(PARCELS), st.data())
+def test_in_whatever_order_it_arrives_the_same_scars_are_told(
+    orderly: Stores, parcels: list[tuple[str, int]], data: st.DataObject
+) -> None:
+    arriving: list[tuple[str, int] | LifeEvent] = list(parcels)
+    for death in DEATHS:
+        arriving.insert(data.draw(st.integers(0, len(arriving))), death)
+    with TemporaryDirectory() as folder:
+        stores = stores_at(Path(folder) / "home")
+        stores.log.record([birth_of(one) for one in STORIES.values()], NOW)
+        for number, parcel in enumerate(arriving):
+            arrive(stores, parcel, number)
+            if data.draw(st.integers(0, 3)) == 0:
+                for derive in data.draw(st.permutations(OURS)):
+                    derive(stores)
+        for derive in OURS:
+            derive(stores)
+        assert told(stores) == told(orderly)
+        assert not derive_failures(stores), "nothing is new"
+        assert not derive_scars(stores)
+
+
+@pytest.mark.row("X-4")
+def test_a_struck_act_takes_its_scar_back_and_a_sibling_is_told_instead(orderly: Stores, tmp_path: Path) -> None:
+    stores = beside(orderly, tmp_path / "beside")
+    for derive in OURS:
+        derive(stores)
+    strike(stores, "g-10", 2, "its sensor lied", now=NOW)
+    for derive in OURS:
+        derive(stores)
+    found = told(stores)
+    mine = [r for r in found["failures"] if r["golem_id"] == "g-10"]
+    assert [(r["scar_id"], r["confirmed"]) for r in mine] == [("scar-g-10-1", "at_death")]
+    assert {r["scar_id"]: r["is_bloodstain"] for r in found["scars"]}["scar-g-10-1"], "nobody was told before it"
+    assert [one for one in remains(stores) if one.place in ("failures", "scars")] == []
+    again = beside(orderly, tmp_path / "again")
+    for derive in OURS:
+        derive(again)
+    assert told(again) == found
+
+
+@pytest.mark.row("X-4")
+def test_a_failure_or_a_scar_left_behind_is_named(orderly: Stores, tmp_path: Path) -> None:
+    root = tmp_path / "home"
+    shutil.copytree(orderly.home.root, root)
+    stores = Stores.open(root, policy=orderly.policy)
+    old = {name: stores.projections.read(name) for name in ("failures", "scars")}
+    strike(stores, "g-20", 3, "its sensor lied", now=NOW)
+    assert {one.place for one in remains(stores)} >= {"failures", "scars"}, "nobody heeded it yet"
+    for derive in OURS:
+        derive(stores)
+    lie = old["failures"].filter(pc.equal(old["failures"]["scar_id"], "scar-g-20-1"))
+    stores.projections.growing("failures").put(lie, {"liar": 1})
+    found = [one for one in remains(stores) if one.place == "failures"]
+    assert [(one.golem_id, one.row, one.says) for one in found] == [
+        ("g-20", "seq 1", "names tick 3, which is left out")
+    ]
+    renewed = stores.projections.renewed("scars")
+    mine = old["scars"].filter(pc.equal(old["scars"]["owner_id"], "owner-1"))
+    renewed.renew(mine, renewed.buckets(["owner-1"]))
+    assert "scars" in {one.place for one in remains(stores)}

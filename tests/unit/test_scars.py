@@ -1,0 +1,186 @@
+"""Outcomes and scars: which act failed, when that is sure, and what of it a clade is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bardo_pipeline.errors import DerivationError
+from bardo_pipeline.katabasis.outcomes import outcomes_of
+from bardo_pipeline.katabasis.scars import scar_confidence, scars_of
+from tests.scars import ALIVE, NO_RULES, POLICY, act, check, deaths, ended, failures, moment, rule, table
+from tests.streams import LULL, RALLY, STORM
+
+pytestmark = pytest.mark.row("KAT-1", "KAT-2")
+G, H = "g-1", "g-2"
+
+
+def told(*rows: dict[str, Any], dead: Any = ALIVE) -> list[tuple[str, str | None, int | None]]:
+    found = outcomes_of(table(rows), dead, POLICY).to_pylist()
+    return [(r["outcome_class"], r["confirmed"], r["confirmed_tick"]) for r in found]
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted"),
+    [
+        ({"status": "reverted", "pnl_ppm": None}, "revert"),
+        ({"slippage_ppm": 10_001}, "slippage"),
+        ({"slippage_ppm": 10_000}, "passed"),
+        ({"pnl_ppm": -20_001}, "drawdown"),
+        ({"pnl_ppm": -20_000}, "waiting"),
+        ({"pnl_ppm": -3_000}, "waiting"),
+        ({"pnl_ppm": -2_999}, "passed"),
+        ({"pnl_ppm": -50_000, "verified": False}, "passed"),
+        ({"slippage_ppm": 50_000, "verified": False}, "passed"),
+    ],
+)
+def test_what_is_hard_is_sure_at_once_and_what_is_not_waits(said: dict[str, Any], wanted: str) -> None:
+    at_once = wanted in ("revert", "slippage", "drawdown")
+    assert told(act(G, 5, **said)) == [(wanted, "immediate" if at_once else None, 5 if at_once else None)]
+
+
+@pytest.mark.parametrize("pnl_ppm", [-5_000, -580])
+@pytest.mark.parametrize(("effect", "wanted"), [(-3_000, True), (-2_999, False), (40_000, False)])
+def test_the_check_after_thirty_ticks_decides(pnl_ppm: int, effect: int, wanted: bool) -> None:
+    otherwise = "recovered" if pnl_ppm <= -3_000 else "passed"
+    found = told(act(G, 5, pnl_ppm=pnl_ppm), check(G, 35, 5, effect))
+    assert found == [("lasting", "deferred", 35) if wanted else (otherwise, None, None)]
+
+
+def test_hearsay_and_what_was_not_done_condemn_nothing() -> None:
+    hurt = act(G, 5, pnl_ppm=-5_000)
+    for verdict in (check(G, 35, 5, -9_000, verified=False), check(G, 35, 5, -9_000, chosen="hold"),
+                    check(G, 35, 4, -9_000), check(H, 35, 5, -9_000)):  # fmt: skip
+        assert told(hurt, verdict) == [("waiting", None, None)]
+    assert told(act(G, 5, status="blocked", pnl_ppm=None), act(G, 6, status="deferred", pnl_ppm=None)) == []
+
+
+def test_death_before_the_check_makes_what_was_lost_final() -> None:
+    hurt = act(G, 31, pnl_ppm=-5_000)
+    assert told(hurt, dead=ended(G, 60)) == [("lasting", "at_death", 60)]
+    assert told(hurt, dead=ended(G, 61)) == [("waiting", None, None)], "its check came, and said nothing"
+    assert told(hurt, dead=ended(H, 60)) == [("waiting", None, None)]
+    assert told(act(G, 31), dead=ended(G, 60)) == [("passed", None, None)]
+
+
+def test_a_failure_is_told_in_words_from_its_structure() -> None:
+    found = failures([act(G, 5, pnl_ppm=-5_000), check(G, 35, 5, -6_000), act(G, 40, status="reverted")]).to_pylist()
+    assert [r["scar_id"] for r in found] == ["scar-g-1-1", "scar-g-1-2"]
+    late, hard = found
+    assert (late["episode_id"], late["cause_ticks"], late["cycle"]) == ("g-1:5", [5, 35], 1)
+    assert (late["confirmed_at"], late["at"]) == (moment(35), moment(5))
+    assert late["causal_narrative"] == (
+        "In a volatile market, with a WETH/USDC position on uniswap_v3 at the edge of its range and gas normal, "
+        "re-centring was 0.60 % behind when it was checked: what re-centring cost was not earned back."
+    )
+    assert late["causal_context"]["hypothesis_at_action"] == "re-centring beats holding the range that was there"
+    assert late["causal_context"]["counterfactual_hint"] == "holding the range that was there would have kept 0.60 %"
+    assert (hard["mechanism"], hard["position_state"]) == ("refused", "open")
+    assert late["structure"] == STORM.structure.key == hard["structure"]
+
+
+@pytest.mark.parametrize(
+    ("said", "mechanism"),
+    [
+        ({"pnl_ppm": -30_000}, "unexplained"),
+        ({"pnl_ppm": -30_000, "cause": "utilization"}, "cause"),
+        ({"pnl_ppm": -30_000, "gas_micros": 800_000}, "gas"),
+        ({"pnl_ppm": -12_000, "slippage_ppm": 11_000}, "slipped"),
+    ],
+)
+def test_of_a_loss_that_nothing_explains_no_scar_is_made(said: dict[str, Any], mechanism: str) -> None:
+    found = failures([act(G, 5, **said)])
+    assert found["mechanism"].to_pylist() == [mechanism]
+    assert found["is_clear"].to_pylist() == [mechanism != "unexplained"]
+    assert scars_of(found, deaths(), POLICY).num_rows == (mechanism != "unexplained")
+
+
+def test_a_price_that_came_back_is_another_mechanism_than_a_cost() -> None:
+    (found,) = failures([act(G, 5), check(G, 35, 5, -6_000)]).to_pylist()
+    assert found["mechanism"] == "return"
+
+
+def test_the_tag_is_clamped_and_named_by_its_octant() -> None:
+    moods = {(-0.5, 0.4, -0.3): "Anxious", (-0.5, -0.4, 0.3): "Regretful", (-0.5, 0.4, 0.3): "Shocked",
+             (0.1, -0.4, -0.3): "Resigned"}  # fmt: skip
+    for (pleasure, arousal, dominance), label in moods.items():
+        (row,) = failures([act(G, 5, status="reverted", pad=(pleasure, arousal, dominance))]).to_pylist()
+        assert row["emotion"] == label
+        assert (row["pleasure"], row["arousal"], row["dominance"]) == (pleasure, max(arousal, 0.0), max(dominance, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("when", "sigma", "wanted"),
+    [
+        (STORM, 0.1, "HighVol"),
+        (RALLY, 0.1, "Trending"),
+        (LULL, 0.49, "LowVol"),
+        (LULL, 0.5, "Ranging"),
+        (LULL, None, "Ranging"),
+        (STORM._replace(regime="unknown"), 0.1, "Unknown"),
+    ],
+)
+def test_regimes_are_kats(when: Any, sigma: float | None, wanted: str) -> None:
+    (row,) = failures([act(G, 5, status="reverted", when=when, sigma_ratio=sigma)]).to_pylist()
+    assert row["market_regime"] == wanted
+
+
+LATE = (act(G, 5, pnl_ppm=-5_000), check(G, 35, 5, -6_000))
+KEY = STORM.structure.key
+
+
+@pytest.mark.parametrize(
+    ("rules", "confidence"),
+    [
+        (NO_RULES, 700_000),
+        (rule(G, KEY, 1, -1, 820_000), 820_000),
+        (rule(G, KEY, 1, -1, 500_000), 700_000),
+        (rule(G, KEY, 1, 1, 600_000), 400_000),
+        (rule(G, KEY, 2, 1, 600_000), 700_000),
+        (rule(H, KEY, 1, 1, 600_000), 700_000),
+        (rule(G, RALLY.structure.key, 1, 1, 600_000), 700_000),
+        (rule(G, KEY, 1, 1, 600_000, status="candidate"), 700_000),
+        (rule(G, KEY, 1, 0, 600_000), 700_000),
+    ],
+)
+def test_it_is_as_sure_as_the_curator_was_at_that_close(rules: Any, confidence: int) -> None:
+    found = failures(LATE, rules=rules)
+    assert found["confidence_ppm"].to_pylist() == [confidence]
+    assert scars_of(found, deaths(), POLICY).num_rows == (confidence >= 650_000)
+    hard = failures([act(G, 5, status="reverted")], rules=rules)
+    assert hard["confidence_ppm"].to_pylist() == [700_000], "whether acting pays says nothing of what the chain refused"
+
+
+def test_what_the_clade_knows_makes_no_other_scar_and_is_counted() -> None:
+    rows = [act(g, t, status="reverted") for g, t in ((H, 5), (G, 6), (G, 60), (G, 70))]
+    rows[3] = act(G, 70, status="reverted", when=RALLY)
+    kin = scars_of(failures(rows), deaths(), POLICY).to_pylist()
+    assert [(s["scar_id"], s["seen_count"], s["novelty_ppm"]) for s in kin] == [
+        ("scar-g-1-3", 1, 10**6 - 3 * 10**6 // 6), ("scar-g-2-1", 3, 10**6),
+    ]  # fmt: skip
+    apart = scars_of(failures(rows, owners={G: "owner-1", H: "owner-2"}), deaths(), POLICY)
+    assert apart["scar_id"].to_pylist() == ["scar-g-1-1", "scar-g-1-3", "scar-g-2-1"]
+
+
+def test_only_what_death_publishes_is_a_bloodstain_and_it_fades_three_times_slower() -> None:
+    rows = [act(G, 5, status="reverted"), act(G, 60, status="reverted", when=RALLY)]
+    for at_end in ((G, 70), (G, 100)):
+        kept = scars_of(failures(rows), deaths(at_end), POLICY)
+        assert kept["is_bloodstain"].to_pylist() == [False, True]
+        assert kept["published"].to_pylist() == ["life", "death"]
+        assert kept["qualified_at_tick"].to_pylist() == [50, at_end[1]]
+    assert not any(scars_of(failures(rows), deaths((G, 101)), POLICY)["is_bloodstain"].to_pylist())
+    at_us = kept["confirmed_at"].cast("int64").to_numpy() + 30 * 86_400_000_000
+    assert scar_confidence(kept, at_us, POLICY).tolist() == [350_000, round(700_000 * 2 ** (-1 / 3))]
+    assert scar_confidence(kept, at_us * 2, POLICY).tolist()[1] == 50_000, "it never goes below its floor"
+
+
+def test_numbers_go_on_from_what_was_told_before() -> None:
+    found = failures([act(G, 60, status="reverted")], known={G: 2})
+    assert found["scar_id"].to_pylist() == ["scar-g-1-3"]
+
+
+def test_a_golem_without_an_owner_has_no_clade() -> None:
+    with pytest.raises(DerivationError, match="golem g-1: no owner on record"):
+        failures([act(G, 5, status="reverted")], owners={H: "owner-1"})
