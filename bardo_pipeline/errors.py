@@ -7,6 +7,7 @@ BardoError
 │   ├── ConfigError            a setting, flag or environment variable
 │   ├── QueryError             SQL or an identifier that nothing answers to
 │   ├── BundleError            a bundle that is incomplete, altered or not allowed
+│   ├── SuccessionError        a successor that cannot be, or not so
 │   ├── SignatureError         a record without the signature that its golem's key asks for, or with a wrong one
 │   ├── IdentityError          a record that claims another golem's identity
 │   ├── OverrideError          an owner's word on an entry that cannot stand: out of range, or of a past state
@@ -23,6 +24,8 @@ BardoError
 │   ├── JournalError           a journal segment is torn or altered
 │   ├── EmbedderMismatch       vectors of one embedder where those of another belong, or a migration half done
 │   └── CustodyError           a chain of records, a signature on record or a stored file is broken
+├── ProvisioningError          an heir has no place to live in; it is tried again
+├── RegistrationError          an heir has no identity; it lives without and it is tried again
 ├── GatewayError               a language model gave nothing that can be used; what happened is on record
 │   ├── AnswerError            its answer does not parse, or is not what was asked for
 │   ├── RefusalError           it, or its provider, declined to answer
@@ -67,6 +70,10 @@ class QueryError(InputError):
 
 class BundleError(InputError):
     """A bundle is incomplete, altered, or holds what must not cross."""
+
+
+class SuccessionError(InputError):
+    """A successor that cannot be, or not as it was asked for."""
 
 
 class SignatureError(InputError):
@@ -143,6 +150,14 @@ class EmbedderMismatch(StoreError):
 
 class CustodyError(StoreError):
     """A chain of records, a signature on record or a stored file is broken."""
+
+
+class ProvisioningError(BardoError):
+    """An heir has no place to live in: it is tried again."""
+
+
+class RegistrationError(BardoError):
+    """An heir has no identity: it lives without, and it is tried again."""
 
 
 class GatewayError(BardoError):

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from bardo_pipeline.events.record import Moment, Name, Part, Spent, Text
+from bardo_pipeline.events.record import Moment, Name, Part, Spent, Text, Whole
 
 Step = Literal["exported", "compiled", "compared", "provisioned", "funded", "registered", "booted"]
 STEPS: tuple[Step, ...] = ("exported", "compiled", "compared", "provisioned", "funded", "registered", "booted")
@@ -35,7 +35,8 @@ class Advanced(Part):
     """One step of a dead golem's succession, tried once.
 
     done: it is made. halted: it ends here, and an owner may summon a successor by hand. failed: it is tried again at
-    `due_at`, or, where that is null, at the heir's next heartbeat. What a step made is in the field that is its own.
+    `due_at`, or, where that is null, at the heir's next heartbeat. What a step made is in the field that is its own;
+    lifespan_ticks: the bounds, two numbers.
     """
 
     heir_id: Name
@@ -49,6 +50,7 @@ class Advanced(Part):
     configuration: Text | None
     divergence_ppm: Spent | None
     budget_micros: Spent | None
+    lifespan_ticks: tuple[Whole, ...] | None
     place: Text | None
     identity: Name | None
 

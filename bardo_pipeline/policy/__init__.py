@@ -41,6 +41,7 @@ from bardo_pipeline.policy.passing_on import (
     DivergencePolicy,
     InheritancePolicy,
     KatabasisPolicy,
+    SuccessionPolicy,
 )
 from bardo_pipeline.policy.remembering import (
     CausalPolicy,
@@ -83,12 +84,25 @@ __all__ = [
     "RegimePolicy",
     "ReorgPolicy",
     "RetrievalPolicy",
+    "SuccessionPolicy",
     "TraitPolicy",
     "WorthPolicy",
     "WriterPolicy",
 ]
 
-OPERATIONAL = ("writer", "care", "health", "reorg", "fabric", "embedding", "growth", "worth", "gateway", "dying")
+OPERATIONAL = (
+    "writer",
+    "care",
+    "health",
+    "reorg",
+    "fabric",
+    "embedding",
+    "growth",
+    "worth",
+    "gateway",
+    "dying",
+    "succession",
+)
 """Parts of the policy that are outside its hash: no projection depends on them."""
 
 
@@ -127,6 +141,7 @@ class Policy(Frozen):
     worth: WorthPolicy = WorthPolicy()
     gateway: GatewayPolicy = GatewayPolicy()
     dying: DyingPolicy = DyingPolicy()
+    succession: SuccessionPolicy = SuccessionPolicy()
 
     @property
     def settings(self) -> dict[str, Any]:

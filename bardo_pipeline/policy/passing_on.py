@@ -64,3 +64,12 @@ class DivergencePolicy(Frozen):
     invalidated_min: Count = Field(3, description="inherited entries invalidated with reasoning (INH S8.1)")
     gaps_min: Count = Field(1, description="sentences that name what is open (INH S8.1: explicit gaps)")
     question_ratio_min: Unit = Field(0.10, description="share of what is said that are questions (INH S8.1)")
+
+
+class SuccessionPolicy(Frozen):
+    """Automatic succession: when what failed is tried again (INH S13). No projection depends on it."""
+
+    retry_seconds: tuple[Positive, ...] = Field(
+        (30.0, 120.0, 480.0), description="after the first, second, third failure of provisioning (INH S13)"
+    )
+    retry_later_seconds: Positive = Field(3_600.0, description="and after every later one (INH S13)")

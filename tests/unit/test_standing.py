@@ -1,0 +1,107 @@
+"""A succession as it stands: what is next, what is due again, and what an owner's hand takes over."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from bardo_pipeline.events.succession import STEPS, Advanced
+from bardo_pipeline.inheritance.standing import Standing, due_again, standings
+from bardo_pipeline.policy import Policy
+from tests.examples import some
+
+pytestmark = pytest.mark.row("INH-18")
+
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+def step(name: str, outcome: str = "done", **told: Any) -> Advanced:
+    """One step as it would be on record."""
+    said = dict.fromkeys(
+        ("due_at", "bundle_hash", "configuration", "divergence_ppm", "budget_micros", "lifespan_ticks", "place",
+         "identity")
+    )  # fmt: skip
+    whole = {"heir_id": "g-heir", "mode": "automatic", "attempt": 1, "why": "x", **said, **told}
+    return Advanced.model_validate({**whole, "step": name, "outcome": outcome})
+
+
+def test_steps_follow_one_another_to_the_birth() -> None:
+    assert STEPS == ("exported", "compiled", "compared", "provisioned", "funded", "registered", "booted")
+    done: list[Advanced] = []
+    for name in STEPS:
+        standing = standings([("g", one) for one in done]).get("g", Standing({}))
+        assert standing.next_step(NOW) == name
+        assert not standing.booted
+        done.append(step(name))
+    last = standings([("g", one) for one in done])["g"]
+    assert last.booted
+    assert last.next_step(NOW) is None
+
+
+def test_what_halted_goes_no_further() -> None:
+    standing = standings([("g", step("exported")), ("g", step("compiled")), ("g", step("compared", "halted"))])["g"]
+    assert standing.halted is not None
+    assert standing.next_step(NOW + timedelta(days=365)) is None
+
+
+def test_provisioning_is_tried_again_at_30_120_480_seconds_and_then_hourly() -> None:
+    waits = [(due_again(n, NOW, Policy().succession) - NOW).total_seconds() for n in range(1, 8)]
+    assert waits == [30, 120, 480, 3600, 3600, 3600, 3600]
+    begun = [step("exported"), step("compiled"), step("compared")]
+    failed = step("provisioned", "failed", due_at=NOW + timedelta(seconds=30))
+    standing = standings([("g", one) for one in [*begun, failed]])["g"]
+    assert standing.next_step(NOW + timedelta(seconds=29)) is None
+    assert standing.next_step(NOW + timedelta(seconds=30)) == "provisioned"
+    assert standing.attempts("provisioned") == 1
+
+
+def test_an_identity_that_is_refused_stops_no_birth() -> None:
+    told = [step(name) for name in STEPS[:5]] + [step("registered", "failed")]
+    standing = standings([("g", one) for one in told])["g"]
+    assert standing.next_step(NOW) == "booted"
+    born = standings([("g", one) for one in [*told, step("booted")]])["g"]
+    assert born.booted
+    assert born.unregistered
+    later = step("registered", attempt=2, identity="local:1")
+    assert not standings([("g", one) for one in [*told, step("booted"), later]])["g"].unregistered
+
+
+def test_what_an_owner_does_takes_the_place_of_what_was_begun_automatically() -> None:
+    told = [("g", step("exported")), ("g", step("compiled", "halted")), ("g", step("exported", mode="manual"))]
+    standing = standings(told)["g"]
+    assert standing.halted is None
+    assert standing.next_step(NOW) == "compiled"
+
+
+def test_only_what_failed_is_due_again() -> None:
+    with pytest.raises(ValidationError, match="not due again"):
+        step("provisioned", "halted", due_at=NOW)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["g-1", "g-2"]), st.sampled_from(STEPS), st.sampled_from(["done", "failed"])),
+        max_size=12,
+    ),
+    st.randoms(use_true_random=False),
+)
+@some(50)
+def test_the_order_in_which_events_come_does_not_show(told: list[tuple[str, Any, str]], luck: Any) -> None:
+    counts: dict[tuple[str, str], int] = {}
+    events = []
+    for golem, name, outcome in told:
+        counts[golem, name] = counts.get((golem, name), 0) + 1
+        events.append((golem, step(name, outcome, attempt=counts[golem, name])))
+    shuffled = list(events)
+    luck.shuffle(shuffled)
+    found = standings(events)
+    assert found == standings(shuffled)
+    for golem, standing in found.items():
+        for one in standing.last.values():
+            assert one.attempt == counts[golem, one.step], "the highest attempt of a step is how it stands"
+        assert list(standing.last) == [s for s in STEPS if s in standing.last]
