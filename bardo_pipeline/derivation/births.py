@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life import Born, LifeEvent, Received, life_event
+from bardo_pipeline.inheritance.bundle import Bundle
 from bardo_pipeline.inheritance.succession import inherited_entries
 
 
-def birth_events(stores: Stores, golem_id: str, birth: Born, at: datetime) -> tuple[list[LifeEvent], pa.Table | None]:
-    """The birth and, where it inherits, what was received; and the entries that it begins with, None without a bundle.
+class Beginning(NamedTuple):
+    """What a life begins with: the events to record, the bundle and its entries as the heir's own, None without one."""
+
+    events: list[LifeEvent]
+    bundle: Bundle | None
+    inherited: pa.Table | None
+
+
+def beginning(stores: Stores, golem_id: str, birth: Born, at: datetime) -> Beginning:
+    """The birth of a golem at a moment and, where it inherits, what it receives.
 
     Raises BundleError for a bundle that is not there or not what its hash says.
     """
     events = [life_event(golem_id, at, birth)]
     if birth.bundle_hash is None:
-        return events, None
+        return Beginning(events, None, None)
     bundle = load_bundle(stores.home, birth.bundle_hash)
     inherited = inherited_entries(bundle, golem_id, stores.policy)
     received = Received(
@@ -28,4 +38,4 @@ def birth_events(stores: Stores, golem_id: str, birth: Born, at: datetime) -> tu
         content_hash=birth.bundle_hash,
         entry_count=inherited.num_rows,
     )
-    return [*events, life_event(golem_id, at, received)], inherited
+    return Beginning([*events, life_event(golem_id, at, received)], bundle, inherited)

@@ -27,7 +27,9 @@ from bardo_pipeline.doors import (
     evaluating,
     fabric,
     golems,
+    graves,
     grimoire,
+    heirs,
     policies,
     proposing,
     repair,
@@ -39,6 +41,7 @@ from bardo_pipeline.doors import (
     writing,
 )
 from bardo_pipeline.doors.dagster import execute_job, serve
+from bardo_pipeline.doors.heirs import bounds_of
 from bardo_pipeline.doors.options import ConfigOption, EmbedderOption, HomeOption, now, root_of
 from bardo_pipeline.doors.runs import RunSettings, go
 from bardo_pipeline.errors import BardoError, ConfigError
@@ -53,10 +56,12 @@ out = Console(soft_wrap=False)
 err = Console(stderr=True)
 
 app.add_typer(configuring.app, name="config")
+app.add_typer(golems.app, name="golem")
+heirs.add_to(golems.app)
+graves.add_to(app, golems.app)
 app.add_typer(sealing.app, name="seal")
 app.add_typer(bundles.app, name="bundle")
 app.add_typer(conversing.app, name="conversation")
-app.add_typer(golems.app, name="golem")
 app.add_typer(grimoire.app, name="grimoire")
 app.add_typer(evaluating.app, name="eval")
 app.command()(fabric.watch)
@@ -111,7 +116,9 @@ def run(
         Path | None,
         typer.Option(help="Folder of recorded minute bars (demeter-fetch CSV); without it, a synthetic market."),
     ] = None,
-    golems: Annotated[int, typer.Option(min=1, help="Golems of the first generation.")] = 8,
+    golems: Annotated[
+        int, typer.Option(min=0, help="Golems of the first generation; 0: only those who were born between runs.")
+    ] = 8,
     generations: Annotated[int, typer.Option(min=1, help="Generations until a lineage ends.")] = 3,
     seed: Annotated[
         int, typer.Option(help="Seed of the synthetic market, and of the golems' traits and lifespans.")
@@ -148,7 +155,7 @@ def run(
         generations=generations,
         seed=seed,
         bars=bars,
-        lifespan_ticks=_bounds(lifespan),
+        lifespan_ticks=bounds_of(lifespan),
         trace=trace,
         pool=pool,
         owners=tuple(owner or ("owner-1",)),
@@ -166,13 +173,6 @@ def run(
     if marts:
         showing.fleet(out, root)
         showing.learned(out, root)
-
-
-def _bounds(text: str) -> tuple[int, int]:
-    low, _, high = text.partition("-")
-    if not (low.isdigit() and high.isdigit() and 1 <= int(low) <= int(high)):
-        raise ConfigError(f"--lifespan {text!r} is not LOW-HIGH in ticks: for example 2000-8000")
-    return int(low), int(high)
 
 
 @app.command()

@@ -15,7 +15,9 @@ from bardo_pipeline.doors.options import EmbedderOption, HomeOption, moment_of, 
 from bardo_pipeline.doors.tables import print_table
 from bardo_pipeline.errors import ConfigError, QueryError
 
-app = typer.Typer(help="What becomes of golems: who fell silent, and how one died.", no_args_is_help=True)
+app = typer.Typer(
+    help="What becomes of golems: how one is, who fell silent, how one died, and who follows.", no_args_is_help=True
+)
 out = Console(soft_wrap=False)
 
 _OUTCOMES = {

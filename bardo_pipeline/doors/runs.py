@@ -5,20 +5,22 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, astuple, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import orjson
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from bardo_pipeline.derivation.configured import put_in_force, record_configuration
+from bardo_pipeline.derivation.configured import in_force_now, put_in_force, record_configuration
 from bardo_pipeline.derivation.memory import refresh_index
 from bardo_pipeline.derivation.rebuild import derive_everything
 from bardo_pipeline.derivation.repair import withdraw
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.succeeding import at_heartbeat, succeed_in_run
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.heartbeat.market import Market
@@ -26,6 +28,9 @@ from bardo_pipeline.heartbeat.synthetic import flat_market, synthetic_market
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.stated import Stated
 from bardo_pipeline.runtime import living
+from bardo_pipeline.runtime.run import Ending, Run, Succeed
+from bardo_pipeline.runtime.run import Progress as Told
+from bardo_pipeline.runtime.taking_up import passes
 from bardo_pipeline.storage.configuration_file import stated_in
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.owner_keys import OwnerKeys
@@ -63,13 +68,13 @@ class RunSettings:
 
 def go(
     root: Path, settings: RunSettings, *, clock: Callable[[], datetime], console: Console, derive: bool, marts: bool
-) -> living.Ending:
+) -> Ending:
     """Live through the market, then derive everything from the log (unless somebody else will)."""
     market = open_market(settings, console)
     steers = parse_steers(settings.steers)
     stated = stated_in(root, settings.config)
     Home.create(root, Policy(), clock())
-    stores, settings = _configured(root, stated, settings, market, clock())
+    stores, settings, name = _configured(root, stated, settings, market, clock())
     keys = OwnerKeys(stores.home, stores.log)
     for owner in settings.owners:
         if not any(key.owner_id == owner for key in keys.on_record()):
@@ -77,8 +82,8 @@ def go(
     founding = Founding(
         owners=settings.owners, budget_micros=settings.budget_micros, lifespan_ticks=settings.lifespan_ticks
     )
-    run = living.Run(
-        name=run_name(settings, market, stores),
+    run = Run(
+        name=name,
         market=market,
         golems=settings.golems,
         generations=settings.generations,
@@ -86,6 +91,7 @@ def go(
         steers=steers,
         killed=_switch(settings.kill_switch),
         oracle=bool(settings.oracle),
+        succeed=_succession(stores, founding, clock),
     )
     columns = (
         SpinnerColumn(),
@@ -95,15 +101,7 @@ def go(
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console, transient=True) as progress:
-        life = living.Living(stores, run, clock)
-        task = progress.add_task("living", total=life.tape.ticks, now="")
-
-        def tell(p: living.Progress) -> None:
-            said = f"{p.records:,} records, {p.living} alive, {p.births} born, {p.deaths} dead, {p.published} bundles"
-            progress.update(task, completed=p.ticks_done, now=said)
-
-        ending = life.live(tell)
-        progress.update(task, completed=life.tape.ticks)
+        ending = _lived(stores, run, clock, progress)
         if derive:
             step = progress.add_task("deriving", total=None, now="")
             withdraw(stores, now=clock())
@@ -117,20 +115,53 @@ def go(
     return ending
 
 
+def _succession(stores: Stores, founding: Founding, clock: Callable[[], datetime]) -> Succeed | None:
+    """Who decides on heirs while the run lasts: the configuration, where it wants them by itself; else the run."""
+    if not in_force_now(stores).configuration.succession.auto:
+        return None
+    return lambda lives, at: succeed_in_run(stores, lives, lifespan_ticks=founding.lifespan_ticks, now=clock(), at=at)
+
+
+def _lived(stores: Stores, run: Run, clock: Callable[[], datetime], progress: Progress) -> Ending:
+    """Live the run: its founders, then those who were born between runs and waited for one."""
+    last = _EPOCH + timedelta(microseconds=int(run.market.at_us[-1]))
+    ending = Ending(0, 0, 0, 0, 0)
+    beside = passes(stores, run, last, now=clock())
+    if run.golems < 1 and not beside:
+        raise ConfigError(f"nobody is there to live: no golem waits for a run of {run.market.name}; give --golems")
+    for one in [*([run] if run.golems else []), *beside]:
+        life = living.Living(stores, one, clock)
+        task = progress.add_task("living heirs" if one.heirs else "living", total=life.tape.ticks, now="")
+        heirs = {heir.golem_id for heir in one.heirs}
+
+        def tell(p: Told, task: TaskID = task, heirs: set[str] = heirs) -> None:
+            said = f"{p.records:,} records, {p.living} alive, {p.births} born, {p.deaths} dead, {p.published} bundles"
+            progress.update(task, completed=p.ticks_done, now=said)
+            if heirs:
+                at_heartbeat(stores, heirs, now=clock())
+
+        lived = life.live(tell)
+        progress.update(task, completed=life.tape.ticks)
+        ending = Ending(*(a + b for a, b in zip(astuple(ending), astuple(lived), strict=True)))
+    return ending
+
+
 def _configured(
     root: Path, stated: Stated, settings: RunSettings, market: Market, now: datetime
-) -> tuple[Stores, RunSettings]:
-    """The stores under what is stated, which is put in force and recorded, and the settings with what it decides."""
+) -> tuple[Stores, RunSettings, str]:
+    """The stores under what is stated, which is put in force and recorded, the settings with it, and the run's name."""
     begun, why = _EPOCH + timedelta(microseconds=int(market.at_us[0])), "a run begins"
     put_in_force(Stores.open(root), stated, now=now, why=why, at=begun)
     stores = Stores.open(root, embedder=settings.embedder)
     configuration = stated.over(stores.policy)
     if settings.oracle is None:
         settings = replace(settings, oracle=configuration.oracle.enabled)
-    record_configuration(stores, stated, now=now, why=why, run=run_name(settings, market, stores), at=begun)
+    auto = configuration.succession.model_dump() if configuration.succession.auto else None
+    name = run_name(settings, market, stores, auto)
+    record_configuration(stores, stated, now=now, why=why, run=name, at=begun)
     if stated.policy(stores.policy) != stores.policy:
         stores = Stores.open(root, embedder=settings.embedder)
-    return stores, settings
+    return stores, settings, name
 
 
 def open_market(settings: RunSettings, console: Console) -> Market:
@@ -161,9 +192,14 @@ def open_market(settings: RunSettings, console: Console) -> Market:
     raise ConfigError(f"there is no market {settings.market!r}: synthetic or flat, or give --trace FOLDER")
 
 
-def run_name(settings: RunSettings, market: Market, stores: Stores) -> str:
-    """A name that only this run has: the same settings, market and derivation have the same."""
+def run_name(settings: RunSettings, market: Market, stores: Stores, auto: Mapping[str, Any] | None = None) -> str:
+    """A name that only this run has: the same settings, market and derivation have the same.
+
+    auto: what the configuration wants of heirs by itself, None where it wants none.
+    """
     kept = {k: v for k, v in asdict(settings).items() if k not in ("trace", "kill_switch", "embedder", "config")}
+    if auto:
+        kept["succession"] = auto
     content = orjson.dumps([kept, market.content_hash, stores.derivation_id], option=orjson.OPT_SORT_KEYS, default=str)
     return hashlib.sha256(content).hexdigest()[:8]
 

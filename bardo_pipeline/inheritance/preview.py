@@ -32,7 +32,7 @@ GROUPS = {
 
 @dataclass(frozen=True)
 class Preview:
-    """What crosses. before, after: entries in each band of confidence at death, as the dead trusted and as the heir will.
+    """What crosses. before, after: entries in each band of confidence at death, as the dead and the heir trust them.
 
     generation: of the heir. budget: how many entries may cross. mean_*_ppm: 0 where nothing crosses. by_generation:
     how many crossings each entry will have behind it.

@@ -165,6 +165,7 @@ class Death(Section):
 
     reserve_min_usd: float = _sets("mortality.reserve_min_micros", "death reserve, at least (MEM)", times=1e6, ge=0)
     reserve_share: float = _sets("mortality.reserve_share", "or this share of the first balance (MEM)", ge=0, lt=1)
+    silence_hours: float = _sets("dying.silence_hours", "without a tick, after which a golem is declared dead", gt=0)
     entries_max: int = _sets("inheritance.budget", "entries that cross a death (INH S7.1)", ge=1)
     episodes: int = _sets("inheritance.episode_count", "episodes in a bundle (canon 41)", ge=0)
     testament_bytes_max: int = _sets("inheritance.testament_bytes_max", "of the testament's page (MEM)", ge=2048)

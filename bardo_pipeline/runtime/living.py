@@ -13,84 +13,41 @@ would be now, and where that shows in a record the log refuses the fork.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pyarrow as pa
 
-from bardo_pipeline.derivation.bundles import load_bundle
+from bardo_pipeline.derivation.births import beginning
 from bardo_pipeline.derivation.curation import Mind, commit, derive_curation, relived
 from bardo_pipeline.derivation.legacy import bequeath, published_bundles
 from bardo_pipeline.derivation.reading import cycle_of
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.the_dead import commissioned
 from bardo_pipeline.errors import ConfigError
-from bardo_pipeline.events.life import Born, Died, LifeEvent, Received, Steered, life_event
+from bardo_pipeline.events.life import Born, Died, LifeEvent, Steered, life_event
 from bardo_pipeline.events.record import PHASES, Vitality
 from bardo_pipeline.heartbeat.buffers import Buffers
-from bardo_pipeline.heartbeat.fleet import Fleet, Founding, born
-from bardo_pipeline.heartbeat.market import Market
+from bardo_pipeline.heartbeat.fleet import Fleet, born
 from bardo_pipeline.heartbeat.recall import EntryNames, recall_of
 from bardo_pipeline.heartbeat.records import records_of
 from bardo_pipeline.heartbeat.rows import Chunk, kind
 from bardo_pipeline.heartbeat.step import Interventions, step
 from bardo_pipeline.heartbeat.tape import Tape, tape_of
 from bardo_pipeline.inheritance.learning import forecast_variances
-from bardo_pipeline.inheritance.succession import inherited_entries
 from bardo_pipeline.mortality.vitality import CAUSES
+from bardo_pipeline.runtime.run import Ending, Progress, Run
 
 COMMIT_CHUNKS = 8
 """Chunks between commits of what was curated; a death commits at once."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """What a run is told.
-
-    steers: (golem id or *, tick) to (severity, intent). killed: asked once a tick, whether the kill switch is thrown.
-    oracle: whether golems predict; without it they judge surprise by the fallback (HB S3).
-    """
-
-    name: str
-    market: Market
-    golems: int
-    generations: int
-    founding: Founding
-    steers: Mapping[tuple[str, int], tuple[str, str]] = field(default_factory=dict)
-    killed: Callable[[], bool] = lambda: False
-    oracle: bool = True
-
-
-@dataclass
-class Progress:
-    """How a run goes: for whoever shows it."""
-
-    ticks_done: int
-    ticks_total: int
-    records: int
-    living: int
-    births: int
-    deaths: int
-    published: int
-    refused: int
-
-
-@dataclass(frozen=True)
-class Ending:
-    """How a run ended."""
-
-    records: int
-    births: int
-    deaths: int
-    published: int
-    refused: int
 
 
 class Living:
     """One run over one home. The clock is only asked for the moment of recording, which no content depends on."""
 
     def __init__(self, stores: Stores, run: Run, clock: Callable[[], datetime]) -> None:
-        if run.golems < 1 or run.generations < 1:
+        if run.golems < (0 if run.heirs else 1) or run.generations < 1:
             raise ConfigError(
                 "a run needs at least one golem and one generation: give --golems and --generations from 1 up"
             )
@@ -101,6 +58,7 @@ class Living:
         self.segment = self.records = self.births = self.deaths = self.published = self.refused = 0
         self._learned: dict[str, list[dict[str, str]]] = {}
         self._heeded: set[str] = set()
+        self._waiting = list(run.heirs)
         self._told = frozenset(cause.event_id for cause in stores.left_out().causes)
 
     def live(self, tell: Callable[[Progress], None] = lambda _: None) -> Ending:
@@ -108,13 +66,16 @@ class Living:
         span = self.stores.policy.curator.cycle_ticks
         self._found()
         for start in range(0, self.tape.ticks, span):
+            self._take_up(start)
             if not self.fleet.size:
+                if self._waiting:
+                    continue
                 break
             stop = min(start + span, self.tape.ticks)
             dead = self._chunk(start, stop, self._heed(start))
             heirs = self._bury(dead, stop) if dead else []
             if heirs:
-                self._welcome(heirs, stop)
+                self._welcome(heirs, self._boundary(stop))
             if start // span % COMMIT_CHUNKS == COMMIT_CHUNKS - 1:
                 self._commit()
             tell(self._progress(stop))
@@ -144,7 +105,7 @@ class Living:
         """The first generation: owners in turn, each golem the founder of a lineage."""
         owners = self.run.founding.owners
         births = [self._birth(f"{self.run.name}/{i}", 0, owners[i % len(owners)]) for i in range(self.run.golems)]
-        self._welcome(births, 0)
+        self._welcome(births, self._boundary(0))
 
     def _birth(
         self, lineage_id: str, generation: int, owner_id: str, *, predecessor: tuple[str, Born, str] | None = None
@@ -165,30 +126,20 @@ class Living:
             bundle_hash=bundle_hash,
         )
 
-    def _welcome(self, births: list[tuple[str, Born]], start: int) -> None:
+    def _welcome(self, births: list[tuple[str, Born]], at: datetime) -> None:
         """Record births and what comes with them; the newborn join the fleet for the next chunk."""
-        at = self._moment(min(start, self.tape.ticks - 1))
         events: list[LifeEvent] = []
         newborn = Fleet([g for g, _ in births], [b for _, b in births], self.stores.policy)
         for i, (golem_id, birth) in enumerate(births):
-            events.append(life_event(golem_id, at, birth))
-            inherited = None
-            if birth.bundle_hash is not None:
-                bundle = load_bundle(self.stores.home, birth.bundle_hash)
-                inherited = inherited_entries(bundle, golem_id, self.stores.policy)
-                newborn.begin_with(i, forecast_variances(bundle.learning))
-                received = Received(
-                    source="succession",
-                    from_golem_id=bundle.golem_id,
-                    content_hash=birth.bundle_hash,
-                    entry_count=inherited.num_rows,
-                )
-                events.append(life_event(golem_id, at, received))
+            begun = beginning(self.stores, golem_id, birth, at)
+            if begun.bundle is not None:
+                newborn.begin_with(i, forecast_variances(begun.bundle.learning))
+            events += begun.events
             self.mind.begin(
                 golem_id,
                 at=at,
                 base_threshold=birth.traits.rebalance_threshold,
-                inherited=inherited,
+                inherited=begun.inherited,
                 bundle_hash=birth.bundle_hash,
             )
         self.stores.log.record(events, self.clock())
@@ -198,6 +149,14 @@ class Living:
             self.fleet = newborn
         self._see()
         self.births += len(births)
+
+    def _take_up(self, start: int) -> None:
+        """Let those join the fleet who were born before, between runs, by this moment."""
+        now = self._moment(start)
+        ready = [heir for heir in self._waiting if heir.at <= now]
+        for heir in ready:
+            self._welcome([(heir.golem_id, heir.birth)], heir.at)
+        self._waiting = [heir for heir in self._waiting if heir not in ready]
 
     # life
 
@@ -338,11 +297,17 @@ class Living:
         self.refused += len(gone) - len(published)
         self.fleet.keep(~np.isin(np.arange(self.fleet.size), gone))
         self.mind.forget(set(dead))
+        if stop >= self.tape.ticks:
+            return []
         left = published_bundles(self.stores)
+        lives = {g: b for g, b in lives.items() if g in left and b.generation + 1 < self.run.generations}
+        if self.run.succeed is not None:
+            return self.run.succeed(lives, self._boundary(stop))
+        summoned = commissioned(self.stores)
         return [
             self._birth(b.lineage_id, b.generation + 1, b.owner_id, predecessor=(g, b, left[g]))
             for g, b in lives.items()
-            if g in left and b.generation + 1 < self.run.generations and stop < self.tape.ticks
+            if g not in summoned
         ]
 
     def _death(self, i: int, dead: dict[str, int]) -> LifeEvent:
@@ -360,6 +325,10 @@ class Living:
             }
         )
         return life_event(golem_id, self._moment(int(fleet.final_at[i])), payload)
+
+    def _boundary(self, stop: int) -> datetime:
+        """The moment at which who is born before this tick begins: the tape's last one at its end."""
+        return self._moment(min(stop, self.tape.ticks - 1))
 
     def _moment(self, t: int) -> datetime:
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(self.tape.at_us[t]))

@@ -29,9 +29,10 @@ from bardo_pipeline.quality.fading import Fade, fades
 from bardo_pipeline.quality.questions import Asked
 from bardo_pipeline.quality.worth import Ground, Look, look
 from bardo_pipeline.quality.yardstick import windows_met
-from bardo_pipeline.runtime.living import Living, Run
+from bardo_pipeline.runtime.living import Living
 from bardo_pipeline.runtime.measuring import Other, levels_on, measuring
 from bardo_pipeline.runtime.questioning import questioned
+from bardo_pipeline.runtime.run import Run
 from bardo_pipeline.storage.home import Home
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -7,7 +7,6 @@ Source: INH S13, steps 4 and 6.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Protocol
 
 import orjson
@@ -101,5 +100,3 @@ class FileRegistry:
         if not all(isinstance(one, dict) and "identity" in one for one in found):
             raise RegistrationError(f"{self.path} holds what is no identity: restore it from a copy")
         return found
-
-

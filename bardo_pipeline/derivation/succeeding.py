@@ -1,0 +1,248 @@
+"""Succeeding: from a dead golem to its heir in seven recorded steps, each tried until it is made or it ends.
+
+Every step is an event of the dead golem. What failed is due again at a moment that its event names; nobody waits for
+it: whoever looks next (a sensor, `bardo golem due`) tries what is due by then. A step may be tried twice, by someone
+who was cut off before its event: a place, an identity and a birth are made once, whoever comes.
+Source: INH S12, S13; canon 43.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import pyarrow.compute as pc
+
+from bardo_pipeline.derivation.births import beginning
+from bardo_pipeline.derivation.configured import in_force_now
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.succession_steps import Course, Halt, Hands, check_copy, check_export, configured
+from bardo_pipeline.derivation.the_dead import (
+    Dead,
+    Wish,
+    advanced,
+    births_of,
+    commissioned,
+    dead_golem,
+    deaths_of,
+)
+from bardo_pipeline.errors import ProvisioningError, SuccessionError
+from bardo_pipeline.events.life import Born, life_event
+from bardo_pipeline.heartbeat.fleet import Founding, born, golem_name
+from bardo_pipeline.inheritance.standing import Standing, standings
+from bardo_pipeline.policy.stated import canonical, understood
+
+# automatically
+
+
+def wish_of(stores: Stores, golem_id: str) -> Wish | None:
+    """What the configuration of a golem wants of its heir; None where it wants none by itself."""
+    said = in_force_now(stores, golem_id).configuration.succession
+    if not said.auto:
+        return None
+    return Wish(budget_micros=round(said.budget_usdc * 1e6), inherit=said.inherit_grimoire)
+
+
+@dataclass(frozen=True)
+class Due:
+    """A succession that something is to be done of now, and why."""
+
+    golem_id: str
+    why: str
+
+
+def due(stores: Stores, now: datetime) -> list[Due]:
+    """What is due: deaths that want an heir by themselves, steps whose time has come, identities that were refused."""
+    told = standings(advanced(stores))
+    births, deaths = births_of(stores), deaths_of(stores)
+    succeeded = {birth.predecessor_id for birth, _ in births.values()}
+    judged, asked = set(stores.life("BundleJudged")["golem_id"].to_pylist()), _anybody_asked(stores)
+    found = []
+    for golem_id in sorted(deaths.keys() & births.keys()):
+        standing = told.get(golem_id)
+        if standing is None:
+            waits = asked and golem_id in judged and golem_id not in succeeded
+            if waits and wish_of(stores, golem_id) is not None:
+                found.append(Due(golem_id, "died, and an heir is wanted"))
+        elif (step := standing.next_step(now)) is not None:
+            found.append(Due(golem_id, f"its heir is not {step} yet"))
+        elif standing.booted and standing.unregistered and _has_beaten(stores, standing):
+            found.append(Due(golem_id, "its heir lives without an identity"))
+    return found
+
+
+def _anybody_asked(stores: Stores) -> bool:
+    """Whether any configuration on record wants heirs by itself."""
+    told = {one["configuration"] for one in stores.life("ConfigurationAdopted")["configured"].to_pylist()}
+    return any(understood(content).succession.auto for content in told)
+
+
+def _has_beaten(stores: Stores, standing: Standing) -> bool:
+    """Whether the heir's heart beat since its identity was refused: each tick is worth one more attempt."""
+    one = standing.last["registered"]
+    heads = stores.log.heads()
+    mine = heads.filter(pc.equal(heads["golem_id"], one.heir_id))["contiguous"].to_pylist()
+    return bool(mine) and mine[0] >= one.attempt
+
+
+def work_off(stores: Stores, *, now: datetime, hands: Hands | None = None) -> dict[str, Standing]:
+    """Do what is due. Returns how each of those successions stands then, by dead golem."""
+    with stores.home.lock("succession"):
+        out = {}
+        for one in due(stores, now):
+            out[one.golem_id] = _go_on(stores, dead_golem(stores, one.golem_id), hands or Hands.of(stores), now)
+        return out
+
+
+def at_heartbeat(stores: Stores, heir_ids: Collection[str], *, now: datetime) -> None:
+    """Try again to give those of these heirs an identity that were refused one: their hearts beat (INH S13)."""
+    with stores.home.lock("succession"):
+        for golem_id, standing in standings(advanced(stores)).items():
+            unregistered = standing.booted and standing.unregistered
+            if unregistered and standing.last["booted"].heir_id in heir_ids and _has_beaten(stores, standing):
+                _go_on(stores, dead_golem(stores, golem_id), Hands.of(stores), now)
+
+
+def succeed_in_run(
+    stores: Stores, lives: Collection[str], *, lifespan_ticks: tuple[int, int], now: datetime, at: datetime
+) -> list[tuple[str, Born]]:
+    """The heirs that these dead have at once, for a run that goes on with them at this moment.
+
+    Those whose succession stops or waits have none here. The same run again finds the same heirs.
+    """
+    with stores.home.lock("succession"):
+        for golem_id in lives:
+            _go_on(stores, dead_golem(stores, golem_id), Hands.of(stores), now, at=at, lifespan_ticks=lifespan_ticks)
+    births = births_of(stores)
+    heirs = [(golem_name(births[g][0].lineage_id, births[g][0].generation + 1), g) for g in lives]
+    booted = commissioned(stores)
+    return [(heir, births[heir][0]) for heir, g in heirs if g in booted and births[heir][1] == at]
+
+
+def _go_on(
+    stores: Stores,
+    dead: Dead,
+    hands: Hands,
+    now: datetime,
+    *,
+    at: datetime | None = None,
+    lifespan_ticks: tuple[int, int] | None = None,
+) -> Standing:
+    """Go on with a succession as it was begun, or begin it as the configuration wants."""
+    standing = standings([p for p in advanced(stores) if p[0] == dead.golem_id]).get(dead.golem_id)
+    wish = wish_of(stores, dead.golem_id) if standing is None else _wish_on_record(stores, dead.golem_id, standing)
+    if wish is None:
+        return Standing({})
+    if standing is None and lifespan_ticks is not None:
+        wish = replace(wish, lifespan_ticks=lifespan_ticks)
+    mode = "automatic" if standing is None else next(iter(standing.last.values())).mode
+    course = Course(stores, dead, wish, hands, now=now, mode=mode, at=at or dead.died_at)
+    if course.standing.booted and course.standing.unregistered:
+        course.make("registered")
+        return course.standing
+    return course.run()
+
+
+def _wish_on_record(stores: Stores, golem_id: str, standing: Standing) -> Wish | None:
+    """What was wanted when the succession began."""
+    compiled = standing.last.get("compiled")
+    if compiled is None or compiled.budget_micros is None:
+        return wish_of(stores, golem_id)
+    exported, compared = standing.last["exported"], standing.last.get("compared")
+    low, high = compiled.lifespan_ticks or Founding().lifespan_ticks
+    force = compared is not None and compared.outcome == "done"
+    return Wish(compiled.budget_micros, exported.bundle_hash is not None, force, (low, high))
+
+
+# by hand
+
+
+def summon(stores: Stores, dead: Dead, wish: Wish, *, now: datetime, hands: Hands | None = None) -> Standing:
+    """Summon a successor by hand, through the same steps. The same again changes nothing.
+
+    Raises SuccessionError where there is another heir already, where nothing was published that it could inherit, where
+    it would be a copy and nobody forces it, and where another succession waits to be provisioned under other terms;
+    ConfigError for a budget that is too small; ProvisioningError where the place cannot be made yet (it is due again).
+    """
+    with stores.home.lock("succession"):
+        course = Course(stores, dead, wish, hands or Hands.of(stores), now=now, mode="manual", at=dead.died_at)
+        birth = course.birth()
+        heirs = {b.predecessor_id: (g, b) for g, (b, _) in births_of(stores).items() if b.predecessor_id is not None}
+        if dead.golem_id in heirs:
+            _same_or_refuse(dead, *heirs[dead.golem_id], birth, stores)
+            return course.standing
+        _refuse_what_cannot_be(course)
+        course.standing = _begun_by_hand(course)
+        course.now = max([now, *([course.standing.due_at] if course.standing.due_at else [])])
+        standing = course.run()
+    if not standing.booted:
+        told = next((one for one in standing.last.values() if one.outcome != "done"), None)
+        assert told is not None, "a succession that did not end well says why"
+        again = "" if told.due_at is None else f"; it is tried again from {told.due_at:%Y-%m-%d %H:%M:%S} UTC on"
+        raise ProvisioningError(f"{told.why}{again} by `bardo golem due`")
+    return standing
+
+
+def _same_or_refuse(dead: Dead, heir_id: str, standing_birth: Born, wanted: Born, stores: Stores) -> None:
+    money = ("credits_micros", "reserve_micros", "capital_micros", "bundle_hash", "lifespan_ticks")
+    if all(getattr(standing_birth, name) == getattr(wanted, name) for name in money):
+        return
+    total = sum(getattr(standing_birth, name) for name in money[:3])
+    raise SuccessionError(
+        f"golem {dead.golem_id} has an heir already: {heir_id}, founded with ${total / 1e6:,.2f} and "
+        f"{'a bundle' if standing_birth.bundle_hash else 'nothing inherited'}: a golem has one; "
+        f"`bardo golem found --like {dead.golem_id}` begins a lineage of its own"
+    )
+
+
+def _refuse_what_cannot_be(course: Course) -> None:
+    """Raise what an owner must decide on, before anything is recorded."""
+    for check in (check_export, check_copy):
+        try:
+            check(course)
+        except Halt as halt:
+            cure = ": give --no-inherit to begin without" if check is check_export else ""
+            raise SuccessionError(f"{halt}{cure}") from halt
+
+
+def _begun_by_hand(course: Course) -> Standing:
+    """What was made by hand already under the same terms; nothing of what was begun automatically or otherwise."""
+    standing = course.standing
+    compiled = standing.last.get("compiled")
+    if compiled is None or compiled.mode != "manual":
+        return Standing({})
+    same = (compiled.budget_micros, tuple(compiled.lifespan_ticks or ())) == (
+        course.wish.budget_micros, course.wish.lifespan_ticks,
+    ) and standing.last["exported"].bundle_hash == course.bundle_hash  # fmt: skip
+    if same:
+        return standing
+    raise SuccessionError(
+        f"golem {course.dead.golem_id}: a succession with ${(compiled.budget_micros or 0) / 1e6:,.2f} is under way and "
+        "waits for its place: `bardo golem due` goes on with it"
+    )
+
+
+def found_like(stores: Stores, dead: Dead, wish: Wish, *, number: int, now: datetime) -> tuple[str, bool]:
+    """Found a lineage of its own in a dead golem's market, for its owner: nothing is inherited (INH S12, Start Fresh).
+
+    number: which one; the same again is the same golem. Returns its id, and whether it was born now.
+    """
+    life = dead.born
+    lineage_id = f"{dead.golem_id}/like/{number}"
+    founding = replace(Founding(), budget_micros=wish.budget_micros, lifespan_ticks=wish.lifespan_ticks)
+    golem_id, birth = born(
+        lineage_id=lineage_id, generation=0, owner_id=life.owner_id, founding=founding, market=life.market,
+        market_hash=life.market_hash, derivation_id=stores.derivation_id, policy=stores.policy,
+    )  # fmt: skip
+    with stores.home.lock("succession"):
+        known = births_of(stores).get(golem_id)
+        if known is not None:
+            return golem_id, False
+        said = in_force_now(stores).configuration
+        wanted = said.succession.model_copy(update={"budget_usdc": wish.budget_micros / 1e6})
+        content = canonical(said.model_copy(update={"succession": wanted}))
+        told = configured(stores, content, f"founded like {dead.golem_id}", "a fresh start")
+        events = beginning(stores, golem_id, birth, dead.died_at).events
+        stores.log.record([*events, life_event(golem_id, dead.died_at, told)], now)
+    return golem_id, True

@@ -1,0 +1,125 @@
+"""The dead and their heirs, as the log has them: births, deaths, what was tried, what owners committed.
+
+Source: INH S12, S13.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow.compute as pc
+
+from bardo_pipeline.derivation.legacy import published_bundles
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.errors import ConfigError, QueryError, SuccessionError
+from bardo_pipeline.events.life import EVERY_GOLEM, Born, Died, life_event
+from bardo_pipeline.events.succession import Advanced, Credited
+from bardo_pipeline.heartbeat.fleet import Founding, golem_name
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is wanted of an heir: its budget in micro-dollars, whether it inherits, the bounds of its lifespan in ticks.
+
+    force: whoever asks takes a copy, too (canon 43). Only by hand.
+    """
+
+    budget_micros: int
+    inherit: bool = True
+    force: bool = False
+    lifespan_ticks: tuple[int, int] = Founding().lifespan_ticks
+
+
+@dataclass(frozen=True)
+class Dead:
+    """A golem that died: its life, its death and what it left, None where nothing of it was published."""
+
+    golem_id: str
+    born: Born
+    died: Died
+    died_at: datetime
+    bundle_hash: str | None
+
+    @property
+    def heir_id(self) -> str:
+        """Whoever succeeds it."""
+        return golem_name(self.born.lineage_id, self.born.generation + 1)
+
+
+def births_of(stores: Stores) -> dict[str, tuple[Born, datetime]]:
+    """Every golem's birth and its moment; of two on record the earlier counts."""
+    rows = stores.life("GolemBorn").select(["golem_id", "observed_at", "born"]).sort_by("observed_at")
+    out: dict[str, tuple[Born, datetime]] = {}
+    for row in rows.to_pylist():
+        out.setdefault(row["golem_id"], (Born.model_validate(row["born"]), row["observed_at"]))
+    return out
+
+
+def dead_golem(stores: Stores, golem_id: str) -> Dead:
+    """A golem that died. Raises QueryError for an unknown one, SuccessionError for one that lives."""
+    births = births_of(stores)
+    if golem_id not in births:
+        raise QueryError(f"golem {golem_id}: nobody of this name was born: `bardo graveyard` lists the dead")
+    found = deaths_of(stores).get(golem_id)
+    if found is None:
+        raise SuccessionError(
+            f"golem {golem_id} lives: it is succeeded when it has died; `bardo golem show {golem_id}` says how it is"
+        )
+    died, at = found
+    return Dead(golem_id, births[golem_id][0], died, at, published_bundles(stores).get(golem_id))
+
+
+def deaths_of(stores: Stores) -> dict[str, tuple[Died, datetime]]:
+    """Every golem's death and its moment; of two the earlier tick counts."""
+    out: dict[str, tuple[Died, datetime]] = {}
+    for row in stores.life("DeathDeclared").select(["golem_id", "observed_at", "died"]).to_pylist():
+        died = Died.model_validate(row["died"])
+        if row["golem_id"] not in out or died.tick < out[row["golem_id"]][0].tick:
+            out[row["golem_id"]] = (died, row["observed_at"])
+    return out
+
+
+def advanced(stores: Stores) -> list[tuple[str, Advanced]]:
+    """Every step on record, with the dead golem whose it is."""
+    rows = stores.life("SuccessionAdvanced").select(["golem_id", "advanced"]).to_pylist()
+    return [(row["golem_id"], _validated(row["advanced"])) for row in rows]
+
+
+def _validated(row: dict[str, Any]) -> Advanced:
+    bounds = row["lifespan_ticks"]
+    return Advanced.model_validate({**row, "lifespan_ticks": None if bounds is None else tuple(bounds)})
+
+
+def commissioned(stores: Stores) -> set[str]:
+    """The dead whose heirs were born by a succession, not by a run's own way."""
+    return {golem_id for golem_id, one in advanced(stores) if one.step == "booted" and one.outcome == "done"}
+
+
+def credit_micros(stores: Stores, owner_id: str) -> int:
+    """What an owner committed and no heir was funded with yet, in micro-dollars."""
+    rows = stores.life("CreditCommitted")["credited"].to_pylist()
+    given = sum(one["amount_micros"] for one in rows if one["owner_id"] == owner_id)
+    births = births_of(stores)
+    funded = {
+        golem_id: one.budget_micros or 0
+        for golem_id, one in advanced(stores)
+        if (one.step, one.outcome, one.mode) == ("funded", "done", "automatic")
+    }
+    return given - sum(m for g, m in funded.items() if g in births and births[g][0].owner_id == owner_id)
+
+
+def commit_credit(stores: Stores, owner_id: str, amount_micros: int, why: str, *, now: datetime) -> int:
+    """Commit an owner's money, from which heirs are funded automatically. Returns the balance, in micro-dollars.
+
+    Raises ConfigError for nothing, and for an amount without a reason.
+    """
+    if amount_micros <= 0 or not why.strip():
+        raise ConfigError("credit is more than nothing, and committed with its reason: say --why")
+    with stores.home.lock("succession"):
+        number = 1 + sum(1 for one in stores.life("CreditCommitted")["credited"].to_pylist() if one)
+        said = Credited(owner_id=owner_id, amount_micros=amount_micros, number=number, why=why.strip())
+        newest = pc.max(stores.log.life()["observed_at"]).as_py() or datetime(1970, 1, 1, tzinfo=UTC)
+        stores.log.record([life_event(EVERY_GOLEM, newest, said)], now)
+        return credit_micros(stores, owner_id)

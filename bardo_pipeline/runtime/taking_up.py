@@ -1,0 +1,58 @@
+"""Taking up: golems that were born between runs live in the next run of their market.
+
+They live in passes of their own beside the run's founders, so that the founders of a run are the same whoever waits; a
+pass is named on record, so that the same run again lives the same golems and writes nothing. Source: INH S13, step 7.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from datetime import datetime
+
+import orjson
+import pyarrow.compute as pc
+
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.the_dead import births_of
+from bardo_pipeline.events.life import EVERY_GOLEM, life_event
+from bardo_pipeline.events.succession import TakenUp
+from bardo_pipeline.runtime.run import Heir, Run
+
+
+def waiting(stores: Stores) -> list[Heir]:
+    """Golems that were born between runs and have not lived yet, by id."""
+    own = stores.life("ConfigurationAdopted")
+    summoned = set(own.filter(pc.not_equal(own["golem_id"], EVERY_GOLEM))["golem_id"].to_pylist())
+    summoned -= set(stores.life("GolemTakenUp")["golem_id"].to_pylist())
+    summoned -= set(stores.life("DeathDeclared")["golem_id"].to_pylist())
+    if not summoned:
+        return []
+    heads = stores.log.heads()
+    lived = set(heads.filter(pc.greater(heads["highest"], 0))["golem_id"].to_pylist())
+    births = births_of(stores)
+    return [Heir(golem_id, *births[golem_id]) for golem_id in sorted((summoned - lived) & births.keys())]
+
+
+def passes(stores: Stores, run: Run, last: datetime, *, now: datetime) -> list[Run]:
+    """The passes of a run beside its founders: those that it made before, and one for who waits now.
+
+    last: the market's last moment: who is born later waits for another run. Records who is taken up.
+    """
+    births = births_of(stores)
+    groups: dict[str, list[Heir]] = {}
+    for row in stores.life("GolemTakenUp").select(["golem_id", "taken_up"]).to_pylist():
+        if row["taken_up"]["began_with"] == run.name:
+            heir = Heir(row["golem_id"], *births[row["golem_id"]])
+            groups.setdefault(row["taken_up"]["run"], []).append(heir)
+    fresh = [heir for heir in waiting(stores) if heir.birth.market == run.market.name and heir.at < last]
+    if fresh:
+        content = orjson.dumps([run.name, [heir.golem_id for heir in fresh]])
+        name = hashlib.sha256(content).hexdigest()[:8]
+        said = TakenUp(run=name, began_with=run.name, market=run.market.name, market_hash=run.market.content_hash)
+        stores.log.record([life_event(heir.golem_id, heir.at, said) for heir in fresh], now)
+        groups[name] = fresh
+    return [
+        replace(run, name=name, golems=0, heirs=tuple(sorted(heirs, key=lambda heir: heir.golem_id)))
+        for name, heirs in groups.items()
+    ]
