@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from assets.legacy import standing_verdicts
+from assets.legacy import docs_facts, standing_verdicts
 from assets.materialized import markdown_table
 from assets.stores import LazyStores
 from bardo_pipeline.derivation.legacy import unjudged, wrongly_published
+from bardo_pipeline.derivation.waiving import failing
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.storage.parquet import scan
 from bardo_pipeline.storage.tables import TABLES
@@ -57,6 +58,31 @@ def every_candidate_passed(home: dg.ResourceParam[LazyStores]) -> dg.AssetCheckR
         "refused": markdown_table(rows),
     }
     return dg.AssetCheckResult(passed=not rows and not waiting, severity=WARN, metadata=metadata)
+
+
+@dg.asset_check(asset="verdicts")
+def every_warning_is_waived(home: dg.ResourceParam[LazyStores]) -> dg.AssetCheckResult:
+    """Somebody has looked at each warning about a bundle that may be inherited, and said why it may stand.
+
+    The cure: `bardo bundle checks` lists them, `bardo bundle waive` lets one stand for a reason. A critical failure is
+    no warning: that bundle is refused, and nobody can waive it.
+    """
+    stores = home.stores
+    told = [one for one in failing(stores) if one.severity == "warning"]
+    still = [one for one in told if one.open]
+    rows = [
+        {"golem": one.golem_id, "bundle": one.bundle_hash[:16], "warning": one.expectation, "observed": one.observed,
+         "waived": one.why or "no"}
+        for one in sorted(told, key=lambda one: not one.open)
+    ]  # fmt: skip
+    metadata: dict[str, Any] = {
+        "warning_count": len(told),
+        "waived_count": len(told) - len(still),
+        "open_count": len(still),
+        "warnings": markdown_table(rows),
+        **docs_facts(stores, None),
+    }
+    return dg.AssetCheckResult(passed=not still, severity=WARN, metadata=metadata)
 
 
 @dg.asset_check(asset="grimoire")
@@ -114,6 +140,7 @@ def playbook_versions_have_no_hole(home: dg.ResourceParam[LazyStores]) -> dg.Ass
 CHECKS = [
     only_passed_bundles_are_published,
     every_candidate_passed,
+    every_warning_is_waived,
     confidence_is_a_probability,
     some_proposition_has_its_quorum,
     no_cycle_waits_behind_a_gap,

@@ -21,9 +21,9 @@ from assets.materialized import (
     projected,
 )
 from assets.stores import LazyStores
-from bardo_pipeline.derivation.belief import recorded_deaths
 from bardo_pipeline.derivation.legacy import (
     candidate_folder,
+    candidates_of,
     derive_candidates,
     derive_testaments,
     judge_candidates,
@@ -31,9 +31,8 @@ from bardo_pipeline.derivation.legacy import (
     publish,
 )
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.derivation.verdicts import Candidate, Verdicts, at_death, judge
+from bardo_pipeline.derivation.verdicts import Verdicts, judge
 from bardo_pipeline.events.life import Judged
-from bardo_pipeline.inheritance.weismann import leave_bloodstains
 from bardo_pipeline.storage.projections import Digest
 
 DOCUMENTED = "bundles.txt"
@@ -120,7 +119,7 @@ def verdicts(
     again = _judged_again(stores, standing, site)
     _document(site, again)
     facts = _verdict_facts(standing, [*fresh.judged, *again.judged])
-    docs = _docs_facts(stores, fresh.data_docs or again.data_docs)
+    docs = docs_facts(stores, fresh.data_docs or again.data_docs)
     yield materialized(
         stores, "verdicts", seen, Digest.of(standing),
         rows_written=len(fresh.judged), version=stores.log.life_version, more=facts | docs,
@@ -173,7 +172,7 @@ def data_docs(stores: Stores) -> Path:
     return stores.home.root / "data_docs"
 
 
-def _docs_facts(stores: Stores, page: Path | None) -> dict[str, Any]:
+def docs_facts(stores: Stores, page: Path | None) -> dict[str, Any]:
     """Links to a first page of Data Docs: of this run, or of the last one that judged something."""
     if page is None:
         older = sorted(data_docs(stores).glob("*/index.html"), key=lambda p: p.stat().st_mtime)
@@ -204,18 +203,7 @@ def _judged_again(stores: Stores, standing: pa.Table, site: Path) -> Verdicts:
     rows = [r for r in stores.projections.read("candidates").to_pylist() if r["bundle_hash"] in wanted]
     if not rows:
         return Verdicts((), None)
-    deaths = recorded_deaths(stores)
-    names = pa.array([r["golem_id"] for r in rows], pa.string())
-    deaths = deaths.filter(pc.is_in(deaths["golem_id"], value_set=names))
-    grimoire = stores.projections.renewed("grimoire")
-    entries = grimoire.read(grimoire.buckets(names.to_pylist()))
-    entries = entries.filter(pc.is_in(entries["golem_id"], value_set=names))
-    facts = at_death(leave_bloodstains(entries, deaths, stores.policy), deaths, stores.policy)
-    folder = candidate_folder(stores)
-    candidates = [
-        Candidate(r["bundle_hash"], loosely_read(folder / r["bundle_hash"]), facts[r["golem_id"]]) for r in rows
-    ]
-    return judge(candidates, stores.policy, site)
+    return judge(candidates_of(stores, rows, loosely_read), stores.policy, site)
 
 
 @dg.asset(

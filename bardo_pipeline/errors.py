@@ -10,6 +10,7 @@ BardoError
 │   ├── SuccessionError        a successor that cannot be, or not so
 │   ├── SignatureError         a record without the signature that its golem's key asks for, or with a wrong one
 │   ├── IdentityError          a record that claims another golem's identity
+│   ├── WaiverError            a failed expectation that nobody can waive, or one that did not fail
 │   ├── OverrideError          an owner's word on an entry that cannot stand: out of range, or of a past state
 │   └── SealError              private parts that cannot be sealed or opened
 ├── StreamError                the order of a golem's ticks; always names golem and tick
@@ -82,6 +83,10 @@ class SignatureError(InputError):
 
 class IdentityError(InputError):
     """A record claims another golem's identity."""
+
+
+class WaiverError(InputError):
+    """A steward's waiver cannot stand: what failed is critical, or nothing of that name failed."""
 
 
 class OverrideError(InputError):

@@ -17,6 +17,7 @@ from bardo_pipeline.derivation.legacy import unjudged
 from bardo_pipeline.derivation.places import place_of
 from bardo_pipeline.derivation.reading import closed_through, curated
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.waiving import failing
 from bardo_pipeline.events.schema import MOMENT
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.drift import PPM
@@ -65,11 +66,16 @@ class Golems:
 
 @dataclass(frozen=True)
 class Judgements:
-    """The expectations' verdicts: bundles that failed, those of them within a day, and candidates without a verdict."""
+    """The expectations' verdicts: bundles that failed, those of them within a day, and candidates without a verdict.
+
+    warnings: about bundles that may be inherited; waived: those of them that a steward lets stand.
+    """
 
     refused: int
     refused_day: int
     unjudged: int
+    warnings: int
+    waived: int
 
 
 @dataclass(frozen=True)
@@ -203,7 +209,9 @@ def _judgements(stores: Stores, now: datetime) -> Judgements:
     if verdicts.num_rows:
         verdicts = verdicts.filter(pc.invert(pc.struct_field(verdicts["judged"].combine_chunks(), "passed")))
     lately = pc.greater(verdicts["recorded_at"], pa.scalar(now - timedelta(days=1), MOMENT))
-    return Judgements(verdicts.num_rows, int(pc.sum(lately).as_py() or 0), len(unjudged(stores)))
+    told = [one for one in failing(stores) if one.severity == "warning"]
+    waived = sum(not one.open for one in told)
+    return Judgements(verdicts.num_rows, int(pc.sum(lately).as_py() or 0), len(unjudged(stores)), len(told), waived)
 
 
 def _marts(stores: Stores, curated_at: datetime | None, now: datetime) -> Marts | None:

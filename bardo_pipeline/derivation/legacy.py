@@ -20,11 +20,12 @@ from bardo_pipeline.derivation.belief import recorded_deaths
 from bardo_pipeline.derivation.bundles import read_bundle_folder, write_bundle
 from bardo_pipeline.derivation.dying import pass_away
 from bardo_pipeline.derivation.identity import knowledge_id
+from bardo_pipeline.derivation.measures import Candidate, at_death
 from bardo_pipeline.derivation.memory import derive_episodes
 from bardo_pipeline.derivation.reading import curated, stretches
 from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, from_cycle, heeded_by
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.derivation.verdicts import Candidate, Verdicts, at_death, judge
+from bardo_pipeline.derivation.verdicts import Verdicts, judge
 from bardo_pipeline.derivation.vouching import Voucher
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.events.life import LifeEvent, Published, life_event
@@ -266,17 +267,28 @@ def judge_candidates(
     rows = unjudged(stores)
     if not rows:
         return Verdicts((), None)
-    wanted = pa.array([r["golem_id"] for r in rows], pa.string())
-    deaths = recorded_deaths(stores)
-    deaths = deaths.filter(pc.is_in(deaths["golem_id"], value_set=wanted))
-    facts = at_death(leave_bloodstains(_entries_of(stores, deaths), deaths, stores.policy), deaths, stores.policy)
-    opened = read or loosely_read
-    folder = candidate_folder(stores)
-    candidates = [Candidate(r["bundle_hash"], opened(folder / r["bundle_hash"]), facts[r["golem_id"]]) for r in rows]
-    verdicts = judge(candidates, stores.policy, data_docs_dir)
+    verdicts = judge(candidates_of(stores, rows, read or loosely_read), stores.policy, data_docs_dir)
     events = [life_event(r["golem_id"], r["died_at"], v) for r, v in zip(rows, verdicts.judged, strict=True)]
     stores.log.record(events, now)
     return verdicts
+
+
+def candidates_of(stores: Stores, rows: Sequence[Mapping[str, Any]], read: Callable[[Path], Bundle]) -> list[Candidate]:
+    """Candidates (CANDIDATE_SCHEMA) with what is on record of their golems, and the bundles these were born with."""
+    deaths = recorded_deaths(stores)
+    wanted = pa.array([r["golem_id"] for r in rows], pa.string())
+    deaths = deaths.filter(pc.is_in(deaths["golem_id"], value_set=wanted))
+    facts = at_death(leave_bloodstains(_entries_of(stores, deaths), deaths, stores.policy), deaths, stores.policy)
+    births, folder = _births(stores), candidate_folder(stores)
+    given = {births[r["golem_id"]]["bundle_hash"] for r in rows} - {None}
+    before = {name: loosely_read(stores.home.bundles / name) for name in sorted(given)}
+    return [
+        Candidate(
+            r["bundle_hash"], read(folder / r["bundle_hash"]), facts[r["golem_id"]],
+            before.get(births[r["golem_id"]]["bundle_hash"]),
+        )
+        for r in rows
+    ]  # fmt: skip
 
 
 def loosely_read(folder: Path) -> Bundle:

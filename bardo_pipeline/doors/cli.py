@@ -17,6 +17,7 @@ from rich.markup import escape
 
 from bardo_pipeline.doors import (
     asking,
+    bundle_checks,
     bundles,
     care,
     configuring,
@@ -61,6 +62,8 @@ heirs.add_to(golems.app)
 graves.add_to(app, golems.app)
 app.add_typer(sealing.app, name="seal")
 app.add_typer(bundles.app, name="bundle")
+bundles.app.command("checks")(bundle_checks.checks)
+bundles.app.command("waive")(bundle_checks.waive_warning)
 app.add_typer(conversing.app, name="conversation")
 app.add_typer(grimoire.app, name="grimoire")
 app.add_typer(evaluating.app, name="eval")

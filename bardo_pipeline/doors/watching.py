@@ -81,7 +81,8 @@ def _print(out: Console, root: Path, stores: Stores, health: Health, found: list
         ("spool", _backlog(health.spool)),
         ("quarantine", f"{health.quarantine.open:,} wait for a ruling, {health.quarantine.day:,} of them from the last "
                        f"day ({health.quarantine.day_share:.2%} of what came)"),
-        ("verdicts", f"{health.judgements.refused} bundles refused, {health.judgements.unjudged} not judged yet"),
+        ("verdicts", f"{health.judgements.refused} bundles refused, {health.judgements.unjudged} not judged yet; "
+                     f"{health.judgements.warnings} warnings, {health.judgements.waived} of them waived"),
         ("warehouse", _as_of(root)),
     ]  # fmt: skip
     grid = Table.grid(padding=(0, 2))

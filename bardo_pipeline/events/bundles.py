@@ -1,4 +1,5 @@
-"""Events about bundles: which key an owner signs with, who vouched for a bundle, what came from another home.
+"""Events about bundles: which key an owner signs with, who vouched for a bundle, which warning a steward waived, what
+came from another home.
 
 Owner's keys concern the whole home (golem `*`). Source: INH-7.
 """
@@ -38,6 +39,14 @@ class BundleSigned(Part):
     owner_id: Name
     key_id: Name
     signature: Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
+
+
+class BundleWaived(Part):
+    """A steward knows this warning about a judged bundle, and why it may stand. What is critical cannot be waived."""
+
+    bundle_hash: Name
+    expectation: Name
+    why: Annotated[str, Field(min_length=1, max_length=4_096)]
 
 
 class BundleImported(Part):

@@ -143,6 +143,7 @@ EVENTS: dict[str, Family] = {
     "SuccessionAdvanced": Family("mortality", succession.Advanced),
     "CreditCommitted": Family("mortality", succession.Credited),
     "GolemTakenUp": Family("mortality", succession.TakenUp),
+    "BundleWaived": Family("social", bundles.BundleWaived),
 }
 """Every event by name, in the order in which one moment's events follow each other."""
 

@@ -16,7 +16,14 @@ from typing import Annotated, Literal, Self
 import orjson
 from pydantic import Field, model_validator
 
-from bardo_pipeline.events.bundles import BundleImported, BundleSigned, OwnerKeyRegistered, OwnerKeyRevoked, PublicKey
+from bardo_pipeline.events.bundles import (
+    BundleImported,
+    BundleSigned,
+    BundleWaived,
+    OwnerKeyRegistered,
+    OwnerKeyRevoked,
+    PublicKey,
+)
 from bardo_pipeline.events.dying import Accepted, Bequeathed, Cause, Reflected, Settled
 from bardo_pipeline.events.operations import Asked
 from bardo_pipeline.events.overrides import Corrected, Override, Pinned, Retracted, Unpinned
@@ -46,6 +53,7 @@ Kind = Literal[
     "OwnerKeyRegistered", "OwnerKeyRevoked", "BundleSigned", "BundleImported",
     "ConfigurationAdopted", "SuccessionAdvanced", "CreditCommitted", "GolemTakenUp",
     "DeathAccepted", "AffairsSettled", "LifeReflected", "LegacyLeft",
+    "BundleWaived",
 ]  # fmt: skip
 
 
@@ -281,6 +289,7 @@ class LifeEvent(Part):
     settled: Settled | None = None
     reflected: Reflected | None = None
     bequeathed: Bequeathed | None = None
+    waived: BundleWaived | None = None
 
     @model_validator(mode="after")
     def _holds_its_payload(self) -> Self:
@@ -335,6 +344,7 @@ _KIND_OF: dict[type[Part], tuple[str, str]] = {
     Settled: ("AffairsSettled", "settled"),
     Reflected: ("LifeReflected", "reflected"),
     Bequeathed: ("LegacyLeft", "bequeathed"),
+    BundleWaived: ("BundleWaived", "waived"),
 }
 
 

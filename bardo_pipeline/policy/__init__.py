@@ -41,6 +41,7 @@ from bardo_pipeline.policy.passing_on import (
     DivergencePolicy,
     InheritancePolicy,
     KatabasisPolicy,
+    StewardPolicy,
     SuccessionPolicy,
 )
 from bardo_pipeline.policy.remembering import (
@@ -84,6 +85,7 @@ __all__ = [
     "RegimePolicy",
     "ReorgPolicy",
     "RetrievalPolicy",
+    "StewardPolicy",
     "SuccessionPolicy",
     "TraitPolicy",
     "WorthPolicy",
@@ -102,6 +104,7 @@ OPERATIONAL = (
     "gateway",
     "dying",
     "succession",
+    "steward",
 )
 """Parts of the policy that are outside its hash: no projection depends on them."""
 
@@ -138,6 +141,7 @@ class Policy(Frozen):
     katabasis: KatabasisPolicy = KatabasisPolicy()
     inheritance: InheritancePolicy = InheritancePolicy()
     divergence: DivergencePolicy = DivergencePolicy()
+    steward: StewardPolicy = StewardPolicy()
     worth: WorthPolicy = WorthPolicy()
     gateway: GatewayPolicy = GatewayPolicy()
     dying: DyingPolicy = DyingPolicy()

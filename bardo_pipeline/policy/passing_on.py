@@ -73,3 +73,23 @@ class SuccessionPolicy(Frozen):
         (30.0, 120.0, 480.0), description="after the first, second, third failure of provisioning (INH S13)"
     )
     retry_later_seconds: Positive = Field(3_600.0, description="and after every later one (INH S13)")
+
+
+class StewardPolicy(Frozen):
+    """When a steward is warned of a bundle that may be inherited nevertheless (P-5). No projection depends on it."""
+
+    sample_min: Annotated[int, Field(ge=2)] = Field(8, description="entries from which on shares mean something (ours)")
+    confidence_mean_min: Unit = Field(0.15, description="mean confidence of what crosses, at death (ours)")
+    confidence_mean_max: Unit = Field(0.85, description="INH S7.2: nothing but floors crosses with more")
+    unsure_share_max: Unit = Field(0.5, description="of entries below the confidence at which they are pruned (ours)")
+    lasting_share_max: Unit = Field(0.5, description="of entries that never fade (ours)")
+    stale_days: Annotated[int, Field(ge=1)] = Field(30, description="without validation: two slow half-lives (ours)")
+    stale_share_max: Unit = Field(0.5, description="of entries that went so long without (ours)")
+    domains_min: Count = Field(2, description="domains that a bundle is about (ours)")
+    confidence_drift_max: Unit = Field(
+        0.6, description="largest gap between the distributions of two generations (ours)"
+    )
+    domain_drift_max: Unit = Field(0.5, description="share of entries that moved to other domains (ours)")
+    size_factor_max: Annotated[float, Field(ge=1.0, allow_inf_nan=False)] = Field(
+        4.0, description="by which a bundle may outgrow, or fall short of, its predecessor's (ours)"
+    )

@@ -2,14 +2,15 @@
 
 Great Expectations is not imported here; derivation/verdicts.py measures and judges. Each expectation concerns a column
 of a frame that has one row per bundle and one per bundle and entry.
-Source: P-5; INH S7; canon 8, 40, 41, 44; MEM ("they die with it": position sizes, exact profit, raw trades).
+Source: P-5; INH S7, S8; canon 8, 40, 41, 43, 44; MEM ("they die with it": position sizes, exact profit, raw trades).
 """
 
 from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from bardo_pipeline.policy import InheritancePolicy
+from bardo_pipeline.grimoire.entries import DECAY_CLASSES
+from bardo_pipeline.policy import InheritancePolicy, Policy, StewardPolicy
 
 Severity = Literal["critical", "warning"]
 
@@ -56,9 +57,28 @@ class Expectation(NamedTuple):
     severity: Severity
     description: str
 
+    @property
+    def limits(self) -> dict[str, float]:
+        """Least and most that its measure may be, where it has such."""
+        named = (("at least", "min_value"), ("at most", "max_value"))
+        return {word: self.arguments[name] for word, name in named if self.arguments.get(name) is not None}
 
-def bundle_expectations(policy: InheritancePolicy) -> tuple[Expectation, ...]:
-    """The suite that every bundle passes before it may be inherited; a critical failure stops that bundle."""
+
+def bundle_expectations(policy: Policy) -> tuple[Expectation, ...]:
+    """The suite that every bundle passes before it may be inherited; a critical failure stops that bundle.
+
+    A warning is a steward's to look at; it may be waived (`bardo bundle waive`).
+    """
+    return (
+        *_integrity(policy.inheritance),
+        *_distributions(policy.steward),
+        *_drift(policy.steward),
+        *_mandate(policy),
+    )
+
+
+def _integrity(policy: InheritancePolicy) -> tuple[Expectation, ...]:
+    """What a bundle is: its size, its bytes, what must be in it and what must not."""
     return (
         _within("entries_within_budget", "entry_count", 0, policy.budget, "No more entries cross a death."),
         _within("episodes_within_budget", "episode_count", 0, policy.episode_count, "No more episodes go with them."),
@@ -84,6 +104,14 @@ def bundle_expectations(policy: InheritancePolicy) -> tuple[Expectation, ...]:
         ),
         _within("anti_knowledge_present", "anti_knowledge_missing", 0, 0, "All anti-knowledge crosses, to the budget."),
         _within("provenance_complete", "provenance_missing", 0, 0, "An entry says where it comes from."),
+        Expectation(
+            "decay_classes_known",
+            "ExpectColumnValuesToBeInSet",
+            {"column": "decay_class", "value_set": list(DECAY_CLASSES)},
+            "critical",
+            "An entry fades by one of the rules that there are.",
+        ),
+        _within("link_ends_present", "links_loose", 0, 0, "Both ends of a link are entries of the bundle."),
         _within("hashes_match", "hash_mismatches", 0, 0, "Files and manifest are what their hashes say."),
         _within("no_forbidden_field", "forbidden_fields", 0, 0, "No field of a position, size, moment or profit."),
         Expectation(
@@ -100,8 +128,56 @@ def bundle_expectations(policy: InheritancePolicy) -> tuple[Expectation, ...]:
     )
 
 
+def _distributions(policy: StewardPolicy) -> tuple[Expectation, ...]:
+    """How what crosses is spread: over confidence, decay, age and domains."""
+    return (
+        _asked(
+            "confidence_spread", "confidence_mean", policy.confidence_mean_min, policy.confidence_mean_max,
+            "Nobody knows nothing for sure, and nobody knows everything for sure.",
+        ),
+        _asked("confidence_earned", "unsure_share", 0.0, policy.unsure_share_max, "Few are about to be pruned."),
+        _asked("knowledge_fades", "lasting_share", 0.0, policy.lasting_share_max, "Few entries never fade."),
+        _asked("knowledge_fresh", "stale_share", 0.0, policy.stale_share_max, "Few entries went long unvalidated."),
+        _asked("domains_covered", "domain_count", policy.domains_min, None, "It is not about one thing alone."),
+        _asked("domains_kept", "domains_lost", 0, 0, "Every domain of which the dead knew something crosses."),
+    )  # fmt: skip
+
+
+def _drift(policy: StewardPolicy) -> tuple[Expectation, ...]:
+    """How far it is from the bundle that its golem was born with."""
+    ends = (1.0 / policy.size_factor_max, policy.size_factor_max)
+    return (
+        _asked("confidence_steady", "confidence_drift", 0.0, policy.confidence_drift_max,
+               "Heirs are not trusted quite otherwise than their predecessors."),
+        _asked("domains_steady", "domain_drift", 0.0, policy.domain_drift_max, "Heirs know much the same domains."),
+        _asked("size_steady", "size_ratio", *ends, "It neither lost most entries nor drowns in them."),
+    )  # fmt: skip
+
+
+def _mandate(policy: Policy) -> tuple[Expectation, ...]:
+    """What its golem made of what it was given (INH S8); a founder is asked for gaps and questions alone."""
+    rules = policy.divergence
+    return (
+        _asked(
+            "no_low_divergence", "divergence", rules.divergence_min, None, "It is not a copy of what was inherited."
+        ),
+        _asked("something_novel", "novel_count", rules.novel_min, None, "A generation adds entries of its own."),
+        _asked(
+            "something_invalidated", "invalidated_missing", 0, 0, "It tests what it was given, and lets go of some."
+        ),
+        _asked("gaps_named", "gap_count", rules.gaps_min, None, "The testament says what is open."),
+        _asked(
+            "questions_asked", "question_ratio", rules.question_ratio_min, None, "It asks, and does not only command."
+        ),
+    )
+
+
+def _asked(name: str, column: str, low: float | None, high: float | None, description: str) -> Expectation:
+    return _within(name, column, low, high, description, "warning")
+
+
 def _within(
-    name: str, column: str, low: float, high: float | None, description: str, severity: Severity = "critical"
+    name: str, column: str, low: float | None, high: float | None, description: str, severity: Severity = "critical"
 ) -> Expectation:
     limits = {"column": column, "min_value": low, "max_value": high}
     return Expectation(name, "ExpectColumnValuesToBeBetween", limits, severity, description)

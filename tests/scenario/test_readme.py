@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.waiving import failing
 from tests.commands import bardo
 from tests.conftest import copy_home
 
@@ -65,6 +66,9 @@ def _with_a_bundle(words: list[str], home: Path, folder: Path) -> list[str]:
     dead = Stores.open(home).life("BundlePublished")["golem_id"].to_pylist()
     golems = iter(dead)
     words = [next(golems) if re.fullmatch(r"g-[0-9a-f]{8}", w) else w for w in words]
+    if words[1] == "waive":
+        told = failing(Stores.open(home))[0]
+        words[2:4] = [told.golem_id, told.expectation]
     words = [str(folder / w) if w.endswith(".tar.gz") else w for w in words]
     if words[1] == "import":
         bardo("bundle", "export", dead[0], words[2], home=home)
@@ -83,7 +87,18 @@ def test_an_option_of_a_long_command_exists(command: str, tmp_path: Path) -> Non
 def test_options_and_paths_named_in_prose_exist(tmp_path: Path) -> None:
     offered = " ".join(
         bardo(*c.split(), "--help", home=tmp_path)
-        for c in ("run", "rebuild", "sql", "lineage", "status", "verify", "whatif", "adopt", "eval memory")
+        for c in (
+            "run",
+            "rebuild",
+            "sql",
+            "lineage",
+            "status",
+            "verify",
+            "whatif",
+            "adopt",
+            "eval memory",
+            "bundle checks",
+        )
     )
     named = set(re.findall(r"`(--[a-z-]+)", README))
     assert named

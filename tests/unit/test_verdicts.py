@@ -1,17 +1,21 @@
 """Verdicts: one run judges all, each bundle stands for itself, and every expectation has teeth."""
 
 import socket
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from bardo_pipeline.derivation.verdicts import Candidate, Verdicts, bundle_frame, judge
+from bardo_pipeline.derivation.measures import Candidate, bundle_frame, largest_gap, moved_share
+from bardo_pipeline.derivation.verdicts import Verdicts, judge
 from bardo_pipeline.inheritance.bundle import (
     ENTRIES,
     EPISODES,
     FILES,
+    LINKS,
     MANIFEST,
     TESTAMENT_PAGE,
     Bundle,
@@ -19,29 +23,65 @@ from bardo_pipeline.inheritance.bundle import (
     open_bundle,
     seal,
 )
-from bardo_pipeline.policy import InheritancePolicy, Policy
+from bardo_pipeline.policy import InheritancePolicy, Policy, StewardPolicy
 from bardo_pipeline.quality.expectations import bundle_expectations
 from tests.bundles import bundle_of, candidate_of
-from tests.grimoires import POLICY, baseline, entry
+from tests.grimoires import DAY, DIED, POLICY, baseline, entry
 
-SIX = Policy(inheritance=InheritancePolicy(budget=6))
-"""A budget of six, so that a seventh entry is one too many."""
+SIX = Policy(inheritance=InheritancePolicy(budget=6), steward=StewardPolicy(sample_min=4))
+"""A budget of six, so that a seventh entry is one too many; and few entries are enough for shares."""
 
 Rows = list[dict[str, Any]]
 
 
-def known(golem_id: str, count: int = 5) -> list[dict[str, Any]]:
-    """A golem's entries: one anti-knowledge, one fact, the rest heuristics."""
+def asking(golem_id: str) -> list[dict[str, Any]]:
+    """Two candidates: nothing of them crosses but the questions that they are."""
+    sums = {"own_count": 2, "own_sum": 600, "own_sumsq": 200_000}
+    return [entry(golem_id, f"open{i}", status="candidate", sign=0, **sums) for i in range(2)]
+
+
+def known(golem_id: str, count: int = 5, **said: Any) -> list[dict[str, Any]]:
+    """A golem's entries: one anti-knowledge, one fact, the rest heuristics; and two questions."""
     return [
         entry(golem_id, "w", kind="warning", sign=-1, is_anti_knowledge=True),
         entry(golem_id, baseline("gas_price")),
-        *(entry(golem_id, f"h{i}", kind="heuristic", confidence_ppm=800_000) for i in range(count - 2)),
+        *(
+            entry(golem_id, f"h{i}", **({"kind": "heuristic", "confidence_ppm": 800_000} | said))
+            for i in range(count - 2)
+        ),
+        *asking(golem_id),
     ]
 
 
-def altered(candidate: Candidate, files: dict[str, bytes]) -> Candidate:
-    """The candidate with other files, sealed as if they had been packed so."""
-    head = {n: v for n, v in candidate.bundle.manifest.items() if n not in ("files", "bundle_hash")}
+def good(golem_id: str) -> Candidate:
+    """An heir's bundle that fails nothing."""
+    return candidate_of(*known(golem_id), golem_id=golem_id)._replace(before=BEFORE)
+
+
+BEFORE = bundle_of(*known("g-0"), golem_id="g-0")
+"""What it was born with."""
+
+
+def founder(*rows: dict[str, Any]) -> Callable[[Candidate], Candidate]:
+    """A spoiler: the bundle of a founder with these entries in its place."""
+    return lambda c: candidate_of(*({**r, "golem_id": c.bundle.golem_id} for r in rows), golem_id=c.bundle.golem_id)
+
+
+def heir_of(*rows: dict[str, Any]) -> Callable[[Candidate], Candidate]:
+    """A spoiler: born with another bundle."""
+    return lambda c: c._replace(before=bundle_of(*rows, golem_id="g-0"))
+
+
+def made_of_it(**said: int) -> Callable[[Candidate], Candidate]:
+    """A spoiler of what the manifest says of the golem's own part."""
+    whole = {"inherited_count": 5, "divergence_ppm": 150_000, "novel_count": 5, "invalidated_count": 3, "gap_count": 1,
+             "question_ratio_ppm": 100_000}  # fmt: skip
+    return lambda c: altered(c, {}, divergence=whole | said)
+
+
+def altered(candidate: Candidate, files: dict[str, bytes], **said: Any) -> Candidate:
+    """The candidate with other files and another head, sealed as if they had been packed so."""
+    head = {n: v for n, v in candidate.bundle.manifest.items() if n not in ("files", "bundle_hash")} | said
     bundle = seal({n: candidate.bundle.files[n] for n in FILES} | files, head)
     return candidate._replace(bundle_hash=bundle.bundle_hash, bundle=bundle)
 
@@ -73,19 +113,46 @@ def one_byte_turned(candidate: Candidate) -> Candidate:
     )
 
 
+STALE = (DIED - 31 * DAY).isoformat()
+
 SPOILERS: dict[str, Callable[[Candidate], Candidate]] = {
-    "entries_within_budget": lambda c: candidate_of(*known(c.bundle.golem_id, 7), golem_id=c.bundle.golem_id),
+    "entries_within_budget": founder(*known("g", 7)),
     "episodes_within_budget": lambda c: altered(c, {EPISODES: b'{"episode":"again"}\n' * 65}),
     "entry_ids_unique": rewritten(lambda rows: [*rows, rows[-1]]),
     "confidence_in_range": first(confidence_ppm=-1),
     "confidence_attenuated": first(confidence_ppm=800_000),
     "anti_knowledge_present": rewritten(lambda rows: [row for row in rows if not row["is_anti_knowledge"]]),
     "provenance_complete": first(origin_golem_id=None),
+    "decay_classes_known": first(decay_class="eternal", confidence_ppm=300_000),
+    "link_ends_present": lambda c: altered(c, {LINKS: canonical({"entry_id": "a" * 24, "other_id": "b" * 24})}),
     "hashes_match": one_byte_turned,
     "no_forbidden_field": first(liquidity=3.5),
     "no_forbidden_value": first(text="It was 0x" + "ab" * 20),
     "testament_short": lambda c: altered(c, {TESTAMENT_PAGE: b"x" * 6_000}),
-    "knows_something": lambda c: candidate_of(golem_id=c.bundle.golem_id),
+    "knows_something": founder(*asking("g")),
+    "confidence_spread": founder(*known("g", anchor_at=DIED, confidence_ppm=120_000)[1:]),
+    "confidence_earned": founder(
+        entry(about=baseline("gas_price"), anchor_at=DIED, confidence_ppm=900_000),
+        *known("g", confidence_ppm=60_000)[2:],
+    ),
+    "knowledge_fades": founder(*known("g", decay_class="structural", confidence_ppm=500_000)),
+    "knowledge_fresh": rewritten(
+        lambda rows: [row | ({"validated_at": STALE} if row["kind"] == "heuristic" else {}) for row in rows]
+    ),
+    "domains_covered": founder(*(row for row in known("g") if row["source"] == "pattern")),
+    "domains_kept": rewritten(
+        lambda rows: [row | ({"domain": "risk"} if row["source"] == "baseline" else {}) for row in rows]
+    ),
+    "confidence_steady": heir_of(
+        *(row | {"confidence_ppm": 990_000, "anchor_at": DIED, "decay_class": "tactical"} for row in known("g-0"))
+    ),
+    "domains_steady": heir_of(*(row | {"domain": "yield"} for row in known("g-0"))),
+    "size_steady": heir_of(*known("g-0", 24)),
+    "no_low_divergence": made_of_it(divergence_ppm=149_999),
+    "something_novel": made_of_it(novel_count=4),
+    "something_invalidated": made_of_it(invalidated_count=2),
+    "gaps_named": made_of_it(gap_count=0),
+    "questions_asked": made_of_it(question_ratio_ppm=99_999),
 }
 """How to fail each expectation and no other."""
 
@@ -100,18 +167,18 @@ def failures(verdicts: Verdicts) -> list[list[str]]:
 
 @pytest.mark.row("P-5")
 def test_every_expectation_has_a_spoiler_and_a_description() -> None:
-    suite = bundle_expectations(POLICY.inheritance)
+    suite = bundle_expectations(POLICY)
     assert [one.name for one in suite] == list(SPOILERS)
     assert all(one.description.endswith(".") for one in suite)
 
 
 @pytest.mark.row("P-5")
-@pytest.mark.parametrize("name", ["hashes_match", "knows_something"])
+@pytest.mark.parametrize("name", ["hashes_match", "knows_something", "no_low_divergence"])
 def test_one_spoilt_bundle_of_many_fails_alone_and_for_that_reason_alone(name: str) -> None:
-    candidates = [candidate_of(*known(g), golem_id=g) for g in ("g-1", "g-2", "g-3")]
+    candidates = [good(g) for g in ("g-1", "g-2", "g-3")]
     candidates[1] = SPOILERS[name](candidates[1])
     verdicts = judged(*candidates)
-    severity = {one.name: one.severity for one in bundle_expectations(SIX.inheritance)}[name]
+    severity = {one.name: one.severity for one in bundle_expectations(SIX)}[name]
     assert failures(verdicts) == [[], [name], []]
     assert [one.passed for one in verdicts.judged] == [True, severity == "warning", True]
     assert [one.bundle_hash for one in verdicts.judged] == [c.bundle_hash for c in candidates]
@@ -120,11 +187,11 @@ def test_one_spoilt_bundle_of_many_fails_alone_and_for_that_reason_alone(name: s
 
 @pytest.mark.row("P-5")
 def test_all_spoilt_at_once_each_has_its_own_verdict_beside_the_good_ones() -> None:
-    spoilt = [(name, SPOILERS[name](candidate_of(*known(name), golem_id=name))) for name in SPOILERS]
-    good = [("", candidate_of(*known(golem_id), golem_id=golem_id)) for golem_id in map("g-{}".format, range(12))]
-    given = [one for both in zip(spoilt, good, strict=True) for one in both]
+    intact = good("g-1")
+    spoilt = [(name, SPOILERS[name](intact)) for name in SPOILERS]
+    given = [("", intact), *spoilt[:5], ("", good("g-2")), *spoilt[5:], ("", good("g-3"))]
     verdicts = judged(*(candidate for _, candidate in given))
-    severity = {one.name: one.severity for one in bundle_expectations(SIX.inheritance)} | {"": "warning"}
+    severity = {one.name: one.severity for one in bundle_expectations(SIX)} | {"": "warning"}
     assert failures(verdicts) == [[name] if name else [] for name, _ in given]
     assert [one.passed for one in verdicts.judged] == [severity[name] == "warning" for name, _ in given]
     assert [one.bundle_hash for one in verdicts.judged] == [candidate.bundle_hash for _, candidate in given]
@@ -185,7 +252,11 @@ def test_an_entry_that_ages_slower_than_it_may_is_not_believed() -> None:
 
 
 def test_more_anti_knowledge_than_places_is_complete_when_every_place_is_taken() -> None:
-    rows = [entry("g-1", f"w{i}", kind="warning", sign=-1, is_anti_knowledge=True) for i in range(8)]
+    rows = [entry("g-1", f"w{i}", kind="warning", sign=-1, is_anti_knowledge=True) for i in range(7)]
+    rows += [
+        entry("g-1", baseline("gas_price"), is_anti_knowledge=True, anchor_at=DIED, confidence_ppm=990_000),
+        *asking("g-1"),
+    ]
     full = bundle_of(*rows, policy=SIX)
     assert len(full.rows(ENTRIES)) == 6
     assert failures(judged(candidate_of(*rows)._replace(bundle=full, bundle_hash=full.bundle_hash))) == [[]]
@@ -203,3 +274,20 @@ def test_the_frame_has_a_row_for_each_bundle_and_each_of_its_entries() -> None:
     frame = bundle_frame([candidate_of(*known("g-1")), candidate_of(golem_id="g-2")], POLICY)
     assert frame["entry_id"].isna().tolist() == [True, False, False, False, False, False, True]
     assert frame["entry_count"].dropna().tolist() == [5, 0]
+
+
+@pytest.mark.row("P-5")
+def test_the_largest_gap_and_the_moved_share_are_what_they_say() -> None:
+    assert largest_gap(np.array([1, 2, 3, 4]), np.array([1, 2, 3, 4])) == 0.0
+    assert largest_gap(np.array([1, 2]), np.array([3, 4, 5])) == 1.0
+    assert largest_gap(np.array([1, 2, 3, 4]), np.array([3, 4])) == 0.5
+    assert moved_share(Counter(a=3, b=1), Counter(a=1, b=1)) == 0.25
+    assert moved_share(Counter(a=2), Counter(b=5)) == 1.0
+
+
+@pytest.mark.row("P-5")
+def test_shares_of_a_handful_are_nobody_s_failure() -> None:
+    frame = bundle_frame([good("g-1")], POLICY)
+    shares = ["confidence_mean", "unsure_share", "lasting_share", "stale_share", "confidence_drift", "domain_drift"]
+    assert frame[shares].isna().all(axis=None)
+    assert bundle_frame([good("g-1")], SIX)[shares].notna().any().all()

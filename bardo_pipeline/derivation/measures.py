@@ -1,0 +1,323 @@
+"""Measures: what can be counted of candidate bundles, in one frame for the expectations. No judgement is made here.
+
+A row of the frame is a candidate, or an entry of one. Of what is beside the record of its golem, each measure is a
+number of its own; limits and severities are in quality/expectations.py. Source: P-5; INH S7, S8.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from bardo_pipeline.errors import BundleError
+from bardo_pipeline.grimoire import confidence as conf
+from bardo_pipeline.grimoire.columns import confidence_of, flag, floor_of, micros
+from bardo_pipeline.grimoire.confidence import DAY_US, PPM
+from bardo_pipeline.grimoire.entries import DECAY_CLASSES
+from bardo_pipeline.inheritance.bundle import ENTRIES, EPISODES, LINKS, TESTAMENT_PAGE, Bundle, mismatches
+from bardo_pipeline.inheritance.weismann import crossing_limit
+from bardo_pipeline.katabasis.votes import of_the_dead
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.quality.expectations import (
+    FORBIDDEN_NAMES,
+    PROVENANCE_MOMENTS,
+    PROVENANCE_NUMBERS,
+    PROVENANCE_TEXTS,
+    WORDED_FIELDS,
+)
+
+FRAME = {
+    "candidate": "int64",
+    "bundle_hash": "string",
+    "golem_id": "string",
+    "entry_id": "string",
+    "entry_count": "Int64",
+    "episode_count": "Int64",
+    "anti_knowledge_missing": "Int64",
+    "hash_mismatches": "Int64",
+    "testament_bytes": "Int64",
+    "links_loose": "Int64",
+    "confidence_mean": "Float64",
+    "unsure_share": "Float64",
+    "lasting_share": "Float64",
+    "stale_share": "Float64",
+    "domain_count": "Int64",
+    "domains_lost": "Int64",
+    "confidence_drift": "Float64",
+    "domain_drift": "Float64",
+    "size_ratio": "Float64",
+    "divergence": "Float64",
+    "novel_count": "Int64",
+    "invalidated_missing": "Int64",
+    "gap_count": "Int64",
+    "question_ratio": "Float64",
+    "confidence": "Float64",
+    "confidence_death_ppm": "Int64",
+    "confidence_limit_ppm": "Int64",
+    "decay_class": "string",
+    "provenance_missing": "Int64",
+    "forbidden_fields": "Int64",
+    "words": "string",
+}
+"""Columns of the judged frame and their pandas types. A row is a candidate (entry_id null) or an entry of one; a
+measure that has no meaning there is null, and null is nobody's failure."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LASTING = "structural"
+
+Row = Mapping[str, Any]
+Ints = NDArray[np.int64]
+
+
+class AtDeath(NamedTuple):
+    """What is on record of a golem at its death: entry -> (confidence, floor) in ppm, its anti-knowledge, and the
+    domains of what it knew."""
+
+    at_us: int
+    confidence: Mapping[str, tuple[int, int]]
+    anti_knowledge: frozenset[str]
+    domains: frozenset[str]
+
+
+class Candidate(NamedTuple):
+    """A bundle to judge, under the hash by which it would be published, and what is on record of its golem.
+
+    before: the bundle that the golem was born with, None for a founder.
+    """
+
+    bundle_hash: str
+    bundle: Bundle
+    facts: AtDeath
+    before: Bundle | None = None
+
+
+def at_death(entries: pa.Table, deaths: pa.Table, policy: Policy) -> dict[str, AtDeath]:
+    """The facts of every golem that died, by golem.
+
+    entries: ENTRY_SCHEMA with bloodstains left (`leave_bloodstains`). deaths: golem_id and at.
+    """
+    active = entries.filter(pc.equal(entries.column("status"), "active"))
+    dead, at_us = of_the_dead(active, deaths)
+    names, ids = dead.column("golem_id").to_pylist(), dead.column("entry_id").to_pylist()
+    trusted = confidence_of(dead, at_us, policy.decay).tolist()
+    floor, immune = floor_of(dead, policy.decay).tolist(), flag(dead, "is_anti_knowledge").tolist()
+    moments = dict(zip(deaths.column("golem_id").to_pylist(), micros(deaths, "at").tolist(), strict=True))
+    held: dict[str, dict[str, tuple[int, int]]] = {name: {} for name in moments}
+    anti: dict[str, set[str]] = {name: set() for name in moments}
+    domains: dict[str, set[str]] = {name: set() for name in moments}
+    for name, entry_id, sure, least, never, domain in zip(
+        names, ids, trusted, floor, immune, dead.column("domain").to_pylist(), strict=True
+    ):
+        held[name][entry_id] = (sure, least)
+        domains[name].add(domain)
+        if never:
+            anti[name].add(entry_id)
+    return {
+        name: AtDeath(at, held[name], frozenset(anti[name]), frozenset(domains[name])) for name, at in moments.items()
+    }
+
+
+def bundle_frame(candidates: Sequence[Candidate], policy: Policy) -> Any:
+    """The pandas frame that is judged (FRAME): a row per candidate, and behind it one per entry of it."""
+    import pandas as pd
+
+    bundles: list[dict[str, Any]] = []
+    columns: dict[str, list[Any]] = {name: [] for name in ("candidate", "bundle_hash", "golem_id", *ENTRY_MEASURES)}
+    spread = _Spreads(policy)
+    for number, candidate in enumerate(candidates):
+        rows, unreadable = _rows(candidate.bundle, ENTRIES)
+        named = {"candidate": number, "bundle_hash": candidate.bundle_hash, "golem_id": candidate.bundle.golem_id}
+        measures = _measures_of_bundle(candidate, rows, unreadable, policy)
+        now = _confidence_then(rows, candidate.facts.at_us, policy)
+        bundles.append({**named, **measures, **spread.of(candidate, rows, now), **_mandate(candidate.bundle, policy)})
+        for name, value in named.items():
+            columns[name] += [value] * len(rows)
+        for name, values in _measures_of_entries(candidate.facts, rows, now, policy).items():
+            columns[name] += values
+    parts = [pd.DataFrame(bundles), pd.DataFrame(columns)]
+    parts = [part.reindex(columns=list(FRAME)).astype(FRAME) for part in parts]
+    return pd.concat(parts, ignore_index=True).sort_values("candidate", kind="stable", ignore_index=True)
+
+
+def _rows(bundle: Bundle, name: str) -> tuple[list[dict[str, Any]], int]:
+    try:
+        return bundle.rows(name), 0
+    except (BundleError, KeyError):
+        return [], 1
+
+
+def _measures_of_bundle(
+    candidate: Candidate, rows: Sequence[Row], unreadable: int, policy: Policy
+) -> dict[str, int | None]:
+    bundle, immune = candidate.bundle, candidate.facts.anti_knowledge
+    known = {row["entry_id"] for row in rows if isinstance(row.get("entry_id"), str)}
+    episodes, lost = _rows(bundle, EPISODES)
+    faults = len(mismatches(bundle.files, bundle.manifest)) + (bundle.bundle_hash != candidate.bundle_hash)
+    links, torn = _rows(bundle, LINKS) if LINKS in bundle.files else ([], 0)
+    return {
+        "entry_count": len(rows),
+        "episode_count": len(episodes),
+        "anti_knowledge_missing": min(len(immune), policy.inheritance.budget) - len(immune & known),
+        "hash_mismatches": faults + unreadable + lost + torn,
+        "testament_bytes": len(bundle.files.get(TESTAMENT_PAGE, b"")),
+        "links_loose": sum(str(row.get(end)) not in known for row in links for end in ("entry_id", "other_id")),
+    }
+
+
+def _mandate(bundle: Bundle, policy: Policy) -> dict[str, float | None]:
+    """What the golem made of what it was given, as the manifest says (divergence.py); null where that means nothing."""
+    said = bundle.manifest.get("divergence")
+    told: Mapping[str, Any] = said if isinstance(said, dict) else {}
+    count = {name: value for name, value in told.items() if _is_number(value)}
+    given = count.get("inherited_count", 0)
+    wanted = min(policy.divergence.invalidated_min, given)
+
+    def share(name: str) -> float | None:
+        return count[name] / PPM if name in count else None
+
+    return {
+        "divergence": share("divergence_ppm") if given else None,
+        "novel_count": count.get("novel_count") if given else None,
+        "invalidated_missing": max(wanted - count.get("invalidated_count", 0), 0) if given else None,
+        "gap_count": count.get("gap_count"),
+        "question_ratio": share("question_ratio_ppm"),
+    }
+
+
+class _Spreads:
+    """How a bundle's entries are distributed, by themselves and beside the bundle that its golem was born with.
+
+    Shares of a handful are accidents: below the policy's sample they are null.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy, self._rules = policy, policy.steward
+        self._before: dict[str, tuple[Ints, Counter[str]]] = {}
+
+    def of(self, candidate: Candidate, rows: Sequence[Row], now: Ints) -> dict[str, Any]:
+        """Measures of one candidate. rows: its entries; now: the confidence of each at its golem's death, in ppm."""
+        domains = Counter(_words(rows, "domain"))
+        lost = candidate.facts.domains - domains.keys()
+        return {
+            "domain_count": len(domains) if rows else None,
+            "domains_lost": len(lost),
+            **(self._alone(rows, now, candidate.facts.at_us) if len(rows) >= self._rules.sample_min else {}),
+            **self._drift(candidate.before, now, domains),
+        }
+
+    def _alone(self, rows: Sequence[Row], now: Ints, at_us: int) -> dict[str, float]:
+        stale_us = self._rules.stale_days * DAY_US
+        validated = [_micros(row.get("validated_at")) for row in rows]
+        return {
+            "confidence_mean": float(now.mean()) / PPM,
+            "unsure_share": float((now < conf.ppm(self._policy.curator.prune_confidence)).mean()),
+            "lasting_share": sum(row.get("decay_class") == _LASTING for row in rows) / len(rows),
+            "stale_share": sum(us is None or at_us - us > stale_us for us in validated) / len(rows),
+        }
+
+    def _drift(self, before: Bundle | None, now: Ints, domains: Counter[str]) -> dict[str, float]:
+        """How far from what the golem was born with: confidence by the largest gap between the two distributions,
+        domains by the share that would have to move, size by the factor."""
+        if before is None:
+            return {}
+        then, themes = self._of_predecessor(before)
+        out: dict[str, float] = {}
+        if max(len(then), len(now)) >= self._rules.sample_min and len(then):
+            out["size_ratio"] = len(now) / len(then)
+        if min(len(then), len(now)) >= self._rules.sample_min:
+            out["confidence_drift"] = largest_gap(then, now)
+            out["domain_drift"] = moved_share(themes, domains)
+        return out
+
+    def _of_predecessor(self, before: Bundle) -> tuple[Ints, Counter[str]]:
+        """Confidence at the predecessor's death, after the crossing, and domains; read once, however many heirs."""
+        known = self._before.get(before.bundle_hash)
+        if known is None:
+            rows, _ = _rows(before, ENTRIES)
+            died_at = _micros(before.manifest.get("died_at")) or 0
+            known = _confidence_then(rows, died_at, self._policy), Counter(_words(rows, "domain"))
+            self._before[before.bundle_hash] = known
+        return known
+
+
+def largest_gap(one: Ints, other: Ints) -> float:
+    """The largest gap between two samples' distributions (Kolmogorov and Smirnov's statistic), in [0, 1]."""
+    both = np.sort(np.concatenate([one, other]))
+    shares = [np.searchsorted(np.sort(sample), both, side="right") / len(sample) for sample in (one, other)]
+    return float(np.abs(shares[0] - shares[1]).max())
+
+
+def moved_share(one: Counter[str], other: Counter[str]) -> float:
+    """The share of one sample that would have to change its kind to be distributed as the other, in [0, 1]."""
+    return sum(abs(one[name] / one.total() - other[name] / other.total()) for name in {*one, *other}) / 2
+
+
+ENTRY_MEASURES = (
+    "entry_id", "confidence", "confidence_death_ppm", "confidence_limit_ppm", "decay_class", "provenance_missing",
+    "forbidden_fields", "words",
+)  # fmt: skip
+
+
+def _measures_of_entries(facts: AtDeath, rows: Sequence[Row], now: Ints, policy: Policy) -> dict[str, list[Any]]:
+    """Measures by entry, as columns (ENTRY_MEASURES); what the dead did not know counts as trusted not at all."""
+    ids = [row.get("entry_id") if isinstance(row.get("entry_id"), str) else None for row in rows]
+    trusted = np.array([facts.confidence.get(i or "", (0, 0)) for i in ids], np.int64).reshape(-1, 2)
+    stated = [row["confidence_ppm"] if _is_number(row.get("confidence_ppm")) else None for row in rows]
+    return {
+        "entry_id": ids,
+        "confidence": [None if ppm is None else ppm / conf.PPM for ppm in stated],
+        "confidence_death_ppm": now.tolist(),
+        "confidence_limit_ppm": crossing_limit(trusted[:, 0], trusted[:, 1], policy.inheritance).tolist(),
+        "decay_class": [str(row.get("decay_class")) for row in rows],
+        "provenance_missing": [_missing(row) for row in rows],
+        "forbidden_fields": [len(FORBIDDEN_NAMES & row.keys()) for row in rows],
+        "words": [" ".join(str(row[n]) for n in WORDED_FIELDS if row.get(n) is not None) for row in rows],
+    }
+
+
+def _words(rows: Iterable[Row], name: str) -> list[str]:
+    return [row[name] for row in rows if isinstance(row.get(name), str)]
+
+
+def _confidence_then(rows: Sequence[Row], at_us: int, policy: Policy) -> Ints:
+    """Confidence in ppm of these rows at a moment, as an heir would compute it; what does not fit counts as 0."""
+
+    def number(name: str) -> NDArray[np.int64]:
+        return np.array([row[name] if _is_number(row.get(name)) else 0 for row in rows], np.int64)
+
+    def flagged(name: str) -> NDArray[np.bool_]:
+        return np.array([row.get(name) is True for row in rows], bool)
+
+    codes = {name: code for code, name in enumerate(DECAY_CLASSES)}
+    classes = np.array([codes.get(str(row.get("decay_class")), 0) for row in rows], np.int64)
+    moments = [_micros(row.get("anchor_at")) for row in rows]
+    anchors = np.array([at_us if moment is None else moment for moment in moments], np.int64)
+    stained = flagged("is_bloodstain")
+    half_life = conf.half_life_us(classes, number("evidence_count"), stained, policy.decay)
+    floor = conf.floor_ppm(flagged("is_anti_knowledge"), stained, policy.decay)
+    return conf.confidence_at(number("confidence_ppm"), anchors, at_us, half_life, floor)
+
+
+def _missing(row: Mapping[str, Any]) -> int:
+    texts = sum(not (isinstance(row.get(name), str) and row[name]) for name in PROVENANCE_TEXTS)
+    numbers = sum(not _is_number(row.get(name)) for name in PROVENANCE_NUMBERS)
+    return texts + numbers + sum(_micros(row.get(name)) is None for name in PROVENANCE_MOMENTS)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= 2**53
+
+
+def _micros(value: Any) -> int | None:
+    try:
+        moment = datetime.fromisoformat(value)
+        return (moment - _EPOCH) // timedelta(microseconds=1)
+    except (TypeError, ValueError, OverflowError):
+        return None
