@@ -8,6 +8,7 @@ from typing import NamedTuple
 import dagster as dg
 import pytest
 
+from bardo_pipeline.derivation.dying import phases_of
 from bardo_pipeline.derivation.legacy import candidate_folder, published_bundles, wrongly_published
 from bardo_pipeline.derivation.stores import Stores
 from tests.conftest import copy_home, home_without_verdicts
@@ -50,6 +51,21 @@ def test_one_spoilt_candidate_is_refused_and_the_others_are_published(story: Sto
     assert said(made["verdicts"], "rows_written") == len(golems)
     assert said(made["verdicts"], "refused_count") == 1
     assert said(made["bundles"], "rows_written") == len(golems) - 1
+
+
+@pytest.mark.row("INH-2", "INH-4")
+def test_the_job_records_the_phases_of_dying_as_the_runtime_recorded_them(story: Story, small_home: Path) -> None:
+    done, lived = phases_of(story.stores), phases_of(Stores.open(small_home))
+    assert said(materializations(story.result)["thanatopsis"], "rows_written") == 4 * len(lived) > 12
+    spoilt = story.spoilt["golem_id"]
+    assert {g: phases for g, phases in done.items() if g != spoilt} == {g: p for g, p in lived.items() if g != spoilt}
+    assert done[spoilt][:3] == lived[spoilt][:3]
+    left = done[spoilt][3].said
+    assert not left["published"]
+    assert "which was refused" in left["notice"]
+    assert left["bundle_hash"] == story.spoilt["bundle_hash"]
+    again = run("death_job", story.instance, asset_selection=[dg.AssetKey("thanatopsis")])
+    assert said(materializations(again)["thanatopsis"], "rows_written") == 0
 
 
 @pytest.mark.row("P-5")

@@ -1,0 +1,149 @@
+"""How golems of a fleet die: phases of life as they change, a reserve that life cannot spend, four phases of dying."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pytest
+
+from bardo_pipeline.derivation.bundles import load_bundle
+from bardo_pipeline.derivation.dying import pass_away, phases_of
+from bardo_pipeline.derivation.fabric import watch
+from bardo_pipeline.derivation.legacy import published_bundles
+from bardo_pipeline.derivation.observing import bury
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.events.dying import PHASES_OF_DYING
+from bardo_pipeline.events.fabric import GolemEvent
+from bardo_pipeline.events.life import LifeEvent, life_event
+from bardo_pipeline.events.record import PHASES
+from bardo_pipeline.events.schema import RECORD_SCHEMA, to_models
+from bardo_pipeline.heartbeat.fleet import Founding
+from bardo_pipeline.heartbeat.synthetic import synthetic_market
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.runtime.living import Living, Run
+from bardo_pipeline.storage.home import Home
+from tests.conftest import LIVELY, NOW
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def poor(tmp_path_factory: pytest.TempPathFactory) -> Stores:
+    """A home of two golems that think at every tick, have next to nothing to pay for it, and die of that."""
+    root = tmp_path_factory.mktemp("poor") / "home"
+    Home.create(root, LIVELY, NOW)
+    stores = Stores.open(root, policy=LIVELY)
+    founding = Founding(budget_micros=25_000_000, lifespan_ticks=(5_000, 6_000))
+    run = Run("poor", synthetic_market(seed=7, bars=150, start=START), golems=2, generations=1, founding=founding)
+    Living(stores, run, lambda: NOW).live()
+    return stores
+
+
+def told(home: Path, policy: Policy) -> list[GolemEvent]:
+    """What a subscriber to mortality is told from the beginning."""
+
+    async def listen() -> list[GolemEvent]:
+        return [e async for e in watch(home, {"mortality"}, replay=100_000, follow=False, policy=policy)]
+
+    return asyncio.run(listen())
+
+
+@pytest.mark.row("INH-1")
+def test_a_subscriber_is_told_of_every_phase_that_a_golem_passes_through_on_its_way_to_the_end(poor: Stores) -> None:
+    found: dict[str, list[tuple[Any, ...]]] = {}
+    for event in told(poor.home.root, LIVELY):
+        if event.name == "mortality:phase_transition":
+            said = event.payload.model_dump()
+            found.setdefault(event.golem_id, []).append((event.tick, said["before"], said["after"]))
+    rows = poor.log.read_cycles(["golem_id", "tick", "phase", "vitality"]).sort_by("tick")
+    lived: dict[str, list[dict[str, Any]]] = {}
+    for row in rows.to_pylist():
+        lived.setdefault(row["golem_id"], []).append(row)
+    assert len(lived) == 2
+    for golem_id, ticks in lived.items():
+        changes = [
+            (b["tick"], a["phase"], b["phase"]) for a, b in itertools.pairwise(ticks) if a["phase"] != b["phase"]
+        ]
+        assert found[golem_id] == changes
+        assert {after for _, _, after in changes} >= set(PHASES[1:]), "it fell through all of them"
+        last = ticks[-1]
+        assert last["phase"] == "terminal"
+        assert last["vitality"]["economic"] == last["vitality"]["composite"] == 0.0
+    ends = [e for e in told(poor.home.root, LIVELY) if e.name == "DeathDeclared"]
+    assert {e.golem_id: e.payload.model_dump()["cause"] for e in ends} == dict.fromkeys(lived, "economic")
+
+
+@pytest.mark.row("INH-4")
+def test_who_dies_of_poverty_has_spent_all_credits_and_nothing_of_the_reserve(poor: Stores) -> None:
+    births = {e["golem_id"]: e["born"] for e in poor.life("GolemBorn").to_pylist()}
+    for death in poor.life("DeathDeclared").to_pylist():
+        born, died = births[death["golem_id"]], death["died"]
+        mine = poor.log.read_cycles(["credits_micros", "credit_consumed_micros"], golems=[death["golem_id"]])
+        assert pc.min(mine["credits_micros"]).as_py() == died["credits_micros"] == 0
+        paid = pc.sum(mine["credit_consumed_micros"]).as_py()
+        assert paid == born["credits_micros"] + died["earned_micros"], "life was paid from the credits alone"
+        accepted, *_, left = phases_of(poor)[death["golem_id"]]
+        assert accepted.said["reserve_micros"] == born["reserve_micros"] == 300_000
+        assert accepted.said["means"] == "full"
+        assert 130_000 <= left.said["spent_micros"] <= 300_000
+
+
+@pytest.mark.row("INH-2", "INH-4", "INH-20")
+def test_what_the_phases_say_is_what_the_golem_left(brief_home: Path) -> None:
+    stores = Stores.open(brief_home)
+    done, bundles = phases_of(stores), published_bundles(stores)
+    deaths = {e["golem_id"]: e for e in stores.life("DeathDeclared").to_pylist()}
+    assert set(done) == set(deaths) == set(bundles)
+    causes, crossings = stores.projections.read("vote_causes"), stores.projections.read("crossings")
+    votes = stores.projections.read("votes")
+    last_words = votes.filter(votes["is_death_vote"])["vote_id"]
+    for golem_id, phases in done.items():
+        assert [p.kind for p in phases] == list(PHASES_OF_DYING)
+        ids = [deaths[golem_id]["event_id"], *(p.event_id for p in phases)]
+        assert [p.said["follows"] for p in phases] == ids[:-1]
+        spent = list(itertools.accumulate(p.said["cost_micros"] for p in phases))
+        assert [p.said["spent_micros"] for p in phases] == spent
+        _, settled, reflected, left = (p.said for p in phases)
+        assert settled["capital_micros"] == deaths[golem_id]["died"]["capital_micros"]
+        bundle = load_bundle(stores.home, bundles[golem_id])
+        assert left["bundle_hash"] == bundle.bundle_hash
+        assert reflected["testament_hash"] == hashlib.sha256(bundle.files["testament.md"]).hexdigest()
+        mine = causes.filter(pc.equal(causes["golem_id"], golem_id))
+        assert left["vote_count"] == pc.sum(pc.is_in(mine["vote_id"], value_set=last_words.combine_chunks())).as_py()
+        assert left["push_confidence"] == 0.4, "its time was up"
+        crossed = crossings.filter(pc.and_(pc.equal(crossings["golem_id"], golem_id), crossings["crosses"]))
+        assert sorted(left["pushed_entry_ids"]) == sorted(crossed["entry_id"].to_pylist()) != []
+        assert golem_id in left["notice"]
+    assert pass_away(stores, now=NOW) == []
+
+
+@pytest.mark.row("INH-4")
+def test_the_cheapest_death_leaves_a_snapshot_pushed_insights_and_a_notice(brief_home: Path, tmp_path: Path) -> None:
+    known, home = Stores.open(brief_home), Home.create(tmp_path / "home", Policy(), NOW)
+    stores = Stores.open(home.root)
+    births, deaths = (
+        to_models(known.life(kind).drop_columns("recorded_at"), LifeEvent) for kind in ("GolemBorn", "DeathDeclared")
+    )
+    first = min((e for e in births if e.born is not None and e.born.generation == 0), key=lambda e: e.golem_id)
+    assert first.born is not None
+    beggar = first.born.model_copy(update={"reserve_micros": 12_000})
+    death = next(e for e in deaths if e.golem_id == first.golem_id)
+    stores.log.record([life_event(first.golem_id, first.observed_at, beggar)], NOW)
+    mine = known.log.read_cycles(RECORD_SCHEMA.names, golems=[first.golem_id]).cast(RECORD_SCHEMA)
+    stores.log.append(mine, writer="w", segment=1, recorded_at=NOW)
+    stores.log.record([death], NOW)
+    (published,) = bury(stores, now=NOW)
+    accepted, _, reflected, left = (p.said for p in phases_of(stores)[first.golem_id])
+    assert accepted["means"] == "cheapest"
+    assert (reflected["reflection_micros"], reflected["compression_micros"]) == (0, 10_000)
+    assert left["spent_micros"] == 12_000 == left["reserve_micros"]
+    assert (left["bundle_hash"], left["published"]) == (published, True)
+    assert 0 < len(left["pushed_entry_ids"]) <= Policy().dying.cheapest_push_count
+    notices = [e.payload.model_dump()["notice"] for e in told(home.root, Policy()) if e.name == "LegacyLeft"]
+    assert notices == [left["notice"]]
