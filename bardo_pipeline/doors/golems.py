@@ -98,9 +98,10 @@ def _did(phase: Phase) -> str:
     said = phase.said
     match phase.kind:
         case "DeathAccepted":
-            return f"dies at tick {said['tick']} ({said['cause']}); means for the {said['means']} death"
+            return f"dies at tick {said['tick']:,} ({said['cause']}); means for the {said['means']} death"
         case "AffairsSettled":
-            held = "sealed positions" if said["position_count"] is None else f"{said['position_count']} open positions"
+            count = said["position_count"]
+            held = "sealed positions" if count is None else f"{count} open position{'s' * (count != 1)}"
             return f"{held} valued as last seen, ${said['capital_micros'] / 1e6:,.2f} in all"
         case "LifeReflected":
             said_of = f"{said['statement_count']} statements over {said['entry_count']} entries"

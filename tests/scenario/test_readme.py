@@ -50,7 +50,7 @@ def test_a_command_of_the_readme_runs(command: str, asked_home: Path, half_lived
         "reembed",
     ):  # they write an index, vectors, or what is in force
         asked_home = copy_home(asked_home, tmp_path / "home")
-    if words[0] == "bundle":
+    if words[0] in ("bundle", "golem"):
         asked_home = copy_home(asked_home, tmp_path / "home")
         words = _with_a_bundle(words, asked_home, tmp_path)
     if words[0] == "ask":
@@ -98,6 +98,7 @@ def test_options_and_paths_named_in_prose_exist(tmp_path: Path) -> None:
             "adopt",
             "eval memory",
             "bundle checks",
+            "golem observe",
         )
     )
     named = set(re.findall(r"`(--[a-z-]+)", README))
