@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from typing import Any
+
 import dagster as dg
 import pyarrow as pa
 
@@ -9,7 +12,9 @@ from assets.log import LIFE_EVENTS
 from assets.materialized import CODE_VERSION, OWNERS, Seen, columns_of, markdown_table, materialized
 from assets.stores import LazyStores
 from bardo_pipeline.derivation.dying import pass_away, phases_of
+from bardo_pipeline.derivation.notices import deliver, waiting, webhook_of
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.errors import NoticeError
 from bardo_pipeline.storage.projections import Digest
 
 DYING_SCHEMA = pa.schema(
@@ -33,20 +38,34 @@ DYING_SCHEMA = pa.schema(
     owners=OWNERS,
     code_version=CODE_VERSION,
 )
-def thanatopsis(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
+def thanatopsis(context: dg.AssetExecutionContext, home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
     """One row (an event of the log) per dead golem and phase of its dying: what it cost, of which reserve.
 
     Key (golem_id, phase). Money in micro-dollars; spent is the sum of the phases so far, never more than the reserve.
-    Records every phase that is due; of a phase the first on record stands.
+    Records every phase that is due; of a phase the first on record stands. Notices go to BARDO_WEBHOOK where it is set.
     """
     stores = home.stores
     seen = Seen.before(stores, ["testaments", "candidates", "grimoire"])
     fresh = pass_away(stores, now=home.now())
-    notices = [{"notice": e.bequeathed.notice} for e in fresh if e.bequeathed is not None]
+    told = [{"notice": e.bequeathed.notice} for e in fresh if e.bequeathed is not None]
+    more = {"notices": markdown_table(told), **_posted(context, stores)}
     return materialized(
         stores, "thanatopsis", seen, Digest.of(standing_phases(stores)),
-        rows_written=len(fresh), version=stores.log.life_version, more={"notices": markdown_table(notices)},
+        rows_written=len(fresh), version=stores.log.life_version, more=more,
     )  # fmt: skip
+
+
+def _posted(context: dg.AssetExecutionContext, stores: Stores) -> dict[str, Any]:
+    """How many notices were posted; what was not taken waits for the next time, and fails nobody's death."""
+    url = webhook_of(os.environ)
+    if url is None:
+        return {"posted": 0, "waiting": len(waiting(stores))}
+    try:
+        sent = len(deliver(stores, url))
+    except NoticeError as error:
+        context.log.warning(str(error))
+        return {"posted": 0, "waiting": len(waiting(stores)), "why": str(error)}
+    return {"posted": sent, "waiting": 0}
 
 
 def standing_phases(stores: Stores) -> pa.Table:

@@ -32,6 +32,7 @@ BardoError
 │   ├── RefusalError           it, or its provider, declined to answer
 │   ├── UnreachableError       it could not be reached in time, or its provider failed
 │   └── CostCapError           the cap on what asking may cost is reached: it was not asked
+├── NoticeError                a notice could not be posted; it is kept
 └── DerivationError            a projection cannot be derived
     ├── FingerprintMismatch    a rebuilt projection differs from the one in force
     └── EmbeddingPaused        the model drifted from its own vectors on record: none are made until that is mended
@@ -183,6 +184,10 @@ class UnreachableError(GatewayError):
 
 class CostCapError(GatewayError):
     """The cap on what asking may cost is reached: the model was not asked."""
+
+
+class NoticeError(BardoError):
+    """A notice could not be posted; it is on record, and is posted later."""
 
 
 class DerivationError(BardoError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from typing import Annotated, Literal, cast
 
@@ -9,6 +10,7 @@ import typer
 from rich.console import Console
 
 from bardo_pipeline.derivation.dying import PHASE_WORDS, Phase, phases_of
+from bardo_pipeline.derivation.notices import WEBHOOK, deliver, notices_of, waiting, webhook_of
 from bardo_pipeline.derivation.observing import Silence, bury, observe
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.doors.options import EmbedderOption, HomeOption, moment_of, now, root_of
@@ -69,6 +71,26 @@ def observe_golems(
 
 def _said(one: Silence) -> str:
     return _OUTCOMES[one.outcome]
+
+
+@app.command("notices")
+def notices(
+    home: HomeOption = None,
+    post: Annotated[bool, typer.Option("--post", help="Post what BARDO_WEBHOOK was not sent yet.")] = False,
+    embedder: EmbedderOption = None,
+) -> None:
+    """What owners are told of deaths, oldest first; with --post to the webhook, each at least once."""
+    stores = Stores.open(root_of(home), embedder=embedder)
+    if not post:
+        kept = {notice.event_id for notice in waiting(stores)}
+        for one in notices_of(stores):
+            mark = "" if one.event_id in kept else " (posted)"
+            out.print(f"{one.at:%Y-%m-%d %H:%M} {one.owner_id}: {one.text}{mark}", highlight=False, soft_wrap=True)
+        return
+    url = webhook_of(os.environ)
+    if url is None:
+        raise ConfigError(f"notices go nowhere: set {WEBHOOK} to an address that takes JSON by POST")
+    out.print(f"{len(deliver(stores, url)):,} notices posted to {url}", soft_wrap=True)
 
 
 @app.command("death")

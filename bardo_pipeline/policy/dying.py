@@ -26,6 +26,7 @@ class DyingPolicy(Frozen):
     cheapest_push_count: Annotated[int, Field(ge=1)] = Field(
         5, description="insights that the cheapest death pushes: a handful (MEM)"
     )
+    notice_seconds_max: Positive = Field(10.0, description="for a webhook to take a notice (ours)")
     silence_hours: Positive = Field(24.0, description="without a tick, after which an observer declares a death (ours)")
     silence_clock: Literal["market", "wall"] = Field(
         "market", description="by the newest event of the golem's market, or by the wall clock since its last (ours)"

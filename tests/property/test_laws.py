@@ -186,7 +186,7 @@ def beside(stores: Stores, folder: Path) -> Stores:
 
 
 def birth_of(one: Life, policy: Policy = BRIEF) -> LifeEvent:
-    founding = Founding(owners=("a",), lifespan_ticks=(100, 200))
+    founding = Founding(owners=("a",), lifespan_ticks=(6, 24))
     owner = "owner-1" if one.golem_id.endswith("0") else "owner-2"
     _, birth = born(
         lineage_id=one.golem_id, generation=0, owner_id=owner, founding=founding, market="by hand", market_hash="0",

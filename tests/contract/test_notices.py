@@ -1,0 +1,106 @@
+"""Notices of deaths: to a webhook, each once while it answers, none lost while it does not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from bardo_pipeline.derivation.notices import deliver, notices_of, waiting, webhook_of
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.errors import ConfigError, NoticeError
+from tests.commands import bardo
+from tests.conftest import copy_home
+
+pytestmark = pytest.mark.row("INH-4")
+
+
+class Hook(ThreadingHTTPServer):
+    """A webhook on this machine: what it took, and how many it takes before it fails."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Taking)
+        self.taken: list[dict[str, str]] = []
+        self.patience = 10**9
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return f"http://127.0.0.1:{self.server_port}/deaths"
+
+
+class Taking(BaseHTTPRequestHandler):
+    """Takes what is posted."""
+
+    server: Hook
+
+    def do_POST(self) -> None:
+        """One notice."""
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        fits = len(self.server.taken) < self.server.patience
+        if fits:
+            self.server.taken.append(body)
+        self.send_response(204 if fits else 503)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def hook() -> Iterator[Hook]:
+    server = Hook()
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def stores(brief_home: Path, tmp_path: Path) -> Stores:
+    return Stores.open(copy_home(brief_home, tmp_path / "home"))
+
+
+def test_every_death_is_posted_once_and_what_is_not_taken_waits(stores: Stores, hook: Hook) -> None:
+    told = notices_of(stores)
+    assert len(told) == len(waiting(stores)) == 4
+    hook.patience = 2
+    with pytest.raises(NoticeError, match=rf"2 notices were posted, that of golem {told[2].golem_id} was not .*503"):
+        deliver(stores, hook.url)
+    assert waiting(stores) == told[2:]
+    hook.patience = 9
+    assert deliver(stores, hook.url) == told[2:]
+    assert deliver(stores, hook.url) == []
+    assert [(n["event_id"], n["golem_id"], n["text"]) for n in hook.taken] == [
+        (n.event_id, n.golem_id, n.text) for n in told
+    ]
+
+
+def test_a_webhook_that_is_not_there_loses_nothing(stores: Stores, hook: Hook) -> None:
+    hook.server_close()
+    with pytest.raises(NoticeError, match="0 notices were posted"):
+        deliver(stores, hook.url)
+    assert len(waiting(stores)) == 4
+
+
+def test_the_command_shows_them_and_posts_them(stores: Stores, hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = bardo("golem", "notices", home=stores.home.root)
+    assert said.count("its time was up") == 4
+    assert "(posted)" not in said
+    assert "set BARDO_WEBHOOK" in bardo("golem", "notices", "--post", home=stores.home.root, expect=2)
+    monkeypatch.setenv("BARDO_WEBHOOK", hook.url)
+    assert "4 notices posted" in bardo("golem", "notices", "--post", home=stores.home.root)
+    assert len(hook.taken) == 4
+    assert bardo("golem", "notices", home=stores.home.root).count("(posted)") == 4
+
+
+def test_an_address_that_is_none_is_refused() -> None:
+    assert webhook_of({}) is None
+    with pytest.raises(ConfigError, match="begins with http"):
+        webhook_of({"BARDO_WEBHOOK": "file:///etc/passwd"})
