@@ -26,10 +26,11 @@ class Voucher:
 
     def __init__(self, stores: Stores, given: Mapping[str, Ed25519PrivateKey] | None = None) -> None:
         """given: private keys by owner that lie elsewhere. Raises SignatureError for one that is not in force."""
-        self._stores, self.keys = stores, OwnerKeys(stores.home, stores.log)
+        self._stores, self._keys = stores, OwnerKeys(stores.home, stores.log)
+        self.in_force = self._keys.in_force()
         self._private: dict[str, Ed25519PrivateKey | None] = dict(given or {})
         for owner_id, key in (given or {}).items():
-            current = self.keys.in_force(owner_id)
+            current = self.in_force.get(owner_id)
             if current is None or current.public_key != key.public_key().public_bytes_raw().hex():
                 raise SignatureError(
                     f"owner {owner_id}: this is not the key in force: `bardo keys owner` registers one"
@@ -40,9 +41,9 @@ class Voucher:
 
         One that stands and holds stays as it is. Raises SignatureError for a key file that is not the one on record.
         """
-        if owner_id not in self._private:
-            self._private[owner_id] = self.keys.private(owner_id)
-        key = self._private[owner_id]
+        if owner_id not in self._private and owner_id in self.in_force:
+            self._private[owner_id] = self._keys.private(self.in_force[owner_id])
+        key = self._private.get(owner_id)
         if key is None:
             return None
         said, path = signed(bundle, owner_id, key), self._stores.home.bundles / bundle.bundle_hash / SIGNATURE
@@ -69,7 +70,7 @@ def vouch_for_all(
     events = []
     for row in stores.life("BundlePublished").select(["golem_id", "observed_at", "published"]).to_pylist():
         bundle_hash, owner_id = row["published"]["bundle_hash"], owners[row["golem_id"]]
-        current = voucher.keys.in_force(owner_id)
+        current = voucher.in_force.get(owner_id)
         if current is None or (bundle_hash, current.key_id) in known:
             continue
         event = voucher.sign(load_bundle(stores.home, bundle_hash), owner_id, row["observed_at"])

@@ -247,7 +247,7 @@ def _key_on_record(bundle: Bundle, home: Path | None) -> str | None:
         return None
     births = stores.life("GolemBorn").select(["golem_id", "born"]).to_pylist()
     owner = next((e["born"]["owner_id"] for e in births if e["golem_id"] == bundle.golem_id), None)
-    key = OwnerKeys(stores.home, stores.log).in_force(owner) if owner is not None else None
+    key = OwnerKeys(stores.home, stores.log).in_force().get(owner) if owner is not None else None
     return key.public_key if key is not None else None
 
 

@@ -52,18 +52,17 @@ class OwnerKeys:
         ]
         return sorted(keys, key=lambda key: (key.owner_id, key.since, key.key_id))
 
-    def in_force(self, owner_id: str) -> OwnerKey | None:
-        """The newest key of this owner that was not revoked; None where there is none."""
-        living = [key for key in self.on_record() if key.owner_id == owner_id and key.why is None]
-        return living[-1] if living else None
+    def in_force(self) -> dict[str, OwnerKey]:
+        """By owner, the newest key that was not revoked."""
+        return {key.owner_id: key for key in self.on_record() if key.why is None}
 
-    def private(self, owner_id: str) -> Ed25519PrivateKey | None:
-        """The private half of the key in force, where it lies in this home.
+    def private(self, current: OwnerKey) -> Ed25519PrivateKey | None:
+        """The private half of a key in force, where it lies in this home.
 
         Raises SignatureError for a file that holds another key than the one on record.
         """
-        current, path = self.in_force(owner_id), self.path(owner_id)
-        if current is None or not path.exists():
+        owner_id, path = current.owner_id, self.path(current.owner_id)
+        if not path.exists():
             return None
         try:
             key = Ed25519PrivateKey.from_private_bytes(path.read_bytes())
@@ -82,7 +81,7 @@ class OwnerKeys:
         The file first, then the event: who is interrupted does the same again, with the key on file.
         """
         with self._home.lock("keys"):
-            current = self.in_force(owner_id)
+            current = self.in_force().get(owner_id)
             if current is not None:
                 return current
             path, known = self.path(owner_id), {key.public_key for key in self.on_record()}
@@ -102,7 +101,7 @@ class OwnerKeys:
 
     def revoke(self, owner_id: str, why: str, at: datetime) -> OwnerKey:
         """End the owner's key in force. Raises SignatureError where there is none."""
-        current = self.in_force(owner_id)
+        current = self.in_force().get(owner_id)
         if current is None:
             raise SignatureError(f"owner {owner_id} has no key in force: `bardo keys owner` gives one")
         said = OwnerKeyRevoked(owner_id=owner_id, key_id=current.key_id, why=why)

@@ -49,8 +49,7 @@ def test_a_steward_lists_signs_checks_compares_and_carries_a_bundle(brief_home: 
     assert file.read_bytes() == before, "the same bytes whenever it is exported"
     stores = Stores.open(home)
     signature = orjson.loads((home / "bundles" / shown["bundle"] / "signature.json").read_bytes())
-    key = OwnerKeys(stores.home, stores.log).in_force(signature["owner_id"])
-    assert key is not None
+    key = OwnerKeys(stores.home, stores.log).in_force()[signature["owner_id"]]
 
     Home.create(elsewhere, Policy(), NOW)
     assert "give the owner's public key" in bardo("bundle", "import", str(file), home=elsewhere, expect=2)
