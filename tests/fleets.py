@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.events.arrivals import Arrivals
 from bardo_pipeline.events.left_out import LeftOut
 from bardo_pipeline.events.life import Born, LifeEvent, Traits
 from bardo_pipeline.events.operations import Proposed
@@ -108,6 +109,7 @@ class Unhoused(living.Living):
             left_out=LeftOut,
             overrides=Overrides,
             proposed=Proposed,
+            arrivals=Arrivals,
         )
         super().__init__(stores, run, lambda: START)
 

@@ -23,11 +23,13 @@ OPERATIONS = (
     "pinned", "unpinned", "corrected", "retracted",
     "edited", "demoted", "noted",
     "generalized", "folded", "parted",
+    "quarantined", "borne_out", "spoken_against", "admitted", "refused",
 )  # fmt: skip
 RECEIVED, STAGED, CREATED, REINFORCED, CONTRADICTED, PROMOTED, PRUNED = range(7)
 PINNED, UNPINNED, CORRECTED, RETRACTED = range(7, 11)
 EDITED, DEMOTED, NOTED = range(11, 14)
 GENERALIZED, FOLDED, PARTED = range(14, 17)
+QUARANTINED, BORNE_OUT, SPOKEN_AGAINST, ADMITTED, REFUSED = range(17, 22)
 
 REASONS = (
     "inherited; not yet confirmed by own evidence",
@@ -47,6 +49,11 @@ REASONS = (
     "rules that differ in gas alone agree; it stands for them",
     "a wider rule stands for it",
     "what was told as one differs by now",
+    "came from elsewhere; speaks in the shadow until own outcomes bear it out",
+    "in the shadow: own outcomes agree",
+    "in the shadow: own outcomes disagree",
+    "own outcomes bore out what came from elsewhere",
+    "own outcomes spoke against what came from elsewhere",
 )
 
 DECISION_SCHEMA = pa.schema(
@@ -73,10 +80,11 @@ the last one about an entry leaves it as the cycle did."""
 
 
 class Considered(NamedTuple):
-    """What was proposed in an event, and what came of it, in words."""
+    """What was proposed, or came, in an event, and what came of it, in words. bundle: that it came in, if it did."""
 
     event_id: str
     said: str
+    bundle: str | None = None
 
 
 DECISION_KEY = ("golem_id", "revision", "cycle", "seq")
@@ -150,7 +158,7 @@ class DecisionLog:
             "reason": self._reasons(rows),
             "confidence_before_ppm": pa.array(rows["before"], pa.int64()),
             "cause_ticks": _cause_lists(rows["cause_first"], rows["cause_stop"], self.cause_tick),
-            "cause_bundle": pa.nulls(count, pa.string()),
+            "cause_bundle": self._said([getattr(order, "bundle", None) for order in self.orders], rows["said"]),
             "cause_event": self._said([order.event_id for order in self.orders], rows["said"]),
             "policy_hash": pa.array([policy_hash]).take(pa.array(np.zeros(count, np.int64))),
             "seq": pa.array(_sequence(rows["golem"], rows["cycle"])),
@@ -165,7 +173,7 @@ class DecisionLog:
         ]
         return pc.coalesce(self._said(words, rows["said"]), _reasons(rows))
 
-    def _said(self, words: list[str], place: np.ndarray) -> pa.Array:
+    def _said(self, words: Sequence[str | None], place: np.ndarray) -> pa.Array:
         """The word at each place, null at -1."""
         return pa.array(words, pa.string()).take(pa.array(place, pa.int64(), mask=place < 0))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from bardo_pipeline.curator.decisions import CONTRADICTED, CREATED, EDITED, REINFORCED, STAGED
-from bardo_pipeline.curator.state import ACTIVE, FOLDED, INSIGHT, GrimoireState, size_bands
+from bardo_pipeline.curator.state import ACTIVE, FOLDED, INSIGHT, GrimoireState, is_quarantined, size_bands
 from bardo_pipeline.curator.wave import Wave
 from bardo_pipeline.curator.weigh import standing
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, PPM, ppm
@@ -20,7 +20,7 @@ from bardo_pipeline.policy import Policy
 
 def distil(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     """Judge every pattern that got evidence in this wave; what reads otherwise then is edited, voted on or not."""
-    mine = np.flatnonzero(state["decay_class"][wave.rows] != CLASS_FACT)
+    mine = np.flatnonzero((state["decay_class"][wave.rows] != CLASS_FACT) & ~is_quarantined(state, wave.rows))
     rows, causes = wave.rows[mine], wave.causes[mine]
     if not len(rows):
         return
@@ -66,6 +66,7 @@ def create(state: GrimoireState, rows: np.ndarray, sign: np.ndarray, wave: Wave,
         ("contradictions", 0),
         ("generation", 0),
         ("provenance", 0),
+        ("origin", state["golem"][rows]),
         ("is_anti_knowledge", 0),
         ("is_bloodstain", 0),
         ("created_cycle", wave.cycle[place]),

@@ -31,7 +31,15 @@ from bardo_pipeline.curator.granger import (
     spread_of,
     tasks,
 )
-from bardo_pipeline.curator.state import ACTIVE, CANDIDATE, CAUSAL_LINK, PRUNED, RETRACTED, GrimoireState
+from bardo_pipeline.curator.state import (
+    ACTIVE,
+    CANDIDATE,
+    CAUSAL_LINK,
+    PRUNED,
+    RETRACTED,
+    GrimoireState,
+    is_quarantined,
+)
 from bardo_pipeline.curator.structure import Structure
 from bardo_pipeline.curator.variables import CONSTANT, SCALE, Column
 from bardo_pipeline.curator.wave import Wave
@@ -222,7 +230,12 @@ class _Test:
             row, column = int(held.rows[unit, place]), int(held.columns[unit, place])
             at = np.flatnonzero(found.column[unit] == column)
             stands = bool(len(at)) and ripe[unit] and np.sign(found.weight[unit, at[0]]) == state["sign"][row]
-            if not stands:
+            came = bool(is_quarantined(state, np.array([row]))[0])
+            if came and not ripe[unit]:
+                waits.append((row, unit))
+            elif not stands:
+                if came:  # its own moments do not say so: what it finds later is its own
+                    state["origin"][row], state["provenance"][row] = state["golem"][row], 0
                 for name in (*OWN, "sign"):
                     state[name][row] = 0
                 waits.append((row, unit))

@@ -24,6 +24,8 @@ from bardo_pipeline.curator.playbook import PlaybookLog, Playbooks
 from bardo_pipeline.curator.promote import promote
 from bardo_pipeline.curator.proposals import consider, stage
 from bardo_pipeline.curator.prune import prune
+from bardo_pipeline.curator.quarantine import receive, shadow
+from bardo_pipeline.curator.reception import Delivery
 from bardo_pipeline.curator.state import GrimoireState
 from bardo_pipeline.curator.wave import Wave, wave_of
 from bardo_pipeline.curator.weigh import weigh
@@ -33,7 +35,8 @@ from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.policy import Policy
 
 PASSES: tuple[Callable[[GrimoireState, Wave, Policy], None], ...] = (
-    heed, lead, weigh, consolidate, stage, distil, consider, promote, phage, learn_links, prune, retract, compress,
+    heed, lead, weigh, consolidate, stage, distil, shadow, consider, promote, phage, learn_links, prune, retract,
+    compress, receive,
 )  # fmt: skip
 """The passes of a cycle, in order."""
 
@@ -78,6 +81,7 @@ def curate(
     orders: Sequence[Order] = (),
     proposals: Sequence[Proposal] = (),
     cited: pa.Table | None = None,
+    deliveries: Sequence[Delivery] = (),
 ) -> Curation:
     """Take closed cycles through the passes.
 
@@ -85,6 +89,7 @@ def curate(
     (EVIDENCE_COLUMNS) of whole closed cycles, in any order; cycle: int64 [records], the cycle of each. orders: what
     owners said that takes effect in these cycles; one that has no record is curated for their sake alone. proposals:
     what models proposed that is judged in these cycles; cited: the records that may hold what it cites.
+    deliveries: what came to golems from elsewhere and is let into quarantine with these cycles.
     The result does not depend on which golems or how many cycles are taken together.
     """
     if not records.num_rows and not orders:
@@ -99,6 +104,7 @@ def curate(
     state.ensure(*agenda.additions)
     cause_tick = np.concatenate([evidence.cause_tick, agenda.causes])
     cause_tick = np.concatenate([cause_tick, state.moments.mention(len(cause_tick))])
+    brought = _brought(state, deliveries, policy.curator.cycle_ticks)
     group_wave = closed.wave[np.searchsorted(closed.key, (evidence.golem << 32) | evidence.cycle)]
     by_wave = np.argsort(group_wave, kind="stable")
     bounds = np.searchsorted(group_wave[by_wave], np.arange(closed.waves + 1))
@@ -110,12 +116,19 @@ def curate(
             state, evidence, by_wave[bounds[number] : bounds[number + 1]],
             closed.golem[mine], closed.cycle[mine], closed.at_us[mine], log, heard.among(closed.key[mine]),
             agenda.within(closed.key[mine]).motions,
+            tuple(d for d, key in brought if key in closed.key[mine]),
         )  # fmt: skip
         for one in PASSES:
             one(state, wave, policy)
         playbooks.revise(state, wave.golem, wave.cycle, wave.at_us, books, policy)
         reports.append((mine, wave.pruned, wave.promoted, wave.proposed))
     return Curation(log.table(state, policy, policy_hash), _report(state, closed, reports), books.table())
+
+
+def _brought(state: GrimoireState, deliveries: Sequence[Delivery], cycle_ticks: int) -> list[tuple[Delivery, int]]:
+    """What came, by golem, tick seen and event, with the packed (golem, cycle) with which it is let in."""
+    ordered = sorted(deliveries, key=lambda delivery: delivery.arrival[:3])
+    return [(d, (state.golem_code(d.arrival.golem_id) << 32) | d.arrival.cycle(cycle_ticks)) for d in ordered]
 
 
 @dataclass(frozen=True)

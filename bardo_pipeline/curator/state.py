@@ -17,6 +17,7 @@ from bardo_pipeline.curator.structure import Structure, Structures
 from bardo_pipeline.grimoire import confidence as conf
 from bardo_pipeline.grimoire.columns import contiguous
 from bardo_pipeline.grimoire.entries import (
+    CAME_OVER,
     COUNTED_FIELDS,
     DECAY_CLASSES,
     ENTRY_KINDS,
@@ -98,7 +99,7 @@ class GrimoireState:
 
     def absorb(self, entries: pa.Table) -> None:
         """Take in entries (ENTRY_SCHEMA) of golems that have none of these structures yet."""
-        self.append(_rows_of(self, entries))
+        self.append(rows_of(self, entries))
 
     def find(self, golem: np.ndarray, structure: np.ndarray) -> np.ndarray:
         """Rows of these pairs, all of which must be there. int64 [len(golem)]."""
@@ -139,6 +140,16 @@ class GrimoireState:
             dict(self._golem_codes),
             self.moments.without_golems(golem_ids),
         )
+
+
+def is_quarantined(state: GrimoireState, rows: np.ndarray | None = None) -> np.ndarray:
+    """Which rows (all for None) came over in the midst of life and still wait for own outcomes. bool."""
+    some = slice(None) if rows is None else rows
+    waits: np.ndarray = (state["status"][some] == CANDIDATE) & np.isin(state["provenance"][some], _CAME_OVER)
+    return waits
+
+
+_CAME_OVER = [PROVENANCES.index(name) for name in CAME_OVER]
 
 
 def size_bands(effect_ppm: np.ndarray) -> np.ndarray:
@@ -282,7 +293,7 @@ def from_table(table: pa.Table) -> GrimoireState:
     return state
 
 
-def _rows_of(state: GrimoireState, table: pa.Table) -> dict[str, np.ndarray]:
+def rows_of(state: GrimoireState, table: pa.Table) -> dict[str, np.ndarray]:
     """Rows of ENTRY_SCHEMA as columns of codes; golems and structures enter the state's registries."""
     rows = {n: table.column(n).to_numpy().astype(np.int64) for n in COUNTED}
     keys = contiguous(table.column("structure")).dictionary_encode()

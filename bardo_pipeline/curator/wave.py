@@ -13,6 +13,7 @@ import numpy as np
 from bardo_pipeline.curator.decisions import Considered, DecisionLog
 from bardo_pipeline.curator.evidence import Evidence
 from bardo_pipeline.curator.motions import Motion
+from bardo_pipeline.curator.reception import Delivery
 from bardo_pipeline.curator.state import ACTIVE, GrimoireState
 from bardo_pipeline.events.overrides import Order
 
@@ -26,6 +27,7 @@ class Wave:
     rows: state rows with new evidence; their count, total, squares, mood and span of causes beside them.
     doubted: rows that lost a vote in this cycle. orders: what owners said of the golems' entries, in
     order; order_rows: the state row of each, -1 for none, once they are heeded. motions: what was proposed, in order.
+    deliveries: what came to them from elsewhere, in order.
     pruned, promoted, proposed: how many entries of each golem were, proposed being heuristics for its playbook.
     """
 
@@ -46,6 +48,7 @@ class Wave:
     orders: tuple[Order, ...] = ()
     order_rows: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     motions: tuple[Motion, ...] = ()
+    deliveries: tuple[Delivery, ...] = ()
 
     def look_at(self, rows: np.ndarray) -> None:
         """Take in rows that this cycle brought no evidence for, to be judged by what they have."""
@@ -132,6 +135,7 @@ def wave_of(
     log: DecisionLog,
     orders: tuple[Order, ...] = (),
     motions: tuple[Motion, ...] = (),
+    deliveries: tuple[Delivery, ...] = (),
 ) -> Wave:
     """The wave of these golems' cycles. pick: indices of the evidence groups that belong to it."""
     rows = state.find(evidence.golem[pick], evidence.structure[pick])
@@ -141,5 +145,5 @@ def wave_of(
         squares=evidence.squares[pick], mood=evidence.mood[pick],
         causes=np.stack([evidence.first[pick], evidence.stop[pick]], axis=1), log=log,
         pruned=zeros.copy(), promoted=zeros.copy(), proposed=zeros.copy(), orders=orders,
-        motions=motions,
+        motions=motions, deliveries=deliveries,
     )  # fmt: skip

@@ -19,12 +19,14 @@ from bardo_pipeline.curator.decisions import DECISION_SCHEMA, fold
 from bardo_pipeline.curator.evidence import EVIDENCE_COLUMNS
 from bardo_pipeline.curator.passes import CYCLE_SCHEMA, Curation, curate
 from bardo_pipeline.curator.playbook import PLAYBOOK_SCHEMA, PlaybookLog, Playbooks
+from bardo_pipeline.curator.reception import Delivery
 from bardo_pipeline.curator.state import GrimoireState, from_table, to_table
 from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.causes import keep_moments, moments_at
 from bardo_pipeline.derivation.reading import CycleReader, cited_records, closed_records, curated, cycle_of
 from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, from_cycle, without
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.events.arrivals import Arrival, Arrivals
 from bardo_pipeline.events.left_out import LeftOut
 from bardo_pipeline.events.operations import Proposal, Proposed
 from bardo_pipeline.events.overrides import Overrides
@@ -38,13 +40,18 @@ def _nothing_cited(_: Sequence[Proposal]) -> pa.Table:
     return pa.table({})
 
 
+def _nothing_came(_: Arrival) -> pa.Table:
+    raise AssertionError("who hears of an arrival can read its bundle")
+
+
 @dataclass
 class Mind:
     """What some golems know and go by, in working form, and what was decided since the last commit.
 
     left: what counts as never having been in all that it is given to curate; the decisions' revision says so.
     overrides, proposed: what owners said and models proposed, as of the closing of the newest cycle that it is given;
-    look_up gives the records that proposals cite.
+    look_up gives the records that proposals cite. arrivals: what came to them from elsewhere by then; unpack gives the
+    entries of one.
     """
 
     policy: Policy
@@ -52,6 +59,8 @@ class Mind:
     overrides: Overrides = field(default_factory=Overrides)
     proposed: Proposed = field(default_factory=Proposed)
     look_up: Callable[[Sequence[Proposal]], pa.Table] = field(default=_nothing_cited)
+    arrivals: Arrivals = field(default_factory=Arrivals)
+    unpack: Callable[[Arrival], pa.Table] = field(default=_nothing_came)
     state: GrimoireState = field(default_factory=GrimoireState)
     playbooks: Playbooks = field(default_factory=Playbooks)
     done: dict[str, int] = field(default_factory=dict)
@@ -76,13 +85,20 @@ class Mind:
 
     def advance(self, records: pa.Table, cycle: np.ndarray, upto: dict[str, int]) -> Curation:
         """Curate closed cycles of these golems."""
-        orders = self.overrides.due(self.done, upto, self.policy.curator.cycle_ticks)
-        proposals = self.proposed.due(self.done, upto, self.policy.curator.cycle_ticks)
+        span = self.policy.curator.cycle_ticks
+        orders, proposals = self.overrides.due(self.done, upto, span), self.proposed.due(self.done, upto, span)
         made = curate(
             self.state, self.playbooks, records, cycle, policy=self.policy, policy_hash=self.policy.hash, orders=orders,
             proposals=proposals, cited=without(self.look_up(proposals), self.left) if proposals else None,
+            deliveries=[self._delivery(one) for one in self.arrivals.due(self.done, upto, span)],
         )  # fmt: skip
         return self._take(made, upto)
+
+    def _delivery(self, arrival: Arrival) -> Delivery:
+        """What came, without what was withdrawn from the golem since."""
+        entries, gone = self.unpack(arrival), self.left.entries(arrival.golem_id)
+        kept = pc.invert(pc.is_in(entries["entry_id"], value_set=pa.array(sorted(gone), pa.string())))
+        return Delivery(arrival, entries.filter(kept) if gone else entries)
 
     def _take(self, made: Curation, upto: dict[str, int]) -> Curation:
         revised = replace(made, decisions=self._revised(made.decisions))
@@ -115,8 +131,9 @@ class Mind:
         """Take in what was said and proposed by now."""
         self.overrides, self.proposed = stores.overrides(), stores.proposed()
         self.look_up = partial(cited_records, stores)
+        self.arrivals, self.unpack = stores.arrivals(), partial(_unpacked, stores)
 
-    def overtaken(self, left: LeftOut, overrides: Overrides, proposed: Proposed) -> set[str]:
+    def overtaken(self, left: LeftOut, overrides: Overrides, proposed: Proposed, arrivals: Arrivals) -> set[str]:
         """Golems with news to commit that were derived from something that is left out now, or before a word was said.
 
         Only death closes a cycle that is curated already, so only of the dead somebody can have spoken since.
@@ -125,12 +142,13 @@ class Mind:
             g
             for g in self.touched
             if left.of_golem(g) != self.left.of_golem(g)
-            or self._heard(g, overrides, proposed) != self._heard(g, self.overrides, self.proposed)
+            or self._heard(g, overrides, proposed, arrivals)
+            != self._heard(g, self.overrides, self.proposed, self.arrivals)
         }
 
-    def _heard(self, golem_id: str, overrides: Overrides, proposed: Proposed) -> tuple[object, ...]:
+    def _heard(self, golem_id: str, overrides: Overrides, proposed: Proposed, arrivals: Arrivals) -> tuple[object, ...]:
         upto, span = {golem_id: self.done[golem_id]}, self.policy.curator.cycle_ticks
-        return overrides.due({}, upto, span), proposed.due({}, upto, span)
+        return overrides.due({}, upto, span), proposed.due({}, upto, span), arrivals.due({}, upto, span)
 
     def drop(self, golem_ids: set[str]) -> None:
         """Do not commit what was decided of these golems."""
@@ -151,6 +169,11 @@ class Mind:
     def forget(self, golem_ids: set[str]) -> None:
         """Let go of golems that are dead and committed."""
         self.state = self.state.without_golems(golem_ids)
+
+
+def _unpacked(stores: Stores, arrival: Arrival) -> pa.Table:
+    """The entries of a bundle that came. Raises BundleError if it is not in this home any more."""
+    return load_bundle(stores.home, arrival.content_hash).entries()
 
 
 def _others(curation: Curation, golem_ids: set[str]) -> Curation:

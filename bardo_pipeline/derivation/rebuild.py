@@ -109,6 +109,7 @@ def rebuild(
         _left_out=None,
         _overrides=None,
         _proposed=None,
+        _arrivals=None,
     )
     try:
         derive_everything(beside, now=now, tell=tell)

@@ -16,6 +16,7 @@ from bardo_pipeline.curator.passes import PASSES_EDITION
 from bardo_pipeline.derivation.identity import derivation_id
 from bardo_pipeline.derivation.in_force import FIRST_EMBEDDER, InForce, in_force
 from bardo_pipeline.errors import DerivationError, EmbedderMismatch
+from bardo_pipeline.events.arrivals import Arrivals
 from bardo_pipeline.events.left_out import WITHDRAWALS, LeftOut
 from bardo_pipeline.events.operations import Proposed
 from bardo_pipeline.events.overrides import OVERRIDES, Overrides
@@ -56,6 +57,7 @@ class Stores:
     _left_out: tuple[int, LeftOut] | None = None
     _overrides: tuple[int, Overrides] | None = None
     _proposed: tuple[int, Proposed] | None = None
+    _arrivals: tuple[int, Arrivals] | None = None
 
     @classmethod
     def open(
@@ -134,6 +136,13 @@ class Stores:
         if self._proposed is None or self._proposed[0] != version:
             self._proposed = version, Proposed.of(self.life("ModelAsked"))
         return self._proposed[1]
+
+    def arrivals(self) -> Arrivals:
+        """What came to golems in the midst of their lives; on record before its cycle closes, as well."""
+        version = self.source.life_version
+        if self._arrivals is None or self._arrivals[0] != version:
+            self._arrivals = version, Arrivals.of(self.life("KnowledgeReceived"))
+        return self._arrivals[1]
 
     @cached_property
     def embedder(self) -> Embedder:

@@ -19,7 +19,6 @@ from rich.markup import escape
 from bardo_pipeline.derivation.bundle_archives import export_bundle, files_at, import_bundle
 from bardo_pipeline.derivation.bundles import bundle_files
 from bardo_pipeline.derivation.legacy import published_bundles
-from bardo_pipeline.derivation.overriding import grimoire_of
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.vouching import vouch_for_all
 from bardo_pipeline.doors.keys import File, Public, private_key_in, public_key_given
@@ -27,11 +26,9 @@ from bardo_pipeline.doors.options import HomeOption, now, root_of
 from bardo_pipeline.doors.tables import print_table
 from bardo_pipeline.errors import BundleError, ConfigError, NoHomeError, QueryError
 from bardo_pipeline.grimoire.confidence import PPM
-from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.inheritance.bundle import EPISODES, LINKS, PROCEDURES, SIGNATURE, TESTAMENT_PAGE, Bundle
 from bardo_pipeline.inheritance.comparison import compared
 from bardo_pipeline.inheritance.inspection import faults_of, inspected
-from bardo_pipeline.inheritance.novelty import ranked
 from bardo_pipeline.inheritance.signature import signature_fault, signature_of
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.owner_keys import OwnerKeys
@@ -51,14 +48,14 @@ def show(
     format: FormatOption = "table",
 ) -> None:
     """Show what a bundle holds, or list the bundles of this home."""
-    _check_format(format)
+    check_format(format)
     if target is None:
         _list(Stores.open(root_of(home)), format)
         return
-    bundle = inspected(_files(target, home), _policy(home).inheritance)
+    bundle = inspected(files_of(target, home), _policy(home).inheritance)
     facts = _facts(bundle)
     if format == "json":
-        _json(facts)
+        as_json(facts)
         return
     for name, value in facts.items():
         if not isinstance(value, dict):
@@ -74,7 +71,7 @@ def verify(target: Target, public: Public = None, file: File = None, home: HomeO
 
     With --public or --file that owner's key alone counts. Without, of a golem of this home, its owner's key on record.
     """
-    files = _files(target, home)
+    files = files_of(target, home)
     faults = faults_of(files, _policy(home).inheritance)
     wanted = public_key_given(public, file) if public or file else None
     said: dict[str, str] | None = None
@@ -102,12 +99,14 @@ def diff(
     format: FormatOption = "table",
 ) -> None:
     """Show what changed from one bundle to another: entries, playbook, testament."""
-    _check_format(format)
+    check_format(format)
     rules = _policy(home).inheritance
-    found = compared(*(inspected(_files(name, home), rules) for name in (first, second)))
+    found = compared(*(inspected(files_of(name, home), rules) for name in (first, second)))
     if format == "json":
         told = {name: {"gone": gone, "new": new} for name, (gone, new) in found.testament.items()}
-        _json({"same": found.same, "entries": found.entries.to_pylist(), "playbook": found.playbook, "testament": told})
+        as_json(
+            {"same": found.same, "entries": found.entries.to_pylist(), "playbook": found.playbook, "testament": told}
+        )
         return
     out.print(f"{found.same} entries are the same in both")
     figures = ("confidence_ppm", "other_confidence_ppm")
@@ -126,40 +125,6 @@ def diff(
 
 
 @app.command()
-def rank(
-    target: Target,
-    to: Annotated[str, typer.Option("--for", help="The golem that it would come to.")],
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many, the most surprising first.")] = None,
-    home: HomeOption = None,
-    format: FormatOption = "table",
-) -> None:
-    """Show what a bundle would tell a golem, most surprising first: what opposes it, what is new, what it knows."""
-    _check_format(format)
-    stores = Stores.open(root_of(home))
-    bundle, grimoire = inspected(_files(target, home), stores.policy.inheritance), grimoire_of(stores, to)
-    at_us = round(grimoire.at.timestamp() * 1_000_000)
-    entries = bundle.entries()
-    found = ranked(entries, grimoire.entries.select(ENTRY_SCHEMA.names), at_us, stores.policy)
-    texts = dict(zip(entries["entry_id"].to_pylist(), entries["text"].to_pylist(), strict=True))
-    rows = [{**row, "text": texts[row["entry_id"]]} for row in found.slice(0, limit).to_pylist()]
-    if format == "json":
-        _json(rows)
-        return
-    told = [
-        (row["priority"], row["relation"], row["surprise_ppm"] / PPM, row["entry_id"][:10],
-         row["held_id"][:10] if row["held_id"] else "-", row["text"])
-        for row in rows
-    ]  # fmt: skip
-    counted = Counter(found["relation"].to_pylist())
-    said = ", ".join(f"{counted[name]} {words}" for name, words in _RELATIONS.items() if counted[name])
-    title = f"To {to} as of tick {grimoire.tick}: {said or 'nothing'}"
-    print_table(out, title, ["turn", "what", "surprise", "entry", "held", "text"], told)
-
-
-_RELATIONS = {"opposed": "oppose what it holds", "unknown": "are new", "same": "it knows"}
-
-
-@app.command()
 def export(
     target: Annotated[str, typer.Argument(help="A bundle's hash or its beginning, or the golem that left it.")],
     file: Annotated[Path, typer.Argument(help="The archive to write (.tar.gz).")],
@@ -167,7 +132,7 @@ def export(
 ) -> None:
     """Write a published bundle as one file, the same bytes whenever it is exported."""
     stores = Stores.open(root_of(home))
-    bundle = export_bundle(stores, _hash(stores, target), file)
+    bundle = export_bundle(stores, hash_of(stores, target), file)
     said = signature_of(bundle)
     by = f"signed by {said['owner_id']}" if said else "unsigned: `bardo keys owner` gives its owner a key"
     out.print(f"bundle {bundle.bundle_hash} of {bundle.golem_id} is in {file} ({file.stat().st_size:,} bytes), {by}",
@@ -219,15 +184,16 @@ def _policy(home: Path | None) -> Policy:
         return Policy()
 
 
-def _files(target: str, home: Path | None) -> dict[str, bytes]:
+def files_of(target: str, home: Path | None) -> dict[str, bytes]:
+    """The files of a bundle that a target names: a path, or a bundle of this home."""
     path = Path(target)
     if path.exists():
         return files_at(path)
     stores = Stores.open(root_of(home))
-    return bundle_files(stores.home.bundles / _hash(stores, target))
+    return bundle_files(stores.home.bundles / hash_of(stores, target))
 
 
-def _hash(stores: Stores, target: str) -> str:
+def hash_of(stores: Stores, target: str) -> str:
     """The hash of a bundle of this home. Raises QueryError where none or several answer to the target."""
     left = published_bundles(stores)
     if target in left:
@@ -296,7 +262,7 @@ def _list(stores: Stores, format: str) -> None:
         )  # fmt: skip
     names = ["bundle", "golem", "generation", "entries", "signed_by", "remark"]
     if format == "json":
-        _json([dict(zip(names, row, strict=True)) for row in rows])
+        as_json([dict(zip(names, row, strict=True)) for row in rows])
     else:
         print_table(out, None, names, rows)
 
@@ -305,10 +271,12 @@ def _share(ppm: int | None) -> float | None:
     return None if ppm is None else ppm / PPM
 
 
-def _check_format(format: str) -> None:
+def check_format(format: str) -> None:
+    """Raise ConfigError for a format that there is not."""
     if format not in ("table", "json"):
         raise ConfigError(f"--format {format!r}: table or json")
 
 
-def _json(value: Any) -> None:
+def as_json(value: Any) -> None:
+    """Write a value as one line of JSON."""
     sys.stdout.buffer.write(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE))

@@ -27,6 +27,7 @@ from bardo_pipeline.doors import (
     embedding,
     evaluating,
     fabric,
+    giving,
     golems,
     graves,
     grimoire,
@@ -61,6 +62,7 @@ app.add_typer(golems.app, name="golem")
 heirs.add_to(golems.app)
 graves.add_to(app, golems.app)
 app.add_typer(sealing.app, name="seal")
+giving.add_to(bundles.app)
 app.add_typer(bundles.app, name="bundle")
 bundles.app.command("checks")(bundle_checks.checks)
 bundles.app.command("waive")(bundle_checks.waive_warning)

@@ -38,7 +38,8 @@ def _of_kind(kind: str, payload: str) -> dict[str, Any]:
     """An event of this kind carries this payload; the model allows it no other."""
     return {
         "properties": {"kind": {"const": kind}, payload: {"type": "object"}}
-        | {other: {"type": "null"} for other in _ATTRIBUTE_OF.values() if other != payload},
+        | {other: {"type": "null"} for other in _ATTRIBUTE_OF.values() if other != payload}
+        | ({} if payload == "received" else {"quarantined": {"type": "null"}}),
         "required": [payload],
     }
 

@@ -16,6 +16,7 @@ from typing import Annotated, Literal, Self
 import orjson
 from pydantic import Field, model_validator
 
+from bardo_pipeline.events.arrivals import Quarantined, Replicant
 from bardo_pipeline.events.bundles import (
     BundleImported,
     BundleSigned,
@@ -54,6 +55,7 @@ Kind = Literal[
     "ConfigurationAdopted", "SuccessionAdvanced", "CreditCommitted", "GolemTakenUp",
     "DeathAccepted", "AffairsSettled", "LifeReflected", "LegacyLeft",
     "BundleWaived",
+    "ReplicantSent",
 ]  # fmt: skip
 
 
@@ -126,9 +128,9 @@ class Published(Part):
 
 
 class Received(Part):
-    """Knowledge that came from elsewhere, by content hash."""
+    """Knowledge that came from elsewhere, by content hash: at birth, or later (`Quarantined` tells how)."""
 
-    source: Literal["succession"]
+    source: Literal["succession", "import", "replicant"]
     from_golem_id: Name
     content_hash: Name
     entry_count: Whole
@@ -261,6 +263,7 @@ class LifeEvent(Part):
     judged: Judged | None = None
     published: Published | None = None
     received: Received | None = None
+    quarantined: Quarantined | None = None
     steered: Steered | None = None
     gap: Gap | None = None
     struck: Struck | None = None
@@ -290,6 +293,7 @@ class LifeEvent(Part):
     reflected: Reflected | None = None
     bequeathed: Bequeathed | None = None
     waived: BundleWaived | None = None
+    replicant: Replicant | None = None
 
     @model_validator(mode="after")
     def _holds_its_payload(self) -> Self:
@@ -297,6 +301,8 @@ class LifeEvent(Part):
         present = [name for name in _ATTRIBUTE_OF.values() if getattr(self, name) is not None]
         if present != [wanted]:
             raise ValueError(f"{self.kind} carries {wanted} and nothing else, not {', '.join(present) or 'nothing'}")
+        if (self.quarantined is not None) != (self.received is not None and self.received.source != "succession"):
+            raise ValueError("what comes by import or from a replicant is quarantined, and nothing else is")
         return self
 
     @property
@@ -307,7 +313,7 @@ class LifeEvent(Part):
 
     def content_id(self) -> str:
         """The id that its content gives it."""
-        return _content_id(self.kind, self.golem_id, self.observed_at, self.payload)
+        return _content_id(self.kind, self.golem_id, self.observed_at, self.payload, self.quarantined)
 
 
 _KIND_OF: dict[type[Part], tuple[str, str]] = {
@@ -345,24 +351,30 @@ _KIND_OF: dict[type[Part], tuple[str, str]] = {
     Reflected: ("LifeReflected", "reflected"),
     Bequeathed: ("LegacyLeft", "bequeathed"),
     BundleWaived: ("BundleWaived", "waived"),
+    Replicant: ("ReplicantSent", "replicant"),
 }
 
 
 _ATTRIBUTE_OF: dict[str, str] = dict(_KIND_OF.values())
 
 
-def _content_id(kind: str, golem_id: str, observed_at: datetime, payload: Part) -> str:
+def _content_id(kind: str, golem_id: str, observed_at: datetime, payload: Part, way: Quarantined | None) -> str:
     content = {"kind": kind, "golem_id": golem_id, "observed_at": observed_at, "payload": payload.model_dump()}
+    if way is not None:
+        content["quarantined"] = way.model_dump()
     return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
 
 
-def life_event(golem_id: str, observed_at: datetime, payload: Part) -> LifeEvent:
-    """An event around its payload, with the id that its content gives it."""
+def life_event(golem_id: str, observed_at: datetime, payload: Part, way: Quarantined | None = None) -> LifeEvent:
+    """An event around its payload, with the id that its content gives it. way: of knowledge that came after birth."""
     kind, attribute = _KIND_OF[type(payload)]
-    event_id = _content_id(kind, golem_id, observed_at, payload)
-    return LifeEvent.model_validate(
-        {"event_id": event_id, "kind": kind, "golem_id": golem_id, "observed_at": observed_at, attribute: payload}
-    )
+    said = {"kind": kind, "golem_id": golem_id, "observed_at": observed_at, attribute: payload, "quarantined": way}
+    return LifeEvent.model_validate({"event_id": _content_id(kind, golem_id, observed_at, payload, way), **said})
+
+
+def arrivals_of(events: Iterable[LifeEvent]) -> list[tuple[str, Quarantined]]:
+    """What came over in the midst of lives among these events, each with its golem."""
+    return [(event.golem_id, event.quarantined) for event in events if event.quarantined is not None]
 
 
 def askings_of(events: Iterable[LifeEvent]) -> list[tuple[str, Asked]]:

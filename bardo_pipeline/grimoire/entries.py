@@ -15,10 +15,14 @@ STATUSES = ("candidate", "active", "pruned", "retracted", "folded")
 out by its owner. What was pruned or retracted can be learned again, from evidence that came later. A folded one is told
 by a wider rule of its golem, which stands for it (spans.py)."""
 
-PROVENANCES = ("self", "death_testament", "dream_counterfactual")
-"""Where an entry came from; succession is the death testament (canon 3), a counterfactual a dream (KAT, Loop 3)."""
+PROVENANCES = ("self", "death_testament", "dream_counterfactual", "import", "replicant")
+"""Where an entry came from; succession is the death testament (canon 3), a counterfactual a dream (KAT, Loop 3), an
+import what somebody gave the golem in its life, a replicant its own short-lived offspring (INH S5.2, S7.6)."""
 
 DREAMT = PROVENANCES[2]
+
+CAME_OVER = PROVENANCES[3:]
+"""Provenances of what came to a golem in the midst of its life: in quarantine until its own outcomes bear it out."""
 
 DECAY_CLASSES = ("structural", "regime_conditional", "tactical", "ephemeral", "fact")
 """INH S7.4; a consolidated fact that became an entry decays by the fact's rule alone (canon 6)."""

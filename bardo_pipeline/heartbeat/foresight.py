@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bardo_pipeline.curator.granger import EFFECTS, Task, tasks
-from bardo_pipeline.curator.state import ACTIVE, CANDIDATE, GrimoireState
+from bardo_pipeline.curator.state import ACTIVE, CANDIDATE, GrimoireState, is_quarantined
 from bardo_pipeline.curator.variables import COLUMNS, PRICE_RETURN, SCALE, Column
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entries import CAUSAL_VARIABLES
@@ -85,7 +85,7 @@ def foresight_of(state: GrimoireState, golem_ids: list[str], at_us: int, policy:
     for row, trusted in zip(rows.tolist(), sure.tolist(), strict=True):
         about, golem = links[int(state["structure"][row])], place[state.golems[state["golem"][row]]]
         status = int(state["status"][row])
-        if status == CANDIDATE and state["own_sumsq"][row] == 0:
+        if status == CANDIDATE and state["own_sumsq"][row] == 0 and not is_quarantined(state, np.array([row]))[0]:
             empty.candidate[golem] = True
         looks = _looks(about.cause, about.lag_ticks, task) if about.effect == CAUSAL_VARIABLES[PRICE_RETURN] else None
         if status == ACTIVE and trusted and looks is not None:

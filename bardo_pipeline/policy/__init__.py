@@ -41,6 +41,7 @@ from bardo_pipeline.policy.passing_on import (
     DivergencePolicy,
     InheritancePolicy,
     KatabasisPolicy,
+    ReceptionPolicy,
     StewardPolicy,
     SuccessionPolicy,
 )
@@ -82,6 +83,7 @@ __all__ = [
     "Policy",
     "PredictionPolicy",
     "ProbePolicy",
+    "ReceptionPolicy",
     "RegimePolicy",
     "ReorgPolicy",
     "RetrievalPolicy",
@@ -142,6 +144,7 @@ class Policy(Frozen):
     inheritance: InheritancePolicy = InheritancePolicy()
     divergence: DivergencePolicy = DivergencePolicy()
     steward: StewardPolicy = StewardPolicy()
+    reception: ReceptionPolicy = ReceptionPolicy()
     worth: WorthPolicy = WorthPolicy()
     gateway: GatewayPolicy = GatewayPolicy()
     dying: DyingPolicy = DyingPolicy()

@@ -54,6 +54,23 @@ class InheritancePolicy(Frozen):
     testament_bytes_max: Annotated[int, Field(ge=2048)] = Field(5120, description="about 5 KB (MEM)")
 
 
+class ReceptionPolicy(Frozen):
+    """What becomes of knowledge that comes to a golem in the midst of its life (INH S5.2, S7.6)."""
+
+    import_confidence: Unit = Field(0.4, description="of what is imported, by tool or archive (TOOLS, canon 2)")
+    replicant_confidence: Unit = Field(0.3, description="of what a replicant reports (INH S7.6, canon 3)")
+    entries_max: Annotated[int, Field(ge=1)] = Field(
+        100, description="of one delivery (INH S5.3: 100 an hour a source)"
+    )
+    shadow_validations: Annotated[int, Field(ge=1)] = Field(
+        3, description="cycles whose outcomes bore it out, before it is admitted (TOOLS: clusters of at least 3)"
+    )
+    size_factor: Positive = Field(
+        10.0, description="times the largest effect held: stated beyond it is anomalous (ours)"
+    )
+    size_entries_min: Count = Field(5, description="entries of a source that make a distribution of sizes (ours)")
+
+
 class DivergencePolicy(Frozen):
     """What a generation must add to what it was given (INH S8.1, canon 43)."""
 

@@ -30,6 +30,7 @@ LAYER_OF_PROVENANCE = {
     "self": VAULT,
     "death_testament": VAULT,
     "archive": VAULT,
+    "import": VAULT,
     "replicant": VAULT,
     "dream_counterfactual": VAULT,
     "clade_sibling": CLADE,

@@ -88,7 +88,9 @@ class Living:
         What rests on something that is left out since is not written: it is derived again from the log.
         """
         with self.stores.deriving():
-            overtaken = self.mind.overtaken(self.stores.left_out(), self.stores.overrides(), self.stores.proposed())
+            overtaken = self.mind.overtaken(
+                self.stores.left_out(), self.stores.overrides(), self.stores.proposed(), self.stores.arrivals()
+            )
             self.mind.drop(overtaken)
             commit(self.stores, self.mind)
         if overtaken:

@@ -16,9 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.errors import BardoError, ForkError, LeaseError, RegressionError
+from bardo_pipeline.events.arrivals import check_arrivals
 from bardo_pipeline.events.custody import KeyRing, Tip, check_rings, rings_after
 from bardo_pipeline.events.dying import PHASES_OF_DYING, check_dying, unsaid
-from bardo_pipeline.events.life import LifeEvent, askings_of, overrides_of
+from bardo_pipeline.events.life import LifeEvent, arrivals_of, askings_of, overrides_of
 from bardo_pipeline.events.operations import check_askings
 from bardo_pipeline.events.overrides import OVERRIDES, check_overrides
 from bardo_pipeline.events.sealing import unsealed
@@ -105,7 +106,7 @@ def check_lives(
     death: Callable[[str], int | None],
     overrides: Callable[[str], int],
 ) -> None:
-    """Raise for a death, an override or an asking that does not fit its golem as it is now.
+    """Raise for a death, an override, an asking or an arrival that does not fit its golem as it is now.
 
     Of a golem: its highest tick, the tick up to which its stream has no gap, that of its recorded death, and how many
     overrides are on record.
@@ -113,6 +114,7 @@ def check_lives(
     check_deaths(events, highest)
     check_overrides(overrides_of(events), contiguous=contiguous, death=death, known=overrides)
     check_askings(askings_of(events), contiguous=contiguous, death=death)
+    check_arrivals(arrivals_of(events), contiguous=contiguous, death=death)
 
 
 class Sent(NamedTuple):

@@ -11,7 +11,21 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from bardo_pipeline.curator.decisions import CORRECTED, NOTED, OPERATIONS, PINNED, RECEIVED, RETRACTED, UNPINNED, fold
+from bardo_pipeline.curator.decisions import (
+    ADMITTED,
+    BORNE_OUT,
+    CORRECTED,
+    NOTED,
+    OPERATIONS,
+    PINNED,
+    QUARANTINED,
+    RECEIVED,
+    REFUSED,
+    RETRACTED,
+    SPOKEN_AGAINST,
+    UNPINNED,
+    fold,
+)
 from bardo_pipeline.curator.evidence import gather_evidence, is_episode, is_verified
 from bardo_pipeline.curator.passes import Curation, curate
 from bardo_pipeline.curator.playbook import Playbooks
@@ -301,7 +315,8 @@ def test_the_stories_make_the_curator_say_everything_that_it_can() -> None:
         rows = made.decisions.select(["kind", "status", "is_anti_knowledge"]).to_pylist()
         kinds.update((r["kind"], r["status"], r["is_anti_knowledge"]) for r in rows)
     others = {OPERATIONS[said] for said in (RECEIVED, PINNED, UNPINNED, CORRECTED, RETRACTED, NOTED)}
-    assert set(said) == set(OPERATIONS) - others, "which are said at birth, by owners and by models"
+    others |= {OPERATIONS[said] for said in (QUARANTINED, BORNE_OUT, SPOKEN_AGAINST, ADMITTED, REFUSED)}
+    assert set(said) == set(OPERATIONS) - others, "which are said at birth, by owners and models, and of what came over"
     assert {kind for kind, _, _ in kinds} == {"insight", "heuristic", "warning"}
     assert ("warning", "active", True) in kinds
     assert ("warning", "active", False) in kinds

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from bardo_pipeline.curator.novelty import parts_apart, ranked
 from bardo_pipeline.grimoire.spans import parts_of
-from bardo_pipeline.inheritance.novelty import parts_apart, ranked
 from tests.examples import times
 from tests.grimoires import DAY, DIED, POLICY, baseline, causal, entry, grimoire, pattern, shuffled
 from tests.reference.novelty import apart_by_row, ranked_by_row

@@ -99,8 +99,8 @@ def lived(
 def test_the_passes_stand_in_their_order() -> None:
     names = [one.__name__ for one in PASSES]
     assert names == [
-        "heed", "lead", "weigh", "consolidate", "stage", "distil", "consider", "promote", "phage", "learn_links",
-        "prune", "retract", "compress",
+        "heed", "lead", "weigh", "consolidate", "stage", "distil", "shadow", "consider", "promote", "phage",
+        "learn_links", "prune", "retract", "compress", "receive",
     ]  # fmt: skip
 
 

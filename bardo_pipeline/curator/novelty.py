@@ -23,7 +23,7 @@ RELATIONS = ("opposed", "unknown", "same")
 """What an entry that arrives is to what is held, most surprising first."""
 
 PARTS = (
-    "source", "chain", "protocol", "pair", "tool", "action_type", "regime", "anomaly_band", "gas_band", "metric",
+    "chain", "protocol", "pair", "source", "tool", "action_type", "regime", "anomaly_band", "gas_band", "metric",
     "cause", "effect", "lag_ticks",
 )  # fmt: skip
 """What a structure is made of, from what it is about at large to the last detail."""

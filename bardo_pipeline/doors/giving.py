@@ -1,0 +1,115 @@
+"""The commands `bardo bundle rank` and `bardo bundle give`: a bundle beside a golem, and put before one that lives."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from bardo_pipeline.curator.novelty import ranked
+from bardo_pipeline.curator.reception import VERDICTS
+from bardo_pipeline.derivation.giving import Offer, give, offered
+from bardo_pipeline.derivation.overriding import grimoire_of
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.doors.bundles import FormatOption, Target, as_json, check_format, files_of, hash_of, out
+from bardo_pipeline.doors.options import HomeOption, now, root_of
+from bardo_pipeline.doors.tables import print_table
+from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.grimoire.confidence import PPM
+from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
+from bardo_pipeline.inheritance.inspection import inspected
+
+_RELATIONS = {"opposed": "oppose what it holds", "unknown": "are new", "same": "it knows"}
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands to `bardo bundle`."""
+    app.command()(rank)
+    app.command("give")(give_)
+
+
+def rank(
+    target: Target,
+    to: Annotated[str, typer.Option("--for", help="The golem that it would come to.")],
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many, the most surprising first.")] = None,
+    home: HomeOption = None,
+    format: FormatOption = "table",
+) -> None:
+    """Show what a bundle would tell a golem, most surprising first: what opposes it, what is new, what it knows."""
+    check_format(format)
+    stores = Stores.open(root_of(home))
+    bundle, grimoire = inspected(files_of(target, home), stores.policy.inheritance), grimoire_of(stores, to)
+    at_us = round(grimoire.at.timestamp() * 1_000_000)
+    entries = bundle.entries()
+    found = ranked(entries, grimoire.entries.select(ENTRY_SCHEMA.names), at_us, stores.policy)
+    rows = _with_texts(found.slice(0, limit).to_pylist(), entries)
+    if format == "json":
+        as_json(rows)
+        return
+    told = [
+        (row["priority"], row["relation"], row["surprise_ppm"] / PPM, row["entry_id"][:10],
+         row["held_id"][:10] if row["held_id"] else "-", row["text"])
+        for row in rows
+    ]  # fmt: skip
+    counted = Counter(found["relation"].to_pylist())
+    said = ", ".join(f"{counted[name]} {words}" for name, words in _RELATIONS.items() if counted[name])
+    title = f"To {to} as of tick {grimoire.tick}: {said or 'nothing'}"
+    print_table(out, title, ["turn", "what", "surprise", "entry", "held", "text"], told)
+
+
+def give_(
+    target: Annotated[str, typer.Argument(help="A bundle of this home: its hash or beginning, or who left it.")],
+    to: Annotated[str, typer.Option("--to", help="The golem that it comes to; it lives.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would become of each entry.")] = False,
+    home: HomeOption = None,
+    format: FormatOption = "table",
+) -> None:
+    """Give a bundle to a golem that lives: its entries wait until that golem's own outcomes bear them out."""
+    check_format(format)
+    if Path(target).exists():
+        raise ConfigError(f"{target} is not in this home yet: `bardo bundle import` takes it in, and checks it")
+    stores = Stores.open(root_of(home))
+    bundle_hash = hash_of(stores, target)
+    if dry_run:
+        offer, event_id = offered(stores, to, bundle_hash), None
+    else:
+        offer, event_id = give(stores, to, bundle_hash, now=now())
+    rows = _with_texts(offer.verdicts.to_pylist(), offer.entries)
+    cycle = offer.way.tick_seen // stores.policy.curator.cycle_ticks + 1
+    if format == "json":
+        as_json({"event_id": event_id, "source": offer.received.source, "cycle": cycle, "counts": offer.counts,
+                 "claims": len(offer.claims), "entries": rows})  # fmt: skip
+        return
+    told = [
+        (row["priority"], row["verdict"], row["surprise_ppm"] / PPM, row["confidence_ppm"] / PPM, row["entry_id"][:10],
+         row["reason"], row["text"])
+        for row in rows
+    ]  # fmt: skip
+    title = f"{offer.received.from_golem_id} to {to} as of tick {offer.way.tick_seen}"
+    print_table(out, title, ["turn", "verdict", "surprise", "enters_at", "entry", "why", "text"], told)
+    _tell(offer, event_id, cycle, cycle * stores.policy.curator.cycle_ticks)
+
+
+def _tell(offer: Offer, event_id: str | None, cycle: int, closes: int) -> None:
+    chain = f"{len(offer.claims)} claims about the chain, {len(offer.way.unproven)} entries unproven"
+    out.print(f"chain: {chain if offer.claims else 'nothing to check'}", soft_wrap=True)
+    counts = ", ".join(f"{offer.counts[name]} {name}" for name in VERDICTS if offer.counts.get(name))
+    if offer.way.hypothesis:
+        out.print(escape(f"a replicant's report; it was to find out: {offer.way.hypothesis}"), soft_wrap=True)
+    if event_id is None:
+        out.print(f"{counts or 'nothing in it'}; nothing is recorded", soft_wrap=True)
+        return
+    again = ", which waits already" if offer.waits is not None else ""
+    out.print(f"{counts or 'nothing in it'}; given ({event_id}){again}", soft_wrap=True)
+    out.print(
+        f"judged again when cycle {cycle} closes, at tick {closes} or by death; what is accepted speaks in the shadow",
+        soft_wrap=True,
+    )
+
+
+def _with_texts(rows: list[dict[str, Any]], entries: Any) -> list[dict[str, Any]]:
+    texts = dict(zip(entries["entry_id"].to_pylist(), entries["text"].to_pylist(), strict=True))
+    return [{**row, "text": texts[row["entry_id"]]} for row in rows]

@@ -1,0 +1,93 @@
+"""What comes from elsewhere: how much it would surprise a golem, and what becomes of it in that golem's life."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.derivation import giving
+from bardo_pipeline.derivation.bundle_archives import files_at, import_bundle
+from bardo_pipeline.derivation.bundles import write_bundle
+from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.rebuild import rebuild
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.events.arrivals import Replicant
+from bardo_pipeline.events.life import life_event
+from tests.bundles import bundle_of
+from tests.commands import bardo
+from tests.conftest import NOW, copy_home
+from tests.grimoires import entry
+from tests.owners import live_until
+
+
+@pytest.mark.row("INH-10")
+def test_a_bundle_is_ranked_by_what_would_surprise_a_golem(asked_home: Path) -> None:
+    bundles = orjson.loads(bardo("bundle", "show", "--format", "json", home=asked_home))
+    heir = next(row for row in bundles if row["generation"] == 1)
+    own = orjson.loads(
+        bardo("bundle", "rank", heir["golem"], "--for", heir["golem"], "--format", "json", home=asked_home)
+    )
+    assert {row["relation"] for row in own} == {"same"}, "who left it knows it"
+    other = next(row for row in bundles if row["generation"] == 0)
+    ranked = orjson.loads(
+        bardo("bundle", "rank", heir["golem"], "--for", other["golem"], "--format", "json", home=asked_home)
+    )
+    order = [("opposed", "unknown", "same").index(row["relation"]) for row in ranked]
+    assert order == sorted(order)
+    assert [row["priority"] for row in ranked] == list(range(1, heir["entries"] + 1))
+    assert "nobody of this name" in bardo("bundle", "rank", heir["golem"], "--for", "g-x", home=asked_home, expect=2)
+
+
+@pytest.mark.row("INH-11", "INH-13")
+def test_what_is_given_to_a_golem_waits_until_its_own_outcomes_bear_it_out(half_lived: Path, tmp_path: Path) -> None:
+    home = copy_home(half_lived, tmp_path / "home")
+    stores = Stores.open(home)
+    derive_curation(stores)
+    held = stores.projections.renewed("grimoire").read().to_pylist()
+    level = next(row for row in held if row["source"] == "baseline" and row["status"] == "active")
+    golem = level["golem_id"]
+    market = {name: level[name] for name in ("chain", "protocol", "pair")}
+    about = Structure("pattern", **market, tool="uniswap_v3_rebalance", action_type="rebalance", regime="volatile",
+                      anomaly_band="calm", gas_band="cheap")  # fmt: skip
+    claims = (entry("g-far", about), entry("g-far", about._replace(chain="elsewhere")),
+              entry("g-far", Structure("baseline", *market.values(), metric=level["metric"]),
+                    **{name: level[name] for name in level if name.startswith("effect_")}))  # fmt: skip
+    report, other = bundle_of(*claims, golem_id="g-far"), bundle_of(claims[0], golem_id="g-far")
+    for made in (report, other):
+        write_bundle(tmp_path / "away", made)
+    folder, more = (str(tmp_path / "away" / made.bundle_hash) for made in (report, other))
+    import_bundle(stores, files_at(Path(folder)), public_key=None, now=NOW)
+
+    give = ("bundle", "give", report.bundle_hash[:12], "--to", golem)
+    shown = orjson.loads(bardo(*give, "--dry-run", "--format", "json", home=home))
+    assert (shown["event_id"], shown["source"], shown["cycle"]) == (None, "import", 7)
+    assert shown["counts"] == {"accepted": 1, "anomalous": 1, "redundant": 1}
+    assert not Stores.open(home).arrivals().deliveries, "nothing was recorded"
+    said = bardo(*give, home=home)
+    assert "1 accepted, 1 redundant, 1 anomalous; given" in said
+    assert "chain: nothing to check" in said
+
+    stores = Stores.open(home)
+    (event,) = stores.arrivals().of_golem(golem)
+    sent = life_event("g-far", event.at, Replicant(parent_id=golem, hypothesis="calm seas pay"))
+    stores.log.record([sent], NOW)
+    import_bundle(stores, files_at(Path(more)), public_key=None, now=NOW)
+    assert giving.give(stores, golem, report.bundle_hash, now=NOW)[1] == event.event_id, "it waits already"
+    assert "it was to find out: calm seas pay" in bardo(
+        "bundle", "give", other.bundle_hash[:12], "--to", golem, home=home
+    )
+    live_until(Stores.open(home), 350, NOW)
+    derive_curation(Stores.open(home))
+    decided = Stores.open(home).projections.growing("curation").read(golems=[golem]).to_pylist()
+    came = [row for row in decided if row["cause_event"]]
+    assert {row["cycle"] for row in came} == {7}
+    (waits,) = [row for row in came if row["operation"] == "quarantined"]
+    assert (waits["status"], waits["structure"], waits["provenance"]) == ("candidate", about.key, waits["provenance"])
+    assert waits["cause_bundle"] in (report.bundle_hash, other.bundle_hash)
+    assert len([row for row in came if row["operation"] == "noted"]) == 2, "the level, and the second time of the rule"
+    assert "candidate" in (told := bardo("lineage", waits["entry_id"], home=home))
+    assert "received from g-far" in told
+    assert all(found.equal for found in rebuild(Stores.open(home), now=NOW))

@@ -1,0 +1,208 @@
+"""What becomes of knowledge that comes to a golem in the midst of its life."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pydantic import ValidationError
+
+from bardo_pipeline.curator.reception import verdicts
+from bardo_pipeline.errors import RegressionError
+from bardo_pipeline.events.arrivals import Quarantined, check_arrivals
+from bardo_pipeline.events.life import LifeEvent, life_event
+from bardo_pipeline.events.life import Received as Came
+from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
+from bardo_pipeline.inheritance.chain import Claim, claims_of, unproven
+from tests.arrivals import BRIEF, Received, claim, crossing, delivery
+from tests.grimoires import DIED, entry, grimoire
+from tests.owners import order
+from tests.streams import FOG, LULL, RALLY, SPAN, START, STORM, Chapter, Life, Situation, stream
+
+pytestmark = pytest.mark.row("INH-11")
+
+AT_US = int(DIED.timestamp() * 1_000_000)
+GOOD, BAD, SILENCE = Chapter(2, 6_000), Chapter(2, -6_000), Chapter(0)
+STRONG = Chapter(14, 6_000)
+UNSURE = BRIEF.model_copy(update={"curator": BRIEF.curator.model_copy(update={"effect_sigma_prior_ppm": 90_000.0})})
+"""No few windows make anybody sure."""
+ELSEWHERE = STORM.structure._replace(chain="base")
+TRANSACTION = "0x" + "Ab" * 32
+
+
+def lived(plot: dict[Situation, Any], cycles: int = 8) -> pa.Table:
+    told = {when: tuple(story) for when, story in plot.items()}
+    return stream([Life("g-1", told, (0,), timedelta(minutes=1), cycles * SPAN)])
+
+
+def judged(*rows: dict[str, Any], held: list[dict[str, Any]] | None = None, **said: Any) -> dict[str, dict[str, Any]]:
+    """Verdicts by structure."""
+    arriving = crossing(*rows)
+    known = grimoire(*(held or [])) if held else ENTRY_SCHEMA.empty_table()
+    found = verdicts(arriving, known, AT_US, said.pop("source", "import"), said.pop("policy", BRIEF), **said)
+    about = dict(zip(arriving["entry_id"].to_pylist(), arriving["structure"].to_pylist(), strict=True))
+    return {about[row["entry_id"]]: row for row in found.to_pylist()}
+
+
+def test_it_waits_as_a_candidate_and_is_admitted_by_own_outcomes_alone() -> None:
+    told = Received(lived({STORM: (SILENCE, GOOD, SILENCE, GOOD, GOOD)}), delivery(claim(STORM)), policy=UNSURE)
+    assert told.said(STORM) == [
+        (1, "quarantined"), (2, "borne_out"), (4, "borne_out"), (5, "borne_out"), (5, "admitted"),
+    ]  # fmt: skip
+    held = told.entry(STORM)
+    assert (held["status"], held["provenance"], held["origin_golem_id"]) == ("active", "import", "g-far")
+    assert held["validations"] == BRIEF.reception.shadow_validations
+    first, second, *_, last = (row for row in told.decisions if row["structure"] == STORM.structure.key)
+    assert (first["status"], first["confidence_ppm"], first["generation"]) == ("candidate", 400_000, 1)
+    assert (first["cause_event"], first["cause_bundle"]) == ("event-0", f"{0:064x}")
+    assert "import from g-far" in first["reason"]
+    assert second["cause_ticks"], "whose outcomes they were is named"
+    assert last["reason"].startswith("own outcomes bore out what came from elsewhere")
+
+
+def test_what_its_own_outcomes_speak_against_is_refused_and_the_opposite_learned_as_its_own() -> None:
+    told = Received(lived({STORM: (SILENCE, BAD, BAD, BAD, BAD, BAD)}), delivery(claim(STORM)))
+    operations = [said for _, said in told.said(STORM)]
+    assert operations[:2] == ["quarantined", "spoken_against"]
+    assert "refused" in operations
+    assert "admitted" not in operations
+    held = told.entry(STORM)
+    assert (held["status"], held["sign"], held["provenance"], held["origin_golem_id"]) == ("active", -1, "self", "g-1")
+
+
+def test_nothing_of_the_cycle_in_which_it_came_counts_for_it() -> None:
+    told = Received(lived({STORM: (GOOD, GOOD)}), delivery(claim(STORM), seen=2))
+    assert told.said(STORM)[:3] == [(1, "staged"), (1, "quarantined"), (2, "borne_out")]
+
+
+def test_while_it_waits_nothing_acts_on_it_and_it_fades() -> None:
+    slow = stream([Life("g-1", {RALLY: (SILENCE,)}, (0,), timedelta(days=5), 8 * SPAN)])
+    told = Received(slow, delivery(claim(STORM, decay_class="tactical")))
+    assert [said for _, said in told.said(STORM)] == ["quarantined", "pruned"]
+    assert all(not row["cause_entries"] and not row["staged_entries"] for row in told.playbooks)
+
+
+def test_what_it_holds_already_stays_as_it_is_and_says_why_the_rest_stays_out() -> None:
+    told = Received(lived({STORM: (STRONG, STRONG), RALLY: (STRONG, STRONG)}),
+                    delivery(claim(STORM, -1), claim(RALLY), claim(LULL), seen=8))  # fmt: skip
+    plain = Received(lived({STORM: (STRONG, STRONG), RALLY: (STRONG, STRONG)}))
+    for when, words in ((STORM, "contradicted"), (RALLY, "redundant")):
+        assert told.entry(when) == plain.entry(when)
+        (noted,) = [r for r in told.decisions if r["operation"] == "noted" and r["structure"] == when.structure.key]
+        assert noted["reason"].startswith(words)
+        assert (noted["cycle"], noted["cause_event"]) == (3, "event-0")
+    assert told.said(LULL) == [(3, "quarantined")]
+
+
+def test_what_lies_outside_of_its_world_is_anomalous_but_for_a_replicant() -> None:
+    held = [entry("g-1", when.structure) for when in (STORM, RALLY, FOG)]
+    found = judged(claim(ELSEWHERE), claim(LULL), held=held)
+    assert (found[ELSEWHERE.key]["verdict"], found[ELSEWHERE.key]["confidence_ppm"]) == ("anomalous", 0)
+    assert found[LULL.structure.key]["verdict"] == "accepted"
+    assert judged(claim(ELSEWHERE))[ELSEWHERE.key]["verdict"] == "accepted", "who knows nothing has no world yet"
+    report = judged(claim(ELSEWHERE), held=held, source="replicant")[ELSEWHERE.key]
+    assert (report["verdict"], report["confidence_ppm"]) == ("accepted", 300_000)
+
+
+def test_an_effect_far_beyond_what_it_knows_is_anomalous() -> None:
+    held = [entry("g-1", STORM.structure._replace(tool=f"t{i}"), effect_mean_ppm=500) for i in range(5)]
+    found = judged(claim(LULL, effect_mean_ppm=5_001), claim(FOG, effect_mean_ppm=5_000), held=held)
+    assert found[LULL.structure.key]["verdict"] == "anomalous"
+    assert found[FOG.structure.key]["verdict"] == "accepted"
+    assert judged(claim(LULL, effect_mean_ppm=5_001), held=held[:4])[LULL.structure.key]["verdict"] == "accepted"
+
+
+@pytest.mark.row("INH-10")
+def test_where_more_comes_than_can_be_tried_the_most_surprising_goes_first() -> None:
+    one = BRIEF.model_copy(update={"reception": BRIEF.reception.model_copy(update={"entries_max": 1})})
+    held = [entry("g-1", STORM.structure)]
+    near, far = STORM.structure._replace(gas_band="dear"), LULL.structure
+    found = judged(claim(near), claim(far), held=held, policy=one)
+    assert {about: row["verdict"] for about, row in found.items()} == {near.key: "deferred", far.key: "accepted"}
+    assert found[far.key]["priority"] < found[near.key]["priority"]
+
+
+def test_what_its_owner_took_out_is_not_let_in_again() -> None:
+    gone = entry("g-1", STORM.structure, status="retracted")
+    assert judged(claim(STORM), held=[gone])[STORM.structure.key]["reason"] == "its owner took that out"
+    ends = entry("g-1", STORM.structure)["entry_id"]
+    word = order("g-1", 1, "EntryRetracted", ends, 2 * SPAN)
+    told = Received(lived({STORM: (STRONG, STRONG)}), delivery(claim(STORM), seen=3 * SPAN), orders=[word])
+    assert told.entry(STORM)["status"] == "retracted"
+
+
+def test_own_outcomes_that_decide_on_their_own_admit_it_at_once() -> None:
+    told = Received(lived({STORM: (SILENCE, STRONG)}), delivery(claim(STORM)))
+    assert told.said(STORM) == [(1, "quarantined"), (2, "borne_out"), (2, "admitted")]
+    assert told.entry(STORM)["confidence_ppm"] == 500_000
+
+
+@pytest.mark.parametrize(("crossings", "import_ppm", "report_ppm"), [(1, 400_000, 300_000), (3, 289_000, 216_750)])
+@pytest.mark.row("INH-13")
+def test_it_enters_at_its_sources_base_less_what_each_crossing_costs(
+    crossings: int, import_ppm: int, report_ppm: int
+) -> None:
+    for source, wanted in (("import", import_ppm), ("replicant", report_ppm)):
+        (row,) = judged(claim(STORM, generation=crossings), source=source).values()
+        assert row["confidence_ppm"] == wanted, "canon 2: a great-grandchild's 0.3 base is 0.217"
+    (row,) = judged(claim(STORM, confidence_ppm=200_000)).values()
+    assert row["confidence_ppm"] == 170_000, "nothing gains by crossing"
+
+
+def test_a_rule_that_spans_gas_bands_waits_as_one_about_each() -> None:
+    told = Received(lived({RALLY: (SILENCE,)}), delivery(claim(STORM.structure._replace(gas_band="any"))))
+    waiting = {e["gas_band"] for e in told.entries.values() if e["status"] == "candidate"}
+    assert waiting == {"cheap", "normal", "dear"}
+
+
+@pytest.mark.row("INH-13")
+def test_a_replicants_report_keeps_what_it_was_to_find_out() -> None:
+    sent = delivery(claim(STORM), source="replicant", hypothesis="re-centring pays in storms")
+    told = Received(lived({STORM: (SILENCE, GOOD, GOOD, GOOD)}), sent)
+    (first,) = [row for row in told.decisions if row["operation"] == "quarantined"]
+    assert (first["provenance"], first["confidence_ppm"]) == ("replicant", 300_000)
+    assert "sent to find out: re-centring pays in storms" in first["reason"]
+    assert (told.entry(STORM)["status"], told.entry(STORM)["provenance"]) == ("active", "replicant")
+
+
+def test_claims_about_the_chain_are_looked_up_and_where_there_are_none_nobody_is_asked() -> None:
+    class Chain:
+        def __init__(self, *known: str) -> None:
+            self.there = set(known)
+
+        def known(self, tx_hashes: Any) -> set[str]:
+            return self.there & set(tx_hashes)
+
+    class Nobody:
+        def known(self, tx_hashes: Any) -> set[str]:
+            raise AssertionError("nothing is claimed")
+
+    plain, bold = claim(STORM), claim(LULL, text=f"as {TRANSACTION} shows")
+    entries = crossing(plain, bold)
+    claims = claims_of(entries)
+    assert claims == (Claim(bold["entry_id"], TRANSACTION.lower()),)
+    assert unproven(claims, Chain()) == (bold["entry_id"],)
+    assert unproven(claims, Chain(TRANSACTION.lower())) == ()
+    assert unproven(claims_of(crossing(plain)), Nobody()) == ()
+    found = judged(plain, bold, unproven=(bold["entry_id"],))
+    assert found[LULL.structure.key]["verdict"] == "unproven"
+    assert found[STORM.structure.key]["verdict"] == "accepted"
+
+
+def test_what_comes_after_birth_is_recorded_with_how_it_came_and_fits_the_golem_as_it_is() -> None:
+    what = {"from_golem_id": "g-far", "content_hash": "c" * 64, "entry_count": 1}
+    way = Quarantined(tick_seen=7)
+    came = life_event("g-1", START, Came(source="import", **what), way)
+    assert came.event_id == came.content_id()
+    assert came.event_id != life_event("g-1", START, Came(source="import", **what), Quarantined(tick_seen=8)).event_id
+    for source, said in (("succession", way), ("import", None)):
+        with pytest.raises(ValidationError, match="is quarantined, and nothing else is"):
+            life_event("g-1", START, Came(source=source, **what), said)  # type: ignore[arg-type]
+    assert LifeEvent.model_validate_json(came.model_dump_json()) == came
+    check_arrivals([("g-1", way)], contiguous=lambda _: 7, death=lambda _: None)
+    with pytest.raises(RegressionError, match="give it again"):
+        check_arrivals([("g-1", way)], contiguous=lambda _: 8, death=lambda _: None)
+    with pytest.raises(RegressionError, match="give it to the heirs"):
+        check_arrivals([("g-1", way)], contiguous=lambda _: 7, death=lambda _: 7)
