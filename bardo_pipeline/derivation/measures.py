@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.grimoire import confidence as conf
-from bardo_pipeline.grimoire.columns import confidence_of, flag, floor_of, micros
+from bardo_pipeline.grimoire.columns import confidence_of, flag, floor_of, micros, whole
 from bardo_pipeline.grimoire.confidence import DAY_US, PPM
 from bardo_pipeline.grimoire.entries import DECAY_CLASSES
 from bardo_pipeline.inheritance.bundle import ENTRIES, EPISODES, LINKS, TESTAMENT_PAGE, Bundle, mismatches
@@ -71,6 +71,7 @@ measure that has no meaning there is null, and null is nobody's failure."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LASTING = "structural"
+_EXACT = 2**53
 
 Row = Mapping[str, Any]
 Ints = NDArray[np.int64]
@@ -132,14 +133,13 @@ def bundle_frame(candidates: Sequence[Candidate], policy: Policy) -> Any:
     columns: dict[str, list[Any]] = {name: [] for name in ("candidate", "bundle_hash", "golem_id", *ENTRY_MEASURES)}
     spread = _Spreads(policy)
     for number, candidate in enumerate(candidates):
-        rows, unreadable = _rows(candidate.bundle, ENTRIES)
+        told = entries_told(candidate.bundle, candidate.facts.at_us, policy)
         named = {"candidate": number, "bundle_hash": candidate.bundle_hash, "golem_id": candidate.bundle.golem_id}
-        measures = _measures_of_bundle(candidate, rows, unreadable, policy)
-        now = _confidence_then(rows, candidate.facts.at_us, policy)
-        bundles.append({**named, **measures, **spread.of(candidate, rows, now), **_mandate(candidate.bundle, policy)})
+        measures = _measures_of_bundle(candidate, told, policy)
+        bundles.append({**named, **measures, **spread.of(candidate, told), **_mandate(candidate.bundle, policy)})
         for name, value in named.items():
-            columns[name] += [value] * len(rows)
-        for name, values in _measures_of_entries(candidate.facts, rows, now, policy).items():
+            columns[name] += [value] * len(told.ids)
+        for name, values in _measures_of_entries(candidate.facts, told, policy).items():
             columns[name] += values
     parts = [pd.DataFrame(bundles), pd.DataFrame(columns)]
     parts = [part.reindex(columns=list(FRAME)).astype(FRAME) for part in parts]
@@ -153,19 +153,84 @@ def _rows(bundle: Bundle, name: str) -> tuple[list[dict[str, Any]], int]:
         return [], 1
 
 
-def _measures_of_bundle(
-    candidate: Candidate, rows: Sequence[Row], unreadable: int, policy: Policy
-) -> dict[str, int | None]:
-    bundle, immune = candidate.bundle, candidate.facts.anti_knowledge
-    known = {row["entry_id"] for row in rows if isinstance(row.get("entry_id"), str)}
+class Told(NamedTuple):
+    """What a bundle says of its entries, by entry: ids, stated confidence and the one that follows from it at the
+    golem's death (ppm), last validation (microseconds), domains (of those that name one), decay classes, how many parts
+    of the provenance are missing, how many forbidden fields there are, all words. unreadable: 1 if it says nothing that
+    can be read."""
+
+    ids: list[str | None]
+    stated: list[int | None]
+    now: Ints
+    validated_us: list[int | None]
+    domains: list[str]
+    classes: list[str]
+    missing: list[int]
+    forbidden: list[int]
+    words: list[str]
+    unreadable: int = 0
+
+
+def entries_told(bundle: Bundle, at_us: int, policy: Policy) -> Told:
+    """The entries of a bundle: in bulk where each is as it should be, else row by row, whatever stands there."""
+    table = bundle.plain_entries()
+    if table is not None and pc.max(pc.abs(table["confidence_ppm"])).as_py() <= _EXACT:
+        return _in_bulk(table, at_us, policy)
+    rows, unreadable = _rows(bundle, ENTRIES)
+    return row_by_row(rows, at_us, policy, unreadable)
+
+
+def _in_bulk(table: pa.Table, at_us: int, policy: Policy) -> Told:
+    empty = [pc.equal(table[name], "").cast(pa.int64()).to_numpy() for name in PROVENANCE_TEXTS]
+    codes = (
+        pc.index_in(table["decay_class"], value_set=pa.array(DECAY_CLASSES)).fill_null(0).to_numpy().astype(np.int64)
+    )
+    stained = flag(table, "is_bloodstain")
+    half_life = conf.half_life_us(
+        codes.to_numpy().astype(np.int64), whole(table, "evidence_count"), stained, policy.decay
+    )
+    floor = conf.floor_ppm(flag(table, "is_anti_knowledge"), stained, policy.decay)
+    now = conf.confidence_at(whole(table, "confidence_ppm"), micros(table, "anchor_at"), at_us, half_life, floor)
+    words = [table[name].combine_chunks() for name in WORDED_FIELDS]
+    return Told(
+        ids=table["entry_id"].to_pylist(),
+        stated=table["confidence_ppm"].to_pylist(),
+        now=now,
+        validated_us=micros(table, "validated_at").tolist(),
+        domains=table["domain"].to_pylist(),
+        classes=table["decay_class"].to_pylist(),
+        missing=np.sum(empty, axis=0).tolist(),
+        forbidden=[0] * table.num_rows,  # it has the columns that cross, and no other
+        words=pc.binary_join_element_wise(*words, " ", null_handling="skip").to_pylist(),
+    )
+
+
+def row_by_row(rows: Sequence[Row], at_us: int, policy: Policy, unreadable: int = 0) -> Told:
+    """The same of rows that may hold anything."""
+    return Told(
+        ids=[row.get("entry_id") if isinstance(row.get("entry_id"), str) else None for row in rows],
+        stated=[row["confidence_ppm"] if _is_number(row.get("confidence_ppm")) else None for row in rows],
+        now=_confidence_then(rows, at_us, policy),
+        validated_us=[_micros(row.get("validated_at")) for row in rows],
+        domains=_words(rows, "domain"),
+        classes=[str(row.get("decay_class")) for row in rows],
+        missing=[_missing(row) for row in rows],
+        forbidden=[len(FORBIDDEN_NAMES & row.keys()) for row in rows],
+        words=[" ".join(str(row[n]) for n in WORDED_FIELDS if row.get(n) is not None) for row in rows],
+        unreadable=unreadable,
+    )
+
+
+def _measures_of_bundle(candidate: Candidate, told: Told, policy: Policy) -> dict[str, int | None]:
+    bundle, immune, known = candidate.bundle, candidate.facts.anti_knowledge, {i for i in told.ids if i is not None}
     episodes, lost = _rows(bundle, EPISODES)
     faults = len(mismatches(bundle.files, bundle.manifest)) + (bundle.bundle_hash != candidate.bundle_hash)
     links, torn = _rows(bundle, LINKS) if LINKS in bundle.files else ([], 0)
     return {
-        "entry_count": len(rows),
+        "entry_count": len(told.ids),
         "episode_count": len(episodes),
         "anti_knowledge_missing": min(len(immune), policy.inheritance.budget) - len(immune & known),
-        "hash_mismatches": faults + unreadable + lost + torn,
+        "hash_mismatches": faults + told.unreadable + lost + torn,
         "testament_bytes": len(bundle.files.get(TESTAMENT_PAGE, b"")),
         "links_loose": sum(str(row.get(end)) not in known for row in links for end in ("entry_id", "other_id")),
     }
@@ -201,25 +266,24 @@ class _Spreads:
         self._policy, self._rules = policy, policy.steward
         self._before: dict[str, tuple[Ints, Counter[str]]] = {}
 
-    def of(self, candidate: Candidate, rows: Sequence[Row], now: Ints) -> dict[str, Any]:
-        """Measures of one candidate. rows: its entries; now: the confidence of each at its golem's death, in ppm."""
-        domains = Counter(_words(rows, "domain"))
+    def of(self, candidate: Candidate, told: Told) -> dict[str, Any]:
+        """Measures of one candidate. told: its entries."""
+        domains = Counter(told.domains)
         lost = candidate.facts.domains - domains.keys()
         return {
-            "domain_count": len(domains) if rows else None,
+            "domain_count": len(domains) if told.ids else None,
             "domains_lost": len(lost),
-            **(self._alone(rows, now, candidate.facts.at_us) if len(rows) >= self._rules.sample_min else {}),
-            **self._drift(candidate.before, now, domains),
+            **(self._alone(told, candidate.facts.at_us) if len(told.ids) >= self._rules.sample_min else {}),
+            **self._drift(candidate.before, told.now, domains),
         }
 
-    def _alone(self, rows: Sequence[Row], now: Ints, at_us: int) -> dict[str, float]:
-        stale_us = self._rules.stale_days * DAY_US
-        validated = [_micros(row.get("validated_at")) for row in rows]
+    def _alone(self, told: Told, at_us: int) -> dict[str, float]:
+        stale_us, count = self._rules.stale_days * DAY_US, len(told.ids)
         return {
-            "confidence_mean": float(now.mean()) / PPM,
-            "unsure_share": float((now < conf.ppm(self._policy.curator.prune_confidence)).mean()),
-            "lasting_share": sum(row.get("decay_class") == _LASTING for row in rows) / len(rows),
-            "stale_share": sum(us is None or at_us - us > stale_us for us in validated) / len(rows),
+            "confidence_mean": float(told.now.mean()) / PPM,
+            "unsure_share": float((told.now < conf.ppm(self._policy.curator.prune_confidence)).mean()),
+            "lasting_share": told.classes.count(_LASTING) / count,
+            "stale_share": sum(us is None or at_us - us > stale_us for us in told.validated_us) / count,
         }
 
     def _drift(self, before: Bundle | None, now: Ints, domains: Counter[str]) -> dict[str, float]:
@@ -240,9 +304,8 @@ class _Spreads:
         """Confidence at the predecessor's death, after the crossing, and domains; read once, however many heirs."""
         known = self._before.get(before.bundle_hash)
         if known is None:
-            rows, _ = _rows(before, ENTRIES)
-            died_at = _micros(before.manifest.get("died_at")) or 0
-            known = _confidence_then(rows, died_at, self._policy), Counter(_words(rows, "domain"))
+            told = entries_told(before, _micros(before.manifest.get("died_at")) or 0, self._policy)
+            known = told.now, Counter(told.domains)
             self._before[before.bundle_hash] = known
         return known
 
@@ -265,20 +328,18 @@ ENTRY_MEASURES = (
 )  # fmt: skip
 
 
-def _measures_of_entries(facts: AtDeath, rows: Sequence[Row], now: Ints, policy: Policy) -> dict[str, list[Any]]:
+def _measures_of_entries(facts: AtDeath, told: Told, policy: Policy) -> dict[str, list[Any]]:
     """Measures by entry, as columns (ENTRY_MEASURES); what the dead did not know counts as trusted not at all."""
-    ids = [row.get("entry_id") if isinstance(row.get("entry_id"), str) else None for row in rows]
-    trusted = np.array([facts.confidence.get(i or "", (0, 0)) for i in ids], np.int64).reshape(-1, 2)
-    stated = [row["confidence_ppm"] if _is_number(row.get("confidence_ppm")) else None for row in rows]
+    trusted = np.array([facts.confidence.get(i or "", (0, 0)) for i in told.ids], np.int64).reshape(-1, 2)
     return {
-        "entry_id": ids,
-        "confidence": [None if ppm is None else ppm / conf.PPM for ppm in stated],
-        "confidence_death_ppm": now.tolist(),
+        "entry_id": told.ids,
+        "confidence": [None if ppm is None else ppm / conf.PPM for ppm in told.stated],
+        "confidence_death_ppm": told.now.tolist(),
         "confidence_limit_ppm": crossing_limit(trusted[:, 0], trusted[:, 1], policy.inheritance).tolist(),
-        "decay_class": [str(row.get("decay_class")) for row in rows],
-        "provenance_missing": [_missing(row) for row in rows],
-        "forbidden_fields": [len(FORBIDDEN_NAMES & row.keys()) for row in rows],
-        "words": [" ".join(str(row[n]) for n in WORDED_FIELDS if row.get(n) is not None) for row in rows],
+        "decay_class": told.classes,
+        "provenance_missing": told.missing,
+        "forbidden_fields": told.forbidden,
+        "words": told.words,
     }
 
 
@@ -312,7 +373,7 @@ def _missing(row: Mapping[str, Any]) -> int:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= 2**53
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _EXACT
 
 
 def _micros(value: Any) -> int | None:

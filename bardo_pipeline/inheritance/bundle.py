@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
+import pyarrow.json as pj
 
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, STRUCTURE_FIELDS
@@ -51,6 +52,8 @@ CROSSING_SCHEMA = pa.schema(
     [ENTRY_SCHEMA.field(n) if n in ENTRY_SCHEMA.names else SELECTED_SCHEMA.field(n) for n in CROSSING_COLUMNS]
 )
 """One row per entry of a bundle, in the order of rank."""
+
+_WRITTEN = pa.schema([f.with_type(pa.string()) if pa.types.is_timestamp(f.type) else f for f in CROSSING_SCHEMA])
 
 PROCEDURE_COLUMNS = (
     "entry_id",
@@ -109,12 +112,28 @@ class Bundle:
 
     def entries(self) -> pa.Table:
         """entries.jsonl as CROSSING_SCHEMA; BundleError if a row does not fit."""
-        text = pa.string()
-        written = pa.schema([f.with_type(text) if pa.types.is_timestamp(f.type) else f for f in CROSSING_SCHEMA])
+        known = self.plain_entries()
+        if known is not None:
+            return known
         try:
-            return pa.Table.from_pylist(self.rows(ENTRIES), schema=written).cast(CROSSING_SCHEMA)
+            return pa.Table.from_pylist(self.rows(ENTRIES), schema=_WRITTEN).cast(CROSSING_SCHEMA)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise BundleError(f"{ENTRIES}: a row does not fit ({error})") from None
+
+    def plain_entries(self) -> pa.Table | None:
+        """entries.jsonl as CROSSING_SCHEMA, read in bulk; None where a row has another column, or a value of another
+        kind, or none where there must be one."""
+        content = self.files.get(ENTRIES)
+        if not content:
+            return None
+        options = pj.ParseOptions(explicit_schema=_WRITTEN, unexpected_field_behavior="error")
+        try:
+            read = pj.read_json(pa.BufferReader(content), parse_options=options)
+            table = read.select(CROSSING_SCHEMA.names).cast(CROSSING_SCHEMA)
+            table.validate(full=True)
+        except (pa.ArrowException, KeyError, ValueError):
+            return None
+        return table if table.num_rows == content.count(b"\n") and content.endswith(b"\n") else None
 
 
 def pack(

@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bardo_pipeline.derivation.measures import Candidate, bundle_frame, largest_gap, moved_share
+from bardo_pipeline.derivation.measures import (
+    Candidate,
+    bundle_frame,
+    entries_told,
+    largest_gap,
+    moved_share,
+    row_by_row,
+)
 from bardo_pipeline.derivation.verdicts import Verdicts, judge
 from bardo_pipeline.inheritance.bundle import (
     ENTRIES,
@@ -291,3 +298,15 @@ def test_shares_of_a_handful_are_nobody_s_failure() -> None:
     shares = ["confidence_mean", "unsure_share", "lasting_share", "stale_share", "confidence_drift", "domain_drift"]
     assert frame[shares].isna().all(axis=None)
     assert bundle_frame([good("g-1")], SIX)[shares].notna().any().all()
+
+
+def test_what_is_read_in_bulk_is_what_is_read_row_by_row() -> None:
+    """Of what is as it should be; anything else is read row by row alone."""
+    for candidate in (candidate_of(*known("g-1", 7)), first(origin_golem_id="")(candidate_of(*known("g-1")))):
+        bundle, at_us = candidate.bundle, candidate.facts.at_us
+        assert bundle.plain_entries() is not None
+        bulk, rows = entries_told(bundle, at_us, POLICY), row_by_row(bundle.rows(ENTRIES), at_us, POLICY)
+        assert bulk._replace(now=bulk.now.tolist()) == rows._replace(now=rows.now.tolist())
+    assert sum(bulk.missing) == 1
+    for said in ({"liquidity": 3.5}, {"origin_golem_id": None}, {"confidence_ppm": 0.5}):
+        assert first(**said)(candidate_of(*known("g-1"))).bundle.plain_entries() is None
