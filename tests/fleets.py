@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.derivation import births
 from bardo_pipeline.events.arrivals import Arrivals
 from bardo_pipeline.events.left_out import LeftOut
 from bardo_pipeline.events.life import Born, LifeEvent, Traits
@@ -150,11 +151,13 @@ def live(
     run = living.Run("fleet", market, len(lineages), generations, founding, steers=steers or {}, killed=killed)
     fleet = Unhoused(run, policy or Policy(), lineages, inherited, traits)
     instead = {
-        "commit": lambda _, mind: mind.pending.clear(),
         "load_bundle": lambda *_: SimpleNamespace(golem_id="g-before", learning=None),
         "inherited_entries": lambda _, heir, __: _owned(inherited, heir),
     }
-    with patch.multiple(living, **instead):
+    with (
+        patch.object(living, "commit", lambda _, mind: mind.pending.clear()),
+        patch.multiple(births, **instead),
+    ):
         fleet.live()
     records = pa.concat_tables(fleet.memory.tables).combine_chunks()
     events = fleet.memory.events
