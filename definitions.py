@@ -46,6 +46,7 @@ defs = dg.Definitions(
         legacy.bundle_candidates,
         legacy.verdicts,
         legacy.bundles,
+        scars.bloodstains,
         dying.thanatopsis,
         marts.warehouse,
     ],

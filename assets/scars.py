@@ -1,15 +1,45 @@
-"""Scars: what hurt golems, and what their clades are told of it."""
+"""Scars: what hurt golems, what their clades are told of it, and all that each death left."""
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import dagster as dg
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from assets.log import CYCLES, LIFE_EVENTS
-from assets.materialized import Seen, markdown_table, of_table, projected
+from assets.materialized import (
+    CODE_VERSION,
+    OWNERS,
+    Seen,
+    columns_of,
+    markdown_table,
+    materialized,
+    of_table,
+    projected,
+)
 from assets.stores import LazyStores
+from bardo_pipeline.derivation.bloodstains import bloodstains as bloodstains_of
 from bardo_pipeline.derivation.scarring import derive_failures, derive_scars
+from bardo_pipeline.grimoire.entries import MOMENT
+from bardo_pipeline.storage.projections import Digest
+
+BLOODSTAIN_SCHEMA = pa.schema(
+    [
+        pa.field("bloodstain_id", pa.string(), nullable=False),
+        pa.field("golem_id", pa.string(), nullable=False),
+        pa.field("owner_id", pa.string(), nullable=False),
+        pa.field("died_at", MOMENT, nullable=False),
+        pa.field("scar_count", pa.int64(), nullable=False),
+        pa.field("death_vote_count", pa.int64(), nullable=False),
+        pa.field("testament_hash", pa.string()),
+        pa.field("bundle_hash", pa.string()),
+        pa.field("bundle_published", pa.bool_(), nullable=False),
+        pa.field("echo", pa.string(), nullable=False),
+    ]
+)
 
 
 @dg.asset(deps=[CYCLES, LIFE_EVENTS, "curation"], **of_table("failures", "katabasis"))
@@ -46,3 +76,34 @@ def _told(rows: pa.Table) -> dg.MarkdownMetadataValue:
     ordered = stained.sort_by([("stain", "descending"), ("confidence_ppm", "descending"), ("scar_id", "ascending")])
     names = {"scar_id": "scar", "causal_narrative": "what hurt", "seen_count": "times", "published": "told by"}
     return markdown_table(ordered.select(list(names)).rename_columns(list(names.values())).slice(0, 10).to_pylist())
+
+
+@dg.asset(
+    deps=["scars", "votes", "vote_causes", "testaments", "bundles", LIFE_EVENTS],
+    kinds={"deltalake"},
+    metadata=columns_of(BLOODSTAIN_SCHEMA, ("bloodstain_id",)),
+    group_name="legacy",
+    owners=OWNERS,
+    code_version=CODE_VERSION,
+)
+def bloodstains(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
+    """One row per death: the artefact of what it left, by content: scars, last words, testament, bundle, conditions.
+
+    Key bloodstain_id, the SHA-256 of the whole, which `bardo bloodstain GOLEM` shows. Private to the owner's clade
+    (L1); echo is what may go to anybody (L2). Put together anew from the tables and the log; nothing of it is stored.
+    """
+    stores = home.stores
+    seen = Seen.before(stores, ["scars", "votes", "vote_causes", "testaments", "candidates"])
+    found = bloodstains_of(stores)
+    rows = [
+        {name: one[name] for name in BLOODSTAIN_SCHEMA.names if name in one}
+        | {"died_at": datetime.fromisoformat(one["died_at"]), "scar_count": len(one["scars"])}
+        | {"death_vote_count": len(one["death_votes"]), "echo": orjson.dumps(one["echo"]).decode()}
+        for one in found
+    ]
+    patterns = sorted({pattern for one in found for pattern in one["echo"]["failure_patterns"]})
+    return materialized(
+        stores, "bloodstains", seen, Digest.of(pa.Table.from_pylist(rows, schema=BLOODSTAIN_SCHEMA)),
+        rows_written=len(rows), version=stores.log.life_version,
+        more={"echoes": markdown_table([{"how it failed": pattern} for pattern in patterns])},
+    )  # fmt: skip

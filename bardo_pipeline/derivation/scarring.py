@@ -7,6 +7,7 @@ become scars is a function of the set of an owner's failures. Source: KAT (Acher
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +16,12 @@ import pyarrow.compute as pc
 from bardo_pipeline.derivation.belief import owners, recorded_deaths
 from bardo_pipeline.derivation.places import keep_place, kept_at
 from bardo_pipeline.derivation.reading import CycleReader, curated, cycle_of, stretches
+from bardo_pipeline.derivation.repair import moment_of
 from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, from_cycle
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.left_out import LeftOut
+from bardo_pipeline.grimoire.confidence import ppm
+from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.katabasis.outcomes import (
     ENDED_SCHEMA,
     OUTCOME_COLUMNS,
@@ -26,7 +30,15 @@ from bardo_pipeline.katabasis.outcomes import (
     failures_among,
     outcomes_of,
 )
-from bardo_pipeline.katabasis.scars import FAILURE_COLUMNS, FAILURE_SCHEMA, RULE_COLUMNS, failures_of, scars_of
+from bardo_pipeline.katabasis.scars import (
+    FAILURE_COLUMNS,
+    FAILURE_SCHEMA,
+    RULE_COLUMNS,
+    failures_of,
+    scar_confidence,
+    scars_of,
+)
+from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.projections import Digest, GrowingTable, Written
 
 _NOBODY = ENDED_SCHEMA.empty_table()
@@ -205,3 +217,36 @@ def derive_scars(stores: Stores) -> list[Written]:
                 written.append(renewed.renew(rows, buckets))
         keep_place(place, version, dead=deaths.select(["golem_id"]))
         return written
+
+
+def scars_told(stores: Stores, golem_id: str | None) -> list[dict[str, Any]]:
+    """Failures of a golem or of all as they were confirmed, each with whether it is a scar.
+
+    A scar has the columns of its row and its confidence at its golem's newest tick (confidence_now_ppm); any other
+    failure has in `because` which criterion it does not meet.
+    """
+    only = None if golem_id is None else [golem_id]
+    told = stores.projections.growing("failures").read(golems=only).to_pylist()
+    owned = sorted({row["owner_id"] for row in told})
+    rows = stores.projections.renewed("scars").read(only=owned)
+    whose = rows["golem_id"].to_pylist()
+    moments = pa.array([moment_of(stores, g) for g in sorted(set(whose))], MOMENT).cast(pa.int64()).to_pylist()
+    newest = dict(zip(sorted(set(whose)), moments, strict=True))
+    at_us = np.array([newest[g] for g in whose], np.int64)
+    now = scar_confidence(rows, at_us, stores.policy).tolist()
+    scars = {row["scar_id"]: row | {"confidence_now_ppm": c} for row, c in zip(rows.to_pylist(), now, strict=True)}
+    ordered = sorted(told, key=lambda row: (row["confirmed_at"], row["golem_id"], row["seq"]))
+    return [row | scars.get(row["scar_id"], {}) | _why(row, scars, stores.policy) for row in ordered]
+
+
+def _why(row: Mapping[str, Any], scars: Mapping[str, Any], policy: Policy) -> dict[str, Any]:
+    """Whether a failure is a scar, and if not, why."""
+    if row["scar_id"] in scars:
+        return {"is_scar": True, "because": None}
+    if not row["is_clear"]:
+        return {"is_scar": False, "because": "nothing on record says why it hurt"}
+    least = ppm(policy.katabasis.scar_confidence_min)
+    if row["confidence_ppm"] < least:
+        said = f"its cause is {row['confidence_ppm'] / 1e4:.0f} % sure, {least / 1e4:.0f} % are needed"
+        return {"is_scar": False, "because": said}
+    return {"is_scar": False, "because": "the clade knew it"}

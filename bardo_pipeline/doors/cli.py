@@ -35,6 +35,7 @@ from bardo_pipeline.doors import (
     policies,
     proposing,
     repair,
+    scarring,
     sealing,
     searching,
     showing,
@@ -76,6 +77,7 @@ app.command()(writing.drain)
 asking.add_to(app)
 searching.add_to(app)
 app.command()(dreaming.dreams)
+scarring.add_to(app)
 custody.add_to(app)
 spooling.add_to(app)
 repair.add_to(app)

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.structure import Structure
 from bardo_pipeline.errors import DerivationError
+from bardo_pipeline.events.columns import one
 from bardo_pipeline.grimoire.columns import Whole, asked, contiguous, micros, truth, whole
 from bardo_pipeline.grimoire.confidence import DAY_US, FOREVER_US, confidence_at, ppm
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS, MOMENT
@@ -52,6 +53,7 @@ FAILURE_SCHEMA = pa.schema(
         pa.field("confirmed_at", MOMENT, nullable=False),
         pa.field("outcome_class", pa.string(), nullable=False),
         pa.field("mechanism", pa.string(), nullable=False),
+        pa.field("cause_variable", pa.string()),
         pa.field("is_clear", pa.bool_(), nullable=False),
         pa.field("confidence_ppm", pa.int64(), nullable=False),
         pa.field("position_state", pa.string(), nullable=False),
@@ -74,7 +76,8 @@ FAILURE_SCHEMA = pa.schema(
     ]
 )
 """One row per confirmed failure of a golem; key (golem_id, seq). seq numbers them in the order in which they were
-confirmed, and scar_id is scar-{golem_id}-{seq}. cycle: in whose close it was confirmed. Effects in ppm of the position;
+confirmed, and scar_id is scar-{golem_id}-{seq}. cause_variable: as the record
+names it, else null. cycle: in whose close it was confirmed. Effects in ppm of the position;
 the tag's pleasure in [-1, 1], arousal and dominance clamped to [0, 1]. cause_ticks: act and check."""
 
 SCAR_SCHEMA = pa.schema(
@@ -97,7 +100,7 @@ RULE_COLUMNS = ("golem_id", "structure", "cycle", "revision", "seq", "sign", "st
 
 _FAILURES = """
     with told as (
-        select f.*, r.at_us, r.observation as o, r.regime, r.pad_after as pad, r.playbook_version,
+        select f.*, r.at_us, r.observation as o, r.regime, r.pad_after as pad, r.playbook_version, r.market_regime,
             r.outcome.cause_variable as cause_variable, r.outcome.effect_variable as effect_variable,
             coalesce(case when outcome_class = 'lasting' and effect_ppm is not null then effect_ppm end, pnl_ppm)
                 as worst_ppm
@@ -106,9 +109,6 @@ _FAILURES = """
     select told.* exclude (o, pad), owner_id,
         o.chain as chain, o.protocol as protocol, o.pair as pair, o.anomaly_score as anomaly_score,
         o.gas_hour_ratio as gas_ratio, pad.pleasure as pleasure, pad.arousal as felt, pad.dominance as held,
-        case when regime = 'volatile' then 'HighVol' when regime like 'trending%' then 'Trending'
-            when regime = 'range_bound' then if(coalesce(o.sigma_ratio < $low_vol, false), 'LowVol', 'Ranging')
-            else 'Unknown' end as market_regime,
         case when outcome_class = 'revert' then 'refused' when outcome_class = 'slippage' then 'slipped'
             when cause_variable is not null then 'cause'
             when outcome_class = 'lasting' then if(coalesce(pnl_ppm <= $explained * worst_ppm, false), 'cost', 'return')
@@ -158,7 +158,8 @@ def failures_of(
     failed = failures.drop_columns(["confirmed_at"]).append_column(
         "confirmed_us", pa.array(micros(failures, "confirmed_at"))
     )
-    numbers = {"low_vol": policy.katabasis.low_vol_ratio, "explained": policy.katabasis.scar_explained_min}
+    plain = plain.append_column("market_regime", market_regimes(records, policy))
+    numbers = {"explained": policy.katabasis.scar_explained_min}
     told = asked(_FAILURES, numbers, failures=failed, records=plain, owners=owners, before=before)
     if told["owner_id"].null_count:
         orphans = told.filter(pc.is_null(told["owner_id"]))["golem_id"].to_pylist()
@@ -180,6 +181,20 @@ def failures_of(
         "emotion": _emotions(told),
     }
     return pa.table({name: columns[name] for name in FAILURE_SCHEMA.names}).cast(FAILURE_SCHEMA)
+
+
+def market_regimes(records: pa.Table, policy: Policy) -> pa.Array:
+    """KAT's regime of each record (canon 32). records: observation, regime."""
+    regime = one(records["regime"])
+    sigma = pc.struct_field(one(records["observation"]), "sigma_ratio")
+    quiet = pc.fill_null(pc.less(sigma, policy.katabasis.low_vol_ratio), False)
+    cases = pc.make_struct(
+        pc.equal(regime, "volatile"),
+        pc.starts_with(regime, "trending"),
+        pc.and_(pc.equal(regime, "range_bound"), quiet),
+        pc.equal(regime, "range_bound"),
+    )
+    return pc.case_when(cases, "HighVol", "Trending", "LowVol", "Ranging", "Unknown")
 
 
 def _situated(told: pa.Table, policy: Policy) -> pa.Table:

@@ -53,6 +53,8 @@ def test_a_command_of_the_readme_runs(command: str, asked_home: Path, half_lived
     if words[0] in ("bundle", "golem"):
         asked_home = copy_home(asked_home, tmp_path / "home")
         words = _with_a_bundle(words, asked_home, tmp_path)
+    if words[0] == "bloodstain":
+        words[1] = Stores.open(asked_home).life("DeathDeclared")["golem_id"][0].as_py()
     if words[0] == "ask":
         words[1] = Stores.open(asked_home).life("GolemBorn")["golem_id"][0].as_py()
     if words[0] == "lineage":

@@ -1,0 +1,110 @@
+"""Bloodstains: the artefacts of the dead, put together from what the log and the projections say when asked.
+
+A function of both: nothing of it is stored, and what is left out since changes it as it changes what it is made from.
+Source: KAT (Bloodstain integration).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.derivation.legacy import published_bundles, with_lives
+from bardo_pipeline.derivation.reading import stretches
+from bardo_pipeline.derivation.scarring import deaths_with_ticks
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.errors import QueryError
+from bardo_pipeline.grimoire.columns import contiguous
+from bardo_pipeline.grimoire.entries import GAS_BANDS
+from bardo_pipeline.katabasis.bloodstain import bloodstain_of
+from bardo_pipeline.katabasis.scars import market_regimes
+
+_MARKET = ("golem_id", "tick", "observation", "regime")
+_OBSERVED = ("chain", "protocol", "pair", "price_return", "sigma_ratio", "gas_gwei", "gas_hour_ratio")
+
+
+def bloodstains(stores: Stores, golem_ids: Collection[str] | None = None) -> list[dict[str, Any]]:
+    """What each death left (katabasis.bloodstain), of all the dead or of these, by golem; none of who lives."""
+    deaths = deaths_with_ticks(stores)
+    if golem_ids is not None:
+        deaths = deaths.filter(pc.is_in(deaths["golem_id"], value_set=pa.array(sorted(golem_ids), pa.string())))
+    if not deaths.num_rows:
+        return []
+    deaths = with_lives(stores, deaths.drop_columns(["tick"]))
+    golems = deaths["golem_id"].to_pylist()
+    scars, votes = _scars(stores, deaths), _votes(stores, golems)
+    conditions, told = _conditions(stores, deaths), stores.projections.growing("testaments").read(golems=golems)
+    pages = dict(zip(told["golem_id"].to_pylist(), told["markdown"].to_pylist(), strict=True))
+    rows = stores.projections.growing("candidates").read(["golem_id", "bundle_hash"], golems=golems)
+    bundles = dict(zip(rows["golem_id"].to_pylist(), rows["bundle_hash"].to_pylist(), strict=True))
+    published = published_bundles(stores)
+    return [
+        bloodstain_of(
+            death,
+            scars=scars.get(death["golem_id"], []),
+            votes=votes.get(death["golem_id"], []),
+            conditions=conditions.get(death["golem_id"]),
+            testament_hash=_sealed(pages.get(death["golem_id"])),
+            bundle_hash=bundles.get(death["golem_id"]),
+            published=bundles.get(death["golem_id"]) is not None
+            and published.get(death["golem_id"]) == bundles[death["golem_id"]],
+        )
+        for death in deaths.to_pylist()
+    ]
+
+
+def bloodstain(stores: Stores, golem_id: str) -> dict[str, Any]:
+    """What one death left. Raises QueryError for who was never born or lives."""
+    found = bloodstains(stores, [golem_id])
+    if not found:
+        born = golem_id in stores.life("GolemBorn")["golem_id"].to_pylist()
+        said = "lives: a bloodstain is what a death leaves" if born else "nobody of this name was born"
+        raise QueryError(f'golem {golem_id}: {said}; `bardo sql "from fct_deaths"` lists the dead')
+    return found[0]
+
+
+def _sealed(page: str | None) -> str | None:
+    return None if page is None else hashlib.sha256(page.encode()).hexdigest()
+
+
+def _by_golem(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    out: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        out.setdefault(row["golem_id"], []).append(row)
+    return out
+
+
+def _scars(stores: Stores, deaths: pa.Table) -> dict[str, list[dict[str, Any]]]:
+    """The scars that these deaths published."""
+    rows = stores.projections.renewed("scars").read(only=deaths["owner_id"].unique().to_pylist())
+    mine = pc.is_in(rows["golem_id"], value_set=contiguous(deaths["golem_id"]))
+    return _by_golem(rows.filter(pc.and_(rows["is_bloodstain"], mine)).to_pylist())
+
+
+def _votes(stores: Stores, golems: list[str]) -> dict[str, list[dict[str, Any]]]:
+    """The last words of these dead: which they are, only their owner's private causes know."""
+    causes = stores.projections.growing("vote_causes").read(["vote_id", "golem_id"], golems=golems)
+    wanted = pc.field("is_death_vote") & pc.field("vote_id").isin(contiguous(causes["vote_id"]))
+    votes = stores.projections.growing("votes").read(only=wanted)
+    whose = dict(zip(causes["vote_id"].to_pylist(), causes["golem_id"].to_pylist(), strict=True))
+    return _by_golem([{**vote, "golem_id": whose[vote["vote_id"]]} for vote in votes.to_pylist()])
+
+
+def _conditions(stores: Stores, deaths: pa.Table) -> dict[str, dict[str, Any]]:
+    """The market that each golem saw last, where that record counts."""
+    ticks = {row["golem_id"]: (row["tick"], row["tick"]) for row in deaths.select(["golem_id", "tick"]).to_pylist()}
+    records = stretches(stores, _MARKET, ticks, stores.left_out())
+    regimes = market_regimes(records, stores.policy).to_pylist()
+    out = {}
+    for row, market_regime in zip(records.to_pylist(), regimes, strict=True):
+        seen = {name: row["observation"][name] for name in _OBSERVED}
+        band = int(np.searchsorted(stores.policy.curator.gas_edges, seen["gas_hour_ratio"], side="right"))
+        out[row["golem_id"]] = {
+            **seen, "regime": row["regime"], "market_regime": market_regime, "gas_band": GAS_BANDS[band],
+        }  # fmt: skip
+    return out

@@ -1,0 +1,110 @@
+"""The bloodstain: one artefact a death, by content; its echo names a pool and how it fails there, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bardo_pipeline.katabasis.bloodstain import PUBLIC_MECHANISMS, bloodstain_of, echo_of, pattern_words
+from bardo_pipeline.katabasis.scar_words import MECHANISMS
+from bardo_pipeline.katabasis.scars import scars_of
+from tests.examples import times
+from tests.scars import POLICY, act, deaths, failures, moment
+from tests.streams import RALLY, STORM
+
+pytestmark = pytest.mark.row("KAT-8")
+G = "g-5ec2e7"
+CONDITIONS = {
+    "chain": "polygon", "protocol": "uniswap_v3", "pair": "WETH/USDC", "price_return": -0.0123, "sigma_ratio": 2.2,
+    "gas_gwei": 31.5, "gas_hour_ratio": 1.0, "regime": "volatile", "market_regime": "HighVol", "gas_band": "normal",
+}  # fmt: skip
+DEATH: dict[str, Any] = {
+    "golem_id": G, "owner_id": "owner-9", "lineage_id": "line-9", "generation": 3, "tick": 70, "at": moment(70),
+    "cause": "economic",
+}  # fmt: skip
+VOTE = {"vote_id": "a" * 24, "proposition_id": "b" * 16, "claim": "gas is dear", "confidence_ppm": 600_000}
+
+
+def scars(*rows: dict[str, Any]) -> list[dict[str, Any]]:
+    told: list[dict[str, Any]] = scars_of(failures(rows), deaths((G, 70)), POLICY).to_pylist()
+    return told
+
+
+LEFT = scars(act(G, 60, status="reverted"), act(G, 61, status="reverted", when=RALLY))
+
+
+def made(**said: Any) -> dict[str, Any]:
+    plain = {
+        "scars": LEFT, "votes": [VOTE | {"weight_tenths": 25}], "conditions": CONDITIONS, "testament_hash": "c" * 64,
+        "bundle_hash": "d" * 64, "published": True,
+    }  # fmt: skip
+    return bloodstain_of(DEATH, **(plain | said))
+
+
+def test_the_same_death_has_the_same_name_and_any_other_another() -> None:
+    name = made()["bloodstain_id"]
+    assert name == made(scars=LEFT[::-1])["bloodstain_id"], "a set has no order"
+    others = [{"scars": LEFT[:1]}, {"votes": []}, {"conditions": None}, {"testament_hash": None}, {"published": False}]
+    names = {name, *(made(**other)["bloodstain_id"] for other in others)}
+    assert len(names) == 1 + len(others)
+
+
+def test_it_holds_what_the_death_left() -> None:
+    found = made()
+    assert [s["scar_id"] for s in found["scars"]] == [f"scar-{G}-1", f"scar-{G}-2"]
+    assert found["death_votes"] == [VOTE | {"weight": 2.5}]
+    assert (found["golem_id"], found["tick"], found["bundle_hash"]) == (G, 70, "d" * 64)
+    assert orjson.loads(orjson.dumps(found)) == found, "all of it is plain JSON"
+
+
+def test_every_mechanism_has_public_words() -> None:
+    assert set(PUBLIC_MECHANISMS) == set(MECHANISMS) - {"unexplained"}
+    said = {pattern_words(LEFT[0] | {"mechanism": m, "cause_variable": "crash"}) for m in PUBLIC_MECHANISMS}
+    assert len(said) == len(PUBLIC_MECHANISMS)
+    assert any("is hurt by a sharp fall" in words for words in said)
+
+
+PRIVATE = st.fixed_dictionaries(
+    {
+        "pnl_ppm": st.integers(-(10**6), 10**6), "effect_ppm": st.none() | st.integers(-(10**6), 10**6),
+        "tick": st.integers(1, 10**6), "golem_id": st.text(min_size=1, max_size=9), "playbook_version": st.integers(0),
+        "causal_narrative": st.text(max_size=40), "cause_variable": st.sampled_from([None, "my threshold"]),
+        "tool_name": st.text(min_size=1, max_size=9), "confidence_ppm": st.integers(650_000, 10**6),
+        "pleasure": st.floats(-1, 1), "seen_count": st.integers(1, 99), "confirmed_tick": st.integers(1, 10**6),
+        "confirmed_at": st.sampled_from([moment(1), moment(999)]),
+    }
+)  # fmt: skip
+
+
+@settings(max_examples=times(40), deadline=None)
+@given(PRIVATE, st.floats(-1, 1), st.floats(0, 9))
+def test_what_is_private_moves_nothing_of_the_echo(private: dict[str, Any], fell: float, sigma: float) -> None:
+    seen = CONDITIONS | {"price_return": fell, "sigma_ratio": sigma, "gas_gwei": sigma * 10}
+    echo = echo_of([scar | private for scar in LEFT], seen, 1, "c" * 64)
+    assert echo == made()["echo"]
+
+
+def test_a_canary_in_every_private_place_is_not_heard() -> None:
+    canary = "canary"
+    rows = scars(
+        act(G, 60, status="reverted", action_type=f"{canary}_leverage"), act(G, 61, status="reverted", when=STORM)
+    )
+    told = [
+        scar | {n: canary for n, v in scar.items() if isinstance(v, str) and n not in PUBLIC_NAMES} for scar in rows
+    ]
+    death = DEATH | {n: canary for n, v in DEATH.items() if isinstance(v, str)}
+    found = bloodstain_of(
+        death, scars=told, votes=[dict.fromkeys(VOTE, canary) | {"weight_tenths": 25}], conditions=CONDITIONS,
+        testament_hash="c" * 64, bundle_hash=canary, published=True,
+    )  # fmt: skip
+    assert canary not in orjson.dumps(found["echo"]).decode()
+    plain = "".join(found["echo"]["failure_patterns"]).replace("uniswap_v3", "")
+    assert not any(letter.isdigit() for letter in plain), "no size, no threshold, no moment"
+
+
+PUBLIC_NAMES = ("chain", "protocol", "pair", "regime", "gas_band", "anomaly_band", "mechanism")
+"""What of a scar its echo is written from, beside the kind of act."""
