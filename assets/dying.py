@@ -1,7 +1,5 @@
 """Dying: the four phases of Thanatopsis, recorded of every golem whose death is on record."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 
