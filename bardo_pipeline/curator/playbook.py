@@ -56,17 +56,20 @@ class PlaybookLog:
 @dataclass
 class Playbooks:
     """The playbook in force of each golem: its version, its thresholds by regime and the base they start from, and the
-    entries that are staged for it."""
+    entries that are staged for it; instincts: why a base is not the golem's own, a line a regime."""
 
     version: dict[str, int] = field(default_factory=dict)
     threshold: dict[str, tuple[float, ...]] = field(default_factory=dict)
     staged: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    base: dict[str, float] = field(default_factory=dict)
+    base: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    instincts: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def of(self, golem_id: str, policy: Policy) -> tuple[int, tuple[float, ...]]:
         """(version, thresholds) in force; version 0 and the base everywhere before the first one is written."""
-        base = self.base.get(golem_id, policy.playbook.rebalance_threshold)
-        return self.version.get(golem_id, 0), self.threshold.get(golem_id, (base,) * len(REGIMES))
+        return self.version.get(golem_id, 0), self.threshold.get(golem_id, self._base(golem_id, policy))
+
+    def _base(self, golem_id: str, policy: Policy) -> tuple[float, ...]:
+        return self.base.get(golem_id, (policy.playbook.rebalance_threshold,) * len(REGIMES))
 
     def revise(
         self,
@@ -80,7 +83,7 @@ class Playbooks:
         """Write a version for each golem whose thresholds or staged rules changed, and the first for who has none."""
         rows, now = rule_rows(state, golem, at_us, policy)
         proven = is_proven(state, rows, policy)
-        base = np.array([self.base.get(state.golems[g], policy.playbook.rebalance_threshold) for g in golem.tolist()])
+        base = np.array([self._base(state.golems[g], policy) for g in golem.tolist()]).reshape(-1, len(REGIMES))
         wanted = thresholds(state, golem, rows[proven], base, policy).tolist()
         owner = state["golem"][rows]
         starts, stops = np.searchsorted(owner, np.stack([golem, golem + 1]))
@@ -102,7 +105,9 @@ class Playbooks:
                     "golem_id": golem_id, "version": known + 1, "cycle": int(cycle[i]), "at": int(at_us[i]),
                     "rebalance_threshold": dict(zip(REGIMES, values, strict=True)),
                     "cause_entries": sorted(entry_ids(state, rows[held])), "staged_entries": list(staged),
-                    "markdown": playbook_markdown(golem_id, known + 1, values, rules, waiting),
+                    "markdown": playbook_markdown(
+                        golem_id, known + 1, values, rules, waiting, self.instincts.get(golem_id, ())
+                    ),
                 }
             )  # fmt: skip
 
@@ -119,17 +124,22 @@ def _rules(state: GrimoireState, rows: np.ndarray, now: np.ndarray) -> list[tupl
     return list(zip(kinds, rule_texts(state, rows), now.tolist(), strict=True))
 
 
+def moving(state: GrimoireState) -> np.ndarray:
+    """Rows of living rules about re-centring in a known regime, gas not being dear: what can move a threshold."""
+    regime, _, gas, moves = state.structures.bands()
+    rows = np.flatnonzero((state["status"] == ACTIVE) & (state["kind"] != 0))
+    about = state["structure"][rows]
+    return rows[moves[about] & (regime[about] >= 0) & (gas[about] != GAS_SPANS.index("dear"))]
+
+
 def rule_rows(
     state: GrimoireState, golem: np.ndarray, at_us: np.ndarray, policy: Policy
 ) -> tuple[np.ndarray, np.ndarray]:
     """(state rows, confidence now) of the living rules of these golems that move a threshold."""
     place = np.full(len(state.golems), -1)
     place[golem] = np.arange(len(golem))
-    regime, _, gas, moves = state.structures.bands()
-    rows = np.flatnonzero((state["status"] == ACTIVE) & (state["kind"] != 0))
-    about = state["structure"][rows]
-    counts = moves[about] & (regime[about] >= 0) & (gas[about] != GAS_SPANS.index("dear"))
-    rows = rows[counts & (place[state["golem"][rows]] >= 0)]
+    rows = moving(state)
+    rows = rows[place[state["golem"][rows]] >= 0]
     if not len(rows):
         return rows, rows
     now = state.confidence_at(rows, at_us[place[state["golem"][rows]]], policy.decay)
@@ -145,13 +155,13 @@ def rule_rows(
 def thresholds(
     state: GrimoireState, golem: np.ndarray, rows: np.ndarray, base: np.ndarray, policy: Policy
 ) -> np.ndarray:
-    """Rebalance threshold [golems, regimes] in [0, 1] from the base of each golem and its rules."""
+    """Rebalance threshold [golems, regimes] in [0, 1] from the base of each golem (likewise) and its rules."""
     regime, anomaly, _, _ = state.structures.bands()
     edges = np.array(policy.curator.anomaly_edges)
     upper, lower = np.append(edges, 1.0), np.append(edges[0], edges)
     place = np.full(len(state.golems), -1)
     place[golem] = np.arange(len(golem))
-    out = np.repeat(base[:, None], len(REGIMES), axis=1)
+    out = base.copy()
     if not len(rows):
         return out
     structure = state["structure"][rows]
@@ -168,10 +178,16 @@ def playbook_markdown(
     values: tuple[float, ...],
     rules: list[tuple[str, str, int]],
     staged: list[tuple[str, str, int]],
+    instincts: tuple[str, ...] = (),
 ) -> str:
-    """PLAYBOOK.md: thresholds by regime, the rules behind them and those staged (kind, text, confidence in ppm)."""
+    """PLAYBOOK.md: thresholds by regime, the rules behind them and those staged (kind, text, confidence in ppm).
+
+    instincts: the defaults that the golem was born with, one line each.
+    """
     lines = [f"# PLAYBOOK of {_line(golem_id)}", "", f"Version {version}.", "", "## rebalanceThreshold", ""]
     lines += [f"- {regime}: {value:.2f}" for regime, value in zip(REGIMES, values, strict=True)]
+    if instincts:
+        lines += ["", "## Defaults: what its line learned for good", "", *(f"- {line}" for line in instincts)]
     lines += ["", "## Rules", ""]
     lines += _told(rules) or ["None yet."]
     if staged:

@@ -23,10 +23,12 @@ from bardo_pipeline.curator.reception import Delivery
 from bardo_pipeline.curator.state import GrimoireState, from_table, to_table
 from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.causes import keep_moments, moments_at
+from bardo_pipeline.derivation.pages import follow_adoption, write_playbooks
 from bardo_pipeline.derivation.reading import CycleReader, cited_records, closed_records, curated, cycle_of
 from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, from_cycle, without
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.arrivals import Arrival, Arrivals
+from bardo_pipeline.events.instincts import Instincts
 from bardo_pipeline.events.left_out import LeftOut
 from bardo_pipeline.events.operations import Proposal, Proposed
 from bardo_pipeline.events.overrides import Overrides
@@ -68,11 +70,18 @@ class Mind:
     touched: set[str] = field(default_factory=set)
 
     def begin(
-        self, golem_id: str, *, at: datetime, base_threshold: float, inherited: pa.Table | None, bundle_hash: str | None
+        self,
+        golem_id: str,
+        *,
+        at: datetime,
+        base_threshold: float,
+        inherited: pa.Table | None,
+        bundle_hash: str | None,
+        instincts: Instincts | None = None,
     ) -> None:
-        """A golem starts its life: with nothing, or with what its bundle holds (cycle 0)."""
+        """A golem starts its life: with nothing, or with what its bundle holds (cycle 0) and what its line knows."""
         code = self.state.golem_code(golem_id)
-        self.playbooks.base[golem_id] = base_threshold
+        self.base_on(golem_id, base_threshold, instincts or Instincts())
         decisions = DECISION_SCHEMA.empty_table()
         if inherited is not None and inherited.num_rows:
             assert bundle_hash is not None, "what is inherited comes in a bundle"
@@ -82,6 +91,11 @@ class Mind:
         at_us = np.array([pa.scalar(at, pa.timestamp("us", tz="UTC")).cast(pa.int64()).as_py()])
         self.playbooks.revise(self.state, np.array([code]), np.zeros(1, np.int64), at_us, log, self.policy)
         self._take(Curation(decisions, CYCLE_SCHEMA.empty_table(), log.table()), {golem_id: 0})
+
+    def base_on(self, golem_id: str, threshold: float, instincts: Instincts) -> None:
+        """What the golem's thresholds start from: its own, or where its line knows better, that."""
+        self.playbooks.base[golem_id] = instincts.base(golem_id, threshold)
+        self.playbooks.instincts[golem_id] = instincts.words(golem_id)
 
     def advance(self, records: pa.Table, cycle: np.ndarray, upto: dict[str, int]) -> Curation:
         """Curate closed cycles of these golems."""
@@ -198,7 +212,7 @@ def commit(stores: Stores, mind: Mind) -> list[Written]:
             written.append(stores.projections.growing(name).append(rows, upto))
         written.append(_renew_grimoire(stores, mind, grimoire, upto))
         keep_moments(stores, mind.state.moments, upto, mind.left)
-        _write_playbooks(stores, made.playbooks)
+        write_playbooks(stores, made.playbooks)
     mind.pending.clear()
     mind.touched.clear()
     return written
@@ -212,39 +226,6 @@ def _renew_grimoire(stores: Stores, mind: Mind, grimoire: RenewedTable, upto: di
     others = others.filter(pc.invert(pc.is_in(others["golem_id"], value_set=held)))
     rows = pa.concat_tables([others, mine]).sort_by([("golem_id", "ascending"), ("entry_id", "ascending")])
     return grimoire.renew(rows, buckets, upto=upto)
-
-
-def _write_playbooks(stores: Stores, versions: pa.Table) -> None:
-    """The newest PLAYBOOK.md of each golem as a file, for whoever reads files; what is not in force leaves it alone."""
-    if not stores.is_in_force:
-        return
-    ordered = versions.sort_by([("golem_id", "ascending"), ("version", "ascending")])
-    newest = dict(zip(ordered["golem_id"].to_pylist(), ordered["markdown"].to_pylist(), strict=True))
-    for golem_id, markdown in newest.items():
-        page = stores.home.playbook(golem_id)
-        page.parent.mkdir(parents=True, exist_ok=True)
-        draft = page.with_name(".PLAYBOOK.md")
-        draft.write_text(markdown)
-        draft.replace(page)
-
-
-_PLAYBOOKS_OF = ".derivation"
-
-
-def _follow_adoption(stores: Stores) -> None:
-    """Write every PLAYBOOK.md again where another derivation was adopted since they were written.
-
-    Whose they are is kept last, so that whoever was cut off is followed by one who does it whole.
-    """
-    if not stores.life("DerivationAdopted").num_rows or not stores.is_in_force:
-        return
-    mark = stores.home.playbooks / _PLAYBOOKS_OF
-    if mark.exists() and mark.read_text() == stores.derivation_id:
-        return
-    _write_playbooks(stores, stores.projections.growing("playbooks").read())
-    draft = mark.with_name(f"{_PLAYBOOKS_OF}.draft")
-    draft.write_text(stores.derivation_id)
-    draft.replace(mark)
 
 
 def load_mind(stores: Stores, golem_ids: list[str], left: LeftOut) -> Mind:
@@ -284,21 +265,30 @@ def _furnished(stores: Stores, mind: Mind, golem_ids: list[str]) -> Mind:
     mine = born.filter(pc.is_in(born["golem_id"], value_set=pa.array(golem_ids, pa.string())))
     births = {e["golem_id"]: e for e in mine.to_pylist()}
     _load_playbooks(stores, mind, golem_ids)
+    instincts = Instincts.of(stores.life("DefaultsInherited"))
     for golem_id in sorted(golem_ids):
         birth = births.get(golem_id)
         base = birth["born"]["traits"]["rebalance_threshold"] if birth else stores.policy.playbook.rebalance_threshold
-        mind.playbooks.base[golem_id] = base
+        mind.base_on(golem_id, base, instincts)
         if golem_id not in mind.done and birth is not None:
-            _begin(stores, mind, golem_id, birth["observed_at"], base, birth["born"]["bundle_hash"])
+            _begin(stores, mind, golem_id, birth["observed_at"], base, birth["born"]["bundle_hash"], instincts)
     return mind
 
 
-def _begin(stores: Stores, mind: Mind, golem_id: str, at: datetime, base: float, bundle_hash: str | None) -> None:
+def _begin(
+    stores: Stores,
+    mind: Mind,
+    golem_id: str,
+    at: datetime,
+    base: float,
+    bundle_hash: str | None,
+    instincts: Instincts,
+) -> None:
     inherited = None
     if bundle_hash is not None:
         gone = mind.left.entries(golem_id)
         inherited = inherited_entries(load_bundle(stores.home, bundle_hash), golem_id, stores.policy, gone)
-    mind.begin(golem_id, at=at, base_threshold=base, inherited=inherited, bundle_hash=bundle_hash)
+    mind.begin(golem_id, at=at, base_threshold=base, inherited=inherited, bundle_hash=bundle_hash, instincts=instincts)
 
 
 def _load_playbooks(stores: Stores, mind: Mind, golem_ids: list[str]) -> None:
@@ -331,7 +321,7 @@ def derive_curation(stores: Stores) -> list[Written]:
             mind.advance(fresh.records, fresh.cycle, fresh.upto)
             written += commit(stores, mind)
         reader.advance(fresh)
-        _follow_adoption(stores)
+        follow_adoption(stores)
         return written
 
 
@@ -363,7 +353,7 @@ def _repair(stores: Stores, left: LeftOut) -> list[Written]:
             written.append(table.repair(standing, rows, because(standing, due, span)))
         written.append(_renew_grimoire(stores, mind, stores.projections.renewed("grimoire"), upto))
         keep_moments(stores, mind.state.moments, upto, left)
-        _write_playbooks(stores, stores.projections.growing("playbooks").read(golems=first))
+        write_playbooks(stores, stores.projections.growing("playbooks").read(golems=first))
     heeded.keep(cause.event_id for cause in due)
     return written
 

@@ -21,6 +21,7 @@ from bardo_pipeline.derivation.measures import at_death
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.the_dead import Dead, advanced, births_of, deaths_of
 from bardo_pipeline.errors import QueryError
+from bardo_pipeline.events.instincts import Instincts
 from bardo_pipeline.events.life import Born, Died
 from bardo_pipeline.grimoire.columns import asked
 from bardo_pipeline.grimoire.entries import MOMENT
@@ -67,7 +68,8 @@ class Showing:
     """A golem as it is, or was when it died.
 
     vitality, phase, tick, credits: of its last record, or of its death. knows: entries by kind and status. lineage:
-    who came before, the founder first, and the golem itself last. heirs: who inherited from it. testament: category to
+    who came before, the founder first, and the golem itself last. heirs: who inherited from it. defaults: what
+    its line made it start from. testament: category to
     statements, None for the living and where it is not derived yet.
     """
 
@@ -89,6 +91,7 @@ class Showing:
     verdict: Mapping[str, Any] | None
     testament: Mapping[str, list[str]] | None
     divergence_ppm: int | None
+    defaults: tuple[str, ...]
     configuration: Mapping[str, Any]
     succession: list[dict[str, Any]]
 
@@ -188,6 +191,7 @@ def show(stores: Stores, golem_id: str) -> Showing:
         verdict=_verdict(stores, golem_id),
         testament=said,
         divergence_ppm=told["divergence_ppm"] if told else None,
+        defaults=Instincts.of(stores.life("DefaultsInherited")).words(golem_id),
         configuration=in_force_now(stores, golem_id).configuration.model_dump(mode="json"),
         succession=[one.model_dump(exclude={"configuration"}) for one in mine],
     )

@@ -111,6 +111,7 @@ def _show_life(seen: Showing) -> None:
     lines.append(f"credits ${seen.credits_micros / 1e6:,.2f}" + _money(seen))
     if seen.divergence_ppm is not None:
         lines.append(f"divergence from what it was given: {seen.divergence_ppm / PPM:.0%}")
+    lines += [f"default of its line: re-centres {line}" for line in seen.defaults]
     lines.append(f"line: {' > '.join(seen.lineage)}; heirs: {', '.join(seen.heirs) or 'none'}")
     if seen.died is not None:
         lines.append(f"bundle: {seen.bundle_hash or 'none was published'}" + _verdict(seen))

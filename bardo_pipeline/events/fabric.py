@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, SerializeAsAny
 
-from bardo_pipeline.events import arrivals, bundles, dying, life, operations, overrides, succession
+from bardo_pipeline.events import arrivals, bundles, dying, instincts, life, operations, overrides, succession
 from bardo_pipeline.events.fabric_payloads import (
     AccuracyUpdate,
     ActionTaken,
@@ -139,6 +139,7 @@ EVENTS: dict[str, Family] = {
     "OwnerKeyRevoked": Family("social", bundles.OwnerKeyRevoked),
     "BundleSigned": Family("social", bundles.BundleSigned),
     "BundleImported": Family("social", bundles.BundleImported),
+    "DefaultsInherited": Family("social", instincts.DefaultsInherited),
     "ReplicantSent": Family("social", arrivals.Replicant),
     "ConfigurationAdopted": Family("memory", succession.Configured),
     "SuccessionAdvanced": Family("mortality", succession.Advanced),

@@ -26,6 +26,7 @@ from bardo_pipeline.events.bundles import (
     PublicKey,
 )
 from bardo_pipeline.events.dying import Accepted, Bequeathed, Cause, Reflected, Settled
+from bardo_pipeline.events.instincts import DefaultsInherited
 from bardo_pipeline.events.operations import Asked
 from bardo_pipeline.events.overrides import Corrected, Override, Pinned, Retracted, Unpinned
 from bardo_pipeline.events.record import (
@@ -55,7 +56,7 @@ Kind = Literal[
     "ConfigurationAdopted", "SuccessionAdvanced", "CreditCommitted", "GolemTakenUp",
     "DeathAccepted", "AffairsSettled", "LifeReflected", "LegacyLeft",
     "BundleWaived",
-    "ReplicantSent",
+    "ReplicantSent", "DefaultsInherited",
 ]  # fmt: skip
 
 
@@ -294,6 +295,7 @@ class LifeEvent(Part):
     bequeathed: Bequeathed | None = None
     waived: BundleWaived | None = None
     replicant: Replicant | None = None
+    instincts: DefaultsInherited | None = None
 
     @model_validator(mode="after")
     def _holds_its_payload(self) -> Self:
@@ -352,6 +354,7 @@ _KIND_OF: dict[type[Part], tuple[str, str]] = {
     Bequeathed: ("LegacyLeft", "bequeathed"),
     BundleWaived: ("BundleWaived", "waived"),
     Replicant: ("ReplicantSent", "replicant"),
+    DefaultsInherited: ("DefaultsInherited", "instincts"),
 }
 
 

@@ -143,6 +143,7 @@ class Living:
                 base_threshold=birth.traits.rebalance_threshold,
                 inherited=begun.inherited,
                 bundle_hash=birth.bundle_hash,
+                instincts=begun.instincts,
             )
         self.stores.log.record(events, self.clock())
         if self.fleet.size:

@@ -9,17 +9,18 @@ import pytest
 
 from bardo_pipeline.curator.structure import Structure
 from bardo_pipeline.derivation import giving
+from bardo_pipeline.derivation.births import beginning
 from bardo_pipeline.derivation.bundle_archives import files_at, import_bundle
 from bardo_pipeline.derivation.bundles import write_bundle
 from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.rebuild import rebuild
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.arrivals import Replicant
-from bardo_pipeline.events.life import life_event
+from bardo_pipeline.events.life import Born, life_event
 from tests.bundles import bundle_of
 from tests.commands import bardo
 from tests.conftest import NOW, copy_home
-from tests.grimoires import entry
+from tests.grimoires import DIED, entry, pattern
 from tests.owners import live_until
 
 
@@ -91,3 +92,26 @@ def test_what_is_given_to_a_golem_waits_until_its_own_outcomes_bear_it_out(half_
     assert "candidate" in (told := bardo("lineage", waits["entry_id"], home=home))
     assert "received from g-far" in told
     assert all(found.equal for found in rebuild(Stores.open(home), now=NOW))
+
+
+@pytest.mark.row("INH-12")
+def test_an_heir_is_configured_with_what_its_line_learned_for_good(half_lived: Path, tmp_path: Path) -> None:
+    home = copy_home(half_lived, tmp_path / "home")
+    stores = Stores.open(home)
+    life = stores.life("GolemBorn").to_pylist()[0]
+    rule = entry("g-far", pattern("uniswap_v3_rebalance"), kind="warning", sign=-1, generation=3, anchor_at=DIED,
+                 confidence_ppm=800_000)  # fmt: skip
+    bundle = bundle_of(rule, golem_id="g-far")
+    write_bundle(stores.home.bundles, bundle)
+    said = life["born"] | {"bundle_hash": bundle.bundle_hash, "generation": 4, "predecessor_id": "g-far"}
+    begun = beginning(stores, "g-heir", Born.model_validate(said), DIED)
+    assert [event.kind for event in begun.events] == ["GolemBorn", "KnowledgeReceived", "DefaultsInherited"]
+    stores.log.record(begun.events, NOW)
+    derive_curation(stores)
+    (page,) = stores.projections.growing("playbooks").read(golems=["g-heir"]).to_pylist()
+    own = said["traits"]["rebalance_threshold"]
+    assert page["rebalance_threshold"]["volatile"] == max(0.8, own)
+    assert page["rebalance_threshold"]["range_bound"] == own
+    line = f"volatile: 0.80, by {rule['entry_id'][:12]}"
+    assert line in page["markdown"]
+    assert f"default of its line: re-centres {line}" in bardo("golem", "show", "g-heir", home=home)

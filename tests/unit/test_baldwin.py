@@ -1,0 +1,97 @@
+"""What a line learned for good becomes a default of its heir's configuration, and the heir's outcomes still move it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bardo_pipeline.curator.playbook import PlaybookLog, Playbooks
+from bardo_pipeline.curator.state import from_table
+from bardo_pipeline.events.instincts import Default, DefaultsInherited, Instincts
+from bardo_pipeline.events.life import life_event
+from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.events.schema import LIFE_SCHEMA, to_table
+from bardo_pipeline.inheritance.baldwin import defaults_of
+from bardo_pipeline.inheritance.succession import inherited_entries
+from bardo_pipeline.policy import InheritancePolicy, Policy
+from tests.bundles import bundle_of
+from tests.grimoires import DAY, DIED, POLICY, entry, grimoire, pattern
+
+pytestmark = pytest.mark.row("INH-12")
+
+BASE, VOLATILE = 0.7, REGIMES.index("volatile")
+
+
+def rule(**said: Any) -> dict[str, Any]:
+    """A warning against re-centring in a storm that survived three generations at 0.7."""
+    plain = {"kind": "warning", "sign": -1, "generation": 3, "confidence_ppm": 700_000, "anchor_at": DIED}
+    return entry("g-1", pattern("uniswap_v3_rebalance"), **{**plain, **said})
+
+
+def born(*rows: dict[str, Any], policy: Policy = POLICY) -> tuple[Default, ...]:
+    """The defaults of an heir of a golem that leaves these."""
+    inherited = inherited_entries(bundle_of(*rows, policy=policy), "g-heir", policy)
+    return defaults_of(inherited, DIED, BASE, policy)
+
+
+def test_a_warning_of_three_generations_lifts_the_threshold_that_its_heir_starts_from() -> None:
+    (default,) = born(rule())
+    assert (default.regime, default.rebalance_threshold) == ("volatile", 0.8), "the upper edge of its band"
+    assert default.entry_ids == (rule()["entry_id"],)
+    (lower,) = born(rule(kind="heuristic", sign=1, regime="volatile", **_band("stirred")))
+    assert (lower.rebalance_threshold, len(lower.entry_ids)) == (0.5, 1)
+
+
+def _band(name: str) -> dict[str, Any]:
+    about = pattern("uniswap_v3_rebalance", anomaly_band=name)
+    made = entry("g-1", about)
+    return {column: made[column] for column in ("structure", "anomaly_band", "entry_id")}
+
+
+@pytest.mark.parametrize(
+    "short",
+    [{"generation": 2}, {"confidence_ppm": 699_000}, {"kind": "insight"}, {"anchor_at": DIED - 5 * DAY},
+     {"action_type": "add_liquidity"}],
+)  # fmt: skip
+def test_what_is_younger_less_sure_or_no_rule_becomes_none(short: dict[str, Any]) -> None:
+    assert born(rule(**short)) == ()
+
+
+def test_where_crossing_resets_confidence_nothing_becomes_a_default() -> None:
+    reset = Policy(inheritance=InheritancePolicy(weismann="reset"))
+    assert born(rule(confidence_ppm=990_000), policy=reset) == ()
+
+
+def test_a_default_does_not_fade_is_told_in_the_playbook_and_own_rules_move_it() -> None:
+    (default,) = born(rule())
+    event = life_event("g-heir", DIED, DefaultsInherited(bundle_hash="b", defaults=(default,)))
+    known = Instincts.of(to_table([event], LIFE_SCHEMA))
+    assert known.base("g-heir", BASE)[VOLATILE] == 0.8
+    assert known.base("g-heir", BASE)[:VOLATILE] == (BASE,) * VOLATILE
+    assert known.base("g-other", BASE) == (BASE,) * len(REGIMES)
+    books = Playbooks(base={"g-heir": known.base("g-heir", BASE)}, instincts={"g-heir": known.words("g-heir")})
+    assert books.of("g-heir", POLICY) == (0, known.base("g-heir", BASE))
+    late = int((DIED + 3_000 * DAY).timestamp() * 1_000_000)
+    mine = entry("g-heir", pattern("uniswap_v3_rebalance", regime="volatile", anomaly_band="stirred"), kind="heuristic",
+                 validations=9, decay_class="structural", confidence_ppm=900_000)  # fmt: skip
+    for rows, wanted in (((), 0.8), ((mine,), 0.5)):
+        state, log = from_table(grimoire(*rows)), PlaybookLog()
+        code = state.golem_code("g-heir")
+        books.revise(state, *_one(code, 1, late), log, POLICY)
+        (page,) = log.table().to_pylist()
+        assert page["rebalance_threshold"]["volatile"] == wanted
+        assert f"volatile: 0.80, by {default.entry_ids[0][:12]}" in page["markdown"]
+
+
+def _one(*numbers: int) -> Any:
+    import numpy as np
+
+    return [np.array([number]) for number in numbers]
+
+
+def test_the_rule_itself_crosses_too_so_that_outcomes_go_on_judging_it() -> None:
+    heirs = inherited_entries(bundle_of(rule()), "g-heir", POLICY)
+    (held,) = heirs.to_pylist()
+    assert (held["generation"], held["status"], held["validations"]) == (4, "active", 0)
+    assert held["confidence_ppm"] == 595_000
