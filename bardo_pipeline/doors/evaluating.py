@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from bardo_pipeline.doors.options import now
+from bardo_pipeline.doors.order import negentropy
 from bardo_pipeline.doors.tables import print_table
 from bardo_pipeline.doors.worth_page import foretold_page, worth_page
 from bardo_pipeline.errors import ConfigError
@@ -29,6 +30,9 @@ out = Console(soft_wrap=False)
 
 RECORDED = Path("../shared/data")
 """Where recorded markets lie, unless it is said otherwise."""
+
+
+app.command()(negentropy)
 
 
 @app.callback()

@@ -29,18 +29,20 @@ class Mark(NamedTuple):
     upright: bool = False
 
 
-def lines(title: str, across: str, drawn: Sequence[Line], marks: Sequence[Mark] = (), top: float = 1.0) -> str:
-    """A plot of lines over x from 0 to the largest, y from 0 to `top`."""
+def lines(
+    title: str, across: str, drawn: Sequence[Line], marks: Sequence[Mark] = (), top: float = 1.0, bottom: float = 0.0
+) -> str:
+    """A plot of lines over x from 0 to the largest, y from `bottom` to `top`."""
     drawn = [line for line in drawn if line.points]
     right = max([x for line in drawn for x, _ in line.points] + [m.at for m in marks if m.upright] + [1e-9])
 
     def place(x: float, y: float) -> tuple[float, float]:
         wide, high = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
-        return LEFT + wide * x / right, TOP + high * (1.0 - min(max(y, 0.0), top) / top)
+        return LEFT + wide * x / right, TOP + high * (1.0 - (min(max(y, bottom), top) - bottom) / (top - bottom))
 
-    parts = _frame(across, place, right, top)
+    parts = _frame(across, place, right, (bottom, top))
     for mark in marks:
-        ends = ((mark.at, 0.0), (mark.at, top)) if mark.upright else ((0.0, mark.at), (right, mark.at))
+        ends = ((mark.at, bottom), (mark.at, top)) if mark.upright else ((0.0, mark.at), (right, mark.at))
         (x1, y1), (x2, y2) = (place(*end) for end in ends)
         parts.append(f'<line class="mark" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>')
         below = 10 if mark.upright else -3
@@ -77,15 +79,15 @@ def bars(title: str, values: Sequence[tuple[str, float | None, str]], limit: flo
     return _svg(title, bottom + 8, parts)
 
 
-def _frame(across: str, place: Place, right: float, top: float) -> list[str]:
+def _frame(across: str, place: Place, right: float, ends: tuple[float, float]) -> list[str]:
     parts = []
+    bottom, top = ends
     for step in range(5):
-        (x1, y), (x2, _) = place(0.0, top * step / 4), place(right, top * step / 4)
+        height = bottom + (top - bottom) * step / 4
+        (x1, y), (x2, _) = place(0.0, height), place(right, height)
         parts.append(f'<line class="grid" x1="{x1:.1f}" y1="{y:.1f}" x2="{x2:.1f}" y2="{y:.1f}"/>')
-        parts.append(
-            f'<text class="small" text-anchor="end" x="{x1 - 6:.1f}" y="{y + 4:.1f}">{top * step / 4:.2g}</text>'
-        )
-        x, base = place(right * step / 4, 0.0)
+        parts.append(f'<text class="small" text-anchor="end" x="{x1 - 6:.1f}" y="{y + 4:.1f}">{height:.2g}</text>')
+        x, base = place(right * step / 4, bottom)
         parts.append(
             f'<text class="small" text-anchor="middle" x="{x:.1f}" y="{base + 16:.1f}">{right * step / 4:.3g}</text>'
         )

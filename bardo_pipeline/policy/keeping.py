@@ -190,6 +190,9 @@ class WorthPolicy(Frozen):
     yardstick_days_min: Annotated[int, Field(ge=2)] = Field(
         5, description="days on which a situation must have come up to be judged at all (ours)"
     )
+    rule_trust: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
+        0.8, description="a rule of confidence c foretells (1 + 0.8 c) / 2 of its decisions: never all (ours)"
+    )
     window_minutes: Annotated[int, Field(ge=1)] = Field(
         30, description="decisions of one such window count once (ours; a trial's 30 ticks)"
     )

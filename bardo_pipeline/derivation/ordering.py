@@ -1,0 +1,57 @@
+"""Ordering: how much order each generation's knowledge brought into what its golems met, read from log and grimoires.
+
+Computed when asked, from the curator's decisions and the judgements on record; nothing is kept.
+Source: INH S8.3; quality/negentropy.py says what order is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.derivation.outcomes import judged_outcomes
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.errors import QueryError
+from bardo_pipeline.quality.negentropy import Trend, order_of_golems, order_of_groups, trend
+
+
+@dataclass(frozen=True)
+class Order:
+    """Order of a home's knowledge. golems: ORDER_SCHEMA with owner_id, lineage_id and generation; clades, lineages:
+    GROUP_SCHEMA by owner and by lineage; trends: by clade."""
+
+    golems: pa.Table
+    clades: pa.Table
+    lineages: pa.Table
+    trends: dict[str, Trend]
+
+
+def order_of_home(stores: Stores, owner: str | None = None) -> Order:
+    """Order by golem, lineage and clade, of all owners or of one. Raises QueryError for an owner of no golem."""
+    births = [(e["golem_id"], e["born"]) for e in stores.life("GolemBorn").select(["golem_id", "born"]).to_pylist()]
+    wanted = {golem_id: born for golem_id, born in births if owner is None or born["owner_id"] == owner}
+    if owner is not None and not wanted:
+        owners = ", ".join(sorted({born["owner_id"] for _, born in births})) or "nobody"
+        raise QueryError(f"owner {owner}: no golem was born to it; owners here are {owners}")
+    decisions = stores.projections.growing("curation").read(golems=list(wanted))
+    found = order_of_golems(decisions, judged_outcomes(stores, list(wanted)), stores.policy)
+    names = found["golem_id"].to_pylist()
+    for place, column in enumerate(("owner_id", "lineage_id", "generation"), 1):
+        kind = pa.int64() if column == "generation" else pa.string()
+        found = found.add_column(place, column, pa.array([wanted[g][column] for g in names], kind))
+    clades, lineages = (_grouped(found, column) for column in ("owner_id", "lineage_id"))
+    trends = {name: _trend(found, name) for name in sorted(set(found["owner_id"].to_pylist()))}
+    return Order(found, clades, lineages, trends)
+
+
+def _grouped(golems: pa.Table, column: str) -> pa.Table:
+    return order_of_groups(golems, golems.select(["golem_id", column, "generation"]).rename_columns(
+        ["golem_id", "name", "generation"]
+    ))  # fmt: skip
+
+
+def _trend(golems: pa.Table, owner: str) -> Trend:
+    mine = golems.filter(pc.equal(golems["owner_id"], owner))
+    return trend(mine, mine["generation"].to_pylist())

@@ -1,0 +1,55 @@
+"""The row-at-a-time twin of quality/negentropy.py: one verdict after another, as its golem would have met it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from bardo_pipeline.grimoire.spans import parts_of
+from bardo_pipeline.policy import Policy
+from tests.reference.bottleneck import confidence_by_row
+
+Row = Mapping[str, Any]
+
+
+def order_by_row(decisions: list[Row], outcomes: list[Row], policy: Policy) -> dict[str, dict[str, int]]:
+    """Golem to what a row of ORDER_SCHEMA says of it."""
+    out: dict[str, dict[str, int]] = {}
+    for golem in sorted({o["golem_id"] for o in outcomes if o["effect_ppm"]}):
+        mine = [o for o in outcomes if o["golem_id"] == golem and o["effect_ppm"]]
+        sums = dict.fromkeys(("judged_count", "spoken_count", "count_ubits", "known_ubits", "inherited_ubits"), 0)
+        for outcome in mine:
+            won = outcome["effect_ppm"] > 0
+            earlier = [o for o in mine if o["at"] < outcome["at"]]
+            tally = (sum(o["effect_ppm"] > 0 for o in earlier) + 0.5) / (len(earlier) + 1)
+            by_count = known = _ubits(tally if won else 1 - tally)
+            speaks = [
+                (-confidence_by_row(rule, outcome["at"], policy), rule["entry_id"], rule)
+                for rule in _held(decisions, golem, outcome["at"])
+                if outcome["structure"] in (parts_of(rule["structure"]) or (rule["structure"],))
+            ]
+            if speaks:
+                sure, _, rule = min(speaks, key=lambda said: said[:2])
+                trusted = policy.worth.rule_trust * -sure / 10**6
+                known = _ubits((1 + (trusted if (rule["sign"] > 0) == won else -trusted)) / 2)
+                sums["inherited_ubits"] += by_count - known if rule["generation"] else 0
+            sums["judged_count"] += 1
+            sums["spoken_count"] += bool(speaks)
+            sums["count_ubits"] += by_count
+            sums["known_ubits"] += known
+        out[golem] = sums | {"rule_count": len(_held(decisions, golem, max(o["at"] for o in mine)))}
+    return out
+
+
+def _held(decisions: list[Row], golem: str, at: Any) -> list[Row]:
+    """Active rules as the last decisions before a moment left them."""
+    last: dict[str, Row] = {}
+    for one in sorted(decisions, key=lambda d: (d["revision"], d["cycle"], d["seq"])):
+        if one["golem_id"] == golem and one["at"] < at:
+            last[one["structure"]] = one
+    return [d for d in last.values() if d["status"] == "active" and d["sign"] and d["source"] == "pattern"]
+
+
+def _ubits(chance: float) -> int:
+    return round(-math.log2(chance) * 10**6)

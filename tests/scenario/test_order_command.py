@@ -1,0 +1,48 @@
+"""Order of a real home's knowledge: by command, as a page, and as a row-at-a-time reader finds it."""
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from bardo_pipeline.derivation.ordering import order_of_home
+from bardo_pipeline.derivation.outcomes import judged_outcomes
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.errors import QueryError
+from bardo_pipeline.quality.negentropy import ORDER_SCHEMA
+from tests.commands import bardo
+from tests.conftest import LIVELY
+from tests.reference.negentropy import order_by_row
+
+
+@pytest.mark.row("INH-15")
+def test_a_lively_home_s_order_is_what_its_twin_finds(lively_home: Path) -> None:
+    stores = Stores.open(lively_home, policy=LIVELY)
+    found = order_of_home(stores)
+    decisions = stores.projections.growing("curation").read().to_pylist()
+    expected = order_by_row(decisions, judged_outcomes(stores).to_pylist(), LIVELY)
+    rows = found.golems.select(ORDER_SCHEMA.names).to_pylist()
+    assert {row.pop("golem_id"): row for row in rows} == expected
+    assert sum(row["spoken_count"] for row in expected.values()) > 3
+    assert any(row["inherited_ubits"] for row in expected.values())
+    owners = {e["born"]["owner_id"] for e in stores.life("GolemBorn").to_pylist()}
+    assert set(found.trends) == owners
+    one = order_of_home(stores, owner=sorted(owners)[0])
+    assert set(one.golems["owner_id"].to_pylist()) == {sorted(owners)[0]}
+    with pytest.raises(QueryError, match="no golem was born to it"):
+        order_of_home(stores, owner="nobody")
+
+
+@pytest.mark.row("INH-15")
+def test_the_command_tells_it_and_leaves_a_page(small_home: Path, tmp_path: Path) -> None:
+    said = bardo("eval", "negentropy", "--out", str(tmp_path / "page"), home=small_home)
+    assert "Clade " in said
+    assert "undecided" in said
+    page = (tmp_path / "page" / "index.html").read_text()
+    assert page.count("<svg") == 2
+    report = orjson.loads(bardo("eval", "negentropy", "--out", str(tmp_path / "page"), "--json", home=small_home))
+    assert report == orjson.loads((tmp_path / "page" / "report.json").read_bytes())
+    assert sum(row["judged_count"] for row in report["clades"]) == sum(row["judged_count"] for row in report["golems"])
+    assert "no golem was born" in bardo(
+        "eval", "negentropy", "--owner", "nobody", "--out", str(tmp_path / "other"), home=small_home, expect=2
+    )
