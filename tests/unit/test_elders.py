@@ -1,0 +1,40 @@
+"""Who grows old pushes more from the cycle on that makes it old, though nothing else changed in what it knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bardo_pipeline.derivation.of_grimoire import derive_of_grimoire, elders
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.events.life import life_event
+from bardo_pipeline.heartbeat.fleet import Founding, born
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.home import Home
+from tests.conftest import NOW
+from tests.grimoires import entry, grimoire, pattern
+
+
+@pytest.mark.row("INH-20")
+def test_what_crosses_is_looked_at_again_when_a_golem_grows_old(tmp_path: Path) -> None:
+    Home.create(tmp_path / "home", Policy(), NOW)
+    stores = Stores.open(tmp_path / "home")
+    founding = Founding(owners=("a",), lifespan_ticks=(1_000, 1_000))
+    golem_id, birth = born(lineage_id="l", generation=0, owner_id="a", founding=founding, market="m", market_hash="h",
+                           derivation_id="d", policy=stores.policy)  # fmt: skip
+    stores.log.record([life_event(golem_id, NOW, birth)], NOW)
+    half_sure = entry(golem_id, pattern("uniswap_v3_rebalance"), kind="insight", confidence_ppm=500_000, own_count=12,
+                      validations=4, effect_low_ppm=990, effect_high_ppm=1_010, effect_mean_ppm=1_000)  # fmt: skip
+    table = stores.projections.renewed("grimoire")
+
+    def crosses(cycle: int) -> bool:
+        table.renew(grimoire(half_sure), table.buckets([golem_id]), upto={golem_id: cycle})
+        derive_of_grimoire(stores, "crossings")
+        assert derive_of_grimoire(stores, "crossings") == [], "it was looked at"
+        (row,) = stores.projections.renewed("crossings").read().to_pylist()
+        return bool(row["crosses"])
+
+    assert [crosses(cycle) for cycle in (1, 16, 17, 18, 19)] == [False, False, False, True, True]
+    assert elders(stores) == {golem_id}
+    assert elders(stores, {golem_id: 17}) == set()
