@@ -186,9 +186,7 @@ def _in_bulk(table: pa.Table, at_us: int, policy: Policy) -> Told:
         pc.index_in(table["decay_class"], value_set=pa.array(DECAY_CLASSES)).fill_null(0).to_numpy().astype(np.int64)
     )
     stained = flag(table, "is_bloodstain")
-    half_life = conf.half_life_us(
-        codes.to_numpy().astype(np.int64), whole(table, "evidence_count"), stained, policy.decay
-    )
+    half_life = conf.half_life_us(codes, whole(table, "evidence_count"), stained, policy.decay)
     floor = conf.floor_ppm(flag(table, "is_anti_knowledge"), stained, policy.decay)
     now = conf.confidence_at(whole(table, "confidence_ppm"), micros(table, "anchor_at"), at_us, half_life, floor)
     words = [table[name].combine_chunks() for name in WORDED_FIELDS]
