@@ -197,7 +197,7 @@ def test_a_contrarian_turn_raises_what_was_felt_the_other_way(
     assert [hit["score_ppm"] for hit in usual] == [hit["score_ppm"] for hit in turned]
 
 
-@pytest.mark.row("MEM-9")
+@pytest.mark.row("MEM-9", "INH-9")
 @settings(max_examples=times(16), deadline=None)
 @given(knowledge(), st.sampled_from(REGIMES), st.sampled_from(REGIMES), st.integers(0, 7))
 def test_another_regimes_entries_sleep_and_wake_again_unchanged(
