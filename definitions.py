@@ -18,6 +18,7 @@ from jobs.proposals import proposal_job
 from jobs.rebuild import rebuild_job
 from jobs.schedules import every_four_hours, every_fourth_hour, every_hour, every_night, every_ten_minutes, every_week
 from jobs.spool import spool_job
+from jobs.succession import succession_job
 from jobs.verification import verification_job
 from sensors.cycles import cycles_closed
 from sensors.deaths import deaths_recorded
@@ -25,6 +26,7 @@ from sensors.dreams import dreams_queued
 from sensors.lag import writers_outrun_the_drainer
 from sensors.silence import golems_silent
 from sensors.spool import files_dropped
+from sensors.successions import successions_due
 
 defs = dg.Definitions(
     assets=[
@@ -61,10 +63,19 @@ defs = dg.Definitions(
         proposal_job,
         rebuild_job,
         spool_job,
+        succession_job,
         verification_job,
     ],
     schedules=[every_ten_minutes, every_hour, every_four_hours, every_fourth_hour, every_night, every_week],
-    sensors=[deaths_recorded, cycles_closed, dreams_queued, writers_outrun_the_drainer, files_dropped, golems_silent],
+    sensors=[
+        deaths_recorded,
+        cycles_closed,
+        dreams_queued,
+        writers_outrun_the_drainer,
+        files_dropped,
+        golems_silent,
+        successions_due,
+    ],
     resources={"home": home},
     executor=dg.in_process_executor,  # a step in a process of its own costs a second, and these take milliseconds
 )

@@ -1,7 +1,8 @@
 """Legacy: what the dead leave: testaments, candidate bundles, verdicts, and the bundles that may be inherited."""
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from assets.materialized import (
     projected,
 )
 from assets.stores import LazyStores
+from bardo_pipeline.derivation.graveyard import previews
 from bardo_pipeline.derivation.legacy import (
     candidate_folder,
     candidates_of,
@@ -31,6 +33,7 @@ from bardo_pipeline.derivation.legacy import (
     publish,
 )
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.the_dead import dead_golems
 from bardo_pipeline.derivation.verdicts import Verdicts, judge
 from bardo_pipeline.events.life import Judged
 from bardo_pipeline.storage.projections import Digest
@@ -228,10 +231,32 @@ def bundles(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
         if r["bundle_hash"] in fresh
     ]
     more = {"published": markdown_table(rows), "path": dg.MetadataValue.path(stores.home.bundles)}
+    more |= _inheritance(stores, fresh)
     return materialized(
         stores, "bundles", seen, Digest.of(standing),
         rows_written=len(fresh), version=stores.log.life_version, more=more,
     )  # fmt: skip
+
+
+def _inheritance(stores: Stores, fresh: Collection[str]) -> dict[str, Any]:
+    """What the heirs of freshly published bundles would get (INH S12): a table to read, and all of it as JSON."""
+    dead = [one for one in dead_golems(stores) if one.bundle_hash in fresh]
+    seen = list(previews(stores, dead).values())
+    rows = [
+        {
+            "golem": one.golem_id,
+            "generation": one.generation,
+            "entries": one.entry_count,
+            "bloodstains": one.bloodstain_count,
+            "confidence": f"{one.mean_before_ppm / 1e4:.0f} % to {one.mean_after_ppm / 1e4:.0f} %",
+            "before": " ".join(map(str, one.before)),
+            "after": " ".join(map(str, one.after)),
+            "domains": ", ".join(f"{name} {count}" for name, count in one.by_domain.items()),
+        }
+        for one in seen
+    ]
+    told = dg.MetadataValue.json([asdict(one) for one in seen])
+    return {"inheritance": markdown_table(rows), "inheritance_previews": told}
 
 
 def standing_bundles(stores: Stores) -> pa.Table:

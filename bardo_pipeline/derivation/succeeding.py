@@ -46,10 +46,11 @@ def wish_of(stores: Stores, golem_id: str) -> Wish | None:
 
 @dataclass(frozen=True)
 class Due:
-    """A succession that something is to be done of now, and why."""
+    """A succession that something is to be done of now, and why. tried: attempts at that so far."""
 
     golem_id: str
     why: str
+    tried: int = 0
 
 
 def due(stores: Stores, now: datetime) -> list[Due]:
@@ -66,9 +67,9 @@ def due(stores: Stores, now: datetime) -> list[Due]:
             if waits and wish_of(stores, golem_id) is not None:
                 found.append(Due(golem_id, "died, and an heir is wanted"))
         elif (step := standing.next_step(now)) is not None:
-            found.append(Due(golem_id, f"its heir is not {step} yet"))
+            found.append(Due(golem_id, f"its heir is not {step} yet", standing.tried))
         elif standing.booted and standing.unregistered and _has_beaten(stores, standing):
-            found.append(Due(golem_id, "its heir lives without an identity"))
+            found.append(Due(golem_id, "its heir lives without an identity", standing.tried))
     return found
 
 

@@ -71,6 +71,12 @@ def dead_golem(stores: Stores, golem_id: str) -> Dead:
     return Dead(golem_id, births[golem_id][0], died, at, published_bundles(stores).get(golem_id))
 
 
+def dead_golems(stores: Stores) -> list[Dead]:
+    """Every golem that died, by id."""
+    births, deaths, left = births_of(stores), deaths_of(stores), published_bundles(stores)
+    return [Dead(g, births[g][0], *deaths[g], left.get(g)) for g in sorted(deaths.keys() & births.keys())]
+
+
 def deaths_of(stores: Stores) -> dict[str, tuple[Died, datetime]]:
     """Every golem's death and its moment; of two the earlier tick counts."""
     out: dict[str, tuple[Died, datetime]] = {}

@@ -44,6 +44,11 @@ class Standing:
         moments = [one.due_at for one in self.last.values() if one.due_at is not None]
         return min(moments, default=None)
 
+    @property
+    def tried(self) -> int:
+        """How many attempts there were, at all steps."""
+        return sum(one.attempt for one in self.last.values())
+
     def attempts(self, step: Step) -> int:
         """How often a step was tried."""
         return self.last[step].attempt if step in self.last else 0

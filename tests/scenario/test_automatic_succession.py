@@ -1,0 +1,221 @@
+"""Automatic succession: seven recorded steps, and the four ways in which it fails."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import orjson
+import pyarrow.compute as pc
+import pytest
+
+from assets.stores import LazyStores
+from bardo_pipeline.derivation.configured import record_configuration
+from bardo_pipeline.derivation.graveyard import graves, standing_of
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.succeeding import at_heartbeat, due, summon, work_off
+from bardo_pipeline.derivation.the_dead import Wish, births_of, commit_credit, credit_micros, dead_golem
+from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.events.succession import STEPS
+from bardo_pipeline.policy.stated import parse
+from bardo_pipeline.storage.provisioning import FileRegistry
+from jobs.succession import succession_job
+from sensors.successions import successions_due
+from tests.commands import bardo
+from tests.conftest import NOW, copy_home
+
+pytestmark = pytest.mark.row("INH-18")
+
+EAGER = "[succession]\nauto = true\nbudget_usdc = 40\nstrategy_drift_allowed = 0.0\n"
+
+
+@pytest.fixture
+def stores(brief_home: Path, tmp_path: Path) -> Stores:
+    """A home whose dead want heirs by themselves, copies too; nobody committed any money."""
+    stores = Stores.open(copy_home(brief_home, tmp_path / "home"))
+    wanted(stores, EAGER)
+    return stores
+
+
+def wanted(stores: Stores, text: str) -> None:
+    record_configuration(stores, parse(text, "bardo.toml"), now=NOW, why="a test")
+
+
+def childless(stores: Stores) -> list[str]:
+    return sorted(grave.golem_id for grave in graves(stores) if grave.heir_id is None)
+
+
+def steps(stores: Stores, golem_id: str) -> list[tuple[str, str, int]]:
+    """What was recorded of a succession: step, outcome, attempt, in the order of steps and attempts."""
+    rows = stores.life("SuccessionAdvanced")
+    told = rows.filter(pc.equal(rows["golem_id"], golem_id))["advanced"].to_pylist()
+    order = sorted(told, key=lambda one: (one["attempt"], STEPS.index(one["step"])))
+    return [(one["step"], one["outcome"], one["attempt"]) for one in order]
+
+
+def test_seven_steps_lead_to_an_heir_that_is_funded_from_its_owner_s_credit(stores: Stores) -> None:
+    first, second = childless(stores)
+    owner = dead_golem(stores, first).born.owner_id
+    other = dead_golem(stores, second).born.owner_id
+    with pytest.raises(ConfigError, match="--why"):
+        commit_credit(stores, owner, 1, " ", now=NOW)
+    commit_credit(stores, owner, 100_000_000, "for heirs", now=NOW)
+    assert [one.golem_id for one in due(stores, NOW)] == [first, second]
+    done = work_off(stores, now=NOW)
+    assert steps(stores, first) == [(step, "done", 1) for step in STEPS]
+    assert done[first].booted
+    heir = dead_golem(stores, first).heir_id
+    birth, at = births_of(stores)[heir]
+    assert at == dead_golem(stores, first).died_at
+    assert birth.credits_micros + birth.reserve_micros + birth.capital_micros == 40_000_000
+    assert birth.bundle_hash == dead_golem(stores, first).bundle_hash
+    assert done[first].last["registered"].identity == "local:1"
+    place = stores.home.root / (done[first].last["provisioned"].place or "")
+    assert "budget_usdc = 40.0" in (place / "bardo.toml").read_text()
+    spent = 40_000_000 * (2 if other == owner else 1)
+    assert credit_micros(stores, owner) == 100_000_000 - spent
+    assert due(stores, NOW) == []
+    count = stores.log.life().num_rows
+    assert work_off(stores, now=NOW + timedelta(days=1)) == {}
+    assert stores.log.life().num_rows == count
+
+
+def test_without_enough_credit_it_halts_and_an_owner_may_go_on_by_hand(stores: Stores) -> None:
+    dead = childless(stores)[0]
+    owner = dead_golem(stores, dead).born.owner_id
+    commit_credit(stores, owner, 39_999_999, "a little less", now=NOW)
+    standing = work_off(stores, now=NOW)[dead]
+    assert standing.halted is not None
+    assert standing.halted.step == "funded"
+    assert f"owner {owner} has $40.00 of committed credit" in standing.halted.why
+    assert f"bardo golem credit {owner}" in standing.halted.why
+    assert dead_golem(stores, dead).heir_id not in births_of(stores)
+    assert due(stores, NOW + timedelta(days=9)) == [], "what halted is not tried again by itself"
+    assert summon(stores, dead_golem(stores, dead), Wish(40_000_000, force=True), now=NOW).booted
+    assert credit_micros(stores, owner) == 39_999_999, "by hand it is the owner's own money"
+
+
+def test_a_copy_halts_with_the_score_and_the_difference_of_the_playbooks(stores: Stores) -> None:
+    wanted(stores, EAGER.replace("0.0\n", "0.15\n"))
+    dead = childless(stores)[0]
+    commit_credit(stores, dead_golem(stores, dead).born.owner_id, 10**9, "plenty", now=NOW)
+    standing = work_off(stores, now=NOW)[dead]
+    assert standing.halted is not None
+    assert (standing.halted.step, standing.halted.divergence_ppm) == ("compared", 0)
+    assert "divergence 0.0%, at least 15.0% is asked" in standing.halted.why
+    assert steps(stores, dead)[-1] == ("compared", "halted", 1)
+    shown = bardo("golem", "show", dead, home=stores.home.root)
+    assert "compared" in shown
+    assert "halted" in shown
+    assert "halted: compared" in bardo("golem", "successions", home=stores.home.root)
+
+
+def test_a_place_that_cannot_be_made_is_tried_again_when_its_event_says(stores: Stores) -> None:
+    for owner in {dead_golem(stores, g).born.owner_id for g in childless(stores)}:
+        commit_credit(stores, owner, 10**9, "plenty", now=NOW)
+    (stores.home.root / "golems").write_text("a file lies in the way")
+    dead = childless(stores)[0]
+    moment = NOW
+    for attempt, wait in enumerate((30, 120, 480, 3_600, 3_600), 1):
+        assert dead in work_off(stores, now=moment)
+        standing = standing_of(stores, dead)
+        assert standing is not None
+        assert standing.last["provisioned"].attempt == attempt
+        assert standing.due_at == moment + timedelta(seconds=wait)
+        assert due(stores, moment + timedelta(seconds=wait - 1)) == []
+        assert work_off(stores, now=moment + timedelta(seconds=wait - 1)) == {}
+        moment += timedelta(seconds=wait)
+    (stores.home.root / "golems").unlink()
+    assert work_off(stores, now=moment)[dead].booted
+    assert [one for one in steps(stores, dead) if one[0] == "provisioned"][-1] == ("provisioned", "done", 6)
+    assert dead_golem(stores, dead).heir_id in births_of(stores)
+
+
+def test_an_identity_that_is_refused_is_asked_for_again_at_the_next_heartbeat(stores: Stores) -> None:
+    for owner in {dead_golem(stores, g).born.owner_id for g in childless(stores)}:
+        commit_credit(stores, owner, 10**9, "plenty", now=NOW)
+    path = FileRegistry(stores.home).path
+    path.parent.mkdir()
+    path.write_text("no identity\n")
+    dead = childless(stores)[0]
+    standing = work_off(stores, now=NOW)[dead]
+    assert standing.booted, "it boots without identity"
+    assert standing.unregistered
+    assert "restore it from a copy" in standing.last["registered"].why
+    assert due(stores, NOW + timedelta(days=1)) == [], "its heart has not beaten yet"
+    path.unlink()
+    home = stores.home.root
+    bardo("run", "--bars", "420", "--golems", "0", "--generations", "1", "--no-marts", home=home)
+    after = standing_of(Stores.open(home), dead)
+    assert after is not None
+    assert not after.unregistered, "the run's heartbeat asked again"
+    assert after.last["registered"].attempt == 2
+    at_heartbeat(Stores.open(home), {dead_golem(stores, dead).heir_id}, now=NOW)
+    assert standing_of(Stores.open(home), dead) == after
+
+
+def test_a_run_asks_the_configuration_who_follows(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "bardo.toml").write_text(EAGER)
+    run = ("run", "--bars", "300", "--golems", "2", "--lifespan", "100-110", "--owner", "ann", "--owner", "bob",
+           "--no-marts")  # fmt: skip
+    bardo("golem", "credit", "ann", "45", "--why", "one heir", home=home)
+    bardo(*run, home=home)
+    stores = Stores.open(home)
+    births = births_of(stores)
+    heirs = {g: b for g, (b, _) in births.items() if b.generation}
+    assert {b.owner_id for b in heirs.values()} == {"ann"}, "bob committed nothing"
+    (heir,) = heirs
+    assert heirs[heir].predecessor_id is not None
+    assert steps(stores, heirs[heir].predecessor_id or "") == [(step, "done", 1) for step in STEPS]
+    assert stores.log.read_stretch(["tick"], [heir], 1, 10).num_rows == 10, "it lived in the same run"
+    halted = {g for g in births if (s := standing_of(stores, g)) and s.halted}
+    assert {births[g][0].owner_id for g in halted} == {"bob"}
+    count = stores.log.life().num_rows
+    bardo(*run, home=home)
+    assert Stores.open(home).log.life().num_rows == count, "the same run again writes nothing"
+
+
+def test_dagster_finds_what_is_due_and_does_it_once(stores: Stores) -> None:
+    for owner in {dead_golem(stores, g).born.owner_id for g in childless(stores)}:
+        commit_credit(stores, owner, 10**9, "plenty", now=NOW)
+    (stores.home.root / "golems").write_text("a file lies in the way")
+    moments, dead = [NOW], childless(stores)
+
+    class Lazy(LazyStores):
+        @staticmethod
+        def now() -> datetime:
+            return moments[0]
+
+    resources: dict[str, Any] = {"home": Lazy(stores.home.root)}
+
+    def looked() -> Any:
+        with dg.build_sensor_context(resources=resources) as context:
+            return successions_due(context)
+
+    first = looked()
+    assert isinstance(first, dg.RunRequest)
+    result = succession_job.execute_in_process(resources=resources)
+    assert result.success
+    assert isinstance(looked(), dg.SkipReason), "nothing is due before its time"
+    moments[0] += timedelta(seconds=30)
+    again = looked()
+    assert isinstance(again, dg.RunRequest)
+    assert again.run_key != first.run_key
+    (stores.home.root / "golems").unlink()
+    assert succession_job.execute_in_process(resources=resources).success
+    assert not set(dead) & set(childless(Stores.open(stores.home.root)))
+    assert isinstance(looked(), dg.SkipReason)
+
+
+def test_what_is_due_is_shown_and_done_by_the_command(stores: Stores) -> None:
+    home = stores.home.root
+    shown = orjson.loads(bardo("golem", "due", "--dry-run", "--json", home=home))
+    assert [one["golem"] for one in shown] == childless(stores)
+    assert {one["state"] for one in shown} == {"due"}
+    done = orjson.loads(bardo("golem", "due", "--json", home=home))
+    assert {one["state"] for one in done} == {"halted: funded"}
+    assert "nothing is due" in bardo("golem", "due", home=home)

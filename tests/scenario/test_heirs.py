@@ -1,0 +1,193 @@
+"""An owner summons successors by hand, looks at graves, and starts fresh."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow.compute as pc
+import pytest
+
+from bardo_pipeline.derivation.bundles import load_bundle
+from bardo_pipeline.derivation.configured import in_force_now
+from bardo_pipeline.derivation.graveyard import graves, show
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.succeeding import due, found_like, summon
+from bardo_pipeline.derivation.the_dead import Wish, births_of, dead_golem
+from bardo_pipeline.errors import ConfigError, ProvisioningError, QueryError, SuccessionError
+from bardo_pipeline.events.life import Received
+from bardo_pipeline.runtime.taking_up import waiting
+from bardo_pipeline.storage.leases import Lease
+from tests.commands import bardo
+from tests.conftest import NOW, copy_home
+
+RUN = ("run", "--bars", "540", "--golems", "0", "--generations", "1", "--no-marts")
+
+
+@pytest.fixture
+def home(brief_home: Path, tmp_path: Path) -> Path:
+    return copy_home(brief_home, tmp_path / "home")
+
+
+def told(*words: str, home: Path) -> Any:
+    return orjson.loads(bardo(*words, "--json", home=home))
+
+
+def without_heir(stores: Stores) -> str:
+    """A dead golem that has no heir."""
+    return min(grave.golem_id for grave in graves(stores) if grave.heir_id is None)
+
+
+@pytest.mark.row("INH-17")
+def test_a_successor_is_summoned_previewed_and_lived_by_the_next_run(home: Path) -> None:
+    dead = without_heir(Stores.open(home))
+    said = told("golem", "successor", dead, "--dry-run", home=home)
+    assert said["born"] is False
+    assert births_of(Stores.open(home)).keys() & {said["heir"]} == set()
+    seen = said["preview"]
+    bundle = load_bundle(Stores.open(home).home, seen["bundle_hash"])
+    entries = bundle.rows("entries.jsonl")
+    assert seen["entry_count"] == len(entries) > 0
+    assert sum(seen["before"]) == sum(seen["after"]) == len(entries)
+    assert seen["mean_after_ppm"] == pytest.approx(0.85 * seen["mean_before_ppm"], rel=1e-3), "one crossing"
+    assert seen["generation"] == said["generation"] == bundle.manifest["generation"] + 1
+    assert seen["bloodstain_count"] == sum(e["is_bloodstain"] for e in entries)
+    assert sum(seen["by_domain"].values()) == sum(seen["by_category"].values()) == len(entries)
+    assert set(said["recommendations"]) == {"forget", "ask", "failed", "suspected", "untested"}
+    assert said["configuration"]["clock"]["delta_theta_ticks"] == 50
+
+    words = ("golem", "successor", dead, "--budget", "40", "--lifespan", "120-120", "--force-similarity")
+    shown = bardo(*words, home=home)
+    assert "entries cross (of at most 2,048)" in shown
+    assert "is born, generation" in shown
+    stores = Stores.open(home)
+    heir = said["heir"]
+    birth, at = births_of(stores)[heir]
+    assert (birth.predecessor_id, birth.bundle_hash) == (dead, seen["bundle_hash"])
+    assert birth.credits_micros + birth.reserve_micros + birth.capital_micros == 40_000_000
+    received = stores.life("KnowledgeReceived")
+    (mine,) = received.filter(pc.equal(received["golem_id"], heir)).to_pylist()
+    assert mine["observed_at"] == at == dead_golem(stores, dead).died_at
+    assert Received.model_validate(mine["received"]).entry_count == len(entries)
+    assert (home / "golems" / heir / "bardo.toml").read_text().startswith("[clock]")
+
+    count = stores.log.life().num_rows
+    assert "already: nothing was changed" in bardo(*words, home=home)
+    assert Stores.open(home).log.life().num_rows == count
+    other = bardo("golem", "successor", dead, "--budget", "41", "--force-similarity", home=home, expect=2)
+    assert heir in other
+    assert "has an heir already" in other
+
+    assert "1 died" in bardo(*RUN, home=home), "the next run of its market lives it"
+    lived = Stores.open(home)
+    assert not waiting(lived)
+    first = lived.log.read_stretch(["observed_at", "cycle_seen"], [heir], 1, 1).to_pylist()
+    assert first[0]["observed_at"] >= at, "an heir lives from its birth on"
+    assert show(lived, heir).died is not None
+    life = lived.log.life().num_rows
+    bardo(*RUN, home=home)
+    assert Stores.open(home).log.life().num_rows == life, "the same run again lives the same and writes nothing"
+    assert "DIFFERENT" not in bardo("rebuild", home=home)
+
+
+@pytest.mark.row("INH-17")
+def test_what_cannot_be_is_refused_before_anything_is_recorded(home: Path) -> None:
+    stores = Stores.open(home)
+    dead = dead_golem(stores, without_heir(stores))
+    count = stores.log.life().num_rows
+    with pytest.raises(QueryError, match="nobody of this name"):
+        dead_golem(stores, "g-nobody")
+    with pytest.raises(ConfigError, match="give --budget"):
+        summon(stores, dead, Wish(500_000), now=NOW)
+    apart = show(stores, dead.golem_id).divergence_ppm
+    assert apart is not None
+    assert apart < 150_000, "this golem repeated what it was given"
+    with pytest.raises(SuccessionError, match=r"too much like .* at least 15.0% .* --force-similarity"):
+        summon(stores, dead, Wish(40_000_000), now=NOW)
+    nothing = dead_golem(stores, dead.golem_id).__class__(dead.golem_id, dead.born, dead.died, dead.died_at, None)
+    with pytest.raises(SuccessionError, match=r"no published bundle.*--no-inherit"):
+        summon(stores, nothing, Wish(40_000_000), now=NOW)
+    assert stores.log.life().num_rows == count
+
+    standing = summon(stores, nothing, Wish(40_000_000, inherit=False), now=NOW)
+    assert standing.booted
+    birth, _ = births_of(stores)[dead.heir_id]
+    assert (birth.bundle_hash, birth.predecessor_id) == (None, dead.golem_id)
+    assert birth.traits == dead.born.traits
+    with pytest.raises(SuccessionError, match=r"lives: it is succeeded when it has died"):
+        dead_golem(stores, dead.heir_id)
+    seen = show(stores, dead.heir_id)
+    assert (seen.died, seen.tick, seen.lineage[-2:]) == (None, 0, [dead.golem_id, dead.heir_id])
+    assert seen.configuration["succession"]["budget_usdc"] == 40.0
+    assert seen.configuration["succession"]["inherit_grimoire"] is False
+
+
+@pytest.mark.row("INH-17")
+def test_a_place_that_cannot_be_made_waits_and_the_command_goes_on_with_it(home: Path) -> None:
+    stores = Stores.open(home)
+    dead = dead_golem(stores, without_heir(stores))
+    wish = Wish(40_000_000, force=True)
+    lease = Lease(stores.home, dead.heir_id, "somebody")
+    try:
+        with pytest.raises(ProvisioningError, match=r"held by writer somebody.*tried again"):
+            summon(stores, dead, wish, now=NOW)
+    finally:
+        lease.release()
+    assert dead.heir_id not in births_of(stores)
+    with pytest.raises(SuccessionError, match="under way"):
+        summon(stores, dead, Wish(45_000_000, force=True), now=NOW)
+    assert summon(stores, dead, wish, now=NOW).booted
+    assert due(stores, NOW) == []
+
+
+@pytest.mark.row("INH-21")
+def test_the_graveyard_holds_every_dead_golem_with_what_it_left(home: Path) -> None:
+    stores = Stores.open(home)
+    found = {grave.golem_id: grave for grave in graves(stores)}
+    deaths = stores.life("DeathDeclared").to_pylist()
+    assert found.keys() == {row["golem_id"] for row in deaths}
+    for row in deaths:
+        grave = found[row["golem_id"]]
+        assert (grave.cause, grave.ticks, grave.died_at) == (
+            row["died"]["cause"], row["died"]["tick"], row["observed_at"],
+        )  # fmt: skip
+        assert grave.entry_count == len(load_bundle(stores.home, grave.bundle_hash or "").rows("entries.jsonl"))
+    assert [g.died_at for g in graves(stores)] == sorted((g.died_at for g in graves(stores)), reverse=True)
+    heirs = {g.golem_id: g.heir_id for g in found.values() if g.heir_id}
+    assert heirs
+    dead, heir = min(heirs.items())
+    assert {g.golem_id for g in graves(stores, lineage=dead)} == {dead, heir}
+    assert graves(stores, owner="nobody") == []
+    with pytest.raises(QueryError, match="nobody of this name"):
+        graves(stores, lineage="g-nobody")
+    seen = show(stores, dead)
+    assert (seen.heirs, seen.lineage, seen.bundle_hash) == ([heir], [dead], found[dead].bundle_hash)
+    assert seen.testament is not None
+    assert seen.testament["failed"][0].startswith("I died at tick")
+    assert (
+        sum(row["entries"] for row in seen.knows) == stores.projections.renewed("grimoire").read(only=[dead]).num_rows
+    )
+    page = bardo("graveyard", home=home)
+    assert all(golem in page for golem in found)
+    assert len(told("graveyard", home=home)) == len(found)
+    shown = bardo("golem", "show", dead, home=home)
+    assert "phase terminal" in shown
+    assert heir in shown
+    assert told("golem", "show", dead, home=home)["testament"] == seen.testament
+
+
+@pytest.mark.row("INH-21")
+def test_a_fresh_start_owes_nobody(home: Path) -> None:
+    stores = Stores.open(home)
+    dead = dead_golem(stores, without_heir(stores))
+    wish = Wish(30_000_000, lifespan_ticks=(60, 60))
+    golem, fresh = found_like(stores, dead, wish, number=1, now=NOW)
+    assert fresh
+    assert found_like(stores, dead, wish, number=1, now=NOW) == (golem, False)
+    birth, at = births_of(stores)[golem]
+    assert (birth.predecessor_id, birth.bundle_hash, birth.generation) == (None, None, 0)
+    assert (birth.owner_id, birth.market, at) == (dead.born.owner_id, dead.born.market, dead.died_at)
+    assert [heir.golem_id for heir in waiting(stores)] == [golem]
+    assert in_force_now(stores, golem).configuration.succession.budget_usdc == 30.0
+    assert "founded so before" in bardo("golem", "found", "--like", dead.golem_id, home=home)
