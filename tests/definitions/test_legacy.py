@@ -9,6 +9,7 @@ import dagster as dg
 import pytest
 
 from bardo_pipeline.derivation.dying import phases_of
+from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.legacy import candidate_folder, published_bundles, wrongly_published
 from bardo_pipeline.derivation.stores import Stores
 from tests.conftest import copy_home, home_without_verdicts
@@ -66,6 +67,20 @@ def test_the_job_records_the_phases_of_dying_as_the_runtime_recorded_them(story:
     assert left["bundle_hash"] == story.spoilt["bundle_hash"]
     again = run("death_job", story.instance, asset_selection=[dg.AssetKey("thanatopsis")])
     assert said(materializations(again)["thanatopsis"], "rows_written") == 0
+
+
+@pytest.mark.row("INH-17")
+def test_the_metadata_of_the_bundles_show_what_heirs_would_inherit(story: Story) -> None:
+    made = materializations(story.result)["bundles"]
+    seen = {one["golem_id"]: one for one in said(made, "inheritance_previews")}
+    published = published_bundles(story.stores)
+    assert seen.keys() == published.keys()
+    for golem_id, one in seen.items():
+        entries = load_bundle(story.stores.home, published[golem_id]).rows("entries.jsonl")
+        assert one["entry_count"] == sum(one["before"]) == sum(one["after"]) == len(entries)
+        assert one["mean_after_ppm"] < one["mean_before_ppm"]
+        assert one["bloodstain_count"] == sum(entry["is_bloodstain"] for entry in entries)
+        assert golem_id in said(made, "inheritance")
 
 
 @pytest.mark.row("P-5")
