@@ -182,7 +182,8 @@ def entries_told(bundle: Bundle, at_us: int, policy: Policy) -> Told:
 
 def _in_bulk(table: pa.Table, at_us: int, policy: Policy) -> Told:
     empty = [pc.equal(table[name], "").cast(pa.int64()).to_numpy() for name in PROVENANCE_TEXTS]
-    codes = pc.index_in(table["decay_class"], value_set=pa.array(DECAY_CLASSES)).fill_null(0)
+    classes = pc.index_in(table["decay_class"], value_set=pa.array(DECAY_CLASSES)).fill_null(0)
+    codes = classes.to_numpy().astype(np.int64)
     stained = flag(table, "is_bloodstain")
     half_life = conf.half_life_us(codes, whole(table, "evidence_count"), stained, policy.decay)
     floor = conf.floor_ppm(flag(table, "is_anti_knowledge"), stained, policy.decay)
