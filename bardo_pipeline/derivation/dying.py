@@ -8,9 +8,9 @@ and of a phase the first on record stands. Source: MEM ("The death moment: Thana
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,8 +22,9 @@ from bardo_pipeline.derivation.belief import recorded_deaths
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.dying import PHASES_OF_DYING, Accepted, Bequeathed, Dying, Reflected, Settled
 from bardo_pipeline.events.life import LifeEvent, life_event
+from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.inheritance.testament import CATEGORIES
-from bardo_pipeline.katabasis.votes import death_votes
+from bardo_pipeline.katabasis.propositions import with_claims
 from bardo_pipeline.mortality.reserve import bears_reflection, legacy_costs, reflection_costs
 
 PHASE_WORDS = dict(zip(PHASES_OF_DYING, ("acceptance", "settlement", "reflection", "legacy"), strict=True))
@@ -62,11 +63,35 @@ def pass_away(stores: Stores, *, now: datetime) -> list[LifeEvent]:
     now: the moment of recording, which no content depends on.
     """
     told: list[LifeEvent] = []
-    for tell in (_accept, _settle, _reflect, _bequeath):
+    held = _Held(stores)
+    for tell in (_accept, _settle, partial(_reflect, held=held), partial(_bequeath, held=held)):
         events = tell(stores)
         if events and stores.log.record(events, now):
             told += events
     return told
+
+
+class _Held:
+    """What golems held when they died: their active entries, read once for both phases that look at them."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores, self._golems, self._entries = stores, frozenset[str](), ENTRY_SCHEMA.empty_table()
+
+    def by(self, golems: Sequence[str]) -> pa.Table:
+        """The active entries of these golems (ENTRY_SCHEMA)."""
+        if not self._golems.issuperset(golems):
+            entries = self._stores.projections.renewed("grimoire").read(only=golems)
+            self._entries = entries.filter(pc.equal(entries["status"], "active"))
+            self._golems = frozenset(golems)
+        if len(self._golems) == len(golems):
+            return self._entries
+        return self._entries.filter(pc.is_in(self._entries["golem_id"], value_set=pa.array(golems, pa.string())))
+
+
+def _counted(rows: pa.Table) -> dict[str, int]:
+    """How many rows there are of each golem."""
+    counts = rows.group_by("golem_id", use_threads=False).aggregate([([], "count_all")])
+    return dict(zip(counts["golem_id"].to_pylist(), counts["count_all"].to_pylist(), strict=True))
 
 
 class _Due:
@@ -169,16 +194,16 @@ def _last_seen(stores: Stores, due: _Due) -> dict[str, dict[str, Any]]:
     return {row["golem_id"]: row for row in rows.filter(ends.cast(pa.bool_())).to_pylist()}
 
 
-def _reflect(stores: Stores) -> list[LifeEvent]:
+def _reflect(stores: Stores, held: _Held) -> list[LifeEvent]:
     """Phase II: the testament, as it was derived; it costs by what it looks over and how long it is."""
     due, policy = _Due(stores, 2), stores.policy
     if not due.golems:
         return []
     told = {t["golem_id"]: t for t in stores.projections.growing("testaments").read(golems=due.golems).to_pylist()}
     due.only(sorted(told))
-    held = Counter(_entries(stores, due)["golem_id"].to_pylist())
+    known = _counted(held.by(due.golems))
     pages = {g: str(told[g]["markdown"]).encode() for g in due.golems}
-    looked = np.array([held[g] for g in due.golems]) / policy.inheritance.budget
+    looked = np.array([known.get(g, 0) for g in due.golems]) / policy.inheritance.budget
     written = np.array([len(pages[g]) for g in due.golems]) / policy.inheritance.testament_bytes_max
     costs = reflection_costs(due.left(), looked, written, policy.dying)
     events = []
@@ -188,7 +213,7 @@ def _reflect(stores: Stores) -> list[LifeEvent]:
             **due.says(g, reflection + compression),
             testament_hash=hashlib.sha256(pages[g]).hexdigest(),
             statement_count=sum(len(told[g][name]) for name in CATEGORIES),
-            entry_count=held[g],
+            entry_count=known.get(g, 0),
             reflection_micros=reflection,
             compression_micros=compression,
         )
@@ -196,13 +221,7 @@ def _reflect(stores: Stores) -> list[LifeEvent]:
     return events
 
 
-def _entries(stores: Stores, due: _Due) -> pa.Table:
-    """What these golems held when they died: active entries."""
-    entries = stores.projections.renewed("grimoire").read(only=due.golems)
-    return entries.filter(pc.equal(entries["status"], "active"))
-
-
-def _bequeath(stores: Stores) -> list[LifeEvent]:
+def _bequeath(stores: Stores, held: _Held) -> list[LifeEvent]:
     """Phase III: the bundle, the last words and what is pushed to the clade; and the notice to the owner."""
     due, policy = _Due(stores, 3), stores.policy
     if not due.golems:
@@ -212,8 +231,9 @@ def _bequeath(stores: Stores) -> list[LifeEvent]:
     out = {p["bundle_hash"] for p in _told(stores, "BundlePublished", "published")}
     left = {r["golem_id"]: r for r in rows if r["bundle_hash"] in judged}
     due.only(sorted(g for g, r in left.items() if not judged[r["bundle_hash"]] or r["bundle_hash"] in out))
-    entries = _entries(stores, due)
-    votes = Counter(death_votes(entries, due.deaths, policy).causes["golem_id"].to_pylist())
+    entries = held.by(due.golems)
+    claims = with_claims(entries).select(["golem_id", "proposition_id"])
+    votes = _counted(claims.group_by(claims.column_names).aggregate([]))  # one for each claim (votes.py, `death_votes`)
     needed, pushed = _pushes(stores, due, entries)
     budget = policy.inheritance.budget
     uploaded = np.array([left[g]["entry_count"] for g in due.golems]) / budget
@@ -228,7 +248,7 @@ def _bequeath(stores: Stores) -> list[LifeEvent]:
             "published": left[g]["bundle_hash"] in out,
             "entry_count": left[g]["entry_count"],
             "episode_count": left[g]["episode_count"],
-            "vote_count": votes[g],
+            "vote_count": votes.get(g, 0),
             "push_confidence": needed[g],
             "pushed_entry_ids": tuple(pushed[g]),
             "upload_micros": upload,
