@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dagster as dg
 
-from assets import curation, dreams, dying, katabasis, legacy, log, marts, memory, quarantine, retrieval, scars
+from assets import curation, dreams, dying, katabasis, legacy, library, log, marts, memory, quarantine, retrieval, scars
 from assets.checks import CHECKS
 from assets.health_checks import health
 from assets.stores import home
@@ -49,6 +49,7 @@ defs = dg.Definitions(
         legacy.verdicts,
         legacy.bundles,
         scars.bloodstains,
+        library.shelve,
         dying.thanatopsis,
         marts.warehouse,
     ],

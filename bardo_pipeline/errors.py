@@ -11,6 +11,7 @@ BardoError
 │   ├── SignatureError         a record without the signature that its golem's key asks for, or with a wrong one
 │   ├── IdentityError          a record that claims another golem's identity
 │   ├── WaiverError            a failed expectation that nobody can waive, or one that did not fail
+│   ├── LibraryError           an entry that a library does not take, or a kit that cannot be given
 │   ├── OverrideError          an owner's word on an entry that cannot stand: out of range, or of a past state
 │   └── SealError              private parts that cannot be sealed or opened
 ├── StreamError                the order of a golem's ticks; always names golem and tick
@@ -92,6 +93,10 @@ class WaiverError(InputError):
 
 class OverrideError(InputError):
     """An owner's word on an entry cannot stand: it leaves its ranges, or is said of what is past."""
+
+
+class LibraryError(InputError):
+    """A library does not take an entry, or cannot give it: too late, not sure enough, of another owner."""
 
 
 class SealError(InputError):

@@ -14,7 +14,7 @@ from bardo_pipeline.derivation.stores import Stores
 curator_job = dg.define_asset_job(
     "curator_job",
     selection=dg.AssetSelection.assets(*LOG)
-    | dg.AssetSelection.groups("memory", "curation", "katabasis", "marts")
+    | dg.AssetSelection.groups("memory", "curation", "katabasis", "library", "marts")
     | dg.AssetSelection.checks(only_passed_bundles_are_published),
     executor_def=dg.in_process_executor,
     description="Derive what closed cycles add: episodes, decisions, grimoires, playbooks, facts, votes, consensus; "

@@ -1,18 +1,25 @@
-"""Births: the events with which a golem's life begins, the same ones whoever records them: a run or a succession."""
+"""Births: the events with which a golem's life begins, the same ones whoever records them: a run or a succession.
+
+What its owner ordered from the library comes with the next birth, through the door for all knowledge from elsewhere: it
+waits in quarantine until the golem's own outcomes bear it out (INH S5.2, S14).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.events.arrivals import Quarantined
 from bardo_pipeline.events.instincts import DefaultsInherited, Instincts
 from bardo_pipeline.events.life import Born, LifeEvent, Received, life_event
 from bardo_pipeline.inheritance.baldwin import defaults_of
-from bardo_pipeline.inheritance.bundle import Bundle
+from bardo_pipeline.inheritance.bundle import LIBRARIAN, Bundle
 from bardo_pipeline.inheritance.succession import inherited_entries
 
 
@@ -26,12 +33,15 @@ class Beginning(NamedTuple):
     instincts: Instincts = Instincts()
 
 
-def beginning(stores: Stores, golem_id: str, birth: Born, at: datetime) -> Beginning:
-    """The birth of a golem at a moment and, where it inherits, what it receives.
+def beginning(
+    stores: Stores, golem_id: str, birth: Born, at: datetime, beside: Collection[LifeEvent] = ()
+) -> Beginning:
+    """The birth of a golem at a moment and, where it inherits or its owner ordered a kit for it, what it receives.
 
-    Raises BundleError for a bundle that is not there or not what its hash says.
+    beside: events that are recorded together with these, of births that come before it. A golem whose birth is on
+    record already is given nothing more. Raises BundleError for a bundle that is not there or not what its hash says.
     """
-    events = [life_event(golem_id, at, birth)]
+    events = [life_event(golem_id, at, birth), *_equipment(stores, golem_id, birth, at, beside)]
     if birth.bundle_hash is None:
         return Beginning(events, None, None)
     bundle = load_bundle(stores.home, birth.bundle_hash)
@@ -50,3 +60,29 @@ def beginning(stores: Stores, golem_id: str, birth: Born, at: datetime) -> Begin
     events.append(life_event(golem_id, at, DefaultsInherited(bundle_hash=birth.bundle_hash, defaults=defaults)))
     known = Instincts({golem_id: [default.model_dump() for default in defaults]})
     return Beginning(events, bundle, inherited, known)
+
+
+def _equipment(
+    stores: Stores, golem_id: str, birth: Born, at: datetime, beside: Collection[LifeEvent]
+) -> list[LifeEvent]:
+    """The kit that its owner ordered for the next golem, as it comes to this one; nothing where none waits."""
+    waiting = waiting_orders(stores, birth.owner_id, beside)
+    if not waiting or pc.any(pc.equal(stores.life("GolemBorn")["golem_id"], golem_id)).as_py():
+        return []
+    kit = waiting[0]
+    received = Received(
+        source="import", from_golem_id=LIBRARIAN, content_hash=kit["bundle_hash"], entry_count=kit["entry_count"]
+    )
+    return [life_event(golem_id, at, received, Quarantined(tick_seen=0))]
+
+
+def waiting_orders(stores: Stores, owner_id: str, beside: Collection[LifeEvent] = ()) -> list[dict[str, Any]]:
+    """What an owner ordered from the library and no golem received yet (fields of `KitOrdered`), oldest first."""
+    orders = stores.life("KitOrdered")
+    mine = [said for said in orders["kit_ordered"].to_pylist() if said["owner_id"] == owner_id]
+    if not mine:
+        return []
+    came = stores.life("KnowledgeReceived")["received"].combine_chunks()
+    given = set(pc.struct_field(came, "content_hash").to_pylist()) if len(came) else set()
+    given |= {event.received.content_hash for event in beside if event.received is not None}
+    return sorted((said for said in mine if said["bundle_hash"] not in given), key=lambda said: said["number"])

@@ -28,6 +28,7 @@ from bardo_pipeline.derivation.legacy import (
     overtaken_bundles,
     published_bundles,
 )
+from bardo_pipeline.derivation.library import derive_library, shelved
 from bardo_pipeline.derivation.memory import derive_episodes
 from bardo_pipeline.derivation.of_grimoire import OF_GRIMOIRE, derive_of_grimoire, elders
 from bardo_pipeline.derivation.reading import closed_through, curated
@@ -76,6 +77,7 @@ def derive_everything(stores: Stores, *, now: datetime, tell: Callable[[str], No
         ("consensus", lambda: derive_consensus(stores)),
         ("testaments", lambda: derive_testaments(stores)),
         ("candidates", lambda: derive_candidates(stores)),
+        ("library", lambda: derive_library(stores)),
     )
     for name, derive in steps:
         tell(name)
@@ -176,7 +178,19 @@ def _as_of(stores: Stores, beside: Stores) -> dict[str, pa.Table]:
     for name in ("testaments", "candidates"):
         rows = stores.projections.read(name)
         out[name] = rows.filter(_of(rows, done))
-    return out
+    return out | _libraries_as_of(beside, out, closed)
+
+
+def _libraries_as_of(beside: Stores, out: dict[str, pa.Table], closed: dict[str, int]) -> dict[str, pa.Table]:
+    births = beside.life("GolemBorn")
+    return shelved(
+        beside,
+        set(pc.struct_field(births["born"].combine_chunks(), "owner_id").to_pylist()),
+        entries=out["grimoire"],
+        playbooks=out["playbooks"],
+        decisions_of=lambda golems: out["curation"].filter(_of(out["curation"], set(golems))),
+        reached=closed,
+    )
 
 
 def _of(rows: pa.Table, golems: set[str]) -> pa.ChunkedArray:

@@ -32,6 +32,7 @@ from bardo_pipeline.doors import (
     graves,
     grimoire,
     heirs,
+    library,
     policies,
     proposing,
     repair,
@@ -69,6 +70,7 @@ bundles.app.command("checks")(bundle_checks.checks)
 bundles.app.command("waive")(bundle_checks.waive_warning)
 app.add_typer(conversing.app, name="conversation")
 app.add_typer(grimoire.app, name="grimoire")
+app.add_typer(library.app, name="library")
 app.add_typer(evaluating.app, name="eval")
 app.command()(fabric.watch)
 app.command()(care.ticks)

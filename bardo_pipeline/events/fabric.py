@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, SerializeAsAny
 
-from bardo_pipeline.events import arrivals, bundles, dying, instincts, life, operations, overrides, succession
+from bardo_pipeline.events import arrivals, bundles, dying, instincts, library, life, operations, overrides, succession
 from bardo_pipeline.events.fabric_payloads import (
     AccuracyUpdate,
     ActionTaken,
@@ -146,6 +146,10 @@ EVENTS: dict[str, Family] = {
     "CreditCommitted": Family("mortality", succession.Credited),
     "GolemTakenUp": Family("mortality", succession.TakenUp),
     "BundleWaived": Family("social", bundles.BundleWaived),
+    "EntryPulled": Family("memory", library.EntryPulled),
+    "EntryExported": Family("memory", library.EntryExported),
+    "BundlePurchased": Family("social", library.BundlePurchased),
+    "KitOrdered": Family("social", library.KitOrdered),
 }
 """Every event by name, in the order in which one moment's events follow each other."""
 

@@ -27,6 +27,7 @@ from bardo_pipeline.events.bundles import (
 )
 from bardo_pipeline.events.dying import Accepted, Bequeathed, Cause, Reflected, Settled
 from bardo_pipeline.events.instincts import DefaultsInherited
+from bardo_pipeline.events.library import BundlePurchased, EntryExported, EntryPulled, KitOrdered
 from bardo_pipeline.events.operations import Asked
 from bardo_pipeline.events.overrides import Corrected, Override, Pinned, Retracted, Unpinned
 from bardo_pipeline.events.record import (
@@ -57,6 +58,7 @@ Kind = Literal[
     "DeathAccepted", "AffairsSettled", "LifeReflected", "LegacyLeft",
     "BundleWaived",
     "ReplicantSent", "DefaultsInherited",
+    "EntryPulled", "EntryExported", "BundlePurchased", "KitOrdered",
 ]  # fmt: skip
 
 
@@ -289,6 +291,10 @@ class LifeEvent(Part):
     advanced: Advanced | None = None
     credited: Credited | None = None
     taken_up: TakenUp | None = None
+    pulled: EntryPulled | None = None
+    exported: EntryExported | None = None
+    purchased: BundlePurchased | None = None
+    kit_ordered: KitOrdered | None = None
     accepted: Accepted | None = None
     settled: Settled | None = None
     reflected: Reflected | None = None
@@ -348,6 +354,10 @@ _KIND_OF: dict[type[Part], tuple[str, str]] = {
     Advanced: ("SuccessionAdvanced", "advanced"),
     Credited: ("CreditCommitted", "credited"),
     TakenUp: ("GolemTakenUp", "taken_up"),
+    EntryPulled: ("EntryPulled", "pulled"),
+    EntryExported: ("EntryExported", "exported"),
+    BundlePurchased: ("BundlePurchased", "purchased"),
+    KitOrdered: ("KitOrdered", "kit_ordered"),
     Accepted: ("DeathAccepted", "accepted"),
     Settled: ("AffairsSettled", "settled"),
     Reflected: ("LifeReflected", "reflected"),

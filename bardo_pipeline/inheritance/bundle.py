@@ -33,6 +33,9 @@ FILES = (ENTRIES, EPISODES, LEARNING, LINEAGE, LINKS, PLAYBOOK, PROCEDURES, TEST
 
 _FILES_OF_FIRST = (ENTRIES, EPISODES, LINEAGE, PLAYBOOK, TESTAMENT, TESTAMENT_PAGE)
 
+LIBRARIAN = "library"
+"""Who left a bundle that is a kit of library entries, and what chose them: nobody who lived, and no bottleneck."""
+
 SIGNATURE = "signature.json"
 """The owner's signature over the bundle's hash; it stands beside the manifest, which cannot name it."""
 

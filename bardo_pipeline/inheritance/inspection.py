@@ -26,6 +26,7 @@ from bardo_pipeline.inheritance.bundle import (
     FILE_BYTES_MAX,
     FILES,
     LEARNING,
+    LIBRARIAN,
     LINEAGE,
     LINK_COLUMNS,
     LINKS,
@@ -41,7 +42,7 @@ from bardo_pipeline.inheritance.bundle import (
 from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.policy import InheritancePolicy
 
-_WORDS = {"kind": ENTRY_KINDS, "decay_class": DECAY_CLASSES, "source": SOURCES, "selected_by": RULES,
+_WORDS = {"kind": ENTRY_KINDS, "decay_class": DECAY_CLASSES, "source": SOURCES, "selected_by": (*RULES, LIBRARIAN),
           "provenance": PROVENANCES}  # fmt: skip
 _WHOLE_PPM = ("confidence_ppm", "confidence_origin_ppm")
 _HASH = re.compile(r"[0-9a-f]{64}")

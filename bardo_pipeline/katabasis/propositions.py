@@ -62,6 +62,11 @@ def is_public(entries: pa.Table) -> NDArray[np.bool_]:
     return truth(pc.and_(pc.equal(entries.column("status"), "active"), pc.or_(pattern, level)))
 
 
+def level_steps(levels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """In which of the 1-2-5 steps each level lies: what lies in one step is said in the same words."""
+    return np.searchsorted(_STEPS, np.maximum(levels, 0), side="right") - 1
+
+
 def with_claims(entries: pa.Table) -> pa.Table:
     """The rows that become propositions, with two columns more: proposition_id and claim.
 
@@ -71,7 +76,7 @@ def with_claims(entries: pa.Table) -> pa.Table:
     """
     entries = told_apart(entries.filter(pa.array(is_public(entries))))
     structure = contiguous(entries.column("structure")).dictionary_encode().indices.to_numpy().astype(np.int64)
-    band = np.searchsorted(_STEPS, np.maximum(whole(entries, "effect_mean_ppm"), 0), side="right") - 1
+    band = level_steps(whole(entries, "effect_mean_ppm"))
     level = truth(pc.equal(entries.column("source"), "baseline"))
     said = np.stack([structure, whole(entries, "sign"), np.where(level, band, 0)], axis=1)
     distinct, first, inverse = np.unique(said, axis=0, return_index=True, return_inverse=True)

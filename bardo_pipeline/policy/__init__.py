@@ -22,6 +22,7 @@ from bardo_pipeline.policy.keeping import (
     WorthPolicy,
     WriterPolicy,
 )
+from bardo_pipeline.policy.library import LibraryPolicy
 from bardo_pipeline.policy.living import (
     AffectPolicy,
     AnomalyPolicy,
@@ -77,6 +78,7 @@ __all__ = [
     "HealthPolicy",
     "InheritancePolicy",
     "KatabasisPolicy",
+    "LibraryPolicy",
     "LogPolicy",
     "MortalityPolicy",
     "PlaybookPolicy",
@@ -145,6 +147,7 @@ class Policy(Frozen):
     divergence: DivergencePolicy = DivergencePolicy()
     steward: StewardPolicy = StewardPolicy()
     reception: ReceptionPolicy = ReceptionPolicy()
+    library: LibraryPolicy = LibraryPolicy()
     worth: WorthPolicy = WorthPolicy()
     gateway: GatewayPolicy = GatewayPolicy()
     dying: DyingPolicy = DyingPolicy()

@@ -133,7 +133,7 @@ class Living:
         events: list[LifeEvent] = []
         newborn = Fleet([g for g, _ in births], [b for _, b in births], self.stores.policy)
         for i, (golem_id, birth) in enumerate(births):
-            begun = beginning(self.stores, golem_id, birth, at)
+            begun = beginning(self.stores, golem_id, birth, at, events)
             if begun.bundle is not None:
                 newborn.begin_with(i, forecast_variances(begun.bundle.learning))
             events += begun.events

@@ -18,6 +18,7 @@ from bardo_pipeline.curator.playbook import PLAYBOOK_SCHEMA
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.heartbeat.dreaming import DREAM_KEY, DREAM_SCHEMA
 from bardo_pipeline.heartbeat.hypothesis_rows import HYPOTHESIS_KEY, HYPOTHESIS_SCHEMA
+from bardo_pipeline.inheritance.library import KIT_SCHEMA, LIBRARY_SCHEMA, PLAYBOOK_DEPOSIT_SCHEMA
 from bardo_pipeline.inheritance.testament import TESTAMENT_SCHEMA
 from bardo_pipeline.katabasis.consensus import CONSENSUS_SCHEMA
 from bardo_pipeline.katabasis.scars import FAILURE_SCHEMA, SCAR_SCHEMA
@@ -94,5 +95,8 @@ TABLES: dict[str, TableSpec] = {
     "consensus": TableSpec(CONSENSUS_SCHEMA, ("proposition_id",), False, ("proposition_id",)),
     "testaments": TableSpec(TESTAMENT_SCHEMA, ("golem_id",), True, ("golem_id",)),
     "candidates": TableSpec(CANDIDATE_SCHEMA, ("golem_id",), True, ("golem_id",)),
+    "library": TableSpec(LIBRARY_SCHEMA, ("owner_id", "entry_id"), False, ("owner_id",)),
+    "kits": TableSpec(KIT_SCHEMA, ("owner_id", "kit_id"), False, ("owner_id",)),
+    "shelved_playbooks": TableSpec(PLAYBOOK_DEPOSIT_SCHEMA, ("owner_id", "golem_id"), False, ("owner_id",)),
 }
 """Every projection by name, causes before effects."""

@@ -55,7 +55,7 @@ def test_the_workspace_loads(tmp_path: Path, with_home: bool) -> None:
 @pytest.mark.row("P-2")
 @pytest.mark.parametrize("node", NODES, ids=lambda n: n.key.to_user_string())
 def test_an_asset_says_what_it_is(node: dg._core.definitions.assets.graph.asset_graph.AssetNode) -> None:
-    assert node.group_name in {"log", "memory", "curation", "katabasis", "legacy", "dreams", "marts"}
+    assert node.group_name in {"log", "memory", "curation", "katabasis", "legacy", "library", "dreams", "marts"}
     assert len(node.description or "") > 30
     assert (
         "One row per" in node.description

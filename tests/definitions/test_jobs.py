@@ -20,10 +20,10 @@ from tests.definitions.running import checks, data_version, materializations, ru
 
 TABLES = (
     "episodes", "curation", "cycles", "grimoire", "playbooks", "facts", "links", "crossings", "credits",
-    "failures", "scars", "votes", "vote_causes", "consensus",
+    "failures", "scars", "votes", "vote_causes", "consensus", "library", "kits", "shelved_playbooks",
 )  # fmt: skip
-FEW = ("links", "failures", "scars")
-"""Too little is known here to be linked, and nothing hurts enough."""
+FEW = ("links", "failures", "scars", "kits")
+"""Too little is known here to be linked or found again, and nothing hurts enough."""
 MARTS = (
     "dim_golem",
     "fct_consensus",

@@ -1,0 +1,275 @@
+"""Libraries: each owner's is made again where something of that owner's golems changed, and only there.
+
+A library is a function of sets: of what its owner's golems know as of their last curated cycle, of deaths on record,
+and of what the owner pulled, exported, bought and ordered. Source: INH S14; architecture ("Cross-golem tables
+(consensus, library) are functions of sets, recomputed for the keys that were touched").
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.curator.decisions import DECISION_SCHEMA, fold
+from bardo_pipeline.derivation.bundles import load_bundle
+from bardo_pipeline.derivation.reading import curated, cycle_of
+from bardo_pipeline.derivation.repairing import heeded_by
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.grimoire.columns import asked
+from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
+from bardo_pipeline.inheritance.deposits import (
+    DEPOSIT_SCHEMA,
+    death_deposits,
+    export_deposits,
+    pull_deposits,
+    purchase_deposits,
+)
+from bardo_pipeline.inheritance.library import (
+    EQUIPPED_SCHEMA,
+    KIT_SCHEMA,
+    LIBRARY_SCHEMA,
+    LIVES_SCHEMA,
+    PLAYBOOK_DEPOSIT_SCHEMA,
+    libraries,
+)
+from bardo_pipeline.storage.home import bucket_of
+from bardo_pipeline.storage.projections import Written
+
+LIBRARY_TABLES = {"library": LIBRARY_SCHEMA, "kits": KIT_SCHEMA, "shelved_playbooks": PLAYBOOK_DEPOSIT_SCHEMA}
+"""What an owner's library consists of, each table by owner."""
+
+_PULL_SCHEMA = pa.schema(
+    [("golem_id", pa.string()), ("entry_id", pa.string()), ("event_id", pa.string()), ("at", MOMENT)]
+)
+_DEATH_SCHEMA = pa.schema(
+    [
+        ("golem_id", pa.string()),
+        ("owner_id", pa.string()),
+        ("event_id", pa.string()),
+        ("tick", pa.int64()),
+        ("cycle", pa.int64()),
+        ("at", MOMENT),
+    ]
+)
+
+
+def derive_library(stores: Stores) -> list[Written]:
+    """Make the libraries again of owners of whose golems something is known, recorded or left out since."""
+    with stores.deriving():
+        library = stores.projections.renewed("library")
+        signed, seen = _signatures(stores), library.noted("owners")
+        touched = {owner for owner, sign in signed.items() if seen.get(owner) != sign}
+        if not touched:
+            return []
+        golems = sorted(g for g, owner in _owners(stores).items() if owner in touched)
+        grimoire, books = stores.projections.renewed("grimoire"), stores.projections.growing("playbooks")
+        made = shelved(
+            stores,
+            touched,
+            entries=grimoire.read(only=golems),
+            playbooks=books.read(golems=golems),
+            decisions_of=lambda some: stores.projections.growing("curation").read(golems=some),
+            reached={g: cycle for g in golems if (cycle := curated(stores, g)) is not None},
+        )
+        written = []
+        for name in reversed(LIBRARY_TABLES):  # the library last: its note says that the others are there
+            table = stores.projections.renewed(name)
+            buckets = table.buckets(touched)
+            kept = table.read(buckets)
+            kept = kept.filter(pc.invert(pc.is_in(kept["owner_id"], value_set=pa.array(sorted(touched), pa.string()))))
+            note = {"owners": signed} if name == "library" else None
+            written.append(table.renew(pa.concat_tables([kept, made[name]]), buckets, note=note))
+        return written
+
+
+def shelved(
+    stores: Stores,
+    owners: Collection[str],
+    *,
+    entries: pa.Table,
+    playbooks: pa.Table,
+    decisions_of: Callable[[list[str]], pa.Table],
+    reached: Mapping[str, int],
+) -> dict[str, pa.Table]:
+    """The libraries of these owners: LIBRARY_TABLES by name.
+
+    stores: where events, bundles and the policy come from. entries, playbooks: of the owners' golems. decisions_of:
+    what was decided of some golems. reached: the cycle up to which each golem is curated; deaths and exports beyond it
+    wait.
+    """
+    policy, names = stores.policy, pa.array(sorted(owners), pa.string())
+    lives = _lives(stores)
+    lives = lives.filter(pc.is_in(lives["owner_id"], value_set=names))
+    mine = set(lives["golem_id"].to_pylist())
+    entries = entries.filter(pc.is_in(entries["golem_id"], value_set=lives["golem_id"].combine_chunks()))
+    deaths = _deaths(stores, mine, reached)
+    dead = pc.index_in(entries["golem_id"], value_set=deaths["golem_id"].combine_chunks())
+    pulls = _pulls(stores, mine)
+    left = entries.filter(pc.is_valid(dead))
+    deposits = [
+        DEPOSIT_SCHEMA.empty_table(),
+        death_deposits(left, deaths, policy),
+        pull_deposits(left, deaths, pulls, policy),
+        _exports(stores, lives, decisions_of, reached),
+        *_purchases(stores, owners),
+    ]
+    made = libraries(pa.concat_tables(deposits), entries, lives, equipped(stores, mine), policy)
+    return {"library": made.library, "kits": made.kits, "shelved_playbooks": _last_playbooks(playbooks, deaths)}
+
+
+def _owners(stores: Stores) -> dict[str, str]:
+    lives = _lives(stores)
+    return dict(zip(lives["golem_id"].to_pylist(), lives["owner_id"].to_pylist(), strict=True))
+
+
+def _lives(stores: Stores) -> pa.Table:
+    births = stores.life("GolemBorn")
+    born = births["born"].combine_chunks()
+    columns = {name: pc.struct_field(born, name) for name in ("owner_id", "lineage_id")}
+    return pa.table({"golem_id": births["golem_id"], **columns}).select(LIVES_SCHEMA.names).cast(LIVES_SCHEMA)
+
+
+def _deaths(stores: Stores, golems: Collection[str], reached: Mapping[str, int]) -> pa.Table:
+    """Deaths of these golems whose last cycle is curated, with the event; of two the earlier tick counts."""
+    owners, span = _owners(stores), stores.policy.curator.cycle_ticks
+    rows: dict[str, dict[str, Any]] = {}
+    for event in stores.life("DeathDeclared").select(["golem_id", "event_id", "observed_at", "died"]).to_pylist():
+        golem_id, tick = event["golem_id"], event["died"]["tick"]
+        cycle = int(cycle_of(tick, span))
+        known = rows.get(golem_id)
+        if golem_id not in golems or (known and (known["tick"], known["event_id"]) <= (tick, event["event_id"])):
+            continue
+        rows[golem_id] = {
+            "golem_id": golem_id, "owner_id": owners[golem_id], "event_id": event["event_id"], "tick": tick,
+            "cycle": cycle, "at": event["observed_at"],
+        }  # fmt: skip
+    done = [rows[g] for g in sorted(rows) if reached.get(g, -1) >= rows[g]["cycle"]]
+    return pa.Table.from_pylist(done, schema=_DEATH_SCHEMA)
+
+
+def _pulls(stores: Stores, golems: Collection[str]) -> pa.Table:
+    rows = [
+        {"golem_id": e["golem_id"], "entry_id": e["pulled"]["entry_id"], "event_id": e["event_id"],
+         "at": e["observed_at"]}
+        for e in _told(stores, "EntryPulled", "pulled")
+        if e["golem_id"] in golems
+    ]  # fmt: skip
+    return pa.Table.from_pylist(rows, schema=_PULL_SCHEMA)
+
+
+def _told(stores: Stores, kind: str, attribute: str) -> list[dict[str, Any]]:
+    events = stores.life(kind).select(["golem_id", "event_id", "observed_at", attribute])
+    return sorted(events.to_pylist(), key=lambda e: e["event_id"]) if events.num_rows else []
+
+
+def _exports(
+    stores: Stores, lives: pa.Table, decisions_of: Callable[[list[str]], pa.Table], reached: Mapping[str, int]
+) -> pa.Table:
+    """What was exported from the living, each entry as it stood at the close of the cycle in which it was seen."""
+    owners = dict(zip(lives["golem_id"].to_pylist(), lives["owner_id"].to_pylist(), strict=True))
+    due = [
+        e
+        for e in _told(stores, "EntryExported", "exported")
+        if e["golem_id"] in owners and reached.get(e["golem_id"], -1) >= e["exported"]["cycle_seen"]
+    ]
+    if not due:
+        return DEPOSIT_SCHEMA.empty_table()
+    decisions = decisions_of(sorted({e["golem_id"] for e in due})).select(DECISION_SCHEMA.names)
+    rows, parts = [], [ENTRY_SCHEMA.empty_table()]
+    for e in due:  # a few, each of another moment of its golem
+        said = e["exported"]
+        here = (pc.field("golem_id") == e["golem_id"]) & (pc.field("entry_id") == said["entry_id"])
+        then = fold(decisions.filter(here & (pc.field("cycle") <= said["cycle_seen"])))
+        rows += [e] * then.num_rows
+        parts.append(then)
+    return export_deposits(
+        pa.concat_tables(parts),
+        pa.array([owners[e["golem_id"]] for e in rows], pa.string()),
+        pa.array([e["observed_at"] for e in rows], MOMENT),
+        pa.array([e["event_id"] for e in rows], pa.string()),
+        stores.policy,
+    )
+
+
+def _purchases(stores: Stores, owners: Collection[str]) -> list[pa.Table]:
+    return [
+        purchase_deposits(
+            load_bundle(stores.home, said["bundle_hash"]).entries(), said["owner_id"], said["from_golem_id"],
+            e["observed_at"], e["event_id"], stores.policy,
+        )
+        for e in _told(stores, "BundlePurchased", "purchased")
+        if (said := e["purchased"])["owner_id"] in owners
+    ]  # fmt: skip
+
+
+def _last_playbooks(playbooks: pa.Table, deaths: pa.Table) -> pa.Table:
+    last = """
+        select owner_id, golem_id, version, deaths.died_at as at, cause_entries as entry_ids, markdown
+        from books join deaths using (golem_id)
+        qualify row_number() over (partition by golem_id order by version desc) = 1 order by owner_id, golem_id
+    """
+    return asked(last, books=playbooks, deaths=deaths.rename_columns({"at": "died_at"})).cast(PLAYBOOK_DEPOSIT_SCHEMA)
+
+
+def equipped(stores: Stores, golems: Collection[str]) -> pa.Table:
+    """What these golems have from kits of a library, their own or their ancestors': EQUIPPED_SCHEMA."""
+    ordered = {e["kit_ordered"]["bundle_hash"] for e in _told(stores, "KitOrdered", "kit_ordered")}
+    kits = defaultdict[str, set[str]](set)
+    for event in _told(stores, "KnowledgeReceived", "received") if ordered else ():
+        if event["received"]["content_hash"] in ordered:
+            kits[event["golem_id"]].add(event["received"]["content_hash"])
+    if not kits:
+        return EQUIPPED_SCHEMA.empty_table()
+    about = {
+        kit: set(load_bundle(stores.home, kit).entries()["structure"].to_pylist())
+        for kit in set().union(*kits.values())
+    }
+    births = {e["golem_id"]: e["born"] for e in stores.life("GolemBorn").select(["golem_id", "born"]).to_pylist()}
+    holds: dict[str, set[str]] = {}
+    for golem_id in sorted(births, key=lambda g: (births[g]["generation"], g)):  # elders first
+        elder = holds.get(births[golem_id]["predecessor_id"] or "", set())
+        holds[golem_id] = elder.union(*(about[kit] for kit in kits.get(golem_id, ())))
+    rows = [{"golem_id": g, "structure": s} for g in sorted(golems) for s in sorted(holds.get(g, ()))]
+    return pa.Table.from_pylist(rows, schema=EQUIPPED_SCHEMA)
+
+
+def _signatures(stores: Stores) -> dict[str, str]:
+    """What each owner's library is made from, as a hash: two with the same one were made from the same."""
+    grimoire = stores.projections.renewed("grimoire")
+    digests = {bucket: f"{d.low:x}{d.high:x}" for bucket, d in grimoire.digests().items()}
+    owners, parts = _owners(stores), defaultdict[str, set[str]](set)
+    reached = {g: cycle for g in owners if (cycle := curated(stores, g)) is not None}
+    for golem_id, owner in owners.items():
+        bucket = bucket_of(golem_id, grimoire.bucket_count)
+        parts[owner] |= {f"born {golem_id}", f"bucket {bucket} {digests.get(bucket, '')}"}
+    for death in _deaths(stores, owners.keys(), reached).to_pylist():
+        parts[death["owner_id"]].add(f"died {death['event_id']}")
+    left = heeded_by(stores, ["curation"])
+    for kind, attribute in (
+        ("EntryPulled", "pulled"),
+        ("EntryExported", "exported"),
+        ("KnowledgeReceived", "received"),
+    ):
+        for event in _told(stores, kind, attribute):
+            if (golem_id := event["golem_id"]) not in owners:
+                continue
+            known = reached.get(golem_id, -1) >= event[attribute].get("cycle_seen", -1)
+            without = left.listing(golem_id) if kind == "EntryExported" else None
+            parts[owners[golem_id]].add(f"{event['event_id']} {known} {orjson.dumps(without).decode()}")
+    for event in _told(stores, "BundlePurchased", "purchased"):
+        parts[event["purchased"]["owner_id"]].add(event["event_id"])
+    return {owner: _hash(sorted(said)) for owner, said in parts.items()}
+
+
+_HEARD = {"EntryPulled": "pulled", "EntryExported": "exported", "KnowledgeReceived": "received"}
+"""Life events of a golem that its owner's library heeds, each with the attribute that carries it."""
+
+
+def _hash(words: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]

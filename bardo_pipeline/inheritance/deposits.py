@@ -1,0 +1,163 @@
+"""Deposits: what comes into an owner's library, by which channel, under which conditions. Pure.
+
+Source: INH S14 ("Five Inflow Channels"), canon 3, 7.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.grimoire.columns import Truth, Whole, asked, confidence_of, contiguous, micros, truth, whole
+from bardo_pipeline.grimoire.confidence import ppm
+from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT, STRUCTURE_FIELDS
+from bardo_pipeline.inheritance.weismann import leave_bloodstains
+from bardo_pipeline.policy import Policy
+
+CHANNELS = ("death", "pull", "export", "overflow", "purchase")
+"""How an entry came in, most reliable first (INH S14)."""
+
+DEATH, PULL, EXPORT, OVERFLOW, PURCHASE = CHANNELS
+
+CONTENT = (
+    *[f.name for f in STRUCTURE_FIELDS], "kind", "text", "provenance", "origin_golem_id", "decay_class",
+    "is_anti_knowledge", "is_bloodstain", "sign", "confidence_ppm", "confidence_origin_ppm", "generation",
+    "effect_mean_ppm", "effect_low_ppm", "effect_high_ppm", "evidence_count", "anchor_at", "created_at", "validated_at",
+)  # fmt: skip
+"""What of an entry lies in a library: what it says, how far it is trusted since when, whose experience it was."""
+
+BOUGHT = "marketplace_purchase"
+"""Provenance of what was bought (canon 3)."""
+
+DEPOSIT_SCHEMA = pa.schema(
+    [
+        pa.field("owner_id", pa.string(), nullable=False),
+        pa.field("channel", pa.string(), nullable=False),
+        pa.field("golem_id", pa.string(), nullable=False),
+        pa.field("at", MOMENT, nullable=False),
+        pa.field("event_id", pa.string(), nullable=False),
+        pa.field("entry_id", pa.string(), nullable=False),
+        *[ENTRY_SCHEMA.field(name) for name in CONTENT],
+    ]
+)
+"""One row per time that a golem's entry came into its owner's library. golem_id: whose grimoire or bundle it came from;
+event_id: what brought it (a death, a pull, an export, a purchase), empty for what flowed over."""
+
+
+def deposited(
+    entries: pa.Table, channel: str, *, owners: pa.Array, at: pa.Array, causes: pa.Array, provenance: str | None = None
+) -> pa.Table:
+    """These entries (with CONTENT, golem_id and entry_id) as deposits (DEPOSIT_SCHEMA), one owner, moment, cause each.
+
+    Their own evidence counts as evidence, since own sums stay behind.
+    """
+    columns: dict[str, Any] = {name: entries[name] for name in ("golem_id", "entry_id", *CONTENT)}
+    if "own_count" in entries.column_names:
+        columns["evidence_count"] = pa.array(np.maximum(whole(entries, "own_count"), whole(entries, "evidence_count")))
+    if provenance is not None:
+        columns["provenance"] = _same(provenance, entries.num_rows)
+    columns |= {"owner_id": owners, "at": at, "event_id": causes, "channel": _same(channel, entries.num_rows)}
+    return pa.table({name: columns[name] for name in DEPOSIT_SCHEMA.names}).cast(DEPOSIT_SCHEMA)
+
+
+def death_deposits(entries: pa.Table, deaths: pa.Table, policy: Policy) -> pa.Table:
+    """What the dead leave to their owners' libraries by themselves: DEPOSIT_SCHEMA.
+
+    entries: ENTRY_SCHEMA as folded at death; those of the living are left out. deaths: golem_id, owner_id, at and
+    event_id. By confidence at death: insights and heuristics from 0.6, causal links from 0.5 with three evidences,
+    warnings at any. What they leave as bloodstains stays marked.
+    """
+    left, place = _left_by(entries, deaths, policy)
+    trusted = confidence_of(left, micros(deaths, "at")[place], policy.decay)
+    evidence = np.maximum(whole(left, "own_count"), whole(left, "evidence_count"))
+    kind, rules = left["kind"], policy.library
+    said = truth(pc.is_in(kind, value_set=pa.array(["insight", "heuristic"])))
+    link = truth(pc.equal(kind, "causal_link"))
+    keep = truth(pc.equal(kind, "warning")) | (said & (trusted >= ppm(rules.deposit_confidence)))
+    keep |= link & (trusted >= ppm(rules.link_confidence)) & (evidence >= rules.link_evidence)
+    return _of_deaths(left, deaths, place, keep, DEATH, deaths["event_id"])
+
+
+def pull_deposits(entries: pa.Table, deaths: pa.Table, pulls: pa.Table, policy: Policy) -> pa.Table:
+    """What owners pulled from the dying within the grace after the testament, whatever its confidence: DEPOSIT_SCHEMA.
+
+    entries, deaths: as for `death_deposits`. pulls: golem_id, entry_id, at and event_id of each; one that came too
+    late, or names what the golem did not know, gives nothing.
+    """
+    left, place = _left_by(entries, deaths, policy)
+    wanted = asked(
+        _PULLED,
+        {"grace": round(policy.library.pull_seconds * 1e6)},
+        held=pa.table({"golem_id": left["golem_id"], "entry_id": left["entry_id"], "row": np.arange(left.num_rows)}),
+        pulls=pulls.set_column(pulls.schema.get_field_index("at"), "at_us", pa.array(micros(pulls, "at"))),
+        deaths=pa.table({"golem_id": deaths["golem_id"], "died_us": micros(deaths, "at")}),
+    )
+    rows = wanted["row"].to_numpy()
+    told = left.take(pa.array(rows))
+    owners = deaths["owner_id"].take(pa.array(place[rows]))
+    at = pa.array(wanted["at_us"].to_numpy(), pa.int64()).cast(MOMENT)
+    return deposited(told, PULL, owners=owners, at=at, causes=wanted["event_id"])
+
+
+_PULLED = """
+    select row, event_id, at_us from pulls join held using (golem_id, entry_id) join deaths using (golem_id)
+    where at_us >= died_us and at_us <= died_us + $grace
+    qualify row_number() over (partition by row order by at_us, event_id) = 1 order by row
+"""
+
+
+def export_deposits(entries: pa.Table, owners: pa.Array, at: pa.Array, causes: pa.Array, policy: Policy) -> pa.Table:
+    """What owners exported from the living: DEPOSIT_SCHEMA.
+
+    entries: ENTRY_SCHEMA as they stood then, one row an export; owners, at, causes: of each. What was not known then,
+    or trusted under 0.5, gives nothing.
+    """
+    moments = at.cast(pa.int64()).to_numpy()
+    sure = confidence_of(entries, moments, policy.decay) >= ppm(policy.library.export_confidence)
+    keep = pa.array(sure & truth(contiguous(pc.equal(entries["status"], "active"))))
+    return deposited(
+        entries.filter(keep), EXPORT, owners=owners.filter(keep), at=at.filter(keep), causes=causes.filter(keep)
+    )
+
+
+def purchase_deposits(
+    entries: pa.Table, owner_id: str, seller_id: str, at: datetime, event_id: str, policy: Policy
+) -> pa.Table:
+    """What came in a bundle that was bought: DEPOSIT_SCHEMA, each entry at 0.3 from the purchase on.
+
+    entries: CROSSING_SCHEMA. seller_id: the golem that left the bundle.
+    """
+    count = entries.num_rows
+    anchor = pa.array([at] * count, MOMENT)
+    for name, values in (
+        ("confidence_ppm", pa.array(np.full(count, ppm(policy.library.purchase_confidence)))),
+        ("anchor_at", anchor),
+    ):
+        entries = entries.set_column(entries.schema.get_field_index(name), entries.schema.field(name), values)
+    entries = entries.append_column("golem_id", _same(seller_id, count))
+    return deposited(
+        entries, PURCHASE, owners=_same(owner_id, count), at=anchor, causes=_same(event_id, count), provenance=BOUGHT
+    )
+
+
+def _left_by(entries: pa.Table, deaths: pa.Table, policy: Policy) -> tuple[pa.Table, Whole]:
+    """What the dead knew, their warnings marked as bloodstains, and the row of each entry's death."""
+    left = leave_bloodstains(entries.filter(pc.equal(entries["status"], "active")), deaths, policy)
+    place = pc.index_in(left["golem_id"], value_set=contiguous(deaths["golem_id"]))
+    return left, place.to_numpy().astype(np.int64)
+
+
+def _of_deaths(
+    left: pa.Table, deaths: pa.Table, place: Whole, keep: Truth, channel: str, causes: pa.ChunkedArray
+) -> pa.Table:
+    of = pa.array(place[keep])
+    owners, at = deaths["owner_id"].take(of), deaths["at"].take(of)
+    return deposited(left.filter(pa.array(keep)), channel, owners=owners, at=at, causes=causes.take(of))
+
+
+def _same(word: str, count: int) -> pa.Array:
+    return pa.array([word], pa.string()).take(pa.array(np.zeros(count, np.int64)))

@@ -1,0 +1,318 @@
+"""The library: what survived of an owner's golems, fed through five channels. Pure, a function of sets.
+
+A row is a rule that an owner's library holds. Alike is what has the same structure (canon 17): the same side reinforces
+a row, the other side speaks against it, and of several deposits the most reliable, then the newest stands for all.
+Cosines are for free text alone, and no entry of ours is free text. Owners are apart: nothing of one is in a row of
+another. Source: INH S14, canon 7, 10, 11, 17.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.grimoire.columns import Truth, asked, contiguous, micros, truth, whole
+from bardo_pipeline.grimoire.confidence import DAY_US, ppm
+from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
+from bardo_pipeline.grimoire.spans import told_apart
+from bardo_pipeline.inheritance.deposits import CHANNELS, CONTENT, OVERFLOW, deposited
+from bardo_pipeline.katabasis.propositions import level_steps
+from bardo_pipeline.policy import Policy
+
+_TEXTS = pa.list_(pa.field("element", pa.string(), nullable=False))
+
+LIBRARY_SCHEMA = pa.schema(
+    [
+        pa.field("owner_id", pa.string(), nullable=False),
+        pa.field("entry_id", pa.string(), nullable=False),
+        pa.field("archetype", pa.string(), nullable=False),
+        *[ENTRY_SCHEMA.field(name) for name in CONTENT],
+        pa.field("deposited_ppm", pa.int64(), nullable=False),
+        pa.field("channel", pa.string(), nullable=False),
+        pa.field("channels", _TEXTS, nullable=False),
+        pa.field("golem_ids", _TEXTS, nullable=False),
+        pa.field("entry_ids", _TEXTS, nullable=False),
+        pa.field("event_ids", _TEXTS, nullable=False),
+        pa.field("first_at", MOMENT, nullable=False),
+        pa.field("last_at", MOMENT, nullable=False),
+        pa.field("validator_ids", _TEXTS, nullable=False),
+        pa.field("validator_count", pa.int64(), nullable=False),
+        pa.field("refuter_count", pa.int64(), nullable=False),
+        pa.field("equipped_lineage_count", pa.int64(), nullable=False),
+        pa.field("is_battle_tested", pa.bool_(), nullable=False),
+        pa.field("is_default", pa.bool_(), nullable=False),
+    ]
+)
+"""One row per owner and rule; key (owner_id, entry_id), the entry that stands for the rule.
+
+archetype: protocol and pair that it is about, which is what golems of ours differ by. confidence_ppm: at anchor_at, in
+parts per million, raised where it is battle-tested; deposited_ppm: as it came in, and as it goes out, so that nothing
+is raised twice. channel: of the deposit that stands; channels, golem_ids, entry_ids, event_ids: of all deposits on its
+side, sorted. first_at, last_at: their first and last moment. validator_ids: the owner's golems whose own outcomes bear
+it out, sorted; refuter_count: those whose outcomes say the opposite. equipped_lineage_count: lineages that were
+equipped with it and bore it out."""
+
+KIT_SCHEMA = pa.schema(
+    [
+        pa.field("owner_id", pa.string(), nullable=False),
+        pa.field("kit_id", pa.string(), nullable=False),
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("archetype", pa.string(), nullable=False),
+        pa.field("domain", pa.string(), nullable=False),
+        pa.field("is_published", pa.bool_(), nullable=False),
+        pa.field("entry_ids", _TEXTS, nullable=False),
+        pa.field("proposed_ids", _TEXTS, nullable=False),
+        pa.field("golem_ids", _TEXTS, nullable=False),
+        pa.field("proposed_at", MOMENT, nullable=False),
+    ]
+)
+"""One row per seed kit that was found by repetition; key (owner_id, kit_id).
+
+Rules of one archetype and domain that enough golems made by themselves within days. entry_ids: library entries that
+enough golems bore out since; proposed_ids: those that wait for it; golem_ids: whose repetition it is; proposed_at: when
+the first of its rules was repeated often enough."""
+
+PLAYBOOK_DEPOSIT_SCHEMA = pa.schema(
+    [
+        pa.field("owner_id", pa.string(), nullable=False),
+        pa.field("golem_id", pa.string(), nullable=False),
+        pa.field("version", pa.int64(), nullable=False),
+        pa.field("at", MOMENT, nullable=False),
+        pa.field("entry_ids", _TEXTS, nullable=False),
+        pa.field("markdown", pa.string(), nullable=False),
+    ]
+)
+"""One row per dead golem: its last PLAYBOOK.md as it stood at death; key (owner_id, golem_id). entry_ids: the rules in
+force in it."""
+
+LIVES_SCHEMA = pa.schema([pa.field(n, pa.string(), nullable=False) for n in ("golem_id", "owner_id", "lineage_id")])
+"""One row per golem that was born: its owner and lineage."""
+
+EQUIPPED_SCHEMA = pa.schema([pa.field(n, pa.string(), nullable=False) for n in ("golem_id", "structure")])
+"""One row per golem and rule that it has from a kit, its own or one of its ancestors'."""
+
+
+class Libraries(NamedTuple):
+    """The libraries of some owners (LIBRARY_SCHEMA) and the kits found in them (KIT_SCHEMA), each by its key."""
+
+    library: pa.Table
+    kits: pa.Table
+
+
+def libraries(deposits: pa.Table, entries: pa.Table, lives: pa.Table, equipped: pa.Table, policy: Policy) -> Libraries:
+    """Shelve what was deposited, and what flows over from the clade, owner by owner.
+
+    deposits: DEPOSIT_SCHEMA in any order, repeats allowed. entries: ENTRY_SCHEMA, what the owners' golems know or knew
+    at death. lives: LIVES_SCHEMA of those golems. equipped: EQUIPPED_SCHEMA.
+
+    A golem validates a rule if it holds it on the same side and its own outcomes bear it out: it made it itself and was
+    not contradicted more often than confirmed, or received it and was confirmed more often than contradicted. Of a
+    level (a baseline) a side is a band of 1-2-5 steps. A wider rule is validated by who bears out each of its parts.
+    An entry flows over once three golems other than the one whose experience it was validate it.
+    """
+    lives = lives.group_by(LIVES_SCHEMA.names, use_threads=False).aggregate([]).select(LIVES_SCHEMA.names)
+    held = _held(entries.filter(pc.equal(entries["status"], "active")), lives)
+    # all that might flow over; the query keeps what does
+    over = deposited(
+        held,
+        OVERFLOW,
+        owners=held["owner_id"],
+        at=held["anchor_at"],
+        causes=pa.array([""] * held.num_rows, pa.string()),
+    )
+    both = pa.concat_tables([deposits, over])
+    coming = _coming(both, deposits.num_rows)
+    sources = {
+        "rules": asked("select distinct owner_id, structure, side from coming", coming=coming),
+        "borne": held.select(_BORNE).filter(pa.array(_bears_out(held))),
+        "told": _told(both["structure"]),
+    }
+    validated = asked(_WITNESSES + _VALIDATED, **sources)
+    refuted = asked(_WITNESSES + _REFUTED, **sources)
+    given = {"validated": validated, "refuted": refuted, "equipped": equipped}
+    shelved = asked(_LIBRARY, _library_numbers(policy), coming=coming, **given)
+    content = both.take(shelved["place"]).select(["entry_id", *CONTENT])
+    columns: dict[str, Any] = {name: content[name] for name in content.column_names}
+    columns |= {"deposited_ppm": content["confidence_ppm"]}
+    columns |= {name: shelved[name] for name in shelved.column_names}
+    columns |= {name: _moments(shelved[name]) for name in ("first_at", "last_at")}
+    library = pa.table({name: columns[name] for name in LIBRARY_SCHEMA.names}).cast(LIBRARY_SCHEMA)
+    library = library.sort_by([("owner_id", "ascending"), ("entry_id", "ascending")])
+    made = held.filter(pc.equal(held["golem_id"], held["origin_golem_id"])).select(_MADE)
+    shelf = _sided(library).select(["owner_id", "entry_id", "structure", "side", "archetype", "domain"])
+    kits = asked(_KITS, _kit_numbers(policy), validated=validated, made=made, shelf=shelf)
+    kits = kits.set_column(kits.schema.get_field_index("proposed_at"), "proposed_at", _moments(kits["proposed_at"]))
+    return Libraries(library, kits.select(KIT_SCHEMA.names).cast(KIT_SCHEMA))
+
+
+_BORNE = ("owner_id", "golem_id", "lineage_id", "structure", "side", "validated_us")
+_MADE = ("owner_id", "golem_id", "structure", "side", "created_us")
+
+_WITNESSES = """
+with witnesses as (
+    select owner_id, golem_id, lineage_id, part, side, max(validated_us) as validated_us
+    from borne join told using (structure) group by all
+)
+"""
+
+_VALIDATED = """
+select r.owner_id, r.structure, r.side, w.golem_id, min(w.lineage_id) as lineage_id,
+    max(w.validated_us) as validated_us
+from rules as r join told as t using (structure)
+join witnesses as w on w.owner_id = r.owner_id and w.part = t.part and w.side = r.side
+group by r.owner_id, r.structure, r.side, w.golem_id having count(*) = min(t.parts)
+"""
+
+_REFUTED = """
+select r.owner_id, r.structure, r.side, count(distinct w.golem_id) as refuter_count
+from rules as r join told as t using (structure)
+join witnesses as w on w.owner_id = r.owner_id and w.part = t.part and w.side <> r.side
+group by all
+"""
+
+_LIBRARY = """
+with flowing as (
+    select c.place from coming as c
+    join validated as v using (owner_id, structure, side)
+    where c.flows and v.golem_id <> c.origin_golem_id
+    group by c.place having count(*) >= $siblings
+),
+weighed as (
+    select v.owner_id, v.structure, v.side, count(*) as validator_count,
+        list_sort(list(v.golem_id)) as validator_ids,
+        count(distinct v.lineage_id) filter (e.golem_id is not null) as equipped_lineage_count
+    from validated as v left join equipped as e using (golem_id, structure) group by all
+),
+shelf as (
+    select c.*, coalesce(validator_count, 0) as validator_count, coalesce(validator_ids, []) as validator_ids,
+        coalesce(equipped_lineage_count, 0) as equipped_lineage_count
+    from coming as c left join weighed using (owner_id, structure, side)
+    where not flows or place in (select place from flowing)
+),
+sides as (
+    select owner_id, structure, side, list_sort(list(distinct channel)) as ranks,
+        list_sort(list(distinct golem_id)) as golem_ids, list_sort(list(distinct entry_id)) as entry_ids,
+        list_sort(list(distinct event_id) filter (event_id <> '')) as event_ids,
+        min(at_us) as first_at, max(at_us) as last_at
+    from shelf group by all
+),
+standing as (
+    select * from shelf qualify row_number() over (
+        partition by owner_id, structure
+        order by validator_count desc, channel, at_us desc, golem_id, entry_id, confidence_ppm desc, place
+    ) = 1
+)
+select place, owner_id, archetype, $channels[channel + 1] as channel,
+    list_transform(ranks, lambda rank: $channels[rank + 1]) as channels, golem_ids, entry_ids,
+    coalesce(event_ids, []) as event_ids, first_at, last_at, validator_ids, validator_count,
+    coalesce(refuter_count, 0) as refuter_count,
+    equipped_lineage_count, validator_count >= $tested as is_battle_tested,
+    equipped_lineage_count >= $defaults as is_default,
+    if(validator_count >= $tested,
+        greatest(confidence_ppm, least((confidence_ppm::hugeint * $factor + 500000) // 1000000, $most))::bigint,
+        confidence_ppm) as confidence_ppm
+from standing join sides using (owner_id, structure, side) left join refuted using (owner_id, structure, side)
+"""
+
+_KITS = """
+with spaced as (
+    select *, lead(created_us, $authors - 1) over (
+        partition by owner_id, structure, side order by created_us, golem_id
+    ) as repeated_us from made
+),
+repeated as (
+    select owner_id, structure, side, min(repeated_us) as proposed_us from spaced
+    where repeated_us - created_us <= $window group by all
+),
+proven as (
+    select r.owner_id, r.structure, r.side, min(proposed_us) as proposed_us, count(v.golem_id) as validators
+    from repeated as r left join validated as v on v.owner_id = r.owner_id and v.structure = r.structure
+        and v.side = r.side and v.validated_us > r.proposed_us
+    group by all
+),
+authors as (select owner_id, structure, side, list(golem_id) as golem_ids from made group by all)
+select owner_id, left(sha256(concat_ws('|', owner_id, archetype, domain)), 12) as kit_id,
+    domain || ' on ' || archetype as name, archetype, domain, bool_or(validators >= $validators) as is_published,
+    list_sort(coalesce(list(entry_id) filter (validators >= $validators), [])) as entry_ids,
+    list_sort(coalesce(list(entry_id) filter (validators < $validators), [])) as proposed_ids,
+    list_sort(list_distinct(flatten(list(golem_ids)))) as golem_ids, min(proposed_us) as proposed_at
+from shelf join proven using (owner_id, structure, side) join authors using (owner_id, structure, side)
+group by owner_id, archetype, domain order by owner_id, kit_id
+"""
+
+
+def _library_numbers(policy: Policy) -> dict[str, Any]:
+    rules = policy.library
+    return {
+        "siblings": rules.overflow_siblings,
+        "tested": rules.battle_tested_golems,
+        "factor": ppm(rules.battle_tested_factor),
+        "most": ppm(rules.battle_tested_confidence_max),
+        "defaults": rules.default_lineages,
+        "channels": list(CHANNELS),
+    }
+
+
+def _kit_numbers(policy: Policy) -> dict[str, int]:
+    rules = policy.library
+    return {
+        "authors": rules.kit_golems,
+        "window": round(rules.kit_days * DAY_US),
+        "validators": rules.kit_validators,
+    }
+
+
+def _held(active: pa.Table, lives: pa.Table) -> pa.Table:
+    """Active entries of golems whose owner is known, with owner and lineage, side and moments in microseconds."""
+    place = pc.index_in(active["golem_id"], value_set=contiguous(lives["golem_id"]))
+    active, place = active.filter(pc.is_valid(place)), place.drop_null()
+    for name in ("owner_id", "lineage_id"):
+        active = active.append_column(name, lives[name].take(place))
+    for name in ("validated", "created"):
+        active = active.append_column(f"{name}_us", pa.array(micros(active, f"{name}_at"), pa.int64()))
+    return _sided(active)
+
+
+def _sided(rows: pa.Table) -> pa.Table:
+    """The rows with the side that each takes: its sign, or of a level the 1-2-5 step in which it lies."""
+    level = truth(contiguous(pc.equal(rows["source"], "baseline")))
+    side = np.where(level, level_steps(whole(rows, "effect_mean_ppm")), whole(rows, "sign"))
+    return rows.append_column("side", pa.array(side, pa.int64()))
+
+
+def _bears_out(held: pa.Table) -> Truth:
+    """Whose own outcomes bear out what they hold."""
+    mine = truth(contiguous(pc.equal(held["golem_id"], held["origin_golem_id"])))
+    surplus = whole(held, "validations") - whole(held, "contradictions")
+    return (whole(held, "own_count") > 0) & (surplus >= np.where(mine, 0, 1))
+
+
+def _coming(both: pa.Table, sure: int) -> pa.Table:
+    """Deposits as the query wants them; from row `sure` on they are what might flow over."""
+    place = np.arange(both.num_rows)
+    rank = pc.index_in(both["channel"], value_set=pa.array(CHANNELS)).to_numpy().astype(np.int64)
+    names = ("owner_id", "golem_id", "entry_id", "origin_golem_id", "structure", "event_id", "confidence_ppm")
+    columns: dict[str, Any] = {name: both[name] for name in names}
+    columns |= {"place": place, "flows": place >= sure, "channel": rank, "at_us": micros(both, "at")}
+    columns |= {
+        "side": _sided(both)["side"],
+        "archetype": pc.binary_join_element_wise(both["protocol"], both["pair"], " "),
+    }
+    return pa.table(columns)
+
+
+def _told(structures: pa.ChunkedArray) -> pa.Table:
+    """Every structure with the parts that it is told in, and how many they are."""
+    distinct = structures.unique()
+    apart = told_apart(pa.table({"structure": distinct, "whole": distinct}))
+    return asked(
+        "select whole as structure, structure as part, count(*) over (partition by whole) as parts from apart",
+        apart=apart,
+    )
+
+
+def _moments(us: pa.ChunkedArray) -> pa.ChunkedArray:
+    return us.cast(pa.int64()).cast(MOMENT)
