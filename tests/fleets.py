@@ -152,6 +152,7 @@ def live(
     fleet = Unhoused(run, policy or Policy(), lineages, inherited, traits)
     instead = {
         "load_bundle": lambda *_: SimpleNamespace(golem_id="g-before", learning=None),
+        "waiting_orders": lambda *_: [],
         "inherited_entries": lambda _, heir, __: _owned(inherited, heir),
     }
     with (
