@@ -151,7 +151,9 @@ def live(
     run = living.Run("fleet", market, len(lineages), generations, founding, steers=steers or {}, killed=killed)
     fleet = Unhoused(run, policy or Policy(), lineages, inherited, traits)
     instead = {
-        "load_bundle": lambda *_: SimpleNamespace(golem_id="g-before", learning=None),
+        "load_bundle": lambda *_: SimpleNamespace(
+            golem_id="g-before", learning=None, manifest={"died_at": START.isoformat()}
+        ),
         "waiting_orders": lambda *_: [],
         "inherited_entries": lambda _, heir, __: _owned(inherited, heir),
     }
