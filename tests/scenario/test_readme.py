@@ -101,6 +101,7 @@ def test_options_and_paths_named_in_prose_exist(tmp_path: Path) -> None:
             "eval memory",
             "bundle checks",
             "golem observe",
+            "golem notices",
         )
     )
     named = set(re.findall(r"`(--[a-z-]+)", README))

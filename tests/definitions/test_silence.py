@@ -1,0 +1,67 @@
+"""The sensor for silence and its job: who is silent by the market's clock is asked for once, and declared dead."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from assets.stores import LazyStores
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.events.life import life_event
+from bardo_pipeline.heartbeat.fleet import Founding, born
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.home import Home
+from sensors.silence import golems_silent
+from tests.conftest import NOW
+from tests.definitions.running import run
+
+pytestmark = pytest.mark.row("INH-2", "P-3")
+
+
+def settled(root: Path, **hours: float) -> dict[str, str]:
+    """A home of golems born so many hours after another who never ticked; lineage to golem."""
+    Home.create(root, Policy(), NOW)
+    stores, ids = Stores.open(root), {}
+    for name, late in hours.items():
+        market = "elsewhere" if name.startswith("far") else "here"
+        ids[name], birth = born(lineage_id=name, generation=0, owner_id="a", founding=Founding(), market=market,
+                                market_hash="h", derivation_id="d", policy=stores.policy)  # fmt: skip
+        stores.log.record([life_event(ids[name], NOW + timedelta(hours=late), birth)], NOW)
+    stores.log.close()
+    return ids
+
+
+def look(root: Path) -> dg.RunRequest | dg.SkipReason:
+    lazy = LazyStores(root)
+    found = golems_silent(dg.build_sensor_context(resources={"home": lazy}))
+    lazy.close()
+    return found
+
+
+def test_whoever_is_silent_while_its_market_goes_on_is_declared_dead_by_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "home"
+    ids = settled(root, early=0, later=24.5, far_off=0, last=24)
+    found = look(root)
+    assert isinstance(found, dg.RunRequest)
+    assert found.tags["bardo/why"] == f"{ids['early']} fell silent"
+    assert look(root).run_key == found.run_key, "the same silence is asked for once"
+    monkeypatch.setenv("BARDO_HOME", str(root))
+    done = run("observe_job", dg.DagsterInstance.ephemeral())
+    assert done.success
+    stores = Stores.open(root)
+    assert stores.life("DeathDeclared")["golem_id"].to_pylist() == [ids["early"]]
+    assert stores.log.cause_of_death(ids["early"]) == "silence"
+    assert isinstance(look(root), dg.SkipReason)
+    assert run("observe_job", dg.DagsterInstance.ephemeral()).success
+    assert Stores.open(root).life("DeathDeclared").num_rows == 1
+
+
+def test_where_there_is_no_home_or_nobody_it_says_so(tmp_path: Path) -> None:
+    assert "there is no home" in look(tmp_path / "nowhere").skip_message
+    settled(tmp_path / "home")
+    assert "something was heard" in look(tmp_path / "home").skip_message
