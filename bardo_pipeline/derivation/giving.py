@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.reception import verdicts
 from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.overriding import Grimoire, grimoire_of
+from bardo_pipeline.derivation.repair import withdraw
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError, RegressionError
 from bardo_pipeline.events.arrivals import Arrival, Quarantined
@@ -117,5 +118,6 @@ def give(stores: Stores, golem_id: str, bundle_hash: str, *, now: datetime) -> t
             if attempt + 1 == _ATTEMPTS:
                 raise
             continue
+        withdraw(stores, now=now)  # what it rests on may be left out since the bundle was made
         return offer, event.event_id
     raise AssertionError("the last attempt raises")

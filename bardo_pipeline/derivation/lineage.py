@@ -115,9 +115,10 @@ def _reasons(stores: Stores, events: set[str], golem_id: str, entry_id: str) -> 
 def _never_received(
     stores: Stores, golem_id: str, entry_id: str, born: dict[str, Any], because: tuple[str, ...]
 ) -> Holding:
-    """An entry of the bundle that a golem was born with, withdrawn before anything was derived from it here."""
-    bundle = load_bundle(stores.home, born["bundle_hash"])
-    (row,) = (r for r in bundle.entries().to_pylist() if r["entry_id"] == entry_id)
+    """An entry of a bundle that a golem was born with, or given, withdrawn before anything was derived from it here."""
+    given = (arrival.content_hash for arrival in stores.arrivals().of_golem(golem_id))
+    bundles = (load_bundle(stores.home, name) for name in (born["bundle_hash"], *given) if name is not None)
+    bundle, row = next((b, r) for b in bundles for r in b.entries().to_pylist() if r["entry_id"] == entry_id)
     return Holding(
         golem_id=golem_id,
         generation=born["generation"],
@@ -128,7 +129,7 @@ def _never_received(
         confidence_ppm=row["confidence_ppm"],
         decisions=(),
         ticks=(),
-        bundle_hash=born["bundle_hash"],
+        bundle_hash=bundle.bundle_hash,
         from_golem_id=bundle.golem_id,
         because=because,
     )

@@ -24,6 +24,7 @@ from bardo_pipeline.derivation.reading import cycle_of
 from bardo_pipeline.derivation.repairing import Heeded, without
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError
+from bardo_pipeline.events.arrivals import Arrivals
 from bardo_pipeline.events.left_out import Cause, LeftOut
 from bardo_pipeline.events.life import LifeEvent, Reorg, Struck, Withdrawn, life_event
 from bardo_pipeline.grimoire.spans import WIDE_GAS_BANDS
@@ -176,7 +177,7 @@ class _Loss(NamedTuple):
 
 
 class Due(NamedTuple):
-    """Events to record, and the pairs (event>heir) that need not be looked at again once they are."""
+    """Events to record, and the causes (event>heir>bundle) that need not be looked at again once they are."""
 
     events: tuple[LifeEvent, ...]
     pairs: frozenset[str]
@@ -188,15 +189,19 @@ def withdrawals_due(stores: Stores, left: LeftOut) -> Due:
     Reads the records of a golem only where something of it is left out that an heir was not looked at for.
     """
     births, seen, lost = _births(stores), Heeded(stores, "heirs").known(), _withdrawn_already(stores)
-    heirs = _heirs(births)
+    heirs = _heirs(births, stores.arrivals())
     causes: dict[str, set[str]] = defaultdict(set)
     for cause in left.causes:
         causes[cause.golem_id].add(cause.event_id)
     events: list[LifeEvent] = []
     pairs: set[str] = set()
-    for golem_id in sorted(heirs, key=lambda g: (births[g]["generation"] if g in births else 0, g)):
-        for heir, bundle_hash in heirs[golem_id]:
-            new = {f"{event_id}>{heir}" for event_id in causes[golem_id]} - seen
+    order = sorted(heirs, key=lambda g: (births[g]["generation"] if g in births else 0, g))
+    waiting = [(golem_id, heir, bundle_hash) for golem_id in order for heir, bundle_hash in heirs[golem_id]]
+    before = -1
+    while len(pairs) > before:  # what is given in life may go to an elder, whose heirs were looked at already
+        before = len(pairs)
+        for golem_id, heir, bundle_hash in waiting:
+            new = {f"{event_id}>{heir}>{bundle_hash[:16]}" for event_id in causes[golem_id]} - seen - pairs
             if not new:
                 continue
             losses = _losses(stores, load_bundle(stores.home, bundle_hash), left, lost[golem_id])
@@ -281,13 +286,15 @@ def _withdrawn_already(stores: Stores) -> defaultdict[str, dict[str, _Loss]]:
     return out
 
 
-def _heirs(births: Mapping[str, Mapping[str, Any]]) -> dict[str, list[tuple[str, str]]]:
-    """Golem to its heirs, each with the hash of the bundle that it was born with."""
+def _heirs(births: Mapping[str, Mapping[str, Any]], arrivals: Arrivals) -> dict[str, list[tuple[str, str]]]:
+    """Golem to its heirs, each with the hash of the bundle that it was born with, and to whom its bundle was given."""
     out: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for golem_id, birth in births.items():
         if birth["predecessor_id"] is not None and birth["bundle_hash"] is not None:
             out[birth["predecessor_id"]].append((golem_id, birth["bundle_hash"]))
-    return {golem_id: sorted(heirs) for golem_id, heirs in out.items()}
+    for one in arrivals.deliveries:
+        out[one.from_golem_id].append((one.golem_id, one.content_hash))
+    return {golem_id: sorted(set(heirs)) for golem_id, heirs in out.items()}
 
 
 def _births(stores: Stores) -> dict[str, dict[str, Any]]:

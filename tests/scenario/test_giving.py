@@ -14,9 +14,11 @@ from bardo_pipeline.derivation.bundle_archives import files_at, import_bundle
 from bardo_pipeline.derivation.bundles import write_bundle
 from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.rebuild import rebuild
+from bardo_pipeline.derivation.repair import strike, withdraw
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.arrivals import Replicant
 from bardo_pipeline.events.life import Born, life_event
+from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from tests.bundles import bundle_of
 from tests.commands import bardo
 from tests.conftest import NOW, copy_home
@@ -115,3 +117,28 @@ def test_an_heir_is_configured_with_what_its_line_learned_for_good(half_lived: P
     line = f"volatile: 0.80, by {rule['entry_id'][:12]}"
     assert line in page["markdown"]
     assert f"default of its line: re-centres {line}" in bardo("golem", "show", "g-heir", home=home)
+
+
+@pytest.mark.row("INH-11", "X-4")
+def test_what_was_given_is_withdrawn_with_the_record_that_it_came_from(half_lived: Path, tmp_path: Path) -> None:
+    home = copy_home(half_lived, tmp_path / "home")
+    stores = Stores.open(home)
+    derive_curation(stores)
+    giver, other = sorted(stores.life("GolemBorn")["golem_id"].to_pylist())[:2]
+    told = stores.projections.growing("curation").read(golems=[giver]).to_pylist()
+    made = next(row for row in told if row["operation"] == "created")
+    mine = {name: made[name] for name in ENTRY_SCHEMA.names}
+    bundle = bundle_of(mine, golem_id=giver)
+    write_bundle(stores.home.bundles, bundle)
+    _, event_id = giving.give(stores, other, bundle.bundle_hash, now=NOW)
+    (arrival,) = stores.arrivals().of_golem(other)
+    assert (arrival.event_id, arrival.source) == (event_id, "import")
+    done = strike(stores, giver, made["cause_ticks"][0], "it was wrong", now=NOW)
+    (lost,) = done.heirs
+    assert lost.withdrawn is not None
+    assert (lost.golem_id, lost.withdrawn.entry_ids) == (other, (made["entry_id"],))
+    assert withdraw(stores, now=NOW) == [], "once"
+    live_until(Stores.open(home), 350, NOW)
+    derive_curation(stores)
+    rows = stores.projections.growing("curation").read(golems=[other]).to_pylist()
+    assert not [row for row in rows if row["cause_event"] == event_id], "as if it had never come"
