@@ -102,6 +102,7 @@ def test_options_and_paths_named_in_prose_exist(tmp_path: Path) -> None:
             "bundle checks",
             "golem observe",
             "golem notices",
+            "golem successor",
         )
     )
     named = set(re.findall(r"`(--[a-z-]+)", README))
