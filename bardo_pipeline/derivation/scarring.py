@@ -6,7 +6,9 @@ become scars is a function of the set of an owner's failures. Source: KAT (Acher
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from bardo_pipeline.derivation.repair import moment_of
 from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, from_cycle
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.left_out import LeftOut
+from bardo_pipeline.grimoire.columns import asked
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.katabasis.outcomes import (
@@ -113,10 +116,42 @@ def _failures(
     if before is None:
         before = stores.projections.growing("failures").read(["golem_id"], golems=golems)
     if decisions is None:
-        decisions = stores.projections.growing("curation").read(list(RULE_COLUMNS), golems=golems)
+        decisions = _rules(stores)
     counted = before.select(["golem_id"]).group_by("golem_id", use_threads=False).aggregate([([], "count_all")])
     known = counted.rename_columns(["golem_id", "known"])
     return failures_of(told, records, decisions, owners(stores), known, stores.policy)
+
+
+_LAST_WORDS = """
+    with told as (select rules.*, cycle > coalesce(done, 0) as is_new from rules left join told_to using (golem_id))
+    select * exclude (is_new) from told
+    qualify is_new or row_number() over (
+        partition by golem_id, structure, is_new order by cycle desc, revision desc, seq desc) = 1
+"""
+
+
+def _rules(stores: Stores) -> pa.Table:
+    """What the curator decided about situations (RULE_COLUMNS): all since the failures that are told, the last before.
+
+    Brought up to the decisions on record, and kept beside the reader's place.
+    """
+    folder, curation = _rules_folder(stores), stores.projections.growing("curation")
+    kept, version = kept_at(folder, "rules"), curation.table.version
+    if kept is not None and kept.version == version:
+        return kept.rows
+    since = None if kept is None else kept.version
+    fresh = curation.read(list(RULE_COLUMNS), since_version=since, only=pc.field("source") == "pattern")
+    rules = fresh if kept is None else pa.concat_tables([kept.rows, fresh])
+    golems = rules["golem_id"].unique().to_pylist()
+    done = [stores.projections.growing("failures").done(g) or 0 for g in golems]
+    told_to = pa.table({"golem_id": pa.array(golems, pa.string()), "done": pa.array(done, pa.int64())})
+    rules = asked(_LAST_WORDS, rules=rules, told_to=told_to).cast(rules.schema)
+    keep_place(folder, version, rules=rules)
+    return rules
+
+
+def _rules_folder(stores: Stores) -> Path:
+    return stores.projections.root / "readers" / "failures-rules"
 
 
 def _ended(stores: Stores) -> pa.Table:
@@ -156,13 +191,15 @@ def _repair(stores: Stores, left: LeftOut) -> list[Written]:
     due = heeded.due(left, after=[Heeded(stores, "curation")])
     failures, written = stores.projections.growing("failures"), []
     if due:
+        shutil.rmtree(_rules_folder(stores), ignore_errors=True)
         first = {g: max(cycle, 1) for g, cycle in first_cycles(due, span).items()}
         upto = {g: done for g in first if (done := failures.done(g)) is not None and done >= first[g]}
         first = {g: first[g] for g in upto}
         if first:
             rows = failures.read(golems=first, hidden=True)
             late = from_cycle(rows, first)
-            wanted = failures_again(stores, first, upto, left, before=rows.filter(pc.invert(late)))
+            decisions = stores.projections.growing("curation").read(list(RULE_COLUMNS), golems=first)
+            wanted = failures_again(stores, first, upto, left, before=rows.filter(pc.invert(late)), decisions=decisions)
             rows = rows.filter(late)
             written.append(failures.repair(rows, wanted, because(rows, due, span)))
     heeded.keep(cause.event_id for cause in due)
@@ -176,11 +213,11 @@ def failures_again(
     left: LeftOut,
     *,
     before: pa.Table,
-    decisions: pa.Table | None = None,
+    decisions: pa.Table,
 ) -> pa.Table:
     """Failures of these golems' cycles, from one to another, without what is left out; those of their deaths, too.
 
-    before: their earlier failures. decisions: the curator's about them; by default those on record.
+    before: their earlier failures. decisions: the curator's about these golems.
     """
     span, failures = stores.policy.curator.cycle_ticks, stores.projections.growing("failures")
     ticks = {g: ((cycle - 1) * span + 1, upto[g] * span) for g, cycle in first.items()}

@@ -26,7 +26,7 @@ from tests.examples import some, times
 from tests.property.test_laws import beside, birth_of, death_of, stores_at
 from tests.reference.scars import outcomes_by_row, scars_by_row
 from tests.scars import POLICY, act, check, deaths, failures, moment, table
-from tests.streams import LULL, RALLY, SPAN, STORM, Life, full, record
+from tests.streams import GOOD, LULL, RALLY, SPAN, STORM, Life, full, record
 
 pytestmark = pytest.mark.row("KAT-1", "KAT-2", "P-2")
 GOLEMS = ("g-10", "g-20", "g-1")
@@ -242,3 +242,24 @@ def test_a_failure_or_a_scar_left_behind_is_named(orderly: Stores, tmp_path: Pat
     mine = old["scars"].filter(pc.equal(old["scars"]["owner_id"], "owner-1"))
     renewed.renew(mine, renewed.buckets(["owner-1"]))
     assert "scars" in {one.place for one in remains(stores)}
+
+
+def test_cycle_by_cycle_a_failure_is_as_sure_as_it_is_at_once(tmp_path: Path) -> None:
+    rows = Life("g-20", {STORM: (GOOD,) * 10}, (0,), moment(1) - moment(0), SPAN * 20).rows()
+    for tick in (41, 45):
+        rows[tick - 1] |= {n: act("g-20", tick)[n] for n in ("actions", "outcome", "regime", "observation")}
+        rows[tick + 29]["resolutions"] = check("g-20", tick + 30, tick, -6_000)["resolutions"]
+    stores = stores_at(tmp_path / "home")
+    stores.log.record([birth_of(Life("g-20", {}, (0,), moment(1) - moment(0), 1))], NOW)
+    for number in range(0, len(rows), 2 * SPAN):
+        stores.log.append(full(rows[number : number + 2 * SPAN]), writer="w", segment=number, recorded_at=NOW)
+        for derive in OURS:
+            derive(stores)
+    found = told(stores)
+    assert [r["tick"] for r in found["failures"]] == [41, 45]
+    assert all(r["confidence_ppm"] < 650_000 for r in found["failures"]), "its rule says that acting pays"
+    assert found["scars"] == []
+    again = beside(stores, tmp_path / "again")
+    for derive in OURS:
+        derive(again)
+    assert told(again) == found
