@@ -66,7 +66,7 @@ def test_a_home_that_adopted_nothing_follows_the_program() -> None:
     assert in_force(table(), "nomic").derivation_id == derivation_id(Policy(), NOMIC)
 
 
-@settings(max_examples=times(25))
+@settings(max_examples=times(25), deadline=None)
 @given(st.permutations(range(5)))
 def test_the_last_adoption_counts_in_whatever_order_they_come(order: list[int]) -> None:
     found = in_force(table(*(adoption(days(10 + i), i) for i in order)))
