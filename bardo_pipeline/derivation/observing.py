@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.legacy import bequeath
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.the_dead import waiting_golems
 from bardo_pipeline.errors import LeaseError, RecordError
 from bardo_pipeline.events.dying import SILENCE
 from bardo_pipeline.events.life import Died, Gap, LifeEvent, life_event
@@ -93,9 +94,14 @@ def bury(stores: Stores, *, now: datetime) -> list[str]:
 
 
 def heard(stores: Stores, *, by_wall: bool) -> pa.Table:
-    """When each golem was heard of last (HEADS of its stream; HEARD_SCHEMA), in event time or as recorded."""
+    """When each golem was heard of last (HEADS of its stream; HEARD_SCHEMA), in event time or as recorded.
+
+    Who was born between runs and waits for a runtime has no heart yet that could be missed.
+    """
     when = "recorded_at" if by_wall else "observed_at"
     births = stores.life("GolemBorn")
+    waiting = pa.array(waiting_golems(stores), pa.string())
+    births = births.filter(pc.invert(pc.is_in(births["golem_id"], value_set=waiting)))
     names = births["golem_id"].to_pylist()
     if not names:
         return HEARD_SCHEMA.empty_table()

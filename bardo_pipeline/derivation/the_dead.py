@@ -98,6 +98,18 @@ def _validated(row: dict[str, Any]) -> Advanced:
     return Advanced.model_validate({**row, "lifespan_ticks": None if bounds is None else tuple(bounds)})
 
 
+def waiting_golems(stores: Stores) -> list[str]:
+    """Golems that were born between runs, and wait for a runtime to live them, by id."""
+    own = stores.life("ConfigurationAdopted")
+    summoned = set(own.filter(pc.not_equal(own["golem_id"], EVERY_GOLEM))["golem_id"].to_pylist())
+    summoned -= set(stores.life("GolemTakenUp")["golem_id"].to_pylist())
+    summoned -= set(stores.life("DeathDeclared")["golem_id"].to_pylist())
+    if not summoned:
+        return []
+    heads = stores.log.heads()
+    return sorted(summoned - set(heads.filter(pc.greater(heads["highest"], 0))["golem_id"].to_pylist()))
+
+
 def commissioned(stores: Stores) -> set[str]:
     """The dead whose heirs were born by a succession, not by a run's own way."""
     return {golem_id for golem_id, one in advanced(stores) if one.step == "booted" and one.outcome == "done"}

@@ -11,27 +11,18 @@ from dataclasses import replace
 from datetime import datetime
 
 import orjson
-import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.derivation.the_dead import births_of
-from bardo_pipeline.events.life import EVERY_GOLEM, life_event
+from bardo_pipeline.derivation.the_dead import births_of, waiting_golems
+from bardo_pipeline.events.life import life_event
 from bardo_pipeline.events.succession import TakenUp
 from bardo_pipeline.runtime.run import Heir, Run
 
 
 def waiting(stores: Stores) -> list[Heir]:
     """Golems that were born between runs and have not lived yet, by id."""
-    own = stores.life("ConfigurationAdopted")
-    summoned = set(own.filter(pc.not_equal(own["golem_id"], EVERY_GOLEM))["golem_id"].to_pylist())
-    summoned -= set(stores.life("GolemTakenUp")["golem_id"].to_pylist())
-    summoned -= set(stores.life("DeathDeclared")["golem_id"].to_pylist())
-    if not summoned:
-        return []
-    heads = stores.log.heads()
-    lived = set(heads.filter(pc.greater(heads["highest"], 0))["golem_id"].to_pylist())
     births = births_of(stores)
-    return [Heir(golem_id, *births[golem_id]) for golem_id in sorted((summoned - lived) & births.keys())]
+    return [Heir(golem_id, *births[golem_id]) for golem_id in waiting_golems(stores) if golem_id in births]
 
 
 def passes(stores: Stores, run: Run, last: datetime, *, now: datetime) -> list[Run]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.configured import in_force_now
 from bardo_pipeline.derivation.graveyard import graves, show
+from bardo_pipeline.derivation.observing import observe
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succeeding import due, found_like, summon
 from bardo_pipeline.derivation.the_dead import Wish, births_of, dead_golem
@@ -189,5 +191,7 @@ def test_a_fresh_start_owes_nobody(home: Path) -> None:
     assert (birth.predecessor_id, birth.bundle_hash, birth.generation) == (None, None, 0)
     assert (birth.owner_id, birth.market, at) == (dead.born.owner_id, dead.born.market, dead.died_at)
     assert [heir.golem_id for heir in waiting(stores)] == [golem]
+    told = observe(stores, now=NOW, silence=timedelta(seconds=1), dry_run=True)
+    assert golem not in {one.golem_id for one in told}, "who waits for a run is not silent"
     assert in_force_now(stores, golem).configuration.succession.budget_usdc == 30.0
     assert "founded so before" in bardo("golem", "found", "--like", dead.golem_id, home=home)
