@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.episodes import EPISODE_SCHEMA, TEXT_FIELDS
 from bardo_pipeline.curator.links import links_of
 from bardo_pipeline.derivation.belief import recorded_deaths
-from bardo_pipeline.derivation.bundles import read_bundle_folder, write_bundle
+from bardo_pipeline.derivation.bundles import load_bundle, read_bundle_folder, write_bundle
 from bardo_pipeline.derivation.dying import pass_away
 from bardo_pipeline.derivation.identity import knowledge_id
 from bardo_pipeline.derivation.measures import Candidate, at_death
@@ -32,7 +32,14 @@ from bardo_pipeline.events.life import LifeEvent, Published, life_event
 from bardo_pipeline.grimoire.columns import PerGolem, asked
 from bardo_pipeline.inheritance.bottleneck import bottleneck
 from bardo_pipeline.inheritance.bundle import Bundle, open_bundle, pack
-from bardo_pipeline.inheritance.learning import LEARNING_COLUMNS, Learning, learned
+from bardo_pipeline.inheritance.learning import (
+    LEARNING_COLUMNS,
+    THOUGHT_COLUMNS,
+    Learning,
+    attended,
+    attention_of,
+    learned,
+)
 from bardo_pipeline.inheritance.procedures import procedures_of
 from bardo_pipeline.inheritance.testament import testaments
 from bardo_pipeline.inheritance.weismann import attenuate, leave_bloodstains, shed
@@ -206,12 +213,20 @@ def _births(stores: Stores) -> dict[str, dict[str, Any]]:
 
 
 def _learned(stores: Stores, deaths: pa.Table, births: Mapping[str, Mapping[str, Any]]) -> dict[str, Learning]:
-    """What the forecasts of the dead had learned, from the records of their last cycle."""
+    """What the forecasts of the dead had learned, from the records of their last cycle, and where their thoughts came
+    to nothing, from those of their lives and what they were born with."""
     span, golems = stores.policy.curator.cycle_ticks, deaths["golem_id"].to_pylist()
     ticks = {g: (max(t - span + 1, 1), t) for g, t in zip(golems, deaths["tick"].to_pylist(), strict=True)}
     records = stretches(stores, LEARNING_COLUMNS, ticks, stores.left_out())
     memory = {g: births[g]["traits"]["forecast_memory"] for g in golems}
-    return learned(records, memory, stores.policy)
+    lives = {g: (1, t) for g, t in zip(golems, deaths["tick"].to_pylist(), strict=True)}
+    thoughts = stretches(stores, THOUGHT_COLUMNS, lives, stores.left_out())
+    begun = {g: _attention_at_birth(stores, births[g]["bundle_hash"]) for g in golems}
+    return learned(records, memory, attended(thoughts, begun, stores.policy), stores.policy)
+
+
+def _attention_at_birth(stores: Stores, bundle_hash: str | None) -> tuple[list[float], list[float]]:
+    return attention_of(None if bundle_hash is None else load_bundle(stores.home, bundle_hash).learning)
 
 
 def _ancestors(births: Mapping[str, Mapping[str, Any]], golem_id: str) -> list[dict[str, Any]]:

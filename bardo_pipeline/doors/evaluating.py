@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
-import orjson
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from bardo_pipeline.doors.evaluating_lineage import lineage
+from bardo_pipeline.doors.evaluation import keep, out, print_bounds, room_for, told
 from bardo_pipeline.doors.options import now
 from bardo_pipeline.doors.order import negentropy
 from bardo_pipeline.doors.tables import print_table
@@ -20,19 +17,18 @@ from bardo_pipeline.doors.worth_page import foretold_page, worth_page
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.quality.bounds import Bound
 from bardo_pipeline.quality.calibration import Calibration
-from bardo_pipeline.runtime.worth import Grading, Report, Tell, foretell, grade_memory
+from bardo_pipeline.runtime.worth import Grading, Report, foretell, grade_memory
 from bardo_pipeline.storage.traces import read_trace
 
 app = typer.Typer(help="Grade what golems learned against markets of which the truth is known.", no_args_is_help=True)
-out = Console(soft_wrap=False)
 
 RECORDED = Path("../shared/data")
 """Where recorded markets lie, unless it is said otherwise."""
 
 
 app.command()(negentropy)
+app.command()(lineage)
 
 
 @app.callback()
@@ -64,10 +60,10 @@ def memory(
         return
     if market != "synthetic":
         raise ConfigError(f"there is no market {market!r} to be graded on: synthetic or recorded")
-    target = _room_for(folder or Path("eval") / f"memory-{seed}")
-    with TemporaryDirectory(prefix="bardo-eval-") as home, _told(quiet=json) as tell:
+    target = room_for(folder or Path("eval") / f"memory-{seed}")
+    with TemporaryDirectory(prefix="bardo-eval-") as home, told(quiet=json) as tell:
         report = grade_memory(Path(home), Grading(seed, golems, days, markets), policy=policy, clock=now, tell=tell)
-    said = _keep(target, worth_page(report, policy.worth), summary(report))
+    said = keep(target, worth_page(report, policy.worth), summary(report))
     if json:
         typer.echo(said)
     else:
@@ -83,35 +79,17 @@ def _recorded(trace: Path, golems: int, target: Path, policy: Policy, *, json: b
         out.print(f"skipped: {trace} holds no recorded market; name its folder with --trace", highlight=False)
         return
     market, _ = read_trace(trace)
-    target = _room_for(target)
-    with TemporaryDirectory(prefix="bardo-eval-") as home, _told(quiet=json) as tell:
-        told = foretell(Path(home), market, golems, policy=policy, clock=now, tell=tell)
-    named = {"market": told.market, "golems": told.golems, "records": told.records}
-    said = _keep(target, foretold_page(told), {**named, "calibration": foreseen(told.calibration)})
+    target = room_for(target)
+    with TemporaryDirectory(prefix="bardo-eval-") as home, told(quiet=json) as tell:
+        found = foretell(Path(home), market, golems, policy=policy, clock=now, tell=tell)
+    named = {"market": found.market, "golems": found.golems, "records": found.records}
+    said = keep(target, foretold_page(found), {**named, "calibration": foreseen(found.calibration)})
     if json:
         typer.echo(said)
         return
-    out.print(f"{told.market}: {told.golems} golems, {told.records:,} records", highlight=False, soft_wrap=True)
-    show_calibration(told.calibration)
+    out.print(f"{found.market}: {found.golems} golems, {found.records:,} records", highlight=False, soft_wrap=True)
+    show_calibration(found.calibration)
     out.print(f"Page: {target / 'index.html'}", highlight=False, soft_wrap=True)
-
-
-def _room_for(target: Path) -> Path:
-    """The folder of a page, made before the minutes of work are begun. Raises ConfigError where it cannot be."""
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        (target / "index.html").touch()
-    except OSError as error:
-        raise ConfigError(f"--out {target}: {error.strerror}: name a folder that can be written to") from error
-    return target
-
-
-def _keep(target: Path, page: str, report: dict[str, Any]) -> str:
-    """Write page and report; returns the report's JSON."""
-    said = orjson.dumps(report, option=orjson.OPT_INDENT_2)
-    (target / "index.html").write_text(page, "utf-8")
-    (target / "report.json").write_bytes(said)
-    return said.decode()
 
 
 def show(report: Report) -> None:
@@ -125,10 +103,10 @@ def show(report: Report) -> None:
             out, "Fading", names, [(f.name, f.holders, f.half_life_days, f.days_below, f.left) for f in report.faded]
         )
 
-    told = report.asked
-    if told.number:
-        said = f"{told.number:,} questions: {told.hit_rate:.0%} answered among the first {told.first}"
-        out.print(f"{said}; mean reciprocal rank {told.reciprocal_rank:.2f}", highlight=False, soft_wrap=True)
+    said = report.asked
+    if said.number:
+        words = f"{said.number:,} questions: {said.hit_rate:.0%} answered among the first {said.first}"
+        out.print(f"{words}; mean reciprocal rank {said.reciprocal_rank:.2f}", highlight=False, soft_wrap=True)
     show_calibration(report.calibration)
 
 
@@ -151,12 +129,6 @@ def foreseen(found: Calibration) -> dict[str, Any]:
         "brier_agreed_ppm": found.brier_agreed_ppm,
         "bands": found.bands.to_pylist(),
     }
-
-
-def print_bounds(found: tuple[Bound, ...]) -> None:
-    """Each bound with what was measured and the verdict."""
-    rows = [(b.name, b.value, f"{b.way} {b.limit:g}", "kept" if b.kept else "MISSED", b.said) for b in found]
-    print_table(out, "Bounds", ["bound", "measured", "asked", "verdict", "of what"], rows)
 
 
 def summary(report: Report) -> dict[str, Any]:
@@ -184,21 +156,3 @@ def summary(report: Report) -> dict[str, Any]:
         "asked": report.asked._asdict(),
         "calibration": foreseen(report.calibration),
     }
-
-
-@contextmanager
-def _told(*, quiet: bool) -> Iterator[Tell]:
-    """Progress on the terminal, one bar a stage; quiet: on standard error, so that JSON stays alone."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    console = Console(stderr=True) if quiet else out
-    with Progress(*columns, console=console, transient=True) as progress:
-        tasks: dict[str, Any] = {}
-
-        def tell(stage: str, share: float) -> None:
-            if stage not in tasks:
-                for task in tasks.values():
-                    progress.update(task, completed=1.0)
-                tasks[stage] = progress.add_task(stage, total=1.0)
-            progress.update(tasks[stage], completed=share)
-
-        yield tell

@@ -36,7 +36,7 @@ def worth_page(report: Report, policy: WorthPolicy) -> str:
         "liquidity no longer flees large moves."
     )
     sections = [
-        f"<h2>Bounds</h2>{_bounds(report.bounds)}",
+        f"<h2>Bounds</h2>{bounds_table(report.bounds)}",
         f'<h2>Day by day</h2><div class="plots">{_days(report, policy)}{_verdicts(report.looks)}</div>',
         f'<h2>Truths above one sigma</h2><div class="plots">{_truths(last, policy)}{_soon(report)}</div>',
         f'<h2>What has expired</h2><div class="plots">{_fades(report, policy)}</div>',
@@ -80,7 +80,8 @@ def _cell(value: object) -> str:
     return f"<td>{words}</td>" if words.startswith("<span") else f"<td>{escape(words)}</td>"
 
 
-def _bounds(found: Sequence[Bound]) -> str:
+def bounds_table(found: Sequence[Bound]) -> str:
+    """Each bound with what was measured and its verdict, as an HTML table."""
     rows = [
         (b.name, b.value, f"{b.way} {b.limit:g}", f'<span class="{word}">{word}</span>', b.said)
         for b in found

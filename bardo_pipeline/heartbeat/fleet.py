@@ -15,6 +15,7 @@ import numpy as np
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life import Born, Traits
 from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.inheritance.learning import PLACES
 from bardo_pipeline.mortality.chance import (
     STREAM_FORECAST,
     STREAM_LIFESPAN,
@@ -200,6 +201,7 @@ class Fleet:
         self.home_mean, self.home_var, self.home_last = self._reals(5), self._reals(5), self._reals(5)
         self.home_seen = self._ints()
         self.follow_ups = self._ints()
+        self.thoughts, self.vain = self._reals(PLACES), self._reals(PLACES)
 
     def _init_ending(self) -> None:
         """How it will have ended: components of vitality, net asset value, position on the tape."""
@@ -235,8 +237,20 @@ class Fleet:
         """Number of golems, dead ones included until the fleet is formed anew."""
         return len(self.golem_ids)
 
-    def begin_with(self, i: int, forecast_variance: Sequence[float | None]) -> None:
-        """Let golem i's forecasts begin as wide as its predecessor's were: price, gas, health; None stays as it is."""
+    def begin_with(
+        self,
+        i: int,
+        forecast_variance: Sequence[float | None],
+        attention: tuple[Sequence[float], Sequence[float]] = ((), ()),
+    ) -> None:
+        """Let golem i begin with what its predecessor's learning came to.
+
+        forecast_variance: of price, gas, health; None stays as it is. attention: thoughts and those in vain by
+        situation (PLACES each), or nothing.
+        """
+        for count, told in zip((self.thoughts, self.vain), attention, strict=True):
+            if len(told):
+                count[:, i] = told
         for quantity, variance in enumerate(forecast_variance):
             if variance is not None:
                 self.forecast_var[quantity, i] = variance

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bardo_pipeline.heartbeat import attention
 from bardo_pipeline.heartbeat.buffers import Buffers
-from bardo_pipeline.heartbeat.choose import Choice, choose, worth_after
+from bardo_pipeline.heartbeat.choose import EXECUTED, HOLD, Choice, choose, worth_after
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.gate import (
+    UNFORCED,
     adaptive_threshold,
     gate,
     prediction_error,
@@ -73,6 +75,9 @@ def step(
     pad_before = fleet.pad
 
     choice = choose(fleet, tape, t, sight, waking.tier, recall, policy)
+    if choice is not None:
+        acted = (choice.action != HOLD) & (choice.status == EXECUTED)
+        attention.note(fleet, int(tape.regime[t]), sight, choice.golem, acted, policy)
     bill = _charge(fleet, choice)
     fleet.pad = appraise(pad_before, sight.change, waking.error, waking.threshold, seen.held_share, policy)
     fleet.nav, fleet.health = worth_after(fleet, tape.root[t]), health_now(fleet, tape.pool_tick[t])
@@ -136,6 +141,9 @@ def _wake(
     threshold = adaptive_threshold(fleet.composite, fleet.pad[1], fleet.confidence, policy)
     imminent, reorg = transition_imminent(fleet.composite, policy), None if asked is None else asked.reorg
     tier, forced = gate(error, threshold, steer, imminent, fleet.tick == 1, policy, reorg)
+    dull = (tier == 1) & (forced == UNFORCED) & (fleet.follow_ups == 0)
+    if dull.any():
+        tier[dull & attention.passed(fleet, int(tape.regime[t]), sight, policy)] = 0
     tier[~fleet.alive] = 0
     fleet.follow_ups = np.where(tier > 0, 0, follow_ups)
     return Waking(steer, follow_ups, error, sources, threshold, tier, forced)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.decisions import DECISION_SCHEMA, OPERATIONS, REASONS, RECEIVED
+from bardo_pipeline.grimoire.columns import replaced
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.inheritance.bundle import Bundle
 from bardo_pipeline.inheritance.weismann import SHED_COLUMNS, fading
@@ -33,17 +34,24 @@ def inherited_entries(
     if withdrawn:
         gone = pc.is_in(crossed["entry_id"], value_set=pa.array(sorted(withdrawn), pa.string()))
         crossed = crossed.filter(pc.invert(gone))
+    return as_inherited(replaced(crossed, golem_id=_same(heir_id, crossed.num_rows)), policy)
+
+
+def as_inherited(crossed: pa.Table, policy: Policy) -> pa.Table:
+    """Entries that crossed, as their heirs hold them at birth; `golem_id` names the heirs. ENTRY_SCHEMA, sorted.
+
+    Own sums, confirmations and cycles start at 0, provenance is the death testament, and all are active.
+    """
     count = crossed.num_rows
     columns: dict[str, Any] = {name: crossed.column(name) for name in crossed.column_names}
     columns |= dict.fromkeys(SHED_COLUMNS, np.zeros(count, np.int64))
     columns |= {
-        "golem_id": _same(heir_id, count),
         "status": _same("active", count),
         "provenance": _same("death_testament", count),
         "fades_at": pa.nulls(count, MOMENT),
     }
     table = pa.table({name: columns[name] for name in ENTRY_SCHEMA.names}).cast(ENTRY_SCHEMA)
-    return fading(table, policy).sort_by("entry_id")
+    return fading(table, policy).sort_by([("golem_id", "ascending"), ("entry_id", "ascending")])
 
 
 def received_decisions(rows: pa.Table, bundle_hash: str, at: datetime, policy_hash: str) -> pa.Table:

@@ -8,7 +8,7 @@ import numpy as np
 
 from bardo_pipeline.events.digest import mix64
 
-STREAM_EXECUTION, STREAM_LIFESPAN, STREAM_THRESHOLD, STREAM_WIDTH, STREAM_FORECAST = range(5)
+STREAM_EXECUTION, STREAM_LIFESPAN, STREAM_THRESHOLD, STREAM_WIDTH, STREAM_FORECAST, STREAM_ATTENTION = range(6)
 
 
 def seed_of(name: str) -> np.uint64:

@@ -196,6 +196,12 @@ class WorthPolicy(Frozen):
     window_minutes: Annotated[int, Field(ge=1)] = Field(
         30, description="decisions of one such window count once (ours; a trial's 30 ticks)"
     )
+    heirs_gain_min: Unit = Field(
+        0.2, description="by how much of their lives heirs outlive orphans in the median (issue 5)"
+    )
+    bootstrap_draws: Annotated[int, Field(ge=100)] = Field(
+        2_000, description="times that markets are drawn again for an interval (ours)"
+    )
     questions_in_first: Annotated[int, Field(ge=1)] = Field(5, description="places in which the answer must be (HB S3)")
 
 

@@ -88,6 +88,14 @@ class GatePolicy(Frozen):
     threshold_min: Unit = Field(0.05, description="HB S5")
     threshold_max: Unit = Field(0.8, description="HB S5")
     deliberate_ratio: Positive = Field(2.0, description="T2 from this many thresholds (HB S5)")
+    attention_prior_weight: Positive = Field(
+        50.0,
+        description="thoughts that count as having led to something before any did, by situation (ours; as many as the "
+        "canon's prior of the fitness)",
+    )
+    attention_memory: Unit = Field(
+        0.99, description="how much earlier thoughts in a situation still count after another there (HB S5: discount)"
+    )
     transition_margin: Unit = Field(
         0.01, description="a phase boundary this near below is imminent (ours; HB S5 names the rule)"
     )

@@ -35,7 +35,7 @@ from bardo_pipeline.heartbeat.records import records_of
 from bardo_pipeline.heartbeat.rows import Chunk, kind
 from bardo_pipeline.heartbeat.step import Interventions, step
 from bardo_pipeline.heartbeat.tape import Tape, tape_of
-from bardo_pipeline.inheritance.learning import forecast_variances
+from bardo_pipeline.inheritance.learning import attention_of, forecast_variances
 from bardo_pipeline.mortality.vitality import CAUSES
 from bardo_pipeline.runtime.run import Ending, Progress, Run
 
@@ -135,7 +135,8 @@ class Living:
         for i, (golem_id, birth) in enumerate(births):
             begun = beginning(self.stores, golem_id, birth, at, events)
             if begun.bundle is not None:
-                newborn.begin_with(i, forecast_variances(begun.bundle.learning))
+                told = begun.bundle.learning
+                newborn.begin_with(i, forecast_variances(told), attention_of(told))
             events += begun.events
             self.mind.begin(
                 golem_id,

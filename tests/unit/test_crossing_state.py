@@ -7,7 +7,7 @@ import pytest
 
 from bardo_pipeline.heartbeat.fleet import Fleet, Founding, born
 from bardo_pipeline.inheritance.bundle import ENTRIES, LEARNING, LINKS, PROCEDURES, read_bundle, seal
-from bardo_pipeline.inheritance.learning import UNIT, forecast_variances, learned
+from bardo_pipeline.inheritance.learning import PLACES, UNIT, Attention, forecast_variances, learned
 from tests.bundles import bundle_of
 from tests.grimoires import POLICY, entry, pattern
 
@@ -37,7 +37,8 @@ def test_the_last_prediction_of_each_quantity_is_brought_up_to_what_came() -> No
         ("g-1", 9, "health", 1.5, 0.2, 1.4),
         ("g-2", 3, "gas", 10.0, 1.0, 10.0),
     )
-    said = learned(rows, {"g-1": 0.9, "g-2": 0.5, "g-3": 0.9}, POLICY)
+    none = Attention(thoughts=[0] * PLACES, vain=[0] * PLACES)
+    said = learned(rows, {"g-1": 0.9, "g-2": 0.5, "g-3": 0.9}, dict.fromkeys(("g-1", "g-2", "g-3"), none), POLICY)
     price = 0.9 * (4.0 / 2000.0) ** 2 + 0.1 * (10.0 / 2000.0) ** 2
     assert said["g-1"]["forecast_variance"]["price"] == pytest.approx(price / UNIT, abs=1)
     assert said["g-1"]["forecast_variance"]["health"] == pytest.approx((0.9 * 0.04 + 0.1 * 0.01) / UNIT, abs=1)

@@ -1,0 +1,122 @@
+"""Attention: a golem lets pass what its thinking never helped with, its records tell how it came to that, and its heir
+begins with it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from bardo_pipeline.heartbeat import attention
+from bardo_pipeline.heartbeat.buffers import Buffers
+from bardo_pipeline.heartbeat.fleet import Fleet, Founding, born
+from bardo_pipeline.heartbeat.recall import EntryNames, nothing_known
+from bardo_pipeline.heartbeat.records import records_of
+from bardo_pipeline.heartbeat.rows import Chunk
+from bardo_pipeline.heartbeat.sense import Sight, observe
+from bardo_pipeline.heartbeat.step import step
+from bardo_pipeline.heartbeat.synthetic import synthetic_market
+from bardo_pipeline.heartbeat.tape import Tape, tape_of
+from bardo_pipeline.inheritance.learning import MILLI, PLACES, THOUGHT_COLUMNS, attended, attention_of
+from bardo_pipeline.policy import Policy
+
+POLICY = Policy()
+TAPE = tape_of(synthetic_market(seed=5, bars=700, start=datetime(2026, 1, 1, tzinfo=UTC)), POLICY)
+NOTHING = (None, None, None)
+
+
+def fleet_of(count: int) -> Fleet:
+    lives = [
+        born(
+            lineage_id=f"l/{i}", generation=0, owner_id="o", founding=Founding(), market="m", market_hash="h",
+            derivation_id="d", policy=POLICY,
+        )
+        for i in range(count)
+    ]  # fmt: skip
+    return Fleet([g for g, _ in lives], [b for _, b in lives], POLICY)
+
+
+def lived(fleet: Fleet, tape: Tape, start: int, stop: int) -> pa.Table:
+    """The records of these ticks."""
+    out, recall = Buffers(fleet.size, stop - start), nothing_known(fleet.size, EntryNames())
+    for t in range(start, stop):
+        step(fleet, tape, t, recall=recall, asked=None, killed=False, policy=POLICY, out=out, at=t - start)
+    return records_of(Chunk(out, tape, start, fleet.golem_ids, recall, None, POLICY))
+
+
+@pytest.fixture(scope="module")
+def life() -> tuple[Fleet, pa.Table]:
+    fleet = fleet_of(4)
+    return fleet, lived(fleet, TAPE, 0, 500)
+
+
+def sight_of(fleet: Fleet) -> Sight:
+    return replace(observe(fleet, TAPE, 500, POLICY), score=np.full(fleet.size, 0.3), drawdown=np.zeros(fleet.size))
+
+
+def share_passed(fleet: Fleet, sight: Sight) -> np.ndarray:
+    """How often each of these golems lets a surprise pass in regime 2, over 2,000 ticks."""
+    ages = range(2_000)
+    passed = np.zeros(fleet.size)
+    for age in ages:
+        fleet.tick = np.full(fleet.size, age)
+        passed += attention.passed(fleet, 2, sight, POLICY)
+    return passed / len(ages)
+
+
+@pytest.mark.row("HB-9", "X-5")
+def test_a_surprise_is_let_pass_as_often_as_thinking_there_came_to_nothing() -> None:
+    fleet = fleet_of(3)
+    lived(fleet, TAPE, 0, 2)
+    sight, here = sight_of(fleet), 2 * 5
+    fleet.thoughts[here], fleet.vain[here] = (0.0, 100.0, 100.0), (0.0, 100.0, 10.0)
+    weight = POLICY.gate.attention_prior_weight
+    np.testing.assert_allclose(share_passed(fleet, sight), [0.0, 100 / (100 + weight), 10 / (100 + weight)], atol=0.04)
+    assert not share_passed(fleet, replace(sight, open=np.zeros(3, bool))).any(), "who holds nothing has to decide"
+    fallen = replace(sight, drawdown=np.full(3, POLICY.probes.nav_high))
+    assert not share_passed(fleet, fallen).any(), "who may have to leave thinks"
+
+
+@pytest.mark.row("INH-8", "X-5")
+def test_the_records_of_a_life_tell_the_attention_that_the_golem_had(life: tuple[Fleet, pa.Table]) -> None:
+    fleet, records = life
+    assert fleet.vain.sum() > 50, "there is something to tell"
+    assert (fleet.vain <= fleet.thoughts + 1e-9).all()
+    said = attended(records.select(list(THOUGHT_COLUMNS)), {g: [[0.0] * PLACES] * 2 for g in fleet.golem_ids}, POLICY)
+    for i, golem_id in enumerate(fleet.golem_ids):
+        np.testing.assert_allclose(np.array(said[golem_id]["thoughts"]) / MILLI, fleet.thoughts[:, i], atol=1e-3)
+        np.testing.assert_allclose(np.array(said[golem_id]["vain"]) / MILLI, fleet.vain[:, i], atol=1e-3)
+
+
+@pytest.mark.row("INH-8", "X-5")
+def test_an_heir_goes_on_from_its_predecessor_s_attention_and_its_records_tell_so(life: tuple[Fleet, pa.Table]) -> None:
+    before, records = life
+    first = attended(records, {g: [[0.0] * PLACES] * 2 for g in before.golem_ids}, POLICY)
+    heir = fleet_of(4)
+    for i, golem_id in enumerate(heir.golem_ids):
+        heir.begin_with(i, NOTHING, attention_of({"attention": first[golem_id]}))
+    rows = lived(heir, TAPE, 0, 300)
+    alone = fleet_of(4)
+    thought = (rows["tier"].to_numpy(zero_copy_only=False) != "T0").sum()
+    other = (lived(alone, TAPE, 0, 300)["tier"].to_numpy(zero_copy_only=False) != "T0").sum()
+    assert thought < other, "it thinks less where its predecessor's thoughts came to nothing"
+    said = attended(rows, {g: attention_of({"attention": first[g]}) for g in heir.golem_ids}, POLICY)
+    for i, golem_id in enumerate(heir.golem_ids):
+        np.testing.assert_allclose(np.array(said[golem_id]["vain"]) / MILLI, heir.vain[:, i], atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [None, [], {"attention": 3}, {"attention": {"thoughts": [1], "vain": [1]}},
+     {"attention": {"thoughts": [-1] * PLACES, "vain": [0] * PLACES}},
+     {"attention": {"thoughts": [True] * PLACES, "vain": [0] * PLACES}}],
+)  # fmt: skip
+def test_an_attention_that_cannot_be_read_is_none(said: object) -> None:
+    assert attention_of(said) == ([0.0] * PLACES, [0.0] * PLACES)
+
+
+def test_more_thoughts_in_vain_than_thoughts_are_none_in_earnest() -> None:
+    assert attention_of({"attention": {"thoughts": [1_000] * PLACES, "vain": [9_000] * PLACES}})[1] == [1.0] * PLACES
