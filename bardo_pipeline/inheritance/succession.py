@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.decisions import DECISION_SCHEMA, OPERATIONS, REASONS, RECEIVED
-from bardo_pipeline.grimoire.columns import replaced
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.inheritance.bundle import Bundle
 from bardo_pipeline.inheritance.weismann import SHED_COLUMNS, fading
@@ -34,7 +33,8 @@ def inherited_entries(
     if withdrawn:
         gone = pc.is_in(crossed["entry_id"], value_set=pa.array(sorted(withdrawn), pa.string()))
         crossed = crossed.filter(pc.invert(gone))
-    return as_inherited(replaced(crossed, golem_id=_same(heir_id, crossed.num_rows)), policy)
+    named = crossed.append_column("golem_id", _same(heir_id, crossed.num_rows))
+    return as_inherited(named, policy)
 
 
 def as_inherited(crossed: pa.Table, policy: Policy) -> pa.Table:
