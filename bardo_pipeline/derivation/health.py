@@ -17,6 +17,7 @@ from bardo_pipeline.derivation.legacy import unjudged
 from bardo_pipeline.derivation.places import place_of
 from bardo_pipeline.derivation.reading import closed_through, curated
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.the_dead import waiting_golems
 from bardo_pipeline.derivation.waiving import failing
 from bardo_pipeline.events.schema import MOMENT
 from bardo_pipeline.policy import Policy
@@ -56,12 +57,16 @@ class Lag:
 
 @dataclass(frozen=True)
 class Golems:
-    """Births and deaths on record, golems with records and no birth, and ticks that are missing."""
+    """Births and deaths on record, golems with records and no birth, and ticks that are missing.
+
+    waiting: those born between runs who wait for one.
+    """
 
     born: int
     dead: int
     unborn: tuple[str, ...]
     missing_ticks: int
+    waiting: int = 0
 
 
 @dataclass(frozen=True)
@@ -158,6 +163,7 @@ def health_of(stores: Stores, now: datetime) -> Health:
             len(set(dead["golem_id"].to_pylist())),
             tuple(sorted(set(heads["golem_id"].to_pylist()) - names)),
             int(pc.sum(heads["missing_count"]).as_py() or 0),
+            len(waiting_golems(stores)),
         ),
         intake=taken,
         silent_seconds=None if taken.recorded_at is None else (now - taken.recorded_at).total_seconds(),
@@ -287,7 +293,7 @@ def _intake_faults(health: Health, policy: Policy) -> Iterator[Fault]:
             "quarantine.share", health.quarantine.day_share, limits.quarantine_share_max,
             f"{health.quarantine.day:,} of a day's records were refused: `bardo quarantine list` says why",
         )  # fmt: skip
-    living = health.golems.born - health.golems.dead
+    living = health.golems.born - health.golems.dead - health.golems.waiting
     if living and health.silent_seconds is not None and health.silent_seconds > limits.silence_seconds_max:
         yield Fault(
             "log.silence", health.silent_seconds, limits.silence_seconds_max,

@@ -13,6 +13,7 @@ import pytest
 from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.configured import in_force_now
 from bardo_pipeline.derivation.graveyard import graves, show
+from bardo_pipeline.derivation.health import faults, health_of
 from bardo_pipeline.derivation.observing import observe
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succeeding import due, found_like, summon
@@ -193,5 +194,7 @@ def test_a_fresh_start_owes_nobody(home: Path) -> None:
     assert [heir.golem_id for heir in waiting(stores)] == [golem]
     told = observe(stores, now=NOW, silence=timedelta(seconds=1), dry_run=True)
     assert golem not in {one.golem_id for one in told}, "who waits for a run is not silent"
+    assert health_of(stores, NOW).golems.waiting == 1
+    assert "log.silence" not in {fault.measure for fault in faults(health_of(stores, NOW), stores.policy)}
     assert in_force_now(stores, golem).configuration.succession.budget_usdc == 30.0
     assert "founded so before" in bardo("golem", "found", "--like", dead.golem_id, home=home)
