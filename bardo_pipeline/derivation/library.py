@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.decisions import DECISION_SCHEMA, fold
+from bardo_pipeline.curator.passes import Curation
 from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.reading import curated, cycle_of
 from bardo_pipeline.derivation.repairing import heeded_by
@@ -121,6 +122,24 @@ def shelved(
     ]
     made = libraries(pa.concat_tables(deposits), entries, lives, equipped(stores, mine), policy)
     return {"library": made.library, "kits": made.kits, "shelved_playbooks": _last_playbooks(playbooks, deaths)}
+
+
+def shelved_again(stores: Stores, golems: Collection[str], entries: pa.Table, made: Curation) -> dict[str, pa.Table]:
+    """All libraries as they would be if these golems knew these entries, by these decisions: LIBRARY_TABLES by name."""
+
+    def others(rows: pa.Table) -> pa.Table:
+        return rows.filter(pc.invert(pc.is_in(rows["golem_id"], value_set=pa.array(sorted(golems), pa.string()))))
+
+    standing, owners = stores.projections, _owners(stores)
+    curation = standing.growing("curation")
+    return shelved(
+        stores,
+        set(owners.values()),
+        entries=pa.concat_tables([others(standing.renewed("grimoire").read()), entries]),
+        playbooks=pa.concat_tables([others(standing.growing("playbooks").read()), made.playbooks]),
+        decisions_of=lambda some: pa.concat_tables([others(curation.read(golems=some)), made.decisions]),
+        reached={g: cycle for g in owners if (cycle := curated(stores, g)) is not None},
+    )
 
 
 def _owners(stores: Stores) -> dict[str, str]:

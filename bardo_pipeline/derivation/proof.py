@@ -25,6 +25,7 @@ from bardo_pipeline.derivation.curation import relived
 from bardo_pipeline.derivation.dreams import Dreamt, dreamt_anew
 from bardo_pipeline.derivation.legacy import candidate_folder, with_lives
 from bardo_pipeline.derivation.lessons import known_in, orders_heard
+from bardo_pipeline.derivation.library import shelved_again
 from bardo_pipeline.derivation.lineage import named_ticks
 from bardo_pipeline.derivation.memory import episode_index
 from bardo_pipeline.derivation.of_grimoire import OF_GRIMOIRE, elders
@@ -326,6 +327,11 @@ def _candidates(proof: _Proof) -> Iterator[Remains]:
                 yield Remains("candidates", golem_id, name, f"holds an episode of tick {tick}, which is left out")
 
 
+def _libraries(proof: _Proof) -> Iterator[Remains]:
+    for name, rows in shelved_again(proof.stores, proof.golems, proof.grimoire, proof.again).items():
+        yield from _extra(name, TABLES[name].key, proof.stores.projections.renewed(name).read(), rows)
+
+
 def _index(proof: _Proof) -> Iterator[Remains]:
     episodes, texts = episode_index(proof.stores).held()
     for row in episodes.filter(proof.is_out(episodes)).to_pylist():
@@ -387,6 +393,7 @@ CHECKS: tuple[Callable[[_Proof], Iterator[Remains]], ...] = (
     _consensus,
     _testaments,
     _candidates,
+    _libraries,
     _index,
     _marts,
 )

@@ -38,6 +38,7 @@ from bardo_pipeline.derivation.crediting import derive_credits
 from bardo_pipeline.derivation.curation import commit, derive_curation
 from bardo_pipeline.derivation.dreams import derive_dreams
 from bardo_pipeline.derivation.legacy import derive_candidates, derive_testaments, published_bundles
+from bardo_pipeline.derivation.library import derive_library
 from bardo_pipeline.derivation.memory import derive_episodes
 from bardo_pipeline.derivation.of_grimoire import OF_GRIMOIRE, derive_of_grimoire
 from bardo_pipeline.derivation.rebuild import rebuild
@@ -167,6 +168,7 @@ DERIVATIONS: tuple[Callable[[Stores], object], ...] = (
     derive_consensus,
     derive_testaments,
     derive_candidates,
+    derive_library,
 )
 
 

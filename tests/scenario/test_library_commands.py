@@ -1,0 +1,125 @@
+"""An owner's library: entries are exported from the living and pulled from the dying, bought, and given to heirs."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.events.library import EntryPulled
+from bardo_pipeline.events.life import life_event
+from tests.commands import bardo
+from tests.conftest import NOW, copy_home
+from tests.owners import live_until
+from tests.property.test_laws import POLICY, fingerprints, stores_at
+from tests.repairs import all_again, births, known_anew
+
+pytestmark = pytest.mark.row("INH-16")
+
+WHY = ("--why", "it paid")
+
+
+def library(home: Path, *words: str) -> dict[str, Any]:
+    return json.loads(bardo("library", "list", *words, "--format", "json", home=home))
+
+
+def known(home: Path, golem: str, *words: str) -> list[dict[str, Any]]:
+    return json.loads(bardo("grimoire", "list", golem, *words, "--format", "json", home=home))["entries"]
+
+
+def test_what_is_exported_from_the_living_is_given_to_the_next_heir_and_the_dead_leave_the_rest(
+    half_lived: Path, tmp_path: Path
+) -> None:
+    home = copy_home(half_lived, tmp_path / "home")
+    golems = sorted(births(Stores.open(home)))
+    golem = max(golems, key=lambda g: len(known(home, g)))
+    sure = known(home, golem)[0]["entry_id"]
+    assert library(home)["entries"] == [], "the living leave nothing by themselves"
+    assert "golem " + golem + " lives" in bardo("library", "pull", golem, sure, *WHY, home=home, expect=2)
+    assert f"entry {sure} is exported into the library of owner-1" in bardo(
+        "library", "export", golem, sure[:9], *WHY, home=home
+    )
+    assert "nothing is recorded" in bardo("library", "export", golem, sure, *WHY, home=home)
+    (row,) = library(home)["entries"]
+    assert (row["entry_id"], row["channels"], row["golem_ids"]) == (sure, ["export"], [golem])
+    assert "came by export" in bardo("library", "show", sure[:9], home=home)
+    assert "wait for the next golem" in bardo("library", "equip", sure[:9], *WHY, home=home)
+    assert "order 1: 1 entries wait" in bardo("library", "list", home=home)
+
+    stores = stores_at(home, POLICY)
+    live_until(stores, None, NOW)
+    (given,) = (e for e in stores.life("KnowledgeReceived").to_pylist() if e["received"]["from_golem_id"] == "library")
+    heir = given["golem_id"]
+    assert births(stores)[heir]["generation"] == 1
+    assert given["quarantined"]["tick_seen"] == 0
+    assert library(home)["waiting"] == [], "one heir has it, and no other"
+    rows = stores.projections.growing("curation").read(golems=[heir]).to_pylist()
+    told = [r for r in rows if r["cause_event"] == given["event_id"]]
+    assert told, "what came is judged by the heir's own knowledge"
+    assert {r["cycle"] for r in told} == {1}
+
+    all_again(stores)
+    assert fingerprints(stores) == known_anew(stores, tmp_path / "beside")
+    live_until(stores_at(home, POLICY), None, NOW)
+    again = [e for e in Stores.open(home).life("KnowledgeReceived").to_pylist()]
+    assert len(again) == stores.life("KnowledgeReceived").num_rows, "the same run again gives nothing anew"
+
+
+def test_the_dying_can_be_pulled_from_for_25_seconds(brief_home: Path, tmp_path: Path) -> None:
+    home = copy_home(brief_home, tmp_path / "home")
+    stores = Stores.open(home)
+    died = {e["golem_id"]: e["observed_at"] for e in stores.life("DeathDeclared").to_pylist()}
+    owner_of = {g: b["owner_id"] for g, b in births(stores).items()}
+    held = {g: known(home, g) for g in sorted(died)}
+    golem = max(held, key=lambda g: len(held[g]))
+    entry, owner = held[golem][-1]["entry_id"], owner_of[golem]
+    late = (died[golem] + timedelta(seconds=25.5)).isoformat()
+    refused = bardo("library", "pull", golem, entry, "--at", late, *WHY, home=home, expect=2)
+    assert "could be pulled from until" in refused
+    assert "could be pulled from until" in bardo("library", "pull", golem, entry, *WHY, home=home, expect=2)
+    assert "lives" not in refused
+    at = (died[golem] + timedelta(seconds=25)).isoformat()
+    assert "is pulled" in bardo("library", "pull", golem, entry, "--at", at, *WHY, home=home)
+    assert "nothing is recorded" in bardo("library", "pull", golem, entry, "--at", at, *WHY, home=home)
+    shelf = library(home, "--owner", owner)
+    (row,) = (r for r in shelf["entries"] if entry in r["entry_ids"])
+    assert "pull" in row["channels"]
+    assert "died at tick" in bardo("library", "export", golem, entry, *WHY, home=home, expect=2)
+    assert [b["golem_id"] for b in shelf["playbooks"]] == sorted(g for g in died if owner_of[g] == owner)
+    assert "PLAYBOOK of " + golem in bardo("library", "show", golem, "--owner", owner, home=home)
+    others = {o for o in owner_of.values() if o != owner}
+    for other in others:
+        assert not {e for r in library(home, "--owner", other)["entries"] for e in r["entry_ids"]} & {entry}
+        assert "no entry" in bardo("library", "show", entry, "--owner", other, home=home, expect=2)
+    if others:
+        assert "give --owner" in bardo("library", "list", home=home, expect=2)
+    assert "nobody's golem here is of owner 'nobody'" in bardo(
+        "library", "list", "--owner", "nobody", home=home, expect=2
+    )
+    stale = life_event(golem, died[golem] + timedelta(seconds=60), EntryPulled(entry_id=entry, why="too late"))
+    before = library(home, "--owner", owner)["entries"]
+    Stores.open(home).log.record([stale], NOW)
+    assert library(home, "--owner", owner)["entries"] == before, "a late event gives nothing, whoever recorded it"
+
+
+def test_a_bought_bundle_is_worth_thirty_percent_until_own_golems_bear_it_out(
+    brief_home: Path, half_lived: Path, tmp_path: Path
+) -> None:
+    home, file = copy_home(half_lived, tmp_path / "buyer"), tmp_path / "one.tar.gz"
+    seller = json.loads(bardo("bundle", "show", "--format", "json", home=brief_home))[0]["golem"]
+    bardo("bundle", "export", seller, str(file), home=brief_home)
+    assert "no imported bundle" in bardo("library", "buy", "ab", *WHY, home=home, expect=2)
+    bardo("bundle", "import", str(file), "--unsigned", home=home)
+    assert "nothing is a default yet" in bardo("library", "equip", *WHY, home=home, expect=2)
+    (bundle,) = Stores.open(home).life("BundleImported")["imported"].to_pylist()
+    assert "is bought" in bardo("library", "buy", bundle["bundle_hash"][:9], *WHY, home=home)
+    assert "nothing is recorded" in bardo("library", "buy", bundle["bundle_hash"][:9], *WHY, home=home)
+    rows = library(home, "--channel", "purchase")["entries"]
+    assert len(rows) == bundle["entry_count"] > 0
+    for row in rows:
+        assert (row["deposited_ppm"], row["provenance"]) == (300_000, "marketplace_purchase")
+        assert row["golem_ids"] == [seller]
