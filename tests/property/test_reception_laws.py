@@ -119,7 +119,10 @@ def _equals_the_twin(
             assert (at_cycle, "quarantined") not in said
             continue
         place = said.index((at_cycle, "quarantined"))
-        before = [group for cycle, group in sorted(mine.items()) if cycle <= at_cycle]
+        forgotten = max(
+            (r["cycle"] for r in then if (r["structure"], r["operation"]) == (row["structure"], "pruned")), default=0
+        )  # what was pruned gathers its evidence anew
+        before = [group for cycle, group in sorted(mine.items()) if forgotten < cycle <= at_cycle]
         after = {cycle: group for cycle, group in mine.items() if cycle > at_cycle}
         enters = 400_000 if source == "import" else 300_000
         wanted = shadow_by_row(row["sign"], enters, before, after, BRIEF)
