@@ -475,7 +475,7 @@ def lived(small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Stores:
     stores = Stores.open(copy_home(small_home, tmp_path_factory.mktemp("laws") / "home"))
     derive_all(stores)
     empty = {name for name, (rows, _) in fingerprints(stores).items() if not rows}
-    few = {"hypotheses", "lessons", "links", "failures", "scars"}
+    few = {"hypotheses", "lessons", "links", "failures", "scars", "kits"}
     assert empty <= few, "in lives of a few hours little fails, and few rules are learned that bear on each other"
     return stores
 
