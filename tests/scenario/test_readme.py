@@ -13,8 +13,9 @@ import pytest
 
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.waiving import failing
+from bardo_pipeline.events.life import Born, life_event
 from tests.commands import bardo
-from tests.conftest import copy_home
+from tests.conftest import NOW, copy_home
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -68,6 +69,12 @@ def _with_a_bundle(words: list[str], home: Path, folder: Path) -> list[str]:
     dead = Stores.open(home).life("BundlePublished")["golem_id"].to_pylist()
     golems = iter(dead)
     words = [next(golems) if re.fullmatch(r"g-[0-9a-f]{8}", w) else w for w in words]
+    if words[1] == "give":  # to one that lives
+        stores = Stores.open(home)
+        birth = stores.life("GolemBorn").to_pylist()[0]
+        said = birth["born"] | {"generation": 0, "predecessor_id": None, "bundle_hash": None}
+        stores.log.record([life_event("g-new", birth["observed_at"], Born.model_validate(said))], NOW)
+        words[4] = "g-new"
     if words[1] == "waive":
         told = failing(Stores.open(home))[0]
         words[2:4] = [told.golem_id, told.expectation]
