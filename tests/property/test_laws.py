@@ -685,6 +685,20 @@ def test_every_vote_has_one_cause_whose_entry_exists(lived: Stores) -> None:
     assert {r["proposition_id"] for r in rows_of(lived, "consensus")} == {v["proposition_id"] for v in votes}
 
 
+@pytest.mark.row("INH-16")
+def test_everything_in_a_library_leads_to_its_golems_entries_and_events(lived: Stores) -> None:
+    owner = {e["golem_id"]: e["born"]["owner_id"] for e in lived.life("GolemBorn").to_pylist()}
+    decided = {(r["golem_id"], r["entry_id"]) for r in rows_of(lived, "curation")}
+    events = set(lived.log.life()["event_id"].to_pylist())
+    library = rows_of(lived, "library")
+    assert library, "the dead left something"
+    for row in library:
+        assert {owner[g] for g in (*row["golem_ids"], *row["validator_ids"])} == {row["owner_id"]}
+        assert all(any((g, e) in decided for g in row["golem_ids"]) for e in row["entry_ids"])
+        assert row["entry_id"] in row["entry_ids"]
+        assert set(row["event_ids"]) <= events
+
+
 @pytest.mark.row("P-2")
 def test_every_bundle_holds_entries_that_the_dead_knew(lived: Stores) -> None:
     known = {(r["golem_id"], r["entry_id"]) for r in rows_of(lived, "grimoire")}

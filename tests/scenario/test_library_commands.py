@@ -7,9 +7,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 
 from bardo_pipeline.derivation.births import beginning
+from bardo_pipeline.derivation.overriding import grimoire_of
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.library import EntryPulled
 from bardo_pipeline.events.life import Born, life_event
@@ -28,17 +30,19 @@ def library(home: Path, *words: str) -> dict[str, Any]:
     return json.loads(bardo("library", "list", *words, "--format", "json", home=home))
 
 
-def known(home: Path, golem: str, *words: str) -> list[dict[str, Any]]:
-    return json.loads(bardo("grimoire", "list", golem, *words, "--format", "json", home=home))["entries"]
+def known(stores: Stores, golem: str) -> list[str]:
+    """What a golem knows, surest first."""
+    rows = grimoire_of(stores, golem).entries
+    return rows.filter(pc.equal(rows["status"], "active"))["entry_id"].to_pylist()
 
 
 def test_what_is_exported_from_the_living_is_given_to_the_next_heir_and_the_dead_leave_the_rest(
     half_lived: Path, tmp_path: Path
 ) -> None:
     home = copy_home(half_lived, tmp_path / "home")
-    golems = sorted(births(Stores.open(home)))
-    golem = max(golems, key=lambda g: len(known(home, g)))
-    sure = known(home, golem)[0]["entry_id"]
+    stores = Stores.open(home)
+    golem = max(sorted(births(stores)), key=lambda g: len(known(stores, g)))
+    sure = known(stores, golem)[0]
     assert library(home)["entries"] == [], "the living leave nothing by themselves"
     assert "golem " + golem + " lives" in bardo("library", "pull", golem, sure, *WHY, home=home, expect=2)
     assert f"entry {sure} is exported into the library of owner-1" in bardo(
@@ -74,9 +78,9 @@ def test_the_dying_can_be_pulled_from_for_25_seconds(brief_home: Path, tmp_path:
     stores = Stores.open(home)
     died = {e["golem_id"]: e["observed_at"] for e in stores.life("DeathDeclared").to_pylist()}
     owner_of = {g: b["owner_id"] for g, b in births(stores).items()}
-    held = {g: known(home, g) for g in sorted(died)}
+    held = {g: known(stores, g) for g in sorted(died)}
     golem = max(held, key=lambda g: len(held[g]))
-    entry, owner = held[golem][-1]["entry_id"], owner_of[golem]
+    entry, owner = held[golem][-1], owner_of[golem]
     late = (died[golem] + timedelta(seconds=25.5)).isoformat()
     refused = bardo("library", "pull", golem, entry, "--at", late, *WHY, home=home, expect=2)
     assert "could be pulled from until" in refused
