@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from bardo_pipeline.doors.evaluating_bottleneck import bottleneck
 from bardo_pipeline.doors.evaluating_lineage import lineage
 from bardo_pipeline.doors.evaluation import keep, out, print_bounds, room_for, told
 from bardo_pipeline.doors.options import now
@@ -29,6 +30,7 @@ RECORDED = Path("../shared/data")
 
 app.command()(negentropy)
 app.command()(lineage)
+app.command()(bottleneck)
 
 
 @app.callback()

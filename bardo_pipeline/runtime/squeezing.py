@@ -1,0 +1,255 @@
+"""Squeezing: what is lost when less and less of a grimoire may cross a death.
+
+What a fleet learned in a market of which the truth is known is taken together as one golem's grimoire. For each budget
+it is chosen what crosses: by the bottleneck, by confidence alone, and by lot. Counted is what survives of the truths
+that it held rightly, of the questions that it answered, and of what heirs make of it in the days that follow.
+Source: issue 5 ("Bottleneck"), X-5 ("size against loss at the bottleneck").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.grimoire.columns import confidence_of, replaced
+from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
+from bardo_pipeline.heartbeat.fleet import Founding, born
+from bardo_pipeline.heartbeat.planted import planted_truths
+from bardo_pipeline.heartbeat.synthetic import synthetic_market
+from bardo_pipeline.heartbeat.synthetic_spec import graded_spec
+from bardo_pipeline.heartbeat.tape import Tape, tape_of
+from bardo_pipeline.inheritance.bottleneck import bottleneck
+from bardo_pipeline.inheritance.succession import as_inherited
+from bardo_pipeline.inheritance.weismann import attenuate, leave_bloodstains, shed
+from bardo_pipeline.mortality.chance import seed_of
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.quality.questions import questions
+from bardo_pipeline.quality.worth import RIGHT, VERDICTS, Ground, look
+from bardo_pipeline.retrieval.retrieve import Grimoire
+from bardo_pipeline.retrieval.situation import Situation
+from bardo_pipeline.runtime.brood import Brood, Start
+from bardo_pipeline.runtime.measuring import Other, levels_on, measuring
+from bardo_pipeline.runtime.worth import DAY_BARS, START, Tell, lasting
+from bardo_pipeline.storage.home import Home
+
+BUDGETS = tuple(16 << doubling for doubling in range(10))
+"""Entries that may cross: 16 to 8,192."""
+
+WAYS = ("bottleneck", "confidence", "random")
+"""How it is chosen what crosses."""
+
+POOL = "g-pool"
+_APART = 1_000_003
+
+Asked = tuple[str, str | None, tuple[str, int]]
+"""A question: its words, the regime in which it is asked, and what is to be answered (structure, sign)."""
+
+
+@dataclass(frozen=True)
+class Squeeze:
+    """What is squeezed: a market's seed, how many golems learn in it for how many days, how many days heirs live there
+    after it, heirs of each choice, and markets that the truth is measured on."""
+
+    seed: int
+    golems: int = 32
+    days: int = 5
+    heir_days: int = 2
+    heirs: int = 2
+    markets: int = 2
+
+    def __post_init__(self) -> None:
+        """Check ranges."""
+        for name in ("golems", "days", "heir_days", "heirs"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"a squeeze needs {name.replace('_', '-')} from 1 up, not {getattr(self, name)}")
+
+
+class Kept(NamedTuple):
+    """What one choice kept: entries, and the shares of truths held rightly, of questions answered, and of what heirs
+    with the whole grimoire are worth after their days (1: as much as with all of it)."""
+
+    budget: int
+    way: str
+    entries: int
+    truths: float
+    answers: float
+    worth: float
+
+
+@dataclass(frozen=True)
+class Squeezed:
+    """Of a whole grimoire: its entries, the truths that it holds rightly and the questions that it answers; and what
+    each choice kept, by budget and way."""
+
+    entries: int
+    truths: int
+    answered: int
+    kept: tuple[Kept, ...]
+
+
+def squeeze(root: Path, asked: Squeeze, *, policy: Policy, tell: Tell, clock: Callable[[], datetime]) -> Squeezed:
+    """Let a fleet learn, choose at every budget, and count what survives. root: an empty folder for a home.
+
+    Same seed and policy, same answer.
+    """
+    bars = (asked.days + asked.heir_days) * DAY_BARS
+    spec = graded_spec(None)
+    tape = tape_of(synthetic_market(seed=asked.seed, bars=bars, start=START, spec=spec), policy)
+    stop = int(np.searchsorted(tape.at_us, int(tape.at_us[0]) + asked.days * DAY_BARS * 60_000_000))
+    others = [Other(asked.seed + _APART * (1 + n), spec, asked.days * DAY_BARS, START, n) for n in range(asked.markets)]
+    with measuring([others], lasting(bars), policy) as measured:
+        tell("living", 0.0)
+        pool = _pool(tape, stop, asked.golems, policy)
+        (yard,) = measured(lambda done: tell("yardstick", done))
+    at_us = int(tape.at_us[stop])
+    ground = Ground(yard, yard, planted_truths(spec), int(tape.at_us[0]), None, levels_on(others, policy))
+    met = pa.table({"golem_id": pa.array([], pa.string()), "cell": pa.array([], pa.int64()),
+                    "windows": pa.array([], pa.int64())})  # fmt: skip
+    verdicts = look(pool, met, at_us, ground, policy).verdicts
+    deaths = pa.table({"golem_id": [POOL], "at": pa.array([at_us]).cast(MOMENT)})
+    left = leave_bloodstains(pool, deaths, policy)
+    choices = {
+        (budget, way): chosen(left, deaths, budget, way, at_us, asked.seed, policy)
+        for budget in BUDGETS
+        for way in WAYS
+    }
+    tell("asking", 0.0)
+    Home.create(root, policy, clock())
+    stores = Stores.open(root, policy=policy)
+    answers = _answers(stores, pool, verdicts, choices, at_us)
+    stores.log.close()
+    tell("heirs", 0.0)
+    worth = _heirs(tape, stop, choices, deaths, asked.heirs, policy)
+    right = verdicts.filter(pc.equal(verdicts["verdict"], VERDICTS[RIGHT]))
+    truths = _truths(right)
+    whole = len(set(truths.values()))
+    kept = []
+    for (budget, way), rows in choices.items():
+        ids = rows["entry_id"].to_pylist()
+        held = len({truths[i] for i in ids if i in truths})
+        kept.append(
+            Kept(
+                budget, way, rows.num_rows, held / max(whole, 1),
+                answers[budget, way] / max(answers[0, "all"], 1), worth[budget, way] / worth[BUDGETS[-1], WAYS[0]],
+            )
+        )  # fmt: skip
+    return Squeezed(pool.num_rows, whole, answers[0, "all"], tuple(kept))
+
+
+def _pool(tape: Tape, stop: int, golems: int, policy: Policy) -> pa.Table:
+    """What all of them know when the days are over, in one name: ENTRY_SCHEMA, all active."""
+    founding = lasting(tape.market.bars)
+    births = [_born(tape, f"squeeze/{i}", founding, policy) for i in range(golems)]
+    brood = Brood(tape, 0, births, policy)
+    brood.begin(ENTRY_SCHEMA.empty_table())
+    brood.live(stop)
+    living = brood.grimoire()
+    living = living.filter(pc.equal(living["status"], "active"))
+    return replaced(living, golem_id=pa.array([POOL] * living.num_rows, pa.string())).sort_by("entry_id")
+
+
+def _born(tape: Tape, lineage: str, founding: Founding, policy: Policy) -> Start:
+    market = tape.market
+    golem_id, birth = born(
+        lineage_id=f"{market.name}/{lineage}", generation=0, owner_id="owner-1", founding=founding, market=market.name,
+        market_hash=market.content_hash, derivation_id="-", policy=policy,
+    )  # fmt: skip
+    return Start(golem_id, birth, seed_of(golem_id))
+
+
+def chosen(pool: pa.Table, deaths: pa.Table, budget: int, way: str, at_us: int, seed: int, policy: Policy) -> pa.Table:
+    """What crosses: ENTRY_SCHEMA, at most as many entries as the budget says."""
+    if way == "bottleneck":
+        rules = policy.model_copy(update={"inheritance": policy.inheritance.model_copy(update={"budget": budget})})
+        return bottleneck(pool, deaths, rules).select(ENTRY_SCHEMA.names)
+    sure = confidence_of(pool, np.full(pool.num_rows, at_us), policy.decay)
+    luck = np.random.default_rng([seed, budget]).permutation(pool.num_rows)
+    order = luck if way == "random" else np.lexsort((np.arange(pool.num_rows), -sure))
+    return pool.take(pa.array(np.sort(order[:budget])))
+
+
+def _truths(right: pa.Table) -> dict[str, tuple[str, str, int]]:
+    """Entry to the truth that it states rightly: equal statements are one truth, whoever made them."""
+    names = ("entry_id", "structure", "subject", "sign")
+    columns = [right[name].to_pylist() for name in names]
+    return {entry: (structure, subject, sign) for entry, structure, subject, sign in zip(*columns, strict=True)}
+
+
+def _answers(
+    stores: Stores, pool: pa.Table, verdicts: pa.Table, choices: dict[tuple[int, str], pa.Table], at_us: int
+) -> dict[tuple[int, str], int]:
+    """Of the questions that the whole grimoire answers rightly among the first, how many each choice still does.
+
+    An answer is any entry that states the same (structure and sign); of those about the same thing the surest is asked,
+    since a golem holds one. (0, "all"): the whole.
+    """
+    first = stores.policy.worth.questions_in_first
+    said = dict(zip(pool["entry_id"].to_pylist(), zip(pool["structure"].to_pylist(), pool["sign"].to_pylist(),
+                                                      strict=True), strict=True))  # fmt: skip
+    put = {(q.words, q.regime, said[q.entry_id]) for q in questions(pool, verdicts)}
+    texts = sorted({*pool["text"].to_pylist(), *(words for words, _, _ in put)})
+    vectors = dict(zip(texts, np.asarray(stores.embedder.embed(texts), np.float32), strict=True))
+
+    def answered(rows: pa.Table, asked: set[Asked]) -> set[Asked]:
+        entries = _surest(rows)
+        told = entries["text"].to_pylist()
+        distinct = sorted(set(told))
+        rows = {text: i for i, text in enumerate(distinct)}
+        if not distinct:
+            return set()
+        known = Grimoire(
+            entries.combine_chunks(), np.stack([vectors[t] for t in distinct]),
+            np.array([rows[t] for t in told], np.int64), stores.policy,
+        )  # fmt: skip
+        out: set[Asked] = set()
+        for one in asked:
+            words, regime, answer = one
+            hits = known.retrieve(vectors[words], Situation(at_us, regime=regime), first, may_skip=False).hits
+            if answer in {said[entry] for entry in hits["entry_id"].to_pylist()}:
+                out.add(one)
+        return out
+
+    whole = answered(pool, put)
+    counts: dict[tuple[int, str], int] = {(0, "all"): len(whole)}
+    for key, rows in choices.items():
+        counts[key] = len(answered(rows, whole))
+    return counts
+
+
+def _heirs(
+    tape: Tape, start: int, choices: dict[tuple[int, str], pa.Table], deaths: pa.Table, heirs: int, policy: Policy
+) -> dict[tuple[int, str], float]:
+    """Mean worth (net asset value and credits) of the heirs of each choice at the end, in micro-dollars.
+
+    Heirs of one number have the same traits and luck whatever they inherit. Of entries about the same thing, a golem
+    holds the surest.
+    """
+    founding = Founding(lifespan_ticks=(2 * tape.ticks, 2 * tape.ticks))
+    starts, given = [], []
+    for (budget, way), rows in choices.items():
+        crossed = shed(attenuate(_surest(rows), policy), policy) if rows.num_rows else rows
+        for number in range(heirs):
+            one = _born(tape, f"heir/{number}", founding, policy)
+            name = f"{one.golem_id}-{budget}-{way}"
+            starts.append(one._replace(golem_id=name))
+            given.append(as_inherited(replaced(crossed, golem_id=pa.array([name] * crossed.num_rows)), policy))
+    brood = Brood(tape, start, starts, policy)
+    brood.begin(pa.concat_tables(given))
+    worth = brood.live(tape.ticks).worth.reshape(len(choices), heirs).mean(axis=1)
+    return dict(zip(choices, worth.tolist(), strict=True))
+
+
+def _surest(rows: pa.Table) -> pa.Table:
+    order = np.argsort(-rows["confidence_ppm"].to_numpy(), kind="stable")
+    keys = rows["structure"].take(pa.array(order)).combine_chunks().dictionary_encode().indices.to_numpy()
+    _, first = np.unique(keys, return_index=True)
+    return rows.take(pa.array(np.sort(order[first])))

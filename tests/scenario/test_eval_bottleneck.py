@@ -1,0 +1,47 @@
+"""`bardo eval bottleneck`: what survives each budget, by how it was chosen, on a page that needs nothing but itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from bardo_pipeline.grimoire.entries import MOMENT
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.runtime.squeezing import BUDGETS, POOL, WAYS, chosen
+from tests.commands import bardo
+from tests.grimoires import DIED, entry, grimoire, pattern
+from tests.scenario.test_eval_command import Page
+
+POLICY = Policy()
+SMALL = ("--seed", "3", "--golems", "2", "--days", "1", "--heir-days", "1", "--heirs", "1", "--markets", "1")
+
+
+@pytest.mark.row("X-5")
+def test_every_way_fills_its_budget_and_each_by_its_own_rule() -> None:
+    rows = [entry(POOL, about=pattern(f"t{i}"), confidence_ppm=500_000 + 1_000 * i, sign=1) for i in range(40)]
+    pool = grimoire(*rows).sort_by("entry_id")
+    deaths, at_us = pa.table({"golem_id": [POOL], "at": pa.array([DIED], MOMENT)}), int(DIED.timestamp() * 1e6)
+    found = {way: chosen(pool, deaths, 16, way, at_us, 5, POLICY) for way in WAYS}
+    assert {way: table.num_rows for way, table in found.items()} == dict.fromkeys(WAYS, 16)
+    assert min(found["confidence"]["confidence_ppm"].to_pylist()) == 524_000, "the surest"
+    again = chosen(pool, deaths, 16, "random", at_us, 5, POLICY)
+    assert again.equals(found["random"]), "the same lot"
+    assert not chosen(pool, deaths, 16, "random", at_us, 6, POLICY).equals(found["random"])
+    assert all(chosen(pool, deaths, 64, way, at_us, 5, POLICY).num_rows == 40 for way in WAYS)
+
+
+@pytest.mark.row("X-5", "INH-5")
+def test_the_command_draws_size_against_loss(tmp_path: Path) -> None:
+    said = bardo("eval", "bottleneck", *SMALL, "--out", str(tmp_path / "page"), home=tmp_path / "none")
+    assert "What survives" in said
+    report = json.loads((tmp_path / "page" / "report.json").read_text())
+    assert [(k["budget"], k["way"]) for k in report["kept"]] == [(b, w) for b in BUDGETS for w in WAYS]
+    whole = report["kept"][-3:]
+    assert all(k["truths"] == k["answers"] == 1.0 for k in whole), "with room for all, nothing is lost"
+    assert report["truths"] > 0
+    page = Page((tmp_path / "page" / "index.html").read_text())
+    assert page.tags.count("svg") == 3
+    assert page.addresses == []
