@@ -68,9 +68,14 @@ def gain(one: Lived, other: Lived, names: tuple[str, str], of: str, seed: int, p
 
 
 def interval(values: Floats, market: NDArray[np.int64], seed: int, draws: int) -> tuple[float, float]:
-    """The 95 % interval of a median, whole markets drawn again. values, market: [pairs]. Same seed, same interval."""
+    """The 95 % interval of a median, whole markets drawn again. values, market: [pairs]. Same seed, same interval.
+
+    One market drawn again is itself, which shows nothing: of one, it is the range over its pairs.
+    """
     _, place = np.unique(market, return_inverse=True)
     groups = np.split(values[np.argsort(place, kind="stable")], np.cumsum(np.bincount(place))[:-1])
+    if len(groups) == 1:
+        return float(values.min()), float(values.max())
     luck = np.random.default_rng(seed).integers(0, len(groups), (draws, len(groups)))
     medians = [float(np.median(np.concatenate([groups[g] for g in row]))) for row in luck.tolist()]
     low, high = np.percentile(medians, (2.5, 97.5))

@@ -44,6 +44,7 @@ def test_an_interval_is_over_markets_so_that_many_golems_of_one_market_prove_not
     low, high = interval(one, np.repeat([0, 1, 2], 50), 0, 400)
     assert low < 0 < high, "a hundred and fifty golems, but three markets"
     assert interval(one, np.repeat([0, 1, 2], 50), 0, 400) == (low, high), "the same draws"
+    assert interval(one[:100], np.zeros(100, np.int64), 0, 400) == (-0.4, 0.5), "one market proves nothing at all"
     assert interval(np.full(40, 0.3), np.arange(40), 1, 400) == (0.3, 0.3)
 
 
