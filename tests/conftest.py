@@ -38,7 +38,7 @@ LIVELY = altered(
     [
         "curator.cluster_min=2", "curator.false_alarm=0.99", "curator.witness_ticks=1", "curator.effect_min_ppm=1",
         "curator.effect_sigma_prior_ppm=100", "playbook.trial_score_min=0", "gate.base_threshold=0.05",
-        "gate.threshold_max=0.05",
+        "gate.threshold_max=0.05", "gate.attention_prior_weight=1000000000",
     ],
 )  # fmt: skip
 """Golems that think at every tick, judge every decision and believe at once: a short life has something to compare."""

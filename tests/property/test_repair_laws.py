@@ -546,6 +546,7 @@ def test_a_repair_reads_the_records_of_its_golem_since_and_nobody_else_s(
 ) -> None:
     few = read_by_a_repair(tmp_path / "few", 2, monkeypatch)
     many = read_by_a_repair(tmp_path / "many", 4, monkeypatch)
-    assert few["log/cycles"] == many["log/cycles"] == 2 * SPAN * 6 + 2 * SPAN * 24, (
-        "one file of the log for what is curated and for what is credited; for moments and dreams, the golem's own life"
+    assert few["log/cycles"] == many["log/cycles"] == 2 * SPAN * 6 + 2 * SPAN * 24 + SPAN * 6, (
+        "one file of the log for what is curated and for what is credited; for moments and dreams, the golem's own "
+        "life; for failures, its records since"
     )

@@ -106,6 +106,8 @@ def test_options_and_paths_named_in_prose_exist(tmp_path: Path) -> None:
             "whatif",
             "adopt",
             "eval memory",
+            "eval lineage",
+            "library equip",
             "bundle checks",
             "golem observe",
             "golem notices",

@@ -16,7 +16,7 @@ from bardo_pipeline.derivation.asking import Standing
 from bardo_pipeline.derivation.overriding import Grimoire, chosen
 from bardo_pipeline.doors import asking
 from bardo_pipeline.doors.cli import _check_words, app
-from bardo_pipeline.doors.evaluating import _room_for
+from bardo_pipeline.doors.evaluation import room_for
 from bardo_pipeline.doors.options import moment_of
 from bardo_pipeline.doors.tables import print_table
 from bardo_pipeline.errors import ConfigError, QueryError
@@ -89,8 +89,8 @@ def test_a_grimoire_is_not_asked_for_what_there_is_not() -> None:
 def test_a_page_that_could_not_be_written_is_refused_before_the_work(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="name a folder that can be written to"):
-        _room_for(tmp_path / "file")
-    assert _room_for(tmp_path / "a" / "b").is_dir()
+        room_for(tmp_path / "file")
+    assert room_for(tmp_path / "a" / "b").is_dir()
 
 
 def test_names_that_look_like_markup_are_shown_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
