@@ -11,7 +11,6 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -57,29 +56,52 @@ class StoredFile:
     modified_ms: int
 
 
-def make_table(path: Path, schema: pa.Schema, configuration: Mapping[str, str], *, durable: bool) -> None:
+def make_table(
+    path: Path, schema: pa.Schema, configuration: Mapping[str, str], *, partition_by: Sequence[str] = (), durable: bool
+) -> None:
     """Make an empty table in this folder; nothing happens where there is one.
 
     What is said of it elsewhere, as that it has no row or which hash its first commit has, is of this very one: if a
     power cut took it, another would come in its place.
     """
     make_folder(path)
-    (path / "_delta_log").mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as beside:
-        DeltaTable.create(beside, schema, configuration=dict(configuration))
-        draft = commit_path(Path(beside), 0)
-        if durable:
-            sync_file(draft)
-        with suppress(FileExistsError):
-            os.link(draft, commit_path(path, 0))
+    log = path / "_delta_log"
+    log.mkdir(exist_ok=True)
+    made_ms = log.stat().st_mtime_ns // 1_000_000
+    put_commit(path, 0, _creating(Schema.from_arrow(schema), configuration, partition_by, made_ms), durable=durable)
     if durable:
-        sync_folder(path / "_delta_log")
+        sync_folder(log)
         sync_folder(path)
+
+
+def _creating(
+    schema: Schema, configuration: Mapping[str, str], partition_by: Sequence[str], made_ms: int
+) -> Iterator[dict[str, object]]:
+    """The actions of a table's first commit."""
+    yield {
+        "commitInfo": {
+            "timestamp": made_ms,
+            "operation": "CREATE TABLE",
+            "operationParameters": {"mode": "ErrorIfExists", "partitionBy": orjson.dumps(list(partition_by)).decode()},
+            "engineInfo": "bardo-pipeline",
+        }
+    }
+    yield {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
+    yield {"metaData": _metadata(str(uuid4()), schema, configuration, partition_by, made_ms)}
 
 
 def commit_path(path: Path, version: int) -> Path:
     """Where the commit of a version lies."""
-    return path / "_delta_log" / f"{version:020}.json"
+    return Path(_commit_name(path, version))
+
+
+def has_commit(path: Path, version: int) -> bool:
+    """Whether the commit of a version lies there: asked at every look at a table, so no path is made of it."""
+    return os.path.exists(_commit_name(path, version))
+
+
+def _commit_name(path: Path, version: int) -> str:
+    return f"{path}/_delta_log/{version:020}.json"
 
 
 def put_commit(path: Path, version: int, actions: Iterable[Mapping[str, object]], *, durable: bool) -> bool:
@@ -134,16 +156,23 @@ def appending(
 def metadata_with(handle: DeltaTable, more: Sequence[pa.Field]) -> dict[str, object]:
     """A table's metadata with more columns, as the Delta protocol spells it."""
     known = handle.metadata()
-    fields = [*handle.schema().fields, *Schema.from_arrow(pa.schema(more)).fields]
+    schema = Schema([*handle.schema().fields, *Schema.from_arrow(pa.schema(more)).fields])
+    told = _metadata(str(known.id), schema, known.configuration, (), known.created_time)
+    return told | {"name": known.name, "description": known.description}
+
+
+def _metadata(
+    table_id: str, schema: Schema, configuration: Mapping[str, str], partition_by: Sequence[str], made_ms: int
+) -> dict[str, object]:
     return {
-        "id": known.id,
-        "name": known.name,
-        "description": known.description,
+        "id": table_id,
+        "name": None,
+        "description": None,
         "format": {"provider": "parquet", "options": {}},
-        "schemaString": Schema(fields).to_json(),
-        "partitionColumns": [],
-        "createdTime": known.created_time,
-        "configuration": known.configuration,
+        "schemaString": schema.to_json(),
+        "partitionColumns": list(partition_by),
+        "createdTime": made_ms,
+        "configuration": dict(configuration),
     }
 
 

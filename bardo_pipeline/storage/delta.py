@@ -30,6 +30,7 @@ from bardo_pipeline.storage.commits import (
     appending,
     commit_path,
     facts_of,
+    has_commit,
     make_table,
     metadata_with,
     newest_checkpoint,
@@ -107,9 +108,9 @@ class AppendOnlyTable:
     def version(self) -> int:
         """The newest committed version, whoever wrote it."""
         # A commit is a file with the next number; looking for it costs nothing, asking Delta lists the whole log.
-        while commit_path(self.path, self._at + 1).exists():
+        while has_commit(self.path, self._at + 1):
             self._at += 1
-        if not commit_path(self.path, self._at).exists():  # maintenance has trimmed the log behind newer ones
+        if not has_commit(self.path, self._at):  # maintenance has trimmed the log behind newer ones
             self._handle.update_incremental()
             self._at = int(self._handle.version())
         return self._at

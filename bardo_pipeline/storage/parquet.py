@@ -73,7 +73,7 @@ def scan(
     files = [_file(path) for path in paths]
     alike = groupby(files, key=lambda file: file.without.intersection(names))
     parts = [_read([f.fragment for f in several], schema, names, without, filter) for without, several in alike]
-    return _filled(parts[0] if len(parts) == 1 else pa.concat_tables(parts))
+    return parts[0] if len(parts) == 1 else pa.concat_tables(parts)
 
 
 class _File(NamedTuple):
@@ -135,7 +135,9 @@ def _read(
 ) -> pa.Table:
     """Columns of files that hold only nulls of the same ones."""
     wanted = {name: ds.field(*name.split(".")) for name in names if name not in without}
-    found = ds.FileSystemDataset(files, schema, _FORMAT, _DISK).to_table(columns=wanted, filter=filter)
+    # A dataset of few columns is opened faster than one of many; a filter may want any of them.
+    told = schema if filter is not None else pa.schema([schema.field(n) for n in {n.split(".")[0]: 0 for n in wanted}])
+    found = _filled(ds.FileSystemDataset(files, told, _FORMAT, _DISK).to_table(columns=wanted, filter=filter))
     if not without:
         return found
     fields = [(schema if name in without else found.schema).field(name) for name in names]
@@ -156,7 +158,7 @@ def _filled(table: pa.Table) -> pa.Table:
         if pa.types.is_struct(column.type) and not all(child.nullable for child in column.type):
             chunks = table.column(at).chunks
             if any(chunk.null_count == len(chunk) > 0 for chunk in chunks):
-                made = [absent(c.type, len(c)) if c.null_count == len(c) else c for c in chunks]
+                made = [_nulls(c.type, len(c)) if c.null_count == len(c) else c for c in chunks]
                 table = table.set_column(at, column, pa.chunked_array(made, column.type))
     return table
 

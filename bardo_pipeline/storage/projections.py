@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import orjson
@@ -31,7 +32,7 @@ from deltalake.exceptions import TableNotFoundError
 from bardo_pipeline.errors import SchemaVersionError
 from bardo_pipeline.events.digest import digest_column, row_digests
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.commits import commit_path
+from bardo_pipeline.storage.commits import commit_path, facts_of, has_commit, make_table
 from bardo_pipeline.storage.delta import AppendOnlyTable
 from bardo_pipeline.storage.history import absolute
 from bardo_pipeline.storage.home import bucket_of
@@ -263,13 +264,9 @@ class RenewedTable:
         try:
             self._handle = DeltaTable(path)
         except TableNotFoundError:
-            path.mkdir(parents=True, exist_ok=True)
-            self._handle = DeltaTable.create(
-                path,
-                self.schema,
-                partition_by=["bucket"],
-                configuration={"delta.dataSkippingStatsColumns": ",".join(spec.stats)},
-            )
+            told = {"delta.dataSkippingStatsColumns": ",".join(spec.stats)}
+            make_table(path, self.schema, told, partition_by=["bucket"], durable=False)
+            self._handle = DeltaTable(path)
         self._begun: set[str] = set()
         self._apps = Transactions(path)
         if self._handle.schema() != Schema.from_arrow(self.schema):
@@ -288,7 +285,7 @@ class RenewedTable:
             names = sorted(set(only))
             these = ds.field(self.spec.key[0]).isin(pa.array(names, pa.string()))
             buckets = self.buckets(names) if buckets is None else buckets
-        self._handle.update_incremental()
+        self._look()
         actions = pa.table(self._handle.get_add_actions(flatten=True))
         if buckets is not None:
             held = pc.is_in(actions["partition.bucket"], value_set=pa.array(sorted(buckets), pa.int32()))
@@ -299,10 +296,18 @@ class RenewedTable:
 
     def done(self, app: str) -> int | None:
         """The newest number of an app (a golem, its cycle) that a renewal carried."""
-        here = int(self._handle.version())
-        if commit_path(self.path, here + 1).exists() or not commit_path(self.path, here).exists():
-            self._handle.update_incremental()
+        self._look()
         return self._apps.newest(app, int(self._handle.version()))
+
+    def _look(self) -> None:
+        """See the newest version: a commit is a file with the next number, and looking for it costs nothing."""
+        here = int(self._handle.version())
+        if has_commit(self.path, here + 1) or not has_commit(self.path, here):
+            self._handle.update_incremental()
+
+    def _facts(self) -> dict[str, Any]:
+        """What the newest commit that was seen carries."""
+        return facts_of(commit_path(self.path, int(self._handle.version())))
 
     def begun(self, app: str) -> bool:
         """Whether a renewal ever carried this app. What was found once is kept: an app never goes back."""
@@ -322,7 +327,7 @@ class RenewedTable:
 
         upto: apps and the numbers that they reach with this (`done`). note: what the commit carries beside (`noted`).
         """
-        self._handle.update_incremental()
+        self._look()
         digests = self.digests()
         names = rows.column(self.spec.key[0]).to_pylist()
         codes = np.array([bucket_of(n, self.bucket_count) for n in names], dtype=np.int32)
@@ -352,19 +357,19 @@ class RenewedTable:
 
     def noted(self, name: str) -> dict[str, str]:
         """What the newest commit's note says under a name."""
-        text = self._handle.history(1)[0].get("note")
+        text = self._facts().get("note")
         found = orjson.loads(text).get(name, {}) if text else {}
         assert isinstance(found, dict), f"{self.name}: a note is a mapping"
         return found
 
     def digests(self) -> dict[int, Digest]:
         """Digest of each bucket's rows."""
-        text = self._handle.history(1)[0].get("digests")
+        text = self._facts().get("digests")
         return {int(b): Digest(*d) for b, d in orjson.loads(text).items()} if text else {}
 
     def digest(self) -> Digest:
         """Digest of all rows."""
-        self._handle.update_incremental()
+        self._look()
         return sum(self.digests().values(), EMPTY)
 
 
