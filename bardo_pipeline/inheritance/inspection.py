@@ -8,19 +8,38 @@ Source: INH-7 ("checked before it is published and again before it is used"); ca
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from datetime import datetime
+from typing import Annotated, Any
 
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
+from bardo_pipeline.curator.state import entry_id
+from bardo_pipeline.curator.structure import Structure
 from bardo_pipeline.errors import BundleError
+from bardo_pipeline.events.record import REGIMES, Moment, Name, Whole
 from bardo_pipeline.grimoire.confidence import PPM
-from bardo_pipeline.grimoire.entries import DECAY_CLASSES, ENTRY_KINDS, PROVENANCES, SOURCES
+from bardo_pipeline.grimoire.entries import (
+    ANOMALY_BANDS,
+    BASELINE_METRICS,
+    CAUSAL_VARIABLES,
+    CHANGE_CATEGORY,
+    DECAY_CLASSES,
+    DOMAINS,
+    EFFECT_CATEGORY,
+    ENTRY_KINDS,
+    MOMENT,
+    PROVENANCES,
+    SOURCES,
+)
+from bardo_pipeline.grimoire.entries import CATEGORIES as ENTRY_CATEGORIES
+from bardo_pipeline.grimoire.spans import GAS_SPANS
 from bardo_pipeline.inheritance.bottleneck import RULES
 from bardo_pipeline.inheritance.bundle import (
+    CROSSING_SCHEMA,
     ENTRIES,
     EPISODES,
     FILE_BYTES_MAX,
@@ -42,12 +61,48 @@ from bardo_pipeline.inheritance.bundle import (
 from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.policy import InheritancePolicy
 
-_WORDS = {"kind": ENTRY_KINDS, "decay_class": DECAY_CLASSES, "source": SOURCES, "selected_by": (*RULES, LIBRARIAN),
-          "provenance": PROVENANCES}  # fmt: skip
-_WHOLE_PPM = ("confidence_ppm", "confidence_origin_ppm")
+_WORDS = {
+    "kind": ENTRY_KINDS, "decay_class": DECAY_CLASSES, "source": SOURCES, "selected_by": (*RULES, LIBRARIAN),
+    "provenance": PROVENANCES, "category": tuple(ENTRY_CATEGORIES), "domain": DOMAINS, "regime": REGIMES,
+    "anomaly_band": ANOMALY_BANDS, "gas_band": GAS_SPANS, "metric": BASELINE_METRICS,
+    "cause": (*CAUSAL_VARIABLES, *CHANGE_CATEGORY), "effect": tuple(EFFECT_CATEGORY),
+}  # fmt: skip
+"""Columns of an entry whose words are given, where there is one."""
+
+_SITUATION = ("tool", "action_type", "regime", "anomaly_band", "gas_band")
+_PARTS = {
+    "pattern": _SITUATION, "baseline": ("metric",), "causal": ("cause", "effect", "lag_ticks"),
+    "dream": (*_SITUATION, "cause"),
+}  # fmt: skip
+"""What an entry of each source says what it is about by."""
+
+_FACTS = ("baseline", "causal")
+"""Sources of what decays by the fact's rule, and nothing else does (canon 6)."""
+
+WHOLE_MAX = 2**53
+"""No number of a bundle is further from zero: every reader of JSON takes it as it is, and sums of many hold it."""
+
+_RANGES = {f.name: (-WHOLE_MAX, WHOLE_MAX) for f in CROSSING_SCHEMA if pa.types.is_integer(f.type)} | {
+    "confidence_ppm": (0, PPM), "confidence_origin_ppm": (0, PPM), "generation": (1, WHOLE_MAX),
+    "evidence_count": (0, WHOLE_MAX), "lag_ticks": (0, WHOLE_MAX), "sign": (-1, 1),
+}  # fmt: skip
+_MOMENTS = tuple(f.name for f in CROSSING_SCHEMA if pa.types.is_timestamp(f.type))
 _HASH = re.compile(r"[0-9a-f]{64}")
 _ABOUT = ((LINKS, LINK_COLUMNS, ("entry_id", "other_id")), (PROCEDURES, PROCEDURE_COLUMNS, ("entry_id",)))
-_HEAD = {"golem_id": str, "lineage_id": str, "died_at": str, "derivation_id": str, "policy_hash": str}
+
+
+class _Head(BaseModel):
+    """What a manifest says of who left it, as events will have it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    golem_id: Name
+    lineage_id: Name
+    died_at: Annotated[Moment, BeforeValidator(lambda text: datetime.fromisoformat(str(text)))]
+    derivation_id: Name
+    policy_hash: Name
+    generation: Whole
+    source_watermark: Whole
 
 
 def inspected(files: Mapping[str, bytes], policy: InheritancePolicy) -> Bundle:
@@ -71,54 +126,72 @@ def faults_of(files: Mapping[str, bytes], policy: InheritancePolicy) -> list[str
     if altered:
         return altered
     try:
-        return [*_head(bundle.manifest), *_entries(bundle, policy), *_beside(bundle, policy)]
+        head = _Head.model_validate_json(files[MANIFEST], strict=True)
+    except ValidationError as error:
+        return [f"{MANIFEST}: {'.'.join(map(str, e['loc']))} is {e['input']!r}: {e['msg']}" for e in error.errors()]
+    try:
+        entries = bundle.entries()
+        return [*_entries(entries, head.died_at, policy), *_beside(bundle, entries, policy)]
     except BundleError as error:
         return [str(error)]
 
 
-def _head(manifest: Mapping[str, Any]) -> list[str]:
-    faults = [
-        f"{MANIFEST}: {name} is {manifest.get(name)!r}"
-        for name, kind in _HEAD.items()
-        if not isinstance(manifest.get(name), kind) or not manifest[name]
-    ]
-    for name in ("generation", "source_watermark"):
-        value = manifest.get(name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            faults.append(f"{MANIFEST}: {name} is {value!r}, not a number from 0 up")
-    return faults
-
-
-def _entries(bundle: Bundle, policy: InheritancePolicy) -> list[str]:
+def _entries(entries: pa.Table, died_at: datetime, policy: InheritancePolicy) -> list[str]:
     """Faults of entries.jsonl, by column."""
-    entries = bundle.entries()
     if entries.num_rows > policy.budget:
         return [f"{ENTRIES}: {entries.num_rows:,} entries, and {policy.budget:,} cross a death"]
     faults = []
-    for name in _WHOLE_PPM:
-        wrong = pc.or_(pc.less(entries[name], 0), pc.greater(entries[name], PPM))
-        faults += _named(entries, wrong, lambda row, n=name: f"{n} is {row[n] / PPM:g}, not in [0, 1]")
-    for name in ("generation", "evidence_count"):
-        low = 1 if name == "generation" else 0
-        faults += _named(entries, pc.less(entries[name], low), lambda row, n=name: f"{n} is {row[n]}")
+    for name, (low, high) in _RANGES.items():
+        wrong = pc.or_(pc.less(entries[name], low), pc.greater(entries[name], high))
+        faults += _named(entries, wrong, lambda row, n=name, a=low, b=high: f"{n} is {row[n]:,}, not in [{a:,}, {b:,}]")
     for name, known in _WORDS.items():
         foreign = pc.invert(pc.is_in(entries[name], value_set=pa.array(known, pa.string())))
+        foreign = pc.and_(pc.is_valid(entries[name]), foreign)
         faults += _named(entries, foreign, lambda row, n=name: f"{n} is {row[n]!r}, which is none of ours")
-    twice = [name for name, count in Counter(entries["entry_id"].to_pylist()).items() if count > 1]
-    faults += [f"{ENTRIES}: entry {name} is in it twice" for name in sorted(twice)]
+    for name in _MOMENTS:
+        later = pc.greater(entries[name], pa.scalar(died_at, MOMENT))
+        faults += _named(entries, later, lambda row, n=name: f"{n} is {row[n]}, after the death that left it")
+    faults += _about(entries)
     if entries["rank"].to_pylist() != list(range(1, entries.num_rows + 1)):
         faults.append(f"{ENTRIES}: ranks do not run from 1 to {entries.num_rows}")
     return faults
 
 
-def _named(entries: pa.Table, wrong: pa.Array, say: Any) -> list[str]:
+def _about(entries: pa.Table) -> list[str]:
+    """Faults of what entries are about: parts that are missing, names that say another thing, one thing told twice."""
+    faults = []
+    for source, parts in _PARTS.items():
+        mine = pc.equal(entries["source"], source)
+        for name in parts:
+            missing = pc.and_(mine, pc.is_null(entries[name]))
+            faults += _named(entries, missing, lambda _, s=source, n=name: f"a {s} without {n}")
+    fact = pc.is_in(entries["source"], value_set=pa.array(_FACTS))
+    unlike = pc.xor(fact, pc.equal(entries["decay_class"], "fact"))
+    faults += _named(entries, unlike, lambda row: f"a {row['source']} does not decay as {row['decay_class']}")
+    parts_of_each = entries.select(list(Structure._fields)).to_pydict()
+    keys = [Structure(*parts).key for parts in zip(*parts_of_each.values(), strict=True)]
+    names = [entry_id(whose, key) for whose, key in zip(entries["origin_golem_id"].to_pylist(), keys, strict=True)]
+    for name, wanted in (("structure", keys), ("entry_id", names)):
+        other = pc.not_equal(entries[name], pa.array(wanted, pa.string()))
+        faults += _named(entries, other, lambda row, n=name: f"{n} {row[n]!r} is not that of what it is about")
+    for name in ("entry_id", "structure"):
+        counted = entries[name].value_counts()
+        again = counted.filter(pc.greater(pc.struct_field(counted, "counts"), 1))
+        faults += [f"{ENTRIES}: {name} {one['values']} is in it twice" for one in again.to_pylist()]
+    return faults
+
+
+def _named(entries: pa.Table, wrong: pa.ChunkedArray, say: Any) -> list[str]:
+    """What to say of the first entries that are wrong; nulls are not."""
+    if not pc.any(wrong).as_py():
+        return []
     rows = entries.filter(wrong).slice(0, 3).to_pylist()
     return [f"{ENTRIES}: entry {row['entry_id']}: {say(row)}" for row in rows]
 
 
-def _beside(bundle: Bundle, policy: InheritancePolicy) -> list[str]:
+def _beside(bundle: Bundle, entries: pa.Table, policy: InheritancePolicy) -> list[str]:
     """Faults of the other files: rows of the right shape, about entries that are there."""
-    known = set(bundle.entries()["entry_id"].to_pylist())
+    known = set(entries["entry_id"].to_pylist())
     faults = []
     episodes = len(bundle.rows(EPISODES))
     if episodes > policy.episode_count:
@@ -130,12 +203,18 @@ def _beside(bundle: Bundle, policy: InheritancePolicy) -> list[str]:
             elif not all(row[end] in known for end in ends):
                 faults.append(f"{name}, line {number}: about an entry that is not in the bundle")
     testament = _object(bundle, TESTAMENT)
-    faults += [f"{TESTAMENT}: {name} is no list" for name in CATEGORIES if not isinstance(testament.get(name), list)]
+    faults += [f"{TESTAMENT}: {name} is no list of statements" for name in CATEGORIES if not _says(testament.get(name))]
     if not isinstance(_object(bundle, LINEAGE).get("ancestors"), list):
         faults.append(f"{LINEAGE}: names no ancestors")
     if LEARNING in bundle.files:
         _object(bundle, LEARNING)
     return faults
+
+
+def _says(items: Any) -> bool:
+    """Whether these are items of a testament: objects with a statement."""
+    told = items if isinstance(items, list) else [None]
+    return all(isinstance(item, dict) and isinstance(item.get("statement"), str) for item in told)
 
 
 def _object(bundle: Bundle, name: str) -> dict[str, Any]:

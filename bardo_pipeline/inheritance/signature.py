@@ -74,7 +74,8 @@ def _read(content: bytes | None) -> dict[str, str] | None:
         return None
     if not isinstance(said, dict) or set(said) != set(_PARTS) or not all(isinstance(v, str) for v in said.values()):
         return None
-    return said if _is_hex(said["public_key"], 64) and _is_hex(said["signature"], 128) else None
+    named = all(1 <= len(said[part]) <= 256 for part in ("owner_id", "key_id"))
+    return said if named and _is_hex(said["public_key"], 64) and _is_hex(said["signature"], 128) else None
 
 
 def _is_hex(text: str, digits: int) -> bool:

@@ -23,6 +23,7 @@ from bardo_pipeline.inheritance.bundle import (
     LINKS,
     MANIFEST,
     SIGNATURE,
+    TESTAMENT,
     Bundle,
     canonical,
     manifest_hash,
@@ -113,7 +114,11 @@ def impossible_value(files: Files, chance: random.Random) -> Files:
     wrong: dict[str, list[Any]] = {
         "confidence_ppm": [1_700_000, -1, "much", None], "generation": [0, -3], "kind": ["prophecy"],
         "decay_class": ["eternal"], "rank": [77], "anchor_at": ["yesterday"], "provenance": ["heaven"],
-        "entry_id": [rows[-1]["entry_id"]], "evidence_count": [-5, 2**70],
+        "entry_id": [rows[-1]["entry_id"], "f" * 24], "evidence_count": [-5, 2**70], "sign": [7],
+        "regime": ["a storm", None], "anomaly_band": ["odd"], "gas_band": ["free", None], "metric": ["charm"],
+        "cause": ["the moon"], "effect": ["luck"], "lag_ticks": [-1], "category": ["gossip"], "domain": ["poetry"],
+        "effect_mean_ppm": [2**60, -(2**60)], "effect_high_ppm": [2**62], "structure": ["a|b", rows[-1]["structure"]],
+        "validated_at": ["2999-01-01T00:00:00Z"], "pair": ["ETH/BTC"],
     }  # fmt: skip
     name = chance.choice(sorted(wrong))
     rows[0][name] = chance.choice(wrong[name])
@@ -126,6 +131,33 @@ def canonical_any(row: dict[str, Any]) -> bytes:
         return canonical(row)
     except TypeError:
         return orjson.dumps({n: v for n, v in row.items() if n != "evidence_count"})[:-1] + b',"evidence_count":1e30}\n'
+
+
+def impossible_head(files: Files, chance: random.Random) -> Files:
+    """A manifest that says what no event can be made of."""
+    wrong = {
+        "died_at": "yesterday",
+        "golem_id": "",
+        "lineage_id": "l" * 300,
+        "generation": -1,
+        "source_watermark": True,
+    }
+    name = chance.choice(sorted(wrong))
+    manifest = orjson.loads(files[MANIFEST]) | {name: wrong[name]}
+    manifest["bundle_hash"] = manifest_hash(manifest)
+    return dict(vouched(open_bundle(files | {MANIFEST: canonical(manifest)})).files)
+
+
+def wordless_testament(files: Files, chance: random.Random) -> Files:
+    said = orjson.loads(files[TESTAMENT]) | {"worked": chance.choice(("all of it", ["all of it"], [{"ticks": []}]))}
+    return dict(vouched(open_bundle(resealed(files | {TESTAMENT: canonical(said)}))).files)
+
+
+def nobody_s_signature(files: Files, chance: random.Random) -> Files:
+    """A signature that holds, under a name that no owner can have."""
+    return dict(
+        with_signature_file(open_bundle(files), canonical(signed(WHOLE, chance.choice(("", "o" * 300)), OWNER))).files
+    )
 
 
 def replayed_signature(files: Files, chance: random.Random) -> Files:
@@ -158,7 +190,8 @@ def loose_end(files: Files, chance: random.Random) -> Files:
 
 MUTATIONS: list[Callable[[Files, random.Random], Files]] = [
     turned_bit, cut_short, missing, swapped_files, from_another, edited_confidence, impossible_value,
-    replayed_signature, another_s_signature, later_version, escaping_path, loose_end,
+    impossible_head, wordless_testament, nobody_s_signature, replayed_signature, another_s_signature, later_version,
+    escaping_path, loose_end,
 ]  # fmt: skip
 
 
