@@ -101,18 +101,17 @@ def ranked(arriving: pa.Table, held: pa.Table, at_us: int, policy: Policy) -> pa
 _CLAIM = ("entry_id", "structure", "source", "sign", "effect_mean_ppm", "effect_low_ppm", "effect_high_ppm")
 
 
-def parts_apart(some: pa.Table, held: pa.Table, *, themselves: bool = False) -> Ints:
+def parts_apart(some: pa.Table, held: pa.Table) -> Ints:
     """How many of PARTS, from the last one back, each structure shares with no held one. int64 [rows of some], 0 to 13.
 
-    themselves: `some` is `held`, and no row counts as its own company.
+    A structure that is held itself is 0 apart.
     """
     count = some.num_rows
     both = pa.concat_tables([some.select(PARTS), held.select(PARTS)])
     shared, group = np.zeros(count, np.int64), np.zeros(both.num_rows, np.int64)
-    company = 1 if themselves else 0
     for name in PARTS:
         codes = both[name].combine_chunks().dictionary_encode(null_encoding="encode").indices.to_numpy()
         _, group = np.unique(group * (both.num_rows + 1) + codes, return_inverse=True)
         there = np.bincount(group[count:], minlength=len(group) + 1)
-        shared += there[group[:count]] > company
+        shared += there[group[:count]] > 0
     return len(PARTS) - shared
