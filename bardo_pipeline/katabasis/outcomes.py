@@ -25,8 +25,6 @@ CLASSES = ("revert", "slippage", "drawdown", "lasting", "recovered", "waiting", 
 Lasting: 0.3 % down when checked. Recovered: that much down at once, not when checked. Waiting: not checked yet, or
 never. Passed: no harm worth a name."""
 
-FAILED = CLASSES[:4]
-
 CONFIRMATIONS = ("immediate", "deferred", "at_death")
 """When a failure is sure: as it happens, at the check, or at the death that came before the check (settlement closes
 the position, so what the act cost at once is final)."""

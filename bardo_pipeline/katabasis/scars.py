@@ -23,7 +23,9 @@ from bardo_pipeline.policy import Policy
 FAILURE_COLUMNS = (*OUTCOME_COLUMNS, "observation", "regime", "pad_after", "playbook_version")
 """Columns of a record that failures rest on."""
 
-SCAR_REGIMES = ("HighVol", "LowVol", "Trending", "Ranging", "Unknown")
+SCAR_REGIMES = ("HighVol", "Trending", "LowVol", "Ranging", "Unknown")
+"""KAT's regimes, the first that fits before the others (canon 32)."""
+
 EMOTIONS = ("Anxious", "Regretful", "Shocked", "Resigned")
 """KAT's labels, by the signs of arousal and dominance: aroused and helpless, calm and in command, aroused and in
 command, calm and helpless (Mehrabian's anxious, disdainful, hostile and bored)."""
@@ -194,7 +196,7 @@ def market_regimes(records: pa.Table, policy: Policy) -> pa.Array:
         pc.and_(pc.equal(regime, "range_bound"), quiet),
         pc.equal(regime, "range_bound"),
     )
-    return pc.case_when(cases, "HighVol", "Trending", "LowVol", "Ranging", "Unknown")
+    return pc.case_when(cases, *SCAR_REGIMES)
 
 
 def _situated(told: pa.Table, policy: Policy) -> pa.Table:

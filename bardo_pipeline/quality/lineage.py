@@ -18,7 +18,7 @@ from bardo_pipeline.quality.bounds import Bound
 
 Floats = NDArray[np.float64]
 
-CLUSTER, LIFETIME, WORTH = "market", "ticks", "return"
+LIFETIME, WORTH = "ticks", "return"
 
 
 class Lived(NamedTuple):
