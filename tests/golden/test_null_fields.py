@@ -1,17 +1,45 @@
 """Which fields of a record do not vary, and why: the list is kept here, and told in ARCHITECTURE.md."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
-from tests.property.test_fleet import constant_fields, crowd, heirs, rows
+from tests.crowds import crowd, heirs, rows
 
 HERE = Path(__file__).parent
 LIST = json.loads((HERE / "null_fields.json").read_text())
 ARCHITECTURE = HERE.parents[1] / "ARCHITECTURE.md"
 
 pytestmark = pytest.mark.row("HB-1")
+
+
+def leaves(name: str, values: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+    """Every leaf column below a column, without what stands under a null."""
+    if pa.types.is_struct(values.type):
+        present = values.drop_null()
+        for i, child in enumerate(values.type):
+            yield from leaves(f"{name}.{child.name}", present.field(i))
+    elif pa.types.is_list(values.type):
+        yield from leaves(f"{name}[]", values.flatten())
+    else:
+        yield name, values
+
+
+def constant_fields(records: pa.Table) -> set[str]:
+    """Leaf columns in which fewer than two values are found, or the whole column where it is null."""
+    found = set()
+    for name in records.column_names:
+        if records[name].null_count == len(records):
+            found.add(name)
+            continue
+        for leaf, values in leaves(name, records[name].combine_chunks()):
+            if pc.count_distinct(values, mode="only_valid").as_py() < 2:
+                found.add(leaf)
+    return found
 
 
 def test_every_other_field_of_a_record_varies() -> None:

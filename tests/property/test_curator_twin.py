@@ -146,10 +146,10 @@ def test_curating_equals_its_twin(lived: tuple[Life, ...]) -> None:
     curate_by_row(minds, with_cycles(records), POLICY)
     for operation in set(made.decisions.column("operation").to_pylist()):
         event(operation)
-    _compare(made, state, minds)
+    assert_as_the_twin(made, state, minds)
 
 
-def _compare(made: Curation, state: GrimoireState, minds: dict[str, Mind], policy: Policy = POLICY) -> None:
+def assert_as_the_twin(made: Curation, state: GrimoireState, minds: dict[str, Mind], policy: Policy = POLICY) -> None:
     told = [minds[golem_id] for golem_id in sorted(minds)]
     assert_alike(made.decisions, (row for mind in told for row in mind.decisions))
     assert_alike(made.cycles, (row for mind in told for row in mind.cycles))
@@ -173,7 +173,7 @@ def test_what_owners_say_is_heeded_as_the_twin_heeds_it(lived: tuple[Life, ...],
     curate_by_row(minds, with_cycles(records), POLICY, orders)
     for operation in set(made.decisions.column("operation").to_pylist()):
         event(operation)
-    _compare(made, state, minds)
+    assert_as_the_twin(made, state, minds)
     assert fold(made.decisions).equals(to_table(state, POLICY.curator, POLICY.decay))
 
 
@@ -196,7 +196,7 @@ def test_what_models_propose_is_judged_as_the_twin_judges_it(lived: tuple[Any, .
     for row in made.decisions.to_pylist():
         if (row["cause_event"] or "").startswith("event-"):
             event(row["operation"])
-    _compare(made, state, minds, BRIEF)
+    assert_as_the_twin(made, state, minds, BRIEF)
     assert fold(made.decisions).equals(to_table(state, BRIEF.curator, BRIEF.decay))
 
 
@@ -216,7 +216,7 @@ def test_what_agrees_is_folded_and_what_differs_is_parted_as_the_twin_does_it(
     curate_by_row(minds, with_cycles(records), POLICY, orders)
     for operation in set(made.decisions.column("operation").to_pylist()):
         event(operation)
-    _compare(made, state, minds)
+    assert_as_the_twin(made, state, minds)
     assert fold(made.decisions).equals(to_table(state, POLICY.curator, POLICY.decay))
     if not orders:
         _assert_in_two_runs(records, data.draw(st.integers(1, int(cycles_of(records).max()))), made, state)
@@ -280,7 +280,7 @@ def test_an_heir_is_curated_as_its_twin_is(story: tuple[Any, ...], ticks: int, d
     event(f"entries inherited: {entries.num_rows}")
     for operation in set(made.decisions.column("operation").to_pylist()):
         event(operation)
-    _compare(made, state, minds)
+    assert_as_the_twin(made, state, minds)
     received = received_decisions(entries, "a bundle", START, POLICY.hash)
     wanted = to_table(state, POLICY.curator, POLICY.decay)
     assert fold(pa.concat_tables([made.decisions, received])).equals(wanted)

@@ -1,15 +1,13 @@
 """A fleet: each golem lives as it would alone, nine steps as its tier allows, and dies of what kills it."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 from bardo_pipeline.events.life import Traits
@@ -19,71 +17,11 @@ from bardo_pipeline.heartbeat.market import Market
 from bardo_pipeline.mortality.affect import emotion_codes
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime import living
-from tests import grimoires
-from tests.fleets import FOUNDING, Lived, drawn_market, live, lively_market, rule
+from tests.crowds import SHORT, STEERS, Row, cage, crowd, heirs, known, rows, told
+from tests.fleets import FOUNDING, Lived, drawn_market, live, lively_market
 from tests.reference import position as twin
 
-SHORT = replace(FOUNDING, lifespan_ticks=(150, 400))
-STEERS = {("*", 20): ("high", "look again"), ("*", 50): ("low", "how is it"), ("*", 51): ("low", "and now")}
 CALM_TICK = 200_000
-
-Row = dict[str, Any]
-
-
-def cage(**limits: float) -> Policy:
-    """The policy with other limits of the cage."""
-    policy = Policy()
-    return policy.model_copy(update={"cage": policy.cage.model_copy(update=limits)})
-
-
-@cache
-def crowd() -> Lived:
-    """Five lines of three generations on a lively market, steered at times: the births of heirs fall into the run."""
-    return live(lively_market(900), lineages=range(5), founding=SHORT, generations=3, steers=STEERS)
-
-
-REGIMES = ("volatile", "trending_up", "trending_down", "unknown", "range_bound")
-LONG = replace(FOUNDING, lifespan_ticks=(600, 900))
-
-
-@cache
-def known() -> pa.Table:
-    """What somebody learned before: when to act and when not to. One of the rules is about to be doubted."""
-    market = lively_market(900)
-    told = [rule(market, regime, band, "normal") for regime in REGIMES for band in ("calm", "stirred")]
-    told += [rule(market, r, "broken", "normal", kind="warning", sign=-1) for r in ("volatile", "trending_up")]
-    told.append(rule(market, "range_bound", "stretched", "normal", kind="warning", sign=-1, confidence_ppm=503_000))
-    return grimoires.grimoire(*told)
-
-
-@cache
-def heirs() -> Lived:
-    """Four golems that inherited something, in a narrow cage, with a kill switch that is thrown now and then."""
-    calls = iter(range(10**6))
-    return live(
-        lively_market(900), lineages=range(4), founding=LONG, steers=STEERS, inherited=known(),
-        killed=lambda: next(calls) % 97 == 5, policy=cage(slippage_max=0.0009, gas_credit_share_max=0.02),
-    )  # fmt: skip
-
-
-@cache
-def told(kind: str) -> Lived:
-    """The same four golems on the same market: plain, or born with what a cautious, a wary or an eager life taught."""
-    market = lively_market(900)
-    bands = {
-        "plain": (),
-        "cautious": ("stretched", "broken"),
-        "wary": ("strained", "stretched"),
-        "eager": ("stirred", "strained"),
-    }[kind]
-    said = {"kind": "warning", "sign": -1} if kind in ("cautious", "wary") else {}
-    rules = [rule(market, regime, band, "normal", **said) for regime in REGIMES for band in bands]
-    return live(market, lineages=range(4), founding=LONG, inherited=grimoires.grimoire(*rules) if rules else None)
-
-
-def rows(lived: Lived) -> list[Row]:
-    found: list[Row] = lived.records.to_pylist()
-    return found
 
 
 # law: a golem is judged alike alone and in a fleet
@@ -519,31 +457,3 @@ def test_a_life_ends_with_its_lifespan() -> None:
         g: birth.lifespan_ticks for g, birth in lived.births.items()
     }
     assert {cause for _, cause in lived.deaths.values()} == {"stochastic"}
-
-
-# no field is a placeholder
-
-
-def leaves(name: str, values: pa.Array) -> Iterator[tuple[str, pa.Array]]:
-    """Every leaf column below a column, without what stands under a null."""
-    if pa.types.is_struct(values.type):
-        present = values.drop_null()
-        for i, child in enumerate(values.type):
-            yield from leaves(f"{name}.{child.name}", present.field(i))
-    elif pa.types.is_list(values.type):
-        yield from leaves(f"{name}[]", values.flatten())
-    else:
-        yield name, values
-
-
-def constant_fields(records: pa.Table) -> set[str]:
-    """Leaf columns in which fewer than two values are found, or the whole column where it is null."""
-    found = set()
-    for name in records.column_names:
-        if records[name].null_count == len(records):
-            found.add(name)
-            continue
-        for leaf, values in leaves(name, records[name].combine_chunks()):
-            if pc.count_distinct(values, mode="only_valid").as_py() < 2:
-                found.add(leaf)
-    return found

@@ -1,31 +1,25 @@
 """What each pass of the curator decides, on streams of a few records."""
 
 from collections import Counter
-from collections.abc import Sequence
 from datetime import timedelta
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from pydantic import ValidationError
 
 from bardo_pipeline.curator.decisions import DECISION_SCHEMA
-from bardo_pipeline.curator.passes import PASSES, Curation, curate
-from bardo_pipeline.curator.playbook import Playbooks
-from bardo_pipeline.curator.state import GrimoireState, to_table
+from bardo_pipeline.curator.passes import PASSES
+from bardo_pipeline.curator.state import GrimoireState
 from bardo_pipeline.curator.weigh import interval
 from bardo_pipeline.derivation.reading import cycle_of
 from bardo_pipeline.events.record import REGIMES
 from bardo_pipeline.grimoire.entries import CATEGORIES, DOMAINS, ENTRY_KINDS, ENTRY_SCHEMA, PROVENANCES
 from bardo_pipeline.policy import CuratorPolicy, Policy
-from bardo_pipeline.storage.home import Home
+from tests.curated import BAD, GOOD, INSTANT, POLICY, SILENCE, STRONG, WORSE, Told, lived
 from tests.examples import times
 from tests.streams import (
     FOG,
-    KEEN,
     LULL,
     RALLY,
     SITUATIONS,
@@ -36,63 +30,15 @@ from tests.streams import (
     Chapter,
     Life,
     Situation,
-    action,
-    cycles_of,
     judged,
     lives,
-    outcome,
     record,
     stream,
     table,
 )
 
-POLICY = KEEN
-INSTANT, WEEK = timedelta(milliseconds=1), timedelta(days=7)
-"""Between two ticks: too short for anything to fade, and long."""
+WEEK = timedelta(days=7)
 examples = settings(max_examples=times(20), deadline=None, derandomize=True)
-
-Row = dict[str, Any]
-GOOD, BAD, STRONG, WORSE = Chapter(3, 1_500), Chapter(3, -1_500), Chapter(14, 6_000), Chapter(14, -6_000)
-SILENCE = Chapter(0)
-
-
-class Told:
-    """What the curator made of a stream."""
-
-    def __init__(self, records: pa.Table, policy: Policy = POLICY, state: GrimoireState | None = None) -> None:
-        self.state = state or GrimoireState()
-        self.made: Curation = curate(
-            self.state, Playbooks(), records, cycles_of(records), policy=policy, policy_hash=policy.hash
-        )
-        self.decisions: list[Row] = self.made.decisions.to_pylist()
-        self.entries: list[Row] = to_table(self.state, policy.curator, policy.decay).to_pylist()
-
-    def of(self, when: Situation) -> list[Row]:
-        """Decisions about one situation's rule."""
-        return [row for row in self.decisions if row["structure"] == when.structure.key]
-
-    def said(self, when: Situation) -> list[tuple[int, str, int]]:
-        """Cycle, operation and confidence of those decisions."""
-        return [(row["cycle"], row["operation"], row["confidence_ppm"]) for row in self.of(when)]
-
-    def entry(self, when: Situation) -> Row:
-        """The rule of a situation as it stands."""
-        (row,) = [row for row in self.entries if row["structure"] == when.structure.key]
-        return row
-
-    def metric(self, name: str) -> Row:
-        """The baseline of a metric as it stands."""
-        (row,) = [row for row in self.entries if row["metric"] == name]
-        return row
-
-
-def lived(
-    *plots: tuple[Situation, Sequence[Chapter]], every: timedelta = INSTANT, episodes: int = 0, **told: Any
-) -> Told:
-    """One golem's life, chapter by chapter."""
-    plot = {when: tuple(story) for when, story in plots}
-    ticks = SPAN * max(len(story) for story in plot.values())
-    return Told(stream([Life("g-1", plot, (episodes,), every, ticks)]), **told)
 
 
 @pytest.mark.row("MEM-6")
@@ -306,121 +252,6 @@ def test_anti_knowledge_stays_at_its_floor_until_votes_take_it_lower() -> None:
     assert "pruned" not in [o for _, o, _ in told.said(STORM)], "what has a floor is never pruned"
 
 
-# facts
-
-
-def noted(*counts: int) -> Told:
-    """One golem, so many episodes in each cycle."""
-    rows = [
-        record("g-1", SPAN * cycle + place + 1, every=INSTANT, odd=place < count)
-        for cycle, count in enumerate(counts)
-        for place in range(SPAN)
-    ]
-    return Told(table(rows))
-
-
-@pytest.mark.row("MEM-5", "MEM-6")
-def test_three_episodes_make_a_fact_and_three_more_confirm_it() -> None:
-    told = noted(2, 1, 3, 4)
-    said = [(r["cycle"], r["operation"], r["confidence_ppm"]) for r in told.decisions if r["metric"] == "gas_price"]
-    assert said == [(1, "staged", 0), (2, "created", 700_000), (3, "reinforced", 800_000), (4, "reinforced", 900_000)]
-
-
-def metered(*levels: float) -> Told:
-    """One golem, four episodes a cycle, at each cycle's price of gas."""
-    ticks = enumerate(({"gas_gwei": gas} for gas in levels for _ in range(SPAN)), 1)
-    return Told(table(record("g-1", tick, odd=True, every=INSTANT, observation=seen) for tick, seen in ticks))
-
-
-def test_a_fact_states_the_mean_and_how_far_episodes_lie_from_it_however_many_there_are() -> None:
-    rows = [record("g-1", tick, odd=True, observation={"gas_gwei": gas}) for tick, gas in enumerate((10, 20, 60), 1)]
-    fact = Told(table(rows)).metric("gas_price")
-    spread = ((3 * 15.0**2 + 20**2 + 10**2 + 30**2) / (3 + 2)) ** 0.5 * 1000
-    assert fact["effect_mean_ppm"] == 30_000
-    assert (fact["effect_low_ppm"], fact["effect_high_ppm"]) == (round(30_000 - spread), round(30_000 + spread))
-    many = metered(*[20.0, 40.0] * 100).metric("gas_price")
-    assert many["effect_high_ppm"] - many["effect_low_ppm"] == pytest.approx(20_000, rel=0.01)
-
-
-@pytest.mark.row("MEM-2", "MEM-5")
-def test_a_level_that_is_not_usual_contradicts_a_fact_and_what_has_changed_for_good_is_learned_anew() -> None:
-    said = [(r["operation"], r["confidence_ppm"]) for r in metered(30, 31, 300).decisions if r["metric"] == "gas_price"]
-    assert said == [("created", 700_000), ("reinforced", 800_000), ("contradicted", 650_000)]
-    told = metered(*[30.0] * 200, *[900.0] * 12)
-    assert "pruned" in {r["operation"] for r in told.decisions if r["metric"] == "gas_price"}
-    assert told.metric("gas_price")["effect_mean_ppm"] == 900_000
-
-
-@pytest.mark.row("MEM-1")
-def test_what_acting_costs_on_a_dear_chain_is_not_cut_off_at_what_it_costs_on_a_cheap_one() -> None:
-    said = {"tier": "T1", "actions": [action(gas_cost_micros=56_000_000)], "outcome": outcome()}
-    told = Told(table(record("g-1", tick, observation={"gas_gwei": 1e300}, **said) for tick in (1, 2, 3)))
-    assert told.metric("gas_cost")["effect_mean_ppm"] == 56_000_000
-    assert "cost about 56 dollars of gas" in told.metric("gas_cost")["text"]
-    assert told.metric("gas_price")["effect_mean_ppm"] == 10**8
-
-
-@pytest.mark.row("MEM-1")
-def test_names_that_hold_separators_are_markets_of_their_own() -> None:
-    names = [("a\x1fb", "c", "d"), ("a", "b\x1fc", "d"), ("a|b", "c", "d"), ("a", "b|c", "d"), ("a", "-", "d\\")]
-    seen = [{"chain": chain, "protocol": protocol, "pair": pair} for chain, protocol, pair in names for _ in range(3)]
-    told = Told(table(record("g-1", tick, odd=True, observation=market) for tick, market in enumerate(seen, 1)))
-    known = {(row["chain"], row["protocol"], row["pair"]) for row in told.entries}
-    assert known == set(names)
-    assert len({row["structure"] for row in told.entries}) == len({row["entry_id"] for row in told.entries}) == 10
-
-
-def test_less_evidence_than_a_fact_needs_is_kept_and_votes_nothing() -> None:
-    told = noted(3, 1, 2, 0)
-    assert [r["operation"] for r in told.decisions if r["metric"] == "gas_price"] == ["created", "staged", "staged"]
-    assert (told.metric("gas_price")["own_count"], told.metric("gas_price")["evidence_count"]) == (6, 3)
-    assert told.metric("gas_price")["confidence_ppm"] == 700_000
-
-
-# what takes part
-
-
-def _quietened(row: Row) -> Row:
-    """The record without what nobody verified."""
-    kept = [part for part in row["resolutions"] if part["verified"]]
-    hearsay = row["outcome"] is not None and not row["outcome"]["verified"]
-    still = {"actions": [], "outcome": None, "tier": "T0"} if hearsay else {}
-    return row | {"resolutions": kept} | still
-
-
-@pytest.mark.row("MEM-1")
-@examples
-@given(lives())
-def test_only_verified_episodes_take_part(told: tuple[Life, ...]) -> None:
-    rows = [row for one in told for row in one.rows()]
-    whole, verified = Told(table(rows)), Told(table(map(_quietened, rows)))
-    assert whole.decisions == verified.decisions
-    assert whole.entries == verified.entries
-    assert whole.made.playbooks.equals(verified.made.playbooks)
-
-
-@pytest.mark.row("MEM-1")
-@pytest.mark.parametrize("verified", [True, False])
-def test_an_action_teaches_its_cost_only_when_its_outcome_is_verified(verified: bool) -> None:
-    said = {"tier": "T1", "actions": [action()], "outcome": outcome(verified=verified)}
-    told = Told(table(record("g-1", tick, **said) for tick in (1, 2, 3)))
-    metrics = {row["metric"] for row in told.entries}
-    assert metrics == ({"gas_price", "pool_volume", "slippage", "gas_cost"} if verified else set())
-
-
-@pytest.mark.row("MEM-1")
-def test_an_action_of_which_no_outcome_is_told_yet_teaches_nothing() -> None:
-    told = Told(table(record("g-1", tick, tier="T1", actions=[action()], outcome=None) for tick in (1, 2, 3)))
-    assert told.entries == []
-
-
-@pytest.mark.row("MEM-1")
-@pytest.mark.parametrize("status", ["blocked", "deferred", "reverted"])
-def test_what_was_not_executed_teaches_no_cost(status: str) -> None:
-    told = Told(table(record("g-1", tick, tier="T1", actions=[action(status)]) for tick in (1, 2, 3)))
-    assert {row["metric"] for row in told.entries} == {"gas_price", "pool_volume"}
-
-
 # reports
 
 
@@ -494,95 +325,6 @@ def test_an_entry_says_where_it_comes_from_what_it_is_about_and_how_it_felt() ->
     assert (entry["provenance"], entry["origin_golem_id"], entry["generation"]) == (PROVENANCES[0], "g-1", 0)
     assert (entry["regime"], entry["category"], entry["domain"]) == ("volatile", "rebalance_timing", "dex_lp")
     assert entry["created_at"] == START + timedelta(minutes=3)
-
-
-# playbooks
-
-
-def _thresholds(told: Told) -> dict[str, float]:
-    found: dict[str, float] = told.made.playbooks.to_pylist()[-1]["rebalance_threshold"]
-    return found
-
-
-def test_a_heuristic_lowers_its_regimes_threshold_to_its_band_and_a_warning_lifts_it_above() -> None:
-    base = POLICY.playbook.rebalance_threshold
-    low, high = STORM._replace(score=0.55), LULL
-    told = lived((low, [GOOD, STRONG, STRONG]), (high, [SILENCE, BAD, WORSE]))
-    assert _thresholds(told) == dict.fromkeys(REGIMES, base) | {"volatile": 0.5, "range_bound": 0.9}
-    *_, last = told.made.playbooks.to_pylist()
-    assert (last["version"], last["cycle"]) == (3, 3)
-    assert last["cause_entries"] == sorted(told.entry(s)["entry_id"] for s in (low, high))
-
-
-@pytest.mark.row("MEM-8")
-def test_a_heuristic_is_staged_and_moves_nothing_until_it_has_proved_itself_and_a_warning_is_heeded_at_once() -> None:
-    low, high = STORM._replace(score=0.55), LULL
-    told = lived((low, [GOOD, STRONG, STRONG]), (high, [BAD, WORSE]))
-    ids = {when: told.entry(when)["entry_id"] for when in (low, high)}
-    first, staged, proven = told.made.playbooks.to_pylist()
-    assert (first["cause_entries"], first["staged_entries"]) == ([], [])
-    assert (staged["cycle"], staged["cause_entries"], staged["staged_entries"]) == (2, [ids[high]], [ids[low]])
-    assert staged["rebalance_threshold"]["volatile"] == POLICY.playbook.rebalance_threshold
-    assert staged["rebalance_threshold"]["range_bound"] == 0.9
-    assert "## Staged: to prove themselves\n\n- (heuristic, 70 %) In a volatile market" in staged["markdown"]
-    assert (proven["cycle"], proven["cause_entries"], proven["staged_entries"]) == (3, sorted(ids.values()), [])
-    assert proven["rebalance_threshold"]["volatile"] == 0.5
-    assert "Staged" not in proven["markdown"]
-
-
-@pytest.mark.row("MEM-8")
-def test_a_staged_revision_that_does_not_prove_itself_goes_without_ever_having_moved_anything() -> None:
-    told = lived((STORM._replace(score=0.55), [GOOD, GOOD, WORSE, WORSE, WORSE]))
-    versions = told.made.playbooks.to_pylist()
-    assert [bool(row["staged_entries"]) for row in versions] == [False, True, False]
-    assert {row["rebalance_threshold"]["volatile"] for row in versions} == {POLICY.playbook.rebalance_threshold}
-
-
-@pytest.mark.row("MEM-8")
-def test_a_name_adds_no_lines_to_a_page_and_no_folders_to_a_home(tmp_path: Path) -> None:
-    pair = "WETH\n\n## rebalanceThreshold\n- volatile: 0.00"
-    rows = [
-        record("g-1\n# mine", tick, observation={"pair": pair}, resolutions=[judged(LULL, effect)])
-        for tick, effect in enumerate([-6_000] * (3 * SPAN), 1)
-    ]
-    page = Told(table(rows)).made.playbooks.to_pylist()[-1]["markdown"]
-    assert "do not act" in page
-    assert [line for line in page.splitlines() if line.startswith("#")] == [
-        "# PLAYBOOK of g-1 # mine", "## rebalanceThreshold", "## Rules",
-    ]  # fmt: skip
-    home = Home.create(tmp_path / "home", POLICY, START)
-    names = ["g-1", "../../there", "/there", ".", "..", "a/b", "a b", "\x00", "g" * 256, "\u00e9" * 256]
-    pages = {home.playbook(name) for name in names}
-    assert {page.parent.parent for page in pages} == {home.playbooks}
-    assert (len(pages), max(len(page.parent.name) for page in pages)) == (len(names), 43)
-    assert home.playbook("g-1") == home.playbooks / "g-1" / "PLAYBOOK.md"
-
-
-@pytest.mark.row("MEM-8")
-def test_what_was_inherited_has_proved_itself_before() -> None:
-    state = GrimoireState()
-    told = lived((STORM._replace(score=0.55), [GOOD, GOOD]), state=state)
-    assert told.made.playbooks.to_pylist()[-1]["staged_entries"]
-    state["generation"][:] = 1
-    heir = lived((STORM._replace(score=0.55), [SILENCE]), state=state)
-    assert heir.made.playbooks.to_pylist()[-1]["staged_entries"] == []
-    assert _thresholds(heir)["volatile"] == 0.5
-
-
-def test_a_warning_wins_over_a_heuristic_and_nothing_learned_when_gas_is_dear_counts() -> None:
-    told = lived((STORM, [GOOD, STRONG, STRONG]), (STORM._replace(gas=0.5), [BAD, WORSE]), (RALLY, [BAD, WORSE]))
-    assert _thresholds(told)["volatile"] == 0.8
-    assert _thresholds(told)["trending_up"] == POLICY.playbook.rebalance_threshold
-
-
-def test_a_rule_that_has_faded_lets_go_of_the_playbook() -> None:
-    told = lived((STORM._replace(score=0.55), [*[STRONG] * 4, *[SILENCE] * 4]), every=timedelta(hours=12))
-    found = [(row["cycle"], row["rebalance_threshold"]["volatile"]) for row in told.made.playbooks.to_pylist()]
-    assert found == [
-        (1, 0.7),
-        (3, 0.5),
-        (8, 0.7),
-    ]
 
 
 @pytest.mark.parametrize("when", SITUATIONS)

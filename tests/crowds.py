@@ -1,0 +1,73 @@
+"""Fleets that several tests look at, each lived once a process: a crowd, heirs of knowledge, and minds that differ."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+
+from bardo_pipeline.policy import Policy
+from tests import grimoires
+from tests.fleets import FOUNDING, Lived, live, lively_market, rule
+
+SHORT = replace(FOUNDING, lifespan_ticks=(150, 400))
+STEERS = {("*", 20): ("high", "look again"), ("*", 50): ("low", "how is it"), ("*", 51): ("low", "and now")}
+Row = dict[str, Any]
+
+
+def cage(**limits: float) -> Policy:
+    """The policy with other limits of the cage."""
+    policy = Policy()
+    return policy.model_copy(update={"cage": policy.cage.model_copy(update=limits)})
+
+
+@cache
+def crowd() -> Lived:
+    """Five lines of three generations on a lively market, steered at times: the births of heirs fall into the run."""
+    return live(lively_market(900), lineages=range(5), founding=SHORT, generations=3, steers=STEERS)
+
+
+REGIMES = ("volatile", "trending_up", "trending_down", "unknown", "range_bound")
+LONG = replace(FOUNDING, lifespan_ticks=(600, 900))
+
+
+@cache
+def known() -> pa.Table:
+    """What somebody learned before: when to act and when not to. One of the rules is about to be doubted."""
+    market = lively_market(900)
+    told = [rule(market, regime, band, "normal") for regime in REGIMES for band in ("calm", "stirred")]
+    told += [rule(market, r, "broken", "normal", kind="warning", sign=-1) for r in ("volatile", "trending_up")]
+    told.append(rule(market, "range_bound", "stretched", "normal", kind="warning", sign=-1, confidence_ppm=503_000))
+    return grimoires.grimoire(*told)
+
+
+@cache
+def heirs() -> Lived:
+    """Four golems that inherited something, in a narrow cage, with a kill switch that is thrown now and then."""
+    calls = iter(range(10**6))
+    return live(
+        lively_market(900), lineages=range(4), founding=LONG, steers=STEERS, inherited=known(),
+        killed=lambda: next(calls) % 97 == 5, policy=cage(slippage_max=0.0009, gas_credit_share_max=0.02),
+    )  # fmt: skip
+
+
+@cache
+def told(kind: str) -> Lived:
+    """The same four golems on the same market: plain, or born with what a cautious, a wary or an eager life taught."""
+    market = lively_market(900)
+    bands = {
+        "plain": (),
+        "cautious": ("stretched", "broken"),
+        "wary": ("strained", "stretched"),
+        "eager": ("stirred", "strained"),
+    }[kind]
+    said = {"kind": "warning", "sign": -1} if kind in ("cautious", "wary") else {}
+    rules = [rule(market, regime, band, "normal", **said) for regime in REGIMES for band in bands]
+    return live(market, lineages=range(4), founding=LONG, inherited=grimoires.grimoire(*rules) if rules else None)
+
+
+def rows(lived: Lived) -> list[Row]:
+    found: list[Row] = lived.records.to_pylist()
+    return found

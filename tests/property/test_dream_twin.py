@@ -1,0 +1,209 @@
+"""Dreams equal their row-at-a-time twin, asleep and over many nights; the draw is fair, and nothing starves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.heartbeat import hypotheses as hyp
+from bardo_pipeline.heartbeat import sleep
+from bardo_pipeline.heartbeat.dreaming import KNOWN_COLUMNS, Asleep, _known
+from bardo_pipeline.heartbeat.hypothesis_rows import to_table
+from bardo_pipeline.heartbeat.lessons import lessons_of
+from bardo_pipeline.mortality.chance import seed_of
+from bardo_pipeline.policy import Policy
+from tests.examples import times
+from tests.grimoires import decided, decisions, pattern
+from tests.reference import dreams as twin
+
+POLICY = Policy()
+EAGER = POLICY.model_copy(update={"dreams": POLICY.dreams.model_copy(update={"witnesses_min": 2, "interval_z": 0.5})})
+
+pytestmark = pytest.mark.row("MEM-16", "MEM-23")
+
+
+def test_an_inherited_bloodstain_warning_is_a_scar_from_when_it_is_known_and_nothing_else_is() -> None:
+    stained = {"kind": "warning", "is_bloodstain": True, "provenance": "death_testament"}
+    told = [
+        decided("received", 0, about=pattern("scar", gas_band="dear"), **stained),
+        decided("received", 0, about=pattern("fades", gas_band="cheap"), **stained),
+        decided("pruned", 2, about=pattern("fades", gas_band="cheap"), **(stained | {"status": "pruned"})),
+        decided("received", 4, about=pattern("late"), **stained),
+        decided("created", 1, about=pattern("own"), **(stained | {"provenance": "self"})),
+        decided("received", 0, about=pattern("insight"), **(stained | {"kind": "insight"})),
+        decided("received", 0, about=pattern("clean"), **(stained | {"is_bloodstain": False})),
+    ]
+    known = decisions(*told).select(KNOWN_COLUMNS)
+    asleep = Asleep(["g-1"], np.array([600]), np.zeros(1, np.int64), np.zeros((4, 1), np.int64), {})
+    one = np.zeros(2, np.int64)
+    due = sleep.Due(one, np.array([1, 3]), np.array([50, 150]), np.array([1, 2]), one)
+    novelty, scars = _known(known, asleep, due, POLICY)
+    names = {row["entry_id"]: row["tool"] for row in told}
+    found = [(int(dream), names[entry]) for dream, entry in zip(scars["dream"], scars["entry"], strict=True)]
+    assert sorted(found) == [(0, "fades"), (0, "scar"), (1, "scar")]
+    assert novelty.shape == (2, 75)
+    assert novelty[0].min() == 0.0, "what is known in exactly this situation is not new"
+    cheap = scars["cell"][[tool == "fades" for _, tool in found].index(True)]
+    assert novelty[:, cheap].tolist() == pytest.approx([0.0, 0.2]), "what was forgotten is new again"
+
+
+@settings(max_examples=times(100), deadline=None)
+@given(st.floats(-1, 1), st.floats(-1, 1), st.integers(0, 3_000), st.floats(0, 1), st.integers(0, 12))
+def test_salience_and_rem_are_those_of_the_twin(
+    arousal: float, valence: float, age: int, novelty: float, times: int
+) -> None:
+    one = [np.array([x]) for x in (arousal, valence, age, novelty)]
+    assert sleep.salience(*one, POLICY.dreams)[0] == pytest.approx(twin.salience(arousal, valence, age, novelty))
+    expected = arousal
+    for _ in range(times):
+        expected = twin.eased(expected)
+    assert sleep.depotentiated(one[0], np.array([times]), POLICY.dreams)[0] == pytest.approx(expected)
+
+
+@st.composite
+def nights(draw: st.DrawFn) -> tuple[list[dict[str, int]], int, int, bool]:
+    """One golem's cycles, when and with which cycle it dreamt last, whether it was born with a bundle."""
+    at, cycles = 0, []
+    for cycle in range(1, draw(st.integers(0, 25)) + 1):
+        at += draw(st.integers(1, 4)) * sleep.HOUR_US
+        tags = draw(st.integers(0, 1)) * draw(st.integers(0, 1))
+        cycles.append({"cycle": cycle, "at_us": at, "idle": draw(st.booleans()), "tags": tags})
+    last = draw(st.integers(0, max(0, len(cycles) - 1)))
+    return cycles, last, cycles[last - 1]["at_us"] if last else 0, draw(st.booleans())
+
+
+@settings(max_examples=times(75), deadline=None)
+@given(st.lists(nights(), min_size=1, max_size=3))
+def test_dreams_are_due_when_the_twin_says(lived: list[tuple[list[dict[str, int]], int, int, bool]]) -> None:
+    rows = [(code, one) for code, (cycles, *_) in enumerate(lived) for one in cycles]
+    column = {n: np.array([one[n] for _, one in rows], np.int64) for n in ("cycle", "at_us", "idle", "tags")}
+    golem = np.array([code for code, _ in rows], np.int64)
+    cycles = sleep.Cycles(
+        golem, column["cycle"], column["cycle"] * 50, column["at_us"], column["idle"] == 1, column["tags"]
+    )
+    beds = {code: sleep.Bed(last, at, new) for code, (_, last, at, new) in enumerate(lived)}
+    due = sleep.dreams_due(cycles, beds, POLICY.dreams)
+    found = [(g, c, sleep.BEGAN_BY[w]) for g, c, w in zip(due.golem, due.cycle, due.began_by, strict=True)]
+    wanted = [
+        (code, cycle, why)
+        for code, (cycles, last, at, new) in enumerate(lived)
+        for cycle, why in twin.dreams_due(cycles, last_us=at, last_cycle=last, imported=new, policy=POLICY)
+    ]
+    assert found == wanted
+
+
+WHERE = (
+    Structure("pattern", "polygon", "uniswap_v3", "WETH/USDC", "t", "rebalance", "volatile", "broken", "normal"),
+    Structure("pattern", "polygon", "uniswap_v3", "WETH/USDC", "t", "rebalance", "unknown", "broken", "normal"),
+)
+
+
+@st.composite
+def dreamers(draw: st.DrawFn) -> list[list[dict]]:
+    """For each golem its dreams: when, and what was lived and failed before it, by key."""
+    out = []
+    for _ in range(draw(st.integers(1, 3))):
+        at, tick, dreams = 0, 0, []
+        for _ in range(draw(st.integers(1, 7))):
+            hours, first = draw(st.integers(4, 80)), tick
+            at, tick = at + hours * sleep.HOUR_US, tick + 50 * draw(st.integers(1, 9))
+            mean = draw(st.sampled_from((-4_000, -900, 0, 700, 3_000)))
+            kinds = st.tuples(st.integers(0, 1), st.integers(first + 1, tick), st.integers(-500, 500), st.booleans())
+            told = draw(st.lists(kinds, max_size=9, unique_by=lambda k: (k[0], k[1] // 30)))
+            dreams.append(
+                {
+                    "at_us": at, "tick": tick, "cycle": tick // 50,
+                    "effects": sorted(
+                        ({"key": k, "decided": t, "judged_us": at - 60_000_000, "effect": mean + e, "failed": f}
+                         for k, t, e, f in told),
+                        key=lambda one: (one["key"], one["decided"]),
+                    ),
+                }
+            )  # fmt: skip
+        out.append(dreams)
+    return out
+
+
+def slept_through(lives: list[list[dict]], policy: Policy) -> pa.Table:
+    """What is told of these golems' hypotheses."""
+    state = hyp.Hypotheses([f"g-{i}" for i in range(len(lives))])
+    keys = [state.code(where, 3) for where in WHERE]
+    for wave in range(max(len(dreams) for dreams in lives)):
+        here = [i for i, dreams in enumerate(lives) if wave < len(dreams)]
+        mine = [lives[i][wave] for i in here]
+        columns = [np.array([d[n] for d in mine], np.int64) for n in ("cycle", "tick", "at_us")]
+        sleepers = hyp.Sleepers(np.array(here, np.int64), *columns)
+        for failed, meet in ((False, hyp.live_on), (True, hyp.stage)):
+            told = [(i, e) for i, d in zip(here, mine, strict=True) for e in d["effects"] if e["failed"] or not failed]
+            parts = [np.array([i for i, _ in told], np.int64), np.array([keys[e["key"]] for _, e in told], np.int64)]
+            parts += [
+                np.array([e[n] for _, e in told], np.int64) for n in ("effect", "decided", "decided", "judged_us")
+            ]
+            meet(state, sleepers, hyp.Evidence(*parts), policy)
+    return to_table(state, policy, policy.hash)
+
+
+@settings(max_examples=times(30), deadline=None)
+@given(dreamers())
+def test_hypotheses_meet_the_fate_that_the_twin_gives_them(lives: list[list[dict]]) -> None:
+    policy = Policy()
+    rows = slept_through(lives, policy).to_pylist()
+    found = sorted((r["golem_id"], r["cycle"], r["regime"], r["operation"], r["confidence_ppm"]) for r in rows)
+    wanted = []
+    for i, dreams in enumerate(lives):
+        half = {"volatile": 14 * twin.DAY_US, "unknown": 7 * twin.DAY_US}
+        sleeper = twin.Sleeper(policy, half)
+        for d in dreams:
+            lived = [e | {"key": WHERE[e["key"]].regime} for e in d["effects"]]
+            told = sleeper.dream(d["at_us"], d["tick"], lived, [e for e in lived if e["failed"]])
+            wanted += [(f"g-{i}", d["cycle"], key, operation, trust) for key, operation, trust in told]
+    assert [x[:4] for x in found] == [x[:4] for x in sorted(wanted)]
+    assert all(abs(a[4] - b[4]) <= 1 for a, b in zip(found, sorted(wanted), strict=True))
+
+
+@settings(max_examples=times(20), deadline=None)
+@given(dreamers())
+def test_lessons_are_what_the_twin_learns_from_what_was_told(lives: list[list[dict]]) -> None:
+    rows = slept_through(lives, EAGER)
+    found = {
+        (row["golem_id"], row["regime"], row["cause"]): tuple(row[name] for name in twin.LEARNED)
+        for row in lessons_of(rows, (), EAGER).to_pylist()
+    }
+    assert found == twin.lessons(rows.to_pylist())
+
+
+# the draw
+
+
+@settings(max_examples=times(30), deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 40), st.integers(1, 12))
+def test_the_draw_takes_what_there_is_place_for_and_depends_on_nothing_else(seed: int, count: int, places: int) -> None:
+    rng = np.random.default_rng(seed)
+    dream, name = np.sort(rng.integers(0, 3, count)), np.arange(count).astype(np.uint64)
+    seeds = np.array([11, 22, 33], np.uint64)[dream]
+    weight = rng.random(count)
+    drawn = sleep.chosen(dream, seeds, name, weight, places)
+    for number in range(3):
+        mine = np.flatnonzero(dream == number)
+        here = drawn[dream[drawn] == number]
+        assert len(here) == min(places, len(mine)) == len(set(here.tolist()))
+        alone = mine[sleep.chosen(dream[mine], seeds[mine], name[mine], weight[mine], places)]
+        assert alone.tolist() == here.tolist()
+
+
+def test_nothing_starves_and_what_is_felt_most_is_replayed_most() -> None:
+    nights, weight = 3_000, np.array([0.02, 0.2, 0.4, 0.8])
+    dream = np.repeat(np.arange(nights), 4)
+    seeds = np.array([sleep_seed(n) for n in range(nights)], np.uint64)[dream]
+    drawn = sleep.chosen(dream, seeds, np.tile(np.arange(4), nights).astype(np.uint64), np.tile(weight, nights), 1)
+    share = np.bincount(drawn % 4, minlength=4) / nights
+    assert share == pytest.approx(weight / weight.sum(), abs=0.03)
+    assert share[0] > 0
+
+
+def sleep_seed(number: int) -> int:
+    return int(seed_of(f"g-0/{number}"))

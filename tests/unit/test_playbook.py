@@ -1,0 +1,98 @@
+"""PLAYBOOK.md: how rules move the thresholds that a golem lives by, and what its page says of them."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from bardo_pipeline.curator.state import GrimoireState
+from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.storage.home import Home
+from tests.curated import BAD, GOOD, POLICY, SILENCE, STRONG, WORSE, Told, lived
+from tests.streams import LULL, RALLY, SPAN, START, STORM, judged, record, table
+
+
+def _thresholds(told: Told) -> dict[str, float]:
+    found: dict[str, float] = told.made.playbooks.to_pylist()[-1]["rebalance_threshold"]
+    return found
+
+
+def test_a_heuristic_lowers_its_regimes_threshold_to_its_band_and_a_warning_lifts_it_above() -> None:
+    base = POLICY.playbook.rebalance_threshold
+    low, high = STORM._replace(score=0.55), LULL
+    told = lived((low, [GOOD, STRONG, STRONG]), (high, [SILENCE, BAD, WORSE]))
+    assert _thresholds(told) == dict.fromkeys(REGIMES, base) | {"volatile": 0.5, "range_bound": 0.9}
+    *_, last = told.made.playbooks.to_pylist()
+    assert (last["version"], last["cycle"]) == (3, 3)
+    assert last["cause_entries"] == sorted(told.entry(s)["entry_id"] for s in (low, high))
+
+
+@pytest.mark.row("MEM-8")
+def test_a_heuristic_is_staged_and_moves_nothing_until_it_has_proved_itself_and_a_warning_is_heeded_at_once() -> None:
+    low, high = STORM._replace(score=0.55), LULL
+    told = lived((low, [GOOD, STRONG, STRONG]), (high, [BAD, WORSE]))
+    ids = {when: told.entry(when)["entry_id"] for when in (low, high)}
+    first, staged, proven = told.made.playbooks.to_pylist()
+    assert (first["cause_entries"], first["staged_entries"]) == ([], [])
+    assert (staged["cycle"], staged["cause_entries"], staged["staged_entries"]) == (2, [ids[high]], [ids[low]])
+    assert staged["rebalance_threshold"]["volatile"] == POLICY.playbook.rebalance_threshold
+    assert staged["rebalance_threshold"]["range_bound"] == 0.9
+    assert "## Staged: to prove themselves\n\n- (heuristic, 70 %) In a volatile market" in staged["markdown"]
+    assert (proven["cycle"], proven["cause_entries"], proven["staged_entries"]) == (3, sorted(ids.values()), [])
+    assert proven["rebalance_threshold"]["volatile"] == 0.5
+    assert "Staged" not in proven["markdown"]
+
+
+@pytest.mark.row("MEM-8")
+def test_a_staged_revision_that_does_not_prove_itself_goes_without_ever_having_moved_anything() -> None:
+    told = lived((STORM._replace(score=0.55), [GOOD, GOOD, WORSE, WORSE, WORSE]))
+    versions = told.made.playbooks.to_pylist()
+    assert [bool(row["staged_entries"]) for row in versions] == [False, True, False]
+    assert {row["rebalance_threshold"]["volatile"] for row in versions} == {POLICY.playbook.rebalance_threshold}
+
+
+@pytest.mark.row("MEM-8")
+def test_a_name_adds_no_lines_to_a_page_and_no_folders_to_a_home(tmp_path: Path) -> None:
+    pair = "WETH\n\n## rebalanceThreshold\n- volatile: 0.00"
+    rows = [
+        record("g-1\n# mine", tick, observation={"pair": pair}, resolutions=[judged(LULL, effect)])
+        for tick, effect in enumerate([-6_000] * (3 * SPAN), 1)
+    ]
+    page = Told(table(rows)).made.playbooks.to_pylist()[-1]["markdown"]
+    assert "do not act" in page
+    assert [line for line in page.splitlines() if line.startswith("#")] == [
+        "# PLAYBOOK of g-1 # mine", "## rebalanceThreshold", "## Rules",
+    ]  # fmt: skip
+    home = Home.create(tmp_path / "home", POLICY, START)
+    names = ["g-1", "../../there", "/there", ".", "..", "a/b", "a b", "\x00", "g" * 256, "\u00e9" * 256]
+    pages = {home.playbook(name) for name in names}
+    assert {page.parent.parent for page in pages} == {home.playbooks}
+    assert (len(pages), max(len(page.parent.name) for page in pages)) == (len(names), 43)
+    assert home.playbook("g-1") == home.playbooks / "g-1" / "PLAYBOOK.md"
+
+
+@pytest.mark.row("MEM-8")
+def test_what_was_inherited_has_proved_itself_before() -> None:
+    state = GrimoireState()
+    told = lived((STORM._replace(score=0.55), [GOOD, GOOD]), state=state)
+    assert told.made.playbooks.to_pylist()[-1]["staged_entries"]
+    state["generation"][:] = 1
+    heir = lived((STORM._replace(score=0.55), [SILENCE]), state=state)
+    assert heir.made.playbooks.to_pylist()[-1]["staged_entries"] == []
+    assert _thresholds(heir)["volatile"] == 0.5
+
+
+def test_a_warning_wins_over_a_heuristic_and_nothing_learned_when_gas_is_dear_counts() -> None:
+    told = lived((STORM, [GOOD, STRONG, STRONG]), (STORM._replace(gas=0.5), [BAD, WORSE]), (RALLY, [BAD, WORSE]))
+    assert _thresholds(told)["volatile"] == 0.8
+    assert _thresholds(told)["trending_up"] == POLICY.playbook.rebalance_threshold
+
+
+def test_a_rule_that_has_faded_lets_go_of_the_playbook() -> None:
+    told = lived((STORM._replace(score=0.55), [*[STRONG] * 4, *[SILENCE] * 4]), every=timedelta(hours=12))
+    found = [(row["cycle"], row["rebalance_threshold"]["volatile"]) for row in told.made.playbooks.to_pylist()]
+    assert found == [
+        (1, 0.7),
+        (3, 0.5),
+        (8, 0.7),
+    ]
