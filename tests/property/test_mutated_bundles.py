@@ -14,6 +14,7 @@ import orjson
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from bardo_pipeline.curator.structure import Structure
 from bardo_pipeline.derivation.bundle_archives import ARCHIVE_BYTES_MAX, archive, unpacked
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.inheritance.bundle import (
@@ -34,7 +35,7 @@ from bardo_pipeline.inheritance.inspection import faults_of
 from bardo_pipeline.inheritance.signature import signature_fault, signed, with_signature_file
 from tests.bundles import bundle_of
 from tests.examples import times
-from tests.grimoires import POLICY, baseline, entry, pattern
+from tests.grimoires import POLICY, baseline, causal, entry, pattern
 
 OWNER, STRANGER = (Ed25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in (1, 2))
 PUBLIC = OWNER.public_key().public_bytes_raw().hex()
@@ -269,3 +270,24 @@ def test_a_signature_vouches_for_its_bundle_and_its_owner_alone() -> None:
     assert "not with the owner's" in str(signature_fault(vouched(bundle_of(*ROWS), STRANGER), PUBLIC))
     said = signed(WHOLE, "owner-1", OWNER) | {"owner_id": "owner-2"}
     assert "did not sign" in str(signature_fault(with_signature_file(WHOLE, canonical(said))))
+    renamed = signed(WHOLE, "owner-1", OWNER) | {"key_id": "0" * 16}
+    assert "named for another" in str(signature_fault(with_signature_file(WHOLE, canonical(renamed)), PUBLIC))
+    spaced = WHOLE.files[SIGNATURE].replace(b":", b": ")
+    assert "not a signature" in str(signature_fault(with_signature_file(WHOLE, spaced), PUBLIC))
+
+
+NOWHERE: dict[str, Structure] = {
+    "a regime": pattern("t", regime="a storm"), "a range": pattern("t", anomaly_band="odd"),
+    "a price of gas": pattern("t", gas_band="free"), "no price of gas": pattern("t", gas_band=None),
+    "no act": pattern("t", action_type=None), "a metric": baseline("charm"), "a cause": causal("the moon", "gas_gwei"),
+    "an effect": causal("volume", "luck"), "no lag": causal("volume", "gas_gwei")._replace(lag_ticks=None),
+}  # fmt: skip
+
+
+@pytest.mark.row("INH-7")
+@pytest.mark.parametrize("what", NOWHERE)
+def test_an_entry_about_what_there_is_not_is_refused_though_its_names_fit(what: str) -> None:
+    about = NOWHERE[what]
+    (fault, *_) = refusals(dict(vouched(bundle_of(*ROWS, entry(about=about))).files))
+    assert fault.startswith(f"{ENTRIES}: entry {entry(about=about)['entry_id']}: ")
+    assert "which is none of ours" in fault or " without " in fault
