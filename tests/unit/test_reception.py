@@ -19,7 +19,7 @@ from bardo_pipeline.inheritance.chain import Claim, claims_of, unproven
 from tests.arrivals import BRIEF, Received, claim, crossing, delivery
 from tests.grimoires import DIED, entry, grimoire
 from tests.owners import order
-from tests.streams import FOG, LULL, RALLY, SPAN, START, STORM, Chapter, Life, Situation, stream
+from tests.streams import FOG, GALE, LULL, RALLY, SPAN, SQUALL, START, STORM, Chapter, Life, Situation, stream
 
 pytestmark = pytest.mark.row("INH-11")
 
@@ -72,6 +72,14 @@ def test_what_its_own_outcomes_speak_against_is_refused_and_the_opposite_learned
     assert (held["status"], held["sign"], held["provenance"], held["origin_golem_id"]) == ("active", -1, "self", "g-1")
 
 
+def test_what_is_spoken_against_until_it_is_worth_no_place_is_refused_though_nothing_is_sure() -> None:
+    told = Received(lived({STORM: (SILENCE, BAD, BAD, BAD)}), delivery(claim(STORM)), policy=UNSURE)
+    assert told.said(STORM) == [
+        (1, "quarantined"), *((cycle, "spoken_against") for cycle in (2, 3, 4)), (4, "refused"),
+    ]  # fmt: skip
+    assert told.entry(STORM)["status"] == "pruned"
+
+
 def test_nothing_of_the_cycle_in_which_it_came_counts_for_it() -> None:
     told = Received(lived({STORM: (GOOD, GOOD)}), delivery(claim(STORM), seen=2))
     assert told.said(STORM)[:3] == [(1, "staged"), (1, "quarantined"), (2, "borne_out")]
@@ -82,6 +90,8 @@ def test_while_it_waits_nothing_acts_on_it_and_it_fades() -> None:
     told = Received(slow, delivery(claim(STORM, decay_class="tactical")))
     assert [said for _, said in told.said(STORM)] == ["quarantined", "pruned"]
     assert all(not row["cause_entries"] and not row["staged_entries"] for row in told.playbooks)
+    grave = claim(STORM, -1, decay_class="tactical", is_anti_knowledge=True)
+    assert Received(slow, delivery(grave)).said(STORM) == [(1, "quarantined")], "anti-knowledge has a floor"
 
 
 def test_what_it_holds_already_stays_as_it_is_and_says_why_the_rest_stays_out() -> None:
@@ -155,6 +165,13 @@ def test_a_rule_that_spans_gas_bands_waits_as_one_about_each() -> None:
     told = Received(lived({RALLY: (SILENCE,)}), delivery(claim(STORM.structure._replace(gas_band="any"))))
     waiting = {e["gas_band"] for e in told.entries.values() if e["status"] == "candidate"}
     assert waiting == {"cheap", "normal", "dear"}
+
+
+def test_of_a_rule_that_spans_gas_bands_only_what_is_new_waits() -> None:
+    plot, wide = {SQUALL: (STRONG, STRONG)}, claim(STORM.structure._replace(gas_band="any"))
+    told, plain = Received(lived(plot), delivery(wide, seen=8)), Received(lived(plot))
+    assert told.entry(SQUALL) == plain.entry(SQUALL), "what it holds is its own"
+    assert [told.said(when) for when in (STORM, GALE)] == [[(3, "quarantined")]] * 2
 
 
 @pytest.mark.row("INH-13")
