@@ -90,8 +90,8 @@ def test_while_it_waits_nothing_acts_on_it_and_it_fades() -> None:
     told = Received(slow, delivery(claim(STORM, decay_class="tactical")))
     assert [said for _, said in told.said(STORM)] == ["quarantined", "pruned"]
     assert all(not row["cause_entries"] and not row["staged_entries"] for row in told.playbooks)
-    grave = claim(STORM, -1, decay_class="tactical", is_anti_knowledge=True)
-    assert Received(slow, delivery(grave)).said(STORM) == [(1, "quarantined")], "anti-knowledge has a floor"
+    paid = delivery(claim(STORM, -1, decay_class="tactical"))
+    assert Received(slow, paid).said(STORM) == [(1, "quarantined")], "a bloodstain is never pruned (canon 7)"
 
 
 def test_what_it_holds_already_stays_as_it_is_and_says_why_the_rest_stays_out() -> None:
