@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bardo_pipeline.errors import RecordError, SchemaVersionError
-from bardo_pipeline.events.life import Gap, LifeEvent, Published, life_event
+from bardo_pipeline.errors import RecordError, RegressionError, SchemaVersionError
+from bardo_pipeline.events.arrivals import Quarantined
+from bardo_pipeline.events.life import Gap, LifeEvent, Published, Received, life_event
 from bardo_pipeline.events.record import SCHEMA_VERSION
 from bardo_pipeline.events.schema import MOMENT, RECORD_SCHEMA
 from bardo_pipeline.storage.log import EventLog
@@ -158,6 +159,15 @@ def test_events_are_read_by_kind_and_by_what_is_new(log: Log) -> None:
     assert log.life("GapAccepted", since_version=seen).num_rows == 0
     assert log.life("GolemBorn").num_rows == 0
     assert log.life_version > seen
+
+
+@pytest.mark.row("INH-11")
+def test_what_is_given_to_a_golem_that_went_on_meanwhile_is_refused(log: Log) -> None:
+    append(log, ticks(1, 3))
+    what = Received(source="import", from_golem_id="g-far", content_hash="c" * 64, entry_count=1)
+    with pytest.raises(RegressionError, match="give it again"):
+        log.record([life_event(GOLEM, NOW, what, Quarantined(tick_seen=2))], NOW)
+    assert log.record([life_event(GOLEM, NOW, what, Quarantined(tick_seen=3))], NOW) == 1
 
 
 def test_an_event_under_a_foreign_id_is_refused(log: Log) -> None:
