@@ -1,9 +1,19 @@
-"""Columns: a table's column as one array, and with its texts encoded. Pure."""
+"""Columns: how a schema declares one, a table's column as one array, and with its texts encoded. Pure."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+
+def required(name: str, kind: pa.DataType) -> pa.Field:
+    """A column that has a value in every row."""
+    return pa.field(name, kind, nullable=False)
+
+
+def listed(name: str, kind: pa.DataType) -> pa.Field:
+    """A column of lists, without a null among them or in them."""
+    return required(name, pa.list_(required("element", kind)))
 
 
 def one(column: pa.Array | pa.ChunkedArray) -> pa.Array:

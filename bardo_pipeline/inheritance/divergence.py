@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bardo_pipeline.curator.decisions import OPERATIONS, RECEIVED
+from bardo_pipeline.events.columns import listed, required
 from bardo_pipeline.grimoire.columns import asked, confidence_of, micros
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.spans import told_apart
@@ -34,59 +35,51 @@ MINIMA = ("divergence", "novel_entries", "invalidated_entries", "explicit_gaps",
 """What INH S8.1 asks of a generation, by the name under which a shortfall is told."""
 
 
-def _required(name: str, kind: pa.DataType) -> pa.Field:
-    return pa.field(name, kind, nullable=False)
-
-
-def _listed(name: str, kind: pa.DataType) -> pa.Field:
-    return _required(name, pa.list_(pa.field("element", kind, nullable=False)))
-
-
 INVALIDATED = pa.struct(
     [
-        _required("entry_id", pa.string()),
-        _required("how", pa.string()),
-        _required("text", pa.string()),
-        _required("cycle", pa.int64()),
-        _required("seq", pa.int64()),
-        _required("reason", pa.string()),
-        _listed("ticks", pa.int64()),
+        required("entry_id", pa.string()),
+        required("how", pa.string()),
+        required("text", pa.string()),
+        required("cycle", pa.int64()),
+        required("seq", pa.int64()),
+        required("reason", pa.string()),
+        listed("ticks", pa.int64()),
     ]
 )
 """An inherited entry that did not stand: how (ENDS), and the last decision that spoke against it, with its reason and
 the ticks of this golem's log that are its evidence."""
 
 DIVERGENCE_FIELDS = (
-    _required("inherited_count", pa.int64()),
-    _required("left_count", pa.int64()),
-    _required("novel_count", pa.int64()),
-    _listed("invalidated", INVALIDATED),
-    _required("forgotten_count", pa.int64()),
+    required("inherited_count", pa.int64()),
+    required("left_count", pa.int64()),
+    required("novel_count", pa.int64()),
+    listed("invalidated", INVALIDATED),
+    required("forgotten_count", pa.int64()),
     pa.field("divergence_ppm", pa.int64()),
-    _required("gap_count", pa.int64()),
-    _required("question_ratio_ppm", pa.int64()),
-    _required("low_divergence", pa.bool_()),
-    _listed("shortfalls", pa.string()),
+    required("gap_count", pa.int64()),
+    required("question_ratio_ppm", pa.int64()),
+    required("low_divergence", pa.bool_()),
+    listed("shortfalls", pa.string()),
 )
-DIVERGENCE_SCHEMA = pa.schema([_required("golem_id", pa.string()), *DIVERGENCE_FIELDS])
+DIVERGENCE_SCHEMA = pa.schema([required("golem_id", pa.string()), *DIVERGENCE_FIELDS])
 """One row per dead golem, key golem_id. divergence_ppm in [0, 1,000,000], null for who inherited nothing.
 forgotten_count: inherited entries that faded, no evidence having said that they are wrong. shortfalls: of MINIMA."""
 
 SAID_SCHEMA = pa.schema(
-    [_required(n, pa.string() if n == "golem_id" else pa.int64()) for n in ("golem_id", "items", "questions", "gaps")]
+    [required(n, pa.string() if n == "golem_id" else pa.int64()) for n in ("golem_id", "items", "questions", "gaps")]
 )
 """One row per golem: sentences of its testament, how many are questions, and how many name something open."""
 
 RULE_SCHEMA = pa.schema(
     [
-        _required("golem_id", pa.string()),
-        _required("structure", pa.string()),
+        required("golem_id", pa.string()),
+        required("structure", pa.string()),
         pa.field("given_id", pa.string()),
         pa.field("given_sign", pa.int64()),
         pa.field("left_id", pa.string()),
         pa.field("left_sign", pa.int64()),
-        _required("weight_ppm", pa.int64()),
-        _required("differs", pa.bool_()),
+        required("weight_ppm", pa.int64()),
+        required("differs", pa.bool_()),
     ]
 )
 """One row per golem and rule of either side: the entry that tells it there, its side of zero, its weight, and whether

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from bardo_pipeline.events.columns import required
 from bardo_pipeline.grimoire import confidence as conf
 from bardo_pipeline.grimoire.columns import floor_of, half_life_of, micros, moments, whole
 from bardo_pipeline.grimoire.confidence import DAY_US, PPM
@@ -25,19 +26,15 @@ from bardo_pipeline.policy import DecayPolicy
 Whole = NDArray[np.int64]
 
 
-def _required(name: str, kind: pa.DataType) -> pa.Field:
-    return pa.field(name, kind, nullable=False)
-
-
 BELIEF_SCHEMA = pa.schema(
     [
-        _required("golem_id", pa.string()),
-        _required("entry_id", pa.string()),
-        _required("structure", pa.string()),
-        _required("cycle", pa.int64()),
-        _required("at", MOMENT),
-        _required("sign", pa.int64()),
-        _required("confidence_ppm", pa.int64()),
+        required("golem_id", pa.string()),
+        required("entry_id", pa.string()),
+        required("structure", pa.string()),
+        required("cycle", pa.int64()),
+        required("at", MOMENT),
+        required("sign", pa.int64()),
+        required("confidence_ppm", pa.int64()),
     ]
 )
 """One row per active entry with a sign and close of a cycle: how sure its golem was at that moment. A rule that stands
@@ -45,10 +42,10 @@ for several is believed of the situation of each."""
 
 OUTCOME_SCHEMA = pa.schema(
     [
-        _required("golem_id", pa.string()),
-        _required("structure", pa.string()),
-        _required("at", MOMENT),
-        _required("effect_ppm", pa.int64()),
+        required("golem_id", pa.string()),
+        required("structure", pa.string()),
+        required("at", MOMENT),
+        required("effect_ppm", pa.int64()),
     ]
 )
 """One row per judged decision: the structure of its situation, when the verdict came, and the effect of acting."""
@@ -56,22 +53,22 @@ OUTCOME_SCHEMA = pa.schema(
 JUDGED_SCHEMA = pa.schema(
     [
         *BELIEF_SCHEMA,
-        _required("outcome_count", pa.int64()),
-        _required("agreed_count", pa.int64()),
-        _required("effect_sum_ppm", pa.int64()),
+        required("outcome_count", pa.int64()),
+        required("agreed_count", pa.int64()),
+        required("effect_sum_ppm", pa.int64()),
     ]
 )
 """A belief with what was judged in its situation within the horizon. An effect of nothing agrees with no sign."""
 
 BAND_SCHEMA = pa.schema(
     [
-        _required("confidence_low_ppm", pa.int64()),
-        _required("confidence_high_ppm", pa.int64()),
-        _required("belief_count", pa.int64()),
-        _required("confidence_mean_ppm", pa.int64()),
-        _required("held_ppm", pa.int64()),
-        _required("outcome_count", pa.int64()),
-        _required("agreed_ppm", pa.int64()),
+        required("confidence_low_ppm", pa.int64()),
+        required("confidence_high_ppm", pa.int64()),
+        required("belief_count", pa.int64()),
+        required("confidence_mean_ppm", pa.int64()),
+        required("held_ppm", pa.int64()),
+        required("outcome_count", pa.int64()),
+        required("agreed_ppm", pa.int64()),
     ]
 )
 """One row per band of confidence that has judged beliefs: how many, how sure on average, what share of them held, and

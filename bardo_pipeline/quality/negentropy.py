@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from bardo_pipeline.events.columns import required
 from bardo_pipeline.grimoire import confidence as conf
 from bardo_pipeline.grimoire.columns import asked, floor_of, half_life_of, micros, whole
 from bardo_pipeline.grimoire.confidence import PPM
@@ -41,15 +42,11 @@ BIT = 1_000_000
 _NEVER = 2**62
 
 
-def _required(name: str, kind: pa.DataType) -> pa.Field:
-    return pa.field(name, kind, nullable=False)
-
-
 ORDER_SCHEMA = pa.schema(
     [
-        _required("golem_id", pa.string()),
+        required("golem_id", pa.string()),
         *[
-            _required(name, pa.int64())
+            required(name, pa.int64())
             for name in ("judged_count", "spoken_count", "count_ubits", "known_ubits", "inherited_ubits", "rule_count")
         ],
     ]
@@ -60,11 +57,11 @@ count_ubits, known_ubits: loss of the count and of knowledge, in millionths of a
 
 GROUP_SCHEMA = pa.schema(
     [
-        _required("group", pa.string()),
-        _required("generation", pa.int64()),
-        *[_required(name, pa.int64()) for name in ("golem_count", *ORDER_SCHEMA.names[1:])],
-        _required("order_ppm", pa.int64()),
-        _required("per_rule_ubits", pa.int64()),
+        required("group", pa.string()),
+        required("generation", pa.int64()),
+        *[required(name, pa.int64()) for name in ("golem_count", *ORDER_SCHEMA.names[1:])],
+        required("order_ppm", pa.int64()),
+        required("per_rule_ubits", pa.int64()),
     ]
 )
 """One row per group (a lineage, or an owner's clade) and generation. order_ppm = (count - known) / count;

@@ -11,25 +11,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.errors import BardoError, RecordError
+from bardo_pipeline.events.columns import required
 from bardo_pipeline.events.custody import Signature
 from bardo_pipeline.events.life import LifeEvent
 from bardo_pipeline.events.schema import LIFE_SCHEMA, MOMENT, RECORD_SCHEMA
 from bardo_pipeline.retrieval.embedding import EmbedderIdentity
 from bardo_pipeline.storage.heads import TickRange
 
-
-def _required(name: str, kind: pa.DataType) -> pa.Field:
-    return pa.field(name, kind, nullable=False)
-
-
 DECIDING = frozenset({"DeathDeclared", "GapAccepted", "KeyRegistered", "KeyRotated", "KeyRevoked", "SealKeyMade"})
 """Life events that decide which records of their golem are taken."""
 
 LINK_TYPE = pa.struct(
     [
-        _required("number", pa.int64()),
-        _required("previous", pa.binary()),
-        _required("hash", pa.binary()),
+        required("number", pa.int64()),
+        required("previous", pa.binary()),
+        required("hash", pa.binary()),
         pa.field("key_id", pa.string()),
         pa.field("signature", pa.binary()),
     ]
@@ -39,11 +35,11 @@ LINK_TYPE = pa.struct(
 CYCLES_SCHEMA = pa.schema(
     [
         *RECORD_SCHEMA,
-        _required("bucket", pa.int32()),
-        _required("content_hash", pa.binary()),
-        _required("recorded_at", MOMENT),
-        _required("writer", pa.string()),
-        _required("segment", pa.int64()),
+        required("bucket", pa.int32()),
+        required("content_hash", pa.binary()),
+        required("recorded_at", MOMENT),
+        required("writer", pa.string()),
+        required("segment", pa.int64()),
         pa.field("version", pa.int64()),
         pa.field("link", LINK_TYPE),
         pa.field("payload", pa.binary()),
@@ -55,20 +51,20 @@ version of the log that brought it, its link in the golem's chain, and the sende
 The last three came with version 2 of the schema: null in rows that version 1 wrote.
 """
 
-LIFE_LOG_SCHEMA = pa.schema([*LIFE_SCHEMA, _required("recorded_at", MOMENT)])
+LIFE_LOG_SCHEMA = pa.schema([*LIFE_SCHEMA, required("recorded_at", MOMENT)])
 """One row per life event, with the moment of its recording."""
 
 VECTORS_SCHEMA = pa.schema(
     [
-        _required("text_hash", pa.string()),
-        _required("embedder", pa.string()),
-        _required("vector", pa.list_(_required("element", pa.float32()))),
-        _required("model", pa.string()),
-        _required("version", pa.string()),
-        _required("dimension", pa.int32()),
-        _required("preprocess_hash", pa.string()),
-        _required("chunk_config", pa.string()),
-        _required("created_at", MOMENT),
+        required("text_hash", pa.string()),
+        required("embedder", pa.string()),
+        required("vector", pa.list_(required("element", pa.float32()))),
+        required("model", pa.string()),
+        required("version", pa.string()),
+        required("dimension", pa.int32()),
+        required("preprocess_hash", pa.string()),
+        required("chunk_config", pa.string()),
+        required("created_at", MOMENT),
     ]
 )
 """One row per (embedder, text): the vector, and all that decided it. `embedder` is the key of its identity."""

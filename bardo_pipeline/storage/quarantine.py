@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.errors import QueryError, StoreError
+from bardo_pipeline.events.columns import required
 from bardo_pipeline.events.custody import Signature
 from bardo_pipeline.events.schema import MOMENT
 from bardo_pipeline.policy import Policy
@@ -38,26 +39,22 @@ _SHOWN = 8
 """Characters of an id that lists show, and the fewest that find one."""
 
 
-def _required(name: str, kind: pa.DataType) -> pa.Field:
-    return pa.field(name, kind, nullable=False)
-
-
 ITEMS_SCHEMA = pa.schema(
     [
-        _required("item_id", pa.string()),
-        _required("source", pa.string()),
-        _required("file", pa.string()),
-        _required("line", pa.int64()),
+        required("item_id", pa.string()),
+        required("source", pa.string()),
+        required("file", pa.string()),
+        required("line", pa.int64()),
         pa.field("golem_id", pa.string()),
         pa.field("tick", pa.int64()),
-        _required("error", pa.string()),
-        _required("reason", pa.string()),
+        required("error", pa.string()),
+        required("reason", pa.string()),
         pa.field("raw", pa.binary()),
-        _required("raw_hash", pa.string()),
-        _required("raw_bytes", pa.int64()),
+        required("raw_hash", pa.string()),
+        required("raw_bytes", pa.int64()),
         pa.field("key_id", pa.string()),
         pa.field("signature", pa.binary()),
-        _required("taken_at", MOMENT),
+        required("taken_at", MOMENT),
     ]
 )
 """One row per refused thing: where it stood, whose it says it is, which error and why, and its bytes.
@@ -68,10 +65,10 @@ this table. raw_hash: SHA-256 of the bytes in hex. key_id, signature: the detach
 
 RULINGS_SCHEMA = pa.schema(
     [
-        _required("item_id", pa.string()),
-        _required("ruling", pa.string()),
-        _required("at", MOMENT),
-        _required("why", pa.string()),
+        required("item_id", pa.string()),
+        required("ruling", pa.string()),
+        required("at", MOMENT),
+        required("why", pa.string()),
     ]
 )
 """One row per ruling: the item was taken after all (retried), or nobody wants it (dropped)."""
