@@ -166,11 +166,12 @@ def _note_rest(
     texts = dict(zip(entries["entry_id"].to_pylist(), entries["text"].to_pylist(), strict=True))
     out = judged.filter(pc.and_(pc.is_valid(judged["held_id"]), pc.not_equal(judged["verdict"], "accepted")))
     told = [(at[r["held_id"]], r) for r in out.to_pylist() if r["held_id"] in at]
-    for row, said in told:
+    rows = np.array([row for row, _ in told], np.int64)
+    before = state.confidence_at(rows, wave.closing(state, rows), policy.decay)
+    for place, (_, said) in enumerate(told):  # one note each: they stand in the order of their turns
         words = f"{said['verdict']}: {texts[said['entry_id']]} ({said['entry_id']}), {said['reason']}"
-        now = np.array([row])
-        before = state.confidence_at(now, wave.closing(state, now), policy.decay)
-        wave.note(state, NOTED, now, before, orders=[_considered(arrival, words)])
+        one = slice(place, place + 1)
+        wave.note(state, NOTED, rows[one], before[one], orders=[_considered(arrival, words)])
 
 
 def _considered(arrival: Arrival, words: str, bundle: str | None = None) -> Considered:
