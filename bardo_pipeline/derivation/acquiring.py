@@ -5,6 +5,7 @@ Source: INH S14.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -17,6 +18,8 @@ from pydantic import ValidationError
 from bardo_pipeline.derivation.adoption import log_moment
 from bardo_pipeline.derivation.bundles import load_bundle, write_bundle
 from bardo_pipeline.derivation.overriding import Grimoire, find, grimoire_of
+from bardo_pipeline.derivation.reading import curated
+from bardo_pipeline.derivation.repairing import heeded_by
 from bardo_pipeline.derivation.shelves import found, kits_of, library_of, owner_named, refreshed
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import LibraryError, QueryError
@@ -26,6 +29,7 @@ from bardo_pipeline.events.record import Part
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.inheritance.kits import pack_kit
 from bardo_pipeline.inheritance.library import LIBRARY_SCHEMA
+from bardo_pipeline.inheritance.roots import root_said
 from bardo_pipeline.storage.json_lines import sentence_of
 
 
@@ -152,7 +156,7 @@ def equip(
     number = 1 + sum(e["kit_ordered"]["owner_id"] == owner_id for e in _said(stores, "KitOrdered", EVERY_GOLEM))
     at = log_moment(stores, "KitOrdered")
     bundle = pack_kit(
-        chosen.select(LIBRARY_SCHEMA.names), owner_id=owner_id, number=number, at=at,
+        chosen.select(LIBRARY_SCHEMA.names), owner_id=owner_id, number=number, at=at, roots=_roots(stores, chosen),
         derivation_id=stores.derivation_id, policy=stores.policy,
     )  # fmt: skip
     write_bundle(stores.home.bundles, bundle)
@@ -163,6 +167,16 @@ def equip(
     event = life_event(EVERY_GOLEM, at, payload)
     stores.log.record([event], now)
     return Ordered(event.event_id, owner_id, number, bundle.bundle_hash, tuple(chosen.to_pylist()))
+
+
+def _roots(stores: Stores, rows: pa.Table) -> list[dict[str, Any]]:
+    """On whose lives these rows of a library rest, as far as they are curated, by golem."""
+    entries: dict[str, list[str]] = defaultdict(list)
+    for entry_id, golem_ids in zip(rows["entry_id"].to_pylist(), rows["golem_ids"].to_pylist(), strict=True):
+        for golem_id in golem_ids:
+            entries[golem_id].append(entry_id)
+    left, span = heeded_by(stores, ["curation"]), stores.policy.curator.cycle_ticks
+    return [root_said(g, ids, (curated(stores, g) or 0) * span, left) for g, ids in sorted(entries.items())]
 
 
 def _published(stores: Stores, owner_id: str, kit: str) -> list[str]:

@@ -103,7 +103,8 @@ def _done(stores: Stores, names: Iterable[str], golem_id: str) -> int | None:
 def _first(stores: Stores, causes: Iterable[Cause]) -> dict[str, int]:
     """Golem to the first cycle that is to be dreamt again, of golems that were dreamt so far."""
     wanted = first_cycles(causes, stores.policy.curator.cycle_ticks)
-    return {g: cycle for g, cycle in wanted.items() if (_done(stores, DREAMT, g) or 0) >= cycle}
+    done = {g: _done(stores, DREAMT, g) for g in wanted}  # none of who has not lived a cycle yet
+    return {g: cycle for g, cycle in wanted.items() if (last := done[g]) is not None and last >= cycle}
 
 
 @dataclass(frozen=True)

@@ -237,7 +237,8 @@ def _last_playbooks(playbooks: pa.Table, deaths: pa.Table) -> pa.Table:
 
 
 def equipped(stores: Stores, golems: Collection[str]) -> pa.Table:
-    """What these golems have from kits of a library, their own or their ancestors': EQUIPPED_SCHEMA."""
+    """What these golems have from kits of a library, their own or their ancestors', and was not withdrawn from who got
+    it: EQUIPPED_SCHEMA."""
     ordered = {e["kit_ordered"]["bundle_hash"] for e in _told(stores, "KitOrdered", "kit_ordered")}
     kits = defaultdict[str, set[str]](set)
     for event in _told(stores, "KnowledgeReceived", "received") if ordered else ():
@@ -245,17 +246,22 @@ def equipped(stores: Stores, golems: Collection[str]) -> pa.Table:
             kits[event["golem_id"]].add(event["received"]["content_hash"])
     if not kits:
         return EQUIPPED_SCHEMA.empty_table()
-    about = {
-        kit: set(load_bundle(stores.home, kit).entries()["structure"].to_pylist())
-        for kit in set().union(*kits.values())
-    }
+    abouts = {kit: _structures(stores, kit) for kit in set().union(*kits.values())}
+    left = stores.left_out()
     births = {e["golem_id"]: e["born"] for e in stores.life("GolemBorn").select(["golem_id", "born"]).to_pylist()}
     holds: dict[str, set[str]] = {}
     for golem_id in sorted(births, key=lambda g: (births[g]["generation"], g)):  # elders first
         elder = holds.get(births[golem_id]["predecessor_id"] or "", set())
-        holds[golem_id] = elder.union(*(about[kit] for kit in kits.get(golem_id, ())))
+        given = {entry: about for kit in kits.get(golem_id, ()) for entry, about in abouts[kit].items()}
+        holds[golem_id] = elder.union(about for entry, about in given.items() if entry not in left.entries(golem_id))
     rows = [{"golem_id": g, "structure": s} for g in sorted(golems) for s in sorted(holds.get(g, ()))]
     return pa.Table.from_pylist(rows, schema=EQUIPPED_SCHEMA)
+
+
+def _structures(stores: Stores, kit: str) -> dict[str, str]:
+    """What each entry of a kit is about, by id."""
+    entries = load_bundle(stores.home, kit).entries()
+    return dict(zip(entries["entry_id"].to_pylist(), entries["structure"].to_pylist(), strict=True))
 
 
 def _signatures(stores: Stores) -> dict[str, str]:
@@ -270,17 +276,13 @@ def _signatures(stores: Stores) -> dict[str, str]:
     for death in _deaths(stores, owners.keys(), reached).to_pylist():
         parts[death["owner_id"]].add(f"died {death['event_id']}")
     left = heeded_by(stores, ["curation"])
-    for kind, attribute in (
-        ("EntryPulled", "pulled"),
-        ("EntryExported", "exported"),
-        ("KnowledgeReceived", "received"),
-    ):
+    for kind, attribute in _HEARD.items():
         for event in _told(stores, kind, attribute):
             if (golem_id := event["golem_id"]) not in owners:
                 continue
             known = reached.get(golem_id, -1) >= event[attribute].get("cycle_seen", -1)
-            without = left.listing(golem_id) if kind == "EntryExported" else None
-            parts[owners[golem_id]].add(f"{event['event_id']} {known} {orjson.dumps(without).decode()}")
+            without = orjson.dumps(left.listing(golem_id)).decode()
+            parts[owners[golem_id]].add(f"{event['event_id']} {known} {without}")
     for event in _told(stores, "BundlePurchased", "purchased"):
         parts[event["purchased"]["owner_id"]].add(event["event_id"])
     return {owner: _hash(sorted(said)) for owner, said in parts.items()}

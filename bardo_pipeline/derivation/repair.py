@@ -1,8 +1,9 @@
 """Repair: a record is struck, a reorg is observed, and what heirs hold of it is withdrawn, all as events.
 
 The events alone decide what counts as never having been; whoever derives next heeds them. What an heir loses is found
-in the bundle that it was born with: the entries that rest on a record which that bundle was not made without, and so on
-from heir to heir. Source: EV-8, X-4, canon 20; architecture ("Heirs get `withdrawn` decisions").
+in the bundle that it was born with, or given: the entries that rest on a record which that bundle was not made without,
+and so on from heir to heir. A kit from the library is a bundle of many: it rests on the lives of all who left it its
+rules. Source: EV-8, X-4, canon 20; architecture ("Heirs get `withdrawn` decisions").
 """
 
 from __future__ import annotations
@@ -24,12 +25,11 @@ from bardo_pipeline.derivation.reading import cycle_of
 from bardo_pipeline.derivation.repairing import Heeded, without
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError
-from bardo_pipeline.events.arrivals import Arrivals
 from bardo_pipeline.events.left_out import Cause, LeftOut
 from bardo_pipeline.events.life import LifeEvent, Reorg, Struck, Withdrawn, life_event
 from bardo_pipeline.grimoire.spans import WIDE_GAS_BANDS
 from bardo_pipeline.heartbeat.confirmations import Depth, depth_at
-from bardo_pipeline.inheritance.bundle import Bundle
+from bardo_pipeline.inheritance.roots import Root, roots_of
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ def withdrawals_due(stores: Stores, left: LeftOut) -> Due:
     Reads the records of a golem only where something of it is left out that an heir was not looked at for.
     """
     births, seen, lost = _births(stores), Heeded(stores, "heirs").known(), _withdrawn_already(stores)
-    heirs = _heirs(births, stores.arrivals())
+    heirs = _heirs(stores, births)
     causes: dict[str, set[str]] = defaultdict(set)
     for cause in left.causes:
         causes[cause.golem_id].add(cause.event_id)
@@ -204,7 +204,8 @@ def withdrawals_due(stores: Stores, left: LeftOut) -> Due:
             new = {f"{event_id}>{heir}>{bundle_hash[:16]}" for event_id in causes[golem_id]} - seen - pairs
             if not new:
                 continue
-            losses = _losses(stores, load_bundle(stores.home, bundle_hash), left, lost[golem_id])
+            root = roots_of(load_bundle(stores.home, bundle_hash)).get(golem_id)
+            losses = {} if root is None else _losses(stores, root, left, lost[golem_id])
             fresh = {entry: loss for entry, loss in losses.items() if entry not in lost[heir]}
             lost[heir] |= fresh
             made = _events(stores, heir, fresh)
@@ -220,30 +221,30 @@ def _record(stores: Stores, first: Sequence[LifeEvent], due: Due, now: datetime)
     Heeded(stores, "heirs").keep(due.pairs)
 
 
-def _losses(stores: Stores, bundle: Bundle, left: LeftOut, lost: dict[str, _Loss]) -> dict[str, _Loss]:
-    """Entries of a bundle that rest on what is left out since, each with its reason.
+def _losses(stores: Stores, root: Root, left: LeftOut, lost: dict[str, _Loss]) -> dict[str, _Loss]:
+    """Entries of a bundle that rest on what is left out of a golem's life since, each with its reason.
 
-    lost: what was withdrawn from the golem that left the bundle.
+    root: what the bundle holds of that golem. lost: what was withdrawn from it.
     """
-    made_without = LeftOut.listed(bundle.golem_id, bundle.manifest.get("left_out"))
-    held = bundle.entries()
-    ids = held["entry_id"].to_pylist()
-    out = {entry: lost[entry] for entry in ids if entry in lost and entry not in made_without.entries(bundle.golem_id)}
-    causes = [c for c in left.causes if c.golem_id == bundle.golem_id and c.tick_from]
-    for structure, cause in _resting_on(stores, bundle, made_without, causes).items():
-        for entry in held.filter(pc.equal(held["structure"], structure))["entry_id"].to_pylist():
+    ids = root.entries["entry_id"].to_pylist()
+    known = root.made_without.entries(root.golem_id)
+    out = {entry: lost[entry] for entry in ids if entry in lost and entry not in known}
+    causes = [c for c in left.causes if c.golem_id == root.golem_id and c.tick_from]
+    for structure, cause in _resting_on(stores, root, causes).items():
+        for entry in root.entries.filter(pc.equal(root.entries["structure"], structure))["entry_id"].to_pylist():
             out.setdefault(entry, _Loss(cause.event_id, cause.golem_id, cause.tick_from))
     return out
 
 
-def _resting_on(stores: Stores, bundle: Bundle, made_without: LeftOut, causes: Sequence[Cause]) -> dict[str, Cause]:
+def _resting_on(stores: Stores, root: Root, causes: Sequence[Cause]) -> dict[str, Cause]:
     """Structures that the golem had evidence of in ticks which are left out since its bundle was made, by key."""
-    runs, _ = made_without.of_golem(bundle.golem_id)
+    runs, _ = root.made_without.of_golem(root.golem_id)
     news = [c for c in causes if not any(first <= c.tick_from and c.tick_to <= last for first, last in runs)]
     if not news:
         return {}
-    first, last = min(cause.tick_from for cause in news), int(bundle.manifest["source_watermark"])
-    records = without(stores.log.read_stretch(EVIDENCE_COLUMNS, [bundle.golem_id], first, last), made_without)
+    first = min(cause.tick_from for cause in news)
+    records = stores.log.read_stretch(EVIDENCE_COLUMNS, [root.golem_id], first, root.source_watermark)
+    records = without(records, root.made_without)
     structures, cycle = Structures(), cycle_of(records["tick"].to_numpy(), stores.policy.curator.cycle_ticks)
     found = gather_evidence(
         records, golem=np.zeros(len(cycle), np.int64), cycle=cycle, structures=structures, policy=stores.policy.curator
@@ -286,14 +287,18 @@ def _withdrawn_already(stores: Stores) -> defaultdict[str, dict[str, _Loss]]:
     return out
 
 
-def _heirs(births: Mapping[str, Mapping[str, Any]], arrivals: Arrivals) -> dict[str, list[tuple[str, str]]]:
-    """Golem to its heirs, each with the hash of the bundle that it was born with, and to whom its bundle was given."""
+def _heirs(stores: Stores, births: Mapping[str, Mapping[str, Any]]) -> dict[str, list[tuple[str, str]]]:
+    """Golem to those who have something of it, each with the hash of the bundle: heirs, who was given its bundle, and
+    who was equipped with a kit that holds what it left to its owner's library."""
     out: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for golem_id, birth in births.items():
         if birth["predecessor_id"] is not None and birth["bundle_hash"] is not None:
             out[birth["predecessor_id"]].append((golem_id, birth["bundle_hash"]))
-    for one in arrivals.deliveries:
-        out[one.from_golem_id].append((one.golem_id, one.content_hash))
+    kits = {said["bundle_hash"] for said in stores.life("KitOrdered")["kit_ordered"].to_pylist()}
+    for one in stores.arrivals().deliveries:
+        kit = roots_of(load_bundle(stores.home, one.content_hash)) if one.content_hash in kits else ()
+        for golem_id in kit or (one.from_golem_id,):
+            out[golem_id].append((one.golem_id, one.content_hash))
     return {golem_id: sorted(set(heirs)) for golem_id, heirs in out.items()}
 
 

@@ -8,6 +8,7 @@ Source: INH S14 ("Seed Kits and Bundles").
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -55,11 +56,21 @@ def as_entries(rows: pa.Table) -> pa.Table:
     return pa.table({name: columns[name] for name in ENTRY_SCHEMA.names}).cast(ENTRY_SCHEMA)
 
 
-def pack_kit(rows: pa.Table, *, owner_id: str, number: int, at: datetime, derivation_id: str, policy: Policy) -> Bundle:
+def pack_kit(
+    rows: pa.Table,
+    *,
+    owner_id: str,
+    number: int,
+    at: datetime,
+    roots: Sequence[Mapping[str, Any]],
+    derivation_id: str,
+    policy: Policy,
+) -> Bundle:
     """The kit of an owner's order.
 
     rows: LIBRARY_SCHEMA, those that it holds, one of each rule. number: of the order, so that no two orders have the
-    same kit. at: UTC, when it was ordered. Surest first.
+    same kit. at: UTC, when it was ordered. roots: of each golem that left any of the rows (`roots.root_said`). Surest
+    first.
     """
     entries = as_entries(rows)
     trusted = confidence_of(entries, round(at.timestamp() * 1_000_000), policy.decay)
@@ -95,6 +106,6 @@ def pack_kit(rows: pa.Table, *, owner_id: str, number: int, at: datetime, deriva
         "source_watermark": 0,
         "anti_knowledge": sum(crossed["is_anti_knowledge"].to_pylist()),
         "bloodstains": sum(crossed["is_bloodstain"].to_pylist()),
-        "kit": {"owner_id": owner_id, "number": number},
+        "kit": {"owner_id": owner_id, "number": number, "roots": list(roots)},
     }
     return seal(files, head)

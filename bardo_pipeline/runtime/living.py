@@ -23,6 +23,7 @@ from bardo_pipeline.derivation.births import beginning
 from bardo_pipeline.derivation.curation import Mind, commit, derive_curation, relived
 from bardo_pipeline.derivation.legacy import bequeath, published_bundles
 from bardo_pipeline.derivation.reading import cycle_of
+from bardo_pipeline.derivation.repair import withdraw
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.the_dead import commissioned
 from bardo_pipeline.errors import ConfigError
@@ -147,6 +148,7 @@ class Living:
                 instincts=begun.instincts,
             )
         self.stores.log.record(events, self.clock())
+        withdraw(self.stores, now=self.clock())  # what a kit rests on may be left out since it was ordered
         if self.fleet.size:
             self.fleet.join(newborn)
         else:

@@ -10,8 +10,13 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
+from bardo_pipeline.derivation.acquiring import equip, export
 from bardo_pipeline.derivation.births import beginning
+from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.library import equipped
 from bardo_pipeline.derivation.overriding import grimoire_of
+from bardo_pipeline.derivation.rebuild import rebuild
+from bardo_pipeline.derivation.repair import strike, withdraw
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.library import EntryPulled
 from bardo_pipeline.events.life import Born, life_event
@@ -71,6 +76,46 @@ def test_what_is_exported_from_the_living_is_given_to_the_next_heir_and_the_dead
     for name, birth in births(stores).items():
         events = beginning(stores, name, Born.model_validate(birth), NOW).events
         assert all(e.quarantined is None for e in events), "who is born already is given nothing anew"
+
+
+@pytest.mark.row("X-4")
+def test_what_a_kit_gave_is_withdrawn_with_the_record_that_it_came_from(half_lived: Path, tmp_path: Path) -> None:
+    stores = Stores.open(copy_home(half_lived, tmp_path / "home"))
+    derive_curation(stores)
+    giver = max(sorted(births(stores)), key=lambda g: len(known(stores, g)))
+    told = stores.projections.growing("curation").read(golems=[giver]).to_pylist()
+    held = known(stores, giver)
+    row = next(r for r in told if r["operation"] == "created" and r["entry_id"] in held)
+    entry, tick = row["entry_id"], row["cause_ticks"][0]
+    export(stores, giver, entry, "it paid", now=NOW)
+
+    def equipped_golem(name: str) -> list[tuple[str, ...]]:
+        """A founder that gets what was ordered, and what was withdrawn from it by then."""
+        birth = births(stores)[giver] | {"lineage_id": name}
+        stores.log.record(beginning(stores, name, Born.model_validate(birth), NOW).events, NOW)
+        withdraw(stores, now=NOW)
+        rows = stores.life("KnowledgeWithdrawn").to_pylist()
+        return [tuple(e["withdrawn"]["entry_ids"]) for e in rows if e["golem_id"] == name]
+
+    equip(stores, [entry], None, None, "it paid", now=NOW)
+    assert equipped_golem("g-before") == []
+    assert equipped(stores, ["g-before"])["structure"].to_pylist() == [row["structure"]]
+    equip(stores, [entry], None, None, "another", now=NOW)
+
+    (lost,) = strike(stores, giver, tick, "it was wrong", now=NOW).heirs
+    assert lost.withdrawn is not None
+    assert (lost.golem_id, lost.withdrawn.entry_ids) == ("g-before", (entry,))
+    assert (lost.withdrawn.from_golem_id, lost.withdrawn.tick) == (giver, tick), "it is named whose record it was"
+    assert withdraw(stores, now=NOW) == [], "once"
+    assert equipped(stores, ["g-before"]).num_rows == 0, "as if it had never come"
+    assert equipped_golem("g-later") == [(entry,)], "a kit that was ordered before and comes after"
+
+    derive_curation(stores)
+    other = next(e for e in known(stores, giver) if e != entry)
+    export(stores, giver, other, "it held", now=NOW)
+    equip(stores, [other], None, None, "made without it", now=NOW)
+    assert equipped_golem("g-after") == [], "what was ordered since rests on nothing that is left out"
+    assert all(found.equal for found in rebuild(stores, now=NOW))
 
 
 def test_the_dying_can_be_pulled_from_for_25_seconds(brief_home: Path, tmp_path: Path) -> None:
