@@ -6,7 +6,7 @@ how a home is run acts at once. Both are in one event with the whole configurati
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -20,7 +20,7 @@ from bardo_pipeline.events.life import EVERY_GOLEM, life_event
 from bardo_pipeline.events.succession import Configured
 from bardo_pipeline.policy.configuration import Configuration
 from bardo_pipeline.policy.stated import SILENT, Stated, canonical, configuration_hash, understood
-from bardo_pipeline.storage.configuration_log import last_of_home, newest
+from bardo_pipeline.storage.configuration_log import in_order, last_of_home, newest
 
 Tell = Callable[[str], None]
 
@@ -86,26 +86,38 @@ def record_configuration(
 
 
 def in_force_now(stores: Stores, golem_id: str | None = None) -> InForceNow:
-    """The configuration that is in force in the home, or that a golem was born with.
+    """The configuration that is in force in the home, or that a golem was born with (`in_force_of`)."""
+    if golem_id is not None:
+        return in_force_of(stores, [golem_id])[golem_id]
+    return _in_force(stores, last_of_home(stores.life("ConfigurationAdopted")))
+
+
+def in_force_of(stores: Stores, golem_ids: Collection[str]) -> dict[str, InForceNow]:
+    """The configuration that each of these golems was born with.
 
     A golem's own, else that of the run that it was born in, else the home's last; where none is on record, what the
     policy in force says.
     """
-    events = stores.life("ConfigurationAdopted")
-    found = None if golem_id is None else _of_golem(stores, events, golem_id)
-    found = found or last_of_home(events)
+    events, births = in_order(stores.life("ConfigurationAdopted")), stores.life("GolemBorn")
+    said = events["configured"].combine_chunks()
+    of_golem = dict(zip(events["golem_id"].to_pylist(), range(len(said)), strict=True))
+    of_run = dict(zip(pc.struct_field(said, "run").to_pylist(), range(len(said)), strict=True))
+    lineages = pc.struct_field(births["born"].combine_chunks(), "lineage_id").to_pylist()
+    runs = {g: of_run.get(line.rpartition("/")[0])
+            for g, line in zip(births["golem_id"].to_pylist(), lineages, strict=True)}  # fmt: skip
+    home = of_golem.get(EVERY_GOLEM)
+    places = {g: next((at for at in (of_golem.get(g), runs.get(g)) if at is not None), home) for g in golem_ids}
+    known = {
+        at: _in_force(stores, None if at is None else Configured.model_validate(said[at].as_py()))
+        for at in set(places.values())
+    }
+    return {g: known[at] for g, at in places.items()}
+
+
+def _in_force(stores: Stores, found: Configured | None) -> InForceNow:
     if found is None:
         return InForceNow(SILENT.over(stores.policy), None)
     return InForceNow(understood(found.configuration), found)
-
-
-def _of_golem(stores: Stores, events: pa.Table, golem_id: str) -> Configured | None:
-    own = newest(events.filter(pc.equal(events["golem_id"], golem_id)))
-    if own is not None or not events.num_rows:
-        return own
-    births = stores.life("GolemBorn").select(["golem_id", "born"])
-    born = births.filter(pc.equal(births["golem_id"], golem_id))["born"].to_pylist()
-    return _of_run(events, born[0]["lineage_id"].rpartition("/")[0]) if born else None
 
 
 def _of_run(events: pa.Table, run: str | None) -> Configured | None:

@@ -15,7 +15,7 @@ from datetime import datetime
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.births import beginning
-from bardo_pipeline.derivation.configured import in_force_now
+from bardo_pipeline.derivation.configured import in_force_now, in_force_of
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succession_steps import Course, Halt, Hands, check_copy, check_export, configured
 from bardo_pipeline.derivation.the_dead import (
@@ -25,23 +25,24 @@ from bardo_pipeline.derivation.the_dead import (
     births_of,
     commissioned,
     dead_golem,
-    deaths_of,
 )
 from bardo_pipeline.errors import ProvisioningError, SuccessionError
 from bardo_pipeline.events.life import Born, life_event
 from bardo_pipeline.heartbeat.fleet import Founding, born, golem_name
 from bardo_pipeline.inheritance.standing import Standing, standings
-from bardo_pipeline.policy.stated import canonical, understood
+from bardo_pipeline.policy.stated import canonical
 
 # automatically
 
 
-def wish_of(stores: Stores, golem_id: str) -> Wish | None:
-    """What the configuration of a golem wants of its heir; None where it wants none by itself."""
-    said = in_force_now(stores, golem_id).configuration.succession
-    if not said.auto:
-        return None
-    return Wish(budget_micros=round(said.budget_usdc * 1e6), inherit=said.inherit_grimoire)
+def wishes_of(stores: Stores, golem_ids: Collection[str]) -> dict[str, Wish]:
+    """What the configurations of these golems want of their heirs, of those that want any by themselves."""
+    said = {g: found.configuration.succession for g, found in in_force_of(stores, golem_ids).items()}
+    return {
+        g: Wish(budget_micros=round(one.budget_usdc * 1e6), inherit=one.inherit_grimoire)
+        for g, one in said.items()
+        if one.auto
+    }
 
 
 @dataclass(frozen=True)
@@ -54,29 +55,27 @@ class Due:
 
 
 def due(stores: Stores, now: datetime) -> list[Due]:
-    """What is due: deaths that want an heir by themselves, steps whose time has come, identities that were refused."""
+    """What is due, by golem: deaths that want an heir by themselves, steps whose time has come, identities that were
+    refused."""
     told = standings(advanced(stores))
-    births, deaths = births_of(stores), deaths_of(stores)
-    succeeded = {birth.predecessor_id for birth, _ in births.values()}
-    judged, asked = set(stores.life("BundleJudged")["golem_id"].to_pylist()), _anybody_asked(stores)
-    found = []
-    for golem_id in sorted(deaths.keys() & births.keys()):
-        standing = told.get(golem_id)
-        if standing is None:
-            waits = asked and golem_id in judged and golem_id not in succeeded
-            if waits and wish_of(stores, golem_id) is not None:
-                found.append(Due(golem_id, "died, and an heir is wanted"))
-        elif (step := standing.next_step(now)) is not None:
+    found = [Due(golem_id, "died, and an heir is wanted") for golem_id in _wanted(stores, told)]
+    for golem_id, standing in told.items():
+        if (step := standing.next_step(now)) is not None:
             found.append(Due(golem_id, f"its heir is not {step} yet", standing.tried))
         elif standing.booted and standing.unregistered and _has_beaten(stores, standing):
             found.append(Due(golem_id, "its heir lives without an identity", standing.tried))
-    return found
+    return sorted(found, key=lambda one: one.golem_id)
 
 
-def _anybody_asked(stores: Stores) -> bool:
-    """Whether any configuration on record wants heirs by itself."""
-    told = {one["configuration"] for one in stores.life("ConfigurationAdopted")["configured"].to_pylist()}
-    return any(understood(content).succession.auto for content in told)
+def _wanted(stores: Stores, told: Collection[str]) -> Collection[str]:
+    """The dead whose configuration wants an heir, who have none, and of whose succession nothing is told yet.
+
+    Only when all four phases of dying are over: between verdict and publication there is nothing to inherit.
+    """
+    left, births = stores.life("LegacyLeft"), stores.life("GolemBorn")
+    succeeded = pc.struct_field(births["born"].combine_chunks(), "predecessor_id").to_pylist()
+    ripe = {*left["golem_id"].to_pylist()} & {*births["golem_id"].to_pylist()}
+    return wishes_of(stores, ripe - {*told, *succeeded})
 
 
 def _has_beaten(stores: Stores, standing: Standing) -> bool:
@@ -98,11 +97,21 @@ def work_off(stores: Stores, *, now: datetime, hands: Hands | None = None) -> di
 
 def at_heartbeat(stores: Stores, heir_ids: Collection[str], *, now: datetime) -> None:
     """Try again to give those of these heirs an identity that were refused one: their hearts beat (INH S13)."""
+    if not _refused(stores).intersection(heir_ids):
+        return
     with stores.home.lock("succession"):
         for golem_id, standing in standings(advanced(stores)).items():
             unregistered = standing.booted and standing.unregistered
             if unregistered and standing.last["booted"].heir_id in heir_ids and _has_beaten(stores, standing):
                 _go_on(stores, dead_golem(stores, golem_id), Hands.of(stores), now)
+
+
+def _refused(stores: Stores) -> set[str]:
+    """Heirs that were refused an identity, whatever came of it since."""
+    told = stores.life("SuccessionAdvanced")["advanced"].combine_chunks()
+    failed = pc.equal(pc.struct_field(told, "outcome"), "failed")
+    refused = told.filter(pc.and_(failed, pc.equal(pc.struct_field(told, "step"), "registered")))
+    return set(pc.struct_field(refused, "heir_id").to_pylist())
 
 
 def succeed_in_run(
@@ -132,7 +141,8 @@ def _go_on(
 ) -> Standing:
     """Go on with a succession as it was begun, or begin it as the configuration wants."""
     standing = standings([p for p in advanced(stores) if p[0] == dead.golem_id]).get(dead.golem_id)
-    wish = wish_of(stores, dead.golem_id) if standing is None else _wish_on_record(stores, dead.golem_id, standing)
+    wish = None if standing is None else _wish_on_record(standing)
+    wish = wish or wishes_of(stores, [dead.golem_id]).get(dead.golem_id)
     if wish is None:
         return Standing({})
     if standing is None and lifespan_ticks is not None:
@@ -145,11 +155,11 @@ def _go_on(
     return course.run()
 
 
-def _wish_on_record(stores: Stores, golem_id: str, standing: Standing) -> Wish | None:
-    """What was wanted when the succession began."""
+def _wish_on_record(standing: Standing) -> Wish | None:
+    """What was wanted when the succession began, as far as it came to say so."""
     compiled = standing.last.get("compiled")
     if compiled is None or compiled.budget_micros is None:
-        return wish_of(stores, golem_id)
+        return None
     exported, compared = standing.last["exported"], standing.last.get("compared")
     low, high = compiled.lifespan_ticks or Founding().lifespan_ticks
     force = compared is not None and compared.outcome == "done"
@@ -175,8 +185,7 @@ def summon(stores: Stores, dead: Dead, wish: Wish, *, now: datetime, hands: Hand
             return course.standing
         _refuse_what_cannot_be(course)
         course.standing = _begun_by_hand(course)
-        course.now = max([now, *([course.standing.due_at] if course.standing.due_at else [])])
-        standing = course.run()
+        standing = course.run(by=max(now, course.standing.due_at or now))
     if not standing.booted:
         told = next((one for one in standing.last.values() if one.outcome != "done"), None)
         assert told is not None, "a succession that did not end well says why"

@@ -94,9 +94,9 @@ class Course:
         wanted = {"budget_usdc": self.wish.budget_micros / 1e6, "inherit_grimoire": self.wish.inherit}
         return canonical(theirs.model_copy(update={"succession": theirs.succession.model_copy(update=wanted)}))
 
-    def run(self) -> Standing:
-        """Make every step that can be made now."""
-        while (step := self.standing.next_step(self.now)) is not None:
+    def run(self, *, by: datetime | None = None) -> Standing:
+        """Make every step that can be made now. by: also those that are due by then, for whoever will not wait."""
+        while (step := self.standing.next_step(by or self.now)) is not None:
             outcome = self.make(step)
             if outcome != "done" and step != "registered":
                 break
@@ -139,6 +139,7 @@ _OWN_FIELDS = (
 
 
 def check_export(course: Course) -> dict[str, Any]:
+    """What the export says. Raises Halt where something is to be inherited and nothing was published."""
     if course.wish.inherit and course.dead.bundle_hash is None:
         raise Halt(f"golem {course.dead.golem_id} left no published bundle: `bardo golem show` says what stopped it")
     why = "the bundle that was published" if course.bundle_hash else "nothing is inherited"
@@ -159,6 +160,7 @@ def _compiled(course: Course) -> dict[str, Any]:
 
 
 def check_copy(course: Course) -> dict[str, Any]:
+    """What the comparison says (canon 43). Raises Halt, with the divergence, for a copy that nobody forces."""
     if not course.wish.inherit:
         return {"why": "nothing is inherited: the heir copies nobody"}
     apart = divergence_ppm(course.stores, course.dead.golem_id)
@@ -223,6 +225,7 @@ def _booted(course: Course) -> dict[str, Any]:
 
 
 def configured(stores: Stores, content: str, source: str, why: str) -> Configured:
+    """A configuration of a golem's own, as it is recorded. content: canonical JSON."""
     return Configured(
         configuration_hash=configuration_hash(content), configuration=content, policy_hash=stores.policy.hash,
         source=source, run=None, why=why,

@@ -20,8 +20,12 @@ def newest(configurations: pa.Table) -> Configured | None:
     """The configuration that was recorded last."""
     if not configurations.num_rows:
         return None
-    order = [("recorded_at", "ascending"), ("observed_at", "ascending"), ("event_id", "ascending")]
-    return Configured.model_validate(configurations.sort_by(order)["configured"][-1].as_py())
+    return Configured.model_validate(in_order(configurations)["configured"][-1].as_py())
+
+
+def in_order(configurations: pa.Table) -> pa.Table:
+    """These life events as they were recorded, the newest last."""
+    return configurations.sort_by([(name, "ascending") for name in ("recorded_at", "observed_at", "event_id")])
 
 
 def operated(policy: Policy, configurations: pa.Table) -> Policy:

@@ -18,13 +18,14 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succeeding import at_heartbeat, due, summon, work_off
 from bardo_pipeline.derivation.the_dead import Wish, births_of, commit_credit, credit_micros, dead_golem
 from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.events.life import LifeEvent
 from bardo_pipeline.events.succession import STEPS
 from bardo_pipeline.policy.stated import parse
 from bardo_pipeline.storage.provisioning import FileRegistry
 from jobs.succession import succession_job
 from sensors.successions import successions_due
 from tests.commands import bardo
-from tests.conftest import NOW, copy_home
+from tests.conftest import DERIVED, NOW, copy_home, home_without_verdicts
 
 pytestmark = pytest.mark.row("INH-18")
 
@@ -80,6 +81,18 @@ def test_seven_steps_lead_to_an_heir_that_is_funded_from_its_owner_s_credit(stor
     count = stores.log.life().num_rows
     assert work_off(stores, now=NOW + timedelta(days=1)) == {}
     assert stores.log.life().num_rows == count
+
+
+def test_nobody_follows_before_all_four_phases_of_dying_are_over(brief_home: Path, tmp_path: Path) -> None:
+    home = home_without_verdicts(brief_home, tmp_path / "home")
+    stores, known = Stores.open(home), Stores.open(brief_home)
+    wanted(stores, EAGER)
+    told = [LifeEvent.model_validate(r) for r in known.log.life().drop_columns("recorded_at").to_pylist()]
+    for kind in DERIVED:
+        assert due(stores, NOW) == [], f"before {kind}: what is not published yet cannot be inherited"
+        stores.log.record([event for event in told if event.kind == kind], NOW)
+    assert DERIVED[-1] == "LegacyLeft"
+    assert [one.golem_id for one in due(stores, NOW)] == childless(stores)
 
 
 def test_without_enough_credit_it_halts_and_an_owner_may_go_on_by_hand(stores: Stores) -> None:

@@ -142,6 +142,7 @@ def test_a_place_that_cannot_be_made_waits_and_the_command_goes_on_with_it(home:
         summon(stores, dead, Wish(45_000_000, force=True), now=NOW)
     assert summon(stores, dead, wish, now=NOW).booted
     assert due(stores, NOW) == []
+    assert pc.max(stores.log.life()["recorded_at"]).as_py() == NOW, "who does not wait records no later moment"
 
 
 @pytest.mark.row("INH-21")
