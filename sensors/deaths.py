@@ -11,6 +11,7 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.left_out import WITHDRAWALS
 from jobs.death import death_job
 from sensors.cursor import Cursor, looked
+from sensors.requests import few
 
 
 @dg.sensor(
@@ -36,13 +37,8 @@ def _died(stores: Stores, before: Cursor, now: Cursor) -> dg.RunRequest | str:
     struck = set(news.filter(pc.is_in(news["kind"], value_set=pa.array(WITHDRAWALS)))["golem_id"].to_pylist())
     long_dead = set(stores.life("DeathDeclared")["golem_id"].to_pylist()) - set(dead) if struck else set()
     remade = sorted(struck & long_dead)
-    told = [_few(dead, "died"), _few(remade, "left bundles that rest on what is struck")]
-    why = "; ".join(filter(None, told))
+    told = [(dead, "died"), (remade, "left bundles that rest on what is struck")]
+    why = "; ".join(f"{few(names)} {what}" for names, what in told if names)
     if not why:
         return "nobody died since the last look"
     return dg.RunRequest(run_key=f"{now.home}/life-{now.life_version}", tags={"bardo/why": why})
-
-
-def _few(names: list[str], what: str) -> str | None:
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return f"{', '.join(names[:5])}{more} {what}" if names else None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import dagster as dg
 
 from assets.stores import LazyStores
 from bardo_pipeline.derivation.observing import observe
-from bardo_pipeline.errors import NoHomeError
+from bardo_pipeline.derivation.stores import Stores
 from jobs.observe import observe_job
+from sensors.requests import few, requested
 
 MINUTES = 5
 
@@ -17,21 +20,17 @@ MINUTES = 5
     minimum_interval_seconds=60 * MINUTES,
     default_status=dg.DefaultSensorStatus.RUNNING,
     description="Looks for living golems that left no tick for longer than the policy bears, and runs the observe job "
-    "once for all of them. One whose writer still runs is asked for again only when others fall silent. Runs as soon "
+    "once for all of them. One whose writer still runs is left to it, and asked for when that has ended. Runs as soon "
     "as Dagster does; switch it off on its page.",
 )
 def golems_silent(
     context: dg.SensorEvaluationContext, home: dg.ResourceParam[LazyStores]
 ) -> dg.RunRequest | dg.SkipReason:
     """One run for all that are silent: the run's key is who they are and since which tick."""
-    try:
-        stores = home.stores
-    except NoHomeError as error:
-        return dg.SkipReason(str(error))
-    silent = observe(stores, now=home.now(), dry_run=True)
-    if not silent:
-        return dg.SkipReason("of every living golem something was heard")
-    key = ", ".join(f"{one.golem_id}@{one.tick}" for one in silent)
-    more = f" and {len(silent) - 5} more" if len(silent) > 5 else ""
-    why = f"{', '.join(one.golem_id for one in silent[:5])}{more} fell silent"
-    return dg.RunRequest(run_key=f"{stores.home.created_at.isoformat()}/{key}", tags={"bardo/why": why})
+    return requested(home, _silent, at_rest="of every living golem something was heard")
+
+
+def _silent(stores: Stores, now: datetime) -> tuple[list[str], str]:
+    silent = [one for one in observe(stores, now=now, dry_run=True) if one.outcome == "silent"]
+    names = [one.golem_id for one in silent]
+    return [f"{one.golem_id}@{one.tick}" for one in silent], f"{few(names)} fell silent"

@@ -9,6 +9,7 @@ from bardo_pipeline.errors import NoHomeError
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.spool import shown, waiting
 from jobs.spool import spool_job
+from sensors.requests import few
 
 _UNDER_WAY = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING,
               dg.DagsterRunStatus.STARTED]  # fmt: skip
@@ -34,5 +35,4 @@ def files_dropped(
         return dg.SkipReason("nothing waits in the spool")
     if context.instance.get_runs_count(dg.RunsFilter(job_name=spool_job.name, statuses=_UNDER_WAY)):
         return dg.SkipReason(f"{len(names)} files wait, and a run that takes files is under way")
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return dg.RunRequest(tags={"bardo/why": f"{', '.join(map(shown, names[:5]))}{more} dropped"})
+    return dg.RunRequest(tags={"bardo/why": f"{few([shown(name) for name in names])} dropped"})

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.bridge import crossings_of, is_elder
 from bardo_pipeline.derivation.belief import recorded_deaths
+from bardo_pipeline.derivation.reading import last_records
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.dying import PHASES_OF_DYING, Accepted, Bequeathed, Dying, Reflected, Settled
 from bardo_pipeline.events.life import LifeEvent, life_event
@@ -163,7 +164,7 @@ def _means(full: bool) -> Any:
 def _settle(stores: Stores) -> list[LifeEvent]:
     """Phase I: what it held is valued as it was seen last."""
     due = _Due(stores, 1)
-    seen = _last_seen(stores, due)
+    seen = {row["golem_id"]: row for row in last_records(stores, _LAST_SEEN, due.golems).to_pylist()}
     events = []
     for golem_id in due.golems:
         died, born, last = due.died[golem_id], due.born[golem_id], seen.get(golem_id)
@@ -180,18 +181,6 @@ def _settle(stores: Stores) -> list[LifeEvent]:
         )
         events.append(due.event(golem_id, payload))
     return events
-
-
-def _last_seen(stores: Stores, due: _Due) -> dict[str, dict[str, Any]]:
-    """The last record of each golem that has one."""
-    heads = stores.log.heads()
-    highest = dict(zip(heads["golem_id"].to_pylist(), heads["highest"].to_pylist(), strict=True))
-    last = {g: highest[g] for g in due.golems if highest.get(g, 0)}
-    if not last:
-        return {}
-    rows = stores.log.read_stretch(list(_LAST_SEEN), sorted(last), min(last.values()), max(last.values()))
-    ends = pa.array([last[g] == t for g, t in zip(rows["golem_id"].to_pylist(), rows["tick"].to_pylist(), strict=True)])
-    return {row["golem_id"]: row for row in rows.filter(ends.cast(pa.bool_())).to_pylist()}
 
 
 def _reflect(stores: Stores, held: _Held) -> list[LifeEvent]:

@@ -15,6 +15,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import ConfigError, NoticeError
@@ -48,21 +50,26 @@ def webhook_of(environment: Mapping[str, str]) -> str | None:
 
 def notices_of(stores: Stores) -> list[Notice]:
     """Every notice on record, by moment of the death and golem."""
-    births = stores.life("GolemBorn").select(["golem_id", "born"]).to_pylist()
-    owner = {row["golem_id"]: row["born"]["owner_id"] for row in births}
-    rows = stores.life("LegacyLeft").select(["event_id", "golem_id", "observed_at", "bequeathed"]).to_pylist()
-    found = [
-        Notice(r["event_id"], r["golem_id"], owner[r["golem_id"]], r["observed_at"], r["bequeathed"]["notice"])
-        for r in rows
-        if r["golem_id"] in owner
-    ]
-    return sorted(found, key=lambda notice: (notice.at, notice.golem_id))
+    return _told(stores, stores.life("LegacyLeft"))
 
 
 def waiting(stores: Stores) -> list[Notice]:
     """The notices that were not posted yet."""
-    known = _posted(_file(stores))
-    return [notice for notice in notices_of(stores) if notice.event_id not in known]
+    left, posted = stores.life("LegacyLeft"), pa.array(_posted(_file(stores)), pa.string())
+    return _told(stores, left.filter(pc.invert(pc.is_in(left["event_id"], value_set=posted))))
+
+
+def _told(stores: Stores, left: pa.Table) -> list[Notice]:
+    """What these legacies (life events) tell of golems whose owner is known, by moment of the death and golem."""
+    births = stores.life("GolemBorn")
+    owners = pc.struct_field(births["born"].combine_chunks(), "owner_id").to_pylist()
+    owner = dict(zip(births["golem_id"].to_pylist(), owners, strict=True))
+    found = [
+        Notice(r["event_id"], r["golem_id"], owner[r["golem_id"]], r["observed_at"], r["bequeathed"]["notice"])
+        for r in left.select(["event_id", "golem_id", "observed_at", "bequeathed"]).to_pylist()
+        if r["golem_id"] in owner
+    ]
+    return sorted(found, key=lambda notice: (notice.at, notice.golem_id))
 
 
 def deliver(stores: Stores, url: str, *, post: Post | None = None) -> list[Notice]:
@@ -97,8 +104,8 @@ def _file(stores: Stores) -> Path:
     return stores.home.index / "notices.txt"
 
 
-def _posted(file: Path) -> set[str]:
-    return set(file.read_text().split()) if file.exists() else set()
+def _posted(file: Path) -> list[str]:
+    return file.read_text().split() if file.exists() else []
 
 
 def _keep(file: Path, event_id: str) -> None:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.legacy import bequeath
+from bardo_pipeline.derivation.reading import last_records
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.the_dead import waiting_golems
 from bardo_pipeline.errors import LeaseError, RecordError
@@ -27,6 +28,7 @@ from bardo_pipeline.events.record import PHASES
 from bardo_pipeline.mortality.silence import HEARD_SCHEMA, silent
 from bardo_pipeline.mortality.vitality import phase_codes
 from bardo_pipeline.storage.drainer import drain_once
+from bardo_pipeline.storage.leases import lease_path, leased, stale
 
 _END = (
     "golem_id", "tick", "observed_at", "phase", "vitality", "credits_micros", "observation.net_asset_value_micros",
@@ -77,9 +79,10 @@ def observe(
     by_wall = (clock or rules.silence_clock) == "wall"
     borne = timedelta(hours=rules.silence_hours) if silence is None else silence
     found = silent(heard(stores, by_wall=by_wall), silence=borne, at=now if by_wall else None).to_pylist()
-    outcomes: Mapping[str, tuple[Outcome, str]] = {}
-    if not dry_run and found:
-        outcomes = _declare(stores, [row["golem_id"] for row in found], now)
+    if not found:
+        return []
+    names = [row["golem_id"] for row in found]
+    outcomes = _held(stores, names) if dry_run else _declare(stores, names, now)
     seen: list[Silence] = []
     for row in found:
         outcome, why = outcomes.get(row["golem_id"], ("silent", ""))
@@ -110,29 +113,18 @@ def heard(stores: Stores, *, by_wall: bool) -> pa.Table:
     at = dict(zip(names, births[when].to_pylist(), strict=True))
     deaths = stores.life("DeathDeclared")
     dead = dict(zip(deaths["golem_id"].to_pylist(), deaths[when].to_pylist(), strict=True))
-    last = _last_ticks(stores, [g for g in names if g not in dead])
-    rows = _ends(stores, last, ("golem_id", "tick", when))
-    at |= {row["golem_id"]: row[when] for row in rows} | dead
+    ends = last_records(stores, ("golem_id", "tick", when), [g for g in names if g not in dead])
+    last, at_last = (dict(zip(ends["golem_id"].to_pylist(), ends[n].to_pylist(), strict=True)) for n in ("tick", when))
+    at |= at_last | dead
     columns = [names, market, [last.get(g, 0) for g in names], [at[g] for g in names], [g not in dead for g in names]]
     return pa.table(dict(zip(HEARD_SCHEMA.names, columns, strict=True))).cast(HEARD_SCHEMA)
 
 
-def _last_ticks(stores: Stores, golems: list[str]) -> dict[str, int]:
-    """The highest tick on record of each of these golems that has one."""
-    heads = stores.log.heads()
-    highest = dict(zip(heads["golem_id"].to_pylist(), heads["highest"].to_pylist(), strict=True))
-    return {g: highest[g] for g in golems if highest.get(g, 0)}
-
-
-def _ends(stores: Stores, last: Mapping[str, int], columns: tuple[str, ...]) -> list[dict[str, Any]]:
-    """The record of each golem's last tick, as rows."""
-    if not last:
-        return []
-    rows = stores.log.read_stretch(columns, sorted(last), min(last.values()), max(last.values()))
-    names, ticks = rows["golem_id"].to_pylist(), rows["tick"].to_pylist()
-    ends = pa.array([last[g] == t for g, t in zip(names, ticks, strict=True)], pa.bool_())
-    found: list[dict[str, Any]] = rows.filter(ends).to_pylist()
-    return found
+def _held(stores: Stores, golems: list[str]) -> dict[str, tuple[Outcome, str]]:
+    """Those of these golems whose writer's process lives: to them nothing would happen."""
+    left = set(stale(stores.home))
+    told = leased(stores.home, golems).items()
+    return {g: ("held", f"golem {g} {why}") for g, why in told if lease_path(stores.home, g) not in left}
 
 
 def _declare(stores: Stores, golems: list[str], now: datetime) -> dict[str, tuple[Outcome, str]]:
@@ -156,9 +148,8 @@ def declarations(stores: Stores, golems: list[str]) -> dict[str, list[LifeEvent]
     The death bears the state and the moment of the last record; of a golem without one those of its birth, at tick 1,
     which never came.
     """
-    last = _last_ticks(stores, golems)
-    ends = {row["golem_id"]: row for row in _ends(stores, last, _END)}
-    consumed = _consumed(stores, sorted(last))
+    ends = {row["golem_id"]: row for row in last_records(stores, _END, golems).to_pylist()}
+    consumed = _consumed(stores, sorted(ends))
     births = {row["golem_id"]: row for row in stores.life("GolemBorn").to_pylist() if row["golem_id"] in golems}
     missing: dict[str, list[tuple[int, int]]] = {g: [] for g in golems}
     for gap in stores.log.gaps():

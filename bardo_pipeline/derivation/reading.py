@@ -6,7 +6,7 @@ small file beside the reader's position in the log. Source: architecture ("Time 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -177,3 +177,24 @@ def stretches(
     low, high = (np.array([ticks[g][i] for g in golems], np.int64)[codes] for i in (0, 1))
     tick = rows["tick"].to_numpy()
     return without(rows.filter(pa.array((tick >= low) & (tick <= high))), left)
+
+
+def last_records(stores: Stores, columns: Sequence[str], golem_ids: Collection[str]) -> pa.Table:
+    """The record of each golem's last tick on record, whatever is left out; none of who has no record.
+
+    columns: golem_id and tick among them. Golems that end in the same cycle are read together, so that nobody's past is
+    read for the sake of who lived longer.
+    """
+    heads, span = stores.log.heads(), stores.policy.curator.cycle_ticks
+    highest = dict(zip(heads["golem_id"].to_pylist(), heads["highest"].to_pylist(), strict=True))
+    last = {g: highest[g] for g in golem_ids if highest.get(g, 0)}
+    by_cycle: dict[int, list[str]] = {}
+    for golem_id, tick in sorted(last.items()):
+        by_cycle.setdefault((tick - 1) // span, []).append(golem_id)
+    parts = [stores.log.read_stretch(columns, [], 0, 0)]
+    for golems in by_cycle.values():
+        ticks = [last[g] for g in golems]
+        parts.append(stores.log.read_stretch(columns, golems, min(ticks), max(ticks)))
+    rows = pa.concat_tables(parts)
+    ends = [last[g] == t for g, t in zip(rows["golem_id"].to_pylist(), rows["tick"].to_pylist(), strict=True)]
+    return rows.filter(pa.array(ends, pa.bool_()))

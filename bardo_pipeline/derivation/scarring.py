@@ -17,14 +17,12 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.belief import owners, recorded_deaths
 from bardo_pipeline.derivation.places import keep_place, kept_at
-from bardo_pipeline.derivation.reading import CycleReader, curated, cycle_of, stretches
-from bardo_pipeline.derivation.repair import moment_of
+from bardo_pipeline.derivation.reading import CycleReader, curated, cycle_of, last_records, stretches
 from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, from_cycle
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.left_out import LeftOut
 from bardo_pipeline.grimoire.columns import asked
 from bardo_pipeline.grimoire.confidence import ppm
-from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.katabasis.outcomes import (
     ENDED_SCHEMA,
     OUTCOME_COLUMNS,
@@ -267,8 +265,8 @@ def scars_told(stores: Stores, golem_id: str | None) -> list[dict[str, Any]]:
     owned = sorted({row["owner_id"] for row in told})
     rows = stores.projections.renewed("scars").read(only=owned)
     whose = rows["golem_id"].to_pylist()
-    moments = pa.array([moment_of(stores, g) for g in sorted(set(whose))], MOMENT).cast(pa.int64()).to_pylist()
-    newest = dict(zip(sorted(set(whose)), moments, strict=True))
+    ends = last_records(stores, ("golem_id", "tick", "observed_at"), set(whose))
+    newest = dict(zip(ends["golem_id"].to_pylist(), ends["observed_at"].cast(pa.int64()).to_pylist(), strict=True))
     at_us = np.array([newest[g] for g in whose], np.int64)
     now = scar_confidence(rows, at_us, stores.policy).tolist()
     scars = {row["scar_id"]: row | {"confidence_now_ppm": c} for row, c in zip(rows.to_pylist(), now, strict=True)}

@@ -14,6 +14,7 @@ from bardo_pipeline.events.life import life_event
 from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.writer import EventWriter
 from sensors.silence import golems_silent
 from tests.conftest import NOW
 from tests.definitions.running import run
@@ -50,6 +51,9 @@ def test_whoever_is_silent_while_its_market_goes_on_is_declared_dead_by_the_job(
     assert isinstance(found, dg.RunRequest)
     assert found.tags["bardo/why"] == f"{ids['early']} fell silent"
     assert look(root).run_key == found.run_key, "the same silence is asked for once"
+    with EventWriter.open(Home.open(root), ids["early"], clock=lambda: NOW, drain="nobody"):
+        assert isinstance(look(root), dg.SkipReason), "whose writer runs is left to it"
+    assert look(root).run_key == found.run_key, "and asked for when that has ended"
     monkeypatch.setenv("BARDO_HOME", str(root))
     done = run("observe_job", dg.DagsterInstance.ephemeral())
     assert done.success
