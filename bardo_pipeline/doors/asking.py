@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from typing import Annotated, Any
 
-import orjson
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -14,8 +12,8 @@ from rich.markup import escape
 from bardo_pipeline.derivation.asking import Standing, ask, standing
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.doors.embedding import warn_of_drift
-from bardo_pipeline.doors.options import EmbedderOption, HomeOption, moment_of, now, root_of
-from bardo_pipeline.doors.tables import print_table
+from bardo_pipeline.doors.options import EmbedderOption, HomeOption, JsonOption, moment_of, now, root_of
+from bardo_pipeline.doors.tables import print_json, print_table
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.retrieval.retrieve import Answer
@@ -41,7 +39,7 @@ def ask_golem(
     tick: Annotated[int | None, typer.Option(help="As of this tick of its life.")] = None,
     clade: Annotated[bool, typer.Option(help="With what its owner's other golems know, at its discount.")] = False,
     may_skip: Annotated[bool, typer.Option(help="Let the golem decide to do without, as in its own ticks.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    json: JsonOption = False,
     embedder: EmbedderOption = None,
 ) -> None:
     """Ask a golem what it knows: the entries that matter most, each with its score factor by factor."""
@@ -53,7 +51,7 @@ def ask_golem(
     answer = ask(stores, where, question, now=now(), k=k, clade=clade, may_skip=may_skip)
     if json:
         told = _told(where, answer) | {"weights": dict(zip(FACTORS, weights_of(stores.policy.retrieval), strict=True))}
-        sys.stdout.buffer.write(orjson.dumps(told, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE))
+        print_json(told)
     else:
         _show(where, answer)
         warn_of_drift(out, stores)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import orjson
@@ -12,9 +11,9 @@ from rich.markup import escape
 
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.waiving import Failing, failing, waive
-from bardo_pipeline.doors.options import HomeOption, now, root_of
-from bardo_pipeline.doors.tables import print_table
-from bardo_pipeline.errors import ConfigError, QueryError
+from bardo_pipeline.doors.options import FormatOption, HomeOption, check_format, now, root_of
+from bardo_pipeline.doors.tables import print_json, print_table
+from bardo_pipeline.errors import QueryError
 from bardo_pipeline.quality.expectations import bundle_expectations
 
 out = Console(soft_wrap=False, highlight=False)
@@ -25,11 +24,10 @@ def checks(
     suite: Annotated[bool, typer.Option("--suite", help="List the expectations instead, with their limits.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit 1 while something is refused or open.")] = False,
     home: HomeOption = None,
-    format: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    format: FormatOption = "table",
 ) -> None:
     """Show what bundles did not meet, and which warnings a steward lets stand."""
-    if format not in ("table", "json"):
-        raise ConfigError(f"--format {format!r}: table or json")
+    check_format(format)
     stores = Stores.open(root_of(home))
     if suite:
         _suite(stores, format)
@@ -41,7 +39,7 @@ def checks(
             raise QueryError(f"{target!r}: no judged bundle answers to it: `bardo bundle checks` lists all")
         found = [one for one in found if one.golem_id == target or one.bundle_hash.startswith(target)]
     if format == "json":
-        sys.stdout.buffer.write(orjson.dumps([one._asdict() for one in found], option=orjson.OPT_APPEND_NEWLINE))
+        print_json([one._asdict() for one in found])
     else:
         _print(found)
     if check and any(one.open for one in found):
@@ -91,6 +89,6 @@ def _suite(stores: Stores, format: str) -> None:
     names = ["expectation", "severity", "limits", "says"]
     if format == "json":
         said = [dict(zip(names, row, strict=True)) for row in rows]
-        sys.stdout.buffer.write(orjson.dumps(said, option=orjson.OPT_APPEND_NEWLINE))
+        print_json(said)
     else:
         print_table(out, None, names, rows)

@@ -6,12 +6,10 @@ it.
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
-import orjson
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -22,8 +20,8 @@ from bardo_pipeline.derivation.legacy import published_bundles
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.vouching import vouch_for_all
 from bardo_pipeline.doors.keys import File, Public, private_key_in, public_key_given
-from bardo_pipeline.doors.options import HomeOption, now, root_of
-from bardo_pipeline.doors.tables import print_table
+from bardo_pipeline.doors.options import FormatOption, HomeOption, check_format, now, root_of
+from bardo_pipeline.doors.tables import print_json, print_table
 from bardo_pipeline.errors import BundleError, ConfigError, NoHomeError, QueryError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.inheritance.bundle import EPISODES, LINKS, PROCEDURES, SIGNATURE, TESTAMENT_PAGE, Bundle
@@ -37,7 +35,6 @@ app = typer.Typer(help="What the dead leave: bundles that may be inherited, each
 out = Console(soft_wrap=False, highlight=False)
 
 Target = Annotated[str, typer.Argument(help="A folder, an archive, a bundle's hash or its beginning, or a golem.")]
-FormatOption = Annotated[str, typer.Option("--format", help="table or json.")]
 BARS = 10
 
 
@@ -55,7 +52,7 @@ def show(
     bundle = inspected(files_of(target, home), _policy(home).inheritance)
     facts = _facts(bundle)
     if format == "json":
-        as_json(facts)
+        print_json(facts)
         return
     for name, value in facts.items():
         if not isinstance(value, dict):
@@ -104,7 +101,7 @@ def diff(
     found = compared(*(inspected(files_of(name, home), rules) for name in (first, second)))
     if format == "json":
         told = {name: {"gone": gone, "new": new} for name, (gone, new) in found.testament.items()}
-        as_json(
+        print_json(
             {"same": found.same, "entries": found.entries.to_pylist(), "playbook": found.playbook, "testament": told}
         )
         return
@@ -262,21 +259,10 @@ def _list(stores: Stores, format: str) -> None:
         )  # fmt: skip
     names = ["bundle", "golem", "generation", "entries", "signed_by", "remark"]
     if format == "json":
-        as_json([dict(zip(names, row, strict=True)) for row in rows])
+        print_json([dict(zip(names, row, strict=True)) for row in rows])
     else:
         print_table(out, None, names, rows)
 
 
 def _share(ppm: int | None) -> float | None:
     return None if ppm is None else ppm / PPM
-
-
-def check_format(format: str) -> None:
-    """Raise ConfigError for a format that there is not."""
-    if format not in ("table", "json"):
-        raise ConfigError(f"--format {format!r}: table or json")
-
-
-def as_json(value: Any) -> None:
-    """Write a value as one line of JSON."""
-    sys.stdout.buffer.write(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE))

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Annotated, Any
 
-import orjson
 import pyarrow as pa
 import typer
 from rich.console import Console
 
 from bardo_pipeline.derivation.in_force import in_force
 from bardo_pipeline.derivation.tending import tend
-from bardo_pipeline.doors.options import HomeOption, now, root_of
-from bardo_pipeline.doors.tables import print_table
-from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.doors.options import FormatOption, HomeOption, check_format, now, root_of
+from bardo_pipeline.doors.tables import print_json, print_table
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.maintenance import MaintenanceReport
@@ -38,11 +35,10 @@ def ticks(
     last: Annotated[int, typer.Option(min=1, help="At most so many, the last ones.")] = 50,
     phases: Annotated[bool, typer.Option(help="How many ticks each phase has, instead.")] = False,
     struck: Annotated[bool, typer.Option(help="With ticks that were struck or taken back by a reorg.")] = True,
-    format: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    format: FormatOption = "table",
 ) -> None:
     """Ask the tick index: the last ticks by golem, tier, regime, phase, or acted with an outcome; cold ones too."""
-    if format not in ("table", "json"):
-        raise ConfigError(f"--format {format!r}: table or json")
+    check_format(format)
     opened = Home.open(root_of(home))
     with EventLog(opened) as log:
         index = TickIndex.open(opened, log)
@@ -60,11 +56,10 @@ def ticks(
 def maintain(
     home: HomeOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
-    format: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    format: FormatOption = "table",
 ) -> None:
     """Compact the log, move old ticks to the cold tier, trim and prune to the policy's quotas; changes no row."""
-    if format not in ("table", "json"):
-        raise ConfigError(f"--format {format!r}: table or json")
+    check_format(format)
     opened = Home.open(root_of(home))
     before = disk_bytes(opened.root)
     with EventLog(opened) as log, out.status("looking after the home") if format == "table" else nullcontext():
@@ -74,7 +69,7 @@ def maintain(
     if format == "json":
         told: dict[str, Any] = {"steps": [asdict(s) for s in report.steps], "damaged": report.damaged}
         told |= {"disk_bytes_before": before, "disk_bytes_after": after, "dry_run": dry_run}
-        sys.stdout.buffer.write(orjson.dumps(told) + b"\n")
+        print_json(told)
     else:
         _tell(report, before, after, dry_run=dry_run)
     if report.damaged:
@@ -110,7 +105,7 @@ def _size(count: int) -> str:
 def _show(found: pa.Table, format: str) -> None:
     rows = found.to_pylist()
     if format == "json":
-        sys.stdout.buffer.write(orjson.dumps(rows) + b"\n")
+        print_json(rows)
         return
     told = rows if found.schema == PHASE_SCHEMA else [_told(row, wide=out.width >= _WIDE) for row in rows]
     if told:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -44,9 +43,10 @@ from bardo_pipeline.doors import (
     watching,
     writing,
 )
+from bardo_pipeline.doors import run_options as asked
 from bardo_pipeline.doors.dagster import execute_job, serve
 from bardo_pipeline.doors.heirs import bounds_of
-from bardo_pipeline.doors.options import ConfigOption, EmbedderOption, HomeOption, now, root_of
+from bardo_pipeline.doors.options import ConfigOption, EmbedderOption, FormatOption, HomeOption, now, root_of
 from bardo_pipeline.doors.runs import RunSettings, go
 from bardo_pipeline.errors import BardoError, ConfigError
 
@@ -121,61 +121,30 @@ def demo(
 @app.command()
 def run(
     home: HomeOption = None,
-    trace: Annotated[
-        Path | None,
-        typer.Option(help="Folder of recorded minute bars (demeter-fetch CSV); without it, a synthetic market."),
-    ] = None,
-    golems: Annotated[
-        int, typer.Option(min=0, help="Golems of the first generation; 0: only those who were born between runs.")
-    ] = 8,
-    generations: Annotated[int, typer.Option(min=1, help="Generations until a lineage ends.")] = 3,
-    seed: Annotated[
-        int, typer.Option(help="Seed of the synthetic market, and of the golems' traits and lifespans.")
-    ] = 7,
-    bars: Annotated[int, typer.Option(min=60, help="Minutes of the synthetic market.")] = 5_760,
-    owner: Annotated[list[str] | None, typer.Option(help="An owner; give it several times for several.")] = None,
-    budget: Annotated[float, typer.Option(min=1.0, help="Dollars a golem is founded with.")] = 50.0,
-    lifespan: Annotated[str, typer.Option(help="Bounds of the lifespan in ticks, LOW-HIGH.")] = "2000-8000",
-    market: Annotated[
-        str, typer.Option(help="Without a trace: synthetic, or flat (nothing happens, gas is cheap).")
-    ] = "synthetic",
-    steer: Annotated[
-        list[str] | None,
-        typer.Option(help="Interrupt: GOLEM_OR_*@TICK:INTENT (high) or GOLEM_OR_*@TICK?INTENT (follow-up)."),
-    ] = None,
-    kill_switch: Annotated[
-        Path | None, typer.Option(help="While this file exists, the kill-switch probe is high.")
-    ] = None,
-    oracle: Annotated[
-        bool | None,
-        typer.Option(
-            "--oracle/--no-oracle",
-            help="Golems predict; without, they judge surprise by what they see alone (default: bardo.toml, else on).",
-        ),
-    ] = None,
-    pool: Annotated[str | None, typer.Option(help="The pool to trade, if the trace folder holds several.")] = None,
-    marts: Annotated[bool, typer.Option(help="Build the analysts' warehouse at the end.")] = True,
+    trace: asked.Trace = None,
+    golems: asked.Golems = 8,
+    generations: asked.Generations = 3,
+    seed: asked.Seed = 7,
+    bars: asked.Bars = 5_760,
+    owner: asked.Owners = None,
+    budget: asked.Budget = 50.0,
+    lifespan: asked.Lifespan = "2000-8000",
+    market: asked.MarketName = "synthetic",
+    steer: asked.Steers = None,
+    kill_switch: asked.KillSwitch = None,
+    oracle: asked.Oracle = None,
+    pool: asked.Pool = None,
+    marts: asked.Marts = True,
     embedder: EmbedderOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Let a fleet live through a market, recorded or synthetic, and derive everything from what it left."""
     settings = RunSettings(
-        golems=golems,
-        generations=generations,
-        seed=seed,
-        bars=bars,
-        lifespan_ticks=bounds_of(lifespan),
-        trace=trace,
-        pool=pool,
-        owners=tuple(owner or ("owner-1",)),
-        budget_micros=round(budget * 1_000_000),
-        market=market,
-        steers=tuple(steer or ()),
-        kill_switch=kill_switch,
-        oracle=oracle,
-        embedder=embedder,
+        golems=golems, generations=generations, seed=seed, bars=bars, lifespan_ticks=bounds_of(lifespan),
+        owners=tuple(owner or ("owner-1",)), budget_micros=round(budget * 1_000_000), trace=trace, pool=pool,
+        market=market, steers=tuple(steer or ()), kill_switch=kill_switch, oracle=oracle, embedder=embedder,
         config=config,
-    )
+    )  # fmt: skip
     root = root_of(home)
     ending = go(root, settings, clock=now, console=out, derive=True, marts=marts)
     showing.ending(out, ending)
@@ -187,7 +156,7 @@ def run(
 @app.command()
 def status(
     home: HomeOption = None,
-    format: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    format: FormatOption = "table",
     check: Annotated[bool, typer.Option("--check", help="Exit 1 if a threshold of the policy is broken.")] = False,
     embedder: EmbedderOption = None,
 ) -> None:
@@ -225,7 +194,7 @@ def similar(
     home: HomeOption = None,
     golem: Annotated[str | None, typer.Option(help="Only this golem's episodes.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many episodes, no two of one text.")] = 5,
-    format: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    format: FormatOption = "table",
     embedder: EmbedderOption = None,
 ) -> None:
     """Find the episodes most like a text, by meaning and by words."""

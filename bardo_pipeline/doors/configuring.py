@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any
 
-import orjson
 import typer
 from rich.console import Console
 
 from bardo_pipeline.derivation.adoption import settle
 from bardo_pipeline.derivation.configured import in_force_now, put_in_force, record_configuration
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.doors.options import ConfigOption, HomeOption, now, root_of
-from bardo_pipeline.doors.tables import print_table
+from bardo_pipeline.doors.options import ConfigOption, HomeOption, JsonOption, now, root_of
+from bardo_pipeline.doors.tables import print_json, print_table
 from bardo_pipeline.errors import ConfigError, NoHomeError
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.configuration import NOT_READ, Configuration, keys, reader_of
@@ -23,8 +21,6 @@ from bardo_pipeline.storage.configuration_file import FILE, stated_in
 app = typer.Typer(help="A golem's configuration: bardo.toml, its documented defaults, and what is in force.")
 out = Console(soft_wrap=False, highlight=False)
 
-Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
-
 
 @app.command()
 def show(
@@ -32,7 +28,7 @@ def show(
     home: HomeOption = None,
     golem: Annotated[str | None, typer.Option(help="What this golem was born with, instead.")] = None,
     as_toml: Annotated[bool, typer.Option("--toml", help="As a bardo.toml with every key.")] = False,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Every key: its value in force, what the file says, and who reads it."""
     root = root_of(home)
@@ -42,7 +38,7 @@ def show(
     if as_toml:
         typer.echo(written(standing), nl=False)
     elif json:
-        _show_json(_told(standing, recorded, stated))
+        print_json(_told(standing, recorded, stated))
     else:
         values = flat(standing)
         rows = [
@@ -55,7 +51,7 @@ def show(
 
 
 @app.command()
-def check(config: ConfigOption = None, home: HomeOption = None, json: Json = False) -> None:
+def check(config: ConfigOption = None, home: HomeOption = None, json: JsonOption = False) -> None:
     """Validate the file: one sentence that names file, key, value and the cure, exit 2; else what it would change."""
     root = root_of(home)
     stated = stated_in(root, config)
@@ -68,7 +64,7 @@ def check(config: ConfigOption = None, home: HomeOption = None, json: Json = Fal
     unread = [key for key in stated.values if reader_of(key) == NOT_READ]
     if json:
         rows = [{"key": k, "in_force": b, "stated": a} for k, b, a in changed]
-        _show_json({"source": stated.source, "keys": len(stated.values), "changes": rows, "read_by_nothing": unread})
+        print_json({"source": stated.source, "keys": len(stated.values), "changes": rows, "read_by_nothing": unread})
         return
     out.print(f"{stated.source}: {len(stated.values)} keys, all in order", soft_wrap=True)
     if changed:
@@ -83,7 +79,7 @@ def adopt(
     why: Annotated[str, typer.Option(help="Why; it is recorded.")],
     config: ConfigOption = None,
     home: HomeOption = None,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Put the file in force now, without a run: recorded as an event; every command, job and the next fleet follow."""
     if not why.strip():
@@ -98,7 +94,7 @@ def adopt(
     if stores.derivation_id != before.derivation_id:
         settle(Stores.open(root), now=now())
     if json:
-        _show_json(said.model_dump() | {"derivation_id": stores.derivation_id})
+        print_json(said.model_dump() | {"derivation_id": stores.derivation_id})
         return
     out.print(f"configuration {said.configuration_hash} is in force; derivation {stores.derivation_id}")
     if stores.derivation_id != before.derivation_id:
@@ -135,7 +131,3 @@ def _told(standing: Configuration, recorded: bool, stated: Stated) -> dict[str, 
             for key in keys()
         ],
     }
-
-
-def _show_json(told: Any) -> None:
-    sys.stdout.buffer.write(orjson.dumps(told, default=str) + b"\n")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any
 
-import orjson
 import typer
 from rich.console import Console
 
 from bardo_pipeline.derivation.dreams import dreamt_of
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.doors.options import EmbedderOption, HomeOption, root_of
-from bardo_pipeline.doors.tables import print_table
+from bardo_pipeline.doors.tables import print_json, print_table
 from bardo_pipeline.errors import QueryError
 
 out = Console(soft_wrap=False)
@@ -32,7 +30,7 @@ def dreams(
         raise QueryError(f'golem {golem}: nobody of this name was born: `bardo sql "from dim_golem"` lists all')
     dreamt, hypotheses = dreamt_of(stores, golem)
     if json:
-        sys.stdout.buffer.write(orjson.dumps({"dreams": dreamt, "hypotheses": hypotheses}) + b"\n")
+        print_json({"dreams": dreamt, "hypotheses": hypotheses})
         return
     if not dreamt:
         whose = f"golem {golem} has" if golem else "nobody has"

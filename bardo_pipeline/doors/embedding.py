@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Annotated
 
-import orjson
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -15,9 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from bardo_pipeline.derivation.reembedding import reembed
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.vectors import check_drift, paused, suspects
-from bardo_pipeline.doors.options import EmbedderOption, HomeOption, now, root_of
-from bardo_pipeline.doors.tables import print_table
-from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.doors.options import EmbedderOption, FormatOption, HomeOption, check_format, now, root_of
+from bardo_pipeline.doors.tables import print_json, print_table
 from bardo_pipeline.retrieval.drift import PPM
 from bardo_pipeline.storage.embedding_log import Checked
 
@@ -34,19 +31,18 @@ def drift(
     home: HomeOption = None,
     check: Annotated[bool, typer.Option("--check", help="Check now, and record what is found.")] = False,
     last: Annotated[int, typer.Option(min=1, help="Show at most so many checks, the newest.")] = 10,
-    format: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    format: FormatOption = "table",
     embedder: EmbedderOption = None,
 ) -> None:
     """Has the model drifted from the vectors on record? Shows the checks; exit 1 if the newest one is critical."""
-    if format not in ("table", "json"):
-        raise ConfigError(f"--format {format!r}: table or json")
+    check_format(format)
     stores = Stores.open(root_of(home), embedder=embedder)
     if check:
         with out.status("embedding the reference texts") if format == "table" else nullcontext():
             check_drift(stores, now=now())
     checks = stores.embedding_log.checks(name=stores.embedder_name)
     if format == "json":
-        sys.stdout.buffer.write(orjson.dumps([asdict(one) for one in checks[-last:]]) + b"\n")
+        print_json([asdict(one) for one in checks[-last:]])
     elif not checks:
         out.print(f"{stores.embedder_name} was never checked: the first vectors check it, or `bardo drift --check`")
     else:

@@ -14,9 +14,9 @@ from bardo_pipeline.curator.reception import VERDICTS
 from bardo_pipeline.derivation.giving import Offer, give, offered
 from bardo_pipeline.derivation.overriding import grimoire_of
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.doors.bundles import FormatOption, Target, as_json, check_format, files_of, hash_of, out
-from bardo_pipeline.doors.options import HomeOption, now, root_of
-from bardo_pipeline.doors.tables import print_table
+from bardo_pipeline.doors.bundles import Target, files_of, hash_of, out
+from bardo_pipeline.doors.options import FormatOption, HomeOption, check_format, now, root_of
+from bardo_pipeline.doors.tables import print_json, print_table
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
@@ -47,7 +47,7 @@ def rank(
     found = ranked(entries, grimoire.entries.select(ENTRY_SCHEMA.names), at_us, stores.policy)
     rows = _with_texts(found.slice(0, limit).to_pylist(), entries)
     if format == "json":
-        as_json(rows)
+        print_json(rows)
         return
     told = [
         (row["priority"], row["relation"], row["surprise_ppm"] / PPM, row["entry_id"][:10],
@@ -80,7 +80,7 @@ def give_(
     rows = _with_texts(offer.verdicts.to_pylist(), offer.entries)
     cycle = offer.way.tick_seen // stores.policy.curator.cycle_ticks + 1
     if format == "json":
-        as_json({"event_id": event_id, "source": offer.received.source, "cycle": cycle, "counts": offer.counts,
+        print_json({"event_id": event_id, "source": offer.received.source, "cycle": cycle, "counts": offer.counts,
                  "claims": len(offer.claims), "entries": rows})  # fmt: skip
         return
     told = [

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
-import orjson
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -14,14 +12,13 @@ from rich.panel import Panel
 
 from bardo_pipeline.derivation.graveyard import Showing, graves, playbook_diff, show, standing_of
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.doors.options import EmbedderOption, HomeOption, root_of
-from bardo_pipeline.doors.tables import print_table
+from bardo_pipeline.doors.options import EmbedderOption, HomeOption, JsonOption, root_of
+from bardo_pipeline.doors.tables import print_json, print_table
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.inheritance.testament import CATEGORIES
 
 out = Console(soft_wrap=False, highlight=False)
 
-Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
 _SHOWN_ITEMS = 4
 
 
@@ -36,13 +33,13 @@ def graveyard(
     owner: Annotated[str | None, typer.Option(help="Only this owner's.")] = None,
     lineage: Annotated[str | None, typer.Option(help="Only who is of this golem's line.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many, the latest deaths.")] = 20,
-    json: Json = False,
+    json: JsonOption = False,
     embedder: EmbedderOption = None,
 ) -> None:
     """Every dead golem: of what it died, how it lived, what it left, its last words."""
     found = graves(Stores.open(root_of(home), embedder=embedder), owner=owner, lineage=lineage)
     if json:
-        _show_json([asdict(grave) for grave in found])
+        print_json([asdict(grave) for grave in found])
         return
     if not found:
         out.print("nobody died yet")
@@ -68,7 +65,7 @@ def show_golem(
     golem: Annotated[str, typer.Argument(help="A golem, living or dead.")],
     home: HomeOption = None,
     testament: Annotated[bool, typer.Option("--testament", help="All of its testament.")] = False,
-    json: Json = False,
+    json: JsonOption = False,
     embedder: EmbedderOption = None,
 ) -> None:
     """One golem: vitality, phase, what it knows, whose heir it is and whose predecessor; its testament if it died."""
@@ -77,7 +74,7 @@ def show_golem(
     if json:
         born = seen.born.model_dump()
         died = None if seen.died is None else seen.died.model_dump()
-        _show_json({**{k: v for k, v in vars(seen).items() if k not in ("born", "died")}, "born": born, "died": died})
+        print_json({**{k: v for k, v in vars(seen).items() if k not in ("born", "died")}, "born": born, "died": died})
         return
     _show_life(seen)
     if seen.knows:
@@ -136,7 +133,3 @@ def _category(name: str, said: list[str], everything: bool) -> str:
     shown = said if everything else said[:_SHOWN_ITEMS]
     more = f"\n  ({len(said) - len(shown)} more: --testament)" if len(shown) < len(said) else ""
     return f"[bold]{CATEGORIES[name]}[/]\n" + "\n".join(f"- {escape(one)}" for one in shown) + more
-
-
-def _show_json(told: Any) -> None:
-    sys.stdout.buffer.write(orjson.dumps(told, default=str) + b"\n")

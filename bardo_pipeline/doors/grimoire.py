@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import timedelta
 from typing import Annotated, Any
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import typer
 from rich.console import Console
@@ -19,9 +17,8 @@ from bardo_pipeline.derivation import overriding
 from bardo_pipeline.derivation.of_grimoire import elders
 from bardo_pipeline.derivation.overriding import Grimoire, Spoken, chosen, decisions_about, find, grimoire_of, waiting
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.doors.options import EmbedderOption, HomeOption, now, root_of
-from bardo_pipeline.doors.tables import print_table
-from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.doors.options import EmbedderOption, FormatOption, HomeOption, check_format, now, root_of
+from bardo_pipeline.doors.tables import print_json, print_table
 from bardo_pipeline.events.overrides import Order
 from bardo_pipeline.grimoire.columns import confidence_of
 from bardo_pipeline.grimoire.confidence import PPM
@@ -36,7 +33,6 @@ out = Console(soft_wrap=False, highlight=False)
 Golem = Annotated[str, typer.Argument(help="The golem.")]
 Entry = Annotated[str, typer.Argument(help="An entry's id, or the beginning of it.")]
 Why = Annotated[str, typer.Option(help="The owner's reason; it is recorded.")]
-Format = Annotated[str, typer.Option("--format", help="table or json.")]
 FADES_DAYS = (1, 7, 30, 90)
 
 
@@ -50,17 +46,17 @@ def list_(
     confidence_min: Annotated[float, typer.Option(min=0.0, max=1.0, help="Only what is trusted at least so much.")] = 0,
     pinned: Annotated[bool, typer.Option("--pinned", help="Only what its owner pinned.")] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many.")] = None,
-    format: Format = "table",
+    format: FormatOption = "table",
     embedder: EmbedderOption = None,
 ) -> None:
     """List what a golem knows, surest first."""
-    _check_format(format)
+    check_format(format)
     stores = Stores.open(root_of(home), embedder=embedder)
     grimoire = grimoire_of(stores, golem)
     rows = chosen(grimoire, status=status, kind=kind, text=text, confidence_min=confidence_min, pinned=pinned)
     rows = rows.slice(0, limit) if limit is not None else rows
     if format == "json":
-        _json({**_head(grimoire), "entries": rows.to_pylist()})
+        print_json({**_head(grimoire), "entries": rows.to_pylist()})
         return
     told = [
         (r["entry_id"][:12], r["kind"] if r["status"] == "active" else r["status"], _percent(r["confidence_now_ppm"]),
@@ -75,10 +71,10 @@ def list_(
 
 @app.command()
 def show(
-    golem: Golem, entry: Entry, home: HomeOption = None, format: Format = "table", embedder: EmbedderOption = None
+    golem: Golem, entry: Entry, home: HomeOption = None, format: FormatOption = "table", embedder: EmbedderOption = None
 ) -> None:
     """Show an entry: what it rests on, what was decided about it, how far it is trusted and how that fades."""
-    _check_format(format)
+    check_format(format)
     stores = Stores.open(root_of(home), embedder=embedder)
     grimoire = grimoire_of(stores, golem)
     row = find(grimoire, entry)
@@ -86,7 +82,7 @@ def show(
     fading = _fading(row, grimoire, stores.policy)
     if format == "json":
         said = [order._asdict() for order in orders]
-        _json({**_head(grimoire), "entry": row, "fading": fading, "decisions": decided, "waiting": said})
+        print_json({**_head(grimoire), "entry": row, "fading": fading, "decisions": decided, "waiting": said})
         return
     out.print(f"[bold]{row['entry_id']}[/] {escape(row['text'])}", soft_wrap=True)
     about = [row["kind"], row["status"], row["category"], row["provenance"].replace("_", " ")]
@@ -240,12 +236,3 @@ def _percent(ppm: int) -> str:
 
 def _day(moment: Any) -> str:
     return "-" if moment is None else f"{moment:%Y-%m-%d}"
-
-
-def _check_format(format: str) -> None:
-    if format not in ("table", "json"):
-        raise ConfigError(f"--format {format!r}: table or json")
-
-
-def _json(value: dict[str, Any]) -> None:
-    sys.stdout.buffer.write(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE, default=str))

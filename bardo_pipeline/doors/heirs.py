@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from typing import Annotated, Any
 
-import orjson
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -26,8 +24,8 @@ from bardo_pipeline.derivation.the_dead import (
     credit_micros,
     dead_golem,
 )
-from bardo_pipeline.doors.options import HomeOption, now, root_of
-from bardo_pipeline.doors.tables import print_table
+from bardo_pipeline.doors.options import HomeOption, JsonOption, now, root_of
+from bardo_pipeline.doors.tables import print_json, print_table
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.heartbeat.fleet import Founding
@@ -41,7 +39,13 @@ from bardo_pipeline.storage.home import Home
 out = Console(soft_wrap=False, highlight=False)
 
 DeadOption = Annotated[str, typer.Argument(help="The golem that died.")]
-Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
+HeirBudget = Annotated[
+    float | None, typer.Option(min=0.01, help="Dollars it is founded with (default: as its predecessor).")
+]
+Inherit = Annotated[
+    bool, typer.Option("--inherit-grimoire/--no-inherit", help="With what crossed, or with its configuration alone.")
+]
+Force = Annotated[bool, typer.Option("--force-similarity", help="Even where the dead only repeated what it was given.")]
 Lifespan = Annotated[str | None, typer.Option(help="Bounds of the lifespan in ticks, LOW-HIGH.")]
 _BAR = 24
 
@@ -55,20 +59,13 @@ def add_to(group: typer.Typer) -> None:
 
 def successor(
     dead: DeadOption,
-    budget: Annotated[
-        float | None, typer.Option(min=0.01, help="Dollars it is founded with (default: as its predecessor).")
-    ] = None,
-    inherit: Annotated[
-        bool,
-        typer.Option("--inherit-grimoire/--no-inherit", help="With what crossed, or with its configuration alone."),
-    ] = True,
-    force: Annotated[
-        bool, typer.Option("--force-similarity", help="Even where the dead only repeated what it was given.")
-    ] = False,
+    budget: HeirBudget = None,
+    inherit: Inherit = True,
+    force: Force = False,
     lifespan: Lifespan = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what it would get.")] = False,
     home: HomeOption = None,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Summon a successor of a dead golem: what it would inherit, what the testament asks, and its birth.
 
@@ -76,28 +73,14 @@ def successor(
     """
     stores = Stores.open(root_of(home))
     gone = dead_golem(stores, dead)
-    wish = Wish(
-        budget_micros=round(budget * 1e6) if budget is not None else budget_of(gone.born),
-        inherit=inherit,
-        force=force,
-        lifespan_ticks=bounds_of(lifespan),
-    )
+    micros = round(budget * 1e6) if budget is not None else budget_of(gone.born)
+    wish = Wish(budget_micros=micros, inherit=inherit, force=force, lifespan_ticks=bounds_of(lifespan))
     known = gone.heir_id in births_of(stores)
-    standing = None if dry_run else summon(stores, gone, wish, now=now())
+    if not dry_run:
+        summon(stores, gone, wish, now=now())
     seen = previews(stores, [gone]).get(dead) if inherit else None
-    told = {
-        "predecessor": dead,
-        "heir": gone.heir_id,
-        "born": standing is not None,
-        "known_already": known,
-        "budget_usdc": wish.budget_micros / 1e6,
-        "generation": gone.born.generation + 1,
-        "configuration": in_force_now(stores, dead).configuration.model_dump(mode="json"),
-        "recommendations": recommendations(stores, dead),
-        "preview": None if seen is None else asdict(seen),
-    }
     if json:
-        _show_json(told)
+        print_json(_told(stores, gone, wish, seen) | {"born": not dry_run, "known_already": known})
         return
     _show_advice(stores, gone)
     if seen is not None:
@@ -106,16 +89,31 @@ def successor(
         out.print("no bundle of it was published: nothing can be inherited")
     else:
         out.print("it inherits nothing: its configuration and traits alone are its predecessor's")
+    out.print(_came_of(gone, wish, dry_run=dry_run, known=known), soft_wrap=True)
+
+
+def _told(stores: Stores, gone: Dead, wish: Wish, seen: Preview | None) -> dict[str, Any]:
+    """A succession as JSON: who follows whom, with what, and what the testament tells it."""
+    return {
+        "predecessor": gone.golem_id,
+        "heir": gone.heir_id,
+        "budget_usdc": wish.budget_micros / 1e6,
+        "generation": gone.born.generation + 1,
+        "configuration": in_force_now(stores, gone.golem_id).configuration.model_dump(mode="json"),
+        "recommendations": recommendations(stores, gone.golem_id),
+        "preview": None if seen is None else asdict(seen),
+    }
+
+
+def _came_of(gone: Dead, wish: Wish, *, dry_run: bool, known: bool) -> str:
     if dry_run:
-        out.print(f"nothing was recorded; its heir would be {gone.heir_id}")
-    elif known:
-        out.print(f"{gone.heir_id} is the heir of {dead} already: nothing was changed")
-    else:
-        out.print(
-            f"[bold]{gone.heir_id}[/] is born, generation {gone.born.generation + 1}, with "
-            f"${wish.budget_micros / 1e6:,.2f}; the next run of {escape(gone.born.market)} lives it",
-            soft_wrap=True,
-        )
+        return f"nothing was recorded; its heir would be {gone.heir_id}"
+    if known:
+        return f"{gone.heir_id} is the heir of {gone.golem_id} already: nothing was changed"
+    return (
+        f"[bold]{gone.heir_id}[/] is born, generation {gone.born.generation + 1}, with "
+        f"${wish.budget_micros / 1e6:,.2f}; the next run of {escape(gone.born.market)} lives it"
+    )
 
 
 def found(
@@ -152,7 +150,7 @@ def credit(
 def due_now(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is due.")] = False,
     home: HomeOption = None,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Do what is due of successions: heirs that are wanted, steps whose time has come, identities that were refused."""
     stores, moment = Stores.open(root_of(home)), now()
@@ -160,14 +158,14 @@ def due_now(
     done: dict[str, Standing] = {} if dry_run else work_off(stores, now=moment)
     rows = [(one.golem_id, one.why, _state(done[one.golem_id]) if one.golem_id in done else "due") for one in waiting]
     if json:
-        _show_json([{"golem": golem, "why": why, "state": state} for golem, why, state in rows])
+        print_json([{"golem": golem, "why": why, "state": state} for golem, why, state in rows])
     elif rows:
         print_table(out, "Due", ["dead golem", "why", "now"], rows)
     else:
         out.print("nothing is due")
 
 
-def successions(home: HomeOption = None, json: Json = False) -> None:
+def successions(home: HomeOption = None, json: JsonOption = False) -> None:
     """Every succession: how far it came, what stopped it, when it is tried again; and each owner's credit."""
     stores = Stores.open(root_of(home))
     told, births = standings(advanced(stores)), births_of(stores)
@@ -175,7 +173,7 @@ def successions(home: HomeOption = None, json: Json = False) -> None:
     owners = sorted({one["owner_id"] for one in stores.life("CreditCommitted")["credited"].to_pylist()})
     balances = {owner: credit_micros(stores, owner) for owner in owners}
     if json:
-        _show_json({"successions": rows, "credit_micros": balances})
+        print_json({"successions": rows, "credit_micros": balances})
         return
     if rows:
         print_table(out, "Successions", list(rows[0]), [tuple(row.values()) for row in rows])
@@ -264,7 +262,3 @@ def show_preview(to: Console, seen: Preview) -> None:
         for name in GROUPS
     ]
     print_table(to, None, ["by", "entries"], rows)
-
-
-def _show_json(told: Any) -> None:
-    sys.stdout.buffer.write(orjson.dumps(told, default=str) + b"\n")

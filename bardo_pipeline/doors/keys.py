@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 import secrets
-import sys
 from pathlib import Path
 from typing import Annotated
 
-import orjson
 import typer
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -16,8 +14,8 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key, l
 from pydantic import ValidationError
 from rich.console import Console
 
-from bardo_pipeline.doors.options import HomeOption, now, root_of
-from bardo_pipeline.doors.tables import print_table
+from bardo_pipeline.doors.options import FormatOption, HomeOption, check_format, now, root_of
+from bardo_pipeline.doors.tables import print_json, print_table
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.custody import Key, KeyRing, rotation_message
 from bardo_pipeline.events.life import KeyRegistered, KeyRevoked, KeyRotated, life_event
@@ -155,17 +153,16 @@ def revoke_owner(
 def list_(
     golem: Annotated[str | None, typer.Argument(help="Only this golem's.")] = None,
     home: HomeOption = None,
-    format: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    format: FormatOption = "table",
 ) -> None:
     """Every key that is on record."""
-    if format not in ("table", "json"):
-        raise ConfigError(f"--format {format!r}: table or json")
+    check_format(format)
     with EventLog(Home.open(root_of(home))) as log:
         golems = [golem] if golem is not None else sorted(set(log.life("KeyRegistered")["golem_id"].to_pylist()))
         keys = [(name, *_shown(key)) for name in golems for key in log.ring_of(name).keys]
     names = ["golem", "key", "public_key", "from_tick", "revoked_from"]
     if format == "json":
-        sys.stdout.buffer.write(orjson.dumps([dict(zip(names, key, strict=True)) for key in keys]) + b"\n")
+        print_json([dict(zip(names, key, strict=True)) for key in keys])
     else:
         print_table(out, None, names, keys)
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any
 
-import orjson
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -14,9 +12,8 @@ from bardo_pipeline.derivation import acquiring
 from bardo_pipeline.derivation.births import waiting_orders
 from bardo_pipeline.derivation.shelves import chosen, found, kits_of, library_of, owner_named, playbooks_of, refreshed
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.doors.options import EmbedderOption, HomeOption, moment_of, now, root_of
-from bardo_pipeline.doors.tables import print_table
-from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.doors.options import EmbedderOption, FormatOption, HomeOption, check_format, moment_of, now, root_of
+from bardo_pipeline.doors.tables import print_json, print_table
 
 app = typer.Typer(
     help="What survived of an owner's golems: entries that they left, pulled, exported, shared or bought, and kits.",
@@ -25,7 +22,6 @@ app = typer.Typer(
 out = Console(soft_wrap=False, highlight=False)
 
 Owner = Annotated[str | None, typer.Option(help="Whose library (default: the only owner of this home).")]
-Format = Annotated[str, typer.Option("--format", help="table or json.")]
 Golem = Annotated[str, typer.Argument(help="The golem.")]
 Why = Annotated[str, typer.Option(help="The owner's reason; it is recorded.")]
 Entry = Annotated[str, typer.Argument(help="An entry's id, or the beginning of it.")]
@@ -41,11 +37,11 @@ def list_(
     kind: Annotated[str | None, typer.Option(help="Only insight, heuristic, warning or causal_link.")] = None,
     text: Annotated[str | None, typer.Option(help="Only entries whose text holds this.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many.")] = None,
-    format: Format = "table",
+    format: FormatOption = "table",
     embedder: EmbedderOption = None,
 ) -> None:
     """List a library, surest first, with its seed kits and the playbooks of the dead."""
-    _check_format(format)
+    check_format(format)
     stores = Stores.open(root_of(home), embedder=embedder)
     whose = owner_named(stores, owner)
     refreshed(stores)
@@ -54,7 +50,7 @@ def list_(
     kits, books = kits_of(stores, whose), playbooks_of(stores, whose)
     if format == "json":
         orders = waiting_orders(stores, whose)
-        _json({"owner_id": whose, "entries": told, "kits": kits, "playbooks": books, "waiting": orders})
+        print_json({"owner_id": whose, "entries": told, "kits": kits, "playbooks": books, "waiting": orders})
         return
     table = [
         (_marked(r), r["entry_id"][:12], r["kind"], _percent(r["confidence_now_ppm"]), r["channel"],
@@ -80,11 +76,11 @@ def show(
     entry: Entry,
     home: HomeOption = None,
     owner: Owner = None,
-    format: Format = "table",
+    format: FormatOption = "table",
     embedder: EmbedderOption = None,
 ) -> None:
     """Show an entry, a seed kit or a dead golem's playbook: what it says, where it came from, who bears it out."""
-    _check_format(format)
+    check_format(format)
     stores = Stores.open(root_of(home), embedder=embedder)
     whose = owner_named(stores, owner)
     refreshed(stores)
@@ -92,7 +88,7 @@ def show(
     book = next((b for b in playbooks_of(stores, whose) if b["golem_id"] == entry), None)
     row = kit or book or found(library_of(stores, whose), whose, entry)
     if format == "json":
-        _json(row)
+        print_json(row)
     elif kit:
         _tell_kit(kit)
     elif book:
@@ -207,12 +203,3 @@ def _tags(row: dict[str, Any]) -> str:
 
 def _percent(ppm: int) -> str:
     return f"{ppm / 1e4:.0f} %"
-
-
-def _check_format(format: str) -> None:
-    if format not in ("table", "json"):
-        raise ConfigError(f"--format {format!r}: table or json")
-
-
-def _json(value: Any) -> None:
-    sys.stdout.buffer.write(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE, default=str))

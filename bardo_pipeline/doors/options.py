@@ -1,4 +1,4 @@
-"""Options that every command takes, and the clock that only doors read."""
+"""Options that commands share, and the clock that only doors read."""
 
 from __future__ import annotations
 
@@ -24,6 +24,16 @@ EmbedderOption = Annotated[
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", help="A configuration (default: bardo.toml in the home, if it is there).")
 ]
+
+FormatOption = Annotated[str, typer.Option("--format", help="table or json.")]
+
+JsonOption = Annotated[bool, typer.Option("--json", help="As JSON.")]
+
+
+def check_format(format: str) -> None:
+    """Raise ConfigError for a format that `FormatOption` does not offer."""
+    if format not in ("table", "json"):
+        raise ConfigError(f"--format {format!r}: table or json")
 
 
 def now() -> datetime:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -20,8 +19,8 @@ from bardo_pipeline.derivation.altered import Setting, altered
 from bardo_pipeline.derivation.beside import Held, as_it_stands, drop, held
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.what_if import WhatIf, compare, what_if
-from bardo_pipeline.doors.options import HomeOption, now, root_of
-from bardo_pipeline.doors.tables import print_table
+from bardo_pipeline.doors.options import HomeOption, JsonOption, now, root_of
+from bardo_pipeline.doors.tables import print_json, print_table
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.columns import asked
 from bardo_pipeline.grimoire.confidence import PPM
@@ -29,7 +28,6 @@ from bardo_pipeline.quality.calibration import Calibration
 
 out = Console(soft_wrap=False, highlight=False)
 
-Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
 
 _HOURS_MAX = 876_600
 
@@ -76,7 +74,7 @@ def ask_what_if(
     against: Annotated[
         str | None, typer.Option(help="Compare with this derivation as it stands, an older version's too.")
     ] = None,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Derive the same log under another policy, beside: what is known apart, who was right, what would be recalled.
 
@@ -96,7 +94,7 @@ def ask_what_if(
             raise ConfigError("nothing is changed: give --set NAME=VALUE, or --policy FILE")
         if against is not None:
             found = compare(stores, as_it_stands(stores, against), horizon_us=horizon_us)
-            _show_json(_told(found)) if json else _show(found, examples)
+            print_json(_told(found)) if json else _show(found, examples)
             return
         changed = altered(stores.policy, change or (), None if policy is None else _overlay(policy))
         with nullcontext() if json else out.status("deriving beside") as spinner:
@@ -108,7 +106,7 @@ def ask_what_if(
                 horizon_us=horizon_us,
                 tell=lambda name: None if spinner is None else spinner.update(f"deriving beside: {name}"),
             )
-        _show_json(_told(found)) if json else _show(found, examples)
+        print_json(_told(found)) if json else _show(found, examples)
 
 
 def _overlay(path: Path) -> Mapping[str, Any]:
@@ -128,7 +126,7 @@ def adopt_derivation(
     why: Annotated[str, typer.Option(help="Why; it is recorded.")] = "",
     home: HomeOption = None,
     listed: Annotated[bool, typer.Option("--list", help="List what was adopted, instead.")] = False,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Put a derivation in force that was built beside: one recorded event, and every command, job and fleet follows.
 
@@ -152,7 +150,7 @@ def adopt_derivation(
         settle(Stores.open(root), now=now())
     assert event.adopted is not None, "an adoption says what was adopted"
     if json:
-        _show_json(event.model_dump(exclude_none=True))
+        print_json(event.model_dump(exclude_none=True))
     else:
         before = event.adopted.previous_derivation_id
         out.print(f"derivation {derivation} is in force ({event.event_id}); `bardo adopt {before}` would go back")
@@ -161,7 +159,7 @@ def adopt_derivation(
 def _history(stores: Stores, json: bool) -> None:
     rows = adoptions(stores).to_pylist()
     if json:
-        _show_json(rows)
+        print_json(rows)
     elif rows:
         told = [
             (r["recorded_at"].isoformat(timespec="seconds"), r["adopted"]["derivation_id"],
@@ -175,7 +173,7 @@ def _history(stores: Stores, json: bool) -> None:
 
 def _list(found: list[Held], json: bool) -> None:
     if json:
-        _show_json([asdict(one) for one in found])
+        print_json([asdict(one) for one in found])
         return
     for one in found:
         of = "" if one.golems is None else f", of {len(one.golems)} golems alone"
@@ -197,10 +195,6 @@ def _settings(changed: tuple[Setting, ...] | None) -> str:
 
 def _value(value: Any) -> str:
     return orjson.dumps(value).decode()
-
-
-def _show_json(told: Any) -> None:
-    sys.stdout.buffer.write(orjson.dumps(told, default=str) + b"\n")
 
 
 def _told(found: WhatIf) -> dict[str, Any]:

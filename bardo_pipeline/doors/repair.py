@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
-import orjson
 import typer
 from rich.console import Console
 
@@ -15,8 +13,8 @@ from bardo_pipeline.derivation.proof import Remains, remains
 from bardo_pipeline.derivation.rebuild import derive_everything
 from bardo_pipeline.derivation.repair import Recorded, depth_after, reorg, strike, withdraw
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.doors.options import EmbedderOption, HomeOption, now, root_of
-from bardo_pipeline.doors.tables import print_table
+from bardo_pipeline.doors.options import EmbedderOption, FormatOption, HomeOption, check_format, now, root_of
+from bardo_pipeline.doors.tables import print_json, print_table
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.left_out import Cause
 from bardo_pipeline.storage.warehouse import build_warehouse
@@ -114,7 +112,7 @@ def _derive(stores: Stores, wanted: bool) -> None:
 def prove(
     home: HomeOption = None,
     withdrawn: Annotated[bool, typer.Option(help="List what was taken back, row by row, and why.")] = False,
-    format: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    format: FormatOption = "table",
     embedder: EmbedderOption = None,
 ) -> None:
     """Prove that nothing which stands names a struck record or rests on one; exit 1 and name what does.
@@ -122,8 +120,7 @@ def prove(
     Looks into every projection, the index of episodes, playbooks and marts, of the golem and of its heirs. Published
     bundles keep their bytes: those that were made before are listed.
     """
-    if format not in ("table", "json"):
-        raise ConfigError(f"--format {format!r}: table or json")
+    check_format(format)
     stores = Stores.open(root_of(home), embedder=embedder)
     with out.status("looking for what is left"):
         found = remains(stores)
@@ -137,7 +134,7 @@ def prove(
             "withdrawn": gone,
             "remains": [one._asdict() for one in found],
         }
-        sys.stdout.buffer.write(orjson.dumps(told, option=orjson.OPT_APPEND_NEWLINE, default=str))
+        print_json(told)
     else:
         _show(stores, causes, bundles, gone if withdrawn else [], found)
     if found:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any
 
-import orjson
 import typer
 from rich.console import Console
 
 from bardo_pipeline.derivation.bloodstains import bloodstain as bloodstain_of_golem
 from bardo_pipeline.derivation.scarring import scars_told
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.doors.options import EmbedderOption, HomeOption, root_of
-from bardo_pipeline.doors.tables import print_table
-from bardo_pipeline.errors import ConfigError, QueryError
+from bardo_pipeline.doors.options import EmbedderOption, FormatOption, HomeOption, check_format, root_of
+from bardo_pipeline.doors.tables import print_json, print_table
+from bardo_pipeline.errors import QueryError
 
 out = Console(soft_wrap=False, highlight=False)
-
-FormatOption = Annotated[str, typer.Option("--format", help="table or json.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -35,13 +31,13 @@ def scars(
     embedder: EmbedderOption = None,
 ) -> None:
     """What hurt golems, and why: verified failures that their clade did not know yet."""
-    _check_format(format)
+    check_format(format)
     stores = Stores.open(root_of(home), embedder=embedder)
     if golem is not None and golem not in stores.life("GolemBorn")["golem_id"].to_pylist():
         raise QueryError(f'golem {golem}: nobody of this name was born: `bardo sql "from dim_golem"` lists all')
     told = [row for row in scars_told(stores, golem) if failures or row["is_scar"]]
     if format == "json":
-        _json(told)
+        print_json(told)
         return
     if not told:
         out.print("nothing that hurt them is on record", soft_wrap=True)
@@ -66,10 +62,10 @@ def bloodstain(
     embedder: EmbedderOption = None,
 ) -> None:
     """All that a death left, as one artefact: scars, last words, testament, bundle, and the market as it was."""
-    _check_format(format)
+    check_format(format)
     found = bloodstain_of_golem(Stores.open(root_of(home), embedder=embedder), golem)
     if format == "json":
-        _json(found["echo"] if public else found)
+        print_json(found["echo"] if public else found)
     elif public:
         _print_echo(found["echo"])
     else:
@@ -117,12 +113,3 @@ def _bundle(found: dict[str, Any]) -> str:
     if found["bundle_hash"] is None:
         return "not made yet"
     return str(found["bundle_hash"]) + ("" if found["bundle_published"] else " (not published)")
-
-
-def _json(value: object) -> None:
-    sys.stdout.buffer.write(orjson.dumps(value) + b"\n")
-
-
-def _check_format(format: str) -> None:
-    if format not in ("table", "json"):
-        raise ConfigError(f"--format {format!r}: table or json")

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-import orjson
 import typer
 from rich.console import Console
 
 from bardo_pipeline.derivation.searching import latest, search
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.doors.embedding import warn_of_drift
-from bardo_pipeline.doors.options import EmbedderOption, HomeOption, now, root_of
-from bardo_pipeline.doors.tables import print_table
+from bardo_pipeline.doors.options import EmbedderOption, HomeOption, JsonOption, now, root_of
+from bardo_pipeline.doors.tables import print_json, print_table
 from bardo_pipeline.retrieval.search import Filters
 
 out = Console(soft_wrap=False)
@@ -44,7 +42,7 @@ def search_all(
     tool: Annotated[str | None, typer.Option(help="Only entries about this tool.")] = None,
     limit: Annotated[int | None, typer.Option(help="At most so many texts (default 10, at most 50).")] = None,
     decay: Annotated[bool, typer.Option(help="What faded ranks lower.")] = True,
-    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    json: JsonOption = False,
     embedder: EmbedderOption = None,
 ) -> None:
     """Search entries and episodes by words and by meaning."""
@@ -64,7 +62,7 @@ def search_all(
         stores, words, now=now(), store=store, golem_id=golem, filters=filters, limit=limit, decay=decay
     ).to_pylist()
     if json:
-        sys.stdout.buffer.write(orjson.dumps(found) + b"\n")
+        print_json(found)
         return
     if found:
         print_table(out, None, NAMES, [_row(hit) for hit in found])

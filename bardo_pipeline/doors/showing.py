@@ -8,7 +8,6 @@ from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
-import orjson
 import pyarrow.compute as pc
 from rich.console import Console
 from rich.markup import escape
@@ -18,8 +17,8 @@ from bardo_pipeline.derivation.lineage import WITHDRAWN, Holding, lineage_of
 from bardo_pipeline.derivation.memory import refresh_index, similar_episodes
 from bardo_pipeline.derivation.rebuild import rebuild
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.doors.options import moment_of
-from bardo_pipeline.doors.tables import print_table
+from bardo_pipeline.doors.options import check_format, moment_of
+from bardo_pipeline.doors.tables import print_json, print_table
 from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.events.life import Gap, life_event
 from bardo_pipeline.runtime.run import Ending
@@ -84,7 +83,7 @@ def answer(out: Console, root: Path, sql: str, format: str, limit: int | None) -
     """A query's answer as a table, CSV or JSON."""
     names, rows = query(Home.open(root), sql, limit)
     if format == "json":
-        sys.stdout.buffer.write(orjson.dumps([dict(zip(names, r, strict=True)) for r in rows], default=str) + b"\n")
+        print_json([dict(zip(names, r, strict=True)) for r in rows])
     elif format == "csv":
         writer = csv.writer(sys.stdout)
         writer.writerow(names)
@@ -99,7 +98,7 @@ def lineage(out: Console, root: Path, entry: str, golem: str | None, format: str
     """An entry's way from ticks through generations, as a tree or JSON."""
     holdings = lineage_of(Stores.open(root, embedder=embedder), entry, golem)
     if format == "json":
-        sys.stdout.buffer.write(orjson.dumps([asdict(h) for h in holdings], default=str) + b"\n")
+        print_json([asdict(h) for h in holdings])
         return
     if format != "tree":
         raise ConfigError(f"--format {format!r}: tree or json")
@@ -153,8 +152,7 @@ def similar(
 
     Raises QueryError for a golem that was never born, and where no episode is on record.
     """
-    if format not in ("table", "json"):
-        raise ConfigError(f"--format {format!r}: table or json")
+    check_format(format)
     stores = Stores.open(root, embedder=embedder)
     if golem is not None and golem not in stores.life("GolemBorn")["golem_id"].to_pylist():
         raise QueryError(f'golem {golem}: nobody of this name was born: `bardo sql "from dim_golem"` lists all')
@@ -170,7 +168,7 @@ def similar(
     place = pc.index_in(found["episode_id"], value_set=known["episode_id"].combine_chunks())
     rows = found.select(["episode_id", "text", "score"]).add_column(1, "at", known["at"].take(place)).to_pylist()
     if format == "json":
-        sys.stdout.buffer.write(orjson.dumps(rows) + b"\n")
+        print_json(rows)
     else:
         told = [(r["episode_id"], f"{r['at']:%Y-%m-%d %H:%M}", r["text"], r["score"]) for r in rows]
         print_table(out, None, ["episode", "when", "text", "score"], told)

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from bardo_pipeline.doors.options import HomeOption, now, root_of
+from bardo_pipeline.doors.options import FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.doors.tables import print_table
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.json_schema import life_json_schema, record_json_schema
@@ -84,11 +84,10 @@ def _take(found: Spool, *, quiet: bool) -> None:
 def list_(
     home: HomeOption = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest.")] = 50,
-    format: Annotated[str, typer.Option("--format", help="table or json.")] = "table",
+    format: FormatOption = "table",
 ) -> None:
     """What nobody ruled on yet: id, where it stood, whose it says it is, and why it was refused."""
-    if format not in ("table", "json"):
-        raise ConfigError(f"--format {format!r}: table or json")
+    check_format(format)
     found = _open(home).open(["source", "file", "line", "golem_id", "tick", "error", "reason", "raw_bytes", "taken_at"])
     rows = found.slice(max(len(found) - limit, 0)).to_pylist()
     if format == "json":

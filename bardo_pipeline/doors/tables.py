@@ -1,9 +1,11 @@
-"""Tables: rows as the terminal shows them."""
+"""Tables: rows as the terminal shows them, and as JSON for whoever reads on."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
+import orjson
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
@@ -32,6 +34,12 @@ def print_table(out: Console, title: str | None, names: list[str], rows: list[tu
     for row in cells:
         table.add_row(*row)
     out.print(table)
+
+
+def print_json(value: Any) -> None:
+    """A value as one line of JSON; what JSON has no word for as text."""
+    kinds = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
+    sys.stdout.buffer.write(orjson.dumps(value, option=kinds, default=str))
 
 
 def _cell(value: Any) -> str:

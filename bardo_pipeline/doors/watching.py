@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pyarrow.compute as pc
 from rich.console import Console
 from rich.markup import escape
@@ -17,8 +15,9 @@ from rich.table import Table
 from bardo_pipeline.derivation.health import Fault, Health, Lag, faults, health_of
 from bardo_pipeline.derivation.in_force import adoptions_of
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.doors.tables import print_table
-from bardo_pipeline.errors import BardoError, ConfigError
+from bardo_pipeline.doors.options import check_format
+from bardo_pipeline.doors.tables import print_json, print_table
+from bardo_pipeline.errors import BardoError
 from bardo_pipeline.storage.health import Backlog
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.tables import TABLES
@@ -27,15 +26,14 @@ from bardo_pipeline.storage.warehouse import query
 
 def status(out: Console, root: Path, embedder: str | None, now: datetime, format: str) -> bool:
     """The log, what waits before and behind it, the projections and the warehouse. True if no threshold is broken."""
-    if format not in ("table", "json"):
-        raise ConfigError(f"--format {format!r}: table or json")
+    check_format(format)
     stores = Stores.open(root, embedder=embedder)
     if stores.frozen is not None and format == "table":
         out.print(stores.frozen, style="yellow", soft_wrap=True, highlight=False)
     health = health_of(stores, now)
     found = faults(health, stores.policy)
     if format == "json":
-        sys.stdout.buffer.write(orjson.dumps(_document(root, stores, health, found)) + b"\n")
+        print_json(_document(root, stores, health, found))
     else:
         _print(out, root, stores, health, found)
     return not found
