@@ -25,6 +25,7 @@ from bardo_pipeline.events.schema import RECORD_SCHEMA, to_models
 from bardo_pipeline.policy import Policy, WriterPolicy
 from bardo_pipeline.retrieval.embedding import EmbedderIdentity
 from bardo_pipeline.storage.commits import point_to, put_checkpoint
+from bardo_pipeline.storage.findings import Break, Report
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.protocols import CYCLES_SCHEMA, VECTORS_SCHEMA
@@ -43,6 +44,8 @@ ARROW, SIGNED, JSON, WAITING = "arrow-0000", "arrow-0001", "json-0000", "waiting
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 PUBLIC = KEY.public_key().public_bytes_raw().hex()
 KEY_ID = "key-1"
+
+Rows = list[dict[str, Any]]
 
 
 def clock() -> datetime:
@@ -211,3 +214,23 @@ def relinked(rows: list[dict[str, Any]], golem_id: str) -> list[dict[str, Any]]:
         row["link"] = {"number": number, "previous": previous, "hash": link, "key_id": None, "signature": None}
         previous = link
     return rows
+
+
+def named(report: Report, kind: str) -> Break:
+    found = {broken.kind: broken for broken in report.breaks}
+    assert kind in found, f"of {kind} nothing is said, but {[b.sentence() for b in report.breaks]}"
+    return found[kind]
+
+
+def place(home: Home, path: Path) -> str:
+    return path.relative_to(home.root).as_posix()
+
+
+def change(**said: Any) -> Callable[[Rows], Rows]:
+    """Says something else in the last row of a file."""
+
+    def changed(rows: Rows) -> Rows:
+        rows[-1] |= said
+        return rows
+
+    return changed

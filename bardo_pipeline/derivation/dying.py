@@ -8,7 +8,7 @@ and of a phase the first on record stands. Source: MEM ("The death moment: Thana
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
@@ -49,13 +49,20 @@ class Phase(NamedTuple):
     said: dict[str, Any]
 
 
-def phases_of(stores: Stores) -> dict[str, list[Phase]]:
-    """The phases of dying on record, by golem, in their order."""
+def phases_of(stores: Stores, golems: Collection[str] | None = None) -> dict[str, list[Phase]]:
+    """The phases of dying on record, of all the dead or of these, by golem, in their order."""
     found: dict[str, list[Phase]] = {}
     for kind, attribute in zip(PHASES_OF_DYING, _ATTRIBUTES, strict=True):
-        for row in stores.life(kind).select(["golem_id", "event_id", attribute]).to_pylist():
+        for row in _of(stores.life(kind), golems).select(["golem_id", "event_id", attribute]).to_pylist():
             found.setdefault(row["golem_id"], []).append(Phase(kind, row["event_id"], row[attribute]))
     return found
+
+
+def _of(events: pa.Table, golems: Collection[str] | None) -> pa.Table:
+    """Life events of these golems; of all for None."""
+    if golems is None:
+        return events
+    return events.filter(pc.is_in(events["golem_id"], value_set=pa.array(sorted(golems), pa.string())))
 
 
 def pass_away(stores: Stores, *, now: datetime) -> list[LifeEvent]:
@@ -99,11 +106,14 @@ class _Due:
     """Golems whose next phase is this one: their deaths, births, and what the phases before left of the reserve."""
 
     def __init__(self, stores: Stores, phase: int) -> None:
-        passed = phases_of(stores)
-        deaths = recorded_deaths(stores)
-        due = [len(passed.get(g, ())) == phase for g in deaths["golem_id"].to_pylist()]
-        self.deaths = deaths.filter(pa.array(due, pa.bool_()))
+        deaths, here = recorded_deaths(stores), stores.life(PHASES_OF_DYING[phase])
+        due = pc.invert(pc.is_in(deaths["golem_id"], value_set=here["golem_id"].combine_chunks()))
+        if phase:
+            before = stores.life(PHASES_OF_DYING[phase - 1])
+            due = pc.and_(due, pc.is_in(deaths["golem_id"], value_set=before["golem_id"].combine_chunks()))
+        self.deaths = deaths.filter(due)
         self.golems: list[str] = self.deaths["golem_id"].to_pylist()
+        passed = phases_of(stores, self.golems)
         self.born = {row["golem_id"]: row["born"] for row in _first(stores, "GolemBorn", "born", self.golems)}
         ends = {row["golem_id"]: row for row in _first(stores, "DeathDeclared", "died", self.golems)}
         self.died = {g: row["died"] for g, row in ends.items()}
@@ -113,8 +123,7 @@ class _Due:
 
     def only(self, golems: Sequence[str]) -> None:
         """Go on with these alone."""
-        mine = pa.array(golems, pa.string())
-        self.deaths = self.deaths.filter(pc.is_in(self.deaths["golem_id"], value_set=mine))
+        self.deaths = _of(self.deaths, golems)
         self.golems = self.deaths["golem_id"].to_pylist()
 
     def reserves(self) -> np.ndarray:
@@ -142,8 +151,8 @@ class _Due:
 
 def _first(stores: Stores, kind: str, attribute: str, golems: Sequence[str]) -> list[dict[str, Any]]:
     """Births or deaths of these golems; of two deaths that an older version let in, the earlier tick counts."""
-    events = stores.life(kind).select(["golem_id", "event_id", "observed_at", attribute])
-    rows = events.filter(pc.is_in(events["golem_id"], value_set=pa.array(golems, pa.string()))).to_pylist()
+    events = _of(stores.life(kind), golems)
+    rows = events.select(["golem_id", "event_id", "observed_at", attribute]).to_pylist()
     return sorted(rows, key=lambda row: (-row[attribute].get("tick", 0), row["event_id"]))  # the last one counts
 
 
@@ -216,8 +225,9 @@ def _bequeath(stores: Stores, held: _Held) -> list[LifeEvent]:
     if not due.golems:
         return []
     rows = stores.projections.growing("candidates").read(golems=due.golems).to_pylist()
-    judged = {j["bundle_hash"]: j["passed"] for j in _told(stores, "BundleJudged", "judged")}
-    out = {p["bundle_hash"] for p in _told(stores, "BundlePublished", "published")}
+    judged = {j["bundle_hash"]: j["passed"] for j in _of(stores.life("BundleJudged"), due.golems)["judged"].to_pylist()}
+    published = _of(stores.life("BundlePublished"), due.golems)["published"].to_pylist()
+    out = {p["bundle_hash"] for p in published}
     left = {r["golem_id"]: r for r in rows if r["bundle_hash"] in judged}
     due.only(sorted(g for g, r in left.items() if not judged[r["bundle_hash"]] or r["bundle_hash"] in out))
     entries = held.by(due.golems)
@@ -246,11 +256,6 @@ def _bequeath(stores: Stores, held: _Held) -> list[LifeEvent]:
         payload = Bequeathed(**said, notice=_notice(g, due.died[g], due.born[g], said))
         events.append(due.event(g, payload))
     return events
-
-
-def _told(stores: Stores, kind: str, attribute: str) -> list[dict[str, Any]]:
-    events = stores.life(kind)
-    return events[attribute].to_pylist() if events.num_rows else []
 
 
 def _pushes(stores: Stores, due: _Due, entries: pa.Table) -> tuple[dict[str, float], dict[str, list[str]]]:

@@ -64,8 +64,8 @@ def observe_golems(
         return
     with out.status("their legacies"):
         bury(stores, now=moment)
-    for golem_id, phases in phases_of(stores).items():
-        if golem_id in declared and phases[-1].kind == "LegacyLeft":
+    for phases in phases_of(stores, declared).values():
+        if phases[-1].kind == "LegacyLeft":
             out.print(phases[-1].said["notice"], highlight=False, soft_wrap=True)
 
 
@@ -101,7 +101,7 @@ def death(
 ) -> None:
     """How a golem died: the four phases of its dying, what each did, and what it cost of the reserve."""
     stores = Stores.open(root_of(home), embedder=embedder)
-    phases = phases_of(stores).get(golem)
+    phases = phases_of(stores, [golem]).get(golem)
     if phases is None:
         dead = golem in stores.life("DeathDeclared")["golem_id"].to_pylist()
         said = "is dead, and the death job has not come to it yet" if dead else "is not on record as dead"

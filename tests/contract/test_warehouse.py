@@ -16,27 +16,19 @@ import pyarrow.compute as pc
 import pytest
 import yaml
 
-from bardo_pipeline.curator.passes import CYCLE_SCHEMA
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.errors import BardoError, ConfigError, DerivationError, NoHomeError, QueryError
-from bardo_pipeline.events.left_out import WITHDRAWALS
+from bardo_pipeline.errors import ConfigError, DerivationError, QueryError
 from bardo_pipeline.events.life import Steered, life_event
-from bardo_pipeline.events.record import EMOTIONS, PHASES, REGIMES, TIERS
+from bardo_pipeline.events.record import REGIMES
 from bardo_pipeline.grimoire import entries as vocabulary
 from bardo_pipeline.grimoire.columns import confidence_of, half_life_of, micros, replaced
 from bardo_pipeline.grimoire.confidence import FOREVER_US
-from bardo_pipeline.grimoire.spans import GAS_SPANS
 from bardo_pipeline.katabasis.consensus import CONSENSUS_SCHEMA
-from bardo_pipeline.mortality.vitality import CAUSES
-from bardo_pipeline.policy import DecayPolicy, Policy
-from bardo_pipeline.storage.dbt_sources import Plugin
+from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.log import EventLog
-from bardo_pipeline.storage.projections import HIDDEN
-from bardo_pipeline.storage.protocols import CYCLES_SCHEMA, LIFE_LOG_SCHEMA
-from bardo_pipeline.storage.tables import TABLES
 from bardo_pipeline.storage.warehouse import PROJECT, WarehouseReport, build_warehouse, query
 from tests.conftest import NOW, copy_home
+from tests.contract.test_dbt_project import described, sources
 
 MARTS = (
     "dim_golem",
@@ -135,10 +127,6 @@ def plain(table: pa.Table) -> list[dict[str, Any]]:
         {k: v.replace(tzinfo=None) if isinstance(v, datetime) else v for k, v in row.items()}
         for row in table.to_pylist()
     ]
-
-
-def described() -> list[dict[str, Any]]:
-    return list(yaml.safe_load((PROJECT / "models/marts/schema.yml").read_text())["models"])
 
 
 # what the marts say
@@ -318,49 +306,6 @@ def test_every_column_of_every_mart_is_described_in_the_project_and_in_the_file(
     assert all(m["name"].startswith("stg_") and m["description"] for m in staging)
 
 
-@pytest.mark.row("P-4")
-def test_accepted_values_are_the_words_of_the_library() -> None:
-    words = {
-        "regime": REGIMES, "phase": PHASES, "primary_emotion": EMOTIONS, "cause": CAUSES,
-        "kind": vocabulary.ENTRY_KINDS, "source": vocabulary.SOURCES, "category": vocabulary.CATEGORIES,
-        "domain": vocabulary.DOMAINS, "anomaly_band": vocabulary.ANOMALY_BANDS, "gas_band": GAS_SPANS,
-        "metric": vocabulary.BASELINE_METRICS, "provenance": vocabulary.PROVENANCES,
-        "decay_class": vocabulary.DECAY_CLASSES, "effect_unit": vocabulary.METRIC_UNIT.values(),
-        "event_kind": WITHDRAWALS,
-    }  # fmt: skip
-    checked = set()
-    for model in described():
-        for column in model["columns"]:
-            for test in column.get("data_tests", []):
-                if isinstance(test, dict) and "accepted_values" in test:
-                    values = set(test["accepted_values"]["arguments"]["values"])
-                    if column["name"] == "tier":
-                        assert values == set(TIERS) - ({"suppress"} if model["name"] == "fct_tier_costs" else set())
-                    else:
-                        assert values == set(words[column["name"]]), (model["name"], column["name"])
-                    checked.add(column["name"])
-    assert checked == {*words, "tier"}
-
-
-def test_every_mart_has_its_key_tested() -> None:
-    for model in described():
-        together = [t for t in model["data_tests"] if "unique_together" in t]
-        alone = [c["name"] for c in model["columns"] if "unique" in c.get("data_tests", [])]
-        assert len(together) + len(alone) == 1, model["name"]
-        key = together[0]["unique_together"]["arguments"]["columns"] if together else alone
-        for column in model["columns"]:
-            if column["name"] in key:
-                assert "not_null" in column["data_tests"], (model["name"], column["name"])
-
-
-def test_the_project_tells_nobody_and_names_no_folder_of_this_machine() -> None:
-    project = yaml.safe_load((PROJECT / "dbt_project.yml").read_text())
-    assert project["flags"]["send_anonymous_usage_stats"] is False
-    assert not list(PROJECT.rglob("__init__.py")), "it would shadow the dbt package"
-    profile = yaml.safe_load((PROJECT / "profiles.yml").read_text())["bardo"]["outputs"]["home"]
-    assert all("env_var(" in place for place in (profile["path"], *profile["plugins"][0]["config"].values()))
-
-
 # one file, swapped in whole
 
 
@@ -467,40 +412,6 @@ def test_without_a_warehouse_the_cure_is_named(tmp_path: Path) -> None:
         query(home, "from dim_golem")
 
 
-# what dbt reads
-
-
-def sources(**config: str) -> Plugin:
-    return Plugin("home", {"derivation": "", "policy": ""} | config)
-
-
-def test_tables_without_files_are_empty_views_with_their_columns(tmp_path: Path) -> None:
-    home = Home.create(tmp_path, Policy(), NOW)
-    schemas = {
-        "log_cycles": CYCLES_SCHEMA, "log_life": LIFE_LOG_SCHEMA,
-            "derived_cycles": pa.schema([*CYCLE_SCHEMA, *HIDDEN]),
-            "derived_testaments": pa.schema([*TABLES["testaments"].schema, *HIDDEN]),
-        "derived_grimoire": TABLES["grimoire"].schema, "derived_lessons": TABLES["lessons"].schema,
-        "derived_consensus": CONSENSUS_SCHEMA,
-    }  # fmt: skip
-    with duckdb.connect() as connection:
-        sources(home=str(home.root), derivation="none").configure_connection(connection)
-        for name, schema in schemas.items():
-            view = connection.sql(f"from home.raw.{name}")
-            kinds = connection.from_arrow(schema.empty_table()).types
-            assert (view.columns, view.types) == (schema.names, kinds)
-            assert view.to_arrow_table().num_rows == 0
-
-
-def test_a_home_may_lie_in_any_folder(tmp_path: Path) -> None:
-    home = Home.create(tmp_path / "my hôme's 5 %", Policy(), NOW)
-    with EventLog(home) as log, duckdb.connect() as connection:
-        told = Steered(intervention_id="i-0", due_tick=1, severity="low", intent="rest")
-        log.record([life_event("g-1", NOW, told)], NOW)
-        sources(home=str(home.root), derivation="none").configure_connection(connection)
-        assert connection.execute("select golem_id from home.raw.log_life").fetchall() == [("g-1",)]
-
-
 def test_all_models_of_a_build_see_one_version_of_the_log(built: Built, tmp_path: Path) -> None:
     root = tmp_path / "home"
     shutil.copytree(built.stores.home.root, root, symlinks=True)
@@ -518,25 +429,3 @@ def test_all_models_of_a_build_see_one_version_of_the_log(built: Built, tmp_path
         assert second.execute(counted).fetchall() == before, "dbt may connect again in the middle of a build"
         sources(home=str(root)).configure_connection(other)
         assert other.execute(counted).fetchall() == [(before[0][0] + 1,)]
-
-
-def test_the_policy_that_was_given_is_computed_with(tmp_path: Path) -> None:
-    home = Home.create(tmp_path, Policy(), NOW)
-    policy = Policy(decay=DecayPolicy(tactical_days=0.1, anti_knowledge_floor=0.25))
-    with duckdb.connect() as connection:
-        plugin = sources(home=str(home.root), derivation="none", policy=policy.model_dump_json())
-        plugin.configure_connection(connection)
-        asked = "select tactical_days, anti_knowledge_floor_ppm, cycle_ticks from home.raw.policy"
-        assert connection.execute(asked).fetchall() == [(0.1, 250_000, 50)]
-
-
-@pytest.mark.parametrize(("derivations", "error"), [((), ConfigError), (("a", "b"), ConfigError), (None, NoHomeError)])
-def test_dbt_by_hand_needs_a_home_with_one_derivation(
-    tmp_path: Path, derivations: tuple[str, ...] | None, error: type[BardoError]
-) -> None:
-    if derivations is not None:
-        home = Home.create(tmp_path, Policy(), NOW)
-        for name in derivations:
-            (home.derivations / name).mkdir()
-    with duckdb.connect() as connection, pytest.raises(error):
-        sources(home=str(tmp_path)).configure_connection(connection)

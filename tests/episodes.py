@@ -1,0 +1,54 @@
+"""Episodes made by hand: fifty texts as golems write them, in lives that go through them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from bardo_pipeline.curator.episodes import EPISODE_SCHEMA
+from bardo_pipeline.retrieval.embedding import text_hash
+from tests.conftest import NOW
+
+REGIMES = ("a rising trend", "a volatile market", "a calm market", "an unclear market", "a falling trend")
+EVENTS = ("gas spiked", "liquidity moved", "the price jumped", "credits ran low", "its forecasts failed")
+DEEDS = ("held", "re-centred the position")
+TEXTS = tuple(f"In {r} with WETH/USDC, {e}, the golem {d}." for r in REGIMES for e in EVENTS for d in DEEDS)
+
+
+def rows(which: list[int], golems: list[str], ticks: list[int], matrix: NDArray, **said: Any) -> pa.Table:
+    """Episodes of the texts numbered `which`; what the index does not read has any value."""
+    count, texts = len(which), [TEXTS[at] for at in which]
+    known: dict[str, list[Any]] = {
+        "episode_id": [f"{g}:{t}" for g, t in zip(golems, ticks, strict=True)],
+        "golem_id": golems,
+        "tick": ticks,
+        "text": texts,
+        "text_hash": [text_hash(text) for text in texts],
+        "embedder": ["a8b9d7620f31dcab"] * count,
+        "vector": [matrix[at] for at in which],
+    } | said
+    anything = {"string": "x", "int64": 1, "double": 0.5, "bool": True}
+    plain = {f.name: [anything.get(str(f.type), NOW)] * count for f in EPISODE_SCHEMA}
+    return pa.table(plain | known, schema=EPISODE_SCHEMA)
+
+
+def lives(first_tick: int, tick_count: int, matrix: NDArray, golems: int = 3) -> pa.Table:
+    """Golems that live through all texts in turn, each from another one on."""
+    at = [(g, t) for t in range(first_tick, first_tick + tick_count) for g in range(golems)]
+    which = [(t * 7 + g * 3) % len(TEXTS) for g, t in at]
+    return rows(which, [f"g-{g}" for g, _ in at], [t for _, t in at], matrix)
+
+
+def many(count: int, seed: int = 5) -> pa.Table:
+    """Episodes with a text each, in forty clouds as texts of a trade lie."""
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(40, 384))
+    spread = centres[rng.integers(0, 40, count)] + 0.5 * rng.normal(size=(count, 384))
+    vectors = (spread / np.linalg.norm(spread, axis=1, keepdims=True)).astype(np.float32)
+    texts = [f"{TEXTS[at % len(TEXTS)]} Case {at}." for at in range(count)]
+    said = {"text": texts, "text_hash": [text_hash(text) for text in texts], "vector": list(vectors)}
+    golems = [f"g-{at % 5}" for at in range(count)]
+    return rows([at % len(TEXTS) for at in range(count)], golems, [*range(count)], vectors[: len(TEXTS)], **said)
