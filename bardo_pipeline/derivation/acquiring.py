@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from pydantic import ValidationError
 
 from bardo_pipeline.derivation.adoption import log_moment
+from bardo_pipeline.derivation.births import owners_of
 from bardo_pipeline.derivation.bundles import load_bundle, write_bundle
 from bardo_pipeline.derivation.overriding import Grimoire, find, grimoire_of
 from bardo_pipeline.derivation.reading import curated
@@ -61,10 +62,10 @@ def pull(stores: Stores, golem_id: str, entry: str, why: str, *, at: datetime, n
         )
     row = _known(grimoire, entry)
     if any(e["pulled"]["entry_id"] == row["entry_id"] for e in _said(stores, "EntryPulled", golem_id)):
-        return Acquired(None, _owner_of(stores, golem_id), row["entry_id"])
+        return Acquired(None, owners_of(stores)[golem_id], row["entry_id"])
     event = life_event(golem_id, at, _payload(EntryPulled, entry_id=row["entry_id"], why=why))
     stores.log.record([event], now)
-    return Acquired(event.event_id, _owner_of(stores, golem_id), row["entry_id"])
+    return Acquired(event.event_id, owners_of(stores)[golem_id], row["entry_id"])
 
 
 def export(stores: Stores, golem_id: str, entry: str, why: str, *, now: datetime) -> Acquired:
@@ -87,13 +88,13 @@ def export(stores: Stores, golem_id: str, entry: str, why: str, *, now: datetime
     held = (row["entry_id"], grimoire.cycle)
     said = _said(stores, "EntryExported", golem_id)
     if any((e["exported"]["entry_id"], e["exported"]["cycle_seen"]) == held for e in said):
-        return Acquired(None, _owner_of(stores, golem_id), row["entry_id"])
+        return Acquired(None, owners_of(stores)[golem_id], row["entry_id"])
     payload = _payload(
         EntryExported, entry_id=row["entry_id"], tick_seen=grimoire.tick, cycle_seen=grimoire.cycle, why=why
     )
     event = life_event(golem_id, grimoire.at, payload)
     stores.log.record([event], now)
-    return Acquired(event.event_id, _owner_of(stores, golem_id), row["entry_id"])
+    return Acquired(event.event_id, owners_of(stores)[golem_id], row["entry_id"])
 
 
 def buy(stores: Stores, bundle: str, owner: str | None, why: str, *, now: datetime) -> Acquired:
@@ -108,7 +109,7 @@ def buy(stores: Stores, bundle: str, owner: str | None, why: str, *, now: dateti
         said = f"{len(hits)} imported bundles begin with {bundle!r}" if hits else f"no imported bundle is {bundle!r}"
         raise LibraryError(f"{said}: `bardo bundle import` takes one in, `bardo bundle show` lists all")
     content, seller = load_bundle(stores.home, hits[0]), imported[hits[0]]["from_golem_id"]
-    if _owners(stores).get(seller) == owner_id:
+    if owners_of(stores).get(seller) == owner_id:
         raise LibraryError(f"golem {seller} was of {owner_id}, whose library has by itself what it left")
     if any((e["purchased"]["owner_id"], e["purchased"]["bundle_hash"]) == (owner_id, hits[0])
            for e in _said(stores, "BundlePurchased", EVERY_GOLEM)):  # fmt: skip
@@ -202,15 +203,6 @@ def _known(grimoire: Grimoire, entry: str) -> dict[str, Any]:
 def _said(stores: Stores, kind: str, golem_id: str) -> list[dict[str, Any]]:
     events = stores.life(kind)
     return events.filter(pc.equal(events["golem_id"], golem_id)).to_pylist()
-
-
-def _owners(stores: Stores) -> dict[str, str]:
-    births = stores.life("GolemBorn").select(["golem_id", "born"]).to_pylist()
-    return {e["golem_id"]: e["born"]["owner_id"] for e in births}
-
-
-def _owner_of(stores: Stores, golem_id: str) -> str:
-    return _owners(stores)[golem_id]
 
 
 def _payload(kind: type[Part], **said: Any) -> Part:

@@ -33,6 +33,13 @@ class Beginning(NamedTuple):
     instincts: Instincts = Instincts()
 
 
+def owners_of(stores: Stores) -> dict[str, str]:
+    """The owner of every golem that was born."""
+    births = stores.life("GolemBorn")
+    owners = pc.struct_field(births["born"].combine_chunks(), "owner_id")
+    return dict(zip(births["golem_id"].to_pylist(), owners.to_pylist(), strict=True))
+
+
 def beginning(
     stores: Stores, golem_id: str, birth: Born, at: datetime, beside: Collection[LifeEvent] = ()
 ) -> Beginning:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.decisions import DECISION_SCHEMA, fold
 from bardo_pipeline.curator.passes import Curation
+from bardo_pipeline.derivation.births import owners_of
 from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.reading import curated, cycle_of
 from bardo_pipeline.derivation.repairing import heeded_by
@@ -68,7 +69,7 @@ def derive_library(stores: Stores) -> list[Written]:
         touched = {owner for owner, sign in signed.items() if seen.get(owner) != sign}
         if not touched:
             return []
-        golems = sorted(g for g, owner in _owners(stores).items() if owner in touched)
+        golems = sorted(g for g, owner in owners_of(stores).items() if owner in touched)
         grimoire, books = stores.projections.renewed("grimoire"), stores.projections.growing("playbooks")
         made = shelved(
             stores,
@@ -130,7 +131,7 @@ def shelved_again(stores: Stores, golems: Collection[str], entries: pa.Table, ma
     def others(rows: pa.Table) -> pa.Table:
         return rows.filter(pc.invert(pc.is_in(rows["golem_id"], value_set=pa.array(sorted(golems), pa.string()))))
 
-    standing, owners = stores.projections, _owners(stores)
+    standing, owners = stores.projections, owners_of(stores)
     curation = standing.growing("curation")
     return shelved(
         stores,
@@ -142,11 +143,6 @@ def shelved_again(stores: Stores, golems: Collection[str], entries: pa.Table, ma
     )
 
 
-def _owners(stores: Stores) -> dict[str, str]:
-    lives = _lives(stores)
-    return dict(zip(lives["golem_id"].to_pylist(), lives["owner_id"].to_pylist(), strict=True))
-
-
 def _lives(stores: Stores) -> pa.Table:
     births = stores.life("GolemBorn")
     born = births["born"].combine_chunks()
@@ -156,20 +152,21 @@ def _lives(stores: Stores) -> pa.Table:
 
 def _deaths(stores: Stores, golems: Collection[str], reached: Mapping[str, int]) -> pa.Table:
     """Deaths of these golems whose last cycle is curated, with the event; of two the earlier tick counts."""
-    owners, span = _owners(stores), stores.policy.curator.cycle_ticks
-    rows: dict[str, dict[str, Any]] = {}
-    for event in stores.life("DeathDeclared").select(["golem_id", "event_id", "observed_at", "died"]).to_pylist():
-        golem_id, tick = event["golem_id"], event["died"]["tick"]
-        cycle = int(cycle_of(tick, span))
-        known = rows.get(golem_id)
-        if golem_id not in golems or (known and (known["tick"], known["event_id"]) <= (tick, event["event_id"])):
-            continue
-        rows[golem_id] = {
-            "golem_id": golem_id, "owner_id": owners[golem_id], "event_id": event["event_id"], "tick": tick,
-            "cycle": cycle, "at": event["observed_at"],
-        }  # fmt: skip
-    done = [rows[g] for g in sorted(rows) if reached.get(g, -1) >= rows[g]["cycle"]]
-    return pa.Table.from_pylist(done, schema=_DEATH_SCHEMA)
+    events = stores.life("DeathDeclared")
+    told = {"golem_id": events["golem_id"], "event_id": events["event_id"], "at": events["observed_at"]}
+    tick = pc.struct_field(events["died"].combine_chunks(), "tick")
+    deaths = asked(_FIRST_DEATHS, deaths=pa.table({**told, "tick": tick}), lives=_lives(stores))
+    cycles = cycle_of(deaths["tick"].to_numpy(), stores.policy.curator.cycle_ticks)
+    rows = zip(deaths["golem_id"].to_pylist(), cycles.tolist(), strict=True)
+    done = pa.array([g in golems and reached.get(g, -1) >= cycle for g, cycle in rows], pa.bool_())
+    deaths = deaths.append_column("cycle", pa.array(cycles, pa.int64()))
+    return deaths.select(_DEATH_SCHEMA.names).cast(_DEATH_SCHEMA).filter(done)
+
+
+_FIRST_DEATHS = """
+    select deaths.*, owner_id from deaths join lives using (golem_id)
+    qualify row_number() over (partition by golem_id order by tick, event_id) = 1 order by golem_id
+"""
 
 
 def _pulls(stores: Stores, golems: Collection[str]) -> pa.Table:
@@ -268,7 +265,7 @@ def _signatures(stores: Stores) -> dict[str, str]:
     """What each owner's library is made from, as a hash: two with the same one were made from the same."""
     grimoire = stores.projections.renewed("grimoire")
     digests = {bucket: f"{d.low:x}{d.high:x}" for bucket, d in grimoire.digests().items()}
-    owners, parts = _owners(stores), defaultdict[str, set[str]](set)
+    owners, parts = owners_of(stores), defaultdict[str, set[str]](set)
     reached = {g: cycle for g in owners if (cycle := curated(stores, g)) is not None}
     for golem_id, owner in owners.items():
         bucket = bucket_of(golem_id, grimoire.bucket_count)

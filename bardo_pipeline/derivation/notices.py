@@ -18,6 +18,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.derivation.births import owners_of
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import ConfigError, NoticeError
 
@@ -61,9 +62,7 @@ def waiting(stores: Stores) -> list[Notice]:
 
 def _told(stores: Stores, left: pa.Table) -> list[Notice]:
     """What these legacies (life events) tell of golems whose owner is known, by moment of the death and golem."""
-    births = stores.life("GolemBorn")
-    owners = pc.struct_field(births["born"].combine_chunks(), "owner_id").to_pylist()
-    owner = dict(zip(births["golem_id"].to_pylist(), owners, strict=True))
+    owner = owners_of(stores)
     found = [
         Notice(r["event_id"], r["golem_id"], owner[r["golem_id"]], r["observed_at"], r["bequeathed"]["notice"])
         for r in left.select(["event_id", "golem_id", "observed_at", "bequeathed"]).to_pylist()

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from bardo_pipeline.derivation.births import owners_of
 from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import SignatureError
@@ -63,8 +64,7 @@ def vouch_for_all(
     given: private keys by owner that do not lie in this home. Raises SignatureError for one that is not in force.
     """
     voucher = Voucher(stores, given)
-    births = stores.life("GolemBorn").select(["golem_id", "born"]).to_pylist()
-    owners = {event["golem_id"]: event["born"]["owner_id"] for event in births}
+    owners = owners_of(stores)
     known = {(said["bundle_hash"], said["key_id"]) for said in stores.life("BundleSigned")["signed"].to_pylist()}
     done: dict[str, str] = {}
     events = []

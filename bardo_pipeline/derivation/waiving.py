@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from bardo_pipeline.derivation.legacy import published_bundles
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError, WaiverError
@@ -38,9 +41,11 @@ def failing(stores: Stores) -> list[Failing]:
 
     A golem's bundle that counts is the one that its heir would get; where none is published, the one judged last.
     """
-    waived = _waived(stores)
+    waived, verdicts = _waived(stores), _verdicts_that_count(stores)
+    lacking = pc.list_value_length(pc.struct_field(verdicts["judged"].combine_chunks(), "failed"))
     out = []
-    for golem_id, verdict in sorted(_verdicts_that_count(stores).items()):
+    for row in verdicts.filter(pc.greater(lacking, 0)).to_pylist():
+        golem_id, verdict = row["golem_id"], row["judged"]
         for one in verdict["failed"]:
             why = waived.get((verdict["bundle_hash"], one["expectation"])) if one["severity"] == "warning" else None
             named = (one["expectation"], one["severity"], one["observed"])
@@ -76,29 +81,34 @@ def waive(stores: Stores, target: str, expectation: str, why: str, *, now: datet
 
 def _judged(stores: Stores, target: str) -> tuple[str, Mapping[str, Any], datetime]:
     """The verdict that a target names, with the golem and the moment of its death."""
-    rows = stores.life("BundleJudged").select(["golem_id", "observed_at", "judged"]).to_pylist()
-    counting = _verdicts_that_count(stores)
-    if target in counting:
-        wanted = {counting[target]["bundle_hash"]}
-    else:
-        wanted = {row["judged"]["bundle_hash"] for row in rows if row["judged"]["bundle_hash"].startswith(target)}
-    found = [row for row in rows if row["judged"]["bundle_hash"] in wanted]
+    rows, counting = stores.life("BundleJudged"), _verdicts_that_count(stores)
+    of_golem = dict(zip(counting["golem_id"].to_pylist(), _hashes(counting), strict=True))
+    hashes = _hashes(rows)
+    wanted = {of_golem[target]} if target in of_golem else {h for h in hashes if h.startswith(target)}
     if len(wanted) != 1 or not target:
         what = f"{len(wanted)} judged bundles begin so" if wanted else "no judged bundle answers to it"
         raise QueryError(f"{target!r}: {what}: `bardo bundle checks` lists them")
-    return found[-1]["golem_id"], found[-1]["judged"], found[-1]["observed_at"]
+    last = max(place for place, bundle_hash in enumerate(hashes) if bundle_hash in wanted)
+    (found,) = rows.slice(last, 1).to_pylist()
+    return found["golem_id"], found["judged"], found["observed_at"]
 
 
-def _verdicts_that_count(stores: Stores) -> dict[str, Mapping[str, Any]]:
-    """Golem to the verdict on the bundle that its heir would get, else to the last one."""
+def _verdicts_that_count(stores: Stores) -> pa.Table:
+    """The verdict on the bundle that each golem's heir would get, else its last one: golem_id and judged, by golem."""
     rows = stores.life("BundleJudged").sort_by([("recorded_at", "ascending"), ("event_id", "ascending")])
     left = published_bundles(stores)
-    out: dict[str, Mapping[str, Any]] = {}
-    for row in rows.select(["golem_id", "judged"]).to_pylist():
-        golem_id, judged = row["golem_id"], row["judged"]
-        if golem_id not in out or out[golem_id]["bundle_hash"] != left.get(golem_id):
-            out[golem_id] = judged
-    return out
+    chosen: dict[str, int] = {}
+    hashes = _hashes(rows)
+    for place, golem_id in enumerate(rows["golem_id"].to_pylist()):
+        if golem_id not in chosen or hashes[chosen[golem_id]] != left.get(golem_id):
+            chosen[golem_id] = place
+    places = [chosen[golem_id] for golem_id in sorted(chosen)]
+    return rows.select(["golem_id", "judged"]).take(pa.array(places, pa.int64()))
+
+
+def _hashes(verdicts: pa.Table) -> list[str]:
+    """The bundle of each verdict."""
+    return pc.struct_field(verdicts["judged"].combine_chunks(), "bundle_hash").to_pylist()
 
 
 def _waived(stores: Stores) -> dict[tuple[str, str], str]:

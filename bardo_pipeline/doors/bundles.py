@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from bardo_pipeline.derivation.births import owners_of
 from bardo_pipeline.derivation.bundle_archives import export_bundle, files_at, import_bundle
 from bardo_pipeline.derivation.bundles import bundle_files
 from bardo_pipeline.derivation.legacy import published_bundles
@@ -208,8 +209,7 @@ def _key_on_record(bundle: Bundle, home: Path | None) -> str | None:
         stores = Stores.open(root_of(home))
     except NoHomeError:
         return None
-    births = stores.life("GolemBorn").select(["golem_id", "born"]).to_pylist()
-    owner = next((e["born"]["owner_id"] for e in births if e["golem_id"] == bundle.golem_id), None)
+    owner = owners_of(stores).get(bundle.golem_id)
     key = OwnerKeys(stores.home, stores.log).in_force().get(owner) if owner is not None else None
     return key.public_key if key is not None else None
 

@@ -214,6 +214,7 @@ def public_key_given(public: str | None, file: Path | None) -> str:
 
 
 def private_key_in(file: Path) -> Ed25519PrivateKey:
+    """The private key in a PEM file, which is not kept. Raises ConfigError for one that is locked or no Ed25519 key."""
     try:
         key = load_pem_private_key(_content(file), password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:

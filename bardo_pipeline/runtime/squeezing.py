@@ -200,6 +200,7 @@ def _answers(
     vectors = dict(zip(texts, np.asarray(stores.embedder.embed(texts), np.float32), strict=True))
 
     def answered(rows: pa.Table, asked: set[Asked]) -> set[Asked]:
+        """Those of these questions of which these entries hold the answer among the first."""
         entries = _surest(rows)
         told = entries["text"].to_pylist()
         distinct = sorted(set(told))
