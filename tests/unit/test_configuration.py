@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bardo_pipeline.doors.configuration_page import configuration_page
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.policy import OPERATIONAL, Policy
 from bardo_pipeline.policy.configuration import NOT_READ, RUN, Configuration, keys, reader_of, setting_of
@@ -25,6 +24,7 @@ from bardo_pipeline.policy.stated import (
     written,
 )
 from bardo_pipeline.storage.configuration_file import FILE, stated_in
+from tests.configuration_page import configuration_page
 from tests.examples import some
 
 pytestmark = pytest.mark.row("P-7")
