@@ -26,11 +26,12 @@ def defaults_of(inherited: pa.Table, died_at: datetime, threshold: float, policy
     inherited: the heir's entries at birth (ENTRY_SCHEMA, one golem), as they crossed. died_at: when they crossed.
     threshold: the heir's own, from its traits. A rule qualifies that had survived as many generations before this
     crossing as the policy asks, and stood at 0.7 or more at death: at 0.7 x 0.85 after it. Where crossing resets
-    confidence, nothing qualifies.
+    confidence, nothing tells any more how sure the dead were, and nothing qualifies.
     """
-    if not inherited.num_rows:
+    rules = policy.inheritance
+    if not inherited.num_rows or rules.weismann == "reset":
         return ()
-    state, rules = from_table(inherited), policy.inheritance
+    state = from_table(inherited)
     rows = moving(state)
     at_us = round(died_at.timestamp() * 1_000_000)
     least = int(attenuated(np.array([ppm(rules.baldwin_confidence)]), rules.attenuation)[0])

@@ -53,7 +53,8 @@ ORDER_SCHEMA = pa.schema(
 )
 """One row per golem with a judged decision that acting won or lost. spoken_count: those of which a rule spoke.
 count_ubits, known_ubits: loss of the count and of knowledge, in millionths of a bit. inherited_ubits: what of the gain
-(count - known) came by rules that were inherited. rule_count: rules that it held when its last verdict came."""
+(count - known) came by rules that others had before it: inherited, or let in later. rule_count: rules that it held when
+its last verdict came."""
 
 GROUP_SCHEMA = pa.schema(
     [

@@ -58,8 +58,9 @@ def test_what_is_younger_less_sure_or_no_rule_becomes_none(short: dict[str, Any]
     assert born(rule(**short)) == ()
 
 
-def test_where_crossing_resets_confidence_nothing_becomes_a_default() -> None:
-    reset = Policy(inheritance=InheritancePolicy(weismann="reset"))
+@pytest.mark.parametrize("flat", [0.4, 0.7])
+def test_where_crossing_resets_confidence_nothing_becomes_a_default(flat: float) -> None:
+    reset = Policy(inheritance=InheritancePolicy(weismann="reset", reset_confidence=flat))
     assert born(rule(confidence_ppm=990_000), policy=reset) == ()
 
 
