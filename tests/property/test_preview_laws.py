@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bardo_pipeline.grimoire.columns import confidence_of
 from bardo_pipeline.inheritance.bundle import CROSSING_COLUMNS
-from bardo_pipeline.inheritance.preview import BANDS, GROUPS, preview
+from bardo_pipeline.inheritance.preview import BANDS, GROUPS, histogram, preview
 from bardo_pipeline.inheritance.succession import inherited_entries
 from tests.bundles import bundle_of
 from tests.examples import some
@@ -58,3 +59,7 @@ def test_the_preview_equals_its_twin(rows: list[dict[str, Any]], all_known: bool
     assert len(seen.before) == len(seen.after) == BANDS
     assert all(sum(getattr(seen, name).values()) == seen.entry_count for name in GROUPS)
     assert seen.mean_after_ppm <= seen.mean_before_ppm, "nothing gains by crossing"
+
+
+def test_a_band_begins_at_its_tenth_and_the_last_holds_certainty() -> None:
+    assert histogram(np.array([0, 99_999, 100_000, 900_000, 1_000_000])) == (2, 1, *[0] * 7, 2)

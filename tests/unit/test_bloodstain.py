@@ -48,6 +48,8 @@ def made(**said: Any) -> dict[str, Any]:
 def test_the_same_death_has_the_same_name_and_any_other_another() -> None:
     name = made()["bloodstain_id"]
     assert name == made(scars=LEFT[::-1])["bloodstain_id"], "a set has no order"
+    words = [VOTE | {"weight_tenths": 25, "vote_id": letter * 24} for letter in "ab"]
+    assert made(votes=words)["bloodstain_id"] == made(votes=words[::-1])["bloodstain_id"]
     others = [{"scars": LEFT[:1]}, {"votes": []}, {"conditions": None}, {"testament_hash": None}, {"published": False}]
     names = {name, *(made(**other)["bloodstain_id"] for other in others)}
     assert len(names) == 1 + len(others)

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.policy import OPERATIONAL, Policy
-from bardo_pipeline.policy.configuration import NOT_READ, RUN, Configuration, keys, reader_of, setting_of
+from bardo_pipeline.policy.configuration import (
+    NOT_READ,
+    RUN,
+    Configuration,
+    in_setting_units,
+    keys,
+    reader_of,
+    setting_of,
+)
 from bardo_pipeline.policy.stated import (
     SILENT,
     canonical,
@@ -166,3 +174,9 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         stated_in(tmp_path)
     with pytest.raises(ConfigError, match="TOML file"):
         stated_in(tmp_path, tmp_path)
+
+
+@pytest.mark.row("P-7")
+def test_a_change_of_unit_adds_no_digits() -> None:
+    key = "heartbeat.probe_thresholds.price_delta_low_bps"
+    assert in_setting_units(key, 3.0) == 0.0003 != 3.0 * 1e-4
