@@ -22,9 +22,9 @@ from assets.materialized import (
     projected,
 )
 from assets.stores import LazyStores
+from bardo_pipeline.derivation.candidates import candidate_folder
 from bardo_pipeline.derivation.graveyard import previews
 from bardo_pipeline.derivation.legacy import (
-    candidate_folder,
     candidates_of,
     derive_candidates,
     derive_testaments,

@@ -8,7 +8,7 @@ and of a phase the first on record stands. Source: MEM ("The death moment: Thana
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,13 +20,14 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.bridge import crossings_of, is_elder
 from bardo_pipeline.derivation.belief import recorded_deaths
 from bardo_pipeline.derivation.reading import last_records
+from bardo_pipeline.derivation.slices import slices_of
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.dying import PHASES_OF_DYING, Accepted, Bequeathed, Dying, Reflected, Settled
 from bardo_pipeline.events.life import LifeEvent, life_event
-from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.katabasis.propositions import with_claims
 from bardo_pipeline.mortality.reserve import bears_reflection, legacy_costs, reflection_costs
+from bardo_pipeline.policy import Policy
 
 PHASE_WORDS = dict(zip(PHASES_OF_DYING, ("acceptance", "settlement", "reflection", "legacy"), strict=True))
 """The canon's words for the kinds of their events."""
@@ -79,21 +80,44 @@ def pass_away(stores: Stores, *, now: datetime) -> list[LifeEvent]:
     return told
 
 
+class _Holding(NamedTuple):
+    """What a golem held when it died: how many active entries, how many claims in them, and those that it may push to
+    its clade, the surest first."""
+
+    entry_count: int
+    claim_count: int
+    offered: list[str]
+
+
 class _Held:
-    """What golems held when they died: their active entries, read once for both phases that look at them."""
+    """What golems held when they died, looked at once for both phases that ask, slice by slice."""
 
     def __init__(self, stores: Stores) -> None:
-        self._stores, self._golems, self._entries = stores, frozenset[str](), ENTRY_SCHEMA.empty_table()
+        self._stores, self._known = stores, dict[str, _Holding]()
 
-    def by(self, golems: Sequence[str]) -> pa.Table:
-        """The active entries of these golems (ENTRY_SCHEMA)."""
-        if not self._golems.issuperset(golems):
+    def by(self, due: _Due) -> dict[str, _Holding]:
+        """Of the golems that are due."""
+        for golems in slices_of(self._stores, [g for g in due.golems if g not in self._known]):
             entries = self._stores.projections.renewed("grimoire").read(only=golems)
-            self._entries = entries.filter(pc.equal(entries["status"], "active"))
-            self._golems = frozenset(golems)
-        if len(self._golems) == len(golems):
-            return self._entries
-        return self._entries.filter(pc.is_in(self._entries["golem_id"], value_set=pa.array(golems, pa.string())))
+            entries = entries.filter(pc.equal(entries["status"], "active"))
+            claims = with_claims(entries).select(["golem_id", "proposition_id"])
+            claimed = _counted(claims.group_by(claims.column_names).aggregate([]))  # one vote each (votes.py)
+            held, offered = _counted(entries), _offers(entries, due.elders(golems), self._stores.policy)
+            self._known |= {g: _Holding(held.get(g, 0), claimed.get(g, 0), offered.get(g, [])) for g in golems}
+        return self._known
+
+
+def _offers(entries: pa.Table, elders: set[str], policy: Policy) -> dict[str, list[str]]:
+    """The entries that cross to the clade, by golem, the surest first."""
+    names = zip(entries["golem_id"].to_pylist(), entries["entry_id"].to_pylist(), strict=True)
+    trust = dict(zip(names, entries["confidence_ppm"].to_pylist(), strict=True))
+    crossing = crossings_of(entries, policy, elders)
+    crossing = crossing.filter(crossing["crosses"])
+    rows = zip(crossing["golem_id"].to_pylist(), crossing["entry_id"].to_pylist(), strict=True)
+    offered: dict[str, list[str]] = {}
+    for golem_id, entry_id in sorted(rows, key=lambda row: (-trust[row], row)):
+        offered.setdefault(golem_id, []).append(entry_id)
+    return offered
 
 
 def _counted(rows: pa.Table) -> dict[str, int]:
@@ -106,6 +130,7 @@ class _Due:
     """Golems whose next phase is this one: their deaths, births, and what the phases before left of the reserve."""
 
     def __init__(self, stores: Stores, phase: int) -> None:
+        self._policy = stores.policy
         deaths, here = recorded_deaths(stores), stores.life(PHASES_OF_DYING[phase])
         due = pc.invert(pc.is_in(deaths["golem_id"], value_set=here["golem_id"].combine_chunks()))
         if phase:
@@ -133,6 +158,13 @@ class _Due:
     def left(self) -> np.ndarray:
         """What the phases so far left of it, int64 [golems]."""
         return self.reserves() - np.array([self._spent[g] for g in self.golems], np.int64)
+
+    def elders(self, golems: Sequence[str]) -> set[str]:
+        """Those of these golems that died near the end of their lifespan."""
+        age = np.array([self.died[g]["tick"] for g in golems], np.int64)
+        lifespan = np.array([self.born[g]["lifespan_ticks"] for g in golems], np.int64)
+        old = is_elder(age, lifespan, self._policy.bridge).tolist()
+        return {g for g, grown in zip(golems, old, strict=True) if grown}
 
     def says(self, golem_id: str, cost: int) -> dict[str, Any]:
         """What every phase says of itself."""
@@ -199,9 +231,9 @@ def _reflect(stores: Stores, held: _Held) -> list[LifeEvent]:
         return []
     told = {t["golem_id"]: t for t in stores.projections.growing("testaments").read(golems=due.golems).to_pylist()}
     due.only(sorted(told))
-    known = _counted(held.by(due.golems))
+    known = {g: holding.entry_count for g, holding in held.by(due).items()}
     pages = {g: str(told[g]["markdown"]).encode() for g in due.golems}
-    looked = np.array([known.get(g, 0) for g in due.golems]) / policy.inheritance.budget
+    looked = np.array([known[g] for g in due.golems]) / policy.inheritance.budget
     written = np.array([len(pages[g]) for g in due.golems]) / policy.inheritance.testament_bytes_max
     costs = reflection_costs(due.left(), looked, written, policy.dying)
     events = []
@@ -211,7 +243,7 @@ def _reflect(stores: Stores, held: _Held) -> list[LifeEvent]:
             **due.says(g, reflection + compression),
             testament_hash=hashlib.sha256(pages[g]).hexdigest(),
             statement_count=sum(len(told[g][name]) for name in CATEGORIES),
-            entry_count=known.get(g, 0),
+            entry_count=known[g],
             reflection_micros=reflection,
             compression_micros=compression,
         )
@@ -230,10 +262,8 @@ def _bequeath(stores: Stores, held: _Held) -> list[LifeEvent]:
     out = {p["bundle_hash"] for p in published}
     left = {r["golem_id"]: r for r in rows if r["bundle_hash"] in judged}
     due.only(sorted(g for g, r in left.items() if not judged[r["bundle_hash"]] or r["bundle_hash"] in out))
-    entries = held.by(due.golems)
-    claims = with_claims(entries).select(["golem_id", "proposition_id"])
-    votes = _counted(claims.group_by(claims.column_names).aggregate([]))  # one for each claim (votes.py, `death_votes`)
-    needed, pushed = _pushes(stores, due, entries)
+    holding = held.by(due)
+    needed, pushed = _pushes(due, holding, policy)
     budget = policy.inheritance.budget
     uploaded = np.array([left[g]["entry_count"] for g in due.golems]) / budget
     indexed = np.array([len(pushed[g]) for g in due.golems]) / budget
@@ -247,7 +277,7 @@ def _bequeath(stores: Stores, held: _Held) -> list[LifeEvent]:
             "published": left[g]["bundle_hash"] in out,
             "entry_count": left[g]["entry_count"],
             "episode_count": left[g]["episode_count"],
-            "vote_count": votes.get(g, 0),
+            "vote_count": holding[g].claim_count,
             "push_confidence": needed[g],
             "pushed_entry_ids": tuple(pushed[g]),
             "upload_micros": upload,
@@ -258,27 +288,15 @@ def _bequeath(stores: Stores, held: _Held) -> list[LifeEvent]:
     return events
 
 
-def _pushes(stores: Stores, due: _Due, entries: pa.Table) -> tuple[dict[str, float], dict[str, list[str]]]:
-    """What insights need to be pushed, and the entries that are, by golem, the surest first.
-
-    The cheapest death pushes a handful.
-    """
-    rules, policy = stores.policy.bridge, stores.policy
-    age = np.array([due.died[g]["tick"] for g in due.golems], np.int64)
-    lifespan = np.array([due.born[g]["lifespan_ticks"] for g in due.golems], np.int64)
-    elders = {due.golems[i] for i in np.flatnonzero(is_elder(age, lifespan, rules))}
+def _pushes(
+    due: _Due, holding: Mapping[str, _Holding], policy: Policy
+) -> tuple[dict[str, float], dict[str, list[str]]]:
+    """What insights need to be pushed, and the entries that are, by golem. The cheapest death pushes a handful."""
+    rules, elders = policy.bridge, due.elders(due.golems)
     needed = {g: rules.legacy_confidence if g in elders else rules.insight_confidence for g in due.golems}
-    names = zip(entries["golem_id"].to_pylist(), entries["entry_id"].to_pylist(), strict=True)
-    trust = dict(zip(names, entries["confidence_ppm"].to_pylist(), strict=True))
-    offered: dict[str, list[str]] = {g: [] for g in due.golems}
-    crossing = crossings_of(entries, policy, elders)
-    crossing = crossing.filter(crossing["crosses"])
-    rows = zip(crossing["golem_id"].to_pylist(), crossing["entry_id"].to_pylist(), strict=True)
-    for golem_id, entry_id in sorted(rows, key=lambda row: (-trust[row], row)):
-        offered[golem_id].append(entry_id)
     full = bears_reflection(due.reserves(), policy.dying).tolist()
-    return needed, {g: ids if bears else ids[: policy.dying.cheapest_push_count]
-                    for (g, ids), bears in zip(offered.items(), full, strict=True)}  # fmt: skip
+    return needed, {g: holding[g].offered[: None if bears else policy.dying.cheapest_push_count]
+                    for g, bears in zip(due.golems, full, strict=True)}  # fmt: skip
 
 
 def _notice(golem_id: str, died: dict[str, Any], born: dict[str, Any], left: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ it was made and goes no further; the others do. Source: INH S7, architecture ("R
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,44 +14,30 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.episodes import EPISODE_SCHEMA, TEXT_FIELDS
-from bardo_pipeline.curator.links import links_of
 from bardo_pipeline.derivation.belief import recorded_deaths
-from bardo_pipeline.derivation.bundles import load_bundle, read_bundle_folder, write_bundle
+from bardo_pipeline.derivation.bundles import read_bundle_folder, write_bundle
+from bardo_pipeline.derivation.candidates import (
+    BEFORE_CANDIDATES,
+    births_of,
+    candidate_folder,
+    candidates,
+    entries_of,
+)
 from bardo_pipeline.derivation.dying import pass_away
-from bardo_pipeline.derivation.identity import knowledge_id
 from bardo_pipeline.derivation.measures import Candidate, at_death
 from bardo_pipeline.derivation.memory import derive_episodes
-from bardo_pipeline.derivation.reading import curated, stretches
-from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, from_cycle, heeded_by
+from bardo_pipeline.derivation.reading import curated
+from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, from_cycle
+from bardo_pipeline.derivation.slices import GOLEMS_AT_ONCE, in_slices
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.verdicts import Verdicts, judge
 from bardo_pipeline.derivation.vouching import Voucher
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.events.life import LifeEvent, Published, life_event
-from bardo_pipeline.grimoire.columns import PerGolem, asked
-from bardo_pipeline.inheritance.bottleneck import bottleneck
-from bardo_pipeline.inheritance.bundle import Bundle, open_bundle, pack
-from bardo_pipeline.inheritance.learning import (
-    LEARNING_COLUMNS,
-    THOUGHT_COLUMNS,
-    Learning,
-    attended,
-    attention_of,
-    learned,
-)
-from bardo_pipeline.inheritance.procedures import procedures_of
-from bardo_pipeline.inheritance.testament import testaments
-from bardo_pipeline.inheritance.weismann import attenuate, leave_bloodstains, shed
+from bardo_pipeline.inheritance.bundle import Bundle, open_bundle
+from bardo_pipeline.inheritance.testament import TESTAMENT_SCHEMA, testaments
+from bardo_pipeline.inheritance.weismann import leave_bloodstains
 from bardo_pipeline.storage.projections import Written
-from bardo_pipeline.storage.tables import CANDIDATE_SCHEMA
-
-PRIVATE_EPISODE_FIELDS = ("value_micros", "gas_cost_micros", "pnl_impact_micros", "golem_id")
-"""What of an episode is a size or a profit, or says whose it was: it dies with the golem."""
-
-
-BEFORE_CANDIDATES = ("curation", "episodes", "testaments")
-"""Consumers of the log whose tables a candidate is made from."""
 
 
 def _unwritten(stores: Stores, table: str, *, after: tuple[str, ...] = ()) -> pa.Table:
@@ -68,7 +54,7 @@ def _unwritten(stores: Stores, table: str, *, after: tuple[str, ...] = ()) -> pa
 
 def with_lives(stores: Stores, deaths: pa.Table) -> pa.Table:
     """Deaths with the generation, lineage, cause and tick that a testament and a bundle name."""
-    births = _births(stores)
+    births = births_of(stores)
     died = {e["golem_id"]: e["died"] for e in stores.life("DeathDeclared").select(["golem_id", "died"]).to_pylist()}
     names = deaths["golem_id"].to_pylist()
     columns = {
@@ -84,11 +70,6 @@ def with_lives(stores: Stores, deaths: pa.Table) -> pa.Table:
     return deaths
 
 
-def _entries_of(stores: Stores, deaths: pa.Table) -> pa.Table:
-    grimoire = stores.projections.renewed("grimoire")
-    return grimoire.read(only=deaths["golem_id"].to_pylist())
-
-
 def derive_testaments(stores: Stores) -> list[Written]:
     """Write the testament of every golem that died since, and again where something it rests on is left out since."""
     with stores.deriving():
@@ -100,8 +81,12 @@ def derive_testaments(stores: Stores) -> list[Written]:
 
 
 def _testaments(stores: Stores, deaths: pa.Table) -> pa.Table:
-    decisions = stores.projections.growing("curation").read(golems=deaths["golem_id"].to_pylist())
-    return testaments(_entries_of(stores, deaths), decisions, deaths, stores.policy)
+    """The testaments of these dead (TESTAMENT_SCHEMA)."""
+    parts = [TESTAMENT_SCHEMA.empty_table()]
+    for some in in_slices(stores, deaths):
+        decisions = stores.projections.growing("curation").read(golems=some["golem_id"].to_pylist())
+        parts.append(testaments(entries_of(stores, some), decisions, some, stores.policy))
+    return pa.concat_tables(parts)
 
 
 def _repair(
@@ -137,129 +122,11 @@ def derive_candidates(stores: Stores) -> list[Written]:
     A bundle that rests on something that is left out since is made again; the one that was made before keeps its bytes.
     """
     with stores.deriving():
-        written = _repair(stores, "candidates", _candidates, after=BEFORE_CANDIDATES)
+        written = _repair(stores, "candidates", candidates, after=BEFORE_CANDIDATES)
         deaths = _unwritten(stores, "candidates", after=("testaments", "episodes"))
         if deaths.num_rows:
-            written.append(stores.projections.growing("candidates").put(_candidates(stores, deaths), _upto(deaths)))
+            written.append(stores.projections.growing("candidates").put(candidates(stores, deaths), _upto(deaths)))
         return written
-
-
-def _candidates(stores: Stores, deaths: pa.Table) -> pa.Table:
-    """The bundles that these dead would leave, written to their folders; one row each."""
-    told = stores.projections.growing("testaments").read(golems=deaths["golem_id"].to_pylist())
-    testament = {row["golem_id"]: row for row in told.to_pylist()}
-    entries = leave_bloodstains(_entries_of(stores, deaths), deaths, stores.policy)
-    chosen = bottleneck(entries, deaths, stores.policy)
-    crossing = shed(attenuate(chosen, stores.policy), stores.policy)
-    books = _last_playbooks(stores, deaths)
-    mine = PerGolem(crossing), PerGolem(_episodes_of_the_dead(stores, deaths)), PerGolem(entries)
-    links, procedures = PerGolem(links_of(crossing)), PerGolem(procedures_of(crossing, books))
-    page = dict(zip(books["golem_id"].to_pylist(), books["markdown"].to_pylist(), strict=True))
-    births = _births(stores)
-    learning = _learned(stores, deaths, births)
-    left = heeded_by(stores, BEFORE_CANDIDATES)
-    rows = []
-    for death in deaths.to_pylist():
-        golem_id = death["golem_id"]
-        crossed, remembered, known = (table.of(golem_id) for table in mine)
-        bundle = pack(
-            golem_id=golem_id,
-            generation=death["generation"],
-            lineage_id=death["lineage_id"],
-            lineage=_ancestors(births, golem_id),
-            died_at=death["at"],
-            entries=crossed,
-            episodes=_most_telling(remembered, stores),
-            playbook=page.get(golem_id, ""),
-            testament=testament[golem_id],
-            links=links.of(golem_id),
-            procedures=procedures.of(golem_id),
-            learning=learning[golem_id],
-            derivation_id=knowledge_id(stores.policy),
-            policy_hash=stores.policy.hash,
-            source_watermark=death["tick"],
-            left_out=left.listing(golem_id),
-        )
-        write_bundle(candidate_folder(stores), bundle)
-        rows.append(_candidate_row(death, bundle, known))
-    return pa.Table.from_pylist(rows, schema=CANDIDATE_SCHEMA)
-
-
-def candidate_folder(stores: Stores) -> Path:
-    """Where candidate bundles lie."""
-    return stores.projections.root / "bundles"
-
-
-def _candidate_row(death: dict[str, Any], bundle: Bundle, entries: pa.Table) -> dict[str, Any]:
-    crossed = bundle.rows("entries.jsonl")
-    held = pc.and_(entries["is_anti_knowledge"], pc.equal(entries["status"], "active"))
-    return {
-        "golem_id": death["golem_id"],
-        "owner_id": death["owner_id"],
-        "lineage_id": death["lineage_id"],
-        "generation": death["generation"],
-        "died_at": death["at"],
-        "bundle_hash": bundle.bundle_hash,
-        "entry_count": len(crossed),
-        "episode_count": len(bundle.rows("episodes.jsonl")),
-        "anti_knowledge_count": sum(1 for e in crossed if e["is_anti_knowledge"]),
-        "anti_knowledge_at_death": pc.sum(held).as_py() or 0,
-        "cause_entries": sorted(e["entry_id"] for e in crossed),
-    }
-
-
-def _births(stores: Stores) -> dict[str, dict[str, Any]]:
-    return {e["golem_id"]: e["born"] for e in stores.life("GolemBorn").select(["golem_id", "born"]).to_pylist()}
-
-
-def _learned(stores: Stores, deaths: pa.Table, births: Mapping[str, Mapping[str, Any]]) -> dict[str, Learning]:
-    """What the forecasts of the dead had learned, from the records of their last cycle, and where their thoughts came
-    to nothing, from those of their lives and what they were born with."""
-    span, golems = stores.policy.curator.cycle_ticks, deaths["golem_id"].to_pylist()
-    ticks = {g: (max(t - span + 1, 1), t) for g, t in zip(golems, deaths["tick"].to_pylist(), strict=True)}
-    records = stretches(stores, LEARNING_COLUMNS, ticks, stores.left_out())
-    memory = {g: births[g]["traits"]["forecast_memory"] for g in golems}
-    lives = {g: (1, t) for g, t in zip(golems, deaths["tick"].to_pylist(), strict=True)}
-    thoughts = stretches(stores, THOUGHT_COLUMNS, lives, stores.left_out())
-    begun = {g: _attention_at_birth(stores, births[g]["bundle_hash"]) for g in golems}
-    return learned(records, memory, attended(thoughts, begun, stores.policy), stores.policy)
-
-
-def _attention_at_birth(stores: Stores, bundle_hash: str | None) -> tuple[list[float], list[float]]:
-    return attention_of(None if bundle_hash is None else load_bundle(stores.home, bundle_hash).learning)
-
-
-def _ancestors(births: Mapping[str, Mapping[str, Any]], golem_id: str) -> list[dict[str, Any]]:
-    """Who came before, oldest first, the golem itself last."""
-    line: list[dict[str, Any]] = []
-    at: str | None = golem_id
-    while at is not None and at in births:
-        line.append({"golem_id": at, "generation": births[at]["generation"], "bundle_hash": births[at]["bundle_hash"]})
-        at = births[at]["predecessor_id"]
-    return line[::-1]
-
-
-def _episodes_of_the_dead(stores: Stores, deaths: pa.Table) -> pa.Table:
-    """Episodes of these golems, without their vectors."""
-    names = [n for n in EPISODE_SCHEMA.names if n not in TEXT_FIELDS]
-    return stores.projections.growing("episodes").read(names, golems=deaths["golem_id"].to_pylist())
-
-
-def _most_telling(episodes: pa.Table, stores: Stores) -> pa.Table:
-    """The most important verified episodes without what must not cross; ties to curiosity, then the newest."""
-    verified = episodes.filter(episodes["verified"])
-    keys = [("importance", "descending"), ("curiosity", "descending"), ("tick", "descending")]
-    ordered = verified.sort_by(keys).slice(0, stores.policy.inheritance.episode_count)
-    names = [n for n in EPISODE_SCHEMA.names if n not in (*TEXT_FIELDS, *PRIVATE_EPISODE_FIELDS)]
-    return ordered.select(names)
-
-
-def _last_playbooks(stores: Stores, deaths: pa.Table) -> pa.Table:
-    """The last version of each golem's playbook: one row a golem, by golem."""
-    names = ["golem_id", "version", "markdown", "cause_entries", "staged_entries"]
-    rows = stores.projections.growing("playbooks").read(names, golems=deaths["golem_id"].to_pylist())
-    last = "select * from books qualify row_number() over (partition by golem_id order by version desc) = 1 order by 1"
-    return asked(last, books=rows)
 
 
 def unjudged(stores: Stores) -> list[dict[str, Any]]:
@@ -288,22 +155,24 @@ def judge_candidates(
     return verdicts
 
 
-def candidates_of(stores: Stores, rows: Sequence[Mapping[str, Any]], read: Callable[[Path], Bundle]) -> list[Candidate]:
-    """Candidates (CANDIDATE_SCHEMA) with what is on record of their golems, and the bundles these were born with."""
-    deaths = recorded_deaths(stores)
-    wanted = pa.array([r["golem_id"] for r in rows], pa.string())
-    deaths = deaths.filter(pc.is_in(deaths["golem_id"], value_set=wanted))
-    facts = at_death(leave_bloodstains(_entries_of(stores, deaths), deaths, stores.policy), deaths, stores.policy)
-    births, folder = _births(stores), candidate_folder(stores)
-    given = {births[r["golem_id"]]["bundle_hash"] for r in rows} - {None}
-    before = {name: loosely_read(stores.home.bundles / name) for name in sorted(given)}
-    return [
-        Candidate(
-            r["bundle_hash"], read(folder / r["bundle_hash"]), facts[r["golem_id"]],
-            before.get(births[r["golem_id"]]["bundle_hash"]),
-        )
-        for r in rows
-    ]  # fmt: skip
+def candidates_of(
+    stores: Stores, rows: Sequence[Mapping[str, Any]], read: Callable[[Path], Bundle]
+) -> Iterator[Candidate]:
+    """Candidates (CANDIDATE_SCHEMA) with what is on record of their golems, and the bundles these were born with.
+
+    One after the other, in the order of the rows: what was looked at may be forgotten.
+    """
+    deaths, births, folder = recorded_deaths(stores), births_of(stores), candidate_folder(stores)
+    for at in range(0, len(rows), GOLEMS_AT_ONCE):
+        some = rows[at : at + GOLEMS_AT_ONCE]
+        wanted = pa.array([r["golem_id"] for r in some], pa.string())
+        died = deaths.filter(pc.is_in(deaths["golem_id"], value_set=wanted))
+        facts = at_death(leave_bloodstains(entries_of(stores, died), died, stores.policy), died, stores.policy)
+        given = {r["golem_id"]: births[r["golem_id"]]["bundle_hash"] for r in some}
+        before = {name: loosely_read(stores.home.bundles / name) for name in sorted({*given.values()} - {None})}
+        for r in some:
+            bundle, born_with = read(folder / r["bundle_hash"]), before.get(given[r["golem_id"]])
+            yield Candidate(r["bundle_hash"], bundle, facts[r["golem_id"]], born_with)
 
 
 def loosely_read(folder: Path) -> Bundle:

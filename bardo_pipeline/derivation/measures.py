@@ -1,6 +1,6 @@
-"""Measures: what can be counted of candidate bundles, in one frame for the expectations. No judgement is made here.
+"""Measures: what can be counted of candidate bundles, in two frames for the expectations. No judgement is made here.
 
-A row of the frame is a candidate, or an entry of one. Of what is beside the record of its golem, each measure is a
+There is a row per candidate, and one per entry of it. Of what is beside the record of its golem, each measure is a
 number of its own; limits and severities are in quality/expectations.py. Source: P-5; INH S7, S8.
 """
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.grimoire import confidence as conf
-from bardo_pipeline.grimoire.columns import confidence_of, flag, floor_of, micros, whole
+from bardo_pipeline.grimoire.columns import confidence_of, contiguous, flag, floor_of, micros, whole
 from bardo_pipeline.grimoire.confidence import DAY_US, PPM
 from bardo_pipeline.grimoire.entries import DECAY_CLASSES
 from bardo_pipeline.inheritance.bundle import ENTRIES, EPISODES, LINKS, TESTAMENT_PAGE, Bundle, mismatches
@@ -33,11 +33,10 @@ from bardo_pipeline.quality.expectations import (
     WORDED_FIELDS,
 )
 
-FRAME = {
+BUNDLE_FRAME = {
     "candidate": "int64",
     "bundle_hash": "string",
     "golem_id": "string",
-    "entry_id": "string",
     "entry_count": "Int64",
     "episode_count": "Int64",
     "anti_knowledge_missing": "Int64",
@@ -58,16 +57,31 @@ FRAME = {
     "invalidated_missing": "Int64",
     "gap_count": "Int64",
     "question_ratio": "Float64",
-    "confidence": "Float64",
-    "confidence_death_ppm": "Int64",
-    "confidence_limit_ppm": "Int64",
-    "decay_class": "string",
-    "provenance_missing": "Int64",
-    "forbidden_fields": "Int64",
-    "words": "string",
 }
-"""Columns of the judged frame and their pandas types. A row is a candidate (entry_id null) or an entry of one; a
-measure that has no meaning there is null, and null is nobody's failure."""
+"""A row per candidate: columns and their pandas types. A measure that has no meaning there is null, and null is
+nobody's failure."""
+
+ENTRY_FRAME = pa.schema(
+    [
+        pa.field("candidate", pa.int64()),
+        pa.field("bundle_hash", pa.string()),
+        pa.field("golem_id", pa.string()),
+        pa.field("entry_id", pa.string()),
+        pa.field("confidence", pa.float64()),
+        pa.field("confidence_death_ppm", pa.int64()),
+        pa.field("confidence_limit_ppm", pa.int64()),
+        pa.field("decay_class", pa.string()),
+        pa.field("provenance_missing", pa.int64()),
+        pa.field("forbidden_fields", pa.int64()),
+        pa.field("words", pa.string()),
+    ]
+)
+"""A row per entry of a candidate."""
+
+ENTRY_MEASURES = tuple(ENTRY_FRAME.names[3:])
+
+_CODED = ("bundle_hash", "golem_id", "decay_class")
+"""Columns that pandas keeps as codes: what is copied with a row is a number."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LASTING = "structural"
@@ -125,25 +139,40 @@ def at_death(entries: pa.Table, deaths: pa.Table, policy: Policy) -> dict[str, A
     }
 
 
-def bundle_frame(candidates: Sequence[Candidate], policy: Policy) -> Any:
-    """The pandas frame that is judged (FRAME): a row per candidate, and behind it one per entry of it."""
+class Frames(NamedTuple):
+    """What is judged, as pandas frames: a row per candidate (BUNDLE_FRAME), one per entry of it, and one per entry with
+    its words, which weigh most (ENTRY_FRAME)."""
+
+    bundles: Any
+    entries: Any
+    words: Any
+
+
+def frames_of(candidates: Iterable[Candidate], policy: Policy) -> Frames:
+    """The measures of candidates, numbered from 0. No bundle is held any longer than it is measured."""
     import pandas as pd
 
     bundles: list[dict[str, Any]] = []
-    columns: dict[str, list[Any]] = {name: [] for name in ("candidate", "bundle_hash", "golem_id", *ENTRY_MEASURES)}
+    entries = [ENTRY_FRAME.empty_table()]
     spread = _Spreads(policy)
     for number, candidate in enumerate(candidates):
         told = entries_told(candidate.bundle, candidate.facts.at_us, policy)
         named = {"candidate": number, "bundle_hash": candidate.bundle_hash, "golem_id": candidate.bundle.golem_id}
         measures = _measures_of_bundle(candidate, told, policy)
         bundles.append({**named, **measures, **spread.of(candidate, told), **_mandate(candidate.bundle, policy)})
-        for name, value in named.items():
-            columns[name] += [value] * len(told.ids)
-        for name, values in _measures_of_entries(candidate.facts, told, policy).items():
-            columns[name] += values
-    parts = [pd.DataFrame(bundles), pd.DataFrame(columns)]
-    parts = [part.reindex(columns=list(FRAME)).astype(FRAME) for part in parts]
-    return pd.concat(parts, ignore_index=True).sort_values("candidate", kind="stable", ignore_index=True)
+        columns = {name: pa.repeat(value, len(told.ids)) for name, value in named.items()}
+        columns |= _measures_of_entries(candidate.facts, told, policy)
+        entries.append(pa.table(columns, schema=ENTRY_FRAME))
+    listed, told_of = pd.DataFrame(bundles), pa.concat_tables(entries)
+    for name in _CODED:
+        place = told_of.schema.get_field_index(name)
+        told_of = told_of.set_column(place, name, told_of[name].combine_chunks().dictionary_encode())
+    texts = pd.StringDtype(na_value=np.nan)
+    return Frames(
+        listed.reindex(columns=list(BUNDLE_FRAME)).astype(BUNDLE_FRAME),
+        told_of.drop_columns("words").to_pandas(types_mapper={pa.string(): texts}.get),
+        told_of.select(["candidate", "bundle_hash", "words"]).to_pandas(types_mapper={pa.string(): texts}.get),
+    )
 
 
 def _rows(bundle: Bundle, name: str) -> tuple[list[dict[str, Any]], int]:
@@ -159,15 +188,15 @@ class Told(NamedTuple):
     of the provenance are missing, how many forbidden fields there are, all words. unreadable: 1 if it says nothing that
     can be read."""
 
-    ids: list[str | None]
-    stated: list[int | None]
+    ids: pa.Array
+    stated: pa.Array
     now: Ints
-    validated_us: list[int | None]
-    domains: list[str]
-    classes: list[str]
+    validated_us: pa.Array
+    domains: pa.Array
+    classes: pa.Array
     missing: list[int]
     forbidden: list[int]
-    words: list[str]
+    words: pa.Array
     unreadable: int = 0
 
 
@@ -190,36 +219,39 @@ def _in_bulk(table: pa.Table, at_us: int, policy: Policy) -> Told:
     now = conf.confidence_at(whole(table, "confidence_ppm"), micros(table, "anchor_at"), at_us, half_life, floor)
     words = [table[name].combine_chunks() for name in WORDED_FIELDS]
     return Told(
-        ids=table["entry_id"].to_pylist(),
-        stated=table["confidence_ppm"].to_pylist(),
+        ids=contiguous(table["entry_id"]),
+        stated=contiguous(table["confidence_ppm"]),
         now=now,
-        validated_us=micros(table, "validated_at").tolist(),
-        domains=table["domain"].to_pylist(),
-        classes=table["decay_class"].to_pylist(),
+        validated_us=pa.array(micros(table, "validated_at")),
+        domains=contiguous(table["domain"]),
+        classes=contiguous(table["decay_class"]),
         missing=np.sum(empty, axis=0).tolist(),
         forbidden=[0] * table.num_rows,  # it has the columns that cross, and no other
-        words=pc.binary_join_element_wise(*words, " ", null_handling="skip").to_pylist(),
+        words=pc.binary_join_element_wise(*words, " ", null_handling="skip"),
     )
 
 
 def row_by_row(rows: Sequence[Row], at_us: int, policy: Policy, unreadable: int = 0) -> Told:
     """The same of rows that may hold anything."""
+    ids = [row.get("entry_id") if isinstance(row.get("entry_id"), str) else None for row in rows]
+    stated = [row["confidence_ppm"] if _is_number(row.get("confidence_ppm")) else None for row in rows]
+    words = [" ".join(str(row[n]) for n in WORDED_FIELDS if row.get(n) is not None) for row in rows]
     return Told(
-        ids=[row.get("entry_id") if isinstance(row.get("entry_id"), str) else None for row in rows],
-        stated=[row["confidence_ppm"] if _is_number(row.get("confidence_ppm")) else None for row in rows],
+        ids=pa.array(ids, pa.string()),
+        stated=pa.array(stated, pa.int64()),
         now=_confidence_then(rows, at_us, policy),
-        validated_us=[_micros(row.get("validated_at")) for row in rows],
-        domains=_words(rows, "domain"),
-        classes=[str(row.get("decay_class")) for row in rows],
+        validated_us=pa.array([_micros(row.get("validated_at")) for row in rows], pa.int64()),
+        domains=pa.array(_words(rows, "domain"), pa.string()),
+        classes=pa.array([str(row.get("decay_class")) for row in rows], pa.string()),
         missing=[_missing(row) for row in rows],
         forbidden=[len(FORBIDDEN_NAMES & row.keys()) for row in rows],
-        words=[" ".join(str(row[n]) for n in WORDED_FIELDS if row.get(n) is not None) for row in rows],
+        words=pa.array(words, pa.string()),
         unreadable=unreadable,
     )
 
 
 def _measures_of_bundle(candidate: Candidate, told: Told, policy: Policy) -> dict[str, int | None]:
-    bundle, immune, known = candidate.bundle, candidate.facts.anti_knowledge, {i for i in told.ids if i is not None}
+    bundle, immune, known = candidate.bundle, candidate.facts.anti_knowledge, {*told.ids.drop_null().to_pylist()}
     episodes, lost = _rows(bundle, EPISODES)
     faults = len(mismatches(bundle.files, bundle.manifest)) + (bundle.bundle_hash != candidate.bundle_hash)
     links, torn = _rows(bundle, LINKS) if LINKS in bundle.files else ([], 0)
@@ -265,7 +297,7 @@ class _Spreads:
 
     def of(self, candidate: Candidate, told: Told) -> dict[str, Any]:
         """Measures of one candidate. told: its entries."""
-        domains = Counter(told.domains)
+        domains = Counter(told.domains.to_pylist())
         lost = candidate.facts.domains - domains.keys()
         return {
             "domain_count": len(domains) if told.ids else None,
@@ -275,12 +307,12 @@ class _Spreads:
         }
 
     def _alone(self, told: Told, at_us: int) -> dict[str, float]:
-        stale_us, count = self._rules.stale_days * DAY_US, len(told.ids)
+        stale_us = int(self._rules.stale_days * DAY_US)
         return {
             "confidence_mean": float(told.now.mean()) / PPM,
             "unsure_share": float((told.now < conf.ppm(self._policy.curator.prune_confidence)).mean()),
-            "lasting_share": told.classes.count(_LASTING) / count,
-            "stale_share": sum(us is None or at_us - us > stale_us for us in told.validated_us) / count,
+            "lasting_share": _share(pc.equal(told.classes, _LASTING)),
+            "stale_share": _share(pc.fill_null(pc.less(told.validated_us, at_us - stale_us), True)),
         }
 
     def _drift(self, before: Bundle | None, now: Ints, domains: Counter[str]) -> dict[str, float]:
@@ -302,9 +334,14 @@ class _Spreads:
         known = self._before.get(before.bundle_hash)
         if known is None:
             told = entries_told(before, _micros(before.manifest.get("died_at")) or 0, self._policy)
-            known = told.now, Counter(told.domains)
+            known = told.now, Counter(told.domains.to_pylist())
             self._before[before.bundle_hash] = known
         return known
+
+
+def _share(these: pa.Array) -> float:
+    """How many of these are so, of all."""
+    return int(pc.sum(these).as_py()) / len(these)
 
 
 def largest_gap(one: Ints, other: Ints) -> float:
@@ -319,20 +356,15 @@ def moved_share(one: Counter[str], other: Counter[str]) -> float:
     return sum(abs(one[name] / one.total() - other[name] / other.total()) for name in {*one, *other}) / 2
 
 
-ENTRY_MEASURES = (
-    "entry_id", "confidence", "confidence_death_ppm", "confidence_limit_ppm", "decay_class", "provenance_missing",
-    "forbidden_fields", "words",
-)  # fmt: skip
-
-
-def _measures_of_entries(facts: AtDeath, told: Told, policy: Policy) -> dict[str, list[Any]]:
+def _measures_of_entries(facts: AtDeath, told: Told, policy: Policy) -> dict[str, Any]:
     """Measures by entry, as columns (ENTRY_MEASURES); what the dead did not know counts as trusted not at all."""
-    trusted = np.array([facts.confidence.get(i or "", (0, 0)) for i in told.ids], np.int64).reshape(-1, 2)
+    trusted = [facts.confidence.get(entry_id or "", (0, 0)) for entry_id in told.ids.to_pylist()]
+    at_death, floor = np.array(trusted, np.int64).reshape(-1, 2).T
     return {
         "entry_id": told.ids,
-        "confidence": [None if ppm is None else ppm / conf.PPM for ppm in told.stated],
-        "confidence_death_ppm": told.now.tolist(),
-        "confidence_limit_ppm": crossing_limit(trusted[:, 0], trusted[:, 1], policy.inheritance).tolist(),
+        "confidence": pc.divide(told.stated.cast(pa.float64()), float(conf.PPM)),
+        "confidence_death_ppm": told.now,
+        "confidence_limit_ppm": crossing_limit(at_death, floor, policy.inheritance),
         "decay_class": told.classes,
         "provenance_missing": told.missing,
         "forbidden_fields": told.forbidden,

@@ -20,10 +20,11 @@ from bardo_pipeline.curator.evidence import combined, exploded
 from bardo_pipeline.curator.passes import Curation
 from bardo_pipeline.derivation.belief import owners, recorded_deaths
 from bardo_pipeline.derivation.bundles import read_bundle_folder
+from bardo_pipeline.derivation.candidates import candidate_folder
 from bardo_pipeline.derivation.crediting import credits_again
 from bardo_pipeline.derivation.curation import relived
 from bardo_pipeline.derivation.dreams import Dreamt, dreamt_anew
-from bardo_pipeline.derivation.legacy import candidate_folder, with_lives
+from bardo_pipeline.derivation.legacy import with_lives
 from bardo_pipeline.derivation.lessons import known_in, orders_heard
 from bardo_pipeline.derivation.library import shelved_again
 from bardo_pipeline.derivation.lineage import named_ticks

@@ -1,22 +1,27 @@
 """Verdicts: all candidate bundles go through the expectations at once, and each gets its own verdict.
 
-One run of Great Expectations over one frame; which bundle failed what is read off the rows that failed. The frame holds
-measures, not judgements: limits and severities are in quality/expectations.py. Source: P-5, architecture ("one
-expectations run judges all candidate bundles and gives a verdict a bundle").
+One run of Great Expectations over frames with a row a bundle and a row an entry; which bundle failed what is read off
+the rows that failed. The frames hold measures, not judgements: limits and severities are in
+quality/expectations.py. Source: P-5, architecture ("one expectations run judges all candidate bundles and gives a
+verdict a bundle").
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bardo_pipeline.derivation.measures import ENTRY_MEASURES, Candidate, bundle_frame
+from bardo_pipeline.derivation.measures import ENTRY_MEASURES, Candidate, Frames, frames_of
 from bardo_pipeline.errors import DerivationError
 from bardo_pipeline.events.life import FailedExpectation, Judged
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.expectations import Expectation, bundle_expectations
+
+JUDGED_AT_ONCE = 512
+"""Candidates whose measures are held at once."""
 
 
 class Verdicts(NamedTuple):
@@ -26,61 +31,86 @@ class Verdicts(NamedTuple):
     data_docs: Path | None
 
 
-def judge(candidates: Sequence[Candidate], policy: Policy, data_docs_dir: Path | None = None) -> Verdicts:
-    """Judge every candidate in one run; a critical failure stops that bundle and no other.
+def judge(candidates: Iterable[Candidate], policy: Policy, data_docs_dir: Path | None = None) -> Verdicts:
+    """Judge every candidate; a critical failure stops that bundle and no other.
 
     data_docs_dir: write Great Expectations' Data Docs there. Needs no network and sends nothing. DerivationError if an
     expectation could not be evaluated.
     """
-    if not candidates:
-        return Verdicts((), None)
-    suite = bundle_expectations(policy)
-    found, docs = _validated(bundle_frame(candidates, policy), suite, data_docs_dir)
+    waiting = iter(candidates)
+    run: _Run | None = None
+    judged: list[Judged] = []
+    while (frames := frames_of(islice(waiting, JUDGED_AT_ONCE), policy)).bundles.shape[0]:
+        run = run or _Run(bundle_expectations(policy), data_docs_dir)
+        judged += _verdicts(frames, run)
+    return Verdicts(tuple(judged), run.docs() if run else None)
+
+
+def _verdicts(frames: Frames, run: _Run) -> list[Judged]:
+    """One verdict a row of the frame of bundles."""
+    found = run.failures(frames)
     judged = []
-    for number, candidate in enumerate(candidates):
+    for number, name in enumerate(frames.bundles["bundle_hash"]):
         failed = tuple(
             FailedExpectation(expectation=one.name, severity=one.severity, observed=observed[number])
-            for one, observed in zip(suite, found, strict=True)
+            for one, observed in zip(run.suite, found, strict=True)
             if number in observed
         )
         stopped = any(one.severity == "critical" for one in failed)
-        verdict = {"passed": not stopped, "expectations": len(suite), "failed": failed}
-        judged.append(Judged.model_validate({"bundle_hash": candidate.bundle_hash, **verdict}))
-    return Verdicts(tuple(judged), docs)
+        judged.append(Judged(bundle_hash=name, passed=not stopped, expectations=len(run.suite), failed=failed))
+    return judged
 
 
-def _validated(
-    frame: Any, suite: Sequence[Expectation], data_docs_dir: Path | None
-) -> tuple[list[dict[int, str]], Path | None]:
-    """Run Great Expectations in memory. Per expectation: candidate -> what was observed, for those that failed."""
-    os.environ["GX_ANALYTICS_ENABLED"] = "false"
-    import great_expectations as gx
-    from great_expectations.data_context.types.base import ProgressBarsConfig
+class _Run:
+    """Great Expectations in memory, with a suite for each frame; many frames may be judged in it."""
 
-    context = gx.get_context(mode="ephemeral")
-    context.variables.progress_bars = ProgressBarsConfig(globally=False)
-    expected = gx.ExpectationSuite(name="bundles")
-    for one in suite:
-        meta = {"name": one.name, "notes": one.description}
-        expected.add_expectation(getattr(gx.expectations, one.type)(**one.arguments, severity=one.severity, meta=meta))
-    asset = context.data_sources.add_pandas("candidates").add_dataframe_asset("bundles")
-    definition = gx.ValidationDefinition(
-        name="bundles", data=asset.add_batch_definition_whole_dataframe("all"), suite=context.suites.add(expected)
-    )
-    index = {"result_format": "COMPLETE", "unexpected_index_column_names": ["candidate", "bundle_hash"]}
-    checkpoint = gx.Checkpoint(
-        name="bundles", validation_definitions=[context.validation_definitions.add(definition)], result_format=index
-    )
-    docs = _docs_site(context, data_docs_dir) if data_docs_dir else None
-    outcome = context.checkpoints.add(checkpoint).run(batch_parameters={"dataframe": frame})
-    if docs:
-        context.build_data_docs()
-    (run,) = outcome.run_results.values()
-    results: dict[str, Any] = {}
-    for result in run.results:
-        assert result.expectation_config is not None
-        results[result.expectation_config.meta["name"]] = result
-    return [_failures(one, results[one.name]) for one in suite], docs
+    def __init__(self, suite: Sequence[Expectation], data_docs_dir: Path | None) -> None:
+        os.environ["GX_ANALYTICS_ENABLED"] = "false"
+        import great_expectations as gx
+        from great_expectations.data_context.types.base import ProgressBarsConfig
+
+        self.suite, self._context = suite, gx.get_context(mode="ephemeral")
+        self._context.variables.progress_bars = ProgressBarsConfig(globally=False)
+        self._docs = _docs_site(self._context, data_docs_dir) if data_docs_dir else None
+        source = self._context.data_sources.add_pandas("candidates")
+        self._definitions = {}
+        for frame in Frames._fields:
+            expected = gx.ExpectationSuite(name=frame)
+            for one in suite:
+                if _frame_of(one) == frame:
+                    meta = {"name": one.name, "notes": one.description}
+                    made = getattr(gx.expectations, one.type)
+                    expected.add_expectation(made(**one.arguments, severity=one.severity, meta=meta))
+            batches = source.add_dataframe_asset(frame).add_batch_definition_whole_dataframe("all")
+            definition = gx.ValidationDefinition(name=frame, data=batches, suite=self._context.suites.add(expected))
+            self._definitions[frame] = self._context.validation_definitions.add(definition)
+
+    def failures(self, frames: Frames) -> list[dict[int, str]]:
+        """Per expectation of the suite: candidate -> what was observed, for those that failed."""
+        wanted: dict[str, Any] = {
+            "result_format": "COMPLETE",
+            "unexpected_index_column_names": ["candidate", "bundle_hash"],
+            "return_unexpected_index_query": False,
+        }
+        results: dict[str, Any] = {}
+        for name, definition in self._definitions.items():
+            run = definition.run(batch_parameters={"dataframe": getattr(frames, name)}, result_format=wanted)
+            for result in run.results:
+                assert result.expectation_config is not None
+                results[result.expectation_config.meta["name"]] = result
+        return [_failures(one, results[one.name]) for one in self.suite]
+
+    def docs(self) -> Path | None:
+        """Write the Data Docs of everything that was judged, if any were asked for; returns their first page."""
+        if self._docs:
+            self._context.build_data_docs()
+        return self._docs
+
+
+def _frame_of(expectation: Expectation) -> str:
+    """The frame that an expectation concerns, by its column; the others are about entries."""
+    column = expectation.arguments.get("column", ENTRY_MEASURES[0])
+    return "words" if column == "words" else "entries" if column in ENTRY_MEASURES else "bundles"
 
 
 def _docs_site(context: Any, folder: Path) -> Path:
@@ -108,8 +138,7 @@ def _failures(expectation: Expectation, result: Any) -> dict[int, str]:
             if name not in ("candidate", "bundle_hash")
         ]
         seen.setdefault(int(row["candidate"]), []).append(" / ".join(values))
-    of_bundle = expectation.arguments.get("column", ENTRY_MEASURES[0]) not in ENTRY_MEASURES
     return {
-        number: values[0] if of_bundle else f"{len(values)} failed: {'; '.join(values[:3])}"
+        number: values[0] if _frame_of(expectation) == "bundles" else f"{len(values)} failed: {'; '.join(values[:3])}"
         for number, values in seen.items()
     }

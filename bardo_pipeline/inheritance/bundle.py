@@ -14,11 +14,13 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, STRUCTURE_FIELDS
 from bardo_pipeline.inheritance.bottleneck import SELECTED_SCHEMA
+from bardo_pipeline.inheritance.canonical import canonical, jsonl
 from bardo_pipeline.inheritance.divergence import divergence_counts
 from bardo_pipeline.inheritance.testament import CATEGORIES
 
@@ -131,7 +133,7 @@ class Bundle:
             return None
         options = pj.ParseOptions(explicit_schema=_WRITTEN, unexpected_field_behavior="error")
         try:
-            read = pj.read_json(pa.BufferReader(content), parse_options=options)
+            read = pj.read_json(pa.BufferReader(content), pj.ReadOptions(use_threads=False), options)
             table = read.select(CROSSING_SCHEMA.names).cast(CROSSING_SCHEMA)
             table.validate(full=True)
         except (pa.ArrowException, KeyError, ValueError):
@@ -169,7 +171,7 @@ def pack(
     """
     said = {name: testament[name] for name in ("golem_id", "at", "generation", "cause", *CATEGORIES)}
     files = {
-        ENTRIES: jsonl(entries.sort_by("rank").select(CROSSING_COLUMNS)),
+        ENTRIES: jsonl(entries.select(CROSSING_COLUMNS).sort_by("rank")),
         EPISODES: jsonl(episodes),
         LEARNING: canonical(dict(learning)),
         LINKS: jsonl(links.select(LINK_COLUMNS)),
@@ -188,8 +190,8 @@ def pack(
         "derivation_id": derivation_id,
         "policy_hash": policy_hash,
         "source_watermark": source_watermark,
-        "anti_knowledge": sum(entries["is_anti_knowledge"].to_pylist()),
-        "bloodstains": sum(entries["is_bloodstain"].to_pylist()),
+        "anti_knowledge": pc.sum(entries["is_anti_knowledge"]).as_py() or 0,
+        "bloodstains": pc.sum(entries["is_bloodstain"]).as_py() or 0,
         "divergence": divergence_counts(testament),
     }
     return seal(files, head if left_out is None else {**head, "left_out": left_out})
@@ -246,19 +248,6 @@ def mismatches(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> list[
 def manifest_hash(manifest: Mapping[str, Any]) -> str:
     """SHA-256 of the canonical manifest without its own hash."""
     return sha256(canonical({name: value for name, value in manifest.items() if name != "bundle_hash"}))
-
-
-def canonical(value: Any) -> bytes:
-    """JSON with sorted keys, moments in UTC, one line."""
-    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_UTC_Z | orjson.OPT_APPEND_NEWLINE)
-
-
-def jsonl(table: pa.Table) -> bytes:
-    """One canonical line per row; moments as text that reads back exactly."""
-    for place, field in enumerate(table.schema):
-        if pa.types.is_timestamp(field.type):
-            table = table.set_column(place, field.name, table.column(place).cast(pa.string()))
-    return b"".join(canonical(row) for row in table.to_pylist())
 
 
 def sha256(data: bytes) -> str:

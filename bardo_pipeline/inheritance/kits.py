@@ -33,10 +33,9 @@ from bardo_pipeline.inheritance.bundle import (
     TESTAMENT,
     TESTAMENT_PAGE,
     Bundle,
-    canonical,
-    jsonl,
     seal,
 )
+from bardo_pipeline.inheritance.canonical import canonical, jsonl
 from bardo_pipeline.inheritance.deposits import CONTENT
 from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.inheritance.weismann import SHED_COLUMNS, attenuate, shed

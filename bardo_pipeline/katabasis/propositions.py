@@ -8,6 +8,7 @@ a threshold, a moment or a profit. Source: KAT (Lethe), canon 44.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -75,17 +76,35 @@ def with_claims(entries: pa.Table) -> pa.Table:
     makes the claim of each, so that they do even where one has folded it and another has not.
     """
     entries = told_apart(entries.filter(pa.array(is_public(entries))))
-    structure = contiguous(entries.column("structure")).dictionary_encode().indices.to_numpy().astype(np.int64)
-    band = level_steps(whole(entries, "effect_mean_ppm"))
-    level = truth(pc.equal(entries.column("source"), "baseline"))
-    said = np.stack([structure, whole(entries, "sign"), np.where(level, band, 0)], axis=1)
-    distinct, first, inverse = np.unique(said, axis=0, return_index=True, return_inverse=True)
+    sign, level = whole(entries, "sign"), truth(pc.equal(entries.column("source"), "baseline"))
+    step = np.where(level, level_steps(whole(entries, "effect_mean_ppm")), 0)
+    alike = _alike([sign - sign.min(initial=0), step, *(_codes(entries.column(name)) for name in _PARTS)])
+    _, first, inverse = np.unique(alike, return_index=True, return_inverse=True)
     parts = entries.select(_PARTS).take(pa.array(first)).to_pylist()
-    claims = [claim_of(part, sign, step) for part, (_, sign, step) in zip(parts, distinct.tolist(), strict=True)]
+    sides = zip(parts, sign[first].tolist(), step[first].tolist(), strict=True)
+    claims = [claim_of(part, sign, step) for part, sign, step in sides]
     ids = [proposition_id(part["domain"], claim) for part, claim in zip(parts, claims, strict=True)]
-    place = pa.array(inverse.reshape(-1))
+    place = pa.array(inverse)
     entries = entries.append_column("proposition_id", pa.array(ids, pa.string()).take(place))
     return entries.append_column("claim", pa.array(claims, pa.string()).take(place))
+
+
+def _codes(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    """A number from 0 for each value of a column, nulls among them."""
+    indices = contiguous(column).dictionary_encode().indices
+    return pc.add(pc.fill_null(indices.cast(pa.int64()), -1), 1).to_numpy()
+
+
+def _alike(columns: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """A number for each row, the same for those that are alike in all of these columns of numbers from 0."""
+    number, count = np.zeros(len(columns[0]), np.int64), 1
+    for column in columns:
+        values = int(column.max(initial=0)) + 1
+        if count * values >= 2**62:
+            number = np.unique(number, return_inverse=True)[1]
+            count = int(number.max(initial=0)) + 1
+        number, count = number * values + column, count * values
+    return number
 
 
 def claim_of(part: dict[str, str], sign: int, step: int) -> str:

@@ -25,10 +25,13 @@ FORBIDDEN_NAMES = frozenset(
 )  # fmt: skip
 """Names that no entry of a bundle has: positions, sizes, moments of trades, profit and loss, and whose it was."""
 
+_SPACE = r"[\t-\r\x1c-\x20\x85\xa0" + "\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
+"""What backslash s matches, spelt out: pandas asks Python, row by row, where a pattern says it so."""
+
 FORBIDDEN_PATTERNS = (
     r"0x[0-9a-fA-F]{40,64}",
-    r"(?i)\bp\s?[&n]\s?l\b",
-    r"\$\s?\d",
+    rf"(?i)\bp{_SPACE}?[&n]{_SPACE}?l\b",
+    rf"\${_SPACE}?\d",
     r"(?i)\btick \d",
     r"\d{4}-\d{2}-\d{2}",
     r"(?i)\bposition (?:id|size)\b",

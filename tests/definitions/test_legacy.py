@@ -9,8 +9,9 @@ import dagster as dg
 import pytest
 
 from bardo_pipeline.derivation.bundles import load_bundle
+from bardo_pipeline.derivation.candidates import candidate_folder
 from bardo_pipeline.derivation.dying import phases_of
-from bardo_pipeline.derivation.legacy import candidate_folder, published_bundles, wrongly_published
+from bardo_pipeline.derivation.legacy import published_bundles, wrongly_published
 from bardo_pipeline.derivation.stores import Stores
 from tests.conftest import copy_home, home_without_verdicts
 from tests.definitions.running import checks, data_version, materializations, run, said

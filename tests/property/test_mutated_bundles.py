@@ -26,11 +26,11 @@ from bardo_pipeline.inheritance.bundle import (
     SIGNATURE,
     TESTAMENT,
     Bundle,
-    canonical,
     manifest_hash,
     open_bundle,
     seal,
 )
+from bardo_pipeline.inheritance.canonical import canonical
 from bardo_pipeline.inheritance.inspection import faults_of
 from bardo_pipeline.inheritance.signature import signature_fault, signed, with_signature_file
 from tests.bundles import bundle_of

@@ -16,11 +16,11 @@ from bardo_pipeline.inheritance.bundle import (
     FILES,
     MANIFEST,
     Bundle,
-    canonical,
     open_bundle,
     read_bundle,
     seal,
 )
+from bardo_pipeline.inheritance.canonical import canonical
 from bardo_pipeline.inheritance.succession import inherited_entries, received_decisions
 from bardo_pipeline.inheritance.weismann import SHED_COLUMNS
 from bardo_pipeline.quality.expectations import FORBIDDEN_NAMES, FORBIDDEN_PATTERNS

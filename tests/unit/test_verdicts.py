@@ -11,8 +11,8 @@ import pytest
 
 from bardo_pipeline.derivation.measures import (
     Candidate,
-    bundle_frame,
     entries_told,
+    frames_of,
     largest_gap,
     moved_share,
     row_by_row,
@@ -26,10 +26,10 @@ from bardo_pipeline.inheritance.bundle import (
     MANIFEST,
     TESTAMENT_PAGE,
     Bundle,
-    canonical,
     open_bundle,
     seal,
 )
+from bardo_pipeline.inheritance.canonical import canonical
 from bardo_pipeline.policy import InheritancePolicy, Policy, StewardPolicy
 from bardo_pipeline.quality.expectations import bundle_expectations
 from tests.bundles import bundle_of, candidate_of
@@ -277,10 +277,11 @@ def test_the_reset_switch_is_judged_by_its_own_limit() -> None:
     assert failures(judge([made], reset)) == [["confidence_attenuated"]]
 
 
-def test_the_frame_has_a_row_for_each_bundle_and_each_of_its_entries() -> None:
-    frame = bundle_frame([candidate_of(*known("g-1")), candidate_of(golem_id="g-2")], POLICY)
-    assert frame["entry_id"].isna().tolist() == [True, False, False, False, False, False, True]
-    assert frame["entry_count"].dropna().tolist() == [5, 0]
+def test_the_frames_have_a_row_for_each_bundle_and_each_of_its_entries() -> None:
+    frames = frames_of([candidate_of(*known("g-1")), candidate_of(golem_id="g-2")], POLICY)
+    assert frames.bundles["entry_count"].tolist() == [5, 0]
+    assert frames.entries["candidate"].tolist() == [0] * 5
+    assert frames.entries["entry_id"].notna().all()
 
 
 @pytest.mark.row("P-5")
@@ -294,10 +295,10 @@ def test_the_largest_gap_and_the_moved_share_are_what_they_say() -> None:
 
 @pytest.mark.row("P-5")
 def test_shares_of_a_handful_are_nobody_s_failure() -> None:
-    frame = bundle_frame([good("g-1")], POLICY)
+    frame = frames_of([good("g-1")], POLICY).bundles
     shares = ["confidence_mean", "unsure_share", "lasting_share", "stale_share", "confidence_drift", "domain_drift"]
     assert frame[shares].isna().all(axis=None)
-    assert bundle_frame([good("g-1")], SIX)[shares].notna().any().all()
+    assert frames_of([good("g-1")], SIX).bundles[shares].notna().any().all()
 
 
 def test_what_is_read_in_bulk_is_what_is_read_row_by_row() -> None:

@@ -1,0 +1,184 @@
+"""Candidates: the bundles that the dead would leave, made from what they knew and written to their folders.
+
+The dead of a batch are taken slice by slice; within a slice every table is read, pressed and put in words once.
+Source: INH S7, canon 40; architecture ("Projections").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bardo_pipeline.curator.episodes import EPISODE_SCHEMA, TEXT_FIELDS
+from bardo_pipeline.curator.links import links_of
+from bardo_pipeline.derivation.bundles import load_bundle, write_bundle
+from bardo_pipeline.derivation.identity import knowledge_id
+from bardo_pipeline.derivation.reading import stretches
+from bardo_pipeline.derivation.repairing import heeded_by
+from bardo_pipeline.derivation.slices import in_slices
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.grimoire.columns import PerGolem, asked
+from bardo_pipeline.inheritance.bottleneck import bottleneck
+from bardo_pipeline.inheritance.bundle import pack
+from bardo_pipeline.inheritance.learning import (
+    LEARNING_COLUMNS,
+    THOUGHT_COLUMNS,
+    Learning,
+    attended,
+    attention_of,
+    learned,
+)
+from bardo_pipeline.inheritance.procedures import procedures_of
+from bardo_pipeline.inheritance.weismann import attenuate, leave_bloodstains, shed
+from bardo_pipeline.storage.tables import CANDIDATE_SCHEMA
+
+PRIVATE_EPISODE_FIELDS = ("value_micros", "gas_cost_micros", "pnl_impact_micros", "golem_id")
+"""What of an episode is a size or a profit, or says whose it was: it dies with the golem."""
+
+BEFORE_CANDIDATES = ("curation", "episodes", "testaments")
+"""Consumers of the log whose tables a candidate is made from."""
+
+Births = Mapping[str, Mapping[str, Any]]
+
+
+def candidates(stores: Stores, deaths: pa.Table) -> pa.Table:
+    """The bundles that these dead would leave, written to their folders; one row each (CANDIDATE_SCHEMA).
+
+    deaths: with lives (`with_lives`), and their testaments derived.
+    """
+    births = births_of(stores)
+    rows = [row for some in in_slices(stores, deaths) for row in _of_slice(stores, some, births)]
+    return pa.Table.from_pylist(rows, schema=CANDIDATE_SCHEMA)
+
+
+def candidate_folder(stores: Stores) -> Path:
+    """Where candidate bundles lie."""
+    return stores.projections.root / "bundles"
+
+
+def entries_of(stores: Stores, deaths: pa.Table) -> pa.Table:
+    """What these dead knew (ENTRY_SCHEMA), by golem and entry."""
+    return stores.projections.renewed("grimoire").read(only=deaths["golem_id"].to_pylist())
+
+
+def births_of(stores: Stores) -> dict[str, dict[str, Any]]:
+    """Every golem's birth, as it is on record."""
+    return {e["golem_id"]: e["born"] for e in stores.life("GolemBorn").select(["golem_id", "born"]).to_pylist()}
+
+
+def _of_slice(stores: Stores, deaths: pa.Table, births: Births) -> list[dict[str, Any]]:
+    """Rows of CANDIDATE_SCHEMA."""
+    told = stores.projections.growing("testaments").read(golems=deaths["golem_id"].to_pylist())
+    testament = {row["golem_id"]: row for row in told.to_pylist()}
+    entries = leave_bloodstains(entries_of(stores, deaths), deaths, stores.policy)
+    immune = _immune(entries)
+    crossing = shed(attenuate(bottleneck(entries, deaths, stores.policy), stores.policy), stores.policy)
+    del entries
+    books = _last_playbooks(stores, deaths)
+    page = dict(zip(books["golem_id"].to_pylist(), books["markdown"].to_pylist(), strict=True))
+    links, procedures = PerGolem(links_of(crossing)), PerGolem(procedures_of(crossing, books))
+    crossed, remembered = PerGolem(crossing), PerGolem(_episodes_of_the_dead(stores, deaths))
+    learning = _learned(stores, deaths, births)
+    left = heeded_by(stores, BEFORE_CANDIDATES)
+    made_by = {"derivation_id": knowledge_id(stores.policy), "policy_hash": stores.policy.hash}
+    rows = []
+    for death in deaths.to_pylist():
+        golem_id = death["golem_id"]
+        known, episodes = crossed.of(golem_id), _most_telling(remembered.of(golem_id), stores)
+        bundle = pack(
+            golem_id=golem_id,
+            generation=death["generation"],
+            lineage_id=death["lineage_id"],
+            lineage=_ancestors(births, golem_id),
+            died_at=death["at"],
+            entries=known,
+            episodes=episodes,
+            playbook=page.get(golem_id, ""),
+            testament=testament[golem_id],
+            links=links.of(golem_id),
+            procedures=procedures.of(golem_id),
+            learning=learning[golem_id],
+            **made_by,
+            source_watermark=death["tick"],
+            left_out=left.listing(golem_id),
+        )
+        write_bundle(candidate_folder(stores), bundle)
+        row = _row(death, bundle.bundle_hash, known, episodes.num_rows)
+        rows.append(row | {"anti_knowledge_at_death": immune.get(golem_id, 0)})
+    return rows
+
+
+def _immune(entries: pa.Table) -> dict[str, int]:
+    """How much active anti-knowledge each golem held, where it held any."""
+    held = entries.filter(pc.and_(entries["is_anti_knowledge"], pc.equal(entries["status"], "active")))
+    counts = held.group_by("golem_id", use_threads=False).aggregate([([], "count_all")])
+    return dict(zip(counts["golem_id"].to_pylist(), counts["count_all"].to_pylist(), strict=True))
+
+
+def _row(death: dict[str, Any], bundle_hash: str, crossed: pa.Table, episode_count: int) -> dict[str, Any]:
+    return {
+        "golem_id": death["golem_id"],
+        "owner_id": death["owner_id"],
+        "lineage_id": death["lineage_id"],
+        "generation": death["generation"],
+        "died_at": death["at"],
+        "bundle_hash": bundle_hash,
+        "entry_count": crossed.num_rows,
+        "episode_count": episode_count,
+        "anti_knowledge_count": pc.sum(crossed["is_anti_knowledge"]).as_py() or 0,
+        "cause_entries": sorted(crossed["entry_id"].to_pylist()),
+    }
+
+
+def _learned(stores: Stores, deaths: pa.Table, births: Births) -> dict[str, Learning]:
+    """What the forecasts of the dead had learned, from the records of their last cycle, and where their thoughts came
+    to nothing, from those of their lives and what they were born with."""
+    span, golems = stores.policy.curator.cycle_ticks, deaths["golem_id"].to_pylist()
+    ticks = {g: (max(t - span + 1, 1), t) for g, t in zip(golems, deaths["tick"].to_pylist(), strict=True)}
+    records = stretches(stores, LEARNING_COLUMNS, ticks, stores.left_out())
+    memory = {g: births[g]["traits"]["forecast_memory"] for g in golems}
+    lives = {g: (1, t) for g, t in zip(golems, deaths["tick"].to_pylist(), strict=True)}
+    thoughts = stretches(stores, THOUGHT_COLUMNS, lives, stores.left_out())
+    begun = {g: _attention_at_birth(stores, births[g]["bundle_hash"]) for g in golems}
+    return learned(records, memory, attended(thoughts, begun, stores.policy), stores.policy)
+
+
+def _attention_at_birth(stores: Stores, bundle_hash: str | None) -> tuple[list[float], list[float]]:
+    return attention_of(None if bundle_hash is None else load_bundle(stores.home, bundle_hash).learning)
+
+
+def _ancestors(births: Births, golem_id: str) -> list[dict[str, Any]]:
+    """Who came before, oldest first, the golem itself last."""
+    line: list[dict[str, Any]] = []
+    at: str | None = golem_id
+    while at is not None and at in births:
+        line.append({"golem_id": at, "generation": births[at]["generation"], "bundle_hash": births[at]["bundle_hash"]})
+        at = births[at]["predecessor_id"]
+    return line[::-1]
+
+
+def _episodes_of_the_dead(stores: Stores, deaths: pa.Table) -> pa.Table:
+    """Episodes of these golems, without their vectors."""
+    names = [n for n in EPISODE_SCHEMA.names if n not in TEXT_FIELDS]
+    return stores.projections.growing("episodes").read(names, golems=deaths["golem_id"].to_pylist())
+
+
+def _most_telling(episodes: pa.Table, stores: Stores) -> pa.Table:
+    """The most important verified episodes without what must not cross; ties to curiosity, then the newest."""
+    verified = episodes.filter(episodes["verified"])
+    keys = [("importance", "descending"), ("curiosity", "descending"), ("tick", "descending")]
+    ordered = verified.sort_by(keys).slice(0, stores.policy.inheritance.episode_count)
+    names = [n for n in EPISODE_SCHEMA.names if n not in (*TEXT_FIELDS, *PRIVATE_EPISODE_FIELDS)]
+    return ordered.select(names)
+
+
+def _last_playbooks(stores: Stores, deaths: pa.Table) -> pa.Table:
+    """The last version of each golem's playbook: one row a golem, by golem."""
+    names = ["golem_id", "version", "markdown", "cause_entries", "staged_entries"]
+    rows = stores.projections.growing("playbooks").read(names, golems=deaths["golem_id"].to_pylist())
+    last = "select * from books qualify row_number() over (partition by golem_id order by version desc) = 1 order by 1"
+    return asked(last, books=rows)
