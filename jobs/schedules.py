@@ -88,11 +88,13 @@ def every_night(home: LazyStores) -> Turn:
     running=False,
 )
 def every_fourth_hour(home: LazyStores) -> Turn:
-    """Ask the model about the golems that live, if there is a model and anybody lives."""
+    """Ask the model about the golems that live, if there is a model and anybody lives or has testaments phrased."""
     if ModelSettings.of(os.environ) is None:
         return dg.SkipReason(f"no language model is configured: {MODEL} is not set")
     living = living_golems(home.stores)
-    return _because(f"{len(living)} golems live") if living else dg.SkipReason("nobody lives")
+    if not living and not home.stores.policy.gateway.phrases_testaments:
+        return dg.SkipReason("nobody lives")
+    return _because(f"{len(living)} golems live")
 
 
 @scheduled(drift_job, "15 4 * * 0", "Every Sunday, if there are vectors.")

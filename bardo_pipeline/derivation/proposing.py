@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, episodes_of
 from bardo_pipeline.curator.prompts import Prompt, prompt_of
 from bardo_pipeline.curator.replay import REPLAY_COLUMNS
+from bardo_pipeline.derivation.caps import lacking, over_cap
 from bardo_pipeline.derivation.reading import closed_records, curated, cycle_of
 from bardo_pipeline.derivation.repairing import without
 from bardo_pipeline.derivation.stores import Stores
@@ -32,7 +33,6 @@ from bardo_pipeline.events.life import LifeEvent, life_event
 from bardo_pipeline.events.operations import Asked, Outcome, ProposedOperation
 from bardo_pipeline.events.schema import to_models
 from bardo_pipeline.gateway.asking import Reply, ask
-from bardo_pipeline.gateway.prices import most_micros
 from bardo_pipeline.gateway.settings import ModelSettings
 
 TRIED_AGAIN: tuple[Outcome, ...] = ("timed_out", "failed", "over_cap")
@@ -135,7 +135,7 @@ def propose(
         known = _on_record(stores, golem_id, asked, prompt, settings)
         if known is not None and not (again and known.asked is not None and known.asked.outcome in TRIED_AGAIN):
             return Asking(golem_id, asked, prompt, known, known=True)
-        reply = _over_cap(stores, golem_id, prompt, settings, clock()) or ask(prompt, settings, stores.policy.gateway)
+        reply = over_cap(stores, golem_id, prompt, settings, clock()) or ask(prompt, settings, stores.policy.gateway)
         event = _record(stores, golem_id, asked, closed_at, prompt, settings, reply, clock)
     return Asking(golem_id, asked, prompt, event)
 
@@ -158,7 +158,7 @@ def propose_all(
         askings.append(asking)
         if asking.known or asking.prompt is None or not isinstance(asking.error, CostCapError):
             continue
-        if _lacking(stores, None, asking.prompt, settings, clock()) is not None:
+        if lacking(stores, None, asking.prompt, settings, clock()) is not None:
             break
     return askings
 
@@ -180,7 +180,7 @@ def _record(
             stores.log.record([event], clock())
         except RegressionError:  # it lived on, or died, between two looks at its newest tick
             if golem_id in stores.life("DeathDeclared")["golem_id"].to_pylist():
-                reply = replace(reply, operations=(), detail="the golem died while the model was asked")
+                reply = replace(reply, given=None, detail="the golem died while the model was asked")
         else:
             return event
 
@@ -194,7 +194,8 @@ def _payload(stores: Stores, golem_id: str, cycle: int, prompt: Prompt, settings
         provider=settings.provider,
         model=settings.model,
         prompt_hash=prompt.hash,
-        **vars(reply),
+        operations=reply.operations,
+        **reply.told,
     )
 
 
@@ -224,62 +225,3 @@ def _on_record(stores: Stores, golem_id: str, cycle: int, prompt: Prompt, settin
     answered = [event for event in found if event.asked and event.asked.outcome == "answered"]
     chosen = answered or found
     return chosen[-1] if chosen else None
-
-
-def _over_cap(stores: Stores, golem_id: str, prompt: Prompt, settings: ModelSettings, now: datetime) -> Reply | None:
-    """The reply where asking might cost more than is left of this UTC day's caps: the model is not asked."""
-    for whose in (None, golem_id):
-        detail = _lacking(stores, whose, prompt, settings, now)
-        if detail is not None:
-            return Reply(outcome="over_cap", detail=detail, answer=None)
-    return None
-
-
-@dataclass(frozen=True)
-class MemoryBudget:
-    """What asking may cost a golem in a UTC day, and what it cost so far, in micro-dollars; share: of its budget."""
-
-    cap_micros: int
-    spent_micros: int
-    daily_budget_micros: int
-    share: float
-
-    @property
-    def left_micros(self) -> int:
-        """What is left of the cap today."""
-        return max(self.cap_micros - self.spent_micros, 0)
-
-
-def memory_budget(stores: Stores, golem_id: str, now: datetime) -> MemoryBudget:
-    """How much of a golem's daily budget its memory services may take, and took, in this UTC day (INH-20).
-
-    They get 5 % of it, and no more than the gateway's cap for one golem.
-    """
-    policy = stores.policy.gateway
-    cap = min(policy.golem_day_micros_max, int(policy.daily_budget_micros * policy.memory_share_max))
-    spent = _spent_today(stores, golem_id, now)
-    return MemoryBudget(cap, spent, policy.daily_budget_micros, policy.memory_share_max)
-
-
-def _spent_today(stores: Stores, golem_id: str | None, now: datetime) -> int:
-    """What asking about one golem, or (None) about all, cost in this UTC day of recording."""
-    rows = asked_before(stores).select(["golem_id", "recorded_at", "asked"]).to_pylist()
-    today = [row for row in rows if row["recorded_at"].date() == now.date() and golem_id in (None, row["golem_id"])]
-    return sum(row["asked"]["cost_micros"] for row in today)
-
-
-def _lacking(
-    stores: Stores, golem_id: str | None, prompt: Prompt, settings: ModelSettings, now: datetime
-) -> str | None:
-    """Why a cap of this UTC day bears no such question, None where it does; of one golem, or (None) of all together."""
-    policy = stores.policy.gateway
-    most = most_micros(settings, prompt.size_bytes, policy)
-    if golem_id is None:
-        cap, spent, whose = policy.day_micros_max, _spent_today(stores, None, now), "all golems"
-    else:
-        budget = memory_budget(stores, golem_id, now)
-        cap, spent, whose = budget.cap_micros, budget.spent_micros, "this golem"
-    if spent + most <= cap:
-        return None
-    left = f"${max(cap - spent, 0) / 1e6:.4f} of ${cap / 1e6:.4f} are left for {whose} today"
-    return f"{left}, and asking may cost ${most / 1e6:.4f}"

@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
+import orjson
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -18,17 +19,20 @@ from bardo_pipeline.derivation.births import owners_of
 from bardo_pipeline.derivation.bundle_archives import export_bundle, files_at, import_bundle
 from bardo_pipeline.derivation.bundles import bundle_files
 from bardo_pipeline.derivation.legacy import published_bundles
+from bardo_pipeline.derivation.phrasing import InWords, in_words
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.vouching import vouch_for_all
 from bardo_pipeline.doors.keys import File, Public, private_key_in, public_key_given
 from bardo_pipeline.doors.options import FormatOption, HomeOption, check_format, now, root_of
+from bardo_pipeline.doors.phrasing import show_words
 from bardo_pipeline.doors.tables import print_json, print_table
 from bardo_pipeline.errors import BundleError, ConfigError, NoHomeError, QueryError
 from bardo_pipeline.grimoire.confidence import PPM
-from bardo_pipeline.inheritance.bundle import EPISODES, LINKS, PROCEDURES, SIGNATURE, TESTAMENT_PAGE, Bundle
+from bardo_pipeline.inheritance.bundle import EPISODES, LINKS, PROCEDURES, SIGNATURE, TESTAMENT, TESTAMENT_PAGE, Bundle
 from bardo_pipeline.inheritance.comparison import compared
 from bardo_pipeline.inheritance.inspection import faults_of, inspected
 from bardo_pipeline.inheritance.signature import signature_fault, signature_of
+from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.owner_keys import OwnerKeys
 
@@ -61,6 +65,9 @@ def show(
     print_table(out, "Entries", ["domain", "entries"], sorted(facts["domains"].items()))
     print_table(out, "Confidence at the anchor", ["from", "entries", ""], _histogram(facts["confidence"]))
     out.print(escape(bundle.files[TESTAMENT_PAGE].decode()), soft_wrap=True)
+    words = _in_words(bundle, home)
+    if words is not None:
+        show_words(words)
 
 
 @app.command()
@@ -180,6 +187,16 @@ def _policy(home: Path | None) -> Policy:
         return Stores.open(root_of(home)).policy
     except NoHomeError:
         return Policy()
+
+
+def _in_words(bundle: Bundle, home: Path | None) -> InWords | None:
+    """The bundle's testament in a model's words, if its golem is of this home and a model phrased it."""
+    try:
+        stores = Stores.open(root_of(home))
+    except NoHomeError:
+        return None
+    said = orjson.loads(bundle.files[TESTAMENT])
+    return in_words(stores, bundle.golem_id, {name: [i["statement"] for i in said[name]] for name in CATEGORIES})
 
 
 def files_of(target: str, home: Path | None) -> dict[str, bytes]:

@@ -32,6 +32,7 @@ from bardo_pipeline.doors import (
     grimoire,
     heirs,
     library,
+    phrasing,
     policies,
     proposing,
     repair,
@@ -63,6 +64,7 @@ app.add_typer(configuring.app, name="config")
 app.add_typer(golems.app, name="golem")
 heirs.add_to(golems.app)
 graves.add_to(app, golems.app)
+phrasing.add_to(golems.app)
 app.add_typer(sealing.app, name="seal")
 giving.add_to(bundles.app)
 app.add_typer(bundles.app, name="bundle")

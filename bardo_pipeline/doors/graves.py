@@ -11,8 +11,10 @@ from rich.markup import escape
 from rich.panel import Panel
 
 from bardo_pipeline.derivation.graveyard import Showing, graves, playbook_diff, show, standing_of
+from bardo_pipeline.derivation.phrasing import in_words
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.doors.options import EmbedderOption, HomeOption, JsonOption, root_of
+from bardo_pipeline.doors.phrasing import show_words
 from bardo_pipeline.doors.tables import print_json, print_table
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.inheritance.testament import CATEGORIES
@@ -71,10 +73,12 @@ def show_golem(
     """One golem: vitality, phase, what it knows, whose heir it is and whose predecessor; its testament if it died."""
     stores = Stores.open(root_of(home), embedder=embedder)
     seen = show(stores, golem)
+    words = None if seen.testament is None else in_words(stores, golem, seen.testament)
     if json:
         born = seen.born.model_dump()
         died = None if seen.died is None else seen.died.model_dump()
-        print_json({**{k: v for k, v in vars(seen).items() if k not in ("born", "died")}, "born": born, "died": died})
+        facts = {**{k: v for k, v in vars(seen).items() if k not in ("born", "died")}, "born": born, "died": died}
+        print_json(facts | {"in_words": None if words is None else words.facts})
         return
     _show_life(seen)
     if seen.knows:
@@ -83,6 +87,8 @@ def show_golem(
     if seen.testament is not None:
         parts = [_category(name, seen.testament[name], testament) for name in CATEGORIES if seen.testament[name]]
         out.print(Panel("\n".join(parts), title=f"Testament of {golem}"))
+    if words is not None:
+        show_words(words)
     standing = standing_of(stores, golem)
     if standing is not None:
         told = [(one.step, one.outcome, one.attempt, one.why) for one in standing.last.values()]

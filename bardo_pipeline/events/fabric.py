@@ -13,7 +13,18 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, SerializeAsAny
 
-from bardo_pipeline.events import arrivals, bundles, dying, instincts, library, life, operations, overrides, succession
+from bardo_pipeline.events import (
+    arrivals,
+    bundles,
+    dying,
+    instincts,
+    library,
+    life,
+    operations,
+    overrides,
+    phrasing,
+    succession,
+)
 from bardo_pipeline.events.fabric_payloads import (
     AccuracyUpdate,
     ActionTaken,
@@ -150,6 +161,7 @@ EVENTS: dict[str, Family] = {
     "EntryExported": Family("memory", library.EntryExported),
     "BundlePurchased": Family("social", library.BundlePurchased),
     "KitOrdered": Family("social", library.KitOrdered),
+    "TestamentPhrased": Family("mortality", phrasing.Phrased),
 }
 """Every event by name, in the order in which one moment's events follow each other."""
 

@@ -30,6 +30,7 @@ from bardo_pipeline.events.instincts import DefaultsInherited
 from bardo_pipeline.events.library import BundlePurchased, EntryExported, EntryPulled, KitOrdered
 from bardo_pipeline.events.operations import Asked
 from bardo_pipeline.events.overrides import Corrected, Override, Pinned, Retracted, Unpinned
+from bardo_pipeline.events.phrasing import Phrased
 from bardo_pipeline.events.record import (
     SCHEMA_VERSION,
     LivedTick,
@@ -59,6 +60,7 @@ Kind = Literal[
     "BundleWaived",
     "ReplicantSent", "DefaultsInherited",
     "EntryPulled", "EntryExported", "BundlePurchased", "KitOrdered",
+    "TestamentPhrased",
 ]  # fmt: skip
 
 
@@ -302,6 +304,7 @@ class LifeEvent(Part):
     waived: BundleWaived | None = None
     replicant: Replicant | None = None
     instincts: DefaultsInherited | None = None
+    phrased: Phrased | None = None
 
     @model_validator(mode="after")
     def _holds_its_payload(self) -> Self:
@@ -365,6 +368,7 @@ _KIND_OF: dict[type[Part], tuple[str, str]] = {
     BundleWaived: ("BundleWaived", "waived"),
     Replicant: ("ReplicantSent", "replicant"),
     DefaultsInherited: ("DefaultsInherited", "instincts"),
+    Phrased: ("TestamentPhrased", "phrased"),
 }
 
 

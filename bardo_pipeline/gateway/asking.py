@@ -21,6 +21,7 @@ from bardo_pipeline.gateway.settings import URL, ModelSettings
 from bardo_pipeline.policy import GatewayPolicy
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
     from pydantic_ai.messages import ModelMessage, ModelResponse
     from pydantic_ai.models import Model
 
@@ -35,18 +36,29 @@ _TRIPPED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 @dataclass(frozen=True)
 class Reply:
-    """What came of asking. answer: the last answer as it came, None where none did. cost_micros: where the provider
-    counted nothing though it may have answered, the most that asking may have cost."""
+    """What came of asking. answer: the last answer as it came, None where none did. given: the same in the prompt's
+    schema, None where it is not in it. cost_micros: where the provider counted nothing though it may have answered, the
+    most that asking may have cost."""
 
     outcome: Outcome
     detail: str
     answer: str | None
-    operations: tuple[ProposedOperation, ...] = ()
+    given: BaseModel | None = None
     request_count: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     cost_micros: int = 0
     latency_ms: int = 0
+
+    @property
+    def operations(self) -> tuple[ProposedOperation, ...]:
+        """What was proposed; none where something else was asked."""
+        return self.given.recorded() if isinstance(self.given, Proposals) else ()
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """All of it but what was given, as an event carries it."""
+        return {name: value for name, value in vars(self).items() if name != "given"}
 
 
 def ask(prompt: Prompt, settings: ModelSettings, policy: GatewayPolicy) -> Reply:
@@ -56,7 +68,7 @@ def ask(prompt: Prompt, settings: ModelSettings, policy: GatewayPolicy) -> Reply
 
     agent = Agent(
         _model(settings),
-        output_type=Proposals,
+        output_type=prompt.answer,
         instructions=prompt.instructions,
         retries={"output": policy.corrections_max, "tools": 0},
         model_settings={
@@ -67,11 +79,11 @@ def ask(prompt: Prompt, settings: ModelSettings, policy: GatewayPolicy) -> Reply
         },
     )
     outcome: Outcome = "answered"
-    proposed: Proposals | None = None
+    given: BaseModel | None = None
     detail, broke, begun = "", False, time.monotonic()
     with capture_run_messages() as messages:
         try:
-            proposed = agent.run_sync(prompt.question).output
+            given = agent.run_sync(prompt.question).output
         except UserError as error:
             raise ConfigError(f"{settings.provider}:{settings.model} cannot be asked for this: {error}") from error
         except (AgentRunError, *_TRIPPED) as error:
@@ -84,7 +96,7 @@ def ask(prompt: Prompt, settings: ModelSettings, policy: GatewayPolicy) -> Reply
         outcome=outcome,
         detail=_clip(" ".join(detail.split())),
         answer=_clip(_said(responses[-1])) if responses else None,
-        operations=proposed.recorded() if proposed is not None else (),
+        given=given,
         latency_ms=round((time.monotonic() - begun) * 1000),
         **_spent(outcome, messages, prompt, settings, policy, broke=broke),
     )

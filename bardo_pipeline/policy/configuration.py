@@ -169,6 +169,9 @@ class Death(Section):
     entries_max: int = _sets("inheritance.budget", "entries that cross a death (INH S7.1)", ge=1)
     episodes: int = _sets("inheritance.episode_count", "episodes in a bundle (canon 41)", ge=0)
     testament_bytes_max: int = _sets("inheritance.testament_bytes_max", "of the testament's page (MEM)", ge=2048)
+    phrased_testaments: bool = _sets(
+        "gateway.phrases_testaments", "a language model phrases testaments; what was derived stands beside (INH-3)"
+    )
 
 
 class Configuration(Section):

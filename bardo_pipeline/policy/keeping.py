@@ -223,5 +223,9 @@ class GatewayPolicy(Frozen):
     bytes_per_token: Positive = Field(
         2.0, description="of a prompt, for the most that it may cost: English has 4, digits 2 (ours)"
     )
+    phrases_testaments: bool = Field(False, description="whether the proposal job has testaments phrased, too (ours)")
+    phrased_sentences_max: Annotated[int, Field(ge=1, le=256)] = Field(
+        32, description="sentences of a testament that are phrased: about what its page shows (ours)"
+    )
     prompt_rules_max: Annotated[int, Field(ge=1)] = Field(24, description="rules and candidates that are shown (ours)")
     prompt_ticks_max: Annotated[int, Field(ge=1)] = Field(16, description="newest ticks of evidence of each (ours)")

@@ -14,8 +14,9 @@ import pytest
 
 from bardo_pipeline.curator.operations import Proposals
 from bardo_pipeline.curator.prompts import Prompt
+from bardo_pipeline.derivation.caps import memory_budget
 from bardo_pipeline.derivation.curation import derive_curation
-from bardo_pipeline.derivation.proposing import Asking, living_golems, memory_budget, propose, question
+from bardo_pipeline.derivation.proposing import Asking, living_golems, propose, question
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import (
     AnswerError,

@@ -10,12 +10,15 @@ import dagster as dg
 import pytest
 
 from assets.stores import LazyStores
+from bardo_pipeline.derivation.configured import record_configuration
+from bardo_pipeline.derivation.phrasing import questions
 from bardo_pipeline.derivation.proposing import living_golems, propose, propose_all, question
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.gateway.prices import most_micros
 from bardo_pipeline.gateway.settings import ModelSettings
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.policy.stated import parse
 from bardo_pipeline.runtime import living
 from bardo_pipeline.storage.home import Home
 from jobs.schedules import every_fourth_hour
@@ -58,9 +61,13 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
         yield found
 
 
-def outputs(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
-    (output,) = [e for e in result.all_events if e.event_type_value == "STEP_OUTPUT"]
+def outputs(result: dg.ExecuteInProcessResult, step: str = "ask_the_model") -> dict[str, Any]:
+    (output,) = [e for e in result.all_events if e.event_type_value == "STEP_OUTPUT" and e.step_key == step]
     return {name: value.value for name, value in output.step_output_data.metadata.items()}
+
+
+def evaluated(folder: Path) -> dg.RunRequest | dg.SkipReason:
+    return every_fourth_hour(dg.build_schedule_context(resources={"home": LazyStores(folder)}))
 
 
 def on_record(root: Path) -> list[dict[str, Any]]:
@@ -97,6 +104,26 @@ def test_a_golem_at_its_own_cap_keeps_nobody_else_from_being_asked_about(root: P
     assert asked(other, day_micros_max=1) == [(first, "over_cap")], "what the day does not bear ends the round"
 
 
+@pytest.mark.row("INH-3")
+def test_the_job_has_testaments_phrased_where_the_configuration_wants_that(
+    copied_home: Path, at_home: Callable[[Path], Path], provider: Loopback
+) -> None:
+    def phrased() -> dict[str, Any]:
+        return outputs(run("proposal_job", dg.DagsterInstance.ephemeral()), "phrase_the_testaments")
+
+    stores = Stores.open(at_home(copied_home))
+    provider.says(Said(arguments='{"sentences": [{"number": 1, "wording": "I won."}]}'))
+    assert phrased() == {"asked": 0, "why": "gateway.phrases_testaments is off"}
+    record_configuration(stores, parse("[death]\nphrased_testaments = true", "x"), now=NOW, why="to read better")
+    dead, before = len(questions(stores)), len(provider.requests)
+    said = phrased()
+    assert (said["asked"], said["phrased"], said["cost_micros"]) == (dead, 0, 7_500 * dead)
+    assert "I won." in said["refused"]
+    assert len(provider.requests) == before + dead
+    assert phrased()["asked"] == 0
+    assert evaluated(copied_home).tags == {"bardo/why": "0 golems live"}  # type: ignore[union-attr]
+
+
 def test_without_a_model_the_job_does_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BARDO_MODEL", raising=False)
     assert outputs(run("proposal_job", dg.DagsterInstance.ephemeral())) == {"asked": 0, "why": "BARDO_MODEL is not set"}
@@ -106,9 +133,6 @@ def test_without_a_model_the_job_does_nothing(root: Path, monkeypatch: pytest.Mo
 def test_the_schedule_is_off_and_skips_without_a_model_or_a_home(
     root: Path, tmp_path: Path, provider: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def evaluated(folder: Path) -> dg.RunRequest | dg.SkipReason:
-        return every_fourth_hour(dg.build_schedule_context(resources={"home": LazyStores(folder)}))
-
     assert every_fourth_hour.default_status is dg.DefaultScheduleStatus.STOPPED
     assert evaluated(root).tags == {"bardo/why": "2 golems live"}  # type: ignore[union-attr]
     assert isinstance(evaluated(tmp_path / "none"), dg.SkipReason)

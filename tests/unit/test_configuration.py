@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,8 +76,8 @@ def test_each_key_sets_the_setting_that_its_page_names_and_no_other(key: str) ->
     setting, times = setting_of(key) or ("", 1)
     field = keys()[key]
     value: Any = field.default * 1.01 if field.annotation is float else field.default + 1
-    value = 100 if key == "clock.delta_theta_ticks" else value
-    policy = parse(f"{key} = {value!r}\n", "x").policy(Policy())
+    value = 100 if key == "clock.delta_theta_ticks" else not field.default if field.annotation is bool else value
+    policy = parse(f"{key} = {orjson.dumps(value).decode()}\n", "x").policy(Policy())
     changed = {n for n, v in policy.settings.items() if v != Policy().settings[n]}
     assert changed == {setting}
     assert policy.settings[setting] == pytest.approx(value * times, rel=1e-9)
