@@ -13,8 +13,14 @@ os.environ.pop("COLUMNS", None)
 
 import duckdb  # noqa: F401
 
+# What judges bundles: three seconds, of every command under which a golem dies. Its one thread is OpenBLAS's own, which
+# is made again in whoever is forked.
+import great_expectations
+import great_expectations.expectations  # noqa: F401
+
 # What the embedder needs; but not the runtime of its model, which starts a thread.
 import huggingface_hub.hf_api  # noqa: F401
+import lance_namespace  # noqa: F401  # a second of LanceDB's own import; the rest of that starts a thread
 import PIL.Image  # noqa: F401
 import tokenizers  # noqa: F401
 
