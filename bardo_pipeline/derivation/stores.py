@@ -70,16 +70,19 @@ class Stores:
         """
         home = Home.open(root)
         log = EventLog(home, policy)
+        seen, known = log.life_version, log.life()
         if policy is None:
-            found = in_force(log.life("DerivationAdopted"), embedder)
-            found = replace(found, policy=operated(found.policy, log.life("ConfigurationAdopted")))
+            adopted, configured = (_of_kind(known, k) for k in ("DerivationAdopted", "ConfigurationAdopted"))
+            found = in_force(adopted, embedder)
+            found = replace(found, policy=operated(found.policy, configured))
         else:
             name = embedder or DEFAULT_EMBEDDER
             found = InForce(derivation_id(policy, embedder_version(name)), policy, name)
-        _refuse_half_done(log, embedder)
+        _refuse_half_done(home, _of_kind(known, "DerivationAdopted"), embedder)
         folder = beside if beside is not None else home.derivation(found.derivation_id)
         projections = Projections(folder, home.bucket_count, found.policy)
-        return cls(home, log, projections, found.policy, found.embedder, found.derivation_id, frozen=found.frozen)
+        named = (found.policy, found.embedder, found.derivation_id)
+        return cls(home, log, projections, *named, frozen=found.frozen, _life=known, _life_seen=seen)
 
     @cached_property
     def embedding_log(self) -> EmbeddingLog:
@@ -112,7 +115,7 @@ class Stores:
             self._life, self._life_seen, self._life_of = known.combine_chunks(), version, {}
         assert self._life is not None, "a log has its life table"
         if kind not in self._life_of:
-            self._life_of[kind] = self._life.filter(pc.equal(self._life["kind"], kind))
+            self._life_of[kind] = _of_kind(self._life, kind)
         return self._life_of[kind]
 
     def left_out(self) -> LeftOut:
@@ -168,12 +171,15 @@ class Stores:
         return Description(self.derivation_id, policy.content, policy.hash, PASSES_EDITION, name, golems)
 
 
-def _refuse_half_done(log: EventLog, embedder: str | None) -> None:
+def _of_kind(life: pa.Table, kind: str) -> pa.Table:
+    return life.filter(pc.equal(life["kind"], kind))
+
+
+def _refuse_half_done(home: Home, adoptions: pa.Table, embedder: str | None) -> None:
     """Raise EmbedderMismatch for an embedder to which a migration is half done."""
     if embedder is None:
         return
-    adoptions = log.life("DerivationAdopted")
-    waiting = EmbeddingLog(log.home).half_done(adoptions)
+    waiting = EmbeddingLog(home).half_done(adoptions)
     if waiting is not None and waiting.name == embedder:
         current = in_force(adoptions).embedder
         raise EmbedderMismatch(

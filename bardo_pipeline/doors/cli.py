@@ -6,13 +6,15 @@ Exit codes: 0 done, 1 what was checked does not hold, 2 bad input or nothing to 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from io import TextIOWrapper
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+from typer.main import get_command
 
 from bardo_pipeline.doors import (
     asking,
@@ -238,6 +240,12 @@ def ui(
     raise typer.Exit(serve(root_of(home), host, port))
 
 
+@cache
+def command() -> Callable[[], object]:
+    """All commands with their options, made once a process: it takes a tenth of a second."""
+    return get_command(app)
+
+
 def main() -> None:
     """Entry point: typed errors become one clear line and exit code 2."""
     for stream in (sys.stdout, sys.stderr):
@@ -245,7 +253,7 @@ def main() -> None:
             stream.reconfigure(errors="replace")
     try:
         _check_words(sys.argv[1:])
-        app()
+        command()()
     except BardoError as error:
         err.print(f"[bold red]bardo:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(2)

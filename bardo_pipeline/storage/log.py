@@ -58,6 +58,7 @@ from bardo_pipeline.storage.sums import Sums
 from bardo_pipeline.storage.vector_log import VectorLog
 
 _LOCK = "log"
+_OF_KEYS = pa.array(["KeyRegistered", "KeyRotated", "KeyRevoked"])
 _KEYS = ["golem_id", "tick", "content_hash"]
 _LEARNED = ["golem_id", "tick", "link"]
 
@@ -393,9 +394,11 @@ class EventLog:
         """Learn what was committed since the last look, by whomever."""
         version, files = self._life.tail(self._life_seen)
         if files:
-            self._learn_life(self._life.load(files, ["event_id", "kind", "golem_id", "gap", "died"]))
-            keys = self._life.load(files, None, ds.field("kind").isin(["KeyRegistered", "KeyRotated", "KeyRevoked"]))
-            self._known.learn_keys(to_models(keys, LifeEvent))
+            told = self._life.load(files, ["event_id", "kind", "golem_id", "gap", "died"])
+            self._learn_life(told)
+            if pc.any(pc.is_in(told.column("kind"), value_set=_OF_KEYS)).as_py():
+                keys = self._life.load(files, None, pc.field("kind").isin(_OF_KEYS))
+                self._known.learn_keys(to_models(keys, LifeEvent))
         self._life_seen = version
         version, files = self._cycles.tail(self._cycles_seen)
         if files:

@@ -71,6 +71,8 @@ def scan(
     if not paths:
         return ds.dataset(schema.empty_table()).to_table(columns={n: ds.field(*n.split(".")) for n in names})
     files = [_file(path) for path in paths]
+    if filter is None and sum(file.rows for file in files) <= _FEW_ROWS:
+        return _read_few(files, schema, names)
     alike = groupby(files, key=lambda file: file.without.intersection(names))
     parts = [_read([f.fragment for f in several], schema, names, without, filter) for without, several in alike]
     return parts[0] if len(parts) == 1 else pa.concat_tables(parts)
@@ -80,12 +82,14 @@ class _File(NamedTuple):
     """A file whose footer is read. without: the columns of which it holds only nulls."""
 
     fragment: ds.ParquetFileFragment
+    rows: int
     without: frozenset[str]
 
 
 _FORMAT, _DISK = ds.ParquetFileFormat(), fs.LocalFileSystem()
 _FOOTERS_KEPT = 512
 _NULLS_KEPT_ROWS = 64
+_FEW_ROWS = 65_536
 
 
 def _file(path: str) -> _File:
@@ -105,7 +109,7 @@ def _opened(path: str, size: int, changed_ns: int) -> _File:
         told = places.get(_telling(field) or "")
         if told is not None and all(_only_nulls(group.column(told), group.num_rows) for group in groups):
             without.add(name)
-    return _File(fragment, frozenset(without))
+    return _File(fragment, footer.num_rows, frozenset(without))
 
 
 def _telling(column: pa.Field) -> str | None:
@@ -124,6 +128,25 @@ def _telling(column: pa.Field) -> str | None:
 def _only_nulls(chunk: pq.ColumnChunkMetaData, rows: int) -> bool:
     told = chunk.statistics
     return told is not None and told.has_null_count and told.null_count == rows
+
+
+def _read_few(files: list[_File], schema: pa.Schema, names: list[str]) -> pa.Table:
+    """Columns of files, in their order; those that hold only nulls of the same ones are read at once.
+
+    Of life events each file has a kind or two: a reading a file would cost more than all that is in them.
+    """
+    alike: dict[frozenset[str], list[int]] = {}
+    for place, file in enumerate(files):
+        alike.setdefault(file.without.intersection(names), []).append(place)
+    parts: dict[int, pa.Table] = {}
+    for without, places in alike.items():
+        found, start = _read([files[p].fragment for p in places], schema, names, without, None), 0
+        if len(alike) == 1:
+            return found
+        for place in places:
+            parts[place] = found.slice(start, files[place].rows)
+            start += files[place].rows
+    return pa.concat_tables([parts[place] for place in range(len(files))]).combine_chunks()
 
 
 def _read(
