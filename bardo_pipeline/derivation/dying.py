@@ -24,6 +24,7 @@ from bardo_pipeline.derivation.slices import slices_of
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.dying import PHASES_OF_DYING, Accepted, Bequeathed, Dying, Reflected, Settled
 from bardo_pipeline.events.life import LifeEvent, life_event
+from bardo_pipeline.grimoire.columns import asked
 from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.katabasis.propositions import with_claims
 from bardo_pipeline.mortality.reserve import bears_reflection, legacy_costs, reflection_costs
@@ -107,17 +108,17 @@ class _Held:
         return self._known
 
 
+_OFFERS = """
+    select golem_id, list(entry_id order by confidence_ppm desc, entry_id) as offered
+    from crossing join entries using (golem_id, entry_id) where crosses group by golem_id
+"""
+
+
 def _offers(entries: pa.Table, elders: set[str], policy: Policy) -> dict[str, list[str]]:
     """The entries that cross to the clade, by golem, the surest first."""
-    names = zip(entries["golem_id"].to_pylist(), entries["entry_id"].to_pylist(), strict=True)
-    trust = dict(zip(names, entries["confidence_ppm"].to_pylist(), strict=True))
-    crossing = crossings_of(entries, policy, elders)
-    crossing = crossing.filter(crossing["crosses"])
-    rows = zip(crossing["golem_id"].to_pylist(), crossing["entry_id"].to_pylist(), strict=True)
-    offered: dict[str, list[str]] = {}
-    for golem_id, entry_id in sorted(rows, key=lambda row: (-trust[row], row)):
-        offered.setdefault(golem_id, []).append(entry_id)
-    return offered
+    crossing = crossings_of(entries, policy, elders).select(["golem_id", "entry_id", "crosses"])
+    told = asked(_OFFERS, crossing=crossing, entries=entries.select(["golem_id", "entry_id", "confidence_ppm"]))
+    return dict(zip(told["golem_id"].to_pylist(), told["offered"].to_pylist(), strict=True))
 
 
 def _counted(rows: pa.Table) -> dict[str, int]:

@@ -26,7 +26,7 @@ def jsonl(table: pa.Table) -> bytes:
     parts: list[pa.Array | pa.Scalar] = []
     lead = "{"
     for name in sorted(table.column_names):
-        before, values, after = _spelt(pa.chunked_array(table.column(name)).combine_chunks())
+        before, values, after = _spelt(table.column(name).combine_chunks())
         lead += f"{orjson.dumps(name).decode()}:{before}"
         if values is not None:
             parts += [pa.scalar(lead), values]

@@ -138,7 +138,8 @@ def death_votes(entries: pa.Table, deaths: pa.Table, policy: Policy) -> Ballots:
 def of_the_dead(entries: pa.Table, deaths: pa.Table) -> tuple[pa.Table, NDArray[np.int64]]:
     """The entries of those golems that died, and for each row the moment of its golem's death (microseconds)."""
     place = pc.index_in(entries.column("golem_id"), value_set=contiguous(deaths.column("golem_id")))
-    return entries.filter(pc.is_valid(place)), micros(deaths, "at")[place.drop_null().to_numpy()]
+    theirs = entries.filter(pc.is_valid(place)) if place.null_count else entries
+    return theirs, micros(deaths, "at")[place.drop_null().to_numpy()]
 
 
 def backed_votes(votes: pa.Table, causes: pa.Table, deaths: pa.Table) -> pa.Array:

@@ -16,6 +16,8 @@ FIRST = datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
 COLUMNS = {
     "text": pa.array(["plain", "é\u2028\x7f", ""]),
     "quoted": pa.array(['say "no"', "back\\slash", "two\nlines\x01"]),
+    "late": pa.array(["plain", "plain", 'said "no"']),
+    "slashed": pa.array(["a", "b\\c", "d"]),
     "some": pa.array([None, "a", None]),
     "none": pa.nulls(3, pa.string()),
     "number": pa.array([-1, 0, 2**62]),
