@@ -1,8 +1,9 @@
 """Squeezing: what is lost when less and less of a grimoire may cross a death.
 
-What a fleet learned in a market of which the truth is known is taken together as one golem's grimoire. For each budget
-it is chosen what crosses: by the bottleneck, by confidence alone, and by lot. Counted is what survives of the truths
-that it held rightly, of the questions that it answered, and of what heirs make of it in the days that follow.
+What a fleet learned in a market of which the truth is known is taken together as one golem's grimoire, which says one
+thing about a thing. For each budget it is chosen what crosses: by the bottleneck, by confidence alone, and by lot.
+Counted is what survives of the truths that it held rightly, of the questions that it answered, and of what heirs make
+of it in the days that follow.
 Source: issue 5 ("Bottleneck"), X-5 ("size against loss at the bottleneck").
 """
 
@@ -146,15 +147,26 @@ def squeeze(root: Path, asked: Squeeze, *, policy: Policy, tell: Tell, clock: Ca
 
 
 def _pool(tape: Tape, stop: int, golems: int, policy: Policy) -> pa.Table:
-    """What all of them know when the days are over, in one name: ENTRY_SCHEMA, all active."""
+    """What all of them know when the days are over, as one golem's: ENTRY_SCHEMA, all active."""
     founding = lasting(tape.market.bars)
     births = [_born(tape, f"squeeze/{i}", founding, policy) for i in range(golems)]
     brood = Brood(tape, 0, births, policy)
     brood.begin(ENTRY_SCHEMA.empty_table())
     brood.live(stop)
-    living = brood.grimoire()
-    living = living.filter(pc.equal(living["status"], "active"))
-    return replaced(living, golem_id=pa.array([POOL] * living.num_rows, pa.string())).sort_by("entry_id")
+    return as_one(brood.grimoire())
+
+
+def as_one(grimoires: pa.Table) -> pa.Table:
+    """What living entries several golems hold, as one golem's: ENTRY_SCHEMA, sorted by entry.
+
+    A golem holds one entry about a thing (canon 17); of what several say of it, the surest.
+    """
+    living = grimoires.filter(pc.equal(grimoires["status"], "active"))
+    mine = replaced(living, golem_id=pa.array([POOL] * living.num_rows, pa.string())).sort_by("entry_id")
+    order = np.argsort(-mine["confidence_ppm"].to_numpy(), kind="stable")
+    keys = mine["structure"].take(pa.array(order)).combine_chunks().dictionary_encode().indices.to_numpy()
+    _, first = np.unique(keys, return_index=True)
+    return mine.take(pa.array(np.sort(order[first])))
 
 
 def _born(tape: Tape, lineage: str, founding: Founding, policy: Policy) -> Start:
@@ -189,8 +201,7 @@ def _answers(
 ) -> dict[tuple[int, str], int]:
     """Of the questions that the whole grimoire answers rightly among the first, how many each choice still does.
 
-    An answer is any entry that states the same (structure and sign); of those about the same thing the surest is asked,
-    since a golem holds one. (0, "all"): the whole.
+    An answer is any entry that states the same (structure and sign). (0, "all"): the whole.
     """
     first = stores.policy.worth.questions_in_first
     said = dict(zip(pool["entry_id"].to_pylist(), zip(pool["structure"].to_pylist(), pool["sign"].to_pylist(),
@@ -199,9 +210,8 @@ def _answers(
     texts = sorted({*pool["text"].to_pylist(), *(words for words, _, _ in put)})
     vectors = dict(zip(texts, np.asarray(stores.embedder.embed(texts), np.float32), strict=True))
 
-    def answered(rows: pa.Table, asked: set[Asked]) -> set[Asked]:
+    def answered(entries: pa.Table, asked: set[Asked]) -> set[Asked]:
         """Those of these questions of which these entries hold the answer among the first."""
-        entries = _surest(rows)
         told = entries["text"].to_pylist()
         distinct = sorted(set(told))
         rows = {text: i for i, text in enumerate(distinct)}
@@ -231,13 +241,12 @@ def _heirs(
 ) -> dict[tuple[int, str], float]:
     """Mean worth (net asset value and credits) of the heirs of each choice at the end, in micro-dollars.
 
-    Heirs of one number have the same traits and luck whatever they inherit. Of entries about the same thing, a golem
-    holds the surest.
+    Heirs of one number have the same traits and luck whatever they inherit.
     """
     founding = Founding(lifespan_ticks=(2 * tape.ticks, 2 * tape.ticks))
     starts, given = [], []
     for (budget, way), rows in choices.items():
-        crossed = shed(attenuate(_surest(rows), policy), policy) if rows.num_rows else rows
+        crossed = shed(attenuate(rows, policy), policy) if rows.num_rows else rows
         for number in range(heirs):
             one = _born(tape, f"heir/{number}", founding, policy)
             name = f"{one.golem_id}-{budget}-{way}"
@@ -247,10 +256,3 @@ def _heirs(
     brood.begin(pa.concat_tables(given))
     worth = brood.live(tape.ticks).worth.reshape(len(choices), heirs).mean(axis=1)
     return dict(zip(choices, worth.tolist(), strict=True))
-
-
-def _surest(rows: pa.Table) -> pa.Table:
-    order = np.argsort(-rows["confidence_ppm"].to_numpy(), kind="stable")
-    keys = rows["structure"].take(pa.array(order)).combine_chunks().dictionary_encode().indices.to_numpy()
-    _, first = np.unique(keys, return_index=True)
-    return rows.take(pa.array(np.sort(order[first])))

@@ -10,7 +10,7 @@ import pytest
 
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.runtime.squeezing import BUDGETS, POOL, WAYS, chosen
+from bardo_pipeline.runtime.squeezing import BUDGETS, POOL, WAYS, as_one, chosen
 from tests.commands import bardo
 from tests.grimoires import DIED, entry, grimoire, pattern
 from tests.scenario.test_eval_command import Page
@@ -31,6 +31,18 @@ def test_every_way_fills_its_budget_and_each_by_its_own_rule() -> None:
     assert again.equals(found["random"]), "the same lot"
     assert not chosen(pool, deaths, 16, "random", at_us, 6, POLICY).equals(found["random"])
     assert all(chosen(pool, deaths, 64, way, at_us, 5, POLICY).num_rows == 40 for way in WAYS)
+
+
+@pytest.mark.row("X-5")
+def test_what_several_golems_know_is_one_golem_s_with_one_entry_about_a_thing() -> None:
+    """Otherwise a choice by merit takes the same few truths again and again, and the lot finds more of them."""
+    told = [(g, about, 500_000 + 10_000 * i) for i, g in enumerate(("g-1", "g-2", "g-3")) for about in ("a", "b")]
+    rows = [entry(g, about=pattern(a), confidence_ppm=sure, sign=1) for g, a, sure in told]
+    rows.append(entry("g-3", about=pattern("c"), status="pruned", confidence_ppm=900_000, sign=1))
+    pool = as_one(grimoire(*rows))
+    assert set(pool["golem_id"].to_pylist()) == {POOL}
+    assert len(set(pool["structure"].to_pylist())) == pool.num_rows == 2
+    assert pool["confidence_ppm"].to_pylist() == [520_000] * 2, "the surest of each"
 
 
 @pytest.mark.row("X-5", "INH-5")
