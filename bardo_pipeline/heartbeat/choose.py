@@ -11,19 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from bardo_pipeline.heartbeat.fleet import Fleet
-from bardo_pipeline.heartbeat.position import (
-    amounts,
-    liquidity_for,
-    range_around,
-    slippage_ppm,
-    sqrt_price,
-    token1_share,
-    worth,
-)
+from bardo_pipeline.heartbeat.position import amounts, liquidity_for, worth
 from bardo_pipeline.heartbeat.recall import Recall
+from bardo_pipeline.heartbeat.recentring import MEDIAN_LUCK, Recentring, gas_micros, recentring, slips, try_recentring
 from bardo_pipeline.heartbeat.sense import Sight
 from bardo_pipeline.heartbeat.tape import Tape
-from bardo_pipeline.heartbeat.trial import open_trials
 from bardo_pipeline.mortality.affect import pad_congruence
 from bardo_pipeline.mortality.chance import STREAM_EXECUTION, uniform
 from bardo_pipeline.policy import Policy
@@ -44,8 +36,6 @@ WHY = (
     "policy cage: this protocol may not be touched",
 )
 VOLATILE = 3
-MEDIAN_LUCK = 0.5
-"""The luck that a simulation expects of an execution: half of all go better."""
 
 
 @dataclass
@@ -166,60 +156,34 @@ def _decide(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, bloc
 
 @dataclass
 class Plan:
-    """The position that acting would lead to, [thinkers], and what it would swap on the way.
+    """What acting would take, [thinkers]. centre: re-centring, whatever was chosen; that is what goes on trial.
 
-    swap, slip, expected_slip: of the chosen action, 0 where it swaps nothing. centre_swap, centre_expected_slip: of
-    re-centring, whatever was chosen; that is what goes on trial.
+    swap, slip, expected_slip: of the chosen action, 0 where it swaps nothing. gas: micro-dollars.
     """
 
-    lower: np.ndarray
-    upper: np.ndarray
-    root_lower: np.ndarray
-    root_upper: np.ndarray
-    value: np.ndarray
+    centre: Recentring
     swap: np.ndarray
     gas: np.ndarray
     slip: np.ndarray
     expected_slip: np.ndarray
-    centre_swap: np.ndarray
-    centre_expected_slip: np.ndarray
 
 
 def _plan(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, policy: Policy) -> Plan:
     """What acting would take: a new range around the price (or none), the swap to get there, the gas."""
-    golem, root, tick = choice.golem, tape.root[t], tape.pool_tick[t]
-    lower, upper = range_around(tick, fleet.half_width[golem])
-    root_lower, root_upper = sqrt_price(lower), sqrt_price(upper)
-    value = np.where(sight.open[golem], sight.value[golem], fleet.idle[golem].astype(np.float64))
-    target = token1_share(root_lower, root_upper, root)
-    now = np.where(sight.open[golem], token1_share(fleet.root_lower[golem], fleet.root_upper[golem], root), 0.0)
-    centre_swap = value * np.abs(target - now)
+    golem, centre = choice.golem, recentring(fleet, tape, t, sight, choice.golem)
     mints = np.isin(choice.action, (REBALANCE, ENTER))
-    swap = np.where(mints, centre_swap, np.where(choice.action == LEAVE, value * now, 0.0))
+    swap = np.where(mints, centre.swap, np.where(choice.action == LEAVE, centre.value * centre.share, 0.0))
     units = np.array(
         [policy.cost.rebalance_gas_units] * 2
         + [policy.cost.enter_gas_units, policy.cost.exit_gas_units, policy.cost.collect_gas_units]
     )[choice.action]
-    gas = np.rint(units * (tape.gas_gwei[t] * 1e-9 * tape.market.native_usd_micros)).astype(np.int64)
-    span = tape.price_high[t] / tape.price_low[t] - 1.0
     luck = uniform(fleet.seed[golem], fleet.tick[golem], STREAM_EXECUTION)
-
-    def slips(swap: np.ndarray, luck: np.ndarray | float) -> np.ndarray:
-        slip = slippage_ppm(swap, tape.liquidity[t], root, tape.market.fee_ppm, span, luck)
-        return np.where(swap > 0, slip, 0)
-
     return Plan(
-        lower=lower,
-        upper=upper,
-        root_lower=root_lower,
-        root_upper=root_upper,
-        value=value,
+        centre=centre,
         swap=swap,
-        gas=gas,
-        slip=slips(swap, luck),
-        expected_slip=slips(swap, MEDIAN_LUCK),
-        centre_swap=centre_swap,
-        centre_expected_slip=slips(centre_swap, MEDIAN_LUCK),
+        gas=gas_micros(tape, t, units).astype(np.int64),
+        slip=slips(tape, t, swap, luck),
+        expected_slip=slips(tape, t, swap, MEDIAN_LUCK),
     )
 
 
@@ -227,9 +191,10 @@ def _check(fleet: Fleet, tape: Tape, t: int, choice: Choice, plan: Plan, deep: n
     """Simulate (T2), validate against the cage and the gas gate (T1 and T2), and meet the slippage that comes."""
     cage, golem = policy.cage, choice.golem
     limit = round(cage.slippage_max * 1e6)
-    fits = liquidity_for(plan.value, plan.root_lower, plan.root_upper, tape.root[t])
+    centre = plan.centre
+    fits = liquidity_for(centre.value, centre.root_lower, centre.root_upper, tape.root[t])
     crowd = np.isin(choice.action, (REBALANCE, ENTER)) & (fits / (tape.liquidity[t] + fits) > cage.pool_share_max)
-    dear = plan.gas > cage.gas_share_max * plan.value
+    dear = plan.gas > cage.gas_share_max * centre.value
     poor = plan.gas > cage.gas_credit_share_max * fleet.credits[golem]
     urgent = choice.action == LEAVE
     foreign = np.full(len(golem), tape.market.protocol not in cage.protocols)
@@ -248,7 +213,7 @@ def _check(fleet: Fleet, tape: Tape, t: int, choice: Choice, plan: Plan, deep: n
     choice.slip_ppm = np.where(choice.status == EXECUTED, plan.slip, 0)
     choice.expected_slip_ppm = plan.expected_slip
     choice.swap_micros = np.where(choice.status == EXECUTED, np.rint(plan.swap), 0).astype(np.int64)
-    choice.moved_micros = np.where(choice.action != HOLD, np.rint(plan.value), 0).astype(np.int64)
+    choice.moved_micros = np.where(choice.action != HOLD, np.rint(centre.value), 0).astype(np.int64)
 
 
 def _try(
@@ -262,36 +227,10 @@ def _try(
     pick = np.flatnonzero(sight.open[golem] & (acted | weighed | refused))
     if not len(pick):
         return
-    who = golem[pick]
-    units = policy.cost.rebalance_gas_units * (tape.gas_gwei[t] * 1e-9 * tape.market.native_usd_micros)
-    slip = np.where(acted[pick], plan.slip[pick], plan.centre_expected_slip[pick])
-    kept = plan.value[pick] - plan.centre_swap[pick] * slip * 1e-6
-    act = {
-        "liquidity": liquidity_for(kept, plan.root_lower[pick], plan.root_upper[pick], tape.root[t]),
-        "lower": plan.lower[pick].astype(np.float64),
-        "upper": plan.upper[pick].astype(np.float64),
-        "root_lower": plan.root_lower[pick],
-        "root_upper": plan.root_upper[pick],
-        "idle": np.full(len(pick), -np.rint(units)),
-    }
-    hold = {
-        n: getattr(fleet, n)[who].astype(np.float64)
-        for n in ("liquidity", "lower", "upper", "root_lower", "root_upper")
-    }
-    hold["idle"] = np.zeros(len(pick))
-    open_trials(
-        fleet,
-        who,
-        acted=acted[pick],
-        regime=int(tape.regime[t]),
-        score=sight.score[who],
-        gas_ratio=float(tape.gas_hour_ratio[t]),
-        value=plan.value[pick],
-        act=act,
-        hold=hold,
-        recalled=np.where(choice.recalled[:, pick] >= 0, recall.code[choice.recalled[:, pick]], -1),
-        policy=policy,
-    )
+    slip = np.where(acted[pick], plan.slip[pick], plan.centre.expected_slip[pick])
+    recalled = choice.recalled[:, pick]
+    codes = np.where(recalled >= 0, recall.code[recalled], -1)
+    try_recentring(fleet, tape, t, sight, plan.centre.take(pick), acted[pick], slip, codes, policy)
 
 
 def _execute(fleet: Fleet, choice: Choice, plan: Plan, sight: Sight, root: float, policy: Policy) -> None:
@@ -309,12 +248,13 @@ def _execute(fleet: Fleet, choice: Choice, plan: Plan, sight: Sight, root: float
     fleet.earned[golem] += collected
     fleet.fees[golem] -= collected
     fleet.high_water[golem] *= 1.0 - collected / np.maximum(sight.nav[golem], 1.0)
-    kept = plan.value[done] - plan.swap[done] * choice.slip_ppm[done] * 1e-6
+    centre = plan.centre.take(done)
+    kept = centre.value - plan.swap[done] * choice.slip_ppm[done] * 1e-6
     mint = np.isin(action, (REBALANCE, ENTER))
     to, value = golem[mint], kept[mint]
-    lower, upper = plan.root_lower[done][mint], plan.root_upper[done][mint]
+    lower, upper = centre.root_lower[mint], centre.root_upper[mint]
     fleet.root_lower[to], fleet.root_upper[to] = lower, upper
-    fleet.lower[to], fleet.upper[to] = plan.lower[done][mint], plan.upper[done][mint]
+    fleet.lower[to], fleet.upper[to] = centre.lower[mint], centre.upper[mint]
     fleet.liquidity[to] = liquidity_for(value, lower, upper, root)
     fleet.hold0[to], fleet.hold1[to] = amounts(fleet.liquidity[to], lower, upper, root)
     fleet.opened_tick[to] = fleet.tick[to]

@@ -27,8 +27,8 @@ from bardo_pipeline.mortality.chance import (
 from bardo_pipeline.mortality.vitality import death_reserve_micros
 from bardo_pipeline.policy import Policy
 
-CHECK_SLOTS = 4
-"""Decisions of a golem that can be on trial at once."""
+CHECK_SLOTS = 5
+"""What of a golem can be on trial at once: three acts at least, beside a decision to hold and inaction."""
 
 RECALL = 5
 """Entries retrieved for a deliberation (HB S3: top five)."""
@@ -210,7 +210,8 @@ class Fleet:
     def _init_trials(self) -> None:
         """Decisions on trial, [slots, golems]; two branches each."""
         self.trial_due, self.trial_tick = self._ints(CHECK_SLOTS, fill=-1), self._ints(CHECK_SLOTS)
-        self.trial_chosen, self.trial_regime = self._flags(CHECK_SLOTS), self._ints(CHECK_SLOTS)
+        self.trial_chosen, self.trial_thought = self._flags(CHECK_SLOTS), self._flags(CHECK_SLOTS)
+        self.trial_regime = self._ints(CHECK_SLOTS)
         self.trial_score, self.trial_gas = self._reals(CHECK_SLOTS), self._reals(CHECK_SLOTS)
         self.trial_value = self._reals(CHECK_SLOTS)
         self.trial_recalled = self._ints(RECALL, CHECK_SLOTS, fill=-1)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.evidence import combined, exploded
 from bardo_pipeline.events.record import REGIMES
-from bardo_pipeline.heartbeat.choose import ACTIONS, MEDIAN_LUCK, REBALANCE
+from bardo_pipeline.heartbeat.choose import ACTIONS, REBALANCE
 from bardo_pipeline.heartbeat.position import (
     fees_micros,
     liquidity_for,
@@ -28,6 +28,7 @@ from bardo_pipeline.heartbeat.position import (
     token1_share,
     worth,
 )
+from bardo_pipeline.heartbeat.recentring import MEDIAN_LUCK
 from bardo_pipeline.heartbeat.trial import LIMIT_PPM
 from bardo_pipeline.heartbeat.walk import Walk
 from bardo_pipeline.policy import Policy

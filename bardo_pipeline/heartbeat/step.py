@@ -24,6 +24,7 @@ from bardo_pipeline.heartbeat.gate import (
 )
 from bardo_pipeline.heartbeat.probes import ProbeInputs, Probes, evaluate
 from bardo_pipeline.heartbeat.recall import Recall
+from bardo_pipeline.heartbeat.recentring import try_inaction
 from bardo_pipeline.heartbeat.sense import Comparison, Sight, compare, deviation, forecast, health_now, observe, settle
 from bardo_pipeline.heartbeat.tape import Tape
 from bardo_pipeline.heartbeat.trial import Verdicts, judge
@@ -74,6 +75,7 @@ def step(
     waking = _wake(fleet, tape, t, sight, probes, asked, policy, oracle)
     pad_before = fleet.pad
 
+    try_inaction(fleet, tape, t, sight, waking.tier, policy)
     choice = choose(fleet, tape, t, sight, waking.tier, recall, policy)
     if choice is not None:
         acted = (choice.action != HOLD) & (choice.status == EXECUTED)

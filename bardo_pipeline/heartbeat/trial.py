@@ -1,4 +1,4 @@
-"""Trial: every judged decision is carried on beside its alternative, and after thirty ticks the two are compared. Pure.
+"""Trial: what was decided is carried on beside its alternative, and after thirty ticks the two are compared. Pure.
 
 The branch that acted and the branch that held start from the same position; both then hold, earn their fees and follow
 the market. Their difference, costs included, is the effect of acting: ground truth from the trace, not an opinion.
@@ -56,7 +56,9 @@ def judge(fleet: Fleet, tape: Tape, t: int, policy: Policy) -> Verdicts | None:
     memory = policy.prediction.confidence_memory
     for slot in range(due.shape[0]):
         right = (effect[slot] > 0) == fleet.trial_chosen[slot]
-        fleet.confidence = np.where(due[slot], memory * fleet.confidence + (1.0 - memory) * right, fleet.confidence)
+        fleet.confidence = np.where(
+            due[slot] & fleet.trial_thought[slot], memory * fleet.confidence + (1.0 - memory) * right, fleet.confidence
+        )
     verdicts = Verdicts(
         due,
         fleet.trial_tick.copy(),
@@ -77,6 +79,7 @@ def open_trials(
     golem: np.ndarray,
     *,
     acted: np.ndarray,
+    thought: bool,
     regime: int,
     score: np.ndarray,
     gas_ratio: float,
@@ -88,16 +91,19 @@ def open_trials(
 ) -> None:
     """Put decisions of these golems on trial.
 
-    act, hold: liquidity, lower, upper, root_lower, root_upper, idle of each branch. An act takes any free slot; a
-    decision to hold is judged only while nothing else of the golem is, so that its windows do not overlap.
+    act, hold: liquidity, lower, upper, root_lower, root_upper, idle of each branch. thought: whether they were thought
+    about. An act takes any free slot; a decision to hold is judged only while no other decision of the golem is, and
+    inaction on a suppressed tick, which was none, only while nothing is: so windows of a kind do not overlap.
     """
     free = fleet.trial_due[:, golem] < 0
-    room = np.where(acted, free.any(axis=0), free.all(axis=0))
+    alone = free | ~fleet.trial_thought[:, golem] if thought else free
+    room = free.any(axis=0) & (acted | alone.all(axis=0))
     golem, pick = golem[room], np.flatnonzero(room)
     slot = np.argmax(free[:, room], axis=0)
     fleet.trial_due[slot, golem] = fleet.tick[golem] + policy.prediction.check_ticks
     fleet.trial_tick[slot, golem] = fleet.tick[golem]
     fleet.trial_chosen[slot, golem] = acted[pick]
+    fleet.trial_thought[slot, golem] = thought
     fleet.trial_regime[slot, golem] = regime
     fleet.trial_score[slot, golem] = score[pick]
     fleet.trial_gas[slot, golem] = gas_ratio

@@ -243,9 +243,10 @@ def test_of_two_ways_the_one_that_earned_fees_is_worth_them() -> None:
 @pytest.mark.row("HB-1")
 def test_trust_in_oneself_follows_the_judged_decisions_and_moves_the_threshold() -> None:
     policy, trust, last = Policy(), dict[str, float](), dict[str, Row]()
+    thought = {(row["golem_id"], row["tick"]) for row in rows(told("plain")) if row["deliberation"]}
     for row in rows(told("plain")):
         golem_id = row["golem_id"]
-        for part in row["resolutions"]:
+        for part in (p for p in row["resolutions"] if (golem_id, p["decision_tick"]) in thought):
             right = (part["effect_ppm"] > 0) is (part["chosen"] == "act")
             trust[golem_id] = 0.9 * trust.get(golem_id, 0.5) + 0.1 * right
         own, before = trust.get(golem_id, 0.5), last.get(golem_id)
@@ -343,7 +344,7 @@ def moves(lived: Lived) -> Counter[str]:
 @pytest.mark.row("HB-1")
 def test_a_playbook_that_is_inherited_changes_how_a_golem_acts() -> None:
     plain, cautious, eager = (moves(told(kind)) for kind in ("plain", "cautious", "eager"))
-    assert 2 * cautious["executed"] < plain["executed"] < eager["executed"]
+    assert 3 * cautious["executed"] < 2 * plain["executed"] < 2 * eager["executed"], "what holding shows thins warnings"
     assert cautious["blocked"] > 10
     assert plain["blocked"] == eager["blocked"] == 0
 

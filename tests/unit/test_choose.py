@@ -9,9 +9,10 @@ from bardo_pipeline.events.life import Traits
 from bardo_pipeline.heartbeat.choose import COLLECT, ENTER, EXECUTED, HOLD, Choice, choose
 from bardo_pipeline.heartbeat.fleet import Fleet, born
 from bardo_pipeline.heartbeat.recall import EntryNames, nothing_known
+from bardo_pipeline.heartbeat.recentring import try_inaction
 from bardo_pipeline.heartbeat.sense import Sight, observe
 from bardo_pipeline.heartbeat.tape import Tape, tape_of
-from bardo_pipeline.heartbeat.trial import ACT
+from bardo_pipeline.heartbeat.trial import ACT, judge
 from bardo_pipeline.policy import Policy
 from tests.fleets import FOUNDING, drawn_market
 
@@ -89,3 +90,59 @@ def test_collecting_leaves_the_drawdown_as_it_was(fees: float) -> None:
     assert after.nav + collected - new_fees == pytest.approx(sight.nav, abs=1.0)
     undone = (after.nav - new_fees) / fleet.high_water
     assert 1.0 - undone == pytest.approx(sight.drawdown, abs=1e-6)
+
+
+def held_back(fleet: Fleet, tape: Tape, t: int) -> Sight:
+    """One tick in which the gate lets nobody think."""
+    fleet.tick += 1
+    sight = observe(fleet, tape, t, POLICY)
+    try_inaction(fleet, tape, t, sight, np.zeros(fleet.size, np.int64), POLICY)
+    return sight
+
+
+@pytest.mark.row("HB-24")
+def test_inaction_is_put_on_trial_against_the_recentring_that_a_thinker_would_have_weighed() -> None:
+    fleet, tape = entered(2)
+    thinker, _ = entered(2)
+    held_back(fleet, tape, 1)
+    think(thinker, tape, 1)
+    assert fleet.trial_due[0].tolist() == [2 + POLICY.prediction.check_ticks] * 2
+    assert not fleet.trial_thought.any()
+    assert thinker.trial_thought[0].all()
+    for name in (f"branch_{part}" for part in BRANCH):
+        np.testing.assert_array_equal(getattr(fleet, name)[:, 0], getattr(thinker, name)[:, 0], name)
+    assert (fleet.trial_recalled == -1).all(), "a suppressed tick retrieves nothing"
+
+
+@pytest.mark.row("HB-24")
+def test_inaction_is_tried_once_at_a_time_and_only_where_there_is_something_to_weigh() -> None:
+    fleet, tape = entered(3)
+    fleet.liquidity[1] = 0.0
+    fleet.lower[2], fleet.upper[2] = fleet.lower[2] - 2_000, fleet.upper[2] + 2_000
+    held_back(fleet, tape, 1)
+    held_back(fleet, tape, 2)
+    assert (fleet.trial_due >= 0).sum(axis=0).tolist() == [1, 0, 0], "holds, is out of the market, is at ease"
+
+
+@pytest.mark.row("HB-24")
+def test_a_decision_is_judged_beside_inaction_and_inaction_beside_no_decision() -> None:
+    fleet, tape = entered(1)
+    held_back(fleet, tape, 1)
+    think(fleet, tape, 2)
+    assert fleet.trial_thought[:, 0].tolist()[:2] == [False, True]
+    other, _ = entered(1)
+    think(other, tape, 1)
+    held_back(other, tape, 2)
+    assert (other.trial_due >= 0).sum() == 1
+
+
+@pytest.mark.row("HB-24")
+def test_what_was_no_decision_moves_no_trust_in_decisions() -> None:
+    fleet, tape = entered(2)
+    held_back(fleet, tape, 1)
+    fleet.trial_thought[0, 1] = True
+    fleet.tick[:] = fleet.trial_due[0]
+    verdicts = judge(fleet, tape, 3, POLICY)
+    assert verdicts is not None
+    assert verdicts.due[0].all()
+    assert fleet.confidence[0] == POLICY.prediction.first_confidence != fleet.confidence[1]
