@@ -94,7 +94,9 @@ class GatePolicy(Frozen):
         "canon's prior of the fitness)",
     )
     attention_memory: Unit = Field(
-        0.99, description="how much earlier thoughts in a situation still count after another there (HB S5: discount)"
+        0.995,
+        description="how much earlier thoughts in a situation still count after another there: half of them after 138, "
+        "more than a life has in most, so that a lineage remembers beyond one (ours; HB S5 discounts by 0.99 a tick)",
     )
     transition_margin: Unit = Field(
         0.01, description="a phase boundary this near below is imminent (ours; HB S5 names the rule)"

@@ -2,7 +2,7 @@
 
 Generations live through a market, each the heirs of the one before, and die; then the market turns, and the next one
 lives under each condition, side by side: same traits, budget, lifespan and luck, another beginning. Nobody is told what
-is to come.
+is to come. It has days enough that poverty ends its lives: those that age ends are alike whatever was inherited.
 Source: issue 5 ("Proof of worth"), X-5.
 """
 
@@ -50,7 +50,7 @@ class Descent:
     seed: int
     golems: int = 4
     days: int = 4
-    judged_days: int = 10
+    judged_days: int = 24
     ancestors: int = 2
     turns: bool = True
 
