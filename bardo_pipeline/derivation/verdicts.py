@@ -94,11 +94,26 @@ class _Run:
         }
         results: dict[str, Any] = {}
         for name, definition in self._definitions.items():
-            run = definition.run(batch_parameters={"dataframe": getattr(frames, name)}, result_format=wanted)
-            for result in run.results:
-                assert result.expectation_config is not None
+            look = self._look_whole if self._docs else self._look
+            for result in look(definition, {"dataframe": getattr(frames, name)}, wanted):
                 results[result.expectation_config.meta["name"]] = result
         return [_failures(one, results[one.name]) for one in self.suite]
+
+    @staticmethod
+    def _look(definition: Any, batch_parameters: dict[str, Any], wanted: dict[str, Any]) -> list[Any]:
+        """Whether each holds, and the rows of those that do not: half the time of asking all for their rows."""
+        batch = definition.data.get_batch(batch_parameters)
+        held = batch.validate(definition.suite, result_format={"result_format": "BOOLEAN_ONLY"}).results
+        by_name = {one.meta["name"]: one for one in definition.suite.expectations}
+        return [
+            one if one.success else batch.validate(by_name[one.expectation_config.meta["name"]], result_format=wanted)
+            for one in held
+        ]
+
+    @staticmethod
+    def _look_whole(definition: Any, batch_parameters: dict[str, Any], wanted: dict[str, Any]) -> list[Any]:
+        """All with their rows, kept in the context: what a page shows."""
+        return list(definition.run(batch_parameters=batch_parameters, result_format=wanted).results)
 
     def docs(self) -> Path | None:
         """Write the Data Docs of everything that was judged, if any were asked for; returns their first page."""
