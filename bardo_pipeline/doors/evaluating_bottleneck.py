@@ -20,19 +20,20 @@ _NAMES = ("budget", "way", "entries", "truths", "answers", "worth")
 
 
 def bottleneck(
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the market.")] = 7,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the first market; the others follow.")] = 7,
     golems: Annotated[int, typer.Option(min=1, help="Golems whose knowledge is taken together.")] = 32,
     days: Annotated[int, typer.Option(min=1, help="Days that they learn.")] = 5,
     heir_days: Annotated[int, typer.Option(min=1, help="Days that heirs live after it.")] = 2,
     heirs: Annotated[int, typer.Option(min=1, help="Heirs of each choice.")] = 2,
-    markets: Annotated[int, typer.Option(min=1, help="Independent markets that the truth is measured on.")] = 2,
+    markets: Annotated[int, typer.Option(min=1, help="Independent markets that the truth is measured on.")] = 8,
+    pairs: Annotated[int, typer.Option(min=1, help="Pairs, each with its market, that the golems trade.")] = 8,
     folder: Annotated[
         Path | None, typer.Option("--out", help="Folder of the page (default: ./eval/bottleneck-SEED).")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON in place of tables.")] = False,
 ) -> None:
     """Draw size against loss: what of truths, answers and heirs' worth survives budgets from 16 to 8,192 entries."""
-    asked = Squeeze(seed, golems, days, heir_days, heirs, markets)
+    asked = Squeeze(seed, golems, days, heir_days, heirs, markets, pairs)
     target = room_for(folder or Path("eval") / f"bottleneck-{seed}")
     with TemporaryDirectory(prefix="bardo-eval-") as home, told(quiet=json) as tell:
         found = squeeze(Path(home) / "home", asked, policy=Policy(), tell=tell, clock=now)
@@ -56,8 +57,9 @@ def _row(kept: Kept) -> tuple[object, ...]:
 
 def _page(asked: Squeeze, found: Squeezed) -> str:
     head = (
-        f"{asked.golems} golems learned for {asked.days} days; together they hold {found.entries:,} entries, state "
-        f"{found.truths} truths rightly and answer {found.answered} questions. Shares are of that whole."
+        f"{asked.golems} golems, trading {asked.pairs} pairs, learned for {asked.days} days; together they hold "
+        f"{found.entries:,} entries, state {found.truths} truths rightly and answer {found.answered} questions. Shares "
+        "are of that whole."
     )
     plots = "".join(
         lines(title, "doublings of a budget of 16", [_line(found, way, part) for way in WAYS], top=top)

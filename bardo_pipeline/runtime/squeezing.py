@@ -1,16 +1,16 @@
 """Squeezing: what is lost when less and less of a grimoire may cross a death.
 
-What a fleet learned in a market of which the truth is known is taken together as one golem's grimoire, which says one
-thing about a thing. For each budget it is chosen what crosses: by the bottleneck, by confidence alone, and by lot.
-Counted is what survives of the truths that it held rightly, of the questions that it answered, and of what heirs make
-of it in the days that follow.
+What fleets learned in markets of which the truth is known, each of a pair of its own, is taken together as one golem's
+grimoire, which says one thing about a thing. For each budget it is chosen what crosses: by the bottleneck, by
+confidence alone, and by lot. Counted is what survives of the truths that it held rightly, of the questions that it
+answered, and of what heirs make of it in the days that follow.
 Source: issue 5 ("Bottleneck"), X-5 ("size against loss at the bottleneck").
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -57,21 +57,27 @@ Asked = tuple[str, str | None, tuple[str, int]]
 
 @dataclass(frozen=True)
 class Squeeze:
-    """What is squeezed: a market's seed, how many golems learn in it for how many days, how many days heirs live there
-    after it, heirs of each choice, and markets that the truth is measured on."""
+    """What is squeezed: the first market's seed, how many golems learn for how many days, how many days heirs live in
+    the first market after it, heirs of each choice, markets that the truth is measured on, and pairs, each traded in a
+    market of its own, that the golems are shared out to."""
 
     seed: int
     golems: int = 32
     days: int = 5
     heir_days: int = 2
     heirs: int = 2
-    markets: int = 2
+    markets: int = 8
+    pairs: int = 8
 
     def __post_init__(self) -> None:
         """Check ranges."""
-        for name in ("golems", "days", "heir_days", "heirs"):
+        for name in ("golems", "days", "heir_days", "heirs", "pairs"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"a squeeze needs {name.replace('_', '-')} from 1 up, not {getattr(self, name)}")
+        if self.golems < self.pairs:
+            raise ConfigError(
+                f"{self.golems} golems cannot trade {self.pairs} pairs; give --golems {self.pairs} or more"
+            )
 
 
 class Kept(NamedTuple):
@@ -102,14 +108,11 @@ def squeeze(root: Path, asked: Squeeze, *, policy: Policy, tell: Tell, clock: Ca
 
     Same seed and policy, same answer.
     """
-    bars = (asked.days + asked.heir_days) * DAY_BARS
-    spec = graded_spec(None)
-    tape = tape_of(synthetic_market(seed=asked.seed, bars=bars, start=START, spec=spec), policy)
-    stop = int(np.searchsorted(tape.at_us, int(tape.at_us[0]) + asked.days * DAY_BARS * 60_000_000))
+    spec, tape = graded_spec(None), _tape(asked, 0, policy)
+    stop = _stop(tape, asked)
     others = [Other(asked.seed + _APART * (1 + n), spec, asked.days * DAY_BARS, START, n) for n in range(asked.markets)]
-    with measuring([others], lasting(bars), policy) as measured:
-        tell("living", 0.0)
-        pool = _pool(tape, stop, asked.golems, policy)
+    with measuring([others], lasting(tape.market.bars), policy) as measured:
+        pool = _pool(asked, policy, tell)
         (yard,) = measured(lambda done: tell("yardstick", done))
     at_us = int(tape.at_us[stop])
     ground = Ground(yard, yard, planted_truths(spec), int(tape.at_us[0]), None, levels_on(others, policy))
@@ -146,14 +149,30 @@ def squeeze(root: Path, asked: Squeeze, *, policy: Policy, tell: Tell, clock: Ca
     return Squeezed(pool.num_rows, whole, answers[0, "all"], tuple(kept))
 
 
-def _pool(tape: Tape, stop: int, golems: int, policy: Policy) -> pa.Table:
+def _tape(asked: Squeeze, number: int, policy: Policy) -> Tape:
+    """The market of a pair, the first being 0: each has a seed of its own."""
+    bars = (asked.days + asked.heir_days) * DAY_BARS
+    market = synthetic_market(seed=asked.seed + number, bars=bars, start=START, spec=graded_spec(None))
+    return tape_of(replace(market, pair=f"T{number}/USDC") if number else market, policy)
+
+
+def _stop(tape: Tape, asked: Squeeze) -> int:
+    """Where on a tape the days of learning are over."""
+    return int(np.searchsorted(tape.at_us, int(tape.at_us[0]) + asked.days * DAY_BARS * 60_000_000))
+
+
+def _pool(asked: Squeeze, policy: Policy, tell: Tell) -> pa.Table:
     """What all of them know when the days are over, as one golem's: ENTRY_SCHEMA, all active."""
-    founding = lasting(tape.market.bars)
-    births = [_born(tape, f"squeeze/{i}", founding, policy) for i in range(golems)]
-    brood = Brood(tape, 0, births, policy)
-    brood.begin(ENTRY_SCHEMA.empty_table())
-    brood.live(stop)
-    return as_one(brood.grimoire())
+    known = []
+    for number, mine in enumerate(np.array_split(np.arange(asked.golems), asked.pairs)):
+        tell("living", number / asked.pairs)
+        tape = _tape(asked, number, policy)
+        births = [_born(tape, f"squeeze/{i}", lasting(tape.market.bars), policy) for i in mine.tolist()]
+        brood = Brood(tape, 0, births, policy)
+        brood.begin(ENTRY_SCHEMA.empty_table())
+        brood.live(_stop(tape, asked))
+        known.append(brood.grimoire())
+    return as_one(pa.concat_tables(known))
 
 
 def as_one(grimoires: pa.Table) -> pa.Table:

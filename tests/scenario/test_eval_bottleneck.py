@@ -16,7 +16,8 @@ from tests.grimoires import DIED, entry, grimoire, pattern
 from tests.scenario.test_eval_command import Page
 
 POLICY = Policy()
-SMALL = ("--seed", "3", "--golems", "2", "--days", "1", "--heir-days", "1", "--heirs", "1", "--markets", "1")
+SMALL = ("--seed", "3", "--golems", "2", "--days", "1", "--heir-days", "1", "--heirs", "1", "--markets", "1",
+         "--pairs", "2")  # fmt: skip
 
 
 @pytest.mark.row("X-5")
