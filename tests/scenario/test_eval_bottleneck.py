@@ -8,9 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.runtime.squeezing import BUDGETS, POOL, WAYS, as_one, chosen
+from bardo_pipeline.runtime.squeezing import BUDGETS, POOL, WAYS, Squeeze, as_one, chosen
 from tests.commands import bardo
 from tests.grimoires import DIED, entry, grimoire, pattern
 from tests.scenario.test_eval_command import Page
@@ -44,6 +45,11 @@ def test_what_several_golems_know_is_one_golem_s_with_one_entry_about_a_thing() 
     assert set(pool["golem_id"].to_pylist()) == {POOL}
     assert len(set(pool["structure"].to_pylist())) == pool.num_rows == 2
     assert pool["confidence_ppm"].to_pylist() == [520_000] * 2, "the surest of each"
+
+
+def test_a_pair_that_nobody_trades_is_refused() -> None:
+    with pytest.raises(ConfigError, match="2 golems cannot trade 3 pairs"):
+        Squeeze(seed=1, golems=2, pairs=3)
 
 
 @pytest.mark.row("X-5", "INH-5")
