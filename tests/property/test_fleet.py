@@ -177,6 +177,21 @@ def test_a_decision_is_judged_thirty_ticks_later_against_its_alternative() -> No
     assert acts <= {key for key, (_, part) in judged.items() if part["chosen"] == "act"}
 
 
+@pytest.mark.row("HB-24")
+def test_inaction_on_suppressed_ticks_is_judged_too_and_names_nothing_that_was_retrieved() -> None:
+    suppressed = {(row["golem_id"], row["tick"]) for row in rows(crowd()) if row["tier"] == "T0"}
+    still = [
+        part
+        for row in rows(crowd())
+        for part in row["resolutions"]
+        if (row["golem_id"], part["decision_tick"]) in suppressed
+    ]
+    assert len(still) > 20
+    assert {part["chosen"] for part in still} == {"hold"}
+    assert all(part["retrieved_entry_ids"] == [] for part in still)
+    assert min(part["anomaly_score"] for part in still) >= Policy().playbook.trial_score_min
+
+
 # without an oracle
 
 
