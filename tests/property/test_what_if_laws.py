@@ -29,7 +29,7 @@ from tests.reference.calibration import sureness
 pytestmark = pytest.mark.row("X-3")
 
 
-FADES = "decay.tactical_days=0.05"
+FADES = "decay.tactical_days=0.01"
 
 
 @pytest.fixture(scope="module")
