@@ -18,6 +18,7 @@ from bardo_pipeline.curator.passes import PASSES_EDITION
 from bardo_pipeline.derivation.beside import build, recorded
 from bardo_pipeline.derivation.in_force import in_force
 from bardo_pipeline.derivation.memory import refresh_index
+from bardo_pipeline.derivation.reading import last_event_time
 from bardo_pipeline.derivation.rebuild import derive_everything
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import DerivationError
@@ -69,10 +70,8 @@ def log_moment(stores: Stores, kind: str, at: datetime | None = None) -> datetim
 
     at: the moment where nothing is on record yet, by default when the home was made.
     """
-    life, cycles = stores.log.life(), stores.log.read_cycles(["observed_at"])
-    moments = [m for m in (pc.max(t["observed_at"]).as_py() for t in (life, cycles)) if m is not None]
-    earlier = pc.max(life.filter(pc.equal(life["kind"], kind))["observed_at"]).as_py()
-    newest: datetime = max(moments, default=at or stores.home.created_at)
+    earlier = pc.max(stores.log.life(kind)["observed_at"]).as_py()
+    newest = last_event_time(stores) or at or stores.home.created_at
     return newest if earlier is None else max(newest, earlier + timedelta(microseconds=1))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,7 @@ from bardo_pipeline.derivation.places import keep_place, kept_at
 from bardo_pipeline.derivation.repairing import without
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.left_out import LeftOut
+from bardo_pipeline.events.life import EVERY_GOLEM
 from bardo_pipeline.events.operations import Proposal
 
 
@@ -30,6 +32,17 @@ class Fresh:
     upto: dict[str, int]
     version: int
     waiting: pa.Table
+
+
+def last_event_time(stores: Stores) -> datetime | None:
+    """The newest moment of records and of what befell golems, None before the first.
+
+    What is said of the home as a whole (keys, configurations) comes by the operator's clock, and is no part of it.
+    """
+    life, cycles = stores.log.life(), stores.log.read_cycles(["observed_at"])
+    of_golems = life.filter(pc.not_equal(life["golem_id"], EVERY_GOLEM))
+    moments = (pc.max(rows["observed_at"]).as_py() for rows in (of_golems, cycles))
+    return max((moment for moment in moments if moment is not None), default=None)
 
 
 def cycle_of(tick: np.ndarray, cycle_ticks: int) -> np.ndarray:

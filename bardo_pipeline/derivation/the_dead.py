@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.legacy import published_bundles
+from bardo_pipeline.derivation.reading import last_event_time
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import ConfigError, QueryError, SuccessionError
 from bardo_pipeline.events.life import EVERY_GOLEM, Born, Died, life_event
@@ -138,6 +139,6 @@ def commit_credit(stores: Stores, owner_id: str, amount_micros: int, why: str, *
     with stores.home.lock("succession"):
         number = 1 + sum(1 for one in stores.life("CreditCommitted")["credited"].to_pylist() if one)
         said = Credited(owner_id=owner_id, amount_micros=amount_micros, number=number, why=why.strip())
-        newest = pc.max(stores.log.life()["observed_at"]).as_py() or datetime(1970, 1, 1, tzinfo=UTC)
-        stores.log.record([life_event(EVERY_GOLEM, newest, said)], now)
+        moment = last_event_time(stores) or datetime(1970, 1, 1, tzinfo=UTC)
+        stores.log.record([life_event(EVERY_GOLEM, moment, said)], now)
         return credit_micros(stores, owner_id)

@@ -18,7 +18,7 @@ import yaml
 
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import ConfigError, DerivationError, QueryError
-from bardo_pipeline.events.life import Steered, life_event
+from bardo_pipeline.events.life import EVERY_GOLEM, Steered, life_event
 from bardo_pipeline.events.record import REGIMES
 from bardo_pipeline.grimoire import entries as vocabulary
 from bardo_pipeline.grimoire.columns import confidence_of, half_life_of, micros, replaced
@@ -26,6 +26,7 @@ from bardo_pipeline.grimoire.confidence import FOREVER_US
 from bardo_pipeline.katabasis.consensus import CONSENSUS_SCHEMA
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.owner_keys import OwnerKeys
 from bardo_pipeline.storage.warehouse import PROJECT, WarehouseReport, build_warehouse, query
 from tests.conftest import NOW, copy_home
 from tests.contract.test_dbt_project import described, sources
@@ -77,6 +78,7 @@ def built(asked_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     )
     told = Steered(intervention_id="i-1", due_tick=10**6, severity="low", intent="rest")
     stores.log.record([life_event(known["golem_id"][0].as_py(), last_moment(stores) + timedelta(days=30), told)], NOW)
+    OwnerKeys(stores.home, stores.log).make("owner-1", bytes(32), NOW)  # by the operator's clock: no moment of the log
     asked = "select max(as_of), avg(confidence) from fct_knowledge where entry_id not like 'made-%'"
     with duckdb.connect(stores.home.warehouse, read_only=True) as reader:
         report = build_warehouse(stores.home, stores.derivation_id, stores.policy)
@@ -86,10 +88,10 @@ def built(asked_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def last_moment(stores: Stores) -> datetime:
-    """The log's last event time."""
+    """The log's last event time, of what befell golems."""
     return max(
         pc.max(stores.log.read_cycles(["observed_at"])["observed_at"]).as_py(),
-        pc.max(stores.log.life()["observed_at"]).as_py(),
+        pc.max(stores.log.life().filter(pc.field("golem_id") != EVERY_GOLEM)["observed_at"]).as_py(),
     )
 
 
