@@ -444,9 +444,10 @@ def failing(lives: Sequence[tuple[Workload, Life]], site: str, hint: Sequence[ob
     for workload, life in passing:
         if hint and hint[0] == workload.name:
             moment, mode = cast("tuple[int, Mode]", hint[1:])
-            found = _attempt(workload, life, site, life.disk.cuts()[moment], mode)
-            if found is not None:
-                return found
+            for cut in life.disk.cuts()[moment : moment + 1]:  # none where the life has become shorter
+                found = _attempt(workload, life, site, cut, mode)
+                if found is not None:
+                    return found
     return next(filter(None, _by_turns([_attempts(workload, life, site) for workload, life in passing])), None)
 
 
