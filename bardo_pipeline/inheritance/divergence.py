@@ -113,6 +113,7 @@ def rules_apart(given: pa.Table, left: pa.Table) -> pa.Table:
     given, left: golem_id, entry_id, source, structure, sign, and confidence in ppm of each entry at the moment that
     counts. A rule is a verdict on acting in a situation (source `pattern`), whether it is acted on yet or not: an
     insight that became a heuristic says what it said. A rule that spans several situations counts as one about each.
+    Of entries of one side that say the opposite of each other the surest counts, at the moment of that side.
     """
     answer = asked(RULES, given=told_apart(given), left_behind=told_apart(left))
     return answer.select(RULE_SCHEMA.names).cast(RULE_SCHEMA)
