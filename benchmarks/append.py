@@ -13,9 +13,10 @@ from deltalake import DeltaTable
 
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
-from benchmarks.figures import BATCH, Figure
+from benchmarks.figures import Figure
 from benchmarks.world import GOLEMS, NOW, SPAN, World
 
+BATCH = 50_000
 ROUNDS = 2
 COMMITS = 10_000
 COMMIT_RECORDS = 25

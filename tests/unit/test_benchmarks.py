@@ -1,0 +1,15 @@
+"""The benches can be begun: what they import is there. What they measure, `make bench` shows."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+import pytest
+
+import benchmarks
+
+
+@pytest.mark.parametrize("module", [one.name for one in pkgutil.iter_modules(benchmarks.__path__)])
+def test_a_bench_finds_everything_that_it_imports(module: str) -> None:
+    importlib.import_module(f"benchmarks.{module}")
