@@ -35,6 +35,8 @@ def scheduled(
     more = " Runs as soon as Dagster does; switch it off on its page." if running else ""
 
     def made(decide: Callable[[LazyStores], Turn]) -> dg.ScheduleDefinition:
+        """The schedule of this decision."""
+
         def evaluated(context: dg.ScheduleEvaluationContext, home: dg.ResourceParam[LazyStores]) -> Turn:
             try:
                 return decide(home)

@@ -27,7 +27,7 @@ def lineage(
     seeds: Annotated[int, typer.Option(min=1, help="Markets, each with its own seed.")] = 30,
     golems: Annotated[int, typer.Option(min=1, help="Lineages that live through each.")] = 4,
     days: Annotated[int, typer.Option(min=1, help="Days of each generation of ancestors.")] = 4,
-    judged_days: Annotated[int, typer.Option(min=1, help="Days that the compared generation may live.")] = 24,
+    judged_days: Annotated[int, typer.Option(min=1, help="Days that the compared generation may live.")] = 10,
     ancestors: Annotated[int, typer.Option(min=1, help="Generations before the compared one.")] = 2,
     steady: Annotated[bool, typer.Option("--steady", help="The market does not turn between generations.")] = False,
     trace: Annotated[Path, typer.Option(help="Folder of recorded minute bars, lived through besides.")] = RECORDED,

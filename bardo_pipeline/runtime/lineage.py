@@ -50,7 +50,7 @@ class Descent:
     seed: int
     golems: int = 4
     days: int = 4
-    judged_days: int = 24
+    judged_days: int = 10
     ancestors: int = 2
     turns: bool = True
 

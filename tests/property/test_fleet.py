@@ -356,10 +356,22 @@ def moves(lived: Lived) -> Counter[str]:
     return Counter(a["status"] for row in rows(lived) for a in row["actions"] if a["action_type"] == "rebalance")
 
 
+def warned(lived: Lived) -> int:
+    """How often golems re-centred in what the cautious were warned of: far out of range, gas normal."""
+    return sum(
+        action["status"] == "executed"
+        for row in rows(lived)
+        if row["observation"]["anomaly_score"] >= 0.8 and 0.75 <= row["observation"]["gas_hour_ratio"] < 2.0
+        for action in row["actions"]
+        if action["action_type"] == "rebalance"
+    )
+
+
 @pytest.mark.row("HB-1")
 def test_a_playbook_that_is_inherited_changes_how_a_golem_acts() -> None:
     plain, cautious, eager = (moves(told(kind)) for kind in ("plain", "cautious", "eager"))
-    assert 3 * cautious["executed"] < 2 * plain["executed"] < 2 * eager["executed"], "what holding shows thins warnings"
+    assert cautious["executed"] < plain["executed"] < eager["executed"]
+    assert 3 * warned(told("cautious")) < warned(told("plain")), "where the warnings speak"
     assert cautious["blocked"] > 10
     assert plain["blocked"] == eager["blocked"] == 0
 
