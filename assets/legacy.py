@@ -240,7 +240,11 @@ def bundles(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
 
 def _inheritance(stores: Stores, fresh: Collection[str]) -> dict[str, Any]:
     """What the heirs of freshly published bundles would get (INH S12): a table to read, and all of it as JSON."""
-    dead = [one for one in dead_golems(stores) if one.bundle_hash in fresh] if fresh else []
+    bundles = standing_bundles(stores)
+    golems = bundles.filter(pc.is_in(bundles["bundle_hash"], value_set=pa.array(sorted(fresh), pa.string())))[
+        "golem_id"
+    ]
+    dead = [one for one in dead_golems(stores, golems.to_pylist()) if one.bundle_hash in fresh]
     seen = list(previews(stores, dead).values())
     rows = [
         {

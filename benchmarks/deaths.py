@@ -11,9 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.derivation.curation import derive_curation
-from bardo_pipeline.derivation.legacy import bequeath
+from bardo_pipeline.derivation.legacy import bequeath, publish, unjudged
 from bardo_pipeline.derivation.memory import derive_episodes
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.succeeding import due
+from bardo_pipeline.derivation.the_dead import births_of, dead_golem, deaths_of
 from bardo_pipeline.events.life import Died, life_event
 from bardo_pipeline.events.record import Vitality
 from bardo_pipeline.grimoire.entries import CATEGORIES, MOMENT
@@ -46,13 +48,36 @@ def death_figures(root: Path) -> list[Figure]:
     told = "1 golem with 10,000 entries: episodes, testament, bottleneck, bundle, verdict, publication; peer: the aim"
     figures.append(Figure("death_to_bundle_s", one, "s", 3.0, one / 3.0, "value <= 3", told))
     alone, _ = _buried(_dead(root / "warm2", 1, 100, rng), _dead(root / "alone", 1, MANY, rng))
-    many, used = _buried(_dead(root / "warm3", 1, 100, rng), _dead(root / "many", MANY, MANY, rng))
+    graves = _dead(root / "many", MANY, MANY, rng)
+    many, used = _buried(_dead(root / "warm3", 1, 100, rng), graves)
     many /= MANY
     told = f"{MANY:,} golems with {MANY:,} entries each; peer: one such golem alone"
     figures.append(Figure("deaths_1000_per_golem_ratio", many, "s", alone, many / alone, "ratio <= 0.1", told))
     told = "the most memory that the process of those deaths had; peer: the aim"
     figures.append(Figure("deaths_1000_gb", used, "GB", 4.0, used / 4.0, "value <= 4", told))
-    return figures
+    return [*figures, _asked_of(graves)]
+
+
+def _asked_of(root: Path) -> Figure:
+    """Seconds to ask a home of the dead what is waiting, and of one of them, beside reading of them all."""
+    stores = Stores.open(root)
+    one = stores.life("DeathDeclared")["golem_id"][0].as_py()
+
+    def asked() -> None:
+        assert not unjudged(stores), "all are judged"
+        assert not publish(stores, now=NOW), "all are published"
+        assert not due(stores, NOW), "no heir is wanted"
+        dead_golem(stores, one)
+
+    def everybody() -> None:
+        births_of(stores)
+        deaths_of(stores)
+        stores.projections.growing("candidates").read().to_pylist()
+
+    asked()
+    value, peer = (min(seconds(work) for _ in range(3)) for work in (asked, everybody))
+    told = f"what waits for verdict, publication or heir, and one golem, among {MANY:,} dead; peer: reading of them all"
+    return Figure("dead_asked_ratio", value, "s", peer, value / peer, "ratio <= 0.5", told)
 
 
 def knowledge(golem_ids: list[str], each: int, rng: np.random.Generator) -> pa.Table:

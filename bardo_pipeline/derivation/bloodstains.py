@@ -42,7 +42,7 @@ def bloodstains(stores: Stores, golem_ids: Collection[str] | None = None) -> lis
     pages = dict(zip(told["golem_id"].to_pylist(), told["markdown"].to_pylist(), strict=True))
     rows = stores.projections.growing("candidates").read(["golem_id", "bundle_hash"], golems=golems)
     bundles = dict(zip(rows["golem_id"].to_pylist(), rows["bundle_hash"].to_pylist(), strict=True))
-    published = published_bundles(stores)
+    published = published_bundles(stores, golems)
     return [
         bloodstain_of(
             death,

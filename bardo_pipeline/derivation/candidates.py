@@ -6,7 +6,7 @@ Source: INH S7, canon 40; architecture ("Projections").
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +65,9 @@ def entries_of(stores: Stores, deaths: pa.Table) -> pa.Table:
     return stores.projections.renewed("grimoire").read(only=deaths["golem_id"].to_pylist())
 
 
-def births_of(stores: Stores) -> dict[str, dict[str, Any]]:
-    """Every golem's birth, as it is on record."""
-    return {e["golem_id"]: e["born"] for e in stores.life("GolemBorn").select(["golem_id", "born"]).to_pylist()}
+def births_of(stores: Stores, golems: Collection[str] | None = None) -> dict[str, dict[str, Any]]:
+    """The births of all golems, or of these, as they are on record."""
+    return {e["golem_id"]: e["born"] for e in stores.life("GolemBorn", golems).select(["golem_id", "born"]).to_pylist()}
 
 
 def _of_slice(stores: Stores, deaths: pa.Table, births: Births) -> list[dict[str, Any]]:

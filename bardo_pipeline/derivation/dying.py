@@ -55,16 +55,9 @@ def phases_of(stores: Stores, golems: Collection[str] | None = None) -> dict[str
     """The phases of dying on record, of all the dead or of these, by golem, in their order."""
     found: dict[str, list[Phase]] = {}
     for kind, attribute in zip(PHASES_OF_DYING, _ATTRIBUTES, strict=True):
-        for row in _of(stores.life(kind), golems).select(["golem_id", "event_id", attribute]).to_pylist():
+        for row in stores.life(kind, golems).select(["golem_id", "event_id", attribute]).to_pylist():
             found.setdefault(row["golem_id"], []).append(Phase(kind, row["event_id"], row[attribute]))
     return found
-
-
-def _of(events: pa.Table, golems: Collection[str] | None) -> pa.Table:
-    """Life events of these golems; of all for None."""
-    if golems is None:
-        return events
-    return events.filter(pc.is_in(events["golem_id"], value_set=pa.array(sorted(golems), pa.string())))
 
 
 def pass_away(stores: Stores, *, now: datetime) -> list[LifeEvent]:
@@ -149,7 +142,7 @@ class _Due:
 
     def only(self, golems: Sequence[str]) -> None:
         """Go on with these alone."""
-        self.deaths = _of(self.deaths, golems)
+        self.deaths = self.deaths.filter(pc.is_in(self.deaths["golem_id"], value_set=pa.array(golems, pa.string())))
         self.golems = self.deaths["golem_id"].to_pylist()
 
     def reserves(self) -> np.ndarray:
@@ -184,8 +177,7 @@ class _Due:
 
 def _first(stores: Stores, kind: str, attribute: str, golems: Sequence[str]) -> list[dict[str, Any]]:
     """Births or deaths of these golems; of two deaths that an older version let in, the earlier tick counts."""
-    events = _of(stores.life(kind), golems)
-    rows = events.select(["golem_id", "event_id", "observed_at", attribute]).to_pylist()
+    rows = stores.life(kind, golems).select(["golem_id", "event_id", "observed_at", attribute]).to_pylist()
     return sorted(rows, key=lambda row: (-row[attribute].get("tick", 0), row["event_id"]))  # the last one counts
 
 
@@ -258,8 +250,8 @@ def _bequeath(stores: Stores, held: _Held) -> list[LifeEvent]:
     if not due.golems:
         return []
     rows = stores.projections.growing("candidates").read(golems=due.golems).to_pylist()
-    judged = {j["bundle_hash"]: j["passed"] for j in _of(stores.life("BundleJudged"), due.golems)["judged"].to_pylist()}
-    published = _of(stores.life("BundlePublished"), due.golems)["published"].to_pylist()
+    judged = {j["bundle_hash"]: j["passed"] for j in stores.life("BundleJudged", due.golems)["judged"].to_pylist()}
+    published = stores.life("BundlePublished", due.golems)["published"].to_pylist()
     out = {p["bundle_hash"] for p in published}
     left = {r["golem_id"]: r for r in rows if r["bundle_hash"] in judged}
     due.only(sorted(g for g, r in left.items() if not judged[r["bundle_hash"]] or r["bundle_hash"] in out))

@@ -162,7 +162,7 @@ def _testaments(stores: Stores, golems: list[str]) -> dict[str, dict[str, Any]]:
 
 def show(stores: Stores, golem_id: str) -> Showing:
     """One golem, living or dead. Raises QueryError for one that nobody knows."""
-    births, deaths = births_of(stores), deaths_of(stores)
+    births, deaths = births_of(stores), deaths_of(stores, [golem_id])
     if golem_id not in births:
         raise QueryError(f"golem {golem_id}: nobody of this name was born: `bardo graveyard` lists the dead")
     birth, born_at = births[golem_id]
@@ -171,7 +171,7 @@ def show(stores: Stores, golem_id: str) -> Showing:
     told = _testaments(stores, [golem_id]).get(golem_id)
     said = {name: [item["statement"] for item in told[name]] for name in CATEGORIES} if told else None
     vitality = died.vitality.model_dump() if died else last["vitality"] if last else None
-    mine = [one for g, one in advanced(stores) if g == golem_id]
+    mine = [one for _, one in advanced(stores, [golem_id])]
     return Showing(
         golem_id=golem_id,
         born=birth,
@@ -187,7 +187,7 @@ def show(stores: Stores, golem_id: str) -> Showing:
         playbook_version=_playbook_version(stores, golem_id),
         lineage=_line(births, golem_id),
         heirs=sorted(g for g, (b, _) in births.items() if b.predecessor_id == golem_id),
-        bundle_hash=published_bundles(stores).get(golem_id),
+        bundle_hash=published_bundles(stores, [golem_id]).get(golem_id),
         verdict=_verdict(stores, golem_id),
         testament=said,
         divergence_ppm=told["divergence_ppm"] if told else None,
@@ -236,7 +236,7 @@ def _verdict(stores: Stores, golem_id: str) -> dict[str, Any] | None:
 
 def standing_of(stores: Stores, golem_id: str) -> Standing | None:
     """How a dead golem's succession stands; None where none began."""
-    return standings(pair for pair in advanced(stores) if pair[0] == golem_id).get(golem_id)
+    return standings(advanced(stores, [golem_id])).get(golem_id)
 
 
 def previews(stores: Stores, dead: list[Dead]) -> dict[str, Preview]:

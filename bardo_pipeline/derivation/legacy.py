@@ -6,7 +6,7 @@ it was made and goes no further; the others do. Source: INH S7, architecture ("R
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -54,9 +54,9 @@ def _unwritten(stores: Stores, table: str, *, after: tuple[str, ...] = ()) -> pa
 
 def with_lives(stores: Stores, deaths: pa.Table) -> pa.Table:
     """Deaths with the generation, lineage, cause and tick that a testament and a bundle name."""
-    births = births_of(stores)
-    died = {e["golem_id"]: e["died"] for e in stores.life("DeathDeclared").select(["golem_id", "died"]).to_pylist()}
     names = deaths["golem_id"].to_pylist()
+    births, events = births_of(stores, names), stores.life("DeathDeclared", names).select(["golem_id", "died"])
+    died = {e["golem_id"]: e["died"] for e in events.to_pylist()}
     columns = {
         "generation": pa.array([births[g]["generation"] for g in names], pa.int64()),
         "lineage_id": pa.array([births[g]["lineage_id"] for g in names], pa.string()),
@@ -131,12 +131,22 @@ def derive_candidates(stores: Stores) -> list[Written]:
 
 def unjudged(stores: Stores) -> list[dict[str, Any]]:
     """Candidates that have no verdict, by golem."""
-    judged = stores.life("BundleJudged")
-    known = (
-        set(pc.struct_field(judged["judged"].combine_chunks(), "bundle_hash").to_pylist()) if judged.num_rows else set()
-    )
-    rows = stores.projections.growing("candidates").read().to_pylist()
-    return sorted((r for r in rows if r["bundle_hash"] not in known), key=lambda r: r["golem_id"])
+    known = _told(stores, "BundleJudged", "judged", "bundle_hash")
+    hashes = stores.projections.growing("candidates").read(["bundle_hash"])["bundle_hash"]
+    return _rows_of(stores, hashes.filter(pc.invert(pc.is_in(hashes, value_set=known))))
+
+
+def _rows_of(stores: Stores, hashes: pa.ChunkedArray) -> list[dict[str, Any]]:
+    """These candidates (CANDIDATE_SCHEMA), by golem: what they are made from is read of them alone."""
+    if not len(hashes):
+        return []
+    rows = stores.projections.growing("candidates").read(only=pc.field("bundle_hash").isin(hashes.combine_chunks()))
+    return rows.sort_by("golem_id").to_pylist()
+
+
+def _told(stores: Stores, kind: str, attribute: str, field: str) -> pa.Array:
+    """One field of what these events say, an event each."""
+    return pc.struct_field(stores.life(kind)[attribute].combine_chunks(), field)
 
 
 def judge_candidates(
@@ -162,7 +172,8 @@ def candidates_of(
 
     One after the other, in the order of the rows: what was looked at may be forgotten.
     """
-    deaths, births, folder = recorded_deaths(stores), births_of(stores), candidate_folder(stores)
+    deaths, folder = recorded_deaths(stores), candidate_folder(stores)
+    births = births_of(stores, {r["golem_id"] for r in rows})
     for at in range(0, len(rows), GOLEMS_AT_ONCE):
         some = rows[at : at + GOLEMS_AT_ONCE]
         wanted = pa.array([r["golem_id"] for r in some], pa.string())
@@ -188,13 +199,12 @@ def publish(stores: Stores, *, now: datetime) -> list[str]:
     A candidate is read with its hashes checked once more: one that was altered since its verdict stays where it is, in
     nobody's way, and the check on waiting candidates names it.
     """
-    verdict = {j["bundle_hash"]: j["passed"] for j in _payloads(stores, "BundleJudged", "judged")}
-    out = {p["bundle_hash"] for p in _payloads(stores, "BundlePublished", "published")}
+    rows = _rows_of(stores, _to_publish(stores))
+    if not rows:
+        return []
     published, voucher = [], Voucher(stores)
     events: list[LifeEvent] = []
-    for row in sorted(stores.projections.growing("candidates").read().to_pylist(), key=lambda r: r["golem_id"]):
-        if not verdict.get(row["bundle_hash"]) or row["bundle_hash"] in out:
-            continue
+    for row in rows:
         try:
             bundle = read_bundle_folder(candidate_folder(stores) / row["bundle_hash"])
         except BundleError:
@@ -210,21 +220,29 @@ def publish(stores: Stores, *, now: datetime) -> list[str]:
     return published
 
 
-def _payloads(stores: Stores, kind: str, attribute: str) -> list[dict[str, Any]]:
-    events = stores.life(kind)
-    return events[attribute].to_pylist() if events.num_rows else []
+def _to_publish(stores: Stores) -> pa.ChunkedArray:
+    """Hashes of the candidates whose last verdict on record passed them, and that are not published."""
+    judged, passed = (_told(stores, "BundleJudged", "judged", name) for name in ("bundle_hash", "passed"))
+    verdict = dict(zip(judged.to_pylist(), passed.to_pylist(), strict=True))
+    good = pa.array([name for name, well in verdict.items() if well], pa.string())
+    hashes = stores.projections.growing("candidates").read(["bundle_hash"])["bundle_hash"]
+    out = pc.is_in(hashes, value_set=_told(stores, "BundlePublished", "published", "bundle_hash"))
+    return hashes.filter(pc.and_(pc.is_in(hashes, value_set=good), pc.invert(out)))
 
 
-def published_bundles(stores: Stores) -> dict[str, str]:
-    """Golem to the hash of the bundle it left, for every bundle that was published.
+def published_bundles(stores: Stores, golem_ids: Collection[str] | None = None) -> dict[str, str]:
+    """Golem to the hash of the bundle it left, for all golems of which one was published, or those among these.
 
     Of several it is the one that would be made now: a bundle is published anew where something that it rested on is
     left out since. Where that one waits for its verdict, the last of those that are out.
     """
     published: dict[str, list[str]] = {}
-    events = stores.life("BundlePublished").sort_by([("observed_at", "ascending"), ("event_id", "ascending")])
-    for event in events.select(["golem_id", "published"]).to_pylist():
-        published.setdefault(event["golem_id"], []).append(event["published"]["bundle_hash"])
+    events = stores.life("BundlePublished", golem_ids)
+    events = events.select(["golem_id", "observed_at", "event_id", "published"])
+    events = events.sort_by([("observed_at", "ascending"), ("event_id", "ascending")])
+    left = pc.struct_field(events["published"].combine_chunks(), "bundle_hash").to_pylist()
+    for golem_id, bundle_hash in zip(events["golem_id"].to_pylist(), left, strict=True):
+        published.setdefault(golem_id, []).append(bundle_hash)
     several = [golem_id for golem_id, hashes in published.items() if len(hashes) > 1]
     now = _candidate_hashes(stores, several)
     return {g: now[g] if now.get(g) in hashes else hashes[-1] for g, hashes in published.items()}
@@ -232,8 +250,8 @@ def published_bundles(stores: Stores) -> dict[str, str]:
 
 def bundles_published_by(stores: Stores) -> set[str]:
     """Hashes of the bundles that this derivation published."""
-    told = _payloads(stores, "BundlePublished", "published")
-    return {p["bundle_hash"] for p in told if p["derivation_id"] == stores.derivation_id}
+    out, by = (_told(stores, "BundlePublished", "published", name) for name in ("bundle_hash", "derivation_id"))
+    return set(out.filter(pc.equal(by, stores.derivation_id)).to_pylist())
 
 
 def _candidate_hashes(stores: Stores, golem_ids: Sequence[str]) -> dict[str, str]:
@@ -249,18 +267,17 @@ def overtaken_bundles(stores: Stores) -> list[tuple[str, str]]:
 
     They keep their bytes and their place; whoever inherits now gets the one that was made since.
     """
-    concerned = set(stores.left_out().golem_ids)
-    events = stores.life("BundlePublished").select(["golem_id", "published"]).to_pylist()
-    out = [(e["golem_id"], e["published"]["bundle_hash"]) for e in events if e["golem_id"] in concerned]
+    events = stores.life("BundlePublished", stores.left_out().golem_ids).select(["golem_id", "published"]).to_pylist()
+    out = [(e["golem_id"], e["published"]["bundle_hash"]) for e in events]
     now = _candidate_hashes(stores, sorted({golem_id for golem_id, _ in out}))
     return sorted((golem_id, bundle_hash) for golem_id, bundle_hash in out if now.get(golem_id) != bundle_hash)
 
 
 def wrongly_published(stores: Stores) -> list[str]:
     """Hashes of published bundles without a passing verdict, or whose bytes are not what their hash says."""
-    passed = {j["bundle_hash"] for j in _payloads(stores, "BundleJudged", "judged") if j["passed"]}
-    wrong = []
-    for bundle_hash in sorted(p["bundle_hash"] for p in _payloads(stores, "BundlePublished", "published")):
+    judged, well = (_told(stores, "BundleJudged", "judged", name) for name in ("bundle_hash", "passed"))
+    passed, wrong = set(judged.filter(well).to_pylist()), []
+    for bundle_hash in sorted(_told(stores, "BundlePublished", "published", "bundle_hash").to_pylist()):
         try:
             whole = read_bundle_folder(stores.home.bundles / bundle_hash).bundle_hash == bundle_hash
         except BundleError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -102,8 +102,15 @@ class Stores:
         """Where records and life events are read from: the log, or a part of it."""
         return self.as_of or self.log
 
-    def life(self, kind: str) -> pa.Table:
-        """Life events of one kind. What was read once is kept, so that asking again costs only what is new."""
+    def life(self, kind: str, golems: Collection[str] | None = None) -> pa.Table:
+        """Life events of one kind, of all golems or of these. What was read once is kept: asking again costs only what
+        is new."""
+        events = self._life_of_kind(kind)
+        if golems is None:
+            return events
+        return events.filter(pc.is_in(events["golem_id"], value_set=pa.array(sorted(golems), pa.string())))
+
+    def _life_of_kind(self, kind: str) -> pa.Table:
         version = self.source.life_version
         if version != self._life_seen:
             fresh = self.source.life(since_version=self._life_seen)

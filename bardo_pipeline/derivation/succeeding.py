@@ -12,6 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.births import beginning
@@ -25,10 +26,14 @@ from bardo_pipeline.derivation.the_dead import (
     births_of,
     commissioned,
     dead_golem,
+    dead_golems,
+    heirs_of,
+    steps_told,
+    unfinished,
 )
 from bardo_pipeline.errors import ProvisioningError, SuccessionError
 from bardo_pipeline.events.life import Born, life_event
-from bardo_pipeline.heartbeat.fleet import Founding, born, golem_name
+from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.inheritance.standing import Standing, standings
 from bardo_pipeline.policy.stated import canonical
 
@@ -57,9 +62,8 @@ class Due:
 def due(stores: Stores, now: datetime) -> list[Due]:
     """What is due, by golem: deaths that want an heir by themselves, steps whose time has come, identities that were
     refused."""
-    told = standings(advanced(stores))
-    found = [Due(golem_id, "died, and an heir is wanted") for golem_id in _wanted(stores, told)]
-    for golem_id, standing in told.items():
+    found = [Due(golem_id, "died, and an heir is wanted") for golem_id in _wanted(stores)]
+    for golem_id, standing in standings(advanced(stores, unfinished(stores))).items():
         if (step := standing.next_step(now)) is not None:
             found.append(Due(golem_id, f"its heir is not {step} yet", standing.tried))
         elif standing.booted and standing.unregistered and _has_beaten(stores, standing):
@@ -67,7 +71,7 @@ def due(stores: Stores, now: datetime) -> list[Due]:
     return sorted(found, key=lambda one: one.golem_id)
 
 
-def _wanted(stores: Stores, told: Collection[str]) -> Collection[str]:
+def _wanted(stores: Stores) -> Collection[str]:
     """The dead whose configuration wants an heir, who have none, and of whose succession nothing is told yet.
 
     Only when all four phases of dying are over: between verdict and publication there is nothing to inherit.
@@ -75,6 +79,7 @@ def _wanted(stores: Stores, told: Collection[str]) -> Collection[str]:
     left, births = stores.life("LegacyLeft"), stores.life("GolemBorn")
     succeeded = pc.struct_field(births["born"].combine_chunks(), "predecessor_id").to_pylist()
     ripe = {*left["golem_id"].to_pylist()} & {*births["golem_id"].to_pylist()}
+    told = stores.life("SuccessionAdvanced")["golem_id"].to_pylist()
     return wishes_of(stores, ripe - {*told, *succeeded})
 
 
@@ -97,21 +102,21 @@ def work_off(stores: Stores, *, now: datetime, hands: Hands | None = None) -> di
 
 def at_heartbeat(stores: Stores, heir_ids: Collection[str], *, now: datetime) -> None:
     """Try again to give those of these heirs an identity that were refused one: their hearts beat (INH S13)."""
-    if not _refused(stores).intersection(heir_ids):
+    dead = _refused(stores, heir_ids)
+    if not dead:
         return
     with stores.home.lock("succession"):
-        for golem_id, standing in standings(advanced(stores)).items():
-            unregistered = standing.booted and standing.unregistered
-            if unregistered and standing.last["booted"].heir_id in heir_ids and _has_beaten(stores, standing):
+        for golem_id, standing in standings(advanced(stores, dead)).items():
+            if standing.booted and standing.unregistered and _has_beaten(stores, standing):
                 _go_on(stores, dead_golem(stores, golem_id), Hands.of(stores), now)
 
 
-def _refused(stores: Stores) -> set[str]:
-    """Heirs that were refused an identity, whatever came of it since."""
-    told = stores.life("SuccessionAdvanced")["advanced"].combine_chunks()
-    failed = pc.equal(pc.struct_field(told, "outcome"), "failed")
-    refused = told.filter(pc.and_(failed, pc.equal(pc.struct_field(told, "step"), "registered")))
-    return set(pc.struct_field(refused, "heir_id").to_pylist())
+def _refused(stores: Stores, heir_ids: Collection[str]) -> list[str]:
+    """The dead whose heirs are among these and were refused an identity, whatever came of it since."""
+    told = steps_told(stores)
+    refused = pc.and_(pc.equal(told["outcome"], "failed"), pc.equal(told["step"], "registered"))
+    mine = pc.is_in(told["heir_id"], value_set=pa.array(sorted(heir_ids), pa.string()))
+    return told.filter(pc.and_(refused, mine))["golem_id"].unique().to_pylist()
 
 
 def succeed_in_run(
@@ -124,10 +129,9 @@ def succeed_in_run(
     with stores.home.lock("succession"):
         for golem_id in lives:
             _go_on(stores, dead_golem(stores, golem_id), Hands.of(stores), now, at=at, lifespan_ticks=lifespan_ticks)
-    births = births_of(stores)
-    heirs = [(golem_name(births[g][0].lineage_id, births[g][0].generation + 1), g) for g in lives]
-    booted = commissioned(stores)
-    return [(heir, births[heir][0]) for heir, g in heirs if g in booted and births[heir][1] == at]
+    heirs = {one.golem_id: one.heir_id for one in dead_golems(stores, commissioned(stores).intersection(lives))}
+    births = births_of(stores, heirs.values())
+    return [(heirs[g], births[heirs[g]][0]) for g in lives if g in heirs and births[heirs[g]][1] == at]
 
 
 def _go_on(
@@ -140,7 +144,7 @@ def _go_on(
     lifespan_ticks: tuple[int, int] | None = None,
 ) -> Standing:
     """Go on with a succession as it was begun, or begin it as the configuration wants."""
-    standing = standings([p for p in advanced(stores) if p[0] == dead.golem_id]).get(dead.golem_id)
+    standing = standings(advanced(stores, [dead.golem_id])).get(dead.golem_id)
     wish = None if standing is None else _wish_on_record(standing)
     wish = wish or wishes_of(stores, [dead.golem_id]).get(dead.golem_id)
     if wish is None:
@@ -179,9 +183,10 @@ def summon(stores: Stores, dead: Dead, wish: Wish, *, now: datetime, hands: Hand
     with stores.home.lock("succession"):
         course = Course(stores, dead, wish, hands or Hands.of(stores), now=now, mode="manual", at=dead.died_at)
         birth = course.birth()
-        heirs = {b.predecessor_id: (g, b) for g, (b, _) in births_of(stores).items() if b.predecessor_id is not None}
-        if dead.golem_id in heirs:
-            _same_or_refuse(dead, *heirs[dead.golem_id], birth, stores)
+        heirs = births_of(stores, heirs_of(stores, dead.golem_id))
+        if heirs:
+            heir_id, (known, _) = next(iter(heirs.items()))
+            _same_or_refuse(dead, heir_id, known, birth, stores)
             return course.standing
         _refuse_what_cannot_be(course)
         course.standing = _begun_by_hand(course)
@@ -246,7 +251,7 @@ def found_like(stores: Stores, dead: Dead, wish: Wish, *, number: int, now: date
         market_hash=life.market_hash, derivation_id=stores.derivation_id, policy=stores.policy,
     )  # fmt: skip
     with stores.home.lock("succession"):
-        known = births_of(stores).get(golem_id)
+        known = births_of(stores, [golem_id]).get(golem_id)
         if known is not None:
             return golem_id, False
         said = in_force_now(stores).configuration

@@ -61,8 +61,8 @@ class Course:
         self.standing = self._standing()
 
     def _standing(self) -> Standing:
-        mine = [pair for pair in advanced(self.stores) if pair[0] == self.dead.golem_id]
-        return standings(mine).get(self.dead.golem_id, Standing({}))
+        mine = self.dead.golem_id
+        return standings(advanced(self.stores, [mine])).get(mine, Standing({}))
 
     @property
     def bundle_hash(self) -> str | None:

@@ -5,10 +5,12 @@ Source: INH S12, S13.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.legacy import published_bundles
@@ -17,6 +19,7 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import ConfigError, QueryError, SuccessionError
 from bardo_pipeline.events.life import EVERY_GOLEM, Born, Died, life_event
 from bardo_pipeline.events.succession import Advanced, Credited
+from bardo_pipeline.grimoire.columns import asked
 from bardo_pipeline.heartbeat.fleet import Founding, golem_name
 
 
@@ -49,9 +52,9 @@ class Dead:
         return golem_name(self.born.lineage_id, self.born.generation + 1)
 
 
-def births_of(stores: Stores) -> dict[str, tuple[Born, datetime]]:
-    """Every golem's birth and its moment; of two on record the earlier counts."""
-    rows = stores.life("GolemBorn").select(["golem_id", "observed_at", "born"]).sort_by("observed_at")
+def births_of(stores: Stores, golem_ids: Collection[str] | None = None) -> dict[str, tuple[Born, datetime]]:
+    """The birth and its moment of every golem, or of these; of two on record the earlier counts."""
+    rows = stores.life("GolemBorn", golem_ids).select(["golem_id", "observed_at", "born"]).sort_by("observed_at")
     out: dict[str, tuple[Born, datetime]] = {}
     for row in rows.to_pylist():
         out.setdefault(row["golem_id"], (Born.model_validate(row["born"]), row["observed_at"]))
@@ -60,37 +63,45 @@ def births_of(stores: Stores) -> dict[str, tuple[Born, datetime]]:
 
 def dead_golem(stores: Stores, golem_id: str) -> Dead:
     """A golem that died. Raises QueryError for an unknown one, SuccessionError for one that lives."""
-    births = births_of(stores)
+    births = births_of(stores, [golem_id])
     if golem_id not in births:
         raise QueryError(f"golem {golem_id}: nobody of this name was born: `bardo graveyard` lists the dead")
-    found = deaths_of(stores).get(golem_id)
+    found = deaths_of(stores, [golem_id]).get(golem_id)
     if found is None:
         raise SuccessionError(
             f"golem {golem_id} lives: it is succeeded when it has died; `bardo golem show {golem_id}` says how it is"
         )
     died, at = found
-    return Dead(golem_id, births[golem_id][0], died, at, published_bundles(stores).get(golem_id))
+    return Dead(golem_id, births[golem_id][0], died, at, published_bundles(stores, [golem_id]).get(golem_id))
 
 
-def dead_golems(stores: Stores) -> list[Dead]:
-    """Every golem that died, by id."""
-    births, deaths, left = births_of(stores), deaths_of(stores), published_bundles(stores)
+def dead_golems(stores: Stores, golem_ids: Collection[str]) -> list[Dead]:
+    """Those of these golems that died, by id."""
+    births, deaths = births_of(stores, golem_ids), deaths_of(stores, golem_ids)
+    left = published_bundles(stores, golem_ids)
     return [Dead(g, births[g][0], *deaths[g], left.get(g)) for g in sorted(deaths.keys() & births.keys())]
 
 
-def deaths_of(stores: Stores) -> dict[str, tuple[Died, datetime]]:
-    """Every golem's death and its moment; of two the earlier tick counts."""
+def deaths_of(stores: Stores, golem_ids: Collection[str] | None = None) -> dict[str, tuple[Died, datetime]]:
+    """The death and its moment of every golem, or of these; of two the earlier tick counts."""
     out: dict[str, tuple[Died, datetime]] = {}
-    for row in stores.life("DeathDeclared").select(["golem_id", "observed_at", "died"]).to_pylist():
+    for row in stores.life("DeathDeclared", golem_ids).select(["golem_id", "observed_at", "died"]).to_pylist():
         died = Died.model_validate(row["died"])
         if row["golem_id"] not in out or died.tick < out[row["golem_id"]][0].tick:
             out[row["golem_id"]] = (died, row["observed_at"])
     return out
 
 
-def advanced(stores: Stores) -> list[tuple[str, Advanced]]:
-    """Every step on record, with the dead golem whose it is."""
-    rows = stores.life("SuccessionAdvanced").select(["golem_id", "advanced"]).to_pylist()
+def heirs_of(stores: Stores, golem_id: str) -> list[str]:
+    """Who was born as an heir of this golem."""
+    births = stores.life("GolemBorn")
+    predecessor = pc.struct_field(births["born"].combine_chunks(), "predecessor_id")
+    return births.filter(pc.equal(predecessor, golem_id))["golem_id"].to_pylist()
+
+
+def advanced(stores: Stores, golem_ids: Collection[str] | None = None) -> list[tuple[str, Advanced]]:
+    """Every step on record of the successions of all the dead, or of these, each with whose it is."""
+    rows = stores.life("SuccessionAdvanced", golem_ids).select(["golem_id", "advanced"]).to_pylist()
     return [(row["golem_id"], _validated(row["advanced"])) for row in rows]
 
 
@@ -111,22 +122,51 @@ def waiting_golems(stores: Stores) -> list[str]:
     return sorted(summoned - set(heads.filter(pc.greater(heads["highest"], 0))["golem_id"].to_pylist()))
 
 
+def steps_told(stores: Stores) -> pa.Table:
+    """Every step on record in columns: golem_id, heir_id, mode, step, outcome, budget_micros."""
+    events = stores.life("SuccessionAdvanced")
+    said = events["advanced"].combine_chunks()
+    fields = ("heir_id", "mode", "step", "outcome", "budget_micros")
+    return pa.table({"golem_id": events["golem_id"], **{name: pc.struct_field(said, name) for name in fields}})
+
+
+def unfinished(stores: Stores) -> list[str]:
+    """The dead of whose succession something may still be due: all but those with an heir that has its identity, and
+    those that ended by themselves without an heir."""
+    return asked(_UNFINISHED, told=steps_told(stores))["golem_id"].to_pylist()
+
+
+_UNFINISHED = """
+    select golem_id from told group by golem_id
+    having count(distinct step) filter (step in ('booted', 'registered') and outcome = 'done') < 2
+       and not (bool_or(outcome = 'halted') and bool_and(mode = 'automatic'))
+    order by golem_id
+"""
+
+
 def commissioned(stores: Stores) -> set[str]:
     """The dead whose heirs were born by a succession, not by a run's own way."""
-    return {golem_id for golem_id, one in advanced(stores) if one.step == "booted" and one.outcome == "done"}
+    told = steps_told(stores)
+    booted = pc.and_(pc.equal(told["step"], "booted"), pc.equal(told["outcome"], "done"))
+    return set(told.filter(booted)["golem_id"].to_pylist())
 
 
 def credit_micros(stores: Stores, owner_id: str) -> int:
     """What an owner committed and no heir was funded with yet, in micro-dollars."""
     rows = stores.life("CreditCommitted")["credited"].to_pylist()
     given = sum(one["amount_micros"] for one in rows if one["owner_id"] == owner_id)
-    births = births_of(stores)
-    funded = {
-        golem_id: one.budget_micros or 0
-        for golem_id, one in advanced(stores)
-        if (one.step, one.outcome, one.mode) == ("funded", "done", "automatic")
-    }
-    return given - sum(m for g, m in funded.items() if g in births and births[g][0].owner_id == owner_id)
+    births = stores.life("GolemBorn")
+    mine = births.filter(pc.equal(pc.struct_field(births["born"].combine_chunks(), "owner_id"), owner_id))
+    funded = asked(_FUNDED, told=steps_told(stores), mine=mine.select(["golem_id"]))["micros"][0].as_py()
+    return given - int(funded)
+
+
+_FUNDED = """
+    select coalesce(sum(micros), 0) as micros from (
+        select golem_id, max(budget_micros) as micros from told semi join mine using (golem_id)
+        where step = 'funded' and outcome = 'done' and mode = 'automatic' group by golem_id
+    )
+"""
 
 
 def commit_credit(stores: Stores, owner_id: str, amount_micros: int, why: str, *, now: datetime) -> int:

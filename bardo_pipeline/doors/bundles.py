@@ -210,7 +210,7 @@ def files_of(target: str, home: Path | None) -> dict[str, bytes]:
 
 def hash_of(stores: Stores, target: str) -> str:
     """The hash of a bundle of this home. Raises QueryError where none or several answer to the target."""
-    left = published_bundles(stores)
+    left = published_bundles(stores, [target])
     if target in left:
         return left[target]
     there = sorted(p.name for p in stores.home.bundles.glob("[!.]*") if p.is_dir() and p.name.startswith(target))

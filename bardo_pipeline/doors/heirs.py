@@ -75,7 +75,7 @@ def successor(
     gone = dead_golem(stores, dead)
     micros = round(budget * 1e6) if budget is not None else budget_of(gone.born)
     wish = Wish(budget_micros=micros, inherit=inherit, force=force, lifespan_ticks=bounds_of(lifespan))
-    known = gone.heir_id in births_of(stores)
+    known = bool(births_of(stores, [gone.heir_id]))
     if not dry_run:
         summon(stores, gone, wish, now=now())
     seen = previews(stores, [gone]).get(dead) if inherit else None
@@ -168,7 +168,8 @@ def due_now(
 def successions(home: HomeOption = None, json: JsonOption = False) -> None:
     """Every succession: how far it came, what stopped it, when it is tried again; and each owner's credit."""
     stores = Stores.open(root_of(home))
-    told, births = standings(advanced(stores)), births_of(stores)
+    told = standings(advanced(stores))
+    births = births_of(stores, told)
     rows = [_row(golem, standing, births[golem][0].owner_id) for golem, standing in sorted(told.items())]
     owners = sorted({one["owner_id"] for one in stores.life("CreditCommitted")["credited"].to_pylist()})
     balances = {owner: credit_micros(stores, owner) for owner in owners}

@@ -305,7 +305,7 @@ class Living:
         self.mind.forget(set(dead))
         if stop >= self.tape.ticks:
             return []
-        left = published_bundles(self.stores)
+        left = published_bundles(self.stores, lives)
         lives = {g: b for g, b in lives.items() if g in left and b.generation + 1 < self.run.generations}
         if self.run.succeed is not None:
             return self.run.succeed(lives, self._boundary(stop))

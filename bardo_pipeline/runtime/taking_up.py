@@ -21,8 +21,8 @@ from bardo_pipeline.runtime.run import Heir, Run
 
 def waiting(stores: Stores) -> list[Heir]:
     """Golems that were born between runs and have not lived yet, by id."""
-    births = births_of(stores)
-    return [Heir(golem_id, *births[golem_id]) for golem_id in waiting_golems(stores) if golem_id in births]
+    births = births_of(stores, waiting_golems(stores))
+    return [Heir(golem_id, *births[golem_id]) for golem_id in sorted(births)]
 
 
 def passes(stores: Stores, run: Run, last: datetime, *, now: datetime) -> list[Run]:
@@ -30,9 +30,10 @@ def passes(stores: Stores, run: Run, last: datetime, *, now: datetime) -> list[R
 
     last: the market's last moment: who is born later waits for another run. Records who is taken up.
     """
-    births = births_of(stores)
+    taken = stores.life("GolemTakenUp").select(["golem_id", "taken_up"]).to_pylist()
+    births = births_of(stores, [row["golem_id"] for row in taken])
     groups: dict[str, list[Heir]] = {}
-    for row in stores.life("GolemTakenUp").select(["golem_id", "taken_up"]).to_pylist():
+    for row in taken:
         if row["taken_up"]["began_with"] == run.name:
             heir = Heir(row["golem_id"], *births[row["golem_id"]])
             groups.setdefault(row["taken_up"]["run"], []).append(heir)

@@ -1,0 +1,147 @@
+"""The dead of a home, asked for: what is read is what is asked for, however many died before."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from bardo_pipeline.derivation.legacy import publish, published_bundles, unjudged
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.succeeding import due
+from bardo_pipeline.derivation.the_dead import (
+    advanced,
+    commissioned,
+    credit_micros,
+    dead_golem,
+    dead_golems,
+    unfinished,
+)
+from bardo_pipeline.events.life import Born, Died, Judged, LifeEvent, Published, life_event
+from bardo_pipeline.events.record import Part, Vitality
+from bardo_pipeline.events.succession import STEPS, Advanced, Step
+from bardo_pipeline.heartbeat.fleet import Founding, born
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.projections import GrowingTable
+from bardo_pipeline.storage.tables import CANDIDATE_SCHEMA
+from tests.conftest import NOW
+
+pytestmark = pytest.mark.row("INH-21")
+
+COUNT = 6
+STARVED = Vitality(economic=0.0, epistemic=0.7, stochastic=0.5, composite=0.0)
+
+
+def life_of(i: int) -> list[LifeEvent]:
+    """Birth, death, verdict and publication of one golem."""
+    golem, birth = born(
+        lineage_id=f"line/{i}", generation=0, owner_id="ann", founding=Founding(), market="m", market_hash="x",
+        derivation_id="d", policy=Policy(),
+    )  # fmt: skip
+    died = Died(
+        cause="economic", tick=50, phase="terminal", vitality=STARVED, credits_micros=0, capital_micros=0,
+        earned_micros=0,
+    )  # fmt: skip
+    parts: list[Part] = [
+        birth, died, Judged(bundle_hash=f"bundle-{golem}", passed=True, expectations=1, failed=()),
+        Published(bundle_hash=f"bundle-{golem}", entry_count=1, derivation_id="d"),
+    ]  # fmt: skip
+    return [life_event(golem, NOW, part) for part in parts]
+
+
+def step(golem: str, name: Step, outcome: str = "done", mode: str = "automatic") -> LifeEvent:
+    said: dict[str, Any] = dict.fromkeys(Advanced.model_fields)
+    said |= {"heir_id": f"{golem}-heir", "mode": mode, "step": name, "outcome": outcome, "attempt": 1, "why": "so"}
+    said |= {"budget_micros": 7_000_000} if name == "funded" else {}
+    return life_event(golem, NOW, Advanced.model_validate(said))
+
+
+def candidate(golem: str) -> dict[str, Any]:
+    counts = dict.fromkeys(("entry_count", "episode_count", "anti_knowledge_count", "anti_knowledge_at_death"), 1)
+    named = {"golem_id": golem, "owner_id": "ann", "lineage_id": golem, "generation": 0, "died_at": NOW}
+    return {**named, **counts, "bundle_hash": f"bundle-{golem}", "cause_entries": ["e-1"]}
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> Stores:
+    """A home of the dead: the first has an heir, the second's succession waits, the third's halted."""
+    stores = Stores.open(Home.create(tmp_path / "home", Policy(), NOW).root)
+    lives = [life_of(i) for i in range(COUNT)]
+    golems = [life[0].golem_id for life in lives]
+    events = [event for life in lives for event in life]
+    events += [step(golems[0], name) for name in STEPS]
+    events += [step(golems[1], "exported"), step(golems[2], "exported"), step(golems[2], "compiled", "halted")]
+    stores.log.record(events, NOW)
+    rows = pa.Table.from_pylist([candidate(golem) for golem in golems], schema=CANDIDATE_SCHEMA)
+    stores.projections.growing("candidates").put(rows, dict.fromkeys(golems, 1))
+    return stores
+
+
+@contextmanager
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+    """How many life events are made objects of, by kind, and how often tables are read whole."""
+    found: Counter[str] = Counter()
+    read = GrowingTable.read
+
+    def watched(self: GrowingTable, columns: list[str] | None = None, *args: Any, **more: Any) -> pa.Table:
+        found["whole tables"] += columns is None and "only" not in more
+        return read(self, columns, *args, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GrowingTable, "read", watched)
+        for kind in (Born, Died, Advanced):
+
+            def made(cls: type[Part], row: Any, validate: Any = kind.model_validate) -> Part:
+                found[cls.__name__] += 1
+                return validate(row)
+
+            patch.setattr(kind, "model_validate", classmethod(made))
+        yield found
+
+
+def test_one_of_the_dead_costs_its_own_birth_and_death(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    golem = stores.life("GolemBorn")["golem_id"][3].as_py()
+    with counted(monkeypatch) as made:
+        found = dead_golem(stores, golem)
+    assert (found.golem_id, found.bundle_hash) == (golem, f"bundle-{golem}")
+    assert made == {"Born": 1, "Died": 1}
+    with counted(monkeypatch) as made:
+        assert dead_golems(stores, [golem, "nobody"]) == [found]
+    assert made == {"Born": 1, "Died": 1}
+    assert published_bundles(stores, [golem]) == {golem: published_bundles(stores)[golem]}
+
+
+def test_what_is_due_is_told_by_the_successions_that_are_not_over(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third, *_ = stores.life("GolemBorn")["golem_id"].to_pylist()
+    with counted(monkeypatch) as made:
+        assert [one.golem_id for one in due(stores, NOW)] == [second]
+    assert made == {"Advanced": 1}, "one step of the one that waits"
+    with counted(monkeypatch) as made:
+        assert commissioned(stores) == {first}
+        assert credit_micros(stores, "ann") == -7_000_000, "funded once, of nothing committed"
+    assert not made
+    stores.log.record([step(third, "exported", mode="manual")], NOW)
+    assert unfinished(stores) == sorted((second, third)), "an owner took it in hand"
+    assert {golem for golem, _ in advanced(stores)} == {first, second, third}
+
+
+def test_a_home_in_which_all_are_judged_and_out_reads_hashes_alone(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with counted(monkeypatch) as made:
+        assert unjudged(stores) == []
+        assert publish(stores, now=NOW) == []
+    assert not made["whole tables"]
+    late = candidate("late")
+    stores.projections.growing("candidates").put(pa.Table.from_pylist([late], schema=CANDIDATE_SCHEMA), {"late": 1})
+    with counted(monkeypatch) as made:
+        assert [row["cause_entries"] for row in unjudged(stores)] == [["e-1"]]
+    assert not made["whole tables"]
