@@ -68,7 +68,7 @@ def warehouse(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResu
     Depends on the bundles only for order: while one that is published is not what it should be, no mart is built.
     """
     stores = home.stores
-    seen = Seen.before(stores, ["cycles", "grimoire", "lessons", "consensus", "testaments"])
+    seen = Seen.before(stores, ["cycles", "grimoire", "lessons", "consensus", "testaments", "library"])
     report = build_warehouse(stores.home, stores.derivation_id, stores.policy)
     more: dict[str, Any] = {
         "as_of": str(report.as_of), "dbt_tests_passed": report.tests_passed, "build_seconds": round(report.seconds, 1),

@@ -33,7 +33,7 @@ from bardo_pipeline.storage.withdrawals import WITHDRAWAL_SCHEMA, withdrawals
 DATABASE = "home"
 """Name of the attached database, as models/sources.yml has it."""
 
-DERIVED = ("cycles", "grimoire", "lessons", "consensus", "testaments")
+DERIVED = ("cycles", "grimoire", "lessons", "consensus", "testaments", "library")
 """Projections that the marts read, as raw.derived_<name>; cycles first, so that the grimoire knows as much or more."""
 
 

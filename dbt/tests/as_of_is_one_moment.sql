@@ -7,6 +7,9 @@ with moments as (
     union select as_of from {{ ref('fct_knowledge') }}
     union select as_of from {{ ref('fct_consensus') }}
     union select as_of from {{ ref('fct_withdrawals') }}
+    union select as_of from {{ ref('fct_dying') }}
+    union select as_of from {{ ref('fct_library') }}
+    union select as_of from {{ ref('fct_equipped') }}
 )
 select 'marts differ' as why, count(*) as times from moments having count(*) > 1
 union all

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import duckdb
 import pyarrow as pa
@@ -11,14 +11,16 @@ import pytest
 import yaml
 
 from bardo_pipeline.curator.passes import CYCLE_SCHEMA
+from bardo_pipeline.derivation.dying import PHASE_WORDS
 from bardo_pipeline.errors import BardoError, ConfigError, NoHomeError
+from bardo_pipeline.events.dying import Accepted, Cause
 from bardo_pipeline.events.left_out import WITHDRAWALS
 from bardo_pipeline.events.life import Steered, life_event
 from bardo_pipeline.events.record import EMOTIONS, PHASES, REGIMES, TIERS
 from bardo_pipeline.grimoire import entries as vocabulary
 from bardo_pipeline.grimoire.spans import GAS_SPANS
+from bardo_pipeline.inheritance.deposits import CHANNELS
 from bardo_pipeline.katabasis.consensus import CONSENSUS_SCHEMA
-from bardo_pipeline.mortality.vitality import CAUSES
 from bardo_pipeline.policy import DecayPolicy, Policy
 from bardo_pipeline.storage.dbt_sources import Plugin
 from bardo_pipeline.storage.home import Home
@@ -40,12 +42,13 @@ def described() -> list[dict[str, Any]]:
 @pytest.mark.row("P-4")
 def test_accepted_values_are_the_words_of_the_library() -> None:
     words = {
-        "regime": REGIMES, "phase": PHASES, "primary_emotion": EMOTIONS, "cause": CAUSES,
+        "regime": REGIMES, "phase": PHASES, "primary_emotion": EMOTIONS, "cause": get_args(Cause),
         "kind": vocabulary.ENTRY_KINDS, "source": vocabulary.SOURCES, "category": vocabulary.CATEGORIES,
         "domain": vocabulary.DOMAINS, "anomaly_band": vocabulary.ANOMALY_BANDS, "gas_band": GAS_SPANS,
         "metric": vocabulary.BASELINE_METRICS, "provenance": vocabulary.PROVENANCES,
         "decay_class": vocabulary.DECAY_CLASSES, "effect_unit": vocabulary.METRIC_UNIT.values(),
-        "event_kind": WITHDRAWALS,
+        "event_kind": WITHDRAWALS, "dying_phase": PHASE_WORDS.values(), "channel": CHANNELS,
+        "means": get_args(Accepted.model_fields["means"].annotation),
     }  # fmt: skip
     checked = set()
     for model in described():
@@ -94,7 +97,7 @@ def test_tables_without_files_are_empty_views_with_their_columns(tmp_path: Path)
             "derived_cycles": pa.schema([*CYCLE_SCHEMA, *HIDDEN]),
             "derived_testaments": pa.schema([*TABLES["testaments"].schema, *HIDDEN]),
         "derived_grimoire": TABLES["grimoire"].schema, "derived_lessons": TABLES["lessons"].schema,
-        "derived_consensus": CONSENSUS_SCHEMA,
+        "derived_consensus": CONSENSUS_SCHEMA, "derived_library": TABLES["library"].schema,
     }  # fmt: skip
     with duckdb.connect() as connection:
         sources(home=str(home.root), derivation="none").configure_connection(connection)

@@ -16,9 +16,11 @@ import pyarrow.compute as pc
 import pytest
 import yaml
 
+from bardo_pipeline.derivation.dying import PHASE_WORDS, phases_of
 from bardo_pipeline.derivation.reading import last_event_time
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import ConfigError, DerivationError, QueryError
+from bardo_pipeline.events.library import KitOrdered
 from bardo_pipeline.events.life import EVERY_GOLEM, Steered, life_event
 from bardo_pipeline.events.record import REGIMES
 from bardo_pipeline.grimoire import entries as vocabulary
@@ -36,7 +38,10 @@ MARTS = (
     "dim_golem",
     "fct_consensus",
     "fct_deaths",
+    "fct_dying",
+    "fct_equipped",
     "fct_knowledge",
+    "fct_library",
     "fct_ticks",
     "fct_tier_costs",
     "fct_withdrawals",
@@ -79,6 +84,10 @@ def built(asked_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     )
     told = Steered(intervention_id="i-1", due_tick=10**6, severity="low", intent="rest")
     stores.log.record([life_event(known["golem_id"][0].as_py(), last_moment(stores) + timedelta(days=30), told)], NOW)
+    heir = stores.life("KnowledgeReceived").slice(0, 1).to_pylist()[0]
+    kits = enumerate((heir["received"]["content_hash"], "nobody-was-born-since"), 1)
+    orders = [KitOrdered(owner_id="owner-0", number=i, bundle_hash=h, entry_count=1, why="a try") for i, h in kits]
+    stores.log.record([life_event(EVERY_GOLEM, NOW, order) for order in orders], NOW)
     OwnerKeys(stores.home, stores.log).make("owner-1", bytes(32), NOW)  # by the operator's clock: no moment of the log
     asked = "select max(as_of), avg(confidence) from fct_knowledge where entry_id not like 'made-%'"
     with duckdb.connect(stores.home.warehouse, read_only=True) as reader:
@@ -220,6 +229,39 @@ def test_a_death_tells_how_far_it_came_from_what_it_was_given(built: Built) -> N
         assert (row["low_divergence"], row["novel_entries"]) == (mine["low_divergence"], mine["novel_count"])
         assert (row["invalidated_entries"], row["gaps"]) == (len(mine["invalidated"]), mine["gap_count"])
         assert (share is None) == (row["knowledge_at_birth"] == 0)
+
+
+@pytest.mark.row("INH-2", "INH-4", "P-4")
+def test_dying_is_paid_phase_by_phase_from_its_reserve(built: Built) -> None:
+    births = {e["golem_id"]: e["born"] for e in built.stores.life("GolemBorn").to_pylist()}
+    found = built.table("from fct_dying order by golem_id, phase_number").to_pylist()
+    for phases in zip(*(found[i::4] for i in range(4)), strict=True):
+        (golem_id,) = {row["golem_id"] for row in phases}
+        assert [row["dying_phase"] for row in phases] == list(PHASE_WORDS.values())
+        told = phases_of(built.stores, [golem_id])[golem_id]
+        assert [row["cost_micros"] for row in phases] == [phase.said["cost_micros"] for phase in told]
+        assert {row["reserve_micros"] for row in phases} == {births[golem_id]["reserve_micros"]}
+        assert phases[-1]["left_micros"] == births[golem_id]["reserve_micros"] - told[-1].said["spent_micros"]
+        assert {row["means"] for row in phases} == {told[0].said["means"]}
+        assert phases[2]["cost_micros"] == phases[2]["reflection_micros"] + phases[2]["compression_micros"] > 0
+        assert phases[3]["cost_micros"] == phases[3]["upload_micros"] + phases[3]["indexing_micros"] > 0
+    assert {row["golem_id"] for row in found} == set(built.stores.life("LegacyLeft")["golem_id"].to_pylist())
+
+
+@pytest.mark.row("INH-16", "P-4")
+def test_a_library_says_what_survived_and_who_was_equipped_from_it(built: Built) -> None:
+    held = {"confidence_anchor_ppm": "confidence_ppm", "confidence_deposited_ppm": "deposited_ppm"}
+    same = (
+        "owner_id", "entry_id", "archetype", "kind", "text", "channel", "channels", "golem_ids", "is_bloodstain",
+        "validator_count", "refuter_count", "equipped_lineage_count", "is_battle_tested", "is_default", "first_at",
+    )  # fmt: skip
+    shelved = built.stores.projections.read("library")
+    found = built.table(f"select {', '.join((*held, *same))} from fct_library order by owner_id, entry_id")
+    assert found.to_pylist() == plain(shelved.select([*held.values(), *same]).rename_columns([*held, *same]))
+    assert found.num_rows
+    heir = built.stores.life("KnowledgeReceived")["golem_id"][0].as_py()
+    equipped = built.rows("select owner_id, number, golem_id, equipped_at is null from fct_equipped order by number")
+    assert equipped == [("owner-0", 1, heir, False), ("owner-0", 2, None, True)]
 
 
 @pytest.mark.row("P-4")
@@ -386,7 +428,7 @@ def test_a_query_gives_names_and_rows_up_to_a_limit(built: Built) -> None:
     [
         (
             "from fct_tocks",
-            r"(?s)fct_tocks.*The tables are dim_golem, fct_consensus, fct_deaths, fct_knowledge, fct_ticks",
+            r"(?s)fct_tocks.*The tables are dim_golem, fct_consensus, fct_deaths, fct_dying, fct_equipped, fct_know",
         ),
         ("select tack from fct_ticks", "tack"),
         ("selekt 1", "syntax error"),

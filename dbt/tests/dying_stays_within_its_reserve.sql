@@ -1,0 +1,6 @@
+-- What was spent is what the phases so far cost, and never more than was set aside at birth.
+with summed as (
+    select *, sum(cost_micros) over (partition by golem_id order by phase_number) as costs from {{ ref('fct_dying') }}
+)
+select golem_id, dying_phase, reserve_micros, spent_micros, costs from summed
+where spent_micros <> costs or spent_micros > reserve_micros
