@@ -28,6 +28,7 @@ BardoError
 │   └── CustodyError           a chain of records, a signature on record or a stored file is broken
 ├── ProvisioningError          an heir has no place to live in; it is tried again
 ├── RegistrationError          an heir has no identity; it lives without and it is tried again
+│   └── IdentityTakenError     its name is another golem's: it lives without for good
 ├── GatewayError               a language model gave nothing that can be used; what happened is on record
 │   ├── AnswerError            its answer does not parse, or is not what was asked for
 │   ├── RefusalError           it, or its provider, declined to answer
@@ -169,6 +170,10 @@ class ProvisioningError(BardoError):
 
 class RegistrationError(BardoError):
     """An heir has no identity: it lives without, and it is tried again."""
+
+
+class IdentityTakenError(RegistrationError):
+    """The registry has this name as another golem's: no attempt will change that."""
 
 
 class GatewayError(BardoError):

@@ -66,7 +66,7 @@ def due(stores: Stores, now: datetime) -> list[Due]:
     for golem_id, standing in standings(advanced(stores, unfinished(stores))).items():
         if (step := standing.next_step(now)) is not None:
             found.append(Due(golem_id, f"its heir is not {step} yet", standing.tried))
-        elif standing.booted and standing.unregistered and _has_beaten(stores, standing):
+        elif standing.booted and standing.unregistered and _is_worth_asking(stores, standing):
             found.append(Due(golem_id, "its heir lives without an identity", standing.tried))
     return sorted(found, key=lambda one: one.golem_id)
 
@@ -83,9 +83,12 @@ def _wanted(stores: Stores) -> Collection[str]:
     return wishes_of(stores, ripe - {*told, *succeeded})
 
 
-def _has_beaten(stores: Stores, standing: Standing) -> bool:
-    """Whether the heir's heart beat since its identity was refused: each tick is worth one more attempt."""
+def _is_worth_asking(stores: Stores, standing: Standing) -> bool:
+    """Whether the heir's heart beat since its identity was refused: each tick is worth one more attempt. Of one that
+    died it is said once that it died without."""
     one = standing.last["registered"]
+    if stores.life("DeathDeclared", [one.heir_id]).num_rows:
+        return True
     heads = stores.log.heads()
     mine = heads.filter(pc.equal(heads["golem_id"], one.heir_id))["contiguous"].to_pylist()
     return bool(mine) and mine[0] >= one.attempt
@@ -107,7 +110,7 @@ def at_heartbeat(stores: Stores, heir_ids: Collection[str], *, now: datetime) ->
         return
     with stores.home.lock("succession"):
         for golem_id, standing in standings(advanced(stores, dead)).items():
-            if standing.booted and standing.unregistered and _has_beaten(stores, standing):
+            if standing.booted and standing.unregistered and _is_worth_asking(stores, standing):
                 _go_on(stores, dead_golem(stores, golem_id), Hands.of(stores), now)
 
 

@@ -14,7 +14,14 @@ from bardo_pipeline.derivation.births import beginning
 from bardo_pipeline.derivation.configured import in_force_now
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.the_dead import Dead, Wish, advanced, credit_micros
-from bardo_pipeline.errors import ConfigError, ProvisioningError, RegistrationError, SuccessionError
+from bardo_pipeline.errors import (
+    BundleError,
+    ConfigError,
+    IdentityTakenError,
+    ProvisioningError,
+    RegistrationError,
+    SuccessionError,
+)
 from bardo_pipeline.events.life import Born, LifeEvent, life_event
 from bardo_pipeline.events.succession import STEPS, Advanced, Configured, Step
 from bardo_pipeline.heartbeat.fleet import Founding, born
@@ -113,6 +120,8 @@ class Course:
             attempt = self.standing.attempts(step) + 1
             due = due_again(attempt, self.now, self.stores.policy.succession)
             said |= {"outcome": "failed", "why": str(error), "due_at": due}
+        except IdentityTakenError as error:
+            said |= {"outcome": "halted", "why": str(error)}
         except RegistrationError as error:
             said |= {"outcome": "failed", "why": str(error)}
         more = said.pop("events", [])
@@ -203,7 +212,10 @@ def _funded(course: Course) -> dict[str, Any]:
 
 
 def _registered(course: Course) -> dict[str, Any]:
+    """The identity. Raises Halt for an heir that died without one: no heart of its beats again."""
     life = course.dead.born
+    if course.stores.life("DeathDeclared", [course.dead.heir_id]).num_rows:
+        raise Halt(f"golem {course.dead.heir_id} died without an identity")
     identity = course.hands.registry.register(
         course.dead.heir_id,
         lineage_id=life.lineage_id,
@@ -214,12 +226,16 @@ def _registered(course: Course) -> dict[str, Any]:
 
 
 def _booted(course: Course) -> dict[str, Any]:
-    """The birth, what is received, and the heir's configuration, in one commit with the step."""
+    """The birth, what is received, and the heir's configuration, in one commit with the step. Raises Halt for a bundle
+    that cannot be inherited."""
     birth, heir_id = course.birth(), course.dead.heir_id
     content = course.standing.last["compiled"].configuration or course.configuration()
     source, why = f"successor of {course.dead.golem_id}", f"succession, {course.mode}"
     said = configured(course.stores, content, source, why)
-    events: list[LifeEvent] = beginning(course.stores, heir_id, birth, course.at).events
+    try:
+        events: list[LifeEvent] = beginning(course.stores, heir_id, birth, course.at).events
+    except BundleError as error:
+        raise Halt(f"what it would inherit is not what was published: {error}") from error
     events.append(life_event(heir_id, course.at, said))
     return {"bundle_hash": birth.bundle_hash, "why": "born; the next run lives it", "events": events}
 

@@ -131,15 +131,15 @@ def steps_told(stores: Stores) -> pa.Table:
 
 
 def unfinished(stores: Stores) -> list[str]:
-    """The dead of whose succession something may still be due: all but those with an heir that has its identity, and
-    those that ended by themselves without an heir."""
+    """The dead of whose succession something may still be due: all but those with an heir that has its identity, or was
+    refused it for good, and those that ended by themselves without an heir."""
     return asked(_UNFINISHED, told=steps_told(stores))["golem_id"].to_pylist()
 
 
 _UNFINISHED = """
     select golem_id from told group by golem_id
-    having count(distinct step) filter (step in ('booted', 'registered') and outcome = 'done') < 2
-       and not (bool_or(outcome = 'halted') and bool_and(mode = 'automatic'))
+    having not (bool_or(step = 'booted' and outcome = 'done') and bool_or(step = 'registered' and outcome <> 'failed'))
+       and not (bool_or(step <> 'registered' and outcome = 'halted') and bool_and(mode = 'automatic'))
     order by golem_id
 """
 

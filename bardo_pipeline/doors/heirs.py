@@ -186,7 +186,7 @@ def successions(home: HomeOption = None, json: JsonOption = False) -> None:
 
 def _row(golem: str, standing: Standing, owner: str) -> dict[str, Any]:
     newest = list(standing.last.values())[-1]
-    stuck = standing.halted or next((one for one in standing.last.values() if one.outcome == "failed"), None)
+    stuck = standing.halted or next((one for one in standing.last.values() if one.outcome != "done"), None)
     return {
         "dead": golem,
         "heir": newest.heir_id,
@@ -202,7 +202,7 @@ def _state(standing: Standing) -> str:
     if standing.halted is not None:
         return f"halted: {standing.halted.step}"
     if standing.booted:
-        return "born, no identity yet" if standing.unregistered else "born"
+        return "born, no identity yet" if standing.unregistered else "born, nameless" if standing.nameless else "born"
     if standing.due_at is not None:
         return f"waits until {standing.due_at:%Y-%m-%d %H:%M:%S} UTC"
     return "under way"

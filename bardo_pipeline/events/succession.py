@@ -34,8 +34,9 @@ class Configured(Part):
 class Advanced(Part):
     """One step of a dead golem's succession, tried once.
 
-    done: it is made. halted: it ends here, and an owner may summon a successor by hand. failed: it is tried again at
-    `due_at`, or, where that is null, at the heir's next heartbeat. What a step made is in the field that is its own;
+    done: it is made. halted: it ends here, and an owner may summon a successor by hand; of `registered`, which stops no
+    birth: it is refused for good. failed: it is tried again at `due_at`, or, where that is null, at the heir's next
+    heartbeat. What a step made is in the field that is its own;
     lifespan_ticks: the bounds, two numbers.
     """
 

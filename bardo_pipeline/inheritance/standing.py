@@ -31,12 +31,17 @@ class Standing:
     @property
     def halted(self) -> Advanced | None:
         """The step at which it ended without an heir."""
-        return next((one for one in self.last.values() if one.outcome == "halted"), None)
+        return next((one for one in self.last.values() if one.outcome == "halted" and one.step != "registered"), None)
 
     @property
     def unregistered(self) -> bool:
-        """Whether the heir lives without an identity that was refused it."""
-        return "registered" in self.last and not self.is_done("registered")
+        """Whether the heir lives without an identity that it is still to be asked for."""
+        return "registered" in self.last and self.last["registered"].outcome == "failed"
+
+    @property
+    def nameless(self) -> bool:
+        """Whether its identity was refused for good."""
+        return "registered" in self.last and self.last["registered"].outcome == "halted"
 
     @property
     def due_at(self) -> datetime | None:
@@ -61,7 +66,7 @@ class Standing:
         if self.booted or self.halted is not None:
             return None
         for step in STEPS:
-            if self.is_done(step) or (step == "registered" and self.unregistered):
+            if self.is_done(step) or (step == "registered" and step in self.last):
                 continue
             due = self.last[step].due_at if step in self.last else None
             return step if due is None or due <= now else None

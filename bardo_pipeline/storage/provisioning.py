@@ -11,7 +11,7 @@ from typing import Protocol
 
 import orjson
 
-from bardo_pipeline.errors import LeaseError, ProvisioningError, RegistrationError
+from bardo_pipeline.errors import IdentityTakenError, LeaseError, ProvisioningError, RegistrationError
 from bardo_pipeline.storage.home import Home, make_folder, replace_file
 from bardo_pipeline.storage.leases import Lease
 
@@ -33,7 +33,10 @@ class Registry(Protocol):
     """Gives golems identities that others can look up."""
 
     def register(self, golem_id: str, *, lineage_id: str, generation: int, predecessor_id: str) -> str:
-        """Register a golem, once. Returns its identity. Raises RegistrationError where that is refused."""
+        """Register a golem, once. Returns its identity.
+
+        Raises RegistrationError where that is refused now, IdentityTakenError where it will be for good.
+        """
         ...
 
 
@@ -76,7 +79,7 @@ class FileRegistry:
             for one in known:
                 if one.get("golem_id") == golem_id:
                     if {name: one.get(name) for name in said} != said:
-                        raise RegistrationError(f"{self.path} has another golem {golem_id}: {one}")
+                        raise IdentityTakenError(f"{self.path} has another golem {golem_id}: {one}")
                     return str(one["identity"])
             identity = f"local:{len(known) + 1}"
             lines = [*known, {"identity": identity, **said}]

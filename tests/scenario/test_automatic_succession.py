@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succeeding import at_heartbeat, due, summon, work_off
 from bardo_pipeline.derivation.the_dead import Wish, births_of, commit_credit, credit_micros, dead_golem
 from bardo_pipeline.errors import ConfigError
-from bardo_pipeline.events.life import LifeEvent
+from bardo_pipeline.events.life import Died, LifeEvent, life_event
 from bardo_pipeline.events.succession import STEPS
 from bardo_pipeline.policy.stated import parse
 from bardo_pipeline.storage.provisioning import FileRegistry
@@ -167,6 +168,57 @@ def test_an_identity_that_is_refused_is_asked_for_again_at_the_next_heartbeat(st
     assert after.last["registered"].attempt == 2
     at_heartbeat(Stores.open(home), {dead_golem(stores, dead).heir_id}, now=NOW)
     assert standing_of(Stores.open(home), dead) == after
+
+
+def rich(stores: Stores) -> list[str]:
+    """Commit more than enough for every heir. Returns the dead who wait for one."""
+    dead = childless(stores)
+    for owner in {dead_golem(stores, g).born.owner_id for g in dead}:
+        commit_credit(stores, owner, 10**9, "plenty", now=NOW)
+    return dead
+
+
+def test_an_identity_that_is_another_s_is_refused_once_and_for_all(stores: Stores) -> None:
+    first, second = rich(stores)
+    heir = dead_golem(stores, first).heir_id
+    FileRegistry(stores.home).register(heir, lineage_id="another", generation=9, predecessor_id="nobody")
+    done = work_off(stores, now=NOW)
+    assert (done[first].booted, done[first].nameless) == (True, True), "it boots without identity"
+    assert done[second].last["registered"].outcome == "done"
+    assert "has another golem" in done[first].last["registered"].why
+    home = stores.home.root
+    bardo("run", "--bars", "420", "--golems", "0", "--generations", "1", "--no-marts", home=home)
+    after = Stores.open(home)
+    assert [one for one in steps(after, first) if one[0] == "registered"] == [("registered", "halted", 1)]
+    assert due(after, NOW + timedelta(days=1)) == [], "however often its heart beat"
+    assert "born, nameless" in bardo("golem", "successions", home=home)
+
+
+def test_nobody_asks_for_an_identity_of_one_that_died_without(stores: Stores) -> None:
+    dead = rich(stores)[0]
+    path = FileRegistry(stores.home).path
+    path.parent.mkdir()
+    path.write_text("no identity\n")
+    heir = dead_golem(stores, dead).heir_id
+    work_off(stores, now=NOW)
+    died = Died.model_validate(stores.life("DeathDeclared")["died"][0].as_py() | {"tick": 1})
+    stores.log.record([life_event(heir, births_of(stores)[heir][1], died)], NOW)
+    assert [one.golem_id for one in due(stores, NOW)] == [dead]
+    assert work_off(stores, now=NOW)[dead].nameless
+    assert due(stores, NOW) == []
+    assert steps(stores, dead)[-1] == ("registered", "halted", 2)
+
+
+def test_a_bundle_that_nobody_can_inherit_ends_its_own_succession_alone(stores: Stores) -> None:
+    first, second = rich(stores)
+    shutil.rmtree(stores.home.bundles / (dead_golem(stores, first).bundle_hash or ""))
+    done = work_off(stores, now=NOW)
+    assert done[first].halted is not None
+    assert done[first].halted.step == "booted"
+    assert "what it would inherit is not what was published" in done[first].halted.why
+    assert done[second].booted
+    assert dead_golem(stores, first).heir_id not in births_of(stores)
+    assert due(stores, NOW + timedelta(days=9)) == []
 
 
 def test_a_run_asks_the_configuration_who_follows(tmp_path: Path) -> None:

@@ -71,6 +71,15 @@ def test_an_identity_that_is_refused_stops_no_birth() -> None:
     assert not standings([("g", one) for one in [*told, step("booted"), later]])["g"].unregistered
 
 
+def test_an_identity_that_is_refused_for_good_stops_no_birth_and_is_asked_for_no_more() -> None:
+    told = [step(name) for name in STEPS[:5]] + [step("registered", "halted")]
+    standing = standings([("g", one) for one in told])["g"]
+    assert standing.halted is None
+    assert standing.next_step(NOW) == "booted"
+    born = standings([("g", one) for one in [*told, step("booted")]])["g"]
+    assert (born.booted, born.unregistered, born.nameless) == (True, False, True)
+
+
 def test_what_an_owner_does_takes_the_place_of_what_was_begun_automatically() -> None:
     told = [("g", step("exported")), ("g", step("compiled", "halted")), ("g", step("exported", mode="manual"))]
     standing = standings(told)["g"]
