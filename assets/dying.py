@@ -1,6 +1,7 @@
 """Dying: the four phases of Thanatopsis, recorded of every golem whose death is on record."""
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import dagster as dg
@@ -46,22 +47,22 @@ def thanatopsis(context: dg.AssetExecutionContext, home: dg.ResourceParam[LazySt
     seen = Seen.before(stores, ["testaments", "candidates", "grimoire"])
     fresh = pass_away(stores, now=home.now())
     told = [{"notice": e.bequeathed.notice} for e in fresh if e.bequeathed is not None]
-    more = {"notices": markdown_table(told), **_posted(context, stores)}
+    more = {"notices": markdown_table(told), **posted(stores, context.log.warning)}
     return materialized(
         stores, "thanatopsis", seen, Digest.of(standing_phases(stores)),
         rows_written=len(fresh), version=stores.log.life_version, more=more,
     )  # fmt: skip
 
 
-def _posted(context: dg.AssetExecutionContext, stores: Stores) -> dict[str, Any]:
-    """How many notices were posted; what was not taken waits for the next time, and fails nobody's death."""
+def posted(stores: Stores, warn: Callable[[str], None]) -> dict[str, Any]:
+    """How many notices were posted; what was not taken waits for the next time, and fails nothing else."""
     url = webhook_of(os.environ)
     if url is None:
         return {"posted": 0, "waiting": len(waiting(stores))}
     try:
         sent = len(deliver(stores, url))
     except NoticeError as error:
-        context.log.warning(str(error))
+        warn(str(error))
         return {"posted": 0, "waiting": len(waiting(stores)), "why": str(error)}
     return {"posted": sent, "waiting": 0}
 

@@ -2,6 +2,7 @@
 
 import dagster as dg
 
+from assets.dying import posted
 from assets.materialized import markdown_table
 from assets.stores import LazyStores
 from bardo_pipeline.derivation.succeeding import work_off
@@ -9,7 +10,7 @@ from bardo_pipeline.derivation.succeeding import work_off
 
 @dg.op(out=dg.Out(dg.Nothing))
 def do_what_is_due(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
-    """Try every step that is due, and record what came of it."""
+    """Try every step that is due, and record what came of it; owners are told of what halted (BARDO_WEBHOOK)."""
     done = work_off(home.stores, now=home.now())
     rows = [
         {"dead": golem, "step": one.step, "outcome": one.outcome, "attempt": one.attempt, "why": one.why}
@@ -19,7 +20,7 @@ def do_what_is_due(context: dg.OpExecutionContext, home: dg.ResourceParam[LazySt
     halted = sum(standing.halted is not None for standing in done.values())
     born = sum(standing.booted for standing in done.values())
     metadata = {"successions": len(done), "born": born, "halted": halted, "steps": markdown_table(rows)}
-    context.add_output_metadata(metadata)
+    context.add_output_metadata(metadata | posted(home.stores, context.log.warning))
 
 
 @dg.job(

@@ -41,13 +41,17 @@ RECOMMENDED = ("forget", "ask", "failed", "suspected", "untested")
 
 @dataclass(frozen=True)
 class Grave:
-    """A dead golem: whose it was, how it lived and died, what it left, what it said last, and who followed."""
+    """A dead golem: whose it was, how it lived and died, what it left, what it said last, and who followed.
+
+    succession: how that stands, None where none began.
+    """
 
     golem_id: str
     owner_id: str
     generation: int
     predecessor_id: str | None
     heir_id: str | None
+    succession: str | None
     cause: str
     born_at: datetime
     died_at: datetime
@@ -112,6 +116,7 @@ def graves(stores: Stores, *, owner: str | None = None, lineage: str | None = No
     ]
     heirs = {birth.predecessor_id: g for g, (birth, _) in sorted(births.items())}
     published, told = published_bundles(stores), _testaments(stores, chosen)
+    stands = standings(advanced(stores, chosen))
     left = {e["bundle_hash"]: e["entry_count"] for e in stores.life("BundlePublished")["published"].to_pylist()}
     rows = [
         Grave(
@@ -120,6 +125,7 @@ def graves(stores: Stores, *, owner: str | None = None, lineage: str | None = No
             generation=births[g][0].generation,
             predecessor_id=births[g][0].predecessor_id,
             heir_id=heirs.get(g),
+            succession=stands[g].state if g in stands else None,
             cause=deaths[g][0].cause,
             born_at=births[g][1],
             died_at=deaths[g][1],

@@ -17,9 +17,10 @@ from bardo_pipeline.derivation.legacy import unjudged
 from bardo_pipeline.derivation.places import place_of
 from bardo_pipeline.derivation.reading import closed_through, curated
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.derivation.the_dead import waiting_golems
+from bardo_pipeline.derivation.the_dead import advanced, halted_by_themselves, unfinished, waiting_golems
 from bardo_pipeline.derivation.waiving import failing
 from bardo_pipeline.events.schema import MOMENT
+from bardo_pipeline.inheritance.standing import standings
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.drift import PPM
 from bardo_pipeline.storage.health import (
@@ -84,6 +85,15 @@ class Judgements:
 
 
 @dataclass(frozen=True)
+class Successions:
+    """Successions that want an owner: halted without an heir, failing and due again, heirs without their identity."""
+
+    halted: int
+    waiting: int
+    unregistered: int
+
+
+@dataclass(frozen=True)
 class Marts:
     """The analysts' warehouse: when it was built, and how long it lacks what was curated since (None: nothing)."""
 
@@ -134,6 +144,7 @@ class Health:
     spool: Backlog
     quarantine: Quarantined
     judgements: Judgements
+    successions: Successions
     marts: Marts | None
     embedder: Embedding
 
@@ -174,6 +185,7 @@ def health_of(stores: Stores, now: datetime) -> Health:
         spool=spool(stores.home, now),
         quarantine=quarantined(stores.home, taken.day, now),
         judgements=_judgements(stores, now),
+        successions=_successions(stores),
         marts=_marts(stores, curated_at, now),
         embedder=_embedding(stores),
     )
@@ -218,6 +230,14 @@ def _judgements(stores: Stores, now: datetime) -> Judgements:
     told = [one for one in failing(stores) if one.severity == "warning"]
     waived = sum(not one.open for one in told)
     return Judgements(verdicts.num_rows, int(pc.sum(lately).as_py() or 0), len(unjudged(stores)), len(told), waived)
+
+
+def _successions(stores: Stores) -> Successions:
+    """Counted from those that are not over; what ended by itself is counted, not read."""
+    told = standings(advanced(stores, unfinished(stores))).values()
+    halted = len(halted_by_themselves(stores)) + sum(one.halted is not None for one in told)
+    waiting = sum(one.due_at is not None and not one.booted for one in told)
+    return Successions(halted, waiting, sum(one.booted and one.unregistered for one in told))
 
 
 def _marts(stores: Stores, curated_at: datetime | None, now: datetime) -> Marts | None:

@@ -1,8 +1,10 @@
-"""Notices: what owners are told of deaths, posted to the webhook that the environment names, each at least once.
+"""Notices: what owners are told of deaths and of heirs that do not come, posted to the environment's webhook, each at
+least once.
 
-A notice is part of the last phase of dying (LegacyLeft), so it is on record whether anybody hears of it or not. What
-was posted is kept beside the indexes; where that is lost, notices are posted again, under the same event id.
-Source: MEM ("a notification webhook", "No golem dies silent"); INH-4.
+Of a death it is part of the last phase of dying (LegacyLeft), of a succession the step that ended it or goes on failing
+(SuccessionAdvanced); so it is on record whether anybody hears of it or not. What was posted is kept beside the indexes;
+where that is lost, notices are posted again, under the same event id.
+Source: MEM ("a notification webhook", "No golem dies silent"), INH S13 ("Owner notified"); INH-4, INH-18.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
@@ -30,7 +33,7 @@ Post = Callable[[str, bytes, float], None]
 
 @dataclass(frozen=True)
 class Notice:
-    """What an owner is told of a death. event_id: of the LegacyLeft that it is part of."""
+    """What an owner is told of a golem that died. event_id: of the event that says so."""
 
     event_id: str
     golem_id: str
@@ -50,25 +53,55 @@ def webhook_of(environment: Mapping[str, str]) -> str | None:
 
 
 def notices_of(stores: Stores) -> list[Notice]:
-    """Every notice on record, by moment of the death and golem."""
-    return _told(stores, stores.life("LegacyLeft"))
+    """Every notice on record, by moment of the death and golem, the death's before those of its succession."""
+    return _told(stores, stores.life("LegacyLeft"), _stuck(stores))
 
 
 def waiting(stores: Stores) -> list[Notice]:
     """The notices that were not posted yet."""
-    left, posted = stores.life("LegacyLeft"), pa.array(_posted(_file(stores)), pa.string())
-    return _told(stores, left.filter(pc.invert(pc.is_in(left["event_id"], value_set=posted))))
+    posted = pa.array(_posted(_file(stores)), pa.string())
+    left, stuck = (
+        events.filter(pc.invert(pc.is_in(events["event_id"], value_set=posted)))
+        for events in (stores.life("LegacyLeft"), _stuck(stores))
+    )
+    return _told(stores, left, stuck)
 
 
-def _told(stores: Stores, left: pa.Table) -> list[Notice]:
-    """What these legacies (life events) tell of golems whose owner is known, by moment of the death and golem."""
+def _stuck(stores: Stores) -> pa.Table:
+    """The steps that ended a succession or an identity, and the failure of a place behind which it is only tried by the
+    hour (life events)."""
+    events, last = stores.life("SuccessionAdvanced"), len(stores.policy.succession.retry_seconds) + 1
+    said = events["advanced"].combine_chunks()
+    outcome, attempt, due_at = (pc.struct_field(said, name) for name in ("outcome", "attempt", "due_at"))
+    given_up = pc.and_(pc.is_valid(due_at), pc.equal(attempt, last))
+    return events.filter(pc.or_(pc.equal(outcome, "halted"), given_up))
+
+
+def _told(stores: Stores, left: pa.Table, stuck: pa.Table) -> list[Notice]:
+    """What these legacies and steps (life events) tell of golems whose owner is known."""
     owner = owners_of(stores)
+    deaths = [(row, row["bequeathed"]["notice"]) for row in left.select([*_NAMED, "bequeathed"]).to_pylist()]
+    steps = stuck.select([*_NAMED, "advanced"]).to_pylist()
+    steps.sort(key=lambda row: (row["advanced"]["mode"], row["advanced"]["attempt"], row["event_id"]))
+    told = [*deaths, *((row, _why(row["golem_id"], row["advanced"])) for row in steps)]
     found = [
-        Notice(r["event_id"], r["golem_id"], owner[r["golem_id"]], r["observed_at"], r["bequeathed"]["notice"])
-        for r in left.select(["event_id", "golem_id", "observed_at", "bequeathed"]).to_pylist()
-        if r["golem_id"] in owner
+        Notice(row["event_id"], row["golem_id"], owner[row["golem_id"]], row["observed_at"], text)
+        for row, text in told
+        if row["golem_id"] in owner
     ]
     return sorted(found, key=lambda notice: (notice.at, notice.golem_id))
+
+
+_NAMED = ("event_id", "golem_id", "observed_at")
+
+
+def _why(golem_id: str, step: Mapping[str, Any]) -> str:
+    """What a step that came to nothing means for the owner."""
+    if step["outcome"] == "failed":
+        return f"{golem_id} has no heir yet: {step['why']}; after {step['attempt']} attempts it is tried by the hour"
+    if step["step"] == "registered":
+        return f"{step['heir_id']}, the heir of {golem_id}, has no identity: {step['why']}"
+    return f"{golem_id} has no heir, its succession halted ({step['step']}): {step['why']}"
 
 
 def deliver(stores: Stores, url: str, *, post: Post | None = None) -> list[Notice]:

@@ -133,14 +133,25 @@ def steps_told(stores: Stores) -> pa.Table:
 def unfinished(stores: Stores) -> list[str]:
     """The dead of whose succession something may still be due: all but those with an heir that has its identity, or was
     refused it for good, and those that ended by themselves without an heir."""
-    return asked(_UNFINISHED, told=steps_told(stores))["golem_id"].to_pylist()
+    return _of_successions(stores, "not settled and not halted")
 
 
-_UNFINISHED = """
-    select golem_id from told group by golem_id
-    having not (bool_or(step = 'booted' and outcome = 'done') and bool_or(step = 'registered' and outcome <> 'failed'))
-       and not (bool_or(step <> 'registered' and outcome = 'halted') and bool_and(mode = 'automatic'))
-    order by golem_id
+def halted_by_themselves(stores: Stores) -> list[str]:
+    """The dead whose successions ended by themselves without an heir, and that no owner took in hand since."""
+    return _of_successions(stores, "halted")
+
+
+def _of_successions(stores: Stores, such: str) -> list[str]:
+    return asked(f"{_STANDING} having {such} order by golem_id", told=steps_told(stores))["golem_id"].to_pylist()
+
+
+_STANDING = """
+    select
+        golem_id,
+        bool_or(step = 'booted' and outcome = 'done')
+            and bool_or(step = 'registered' and outcome <> 'failed') as settled,
+        bool_or(step <> 'registered' and outcome = 'halted') and bool_and(mode = 'automatic') as halted
+    from told group by golem_id
 """
 
 

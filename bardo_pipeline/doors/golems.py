@@ -79,7 +79,7 @@ def notices(
     post: Annotated[bool, typer.Option("--post", help="Post what BARDO_WEBHOOK was not sent yet.")] = False,
     embedder: EmbedderOption = None,
 ) -> None:
-    """What owners are told of deaths, oldest first; with --post to the webhook, each at least once."""
+    """What owners are told of deaths and of heirs that do not come, oldest first; with --post to the webhook."""
     stores = Stores.open(root_of(home), embedder=embedder)
     if not post:
         kept = {notice.event_id for notice in waiting(stores)}

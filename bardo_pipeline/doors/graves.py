@@ -48,7 +48,8 @@ def graveyard(
         return
     rows = [
         (g.golem_id, g.generation, g.owner_id, f"{g.died_at:%m-%d %H:%M}", g.cause, g.ticks,
-         f"{g.earned_micros / 1e6:+,.2f}", g.entry_count, (g.bundle_hash or "none")[:12], g.heir_id or "-")
+         f"{g.earned_micros / 1e6:+,.2f}", g.entry_count, (g.bundle_hash or "none")[:12],
+         g.heir_id or g.succession or "-")
         for g in found[:limit]
     ]  # fmt: skip
     names = ["golem", "gen", "owner", "died", "cause", "ticks", "earned $", "left", "bundle", "heir"]

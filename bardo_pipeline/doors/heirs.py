@@ -156,7 +156,7 @@ def due_now(
     stores, moment = Stores.open(root_of(home)), now()
     waiting = due(stores, moment)
     done: dict[str, Standing] = {} if dry_run else work_off(stores, now=moment)
-    rows = [(one.golem_id, one.why, _state(done[one.golem_id]) if one.golem_id in done else "due") for one in waiting]
+    rows = [(one.golem_id, one.why, done[one.golem_id].state if one.golem_id in done else "due") for one in waiting]
     if json:
         print_json([{"golem": golem, "why": why, "state": state} for golem, why, state in rows])
     elif rows:
@@ -193,19 +193,9 @@ def _row(golem: str, standing: Standing, owner: str) -> dict[str, Any]:
         "owner": owner,
         "mode": newest.mode,
         "steps": sum(one.outcome == "done" for one in standing.last.values()),
-        "state": _state(standing),
+        "state": standing.state,
         "why": (stuck or newest).why,
     }
-
-
-def _state(standing: Standing) -> str:
-    if standing.halted is not None:
-        return f"halted: {standing.halted.step}"
-    if standing.booted:
-        return "born, no identity yet" if standing.unregistered else "born, nameless" if standing.nameless else "born"
-    if standing.due_at is not None:
-        return f"waits until {standing.due_at:%Y-%m-%d %H:%M:%S} UTC"
-    return "under way"
 
 
 def bounds_of(text: str | None) -> tuple[int, int]:

@@ -81,6 +81,8 @@ def _print(out: Console, root: Path, stores: Stores, health: Health, found: list
                        f"day ({health.quarantine.day_share:.2%} of what came)"),
         ("verdicts", f"{health.judgements.refused} bundles refused, {health.judgements.unjudged} not judged yet; "
                      f"{health.judgements.warnings} warnings, {health.judgements.waived} of them waived"),
+        ("successions", f"{health.successions.halted} halted without an heir, {health.successions.waiting} are tried "
+                        f"again; {health.successions.unregistered} heirs without their identity"),
         ("warehouse", _as_of(root)),
     ]  # fmt: skip
     grid = Table.grid(padding=(0, 2))

@@ -50,6 +50,15 @@ class Standing:
         return min(moments, default=None)
 
     @property
+    def state(self) -> str:
+        """How it stands, in words."""
+        if self.halted is not None:
+            return f"halted: {self.halted.step}"
+        if self.booted:
+            return "born, no identity yet" if self.unregistered else "born, nameless" if self.nameless else "born"
+        return "under way" if self.due_at is None else f"waits until {self.due_at:%Y-%m-%d %H:%M:%S} UTC"
+
+    @property
     def tried(self) -> int:
         """How many attempts there were, at all steps."""
         return sum(one.attempt for one in self.last.values())

@@ -14,11 +14,15 @@ import pytest
 
 from assets.stores import LazyStores
 from bardo_pipeline.derivation.configured import record_configuration
+from bardo_pipeline.derivation.fabric import Fabric
 from bardo_pipeline.derivation.graveyard import graves, standing_of
+from bardo_pipeline.derivation.health import Successions, health_of
+from bardo_pipeline.derivation.notices import notices_of
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succeeding import at_heartbeat, due, summon, work_off
 from bardo_pipeline.derivation.the_dead import Wish, births_of, commit_credit, credit_micros, dead_golem
 from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.events.fabric import GolemEvent
 from bardo_pipeline.events.life import Died, LifeEvent, life_event
 from bardo_pipeline.events.succession import STEPS
 from bardo_pipeline.policy.stated import parse
@@ -107,6 +111,15 @@ def test_without_enough_credit_it_halts_and_an_owner_may_go_on_by_hand(stores: S
     assert f"bardo golem credit {owner}" in standing.halted.why
     assert dead_golem(stores, dead).heir_id not in births_of(stores)
     assert due(stores, NOW + timedelta(days=9)) == [], "what halted is not tried again by itself"
+    stuck = childless(stores)
+    said = {g: f"{g} has no heir, its succession halted (funded): {why_of(stores, g)}" for g in stuck}
+    assert owner_s_notices(stores) == sorted((dead_golem(stores, g).born.owner_id, text) for g, text in said.items())
+    both = len(stuck)
+    assert health_of(stores, NOW).successions == Successions(halted=both, waiting=0, unregistered=0)
+    assert f"{both} halted without an heir" in bardo("status", home=stores.home.root)
+    assert {grave.succession for grave in graves(stores) if grave.heir_id is None} == {"halted: funded"}
+    told = [e for e in mortality(stores) if e.name == "SuccessionAdvanced" and e.payload.outcome == "halted"]
+    assert {(e.golem_id, e.payload.step) for e in told} == {(g, "funded") for g in stuck}
     assert summon(stores, dead_golem(stores, dead), Wish(40_000_000, force=True), now=NOW).booted
     assert credit_micros(stores, owner) == 39_999_999, "by hand it is the owner's own money"
 
@@ -141,6 +154,11 @@ def test_a_place_that_cannot_be_made_is_tried_again_when_its_event_says(stores: 
         assert due(stores, moment + timedelta(seconds=wait - 1)) == []
         assert work_off(stores, now=moment + timedelta(seconds=wait - 1)) == {}
         moment += timedelta(seconds=wait)
+        assert len(owner_s_notices(stores)) == (len(childless(stores)) if attempt > 3 else 0), (
+            "told once, when it lasts"
+        )
+    assert all("after 4 attempts it is tried by the hour" in text for _, text in owner_s_notices(stores))
+    assert health_of(stores, moment).successions.waiting == len(childless(stores))
     (stores.home.root / "golems").unlink()
     assert work_off(stores, now=moment)[dead].booted
     assert [one for one in steps(stores, dead) if one[0] == "provisioned"][-1] == ("provisioned", "done", 6)
@@ -170,6 +188,25 @@ def test_an_identity_that_is_refused_is_asked_for_again_at_the_next_heartbeat(st
     assert standing_of(Stores.open(home), dead) == after
 
 
+def why_of(stores: Stores, golem_id: str) -> str:
+    """Why a succession halted."""
+    standing = standing_of(stores, golem_id)
+    assert standing is not None
+    assert standing.halted is not None
+    return standing.halted.why
+
+
+def owner_s_notices(stores: Stores) -> list[tuple[str, str]]:
+    """What owners are told beside deaths."""
+    deaths = set(stores.life("LegacyLeft")["event_id"].to_pylist())
+    return sorted((one.owner_id, one.text) for one in notices_of(stores) if one.event_id not in deaths)
+
+
+def mortality(stores: Stores) -> list[GolemEvent]:
+    """What `bardo watch --category mortality` tells."""
+    return list(Fabric(stores, ["mortality"]).newest(100_000))
+
+
 def rich(stores: Stores) -> list[str]:
     """Commit more than enough for every heir. Returns the dead who wait for one."""
     dead = childless(stores)
@@ -191,6 +228,8 @@ def test_an_identity_that_is_another_s_is_refused_once_and_for_all(stores: Store
     after = Stores.open(home)
     assert [one for one in steps(after, first) if one[0] == "registered"] == [("registered", "halted", 1)]
     assert due(after, NOW + timedelta(days=1)) == [], "however often its heart beat"
+    told = [text for _, text in owner_s_notices(after)]
+    assert [text.partition(":")[0] for text in told] == [f"{heir}, the heir of {first}, has no identity"]
     assert "born, nameless" in bardo("golem", "successions", home=home)
 
 

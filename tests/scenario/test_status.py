@@ -46,7 +46,7 @@ def test_the_document_s_keys_stay(home: Home) -> None:
     }  # fmt: skip
     assert set(found["health"]) == {
         "at", "golems", "intake", "silent_seconds", "curation", "episodes", "journals", "leases", "spool",
-        "quarantine", "judgements", "marts", "embedder",
+        "quarantine", "judgements", "successions", "marts", "embedder",
     }  # fmt: skip
     assert set(found["health"]["curation"]) == {
         "ticks", "golem_max", "ticks_max", "cycles", "waiting_seconds", "derived_at",
