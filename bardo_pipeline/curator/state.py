@@ -145,11 +145,12 @@ class GrimoireState:
 def is_quarantined(state: GrimoireState, rows: np.ndarray | None = None) -> np.ndarray:
     """Which rows (all for None) came over in the midst of life and still wait for own outcomes. bool."""
     some = slice(None) if rows is None else rows
-    waits: np.ndarray = (state["status"][some] == CANDIDATE) & np.isin(state["provenance"][some], _CAME_OVER)
+    waits: np.ndarray = (state["status"][some] == CANDIDATE) & _CAME_OVER[state["provenance"][some]]
     return waits
 
 
-_CAME_OVER = [PROVENANCES.index(name) for name in CAME_OVER]
+_CAME_OVER = np.array([name in CAME_OVER for name in PROVENANCES])
+"""By the code of a provenance."""
 
 
 def size_bands(effect_ppm: np.ndarray) -> np.ndarray:
