@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,8 +21,9 @@ from bardo_pipeline.derivation.repair import withdraw
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError, RegressionError
 from bardo_pipeline.events.arrivals import Arrival, Quarantined
-from bardo_pipeline.events.life import Received, life_event
+from bardo_pipeline.events.life import LifeEvent, Received, life_event
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
+from bardo_pipeline.inheritance.bundle import Bundle
 from bardo_pipeline.inheritance.chain import Claim, claims_of, unproven
 
 _ATTEMPTS = 20
@@ -72,28 +74,43 @@ def offered(stores: Stores, golem_id: str, bundle_hash: str) -> Offer:
     grimoire, bundle = grimoire_of(stores, golem_id), load_bundle(stores.home, bundle_hash)
     if grimoire.died_at_tick is not None:
         raise QueryError(f"golem {golem_id} died at tick {grimoire.died_at_tick}: give it to one that lives")
-    entries, sent = bundle.entries(), replicants_of(stores, golem_id).get(bundle.golem_id)
-    source = "import" if sent is None else "replicant"
-    claims = claims_of(entries)
-    wrong = unproven(claims, ChainOfLog(stores))
-    way = Quarantined(tick_seen=grimoire.tick, unproven=wrong)
-    if sent is not None:
-        way = Quarantined(
-            tick_seen=grimoire.tick, unproven=wrong, replicant_id=bundle.golem_id, parent_id=golem_id, hypothesis=sent
-        )
-    received = Received(
-        source="import" if sent is None else "replicant",
-        from_golem_id=bundle.golem_id,
-        content_hash=bundle_hash,
-        entry_count=entries.num_rows,
-    )
+    sent = replicants_of(stores, golem_id).get(bundle.golem_id)
+    received, way, claims = _coming(stores, bundle, golem_id, sent, grimoire.tick)
+    entries, held = bundle.entries(), grimoire.entries.select(ENTRY_SCHEMA.names)
     at_us = round(grimoire.at.timestamp() * 1_000_000)
-    held = grimoire.entries.select(ENTRY_SCHEMA.names)
-    judged = verdicts(entries, held, at_us, source, stores.policy, unproven=wrong)
+    judged = verdicts(entries, held, at_us, received.source, stores.policy, unproven=way.unproven)
     span = stores.policy.curator.cycle_ticks
     came = (a for a in stores.arrivals().of_golem(golem_id) if a.cycle(span) > grimoire.cycle)
     waits = next((arrival for arrival in came if arrival.content_hash == bundle_hash), None)
     return Offer(grimoire, received, way, entries, judged, claims, waits)
+
+
+def _coming(
+    stores: Stores, bundle: Bundle, golem_id: str, hypothesis: str | None, tick_seen: int
+) -> tuple[Received, Quarantined, tuple[Claim, ...]]:
+    """How a bundle comes to a golem behind a tick, and what it claims of the chain.
+
+    hypothesis: what a replicant was to find out whose report it is, None for an import.
+    """
+    entries = bundle.entries()
+    claims = claims_of(entries)
+    told = {} if hypothesis is None else {
+        "replicant_id": bundle.golem_id, "parent_id": golem_id, "hypothesis": hypothesis,
+    }  # fmt: skip
+    way = Quarantined(tick_seen=tick_seen, unproven=unproven(claims, ChainOfLog(stores)), **told)
+    source: Literal["import", "replicant"] = "import" if hypothesis is None else "replicant"
+    received = Received(
+        source=source, from_golem_id=bundle.golem_id, content_hash=bundle.bundle_hash, entry_count=entries.num_rows
+    )
+    return received, way, claims
+
+
+def report_of(stores: Stores, replicant_id: str, bundle_hash: str, *, tick_seen: int, at: datetime) -> LifeEvent:
+    """What a replicant that died left, as it comes to its parent. tick_seen, at: the parent's newest tick."""
+    (sent,) = stores.life("ReplicantSent", [replicant_id])["replicant"].to_pylist()
+    bundle = load_bundle(stores.home, bundle_hash)
+    received, way, _ = _coming(stores, bundle, sent["parent_id"], sent["hypothesis"], tick_seen)
+    return life_event(sent["parent_id"], at, received, way)
 
 
 def replicants_of(stores: Stores, golem_id: str) -> dict[str, str]:

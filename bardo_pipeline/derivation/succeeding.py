@@ -72,15 +72,16 @@ def due(stores: Stores, now: datetime) -> list[Due]:
 
 
 def _wanted(stores: Stores) -> Collection[str]:
-    """The dead whose configuration wants an heir, who have none, and of whose succession nothing is told yet.
+    """The dead whose configuration wants an heir, who have none, and of whose succession nothing is told yet. Nobody
+    follows a replicant: it was sent for its report.
 
     Only when all four phases of dying are over: between verdict and publication there is nothing to inherit.
     """
     left, births = stores.life("LegacyLeft"), stores.life("GolemBorn")
     succeeded = pc.struct_field(births["born"].combine_chunks(), "predecessor_id").to_pylist()
     ripe = {*left["golem_id"].to_pylist()} & {*births["golem_id"].to_pylist()}
-    told = stores.life("SuccessionAdvanced")["golem_id"].to_pylist()
-    return wishes_of(stores, ripe - {*told, *succeeded})
+    told, sent = (stores.life(kind)["golem_id"].to_pylist() for kind in ("SuccessionAdvanced", "ReplicantSent"))
+    return wishes_of(stores, ripe - {*told, *succeeded, *sent})
 
 
 def _is_worth_asking(stores: Stores, standing: Standing) -> bool:

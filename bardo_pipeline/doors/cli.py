@@ -138,6 +138,7 @@ def run(
     kill_switch: asked.KillSwitch = None,
     oracle: asked.Oracle = None,
     pool: asked.Pool = None,
+    replicants: asked.Replicants = 0,
     marts: asked.Marts = True,
     embedder: EmbedderOption = None,
     config: ConfigOption = None,
@@ -147,7 +148,7 @@ def run(
         golems=golems, generations=generations, seed=seed, bars=bars, lifespan_ticks=bounds_of(lifespan),
         owners=tuple(owner or ("owner-1",)), budget_micros=round(budget * 1_000_000), trace=trace, pool=pool,
         market=market, steers=tuple(steer or ()), kill_switch=kill_switch, oracle=oracle, embedder=embedder,
-        config=config,
+        config=config, replicants=replicants,
     )  # fmt: skip
     root = root_of(home)
     ending = go(root, settings, clock=now, console=out, derive=True, marts=marts)

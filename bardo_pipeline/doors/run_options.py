@@ -34,4 +34,7 @@ Oracle = Annotated[
         help="Golems predict; without, they judge surprise by what they see alone (default: bardo.toml, else on).",
     ),
 ]
+Replicants = Annotated[
+    int, typer.Option(min=0, help="Replicants that a golem may send out, one at a time, to settle what is open to it.")
+]
 Marts = Annotated[bool, typer.Option(help="Build the analysts' warehouse at the end.")]

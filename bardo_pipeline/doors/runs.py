@@ -64,6 +64,7 @@ class RunSettings:
     oracle: bool | None = None
     embedder: str | None = None
     config: Path | None = None
+    replicants: int = 0
 
 
 def go(
@@ -92,6 +93,7 @@ def go(
         killed=_switch(settings.kill_switch),
         oracle=bool(settings.oracle),
         succeed=_succession(stores, founding, clock),
+        replicants=settings.replicants,
     )
     columns = (
         SpinnerColumn(),
@@ -200,6 +202,8 @@ def run_name(settings: RunSettings, market: Market, stores: Stores, auto: Mappin
     kept = {k: v for k, v in asdict(settings).items() if k not in ("trace", "kill_switch", "embedder", "config")}
     if auto:
         kept["succession"] = auto
+    if not settings.replicants:  # a run that sends none has the name that it always had
+        del kept["replicants"]
     content = orjson.dumps([kept, market.content_hash, stores.derivation_id], option=orjson.OPT_SORT_KEYS, default=str)
     return hashlib.sha256(content).hexdigest()[:8]
 

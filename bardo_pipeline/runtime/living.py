@@ -38,6 +38,7 @@ from bardo_pipeline.heartbeat.step import Interventions, step
 from bardo_pipeline.heartbeat.tape import Tape, tape_of
 from bardo_pipeline.inheritance.learning import attention_of, forecast_variances
 from bardo_pipeline.mortality.vitality import CAUSES
+from bardo_pipeline.runtime.replicants import Replicants
 from bardo_pipeline.runtime.run import Ending, Progress, Run
 
 COMMIT_CHUNKS = 8
@@ -60,6 +61,7 @@ class Living:
         self._learned: dict[str, list[dict[str, str]]] = {}
         self._heeded: set[str] = set()
         self._waiting = list(run.heirs)
+        self._replicants = Replicants(stores, run)
         self._told = frozenset(cause.event_id for cause in stores.left_out().causes)
 
     def live(self, tell: Callable[[Progress], None] = lambda _: None) -> Ending:
@@ -77,6 +79,8 @@ class Living:
             heirs = self._bury(dead, stop) if dead else []
             if heirs:
                 self._welcome(heirs, self._boundary(stop))
+            if stop < self.tape.ticks and (sent := self._replicants.sent(self.fleet, self.mind)):
+                self._welcome(sent, self._boundary(stop))
             if start // span % COMMIT_CHUNKS == COMMIT_CHUNKS - 1:
                 self._commit()
             tell(self._progress(stop))
@@ -134,7 +138,9 @@ class Living:
         events: list[LifeEvent] = []
         newborn = Fleet([g for g, _ in births], [b for _, b in births], self.stores.policy)
         for i, (golem_id, birth) in enumerate(births):
-            begun = beginning(self.stores, golem_id, birth, at, events)
+            begun = self._replicants.beginning(golem_id, birth, at) or beginning(
+                self.stores, golem_id, birth, at, events
+            )
             if begun.bundle is not None:
                 told = begun.bundle.learning
                 newborn.begin_with(i, forecast_variances(told), attention_of(told))
@@ -306,7 +312,9 @@ class Living:
         if stop >= self.tape.ticks:
             return []
         left = published_bundles(self.stores, lives)
+        self._replicants.report(dead, left, self.fleet, at=self._moment(stop - 1), now=self.clock())
         lives = {g: b for g, b in lives.items() if g in left and b.generation + 1 < self.run.generations}
+        lives = {g: b for g, b in lives.items() if g not in self._replicants}
         if self.run.succeed is not None:
             return self.run.succeed(lives, self._boundary(stop))
         summoned = commissioned(self.stores)

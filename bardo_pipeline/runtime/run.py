@@ -30,7 +30,8 @@ class Run:
 
     steers: (golem id or *, tick) to (severity, intent). killed: asked once a tick, whether the kill switch is thrown.
     oracle: whether golems predict; without it they judge surprise by the fallback (HB S3). heirs: born between runs,
-    to be lived in this one. succeed: who decides on the heirs of the dead, in place of a run's own way.
+    to be lived in this one. succeed: who decides on the heirs of the dead, in place of a run's own way. replicants: how
+    many each golem may send out (replicants.py).
     """
 
     name: str
@@ -43,6 +44,7 @@ class Run:
     succeed: Succeed | None = None
     killed: Callable[[], bool] = lambda: False
     oracle: bool = True
+    replicants: int = 0
 
 
 @dataclass

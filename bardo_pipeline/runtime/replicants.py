@@ -1,0 +1,109 @@
+"""Replicants: short-lived offspring that golems send out to find out what they cannot tell, while they live on.
+
+No document says when one is sent. Here, where a run allows it, a golem sends one when a cycle closes and something that
+it met is still open: one at a time, about what it has most evidence of, and never twice about the same. A replicant is
+founded by its parent's owner in the same market. It knows nothing, acts a little more readily than its parent, since an
+act is judged and what is left alone seldom is, and soon dies of age. What it leaves is its report: it comes to its
+parent, if that lives, with the next cycle that closes. A replicant has no heirs. Source: INH S7.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+import numpy as np
+
+from bardo_pipeline.curator.state import CANDIDATE, is_quarantined, rule_texts
+from bardo_pipeline.derivation.births import Beginning
+from bardo_pipeline.derivation.curation import Mind
+from bardo_pipeline.derivation.giving import report_of
+from bardo_pipeline.derivation.repair import withdraw
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.events.arrivals import Replicant
+from bardo_pipeline.events.life import Born, life_event
+from bardo_pipeline.heartbeat.fleet import Fleet, born
+from bardo_pipeline.runtime.run import Run
+
+LIFESPAN_TICKS = (200, 400)
+"""Bounds of a replicant's lifespan: four to eight cycles of the curator."""
+
+
+class Replicants:
+    """The replicants of one run, who sent them and what for."""
+
+    def __init__(self, stores: Stores, run: Run) -> None:
+        self._stores, self._run = stores, run
+        self._words: dict[str, Replicant] = {}
+        self._away: set[str] = set()
+
+    def __contains__(self, golem_id: str) -> bool:
+        return golem_id in self._words
+
+    def sent(self, fleet: Fleet, mind: Mind) -> list[tuple[str, Born]]:
+        """Who is sent out now: their births."""
+        if not self._run.replicants:
+            return []
+        lives = dict(zip(fleet.golem_ids, fleet.births, strict=True))
+        busy = {self._words[golem_id].parent_id for golem_id in self._away}
+        ready = {g for g in lives if g not in self and g not in busy and len(self._asked_by(g)) < self._run.replicants}
+        return [self._born(g, lives[g], asked) for g, asked in sorted(self._open(mind, ready).items())]
+
+    def beginning(self, golem_id: str, birth: Born, at: datetime) -> Beginning | None:
+        """What a replicant's life begins with; None for who is none."""
+        if golem_id not in self:
+            return None
+        return Beginning([life_event(golem_id, at, birth), life_event(golem_id, at, self._words[golem_id])], None, None)
+
+    def report(
+        self, dead: Collection[str], left: Mapping[str, str], fleet: Fleet, *, at: datetime, now: datetime
+    ) -> None:
+        """Record what those who died have to tell their parents. left: the bundles that the dead left, as published."""
+        ticks = dict(zip(fleet.golem_ids, fleet.tick.tolist(), strict=True))
+        back = sorted(self._away.intersection(dead))
+        self._away.difference_update(back)
+        heard = [(g, self._words[g].parent_id) for g in back if g in left and self._words[g].parent_id in ticks]
+        events = [report_of(self._stores, g, left[g], tick_seen=ticks[parent], at=at) for g, parent in heard]
+        if events:
+            self._stores.log.record(events, now)
+            withdraw(self._stores, now=now)  # what it rests on may be left out since
+
+    def _asked_by(self, golem_id: str) -> set[str]:
+        return {word.hypothesis for word in self._words.values() if word.parent_id == golem_id}
+
+    def _open(self, mind: Mind, golems: Collection[str]) -> dict[str, str]:
+        """What each of these golems has most evidence of and cannot tell, and asked nobody before, in words."""
+        state = mind.state
+        is_rule = np.array([one.source == "pattern" for one in state.structures.rows], bool)
+        codes = [state.golem_code(golem_id) for golem_id in golems]
+        open_ = (state["status"] == CANDIDATE) & (state["own_count"] > 0) & ~is_quarantined(state)
+        rows = np.flatnonzero(open_ & np.isin(state["golem"], codes))
+        rows = rows[is_rule[state["structure"][rows]]]
+        out: dict[str, str] = {}
+        told = zip(
+            state["own_count"][rows].tolist(), rule_texts(state, rows), state["golem"][rows].tolist(), strict=True
+        )
+        for _, text, code in sorted(told, key=lambda one: (-one[0], one[1])):
+            if text not in self._asked_by(state.golems[code]):
+                out.setdefault(state.golems[code], text)
+        return out
+
+    def _born(self, parent_id: str, parent: Born, hypothesis: str) -> tuple[str, Born]:
+        stores, market = self._stores, self._run.market
+        threshold = parent.traits.rebalance_threshold - stores.policy.traits.threshold_step
+        traits = parent.traits.model_copy(update={"rebalance_threshold": max(round(threshold, 4), 0.0)})
+        golem_id, birth = born(
+            lineage_id=f"{parent.lineage_id}-{parent.generation}-replicant-{len(self._asked_by(parent_id)) + 1}",
+            generation=0,
+            owner_id=parent.owner_id,
+            founding=replace(self._run.founding, lifespan_ticks=LIFESPAN_TICKS),
+            market=market.name,
+            market_hash=market.content_hash,
+            derivation_id=stores.derivation_id,
+            policy=stores.policy,
+            traits=traits,
+        )
+        self._words[golem_id] = Replicant(parent_id=parent_id, hypothesis=hypothesis)
+        self._away.add(golem_id)
+        return golem_id, birth

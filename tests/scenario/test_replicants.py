@@ -1,0 +1,51 @@
+"""Replicants in a run: sent out for what is open, dead soon, and heard by who sent them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bardo_pipeline.derivation.rebuild import rebuild
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.the_dead import births_of, deaths_of
+from bardo_pipeline.runtime.replicants import LIFESPAN_TICKS
+from tests.commands import bardo
+from tests.conftest import NOW
+
+RUN = ("run", "--bars", "800", "--golems", "1", "--generations", "2", "--lifespan", "700-720", "--seed", "12",
+       "--no-marts")  # fmt: skip
+
+
+@pytest.mark.row("INH-13")
+def test_a_golem_sends_a_replicant_for_what_is_open_and_hears_its_report(tmp_path: Path) -> None:
+    bardo(*RUN, "--replicants", "1", home=tmp_path)
+    stores = Stores.open(tmp_path)
+    (sent,) = stores.life("ReplicantSent").to_pylist()
+    parent, word = sent["replicant"]["parent_id"], sent["replicant"]["hypothesis"]
+    births, deaths = births_of(stores), deaths_of(stores)
+    assert {b.predecessor_id for b, _ in births.values()} == {None, parent}, "nobody follows a replicant"
+    mine, theirs = births[sent["golem_id"]][0], births[parent][0]
+    assert mine.bundle_hash is None, "it knows nothing"
+    assert mine.owner_id == theirs.owner_id
+    assert mine.traits.rebalance_threshold < theirs.traits.rebalance_threshold
+    died, at = deaths[sent["golem_id"]]
+    assert LIFESPAN_TICKS[0] <= died.tick <= LIFESPAN_TICKS[1]
+    assert "it is open whether" in word
+
+    (report,) = stores.life("KnowledgeReceived", [parent]).to_pylist()
+    assert (report["received"]["source"], report["received"]["from_golem_id"]) == ("replicant", sent["golem_id"])
+    way = report["quarantined"]
+    assert (way["parent_id"], way["replicant_id"], way["hypothesis"]) == (parent, sent["golem_id"], word)
+    assert report["observed_at"] >= at
+    decided = stores.projections.growing("curation").read(golems=[parent])
+    came = [row for row in decided.to_pylist() if row["cause_event"] == report["event_id"]]
+    assert came, "its parent looked at it"
+    assert all(f"sent to find out: {word}" in row["reason"] for row in came)
+    assert {row["cycle"] for row in came} == {way["tick_seen"] // 50 + 1}
+    assert all(row["confidence_ppm"] <= 300_000 for row in came if row["operation"] == "quarantined")
+
+    count = stores.log.life().num_rows
+    bardo(*RUN, "--replicants", "1", home=tmp_path)
+    assert Stores.open(tmp_path).log.life().num_rows == count, "the same run again sends nobody"
+    assert all(found.equal for found in rebuild(Stores.open(tmp_path), now=NOW)), "as the log alone tells it"
