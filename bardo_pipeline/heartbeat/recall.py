@@ -1,7 +1,9 @@
 """Recall: what a golem knows of a situation, laid out once a cycle so that a tick only looks it up. Pure.
 
 A situation is a cell (regime, anomaly band, gas band). For each golem and cell the best entries stand ready, with the
-warning that would block acting there. Source: MEM (four factors), HB S3 (top five), canon 21-24, "immune memory".
+warning that would block acting there. What has faded below MEM's 0.5 is not among them: a thought does not pay for
+knowledge that nobody has borne out for long. Source: MEM (four factors, minConfidence), HB S3 (top five), canon 21-24,
+"immune memory".
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import numpy as np
 from bardo_pipeline.curator.playbook import entry_ids
 from bardo_pipeline.curator.state import ACTIVE, WARNING, GrimoireState
 from bardo_pipeline.grimoire.confidence import ppm
+from bardo_pipeline.grimoire.entries import CAME_OVER, PROVENANCES
 from bardo_pipeline.grimoire.spans import COVERS
 from bardo_pipeline.heartbeat.fleet import CELLS, RECALL
 from bardo_pipeline.heartbeat.foresight import Foresight, foresight_of, nothing_foreseen
@@ -110,7 +113,7 @@ def recall_of(state: GrimoireState, golem_ids: list[str], at_us: int, names: Ent
     score = np.rint((policy.retrieval.semantic * likeness + policy.retrieval.importance * worth[:, None]) * 1e6).astype(
         np.int64
     )
-    top = _best(golem, score, size)
+    top = _best(golem, score, _believed(state, rows, confidence, policy), size)
     taken = np.where(top >= 0, likeness[top, np.arange(CELLS)[:, None]], 0.0)
     half = recency_half_life(state.half_life(rows, policy.decay), policy.retrieval)
     count = np.maximum(state["own_count"][rows], 1)
@@ -148,14 +151,24 @@ def _importance(state: GrimoireState, rows: np.ndarray, confidence: np.ndarray, 
     return importance(confidence, ratio, state["is_bloodstain"][rows] == 1, policy.retrieval)
 
 
-def _best(golem: np.ndarray, score: np.ndarray, size: int) -> np.ndarray:
-    """The RECALL best entries by golem and cell [place, cell, golem], ties to the earlier entry; -1 fills."""
+def _believed(state: GrimoireState, rows: np.ndarray, confidence: np.ndarray, policy: Policy) -> np.ndarray:
+    """Which entries are still sure enough to be put before their golem; of what came in the midst of its life, which
+    enters below that whatever it is worth, its publisher's confidence counts (canon 23). bool [entries]."""
+    came = state["provenance"][rows] >= PROVENANCES.index(CAME_OVER[0])
+    published = np.where(came, state["confidence_origin_ppm"][rows], confidence)
+    sure: np.ndarray = published >= ppm(policy.retrieval.confidence_min)
+    return sure
+
+
+def _best(golem: np.ndarray, score: np.ndarray, able: np.ndarray, size: int) -> np.ndarray:
+    """The RECALL best entries by golem and cell [place, cell, golem] of those that are able to be recalled, ties to the
+    earlier entry; -1 fills."""
     counts = np.bincount(golem, minlength=size)
     starts = np.cumsum(counts) - counts
     most = int(counts.max())
     key = np.full((size, most, CELLS), -1, np.int64)
     position = np.arange(len(golem)) - starts[golem]
-    key[golem, position] = score * 65_536 + (65_535 - position)[:, None]
+    key[golem[able], position[able]] = (score * 65_536 + (65_535 - position)[:, None])[able]
     keep = min(RECALL, most)
     chosen = (
         np.argpartition(-key, keep - 1, axis=1)[:, :keep]

@@ -189,6 +189,9 @@ class RetrievalPolicy(Frozen):
     recency: Unit = Field(0.20, description="MEM, KAT")
     importance: Unit = Field(0.25, description="MEM, KAT")
     affect: Unit = Field(0.15, description="MEM, KAT")
+    confidence_min: Unit = Field(
+        0.5, description="confidence below which an entry is not put before the golem (MEM, injection.minConfidence)"
+    )
     like_regime: Unit = Field(0.5, description="part of the regime in how alike two situations are (ours)")
     like_anomaly: Unit = Field(0.3, description="part of the anomaly band, less by its distance (ours)")
     like_gas: Unit = Field(0.2, description="part of the gas band; the three sum to 1 (ours)")

@@ -23,6 +23,7 @@ POLICY = Policy()
 NOW = int(DIED.timestamp() * 10**6)
 ALL_CELLS = list(product(REGIMES, ANOMALY_BANDS, GAS_BANDS))
 HERE = ("volatile", "strained", "normal")
+BELIEVED = round(POLICY.retrieval.confidence_min * 10**6)
 
 Row = dict[str, Any]
 
@@ -87,7 +88,7 @@ def test_what_is_recalled_is_what_a_golem_that_looks_at_every_entry_would_choose
     told = list(zip(table.to_pylist(), confidence_at(table, DIED), strict=True))
     for place, golem_id in enumerate(["g-2", "g-1"]):
         known = [(r, c) for r, c in told if r["golem_id"] == golem_id and r["status"] == "active"]
-        mine = [r for r, _ in known]
+        mine = [r for r, c in known if c >= BELIEVED]
         for cell in ALL_CELLS:
             score = {
                 r["entry_id"]: weights.semantic * likeness(r, cell) + weights.importance * value[r["entry_id"]]
@@ -117,7 +118,7 @@ def test_who_knows_nothing_recalls_nothing() -> None:
 
 @pytest.mark.row("HB-28")
 def test_likeness_is_whole_only_in_exactly_the_same_situation() -> None:
-    recall = laid_out(entry(about=about(HERE)))
+    recall = laid_out(entry(about=about(HERE), anchor_at=DIED))
     whole = {cell for i, cell in enumerate(ALL_CELLS) if recall.likeness[0, i, 0] > 1 - 1e-9}
     assert whole == {HERE}
     row = about(HERE)._asdict()
@@ -139,12 +140,27 @@ def test_a_warning_blocks_only_re_centring_in_its_situation_and_only_while_it_is
     assert blocked(confidence_ppm=900_000, anchor_at=DIED - 14 * DAY) == set(), "what has faded does not block"
 
 
+@pytest.mark.row("MEM-9")
+def test_what_has_faded_below_the_retrieval_threshold_is_not_put_before_its_golem() -> None:
+    def recalled(**said: Any) -> bool:
+        return bool(found(laid_out(entry(about=about(HERE), **({"anchor_at": DIED} | said))), HERE))
+
+    assert recalled(confidence_ppm=500_000)
+    assert not recalled(confidence_ppm=499_999)
+    assert recalled(confidence_ppm=900_000)
+    assert not recalled(confidence_ppm=900_000, anchor_at=DIED - 14 * DAY)
+    assert recalled(confidence_ppm=900_000, anchor_at=DIED - 14 * DAY, pinned_ppm=900_000), "its owner holds it fast"
+    inherited = {"confidence_ppm": 400_000, "confidence_origin_ppm": 700_000}
+    assert not recalled(**inherited, provenance="death_testament", generation=1), "it was its line's, and has faded"
+    assert recalled(**inherited, provenance="import", generation=1), "what elsewhere was sure enough (canon 23)"
+
+
 def test_recency_halves_with_the_entrys_own_half_life_since_it_was_validated() -> None:
     told = [
-        entry(about=about(HERE), validated_at=DIED - 14 * DAY),
-        entry(about=about(HERE, "b"), validated_at=DIED - 14 * DAY, decay_class="structural"),
-        entry(about=about(HERE, "c"), validated_at=DIED - 14 * DAY, decay_class="tactical"),
-        entry(about=about(HERE, "d"), validated_at=DIED + 1 * DAY),
+        entry(about=about(HERE), validated_at=DIED - 14 * DAY, anchor_at=DIED),
+        entry(about=about(HERE, "b"), validated_at=DIED - 14 * DAY, decay_class="structural", anchor_at=DIED),
+        entry(about=about(HERE, "c"), validated_at=DIED - 14 * DAY, decay_class="tactical", anchor_at=DIED),
+        entry(about=about(HERE, "d"), validated_at=DIED + 1 * DAY, anchor_at=DIED),
     ]
     recall = laid_out(*told)
     recency, _ = recall.factors(recall.top[:4, 0, 0], NOW)
