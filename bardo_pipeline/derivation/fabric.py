@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.episodes import importance_tiers
+from bardo_pipeline.derivation.across_gaps import AcrossGaps
 from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.fabric_sources import (
     SOURCES,
@@ -32,6 +33,7 @@ from bardo_pipeline.derivation.neighbours import Neighbours
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import BundleError, QueryError
 from bardo_pipeline.events.fabric import CATEGORIES, EVENTS, GolemEvent
+from bardo_pipeline.events.fabric_changes import NEIGHBOUR_COLUMNS
 from bardo_pipeline.events.fabric_derived import (
     CYCLE_COLUMNS,
     DECISION_COLUMNS,
@@ -40,7 +42,7 @@ from bardo_pipeline.events.fabric_derived import (
     life_events,
 )
 from bardo_pipeline.events.fabric_frames import Emitted
-from bardo_pipeline.events.fabric_records import NEIGHBOUR_COLUMNS, RECORD_COLUMNS, record_events
+from bardo_pipeline.events.fabric_records import RECORD_COLUMNS, record_events
 from bardo_pipeline.inheritance.bundle import ENTRIES, EPISODES
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta import AppendOnlyTable
@@ -67,7 +69,7 @@ class Fabric:
             n for n, family in EVENTS.items() if categories is None or family.category in categories
         )
         self._golems = None if golems is None else frozenset(golems)
-        self._neighbours = Neighbours(stores.log)
+        self._neighbours, self._across = Neighbours(stores.log), AcrossGaps(stores)
         self._sources = {
             "life": Source("life", TableCommits(tuple(LIFE_LOG_SCHEMA.names), lambda: _opened(stores.home.life))),
             "records": Source("records", RecordCommits(RECORD_COLUMNS, stores.log)),
@@ -141,7 +143,7 @@ class Fabric:
         """The events of a commit; batch: those read with it, None for a first count without what neighbours tell."""
         rows, policy = commit.rows, self._stores.policy
         if commit.source == "life":
-            return life_events(rows, self._imports(rows))
+            return life_events(rows, self._imports(rows), self._across.told_by_gaps(rows))
         if commit.source == "decisions":
             return decision_events(rows)
         if commit.source == "cycles":
@@ -149,7 +151,9 @@ class Fabric:
         pnl, worth = rows["outcome.pnl_impact_micros"], rows["observation.net_asset_value_micros"]
         tiers = importance_tiers(pnl.combine_chunks(), worth.combine_chunks(), policy)
         beside = rows.select(NEIGHBOUR_COLUMNS).slice(0, 0) if batch is None else self._neighbours.of(commit, batch)
-        return record_events(rows, beside, tiers, policy=policy.fabric, window=policy.prediction.fitness_window)
+        rules, window = policy.fabric, policy.prediction.fitness_window
+        across = None if batch is None else self._across.told_by_records(rows)
+        return record_events(rows, beside, tiers, policy=rules, window=window, across=across)
 
     def _imports(self, events: pa.Table) -> list[dict[str, Any]]:
         """What each import among these life events brought, as its bundle tells."""

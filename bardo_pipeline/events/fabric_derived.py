@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.events.fabric import EVENTS
+from bardo_pipeline.events.fabric_changes import Steps, tell_changes
 from bardo_pipeline.events.fabric_frames import Emitted, event_ids, flat, frame_of, one
 from bardo_pipeline.events.life import _ATTRIBUTE_OF
 from bardo_pipeline.events.schema import arrow_schema
@@ -93,10 +94,11 @@ def cycle_events(cycles: pa.Table) -> Emitted:
     return out
 
 
-def life_events(events: pa.Table, imports: Sequence[Mapping[str, Any]]) -> Emitted:
+def life_events(events: pa.Table, imports: Sequence[Mapping[str, Any]], across: Steps | None = None) -> Emitted:
     """The events of life events (LIFE_SCHEMA), a few at a time: each under its own name, and what an import is beside.
 
     imports: of each `KnowledgeReceived`, in order, what `grimoire:import_complete` carries.
+    across: steps over ticks that were given up, which an acceptance among these events tells.
     """
     out = Emitted()
     for kind, attribute in _ATTRIBUTE_OF.items():
@@ -115,4 +117,6 @@ def life_events(events: pa.Table, imports: Sequence[Mapping[str, Any]]) -> Emitt
             for name in ("grimoire:import_complete", "dream:import_hook"):
                 own = {n: one(told[n]) for n in EVENTS[name].payload.model_fields}
                 out.add(name, frame_of(name, event_ids(name, golems, ids), golems, ticks, at, place, own))
+    if across is not None:
+        tell_changes(across, out)
     return out

@@ -346,7 +346,7 @@ class VitalityChanged(Part):
 
 
 class PhaseChanged(Part):
-    """The behavioural phase is another than a tick before."""
+    """The behavioural phase is another than a tick before, or than before ticks that were given up."""
 
     before: Phase
     after: Phase

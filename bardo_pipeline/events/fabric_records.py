@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.events.fabric import EVENTS
+from bardo_pipeline.events.fabric_changes import Steps, steps_within, tell_changes
 from bardo_pipeline.events.fabric_frames import Emitted, event_ids, flat, frame_of, one, relisted
 from bardo_pipeline.events.schema import MOMENT
 from bardo_pipeline.policy import FabricPolicy
@@ -32,9 +33,6 @@ RECORD_COLUMNS = (
     "dream_tag",
 )  # fmt: skip
 """Paths of a record that events are made from."""
-
-NEIGHBOUR_COLUMNS = ("golem_id", "tick", "observed_at", "regime", "phase")
-"""What a record's neighbours say of themselves, for what changed from one tick to the next."""
 
 STATUS_EVENTS = {
     "executed": "action:executed",
@@ -81,13 +79,19 @@ class _Records:
 
 
 def record_events(
-    records: pa.Table, neighbours: pa.Table, importance: pa.Array, *, policy: FabricPolicy, window: int
+    records: pa.Table,
+    neighbours: pa.Table,
+    importance: pa.Array,
+    *,
+    policy: FabricPolicy,
+    window: int,
+    across: Steps | None = None,
 ) -> Emitted:
     """The events of records.
 
     records: RECORD_COLUMNS, one commit of the log. neighbours: NEIGHBOUR_COLUMNS of records on record before, those of
     the ticks just before and after these. importance: the tier of each record as an episode. window: resolved
-    predictions that a golem's accuracy counts.
+    predictions that a golem's accuracy counts. across: steps over ticks that were given up, which these records tell.
     """
     out = Emitted()
     known = _Records(records, out)
@@ -108,7 +112,8 @@ def record_events(
         credits_micros="credits_micros",
         credit_consumed_micros="credit_consumed_micros",
     )
-    _changes(records, neighbours, out)
+    steps = steps_within(records, neighbours)
+    tell_changes(steps if across is None else Steps.of(steps, across), out)
     return out
 
 
@@ -314,24 +319,3 @@ def _each(
     at = pa.array(rows)
     payload = {column: elements.field(column).take(at) for column in EVENTS[name].payload.model_fields}
     known.emit(name, owner[rows], payload, place[rows])
-
-
-def _changes(records: pa.Table, neighbours: pa.Table, out: Emitted) -> None:
-    """What is another than a tick before: an event of the later tick, brought by whichever of the two came last."""
-    both = pa.concat_tables([table.select(NEIGHBOUR_COLUMNS) for table in (records, neighbours)])
-    golem, tick = one(both["golem_id"]), both["tick"].to_numpy()
-    code = golem.dictionary_encode().indices.to_numpy()
-    order = np.lexsort((tick, code))
-    follows = (code[order][1:] == code[order][:-1]) & (tick[order][1:] == tick[order][:-1] + 1)
-    news = order < records.num_rows
-    follows &= news[1:] | news[:-1]
-    earlier, later = order[:-1][follows], order[1:][follows]
-    for name, column in (("heartbeat:regime_shift", "regime"), ("mortality:phase_transition", "phase")):
-        values = one(both[column])
-        before, after = values.take(pa.array(earlier)), values.take(pa.array(later))
-        changed = np.flatnonzero(pc.not_equal(before, after))
-        at = pa.array(later[changed])
-        golems, ticks, place = golem.take(at), pa.array(tick[later[changed]]), np.zeros(len(changed), np.int64)
-        ids = event_ids(name, golems, pc.cast(ticks, pa.string()), pc.cast(pa.array(place), pa.string()))
-        payload = {"before": before.take(pa.array(changed)), "after": after.take(pa.array(changed))}
-        out.add(name, frame_of(name, ids, golems, ticks, one(both["observed_at"]).take(at), place, payload))

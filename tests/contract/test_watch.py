@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from threading import Timer
@@ -132,6 +132,51 @@ def test_who_goes_on_from_a_position_gets_what_is_behind_it_and_nothing_twice(ho
     for at in (0, 1, len(whole) // 3, len(whole) // 2, len(whole) - 2, len(whole) - 1):
         place = Place.parse(whole[at].position)
         assert ids(list(Fabric(Stores.open(home.root)).behind(place))) == ids(whole)[at + 1 :]
+
+
+@pytest.mark.row("INH-1")
+@pytest.mark.parametrize("order", ["acceptance last", "record last", "earlier record last"])
+def test_a_phase_that_changed_over_ticks_that_were_given_up_is_told_once(home: Home, order: str) -> None:
+    rows = in_phases(dict.fromkeys(range(1, 6), "thriving") | dict.fromkeys(range(9, 12), "declining"))
+    before, after = rows.slice(0, 5), rows.slice(5)
+    gap = life_event(GOLEM, NOW, Gap(tick_from=6, tick_to=8, why="lost"))
+    follower = Fabric(Stores.open(home.root))
+    seen = list(follower.newest(0))
+    with EventLog(home) as log:
+        steps: list[Callable[[datetime], object]] = [
+            lambda at: log.append(before, writer="w1", segment=1, recorded_at=at),
+            lambda at: log.append(after, writer="w2", segment=1, recorded_at=at),
+            lambda at: log.record([gap], at),
+        ]
+        turns = {"acceptance last": (0, 1, 2), "record last": (0, 2, 1), "earlier record last": (2, 1, 0)}[order]
+        for minute, turn in enumerate(turns):
+            steps[turn](NOW + timedelta(minutes=minute))
+            seen += list(follower.fresh())
+        log.record([life_event(GOLEM, NOW, Gap(tick_from=20, tick_to=21, why="more"))], NOW + timedelta(hours=1))
+    told = [event for event in seen if event.name == "mortality:phase_transition"]
+    assert [(e.tick, e.payload.before, e.payload.after) for e in told] == [(9, "thriving", "declining")]
+    assert told[0].at == rows["observed_at"][5].as_py()
+    late = everything(home)
+    assert {*ids(late)} - {*ids(seen)} == {late[-1].event_id}, "who comes later sees the same, and what came since"
+    assert len(ids(late)) == len({*ids(late)})
+
+
+def test_a_tick_of_a_gap_that_is_on_record_parts_it(home: Home) -> None:
+    rows = in_phases({1: "thriving", 2: "stable", 3: "declining"}, ticks=[1, 4, 7])
+    with EventLog(home) as log:
+        appended(log, 1, rows)
+        log.record([life_event(GOLEM, NOW, Gap(tick_from=2, tick_to=6, why="lost"))], NOW)
+    told = [event for event in everything(home) if event.name == "mortality:phase_transition"]
+    assert [(e.tick, e.payload.before) for e in told] == [(4, "thriving"), (7, "stable")]
+
+
+def in_phases(phases: dict[int, str], ticks: list[int] | None = None) -> pa.Table:
+    """Records of one golem at these ticks, each in its phase."""
+    rows = records(len(phases), golems=1)
+    for name, values in (("tick", list(ticks or phases)), ("phase", list(phases.values()))):
+        place = rows.schema.get_field_index(name)
+        rows = rows.set_column(place, rows.schema.field(name), pa.array(values, rows.schema.field(name).type))
+    return rows
 
 
 @pytest.mark.parametrize("text", ["", "soon", "1.2", "1.2-3", "-1.0-0.0-0.0-0.0", "1-2-3-4", "1.0-1.0-1.0-1.0-1.0"])

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from bardo_pipeline.curator.decisions import OPERATIONS
 from bardo_pipeline.events.fabric import GolemEvent
+from bardo_pipeline.events.fabric_changes import NEIGHBOUR_COLUMNS
 from bardo_pipeline.events.fabric_derived import CYCLE_COLUMNS, DECISION_COLUMNS, cycle_events, decision_events
 from bardo_pipeline.events.fabric_frames import Emitted
-from bardo_pipeline.events.fabric_records import NEIGHBOUR_COLUMNS, RECORD_COLUMNS, record_events
+from bardo_pipeline.events.fabric_records import RECORD_COLUMNS, record_events
 from bardo_pipeline.policy import FabricPolicy
 from tests.records import records
 from tests.reference import fabric as twin

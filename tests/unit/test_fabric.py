@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 
 from bardo_pipeline.events.fabric import CATEGORIES, EVENTS, GolemEvent
+from bardo_pipeline.events.fabric_changes import NEIGHBOUR_COLUMNS
 from bardo_pipeline.events.fabric_derived import life_events
 from bardo_pipeline.events.fabric_frames import Emitted
-from bardo_pipeline.events.fabric_records import NEIGHBOUR_COLUMNS, RECORD_COLUMNS, record_events
+from bardo_pipeline.events.fabric_records import RECORD_COLUMNS, record_events
 from bardo_pipeline.events.life import Died, Kind, Received, Steered, Struck, life_event
 from bardo_pipeline.events.record import Vitality
 from bardo_pipeline.events.schema import LIFE_SCHEMA, RECORD_SCHEMA, to_table
