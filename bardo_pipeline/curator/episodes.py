@@ -81,6 +81,9 @@ ACTION_TEXT = {
     "add_liquidity": "opened a position",
     "remove_liquidity": "left the market",
     "collect_fees": "collected fees",
+    "borrow": "took a loan",
+    "repay": "paid back a part of its loan",
+    "liquidated": "was liquidated",
 }
 STATUS_TEXT = {
     "executed": "",

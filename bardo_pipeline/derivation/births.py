@@ -18,6 +18,7 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.arrivals import Quarantined
 from bardo_pipeline.events.instincts import DefaultsInherited, Instincts
 from bardo_pipeline.events.life import Born, LifeEvent, Received, life_event
+from bardo_pipeline.events.loan import LoanGranted
 from bardo_pipeline.inheritance.baldwin import defaults_of
 from bardo_pipeline.inheritance.bundle import LIBRARIAN, Bundle
 from bardo_pipeline.inheritance.succession import inherited_entries
@@ -25,12 +26,13 @@ from bardo_pipeline.inheritance.succession import inherited_entries
 
 class Beginning(NamedTuple):
     """What a life begins with: the events to record, the bundle and its entries as the heir's own, None without one,
-    and what its line has made a default."""
+    what its line has made a default, and what it may borrow."""
 
     events: list[LifeEvent]
     bundle: Bundle | None
     inherited: pa.Table | None
     instincts: Instincts = Instincts()
+    loan: LoanGranted | None = None
 
 
 def owners_of(stores: Stores) -> dict[str, str]:
@@ -41,16 +43,34 @@ def owners_of(stores: Stores) -> dict[str, str]:
 
 
 def beginning(
-    stores: Stores, golem_id: str, birth: Born, at: datetime, beside: Collection[LifeEvent] = ()
-) -> Beginning:
+    stores: Stores, golem_id: str, birth: Born, at: datetime, beside: Collection[LifeEvent] = (),
+    loan: LoanGranted | None = None,
+) -> Beginning:  # fmt: skip
     """The birth of a golem at a moment and, where it inherits or its owner ordered a kit for it, what it receives.
 
-    beside: events that are recorded together with these, of births that come before it. A golem whose birth is on
-    record already is given nothing more. Raises BundleError for a bundle that is not there or not what its hash says.
+    beside: events that are recorded together with these, of births that come before it. loan: what founders may borrow;
+    heirs may what their predecessor might. A golem whose birth is on record already is given nothing more. Raises
+    BundleError for a bundle that is not there or not what its hash says.
     """
+    allowed = loan if birth.predecessor_id is None else granted_to(stores, birth.predecessor_id)
     events = [life_event(golem_id, at, birth), *_equipment(stores, golem_id, birth, at, beside)]
+    if allowed is not None:
+        events.append(life_event(golem_id, at, allowed))
+    return _received(stores, golem_id, birth, at, Beginning(events, None, None, loan=allowed))
+
+
+def granted_to(stores: Stores, golem_id: str) -> LoanGranted | None:
+    """What a golem on record may borrow, None: nothing."""
+    told = stores.life("LoanGranted")
+    mine = told.filter(pc.equal(told["golem_id"], golem_id))["granted"].to_pylist()
+    return LoanGranted.model_validate(mine[0]) if mine else None
+
+
+def _received(stores: Stores, golem_id: str, birth: Born, at: datetime, begun: Beginning) -> Beginning:
+    """The same with what is inherited, where there is a bundle."""
+    events = begun.events
     if birth.bundle_hash is None:
-        return Beginning(events, None, None)
+        return begun
     bundle = load_bundle(stores.home, birth.bundle_hash)
     inherited = inherited_entries(bundle, golem_id, stores.policy)
     received = Received(
@@ -63,10 +83,10 @@ def beginning(
     died_at = datetime.fromisoformat(bundle.manifest["died_at"])
     defaults = defaults_of(inherited, died_at, birth.traits.rebalance_threshold, stores.policy)
     if not defaults:
-        return Beginning(events, bundle, inherited)
+        return begun._replace(bundle=bundle, inherited=inherited)
     events.append(life_event(golem_id, at, DefaultsInherited(bundle_hash=birth.bundle_hash, defaults=defaults)))
     known = Instincts({golem_id: [default.model_dump() for default in defaults]})
-    return Beginning(events, bundle, inherited, known)
+    return begun._replace(bundle=bundle, inherited=inherited, instincts=known)
 
 
 def _equipment(

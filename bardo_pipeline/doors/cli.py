@@ -50,7 +50,7 @@ from bardo_pipeline.doors import run_options as asked
 from bardo_pipeline.doors.dagster import execute_job, serve
 from bardo_pipeline.doors.heirs import bounds_of
 from bardo_pipeline.doors.options import ConfigOption, EmbedderOption, FormatOption, HomeOption, now, root_of
-from bardo_pipeline.doors.runs import RunSettings, go
+from bardo_pipeline.doors.runs import RunSettings, go, loan_of
 from bardo_pipeline.errors import BardoError, ConfigError
 
 app = typer.Typer(
@@ -134,6 +134,8 @@ def run(
     budget: asked.Budget = 50.0,
     lifespan: asked.Lifespan = "2000-8000",
     market: asked.MarketName = "synthetic",
+    loan_to_value: asked.LoanToValue = 0.0,
+    collateral: asked.Collateral = "WETH",
     steer: asked.Steers = None,
     kill_switch: asked.KillSwitch = None,
     oracle: asked.Oracle = None,
@@ -148,7 +150,7 @@ def run(
         golems=golems, generations=generations, seed=seed, bars=bars, lifespan_ticks=bounds_of(lifespan),
         owners=tuple(owner or ("owner-1",)), budget_micros=round(budget * 1_000_000), trace=trace, pool=pool,
         market=market, steers=tuple(steer or ()), kill_switch=kill_switch, oracle=oracle, embedder=embedder,
-        config=config, replicants=replicants,
+        config=config, replicants=replicants, loan=loan_of(loan_to_value, collateral),
     )  # fmt: skip
     root = root_of(home)
     ending = go(root, settings, clock=now, console=out, derive=True, marts=marts)

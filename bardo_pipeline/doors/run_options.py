@@ -22,6 +22,15 @@ Generations = Annotated[int, typer.Option(min=1, help="Generations until a linea
 Owners = Annotated[list[str] | None, typer.Option(help="An owner; give it several times for several.")]
 Budget = Annotated[float, typer.Option(min=1.0, help="Dollars a golem is founded with.")]
 Lifespan = Annotated[str, typer.Option(help="Bounds of the lifespan in ticks, LOW-HIGH.")]
+LoanToValue = Annotated[
+    float,
+    typer.Option(
+        min=0.0,
+        max=1.0,
+        help="Aave debt for each dollar of collateral, at most 0.75; needs the trace's rates.",
+    ),
+]
+Collateral = Annotated[str, typer.Option(help="What they supply, WETH or USDC; they owe the other.")]
 Steers = Annotated[
     list[str] | None,
     typer.Option(help="Interrupt: GOLEM_OR_*@TICK:INTENT (high) or GOLEM_OR_*@TICK?INTENT (follow-up)."),

@@ -22,8 +22,10 @@ from bardo_pipeline.derivation.repair import withdraw
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succeeding import at_heartbeat, succeed_in_run
 from bardo_pipeline.errors import ConfigError
+from bardo_pipeline.events.loan import LoanGranted
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.heartbeat.market import Market
+from bardo_pipeline.heartbeat.reserves import ASSETS, LENDER
 from bardo_pipeline.heartbeat.synthetic import flat_market, synthetic_market
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.stated import Stated
@@ -39,6 +41,9 @@ from bardo_pipeline.storage.warehouse import build_warehouse
 
 SYNTHETIC_START = datetime(2026, 1, 1, tzinfo=UTC)
 """When synthetic markets begin: a fixed moment, so that a seed gives the same bytes on any day."""
+
+_UNNAMED = ("trace", "kill_switch", "embedder", "config", "loan")
+"""Settings that are outside of a run's name, or in it only where there are any."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -65,6 +70,7 @@ class RunSettings:
     embedder: str | None = None
     config: Path | None = None
     replicants: int = 0
+    loan: LoanGranted | None = None
 
 
 def go(
@@ -81,8 +87,9 @@ def go(
         if not any(key.owner_id == owner for key in keys.on_record()):
             keys.make(owner, secrets.token_bytes(32), clock())
     founding = Founding(
-        owners=settings.owners, budget_micros=settings.budget_micros, lifespan_ticks=settings.lifespan_ticks
-    )
+        owners=settings.owners, budget_micros=settings.budget_micros, lifespan_ticks=settings.lifespan_ticks,
+        loan=settings.loan,
+    )  # fmt: skip
     run = Run(
         name=name,
         market=market,
@@ -169,7 +176,7 @@ def _configured(
 def open_market(settings: RunSettings, console: Console) -> Market:
     """The market that was asked for. Raises TraceError or ConfigError."""
     if settings.trace is not None:
-        market, report = read_trace(settings.trace, pool=settings.pool)
+        market, report = read_trace(settings.trace, pool=settings.pool, rates=settings.loan is not None)
         skipped = "; ".join(sorted({reason for _, reason in report.files_skipped}))
         mended = (
             (report.minutes_missing, "minutes missing"),
@@ -187,6 +194,8 @@ def open_market(settings: RunSettings, console: Console) -> Market:
             soft_wrap=True,
         )
         return market
+    if settings.loan is not None:
+        raise ConfigError("a synthetic market lends nothing: give --trace FOLDER with Aave rates for --loan-to-value")
     if settings.market == "flat":
         return flat_market(bars=settings.bars, start=SYNTHETIC_START)
     if settings.market == "synthetic":
@@ -194,12 +203,22 @@ def open_market(settings: RunSettings, console: Console) -> Market:
     raise ConfigError(f"there is no market {settings.market!r}: synthetic or flat, or give --trace FOLDER")
 
 
+def loan_of(loan_to_value: float, collateral: str) -> LoanGranted | None:
+    """What golems may borrow; None for nothing. Raises ConfigError for another collateral than the pool's tokens."""
+    asset = collateral.upper()
+    if asset not in ASSETS:
+        raise ConfigError(f"--collateral {collateral!r} is none of {', '.join(ASSETS)}")
+    return LoanGranted(protocol=LENDER, collateral=asset, loan_to_value=loan_to_value) if loan_to_value > 0.0 else None
+
+
 def run_name(settings: RunSettings, market: Market, stores: Stores, auto: Mapping[str, Any] | None = None) -> str:
     """A name that only this run has: the same settings, market and derivation have the same.
 
     auto: what the configuration wants of heirs by itself, None where it wants none.
     """
-    kept = {k: v for k, v in asdict(settings).items() if k not in ("trace", "kill_switch", "embedder", "config")}
+    kept = {k: v for k, v in asdict(settings).items() if k not in _UNNAMED}
+    if settings.loan is not None:
+        kept |= {"loan": settings.loan.model_dump(), "lending": stores.policy.lending.model_dump()}
     if auto:
         kept["succession"] = auto
     if not settings.replicants:  # a run that sends none has the name that it always had

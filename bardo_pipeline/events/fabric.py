@@ -20,6 +20,7 @@ from bardo_pipeline.events import (
     instincts,
     library,
     life,
+    loan,
     operations,
     overrides,
     phrasing,
@@ -86,6 +87,7 @@ class Family(NamedTuple):
 
 EVENTS: dict[str, Family] = {
     "GolemBorn": Family("mortality", life.Born),
+    "LoanGranted": Family("mortality", loan.LoanGranted),
     "KnowledgeReceived": Family("social", life.Received),
     "grimoire:import_complete": Family("memory", Imported),
     "dream:import_hook": Family("dream", ImportHook),

@@ -28,6 +28,7 @@ from bardo_pipeline.events.bundles import (
 from bardo_pipeline.events.dying import Accepted, Bequeathed, Cause, Reflected, Settled
 from bardo_pipeline.events.instincts import DefaultsInherited
 from bardo_pipeline.events.library import BundlePurchased, EntryExported, EntryPulled, KitOrdered
+from bardo_pipeline.events.loan import LoanGranted
 from bardo_pipeline.events.operations import Asked
 from bardo_pipeline.events.overrides import Corrected, Override, Pinned, Retracted, Unpinned
 from bardo_pipeline.events.phrasing import Phrased
@@ -61,6 +62,7 @@ Kind = Literal[
     "ReplicantSent", "DefaultsInherited",
     "EntryPulled", "EntryExported", "BundlePurchased", "KitOrdered",
     "TestamentPhrased",
+    "LoanGranted",
 ]  # fmt: skip
 
 
@@ -305,6 +307,7 @@ class LifeEvent(Part):
     replicant: Replicant | None = None
     instincts: DefaultsInherited | None = None
     phrased: Phrased | None = None
+    granted: LoanGranted | None = None
 
     @model_validator(mode="after")
     def _holds_its_payload(self) -> Self:
@@ -369,6 +372,7 @@ _KIND_OF: dict[type[Part], tuple[str, str]] = {
     Replicant: ("ReplicantSent", "replicant"),
     DefaultsInherited: ("DefaultsInherited", "instincts"),
     Phrased: ("TestamentPhrased", "phrased"),
+    LoanGranted: ("LoanGranted", "granted"),
 }
 
 

@@ -75,7 +75,12 @@ class Part(BaseModel):
 
 
 class PositionObservation(Part):
-    """One open position as seen this tick. Health is 2 at its range's centre, 1 at the edge, 0 from a width beyond."""
+    """One open position as seen this tick. Health is 2 at its range's centre, 1 at the edge, 0 from a width beyond.
+
+    A loan is a position, too, of the protocol that lends: its value is the collateral less the debt, and no less than
+    nothing; its health collateral x liquidation threshold / debt; its range the prices at which that is 1 or more; its
+    loss interest and lost bonuses so far. It has no liquidity and no fees.
+    """
 
     position_id: Name
     protocol: Name
@@ -235,7 +240,10 @@ class Deliberation(Part):
 
 
 class Action(Part):
-    """A tool call and what became of it. Null permit and hash: it was not executed, or not on a chain."""
+    """A tool call and what became of it. Null permit and hash: it was not executed, or not on a chain.
+
+    A loan's liquidation is the protocol's doing: it is executed, and nobody permitted it.
+    """
 
     action_type: Name
     tool_name: Name

@@ -30,7 +30,10 @@ GAS_WORDS = {
     "not_cheap": "gas normal or dear",
     "any": "gas at any price",
 }
-ACTION_WORDS = {"rebalance": "re-centring", "add_liquidity": "entering", "remove_liquidity": "leaving"}
+ACTION_WORDS = {
+    "rebalance": "re-centring", "add_liquidity": "entering", "remove_liquidity": "leaving", "borrow": "borrowing",
+    "repay": "repaying", "liquidated": "keeping the loan",
+}  # fmt: skip
 
 
 SIZE_EDGES_PPM = (150, 600)

@@ -280,4 +280,4 @@ def _price(choice: Choice, deep: np.ndarray, policy: Policy) -> None:
 def worth_after(fleet: Fleet, root: float) -> np.ndarray:
     """Net asset value in micro-dollars after acting, [golems]."""
     held = np.where(fleet.liquidity > 0, worth(fleet.liquidity, fleet.root_lower, fleet.root_upper, root), 0.0)
-    return held + fleet.fees + fleet.idle
+    return held + fleet.fees + fleet.idle + fleet.loan_value

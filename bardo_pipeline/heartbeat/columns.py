@@ -84,6 +84,15 @@ def listed(kind: pa.DataType, counts: np.ndarray, values: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets), _as(values, kind.value_type), type=kind)
 
 
+def lists_beside(first: np.ndarray, one: pa.Array, second: np.ndarray, other: pa.Array) -> pa.Array:
+    """The values of two lists a row as those of one, the first list's before the second's.
+
+    first, second: lengths [rows]; one, other: the values of each, in row order.
+    """
+    rows = np.concatenate([np.repeat(np.arange(len(first)), first), np.repeat(np.arange(len(second)), second)])
+    return pa.concat_arrays([one, other]).take(pa.array(np.argsort(rows, kind="stable")))
+
+
 def empty_lists(kind: pa.DataType, count: int) -> pa.Array:
     """count empty lists."""
     return listed(kind, np.zeros(count, np.int64), pa.array([], kind.value_type))

@@ -14,7 +14,9 @@ import numpy as np
 
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life import Born, Traits
+from bardo_pipeline.events.loan import LoanGranted
 from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.heartbeat.reserves import ASSETS
 from bardo_pipeline.inheritance.learning import PLACES
 from bardo_pipeline.mortality.chance import (
     STREAM_FORECAST,
@@ -42,13 +44,15 @@ class Founding:
     """How golems of a run are founded: owners, one budget in micro-dollars, bounds of the lifespan in ticks.
 
     The budget is INH S13's 50 dollars; a part of it is credits, which pay for thought and gas (ours: a fortieth), the
-    rest is put to work. The lifespan's bounds are ours: a day and a half to six days of minutes.
+    rest is put to work. The lifespan's bounds are ours: a day and a half to six days of minutes. loan: what everyone
+    may borrow; None, which is the default: nobody borrows unless its owner says so.
     """
 
     owners: tuple[str, ...] = ("owner-1", "owner-2")
     budget_micros: int = 50_000_000
     credit_share: float = 0.025
     lifespan_ticks: tuple[int, int] = (2_000, 8_000)
+    loan: LoanGranted | None = None
 
     @property
     def credits_micros(self) -> int:
@@ -152,6 +156,7 @@ class Fleet:
         self.golem_ids, self.births = list(golem_ids), list(births)
         self._init_life()
         self._init_position()
+        self._init_loan()
         self._init_mind(policy)
         self._init_ending()
         self._init_trials()
@@ -183,6 +188,17 @@ class Fleet:
         self.high_water = self.idle.astype(np.float64)
         self.nav = self.idle.astype(np.float64)
         self.cooldown = self._ints()
+
+    def _init_loan(self) -> None:
+        """No loan: nothing supplied, nothing owed (in shares of the reserves), and nothing allowed.
+
+        collateral_asset: a position in ASSETS; the debt is in the other. loan_value, loan_health: net of the debt, at
+        the newest price; loan_cost: interest and lost bonuses so far, in micro-dollars.
+        """
+        self.loan_ratio, self.collateral_asset = self._reals(), self._ints()
+        self.collateral_shares, self.debt_shares = self._reals(), self._reals()
+        self.loan_value, self.loan_health, self.loan_cost = self._reals(), self._reals(fill=np.nan), self._reals()
+        self.loan_tick = self._ints()
 
     def _init_mind(self, policy: Policy) -> None:
         """Mood, belief, forecasts, homeostasis."""
@@ -255,6 +271,10 @@ class Fleet:
         for quantity, variance in enumerate(forecast_variance):
             if variance is not None:
                 self.forecast_var[quantity, i] = variance
+
+    def grant(self, i: int, loan: LoanGranted) -> None:
+        """Let golem i borrow on these terms."""
+        self.loan_ratio[i], self.collateral_asset[i] = loan.loan_to_value, ASSETS.index(loan.collateral)
 
     def keep(self, mask: np.ndarray) -> None:
         """Leave out every golem that the mask (bool [golems]) does not hold."""

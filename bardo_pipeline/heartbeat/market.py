@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bardo_pipeline.errors import TraceError
+from bardo_pipeline.heartbeat.reserves import Reserves
 from bardo_pipeline.quality.truths import PlantedTruth
 
 FloatBars = NDArray[np.float64]
@@ -69,6 +70,7 @@ class Market:
     volume_usd_micros: int64[T], swapped in during the bar, both sides, in micro-dollars, >= 0.
     liquidity: float64[T], active liquidity L of the pool in raw v3 units, > 0. gas_gwei: float64[T], > 0.
     truths: what a synthetic market planted; empty for recorded ones.
+    reserves: what may be borrowed beside the pool, and at what rates; None: nothing.
 
     The arrays are made read-only. Raises TraceError, which names the market and the field. Two markets are equal when
     their content_hash is.
@@ -90,6 +92,7 @@ class Market:
     liquidity: FloatBars
     gas_gwei: FloatBars
     truths: tuple[PlantedTruth, ...] = ()
+    reserves: Reserves | None = None
 
     def __post_init__(self) -> None:
         """Check parameters, shapes and ranges, then freeze the arrays."""
@@ -103,6 +106,8 @@ class Market:
             frozen = self._checked_shape(column, dtype).view()
             frozen.flags.writeable = False
             object.__setattr__(self, column, frozen)
+        if self.reserves is not None and self.reserves.bars != self.bars:
+            raise TraceError(self.name, f"{self.reserves.bars} where at_us holds {self.bars} bars", column="reserves")
         self._check_ranges()
 
     def _checked_shape(self, column: str, dtype: str) -> NDArray[Any]:
@@ -143,17 +148,23 @@ class Market:
         """
         if not 0 <= start < stop <= self.bars:
             raise TraceError(self.name, f"bars [{start}, {stop}) are not within [0, {self.bars})")
-        return replace(self, **{column: getattr(self, column)[start:stop] for column in ARRAY_DTYPES})
+        reserves = None if self.reserves is None else self.reserves.at(slice(start, stop))
+        bars = {column: getattr(self, column)[start:stop] for column in ARRAY_DTYPES}
+        return replace(self, **bars, reserves=reserves)
 
     @cached_property
     def content_hash(self) -> str:
         """SHA-256, 64 hex digits, over the name, the parameters and the arrays' little-endian bytes in fixed order.
 
-        The truths are left out: they speak about the bars and change none of them.
+        The truths are left out: they speak about the bars and change none of them. Reserves come after the arrays,
+        where there are any.
         """
-        parameters = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in {*ARRAY_DTYPES, "truths"}}
+        others = {*ARRAY_DTYPES, "truths", "reserves"}
+        parameters = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in others}
         digest = hashlib.sha256(json.dumps(parameters, sort_keys=True).encode())
         for column, dtype in ARRAY_DTYPES.items():
             digest.update(f"{column}:{dtype}:{self.bars};".encode())
             digest.update(getattr(self, column).astype(np.dtype(dtype).newbyteorder("<")).tobytes())
+        if self.reserves is not None:
+            digest.update(b"reserves;" + self.reserves.content)
         return digest.hexdigest()

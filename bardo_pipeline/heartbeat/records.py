@@ -16,6 +16,7 @@ from bardo_pipeline.heartbeat.columns import (
     flag,
     joined,
     listed,
+    lists_beside,
     real,
     same,
     struct,
@@ -24,6 +25,7 @@ from bardo_pipeline.heartbeat.columns import (
 )
 from bardo_pipeline.heartbeat.gate import FORCES, gating_reasons
 from bardo_pipeline.heartbeat.probes import HIGH, detail_arrow
+from bardo_pipeline.heartbeat.records_loans import loan_positions, with_loan_acts
 from bardo_pipeline.heartbeat.records_thought import thought
 from bardo_pipeline.heartbeat.rows import Chunk, Rows, kind
 
@@ -62,7 +64,7 @@ def records_of(chunk: Chunk) -> pa.Table:
         "sealed": absent(kind("sealed"), count),
         "dream_tag": pa.nulls(count, pa.string()),
         "gating_reason": gating_reasons(rows["error"], rows["threshold"], rows["tier"], rows["forced"]),
-        **thought(rows),
+        **with_loan_acts(rows, thought(rows)),
         "resolutions": _resolutions(rows),
         "episodes_written": _episodes(rows),
         "grimoire_mutations": _given(rows, "grimoire_mutations", chunk.mutations),
@@ -157,7 +159,9 @@ def _positions(rows: Rows, money: np.ndarray, position: np.ndarray) -> pa.Array:
             "health_factor": real(rows.of("health", where)),
         },
     )
-    return listed(wanted, held.astype(np.int64), values)
+    lent, loans = loan_positions(rows)
+    together = lists_beside(held, values, lent, loans) if lent.any() else values
+    return listed(wanted, held.astype(np.int64) + lent, together)
 
 
 def _probes(rows: Rows) -> dict[str, pa.Array]:

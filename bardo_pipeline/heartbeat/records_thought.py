@@ -23,7 +23,7 @@ from bardo_pipeline.heartbeat.columns import (
     whole,
     word,
 )
-from bardo_pipeline.heartbeat.rows import Rows, kind
+from bardo_pipeline.heartbeat.rows import Rows, kind, owing
 
 TOOLS = (None, "uniswap_v3_rebalance", "uniswap_v3_mint", "uniswap_v3_burn", "uniswap_v3_collect")
 MODELS = (None, "rules-1/fast", "rules-1/full")
@@ -104,10 +104,11 @@ def _retrieved(rows: Rows, where: np.ndarray, recalled: np.ndarray) -> tuple[pa.
 
 def _context(rows: Rows, where: np.ndarray, recalled: np.ndarray) -> pa.Array:
     """The workspace by category: what was observed, open positions and entries where there are any."""
-    total, held, entries = rows.of("choice_input_tokens", where), rows.of("open", where), (recalled >= 0).sum(axis=1)
+    total, entries = rows.of("choice_input_tokens", where), (recalled >= 0).sum(axis=1)
+    held = rows.of("open", where) + owing(rows)[where]
     cost = rows.chunk.policy.cost
     position_tokens, entry_tokens = cost.position_tokens * held, cost.entry_tokens * entries
-    items = np.stack([np.full(len(where), len(PROBES)), held.astype(np.int64), entries], axis=1)
+    items = np.stack([np.full(len(where), len(PROBES)), held, entries], axis=1)
     tokens = np.stack([total - entry_tokens - position_tokens, position_tokens, entry_tokens], axis=1)
     pick = (items > 0).reshape(-1)
     wanted = kind("context_bundle_summary").field("categories").type

@@ -56,3 +56,11 @@ class Rows:
     def has(self, name: str) -> bool:
         """Whether any tick of the chunk left this column."""
         return name in self.out.columns
+
+
+def owing(rows: Rows) -> np.ndarray:
+    """How many loans each living row has: 0 or 1, int64 [rows]."""
+    if not rows.has("loan_shares"):
+        return np.zeros(rows.count, np.int64)
+    count: np.ndarray = (rows["loan_shares"][:, 0] > 0.0).astype(np.int64)
+    return count

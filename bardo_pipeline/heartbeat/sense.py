@@ -23,6 +23,7 @@ PRICE, GAS, HEALTH = range(3)
 class Sight:
     """What the golems see of themselves this tick, [golems]; health NaN and score 0 without a position.
 
+    health: of the weakest of what they hold, range_health of the pool's position alone.
     position: liquidity and fees owed, [2, golems]. money: idle micro-dollars, bounds and opening tick of the position,
     [4, golems]. Both as they were before acting.
     """
@@ -33,6 +34,7 @@ class Sight:
     drawdown: np.ndarray
     inside: np.ndarray
     health: np.ndarray
+    range_health: np.ndarray
     score: np.ndarray
     change: np.ndarray
     open: np.ndarray
@@ -47,10 +49,10 @@ def observe(fleet: Fleet, tape: Tape, t: int, policy: Policy) -> Sight:
     inside = share_in_range(fleet.lower, fleet.upper, tape.pool_tick_low[t], tape.pool_tick_high[t], tick)
     fleet.fees += fees_micros(fleet.liquidity, tape.liquidity[t], tape.volume_micros[t], tape.market.fee_ppm, inside)
     value = np.where(held, worth(fleet.liquidity, fleet.root_lower, fleet.root_upper, root), 0.0)
-    nav = value + fleet.fees + fleet.idle
+    nav = value + fleet.fees + fleet.idle + fleet.loan_value
     change = (nav - fleet.nav) / np.maximum(fleet.nav, 1.0)
     fleet.high_water = np.maximum(fleet.high_water, nav)
-    health = health_now(fleet, tick)
+    range_health = _range_health(fleet, tick)
     away = np.where(held, _away(fleet, tick), 0.0)
     rules = policy.anomaly
     stir = tape.sigma_ratio[t] - 1.0
@@ -61,7 +63,8 @@ def observe(fleet: Fleet, tape: Tape, t: int, policy: Policy) -> Sight:
         nav=nav,
         drawdown=1.0 - nav / np.maximum(fleet.high_water, 1.0),
         inside=inside,
-        health=health,
+        health=np.fmin(range_health, fleet.loan_health),
+        range_health=range_health,
         score=np.where(held, np.minimum(rules.away_gain * away + rules.stir_gain * stir, 1.0), 0.0),
         change=change,
         open=held,
@@ -147,6 +150,12 @@ def forecast(
 
 
 def health_now(fleet: Fleet, pool_tick: float) -> np.ndarray:
+    """Health of the weakest of what each golem holds, position or loan; NaN with neither."""
+    weakest: np.ndarray = np.fmin(_range_health(fleet, pool_tick), fleet.loan_health)
+    return weakest
+
+
+def _range_health(fleet: Fleet, pool_tick: float) -> np.ndarray:
     """Health of each position, NaN without one: 2 at the centre, 1 at the edge, 0 from a width beyond."""
     return np.where(fleet.liquidity > 0, np.maximum(2.0 - _away(fleet, pool_tick), 0.0), np.nan)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bardo_pipeline.heartbeat import attention
+from bardo_pipeline.heartbeat.borrowing import borrow, guard_health
 from bardo_pipeline.heartbeat.buffers import Buffers
 from bardo_pipeline.heartbeat.choose import EXECUTED, HOLD, Choice, choose, worth_after
 from bardo_pipeline.heartbeat.fleet import Fleet
@@ -22,6 +23,7 @@ from bardo_pipeline.heartbeat.gate import (
     prediction_error_fallback,
     transition_imminent,
 )
+from bardo_pipeline.heartbeat.lending import LoanActs, grow
 from bardo_pipeline.heartbeat.probes import ProbeInputs, Probes, evaluate
 from bardo_pipeline.heartbeat.recall import Recall
 from bardo_pipeline.heartbeat.recentring import try_inaction
@@ -67,6 +69,7 @@ def step(
     its prior. Golems that are dead already keep their state and leave nothing.
     """
     fleet.tick += fleet.alive
+    loans = grow(fleet, tape, t, policy)
     sight = observe(fleet, tape, t, policy)
     seen = compare(fleet, tape, t, sight, policy)
     graph = recall.foresight.look(tape, t, fleet.foreseen, policy)
@@ -76,11 +79,15 @@ def step(
     pad_before = fleet.pad
 
     try_inaction(fleet, tape, t, sight, waking.tier, policy)
+    _put_loans(out, at, fleet, loans)
+    borrow(fleet, tape, t, waking.tier, loans, policy)
     choice = choose(fleet, tape, t, sight, waking.tier, recall, policy)
+    guard_health(fleet, tape, t, waking.tier, loans, policy)
     if choice is not None:
         acted = (choice.action != HOLD) & (choice.status == EXECUTED)
+        acted |= False if loans is None else loans.executed[choice.golem]
         attention.note(fleet, int(tape.regime[t]), sight, choice.golem, acted, policy)
-    bill = _charge(fleet, choice)
+    bill = _charge(fleet, choice, loans)
     fleet.pad = appraise(pad_before, sight.change, waking.error, waking.threshold, seen.held_share, policy)
     fleet.nav, fleet.health = worth_after(fleet, tape.root[t]), health_now(fleet, tape.pool_tick[t])
     fitness = predictive_fitness(fleet.held_count, fleet.resolved_count, policy)
@@ -92,7 +99,7 @@ def step(
 
     _put_senses(out, at, sight, seen, probes, verdicts)
     out.put(at, **vars(waking))
-    _put_choice(out, at, choice, fleet.size)
+    _put_choice(out, at, choice, loans, fleet.size)
     _put_life(out, at, fleet, pad_before, bill, life, policy)
     if oracle:
         forecast(fleet, tape, t, fleet.health, policy, recall.foresight)
@@ -197,13 +204,16 @@ class Bill:
     acted: np.ndarray
 
 
-def _charge(fleet: Fleet, choice: Choice | None) -> Bill:
+def _charge(fleet: Fleet, choice: Choice | None, loans: LoanActs | None) -> Bill:
     """Pay for thought and gas from the credits, as far as they reach: who cannot pay dies of it."""
     bill = Bill(*(np.zeros(fleet.size, np.int64) for _ in range(4)))
     if choice is not None:
         bill.inference[choice.golem] = choice.cost_micros
         bill.gas[choice.golem] = choice.gas_micros
         bill.acted[choice.golem] = choice.action > 0
+        if loans is not None:
+            bill.gas += loans.gas
+            bill.acted |= loans.action > 0
         bill.consumed = np.minimum(bill.inference + bill.gas, fleet.credits)
         fleet.credits = fleet.credits - bill.consumed
     return bill
@@ -220,7 +230,7 @@ def _put_senses(
         open=sight.open,
         value=sight.value,
         loss=sight.loss,
-        health=sight.health,
+        health=sight.range_health,
         inside=sight.inside > 0,
         position=sight.position,
         money=sight.money,
@@ -277,8 +287,19 @@ _CHOICE_FIELDS = (
 _RECALL_FIELDS = ("recalled", "likeness", "recency", "importance", "affect", "score")
 
 
-def _put_choice(out: Buffers, at: int, choice: Choice | None, size: int) -> None:
-    """Scatter what the thinkers chose into the fleet's columns."""
+def _put_loans(out: Buffers, at: int, fleet: Fleet, loans: LoanActs | None) -> None:
+    """Leave what loans looked like before acting; nothing where nobody can borrow."""
+    if loans is not None:
+        shares = np.stack([fleet.collateral_shares, fleet.debt_shares])
+        told = {"value": fleet.loan_value, "health": fleet.loan_health, "cost": fleet.loan_cost, "shares": shares}
+        out.put(at, **{f"loan_{name}": value for name, value in told.items()})
+        out.put(at, loan_asset=fleet.collateral_asset, loan_tick=fleet.loan_tick)
+
+
+def _put_choice(out: Buffers, at: int, choice: Choice | None, loans: LoanActs | None, size: int) -> None:
+    """Scatter what the thinkers chose into the fleet's columns, and leave what became of loans."""
+    if loans is not None:
+        out.put(at, **{f"lent_{name}": value for name, value in vars(loans).items()})
     if choice is None:
         return
     for name in (*_CHOICE_FIELDS, "threshold"):

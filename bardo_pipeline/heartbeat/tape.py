@@ -14,6 +14,7 @@ from bardo_pipeline.curator.variables import readings_of, return_spread, standar
 from bardo_pipeline.heartbeat.market import Market
 from bardo_pipeline.heartbeat.position import sqrt_price
 from bardo_pipeline.heartbeat.regime import features, schedule
+from bardo_pipeline.heartbeat.reserves import Reserves
 from bardo_pipeline.policy import Policy
 
 
@@ -22,6 +23,7 @@ class Tape:
     """Arrays [ticks]; NaN where an indicator has not enough past. Prices quote per base, ticks are the pool's.
 
     told: the variables of the causal graph, int64 [ticks, ALL_VARIABLES]. spread_ppm: of the next tick's return.
+    reserves: what may be borrowed, by tick; None where nothing may.
     """
 
     market: Market
@@ -48,6 +50,7 @@ class Tape:
     interval_seconds: np.ndarray
     told: np.ndarray
     spread_ppm: np.ndarray
+    reserves: Reserves | None
 
     @property
     def ticks(self) -> int:
@@ -98,6 +101,7 @@ def tape_of(market: Market, policy: Policy) -> Tape:
         interval_seconds=seen.interval_seconds[bar],
         told=standardised(read, np.arange(len(bar)), policy.causal),
         spread_ppm=return_spread(price_return, policy.causal),
+        reserves=None if market.reserves is None else market.reserves.at(bar),
     )
 
 

@@ -22,8 +22,8 @@ from bardo_pipeline.policy import Policy
 class Walk:
     """The market and the position as recorded, a row a record, sorted by golem and tick.
 
-    open: exactly one position was held. moved: status of re-centring, -1 none, 0 refused, 1 executed. fee_ppm and
-    native_micros: what the pool and the gas token charge, by row; 0 where the golem cannot know yet.
+    open: exactly one position was held in the pool. moved: status of re-centring, -1 none, 0 refused, 1 executed.
+    fee_ppm and native_micros: what the pool and the gas token charge, by row; 0 where the golem cannot know yet.
     """
 
     golem: np.ndarray
@@ -83,7 +83,7 @@ def walk_of(records: pa.Table, golem: np.ndarray, policy: Policy) -> Walk:
         gas_gwei=seen("gas_gwei"),
         gas_ratio=seen("gas_hour_ratio"),
         stir=np.clip(np.nan_to_num(seen("sigma_ratio"), nan=1.0) - 1.0, 0.0, 1.0),
-        **_positions(pc.struct_field(observation, "positions")),
+        **_positions(pc.struct_field(observation, "positions"), pc.struct_field(observation, "protocol")),
         **_actions(combined(records["actions"]), seen("gas_gwei"), policy),
     )
 
@@ -92,9 +92,11 @@ def _tick_of(price: np.ndarray) -> np.ndarray:
     return np.asarray(np.log(1e12 / price) / np.log(1.0001))
 
 
-def _positions(lists: pa.ListArray) -> dict[str, np.ndarray]:
-    """The position of each record that has exactly one, zeros elsewhere."""
+def _positions(lists: pa.ListArray, protocol: pa.Array) -> dict[str, np.ndarray]:
+    """The position of each record that has exactly one in its pool's protocol, zeros elsewhere: a loan is none."""
     row, parts = exploded(lists)
+    pooled = pc.equal(pc.struct_field(parts, "protocol"), protocol.take(pa.array(row)))
+    row, parts = row[pooled.to_numpy(zero_copy_only=False)], parts.filter(pooled)
     count = np.bincount(row, minlength=len(lists))
     alone = count[row] == 1
     out: dict[str, np.ndarray] = {"open": count == 1}

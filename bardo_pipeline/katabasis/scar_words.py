@@ -23,6 +23,9 @@ INSTEAD = {
     "rebalance": "holding the range that was there",
     "add_liquidity": "staying in cash",
     "remove_liquidity": "staying in the market",
+    "borrow": "owing nothing",
+    "repay": "keeping the loan",
+    "liquidated": "repaying in time",
 }
 """What would have been done instead, by what was done."""
 

@@ -8,7 +8,9 @@ import numpy as np
 
 from bardo_pipeline.events.digest import mix64
 
-STREAM_EXECUTION, STREAM_LIFESPAN, STREAM_THRESHOLD, STREAM_WIDTH, STREAM_FORECAST, STREAM_ATTENTION = range(6)
+(
+    STREAM_EXECUTION, STREAM_LIFESPAN, STREAM_THRESHOLD, STREAM_WIDTH, STREAM_FORECAST, STREAM_ATTENTION, STREAM_LOAN,
+) = range(7)  # fmt: skip
 
 
 def seed_of(name: str) -> np.uint64:

@@ -22,6 +22,7 @@ from bardo_pipeline.policy.keeping import (
     WorthPolicy,
     WriterPolicy,
 )
+from bardo_pipeline.policy.lending import LendingPolicy
 from bardo_pipeline.policy.library import LibraryPolicy
 from bardo_pipeline.policy.living import (
     AffectPolicy,
@@ -78,6 +79,7 @@ __all__ = [
     "HealthPolicy",
     "InheritancePolicy",
     "KatabasisPolicy",
+    "LendingPolicy",
     "LibraryPolicy",
     "LogPolicy",
     "MortalityPolicy",
@@ -109,6 +111,7 @@ OPERATIONAL = (
     "dying",
     "succession",
     "steward",
+    "lending",
 )
 """Parts of the policy that are outside its hash: no projection depends on them."""
 
@@ -152,6 +155,7 @@ class Policy(Frozen):
     gateway: GatewayPolicy = GatewayPolicy()
     dying: DyingPolicy = DyingPolicy()
     succession: SuccessionPolicy = SuccessionPolicy()
+    lending: LendingPolicy = LendingPolicy()
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -54,6 +54,8 @@ class Living:
                 "a run needs at least one golem and one generation: give --golems and --generations from 1 up"
             )
         self.stores, self.run, self.clock = stores, run, clock
+        if run.founding.loan is not None and run.market.reserves is None:
+            raise ConfigError(f"{run.market.name} has no reserves to borrow from: found golems without a loan")
         self.tape: Tape = tape_of(run.market, stores.policy)
         self.mind, self.names = Mind(stores.policy), EntryNames()
         self.fleet = Fleet([], [], stores.policy)
@@ -139,8 +141,10 @@ class Living:
         newborn = Fleet([g for g, _ in births], [b for _, b in births], self.stores.policy)
         for i, (golem_id, birth) in enumerate(births):
             begun = self._replicants.beginning(golem_id, birth, at) or beginning(
-                self.stores, golem_id, birth, at, events
+                self.stores, golem_id, birth, at, events, self.run.founding.loan
             )
+            if begun.loan is not None:
+                newborn.grant(i, begun.loan)
             if begun.bundle is not None:
                 told = begun.bundle.learning
                 newborn.begin_with(i, forecast_variances(told), attention_of(told))

@@ -4,20 +4,18 @@ Every fault names file, line (the header is line 1) and column. What is not read
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from itertools import pairwise
+from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from bardo_pipeline.errors import TraceError
-from bardo_pipeline.heartbeat.market import TICK_MAX, FloatBars, IntBars, Market, price_of_tick
+from bardo_pipeline.heartbeat.market import FloatBars, IntBars, Market, price_of_tick
+from bardo_pipeline.heartbeat.reserves import Reserves
+from bardo_pipeline.storage.trace_files import TraceFile, in_time_order, last_known, load_trace_file, utc
+from bardo_pipeline.storage.trace_rates import RATE_NAME, read_reserves
 
 POOL_COLUMNS = (
     "timestamp",
@@ -52,11 +50,8 @@ NATIVE_USD_MICROS_DEFAULT = 1_000_000_000
 PRICE_PLAUSIBLE = (1e-3, 1e9)
 """USDC per WETH. Outside of it the pool's tokens are not USDC (6 decimals) first and WETH (18) second."""
 
-_NUMBER = r"^-?\d+(\.\d+)?([eE][+-]?\d+)?$"
-_WHOLE = r"^-?\d+(\.0+)?$"
-_MINUTE = r"^\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}:00(\.0+)?(Z|\+00:00)?$"
 _OTHER_FORMATS = (
-    (re.compile(r"aave", re.IGNORECASE), "Aave rates, not a pool's minute bars"),
+    (re.compile(r"aave", re.IGNORECASE), "Aave, but not <chain>-aave_v3-<0xtoken>-<date>.minute.csv"),
     (re.compile(r"\.tick\.csv$", re.IGNORECASE), "single transactions (.tick.csv), not minute bars"),
 )
 
@@ -65,7 +60,7 @@ _OTHER_FORMATS = (
 class TraceReport:
     """What a reading took and left.
 
-    files_read: paths relative to the folder, pool files first, then gas files, each in time order.
+    files_read: paths relative to the folder, pool files first, then gas files, then rates, each in time order.
     files_skipped: (path relative to the folder, reason), sorted by path.
     bars: minute bars of the market; first_at, last_at: UTC time of its first and last bar.
     gas_filled: bars without a gas minute of their own, which took the last known one (the first ones the first known).
@@ -86,55 +81,6 @@ class TraceReport:
 
 
 @dataclass(frozen=True)
-class _Table:
-    """One CSV file as columns of cells; row r stands on line r + 2."""
-
-    name: str
-    cells: dict[str, pa.Array]
-
-    def refuse(self, bad: NDArray[np.bool_], column: str, fact: str) -> None:
-        """Raise TraceError at the first row that is bad; `{cell}` in the fact becomes what stands there."""
-        if bad.any():
-            row = int(np.argmax(bad))
-            cell = self.cells[column][row].as_py()
-            raise TraceError(self.name, fact.replace("{cell}", repr(cell)), line=row + 2, column=column)
-
-    def numbers(self, column: str, *, whole: bool = False) -> FloatBars:
-        """The column as finite float64; raises TraceError for an empty cell, NaN, infinity or anything but a number."""
-        cells = self.cells[column]
-        fits = _mask(pc.match_substring_regex(cells, _WHOLE if whole else _NUMBER))
-        self.refuse(_mask(pc.equal(pc.utf8_trim_whitespace(cells), "")), column, "the cell is empty")
-        self.refuse(~fits, column, "{cell} is not a whole number" if whole else "{cell} is not a finite number")
-        values = pc.cast(cells, pa.float64()).to_numpy(zero_copy_only=False)
-        self.refuse(~np.isfinite(values), column, "{cell} is not a finite number")
-        return np.asarray(values, dtype=np.float64)
-
-    def ticks(self, column: str) -> IntBars:
-        """The column as ticks in [-887272, 887272]."""
-        values = self.numbers(column, whole=True)
-        self.refuse(np.abs(values) > TICK_MAX, column, f"tick {{cell}} is outside [-{TICK_MAX}, {TICK_MAX}]")
-        return values.astype(np.int64)
-
-    def minutes(self, column: str) -> IntBars:
-        """The column as UTC epoch microseconds on the minute, strictly ascending."""
-        cells = self.cells[column]
-        self.refuse(_mask(pc.equal(pc.utf8_trim_whitespace(cells), "")), column, "the cell is empty")
-        fact = "{cell} is not a UTC minute (YYYY-MM-DD HH:MM:00)"
-        self.refuse(~_mask(pc.match_substring_regex(cells, _MINUTE)), column, fact)
-        plain = pc.replace_substring(pc.utf8_slice_codeunits(cells, 0, 19), "T", " ")
-        stamps = pc.strptime(plain, format="%Y-%m-%d %H:%M:%S", unit="us", error_is_null=True)
-        echoed = pc.fill_null(
-            pc.equal(pc.strftime(stamps, format="%Y-%m-%d %H:%M"), pc.utf8_slice_codeunits(plain, 0, 16)), False
-        )
-        self.refuse(~_mask(echoed), column, fact)
-        at_us = np.asarray(stamps.cast(pa.int64()).to_numpy(zero_copy_only=False), dtype=np.int64)
-        steps = np.diff(at_us, prepend=at_us[:1] - 1)
-        self.refuse(steps == 0, column, "{cell} stands twice")
-        self.refuse(steps < 0, column, "{cell} comes before the line above")
-        return at_us
-
-
-@dataclass(frozen=True)
 class _PoolBars:
     name: str
     at_us: IntBars
@@ -152,28 +98,27 @@ class _GasBars:
     gwei: FloatBars
 
 
-_Bars = TypeVar("_Bars", _PoolBars, _GasBars)
-
-
 @dataclass
 class _Sorting:
     """The files of a folder by what they are."""
 
     pools: dict[tuple[str, str], list[Path]] = field(default_factory=dict)
     gas: dict[str, list[Path]] = field(default_factory=dict)
+    rates: dict[tuple[str, str], list[Path]] = field(default_factory=dict)
     skipped: list[tuple[Path, str]] = field(default_factory=list)
 
 
 def read_trace(
-    folder: Path, *, native_usd_micros: int | None = None, pool: str | None = None
+    folder: Path, *, native_usd_micros: int | None = None, pool: str | None = None, rates: bool = False
 ) -> tuple[Market, TraceReport]:
     """Read the minute bars of one pool and the gas of its chain from a folder, recursively.
 
     Pool files: `<chain>-<0xpool>-<date>.minute.csv`; gas files: `<chain>-gas-….csv`, gas_price in gwei.
     native_usd_micros: price of the gas token in micro-dollars; by chain where None (polygon 650_000,
-    ethereum 2_250_000_000, else 1_000_000_000). pool: the address to read where the folder holds several.
-    Returns the market and what was read, skipped and filled. Raises TraceError: no such folder, no pool or gas file,
-    several pools and none named, or a malformed file (its file, line and column).
+    ethereum 2_250_000_000, else 1_000_000_000). pool: the address to read where the folder holds several. rates: read
+    what Aave charged, too (`<chain>-aave_v3-<0xtoken>-<date>.minute.csv`), so that the market has reserves.
+    Returns the market and what was read, skipped and filled. Raises TraceError: no such folder, no pool or gas file, no
+    rates where they are wanted, several pools and none named, or a malformed file (its file, line and column).
     """
     if not folder.is_dir():
         raise TraceError(str(folder), "is not a folder; name one with demeter-fetch minute files")
@@ -182,15 +127,16 @@ def read_trace(
     pool_files, bars, liquidity_carried = _joined_pool(folder, sorting.pools.pop((chain, address)))
     gas_files, gas = _joined_gas(folder, sorting, chain)
     gas_gwei, gas_filled = _gas_at(bars.at_us, gas)
-    market = _market(chain, address, bars, gas_gwei, native_usd_micros)
+    rate_files, reserves = read_reserves(folder, sorting.rates, chain, bars.at_us) if rates else ((), None)
+    market = _market(chain, address, bars, gas_gwei, native_usd_micros, reserves)
     minutes_spanned = int(market.at_us[-1] - market.at_us[0]) // 60_000_000 + 1
     report = TraceReport(
-        files_read=(*pool_files, *gas_files),
+        files_read=(*pool_files, *gas_files, *rate_files),
         files_skipped=_skipped(folder, sorting, chain),
         bars=market.bars,
         gas_filled=gas_filled,
-        first_at=_utc(int(market.at_us[0])),
-        last_at=_utc(int(market.at_us[-1])),
+        first_at=utc(int(market.at_us[0])),
+        last_at=utc(int(market.at_us[-1])),
         liquidity_carried=liquidity_carried,
         minutes_missing=minutes_spanned - market.bars,
         extremes_widened=int(((bars.close < bars.lowest) | (bars.close > bars.highest)).sum()),
@@ -205,6 +151,8 @@ def _sort_files(folder: Path) -> _Sorting:
             sorting.pools.setdefault((match["chain"].lower(), match["pool"].lower()), []).append(path)
         elif match := GAS_NAME.match(path.name):
             sorting.gas.setdefault(match["chain"].lower(), []).append(path)
+        elif match := RATE_NAME.match(path.name):
+            sorting.rates.setdefault((match["chain"].lower(), match["token"].lower()), []).append(path)
         else:
             sorting.skipped.append((path, _skip_reason(path.name)))
     return sorting
@@ -236,33 +184,7 @@ def _choose_pool(folder: Path, sorting: _Sorting, pool: str | None) -> tuple[str
     return wanted[0]
 
 
-def _load(folder: Path, path: Path, columns: Sequence[str]) -> _Table:
-    name = str(path.relative_to(folder))
-    try:
-        raw = path.read_bytes()
-    except OSError as fault:
-        raise TraceError(name, f"cannot be read: {fault.strerror}") from fault
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as fault:
-        line = raw.count(b"\n", 0, fault.start) + 1
-        raise TraceError(name, f"byte {fault.start} is not UTF-8", line=line) from fault
-    lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
-    header = [cell.strip() for cell in lines[0].split(",")]
-    if header != list(columns):
-        wrong = next((have for have, want in zip(header, columns, strict=False) if have != want), None)
-        raise TraceError(name, f"the header must be {','.join(columns)}", line=1, column=wrong)
-    split = pc.split_pattern(pa.array(lines[1:], type=pa.large_string()), ",")
-    widths = pc.list_value_length(split).to_numpy(zero_copy_only=False)
-    if (widths != len(columns)).any():
-        row = int(np.argmax(widths != len(columns)))
-        column = columns[min(int(widths[row]), len(columns) - 1)]
-        raise TraceError(name, f"{widths[row]} cells where {len(columns)} belong", line=row + 2, column=column)
-    cells = pc.list_flatten(split)
-    return _Table(name, {column: cells[k :: len(columns)] for k, column in enumerate(columns)})
-
-
-def _read_pool(table: _Table) -> _PoolBars:
+def _read_pool(table: TraceFile) -> _PoolBars:
     at_us = table.minutes("timestamp")
     for column in ("netAmount0", "netAmount1"):
         table.numbers(column)
@@ -287,26 +209,17 @@ def _read_pool(table: _Table) -> _PoolBars:
     return _PoolBars(table.name, at_us, close, lowest, highest, micros, liquidity)
 
 
-def _read_gas(table: _Table) -> _GasBars:
+def _read_gas(table: TraceFile) -> _GasBars:
     at_us = table.minutes("block_timestamp")
     gwei = table.numbers("gas_price")
     table.refuse(gwei <= 0, "gas_price", "{cell} is not positive")
     return _GasBars(table.name, at_us, gwei)
 
 
-def _in_time_order(parts: list[_Bars], column: str) -> list[_Bars]:
-    ordered = sorted(parts, key=lambda part: (int(part.at_us[0]), part.name))
-    for before, after in pairwise(ordered):
-        if after.at_us[0] <= before.at_us[-1]:
-            fact = f"{_utc(int(after.at_us[0])):%Y-%m-%d %H:%M:%S} does not come after the last line of {before.name}"
-            raise TraceError(after.name, fact, line=2, column=column)
-    return ordered
-
-
 def _joined_pool(folder: Path, paths: list[Path]) -> tuple[tuple[str, ...], _PoolBars, int]:
-    parts = [_read_pool(_load(folder, path, POOL_COLUMNS)) for path in paths]
+    parts = [_read_pool(load_trace_file(folder, path, POOL_COLUMNS)) for path in paths]
     names = tuple(part.name for part in parts)
-    parts = _in_time_order([part for part in parts if len(part.at_us)], "timestamp")
+    parts = in_time_order([part for part in parts if len(part.at_us)], "timestamp")
     if not parts:
         raise TraceError(", ".join(names), "holds no bar below its header; fetch it again", line=1)
     if parts[0].liquidity[0] == 0:
@@ -329,8 +242,8 @@ def _joined_gas(folder: Path, sorting: _Sorting, chain: str) -> tuple[tuple[str,
     paths = sorting.gas.pop(chain, [])
     if not paths:
         raise TraceError(str(folder), f"holds no gas file of {chain}; {cure}")
-    parts = [_read_gas(_load(folder, path, GAS_COLUMNS)) for path in paths]
-    parts = _in_time_order([part for part in parts if len(part.at_us)], "block_timestamp")
+    parts = [_read_gas(load_trace_file(folder, path, GAS_COLUMNS)) for path in paths]
+    parts = in_time_order([part for part in parts if len(part.at_us)], "block_timestamp")
     if not parts:
         raise TraceError(str(paths[0].relative_to(folder)), f"holds no gas minute below its header; {cure}", line=1)
     read = tuple(part.name for part in parts)
@@ -340,11 +253,14 @@ def _joined_gas(folder: Path, sorting: _Sorting, chain: str) -> tuple[tuple[str,
 
 def _gas_at(at_us: IntBars, gas: _GasBars) -> tuple[FloatBars, int]:
     """Gas of each bar, and how many bars had no gas minute of their own."""
-    last_known = np.maximum(np.searchsorted(gas.at_us, at_us, side="right") - 1, 0)
-    return gas.gwei[last_known], int((gas.at_us[last_known] != at_us).sum())
+    place = last_known(at_us, gas.at_us)
+    return gas.gwei[place], int((gas.at_us[place] != at_us).sum())
 
 
-def _market(chain: str, address: str, bars: _PoolBars, gas_gwei: FloatBars, native_usd_micros: int | None) -> Market:
+def _market(
+    chain: str, address: str, bars: _PoolBars, gas_gwei: FloatBars, native_usd_micros: int | None,
+    reserves: Reserves | None,
+) -> Market:  # fmt: skip
     if native_usd_micros is None:
         native_usd_micros = NATIVE_USD_MICROS_BY_CHAIN.get(chain, NATIVE_USD_MICROS_DEFAULT)
     return Market(
@@ -365,18 +281,14 @@ def _market(chain: str, address: str, bars: _PoolBars, gas_gwei: FloatBars, nati
         volume_usd_micros=bars.volume_usd_micros,
         liquidity=bars.liquidity,
         gas_gwei=gas_gwei,
+        reserves=reserves,
     )
 
 
 def _skipped(folder: Path, sorting: _Sorting, chain: str) -> tuple[tuple[str, str], ...]:
     others = [(path, f"another pool ({'-'.join(key)})") for key, paths in sorting.pools.items() for path in paths]
     gas = [(path, f"gas of {name}; the pool is on {chain}") for name, paths in sorting.gas.items() for path in paths]
-    return tuple(sorted((str(path.relative_to(folder)), why) for path, why in [*sorting.skipped, *others, *gas]))
-
-
-def _mask(array: Any) -> NDArray[np.bool_]:
-    return np.asarray(array.to_numpy(zero_copy_only=False), dtype=np.bool_)
-
-
-def _utc(at_us: int) -> datetime:
-    return datetime.fromtimestamp(at_us / 1_000_000, tz=UTC)
+    unlent = "Aave rates, which are read where golems may borrow"
+    rates = [(path, unlent) for paths in sorting.rates.values() for path in paths]
+    skipped = [*sorting.skipped, *others, *gas, *rates]
+    return tuple(sorted((str(path.relative_to(folder)), why) for path, why in skipped))

@@ -1,0 +1,144 @@
+"""Borrowing: how thinking golems take a loan and deleverage, under the cage and the health guard. Pure, over columns.
+
+Whose owner allows it borrows before its first position, so that the position is made of what it owns and what it owes.
+Below the guard's health it takes a part of its position back and repays, unless gas for that is dearer than what a
+liquidation would take. The gas gate, the simulation at T2 and the slippage on inclusion hold as for any action. Source:
+canon ("five-layer risk engine": exposure cap, health guard; "PolicyCage": leverage), HB S3, S10.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bardo_pipeline.heartbeat.choose import (
+    BLOCKED,
+    DEFERRED,
+    REVERTED,
+    WHY,
+    WHY_GAS_CREDIT,
+    WHY_GAS_VALUE,
+    WHY_NONE,
+    WHY_PROTOCOL,
+    WHY_SIMULATED,
+    WHY_SLIPPED,
+)
+from bardo_pipeline.heartbeat.fleet import Fleet
+from bardo_pipeline.heartbeat.lending import BORROW, NOTHING, REPAY, LoanActs, Shares, Terms, revalue
+from bardo_pipeline.heartbeat.position import token1_share, worth
+from bardo_pipeline.heartbeat.recentring import MEDIAN_LUCK, gas_micros, slips
+from bardo_pipeline.heartbeat.reserves import ASSETS
+from bardo_pipeline.heartbeat.tape import Tape
+from bardo_pipeline.mortality.chance import STREAM_LOAN, uniform
+from bardo_pipeline.policy import Policy
+
+WHY_RATIO, WHY_RATE, WHY_DEAR = range(len(WHY), len(WHY) + 3)
+LOAN_WHY = (
+    *WHY,
+    "policy cage: debt above its share of the collateral",
+    "policy cage: the borrow rate above the limit",
+    "gas gate: gas above what a liquidation would take",
+)
+QUOTE, BASE = ASSETS.index("USDC"), ASSETS.index("WETH")
+
+Stop = tuple[np.ndarray, int, int]
+"""Whom it stops (bool), with which status, for which reason."""
+
+
+def borrow(fleet: Fleet, tape: Tape, t: int, tier: np.ndarray, acts: LoanActs | None, policy: Policy) -> None:
+    """Let thinking golems that are allowed to, and hold nothing yet, supply a part of their idle money and borrow."""
+    if acts is None:
+        return
+    rules, thinks = policy.lending, fleet.alive & ((tier == 1) | (tier == 2))
+    new = (fleet.loan_ratio > 0.0) & (fleet.loan_tick == 0) & (fleet.liquidity <= 0.0) & (fleet.idle > 0)
+    who = np.flatnonzero(thinks & new & (acts.action == NOTHING))
+    if not len(who):
+        return
+    asset, ratio = fleet.collateral_asset[who], fleet.loan_ratio[who]
+    supplied = np.floor(fleet.idle[who] * rules.collateral_share)
+    owed = supplied * ratio
+    swap = np.where(asset == BASE, supplied, owed)  # one side is not the idle money's token
+    gas = gas_micros(tape, t, rules.borrow_gas_units)
+    assert tape.reserves is not None, "who acts on a loan is in a market with reserves"
+    beyond = ratio > np.minimum(Terms.of(asset, rules).loan_to_value, rules.ratio_max)
+    stops: tuple[Stop, ...] = (
+        (beyond, BLOCKED, WHY_RATIO),
+        (tape.reserves.borrow_rate[1 - asset, t] > rules.rate_max, BLOCKED, WHY_RATE),
+        (gas > policy.cage.gas_share_max * supplied, DEFERRED, WHY_GAS_VALUE),
+        (gas > policy.cage.gas_credit_share_max * fleet.credits[who], DEFERRED, WHY_GAS_CREDIT),
+    )
+    _send(fleet, tape, t, who, acts, BORROW, swap, supplied, gas, stops, tier, policy)
+    done = acts.executed[who]
+    golem, share = who[done], Shares.at(tape, t, asset[done])
+    paid = (swap * acts.slip_ppm[who] * 1e-6)[done]
+    bought = supplied[done] - np.where(asset[done] == BASE, paid, 0.0)
+    fleet.collateral_shares[golem] = bought / share.supplied
+    fleet.debt_shares[golem] = owed[done] / share.owed
+    received = owed[done] - np.where(asset[done] == QUOTE, paid, 0.0)
+    fleet.idle[golem] += np.floor(received - supplied[done]).astype(np.int64)
+    fleet.loan_tick[golem] = fleet.tick[golem]
+    revalue(fleet, tape, t, policy)
+
+
+def guard_health(fleet: Fleet, tape: Tape, t: int, tier: np.ndarray, acts: LoanActs | None, policy: Policy) -> None:
+    """Let thinking golems whose loan is below the guard's health repay up to its target, as far as they can."""
+    if acts is None:
+        return
+    rules, thinks = policy.lending, fleet.alive & ((tier == 1) | (tier == 2))
+    who = np.flatnonzero(thinks & (fleet.loan_health < rules.health_guard) & (acts.action == NOTHING))
+    if not len(who):
+        return
+    asset, root = fleet.collateral_asset[who], tape.root[t]
+    share, terms = Shares.at(tape, t, asset), Terms.of(asset, rules)
+    collateral, debt = fleet.collateral_shares[who] * share.supplied, fleet.debt_shares[who] * share.owed
+    held = np.where(
+        fleet.liquidity[who] > 0.0,
+        worth(fleet.liquidity[who], fleet.root_lower[who], fleet.root_upper[who], root), 0.0,
+    )  # fmt: skip
+    wanted = debt - collateral * terms.threshold / rules.health_target
+    cash = np.minimum(np.floor(wanted), fleet.idle[who])
+    taken = np.minimum(wanted - cash, held)
+    base = taken * token1_share(fleet.root_lower[who], fleet.root_upper[who], root)
+    swap = np.where(asset == BASE, base, taken - base + cash)
+    gas = gas_micros(tape, t, rules.repay_gas_units)
+    stops: tuple[Stop, ...] = (
+        (gas > debt * rules.close_factor * terms.bonus, DEFERRED, WHY_DEAR),
+        (gas > policy.cage.gas_credit_share_max * fleet.credits[who], DEFERRED, WHY_GAS_CREDIT),
+    )
+    _send(fleet, tape, t, who, acts, REPAY, swap, cash + taken, gas, stops, tier, policy)
+    done = acts.executed[who]
+    golem = who[done]
+    kept = 1.0 - (taken / np.where(held > 0.0, held, 1.0))[done]
+    for column in (fleet.liquidity, fleet.hold0, fleet.hold1):
+        column[golem] *= kept
+    fleet.idle[golem] -= cash[done].astype(np.int64)
+    repaid = (cash + taken - swap * acts.slip_ppm[who] * 1e-6)[done]
+    fleet.debt_shares[golem] = np.maximum(fleet.debt_shares[golem] - repaid / share.owed[done], 0.0)
+    revalue(fleet, tape, t, policy)
+
+
+def _send(
+    fleet: Fleet, tape: Tape, t: int, who: np.ndarray, acts: LoanActs, action: int, swap: np.ndarray,
+    value: np.ndarray, gas: np.ndarray, stops: tuple[Stop, ...], tier: np.ndarray, policy: Policy,
+) -> None:  # fmt: skip
+    """Simulate (T2), validate, and meet the slippage that comes: leaves in acts what becomes of it.
+
+    swap, value: micro-dollars to be swapped, and moved at all. gas: what sending costs. stops: what may forbid it,
+    beside protocols and slippage.
+    """
+    limit = round(policy.cage.slippage_max * 1e6)
+    expected = slips(tape, t, swap, MEDIAN_LUCK)
+    slip = slips(tape, t, swap, uniform(fleet.seed[who], fleet.tick[who], STREAM_LOAN))
+    foreign = np.full(len(who), tape.market.protocol not in policy.cage.protocols)
+    simulated = ((tier[who] == 2) & (expected > limit), BLOCKED, WHY_SIMULATED)
+    status, why = np.zeros(len(who), np.int64), np.full(len(who), WHY_NONE)
+    for mask, state, reason in (
+        (foreign, BLOCKED, WHY_PROTOCOL), simulated, *stops, (slip > limit, REVERTED, WHY_SLIPPED),
+    ):  # fmt: skip
+        hit = mask & (why == WHY_NONE)
+        status[hit], why[hit] = state, reason
+    acts.action[who], acts.status[who], acts.why[who] = action, status, why
+    executed, sent = why == WHY_NONE, (why == WHY_NONE) | (why == WHY_SLIPPED)
+    acts.gas[who] = np.where(sent, gas, 0)
+    acts.slip_ppm[who], acts.expected_slip_ppm[who] = np.where(executed, slip, 0), expected
+    acts.value[who] = np.rint(value).astype(np.int64)
+    acts.loss[who] = np.where(executed, np.rint(swap).astype(np.int64) * slip // 1_000_000, 0)

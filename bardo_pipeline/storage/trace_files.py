@@ -1,0 +1,140 @@
+"""Trace files: one CSV file of demeter-fetch as columns of cells, and what is wrong with a cell, named by its line.
+
+The header is line 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from bardo_pipeline.errors import TraceError
+from bardo_pipeline.heartbeat.market import TICK_MAX, FloatBars, IntBars
+
+_NUMBER = r"^-?\d+(\.\d+)?([eE][+-]?\d+)?$"
+_WHOLE = r"^-?\d+(\.0+)?$"
+_MINUTE = r"^\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}:00(\.0+)?(Z|\+00:00)?$"
+
+
+@dataclass(frozen=True)
+class TraceFile:
+    """One CSV file as columns of cells; row r stands on line r + 2."""
+
+    name: str
+    cells: dict[str, pa.Array]
+
+    def refuse(self, bad: NDArray[np.bool_], column: str, fact: str) -> None:
+        """Raise TraceError at the first row that is bad; `{cell}` in the fact becomes what stands there."""
+        if bad.any():
+            row = int(np.argmax(bad))
+            cell = self.cells[column][row].as_py()
+            raise TraceError(self.name, fact.replace("{cell}", repr(cell)), line=row + 2, column=column)
+
+    def numbers(self, column: str, *, whole: bool = False) -> FloatBars:
+        """The column as finite float64; raises TraceError for an empty cell, NaN, infinity or anything but a number."""
+        cells = self.cells[column]
+        fits = _mask(pc.match_substring_regex(cells, _WHOLE if whole else _NUMBER))
+        self.refuse(_mask(pc.equal(pc.utf8_trim_whitespace(cells), "")), column, "the cell is empty")
+        self.refuse(~fits, column, "{cell} is not a whole number" if whole else "{cell} is not a finite number")
+        values = pc.cast(cells, pa.float64()).to_numpy(zero_copy_only=False)
+        self.refuse(~np.isfinite(values), column, "{cell} is not a finite number")
+        return np.asarray(values, dtype=np.float64)
+
+    def ticks(self, column: str) -> IntBars:
+        """The column as ticks in [-887272, 887272]."""
+        values = self.numbers(column, whole=True)
+        self.refuse(np.abs(values) > TICK_MAX, column, f"tick {{cell}} is outside [-{TICK_MAX}, {TICK_MAX}]")
+        return values.astype(np.int64)
+
+    def minutes(self, column: str) -> IntBars:
+        """The column as UTC epoch microseconds on the minute, strictly ascending."""
+        cells = self.cells[column]
+        self.refuse(_mask(pc.equal(pc.utf8_trim_whitespace(cells), "")), column, "the cell is empty")
+        fact = "{cell} is not a UTC minute (YYYY-MM-DD HH:MM:00)"
+        self.refuse(~_mask(pc.match_substring_regex(cells, _MINUTE)), column, fact)
+        plain = pc.replace_substring(pc.utf8_slice_codeunits(cells, 0, 19), "T", " ")
+        stamps = pc.strptime(plain, format="%Y-%m-%d %H:%M:%S", unit="us", error_is_null=True)
+        echoed = pc.fill_null(
+            pc.equal(pc.strftime(stamps, format="%Y-%m-%d %H:%M"), pc.utf8_slice_codeunits(plain, 0, 16)), False
+        )
+        self.refuse(~_mask(echoed), column, fact)
+        at_us = np.asarray(stamps.cast(pa.int64()).to_numpy(zero_copy_only=False), dtype=np.int64)
+        steps = np.diff(at_us, prepend=at_us[:1] - 1)
+        self.refuse(steps == 0, column, "{cell} stands twice")
+        self.refuse(steps < 0, column, "{cell} comes before the line above")
+        return at_us
+
+
+def load_trace_file(folder: Path, path: Path, columns: Sequence[str]) -> TraceFile:
+    """The file with exactly these columns. Raises TraceError, named relative to the folder, for any other."""
+    name = str(path.relative_to(folder))
+    try:
+        raw = path.read_bytes()
+    except OSError as fault:
+        raise TraceError(name, f"cannot be read: {fault.strerror}") from fault
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as fault:
+        line = raw.count(b"\n", 0, fault.start) + 1
+        raise TraceError(name, f"byte {fault.start} is not UTF-8", line=line) from fault
+    lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
+    header = [cell.strip() for cell in lines[0].split(",")]
+    if header != list(columns):
+        wrong = next((have for have, want in zip(header, columns, strict=False) if have != want), None)
+        raise TraceError(name, f"the header must be {','.join(columns)}", line=1, column=wrong)
+    split = pc.split_pattern(pa.array(lines[1:], type=pa.large_string()), ",")
+    widths = pc.list_value_length(split).to_numpy(zero_copy_only=False)
+    if (widths != len(columns)).any():
+        row = int(np.argmax(widths != len(columns)))
+        column = columns[min(int(widths[row]), len(columns) - 1)]
+        raise TraceError(name, f"{widths[row]} cells where {len(columns)} belong", line=row + 2, column=column)
+    cells = pc.list_flatten(split)
+    return TraceFile(name, {column: cells[k :: len(columns)] for k, column in enumerate(columns)})
+
+
+def _mask(array: Any) -> NDArray[np.bool_]:
+    return np.asarray(array.to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+class Bars(Protocol):
+    """What one file held, a row a minute."""
+
+    @property
+    def name(self) -> str:
+        """The file, relative to the folder."""
+
+    @property
+    def at_us(self) -> IntBars:
+        """Its minutes, ascending."""
+
+
+B = TypeVar("B", bound=Bars)
+
+
+def in_time_order(parts: list[B], column: str) -> list[B]:
+    """The files by their first minute. Raises TraceError where two overlap; column: of the minute."""
+    ordered = sorted(parts, key=lambda part: (int(part.at_us[0]), part.name))
+    for before, after in pairwise(ordered):
+        if after.at_us[0] <= before.at_us[-1]:
+            fact = f"{utc(int(after.at_us[0])):%Y-%m-%d %H:%M:%S} does not come after the last line of {before.name}"
+            raise TraceError(after.name, fact, line=2, column=column)
+    return ordered
+
+
+def last_known(at_us: IntBars, known_at: IntBars) -> NDArray[np.intp]:
+    """Of each minute the place of the newest that is known by then, the first for those before it."""
+    return np.maximum(np.searchsorted(known_at, at_us, side="right") - 1, 0)
+
+
+def utc(at_us: int) -> datetime:
+    """The moment of an epoch microsecond."""
+    return datetime.fromtimestamp(at_us / 1_000_000, tz=UTC)
