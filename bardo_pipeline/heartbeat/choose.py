@@ -24,7 +24,9 @@ HOLD, REBALANCE, ENTER, LEAVE, COLLECT = range(5)
 ACTIONS = ("hold", "rebalance", "add_liquidity", "remove_liquidity", "collect_fees")
 EXECUTED, BLOCKED, DEFERRED, REVERTED = range(4)
 STATUS = ("executed", "blocked", "deferred", "reverted")
-WHY_NONE, WHY_WARNING, WHY_SIMULATED, WHY_POOL, WHY_GAS_VALUE, WHY_GAS_CREDIT, WHY_SLIPPED, WHY_PROTOCOL = range(8)
+(
+    WHY_NONE, WHY_WARNING, WHY_SIMULATED, WHY_POOL, WHY_GAS_VALUE, WHY_GAS_CREDIT, WHY_SLIPPED, WHY_PROTOCOL, WHY_LOAN,
+) = range(9)  # fmt: skip
 WHY = (
     None,
     "a warning stands against acting here",
@@ -34,6 +36,7 @@ WHY = (
     "gas gate: gas above its share of available credits",
     "slippage above the limit on inclusion",
     "policy cage: this protocol may not be touched",
+    "its loan is being liquidated",
 )
 VOLATILE = 3
 
@@ -66,9 +69,13 @@ class Choice:
 
 
 def choose(
-    fleet: Fleet, tape: Tape, t: int, sight: Sight, tier: np.ndarray, recall: Recall, policy: Policy
-) -> Choice | None:
-    """Let the golems at T1 and T2 think, act and pay for it; None if the gate let nobody through."""
+    fleet: Fleet, tape: Tape, t: int, sight: Sight, tier: np.ndarray, recall: Recall, policy: Policy,
+    settling: np.ndarray | None = None,
+) -> Choice | None:  # fmt: skip
+    """Let the golems at T1 and T2 think, act and pay for it; None if the gate let nobody through.
+
+    settling: whose loan is being liquidated, bool [golems]: they act in the next tick.
+    """
     golem = np.flatnonzero((tier == 1) | (tier == 2))
     if not len(golem):
         return None
@@ -77,7 +84,8 @@ def choose(
     choice = _remember(fleet, tape, t, golem, cell, recall, policy)
     _decide(fleet, tape, t, sight, choice, recall.block[cell, golem], policy)
     plan = _plan(fleet, tape, t, sight, choice, policy)
-    _check(fleet, tape, t, choice, plan, deep, policy)
+    held_up = np.zeros(len(golem), bool) if settling is None else settling[golem]
+    _check(fleet, tape, t, choice, plan, deep, held_up, policy)
     _try(fleet, tape, t, sight, choice, plan, recall, policy)
     _execute(fleet, choice, plan, sight, tape.root[t], policy)
     _price(choice, deep, policy)
@@ -187,7 +195,9 @@ def _plan(fleet: Fleet, tape: Tape, t: int, sight: Sight, choice: Choice, policy
     )
 
 
-def _check(fleet: Fleet, tape: Tape, t: int, choice: Choice, plan: Plan, deep: np.ndarray, policy: Policy) -> None:
+def _check(
+    fleet: Fleet, tape: Tape, t: int, choice: Choice, plan: Plan, deep: np.ndarray, held_up: np.ndarray, policy: Policy
+) -> None:
     """Simulate (T2), validate against the cage and the gas gate (T1 and T2), and meet the slippage that comes."""
     cage, golem = policy.cage, choice.golem
     limit = round(cage.slippage_max * 1e6)
@@ -200,6 +210,7 @@ def _check(fleet: Fleet, tape: Tape, t: int, choice: Choice, plan: Plan, deep: n
     foreign = np.full(len(golem), tape.market.protocol not in cage.protocols)
     for mask, status, why in (
         (foreign, BLOCKED, WHY_PROTOCOL),
+        (held_up, DEFERRED, WHY_LOAN),
         (deep & (plan.expected_slip > limit), BLOCKED, WHY_SIMULATED),
         (crowd, BLOCKED, WHY_POOL),
         (dear & ~urgent, DEFERRED, WHY_GAS_VALUE),

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.heartbeat.borrowing import LOAN_WHY
 from bardo_pipeline.heartbeat.choose import EXECUTED, REVERTED, STATUS
 from bardo_pipeline.heartbeat.columns import flag, joined, listed, lists_beside, real, same, struct, whole, word
-from bardo_pipeline.heartbeat.lending import BORROW, LIQUIDATED, LOAN_ACTIONS, NOTHING, Terms
+from bardo_pipeline.heartbeat.lending import BORROW, LIQUIDATED, LOAN_ACTIONS, NOTHING, REPAY, Terms
 from bardo_pipeline.heartbeat.market import TICK_MAX
 from bardo_pipeline.heartbeat.reserves import ASSETS, LENDER
 from bardo_pipeline.heartbeat.rows import Rows, kind, owing
@@ -74,19 +74,29 @@ def _bearable(rows: Rows, where: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def with_loan_acts(rows: Rows, parts: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
-    """The parts of thought and action with what became of loans: before what the pool's position did in the tick."""
+    """The parts of thought and action with what became of loans, in the order in which it was done.
+
+    A loan is liquidated before a golem thinks, borrowed before there is a position, and repaid out of one.
+    """
     out = dict(parts)
     if not rows.has("lent_action") or not (action := rows["lent_action"]).any():
         return out
     where = np.flatnonzero(action != NOTHING)
-    acted = (action != NOTHING).astype(np.int64)
     own = parts["actions"]
     number = pc.list_value_length(own).to_numpy(zero_copy_only=False)
-    together = lists_beside(acted, _actions(rows, where), number, own.flatten())
-    out["actions"] = listed(own.type, acted + number, together)
+    out["actions"] = _in_order(action, _actions(rows, where), number, own)
     out["outcome"] = _outcomes(rows, where, parts["outcome"])
     out["deliberation"] = _deliberated(rows, parts["deliberation"])
     return out
+
+
+def _in_order(action: np.ndarray, acts: pa.Array, number: np.ndarray, own: pa.Array) -> pa.Array:
+    """The position's lists (own, of these lengths) with one act more where there is an action on the loan."""
+    late = action == REPAY
+    first, last = ((action != NOTHING) & ~late).astype(np.int64), late.astype(np.int64)
+    is_late = pa.array(late[action != NOTHING])
+    early = lists_beside(first, acts.filter(pc.invert(is_late)), number, own.flatten())
+    return listed(own.type, first + number + last, lists_beside(first + number, early, last, acts.filter(is_late)))
 
 
 def _actions(rows: Rows, where: np.ndarray) -> pa.Array:
@@ -174,19 +184,18 @@ def _said(known: pa.Array, own: pa.Array, loan: pa.Array) -> pa.Array:
 
 
 def _deliberated(rows: Rows, own: pa.Array) -> pa.Array:
-    """Deliberations with the loan's tool call before the position's; its decision where that is to hold."""
+    """Deliberations with the loan's tool call among the position's; its decision where that is to hold."""
     action = np.where(rows["lent_action"] == LIQUIDATED, NOTHING, rows["lent_action"])
     if not action.any():
         return own
     wanted, acts = own.type, np.flatnonzero(action)
-    calls, known = own.field("tool_calls"), np.asarray(own.is_valid())
-    number = np.where(known, pc.list_value_length(calls).to_numpy(zero_copy_only=False), 0)
+    known = np.asarray(own.is_valid())
+    calls = pc.if_else(own.is_valid(), own.field("tool_calls"), pa.scalar([], wanted.field("tool_calls").type))
+    number = pc.list_value_length(calls).to_numpy(zero_copy_only=False)
     call = struct(
         wanted.field("tool_calls").type.value_type,
         {"tool": word(LOAN_TOOLS, action[acts]), "action_type": word(LOAN_ACTIONS, action[acts])},
     )
-    wants = (action != NOTHING).astype(np.int64)
-    together = lists_beside(wants, call, number, calls.filter(own.is_valid()).flatten())
     held = pa.array((action != NOTHING) & (number == 0))
     act = word(LOAN_ACTIONS, np.where(action == NOTHING, -1, action))
     health = pc.cast(pa.array(np.round(np.nan_to_num(rows["loan_health"]), 2)), pa.string())
@@ -195,7 +204,7 @@ def _deliberated(rows: Rows, own: pa.Array) -> pa.Array:
     )
     reason = joined(own.field("reasoning_summary"), why, same("; loan: ", len(own), pa.string()), act)
     changed = {
-        "tool_calls": listed(calls.type, wants + number, together),
+        "tool_calls": _in_order(action, call, number, calls),
         "decision": pc.if_else(held, act, own.field("decision")),
         "recommends_action": pc.or_(own.field("recommends_action"), pa.array(action != NOTHING)),
         "reasoning_summary": pc.if_else(pa.array(action != NOTHING), reason, own.field("reasoning_summary")),

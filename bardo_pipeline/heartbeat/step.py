@@ -23,7 +23,7 @@ from bardo_pipeline.heartbeat.gate import (
     prediction_error_fallback,
     transition_imminent,
 )
-from bardo_pipeline.heartbeat.lending import LoanActs, grow
+from bardo_pipeline.heartbeat.lending import LIQUIDATED, LoanActs, grow
 from bardo_pipeline.heartbeat.probes import ProbeInputs, Probes, evaluate
 from bardo_pipeline.heartbeat.recall import Recall
 from bardo_pipeline.heartbeat.recentring import try_inaction
@@ -81,7 +81,8 @@ def step(
     try_inaction(fleet, tape, t, sight, waking.tier, policy)
     _put_loans(out, at, fleet, loans)
     borrow(fleet, tape, t, waking.tier, loans, policy)
-    choice = choose(fleet, tape, t, sight, waking.tier, recall, policy)
+    settling = None if loans is None else loans.action == LIQUIDATED
+    choice = choose(fleet, tape, t, sight, waking.tier, recall, policy, settling)
     guard_health(fleet, tape, t, waking.tier, loans, policy)
     if choice is not None:
         acted = (choice.action != HOLD) & (choice.status == EXECUTED)

@@ -66,9 +66,14 @@ def decisions(rows: Sequence[Row], policy: Policy) -> Iterator[tuple[list[Row], 
             moves = [a for a in trial[0]["actions"] if a["action_type"] == "rebalance"]
             done = bool(moves) and moves[0]["status"] == "executed"
             fits = done if verdict["chosen"] == "act" else not moves
-            alone = len(trial[0]["observation"]["positions"]) == 1
+            alone = len(pooled(trial[0]["observation"])) == 1
             if fits and alone and verdict["verified"] and verdict["action_type"] == "rebalance":
                 yield trial, verdict
+
+
+def pooled(observation: Row) -> list[Row]:
+    """What is held in the pool: a loan is not."""
+    return [p for p in observation["positions"] if p["protocol"] == observation["protocol"]]
 
 
 def pool_tick(observation: Row) -> int:
@@ -137,7 +142,7 @@ def follow(
     edge: float,
 ) -> float:
     """Worth of one branch at the end of its trial, in micro-dollars."""
-    held = trial[0]["observation"]["positions"][0]
+    held = pooled(trial[0]["observation"])[0]
     branch = Branch(held["tick_lower"], held["tick_upper"], held["liquidity"])
     waiting = True
     for k, row in enumerate(trial):
@@ -169,7 +174,7 @@ def imagine(
     acted = verdict["chosen"] == "act"
     edges = [e for e in policy.curator.anomaly_edges if e <= verdict["anomaly_score"]]
     above = [e for e in policy.curator.anomaly_edges if e > verdict["anomaly_score"]]
-    held, seen = trial[0]["observation"]["positions"][0], trial[0]["observation"]
+    held, seen = pooled(trial[0]["observation"])[0], trial[0]["observation"]
     value = worth(held["liquidity"], held["tick_lower"], held["tick_upper"], pool_tick(seen))
     start = Branch(held["tick_lower"], held["tick_upper"], held["liquidity"])
     met = next((a["slippage_ppm"] or 0 for a in trial[0]["actions"] if a["action_type"] == "rebalance"), None)

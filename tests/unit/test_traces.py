@@ -9,6 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bardo_pipeline.errors import TraceError
+from bardo_pipeline.heartbeat.reserves import ASSETS
+from bardo_pipeline.storage.trace_rates import RATE_COLUMNS, TOKENS
 from bardo_pipeline.storage.traces import GAS_COLUMNS, POOL_COLUMNS, read_trace
 
 POOL = "0x45dda9cb7c25131df268515131f647d726f50608"
@@ -163,6 +165,47 @@ def test_skipped_files_are_named_with_the_reason(folder: Path) -> None:
     assert "gas of ethereum" in skipped["ethereum-gas-2023.csv"]
     assert "neither" in skipped["prices.csv"]
     assert len(skipped) == 5
+
+
+def rate_file(asset: str) -> str:
+    return f"aave/polygon-aave_v3-{TOKENS['polygon'][ASSETS.index(asset)]}-2023-08-14.minute.csv"
+
+
+@pytest.fixture
+def lender(folder: Path) -> Path:
+    """The folder with rates of both tokens, of the dollar's only every other minute."""
+    for asset, minutes in (("USDC", range(0, 5, 2)), ("WETH", range(5))):
+        rows = [
+            [f"2023-08-14 00:{m:02}:00", "0.03", "0.07", f"0.0{m}", f"1.0{m}", f"1.1{m}{ASSETS.index(asset)}"]
+            for m in minutes
+        ]
+        write(folder / rate_file(asset), RATE_COLUMNS, rows)
+    return folder
+
+
+def test_rates_are_read_where_they_are_wanted(lender: Path) -> None:
+    market, report = read_trace(lender, rates=True)
+    assert market.reserves is not None
+    np.testing.assert_allclose(market.reserves.supply_index, [[1, 1, 1.02, 1.02, 1.04], [1, 1.01, 1.02, 1.03, 1.04]])
+    np.testing.assert_allclose(market.reserves.borrow_index[:, -1], [1.14, 1.141])
+    np.testing.assert_allclose(market.reserves.borrow_rate[1], [0, 0.01, 0.02, 0.03, 0.04])
+    assert report.files_read[2:] == (rate_file("USDC"), rate_file("WETH"))
+    assert report.files_skipped == ()
+    plain, report = read_trace(lender)
+    assert plain.reserves is None
+    assert {why for _, why in report.files_skipped} == {"Aave rates, which are read where golems may borrow"}
+    assert plain.content_hash != market.content_hash == read_trace(lender, rates=True)[0].content_hash
+
+
+def test_rates_that_are_wanted_and_missing_or_wrong_are_named(lender: Path) -> None:
+    spoil(lender / rate_file("WETH"), 3, 5, "0.9")
+    with pytest.raises(TraceError, match="below 1") as caught:
+        read_trace(lender, rates=True)
+    assert (caught.value.line, caught.value.column) == (3, "variable_borrow_index")
+    (lender / rate_file("USDC")).unlink()
+    with pytest.raises(TraceError, match="no Aave rates of USDC on polygon"):
+        read_trace(lender, rates=True)
+    assert read_trace(lender)[0].bars == 5
 
 
 def test_several_pools_are_an_error_that_names_them_and_the_cure(folder: Path) -> None:

@@ -1,0 +1,56 @@
+"""Markets that lend, and golems that may borrow there, for tests of loans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bardo_pipeline.events.loan import LoanGranted
+from bardo_pipeline.heartbeat.market import Market
+from bardo_pipeline.heartbeat.reserves import ASSETS, LENDER, Reserves
+from tests.fleets import FOUNDING, Lived, drawn_market, live
+
+CENTRE = 200_000
+"""The pool's tick at which these markets begin: about 2,062 dollars."""
+
+RICH = replace(FOUNDING, credit_share=0.2, lifespan_ticks=(5_000, 5_000))
+
+
+def reserves(bars: int, *, earned: float = 0.0, paid: float = 0.0, rate: float = 0.05) -> Reserves:
+    """Both reserves with indexes that grow by these shares a bar."""
+    supply, borrow = ((1.0 + growth) ** np.arange(bars) for growth in (earned, paid))
+    both = [np.stack([row] * len(ASSETS)) for row in (supply, borrow, np.full(bars, rate))]
+    return Reserves(*both)
+
+
+def lending(ticks: Sequence[int], *, earned: float = 0.0, paid: float = 0.0, rate: float = 0.05, **said: Any) -> Market:
+    """A market drawn by hand that lends."""
+    return drawn_market(ticks, reserves=reserves(len(ticks), earned=earned, paid=paid, rate=rate), **said)
+
+
+def loan(ratio: float, collateral: str = "WETH") -> LoanGranted:
+    """What an owner allows."""
+    return LoanGranted.model_validate({"protocol": LENDER, "collateral": collateral, "loan_to_value": ratio})
+
+
+def indebted(market: Market, ratio: float, collateral: str = "WETH", *, golems: int = 1) -> Lived:
+    """Golems that may borrow live through a market."""
+    founding = RICH if ratio == 0.0 else replace(RICH, loan=loan(ratio, collateral))
+    return live(market, lineages=range(golems), founding=founding)
+
+
+def loan_of(row: Any) -> Any:
+    """The loan as a record tells it, None without one."""
+    return next((p for p in row["observation"]["positions"] if p["protocol"] == LENDER), None)
+
+
+def done(rows: Sequence[Any]) -> list[tuple[int, str, str, str | None]]:
+    """(tick, act, status, reason) of everything that became of loans."""
+    kinds = ("borrow", "repay", "liquidated")
+    return [
+        (row["tick"], a["action_type"], a["status"], a["block_reason"])
+        for row in rows for a in row["actions"] if a["action_type"] in kinds
+    ]  # fmt: skip

@@ -1,0 +1,79 @@
+"""Laws of loans: interest follows the indexes, a liquidation costs its bonus and nothing else, whatever the loan."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bardo_pipeline.heartbeat.lending import health_of, liquidation
+from bardo_pipeline.policy import Policy
+from tests.examples import times
+from tests.loans import CENTRE, indebted, lending, loan_of
+
+RULES = Policy().lending
+money = st.floats(1.0, 1e9)
+
+pytestmark = pytest.mark.row("KAT-1")
+
+
+@settings(max_examples=times(100), deadline=None, derandomize=True)
+@given(st.lists(st.tuples(money, money), min_size=1, max_size=20), st.booleans())
+def test_a_liquidation_moves_what_it_repays_and_costs_the_bonus_on_it(
+    loans: list[tuple[float, float]], base: bool
+) -> None:
+    collateral, debt = np.array(loans).T
+    threshold, bonus = (
+        np.full(len(loans), v)
+        for v in ((RULES.weth_threshold, RULES.weth_bonus) if base else (RULES.usdc_threshold, RULES.usdc_bonus))
+    )
+    health = health_of(collateral, debt, threshold, RULES)
+    seized = liquidation(collateral, debt, health, bonus, RULES)
+    hit = health < 1.0
+    assert ((seized.repaid > 0.0) == hit).all()
+    np.testing.assert_allclose(seized.taken, seized.repaid * (1.0 + bonus), rtol=1e-12)
+    assert (seized.taken <= collateral * (1.0 + 1e-12)).all()
+    whole = health <= RULES.full_close_health
+    assert (seized.repaid[hit & ~whole] <= RULES.close_factor * debt[hit & ~whole]).all()
+    freed = hit & whole & ~seized.emptied
+    np.testing.assert_allclose(seized.repaid[freed], debt[freed])
+    before, after = collateral - debt, (collateral - seized.taken) - (debt - seized.repaid)
+    np.testing.assert_allclose(before - after, bonus * seized.repaid, rtol=1e-6, atol=1e-6 * collateral.max())
+
+
+@settings(max_examples=times(6), deadline=None, derandomize=True)
+@given(st.floats(0.0, 2e-5), st.floats(0.0, 2e-5), st.sampled_from(["WETH", "USDC"]), st.floats(0.1, 0.6))
+def test_debt_and_collateral_grow_by_the_indexes_and_net_worth_by_their_difference(
+    earned: float, paid: float, collateral: str, ratio: float
+) -> None:
+    rows = indebted(lending([CENTRE] * 60, earned=earned, paid=paid), ratio, collateral).records.to_pylist()
+    told = [(row, loan_of(row)) for row in rows if loan_of(row)]
+    first, last = told[0], told[-1]
+    bars = (last[0]["observed_at"] - first[0]["observed_at"]).total_seconds() / 60
+    supplied, owed = balances(first[1], collateral)
+    grown = supplied * ((1 + earned) ** bars - 1) - owed * ((1 + paid) ** bars - 1)
+    assert last[1]["value_micros"] - first[1]["value_micros"] == pytest.approx(grown, abs=2.5)
+    assert first[1]["impermanent_loss_micros"] - last[1]["impermanent_loss_micros"] == pytest.approx(grown, abs=2.5)
+    held = [sum(p["value_micros"] + p["fees_owed_micros"] for p in r["observation"]["positions"]) for r, _ in told]
+    worth = [row["observation"]["net_asset_value_micros"] for row, _ in told]
+    idle = [row["observation"]["idle_micros"] for row, _ in told]
+    np.testing.assert_allclose(np.add(held, idle), worth, atol=4)
+
+
+def balances(position: dict[str, float], collateral: str) -> tuple[float, float]:
+    """(collateral, debt) in micro-dollars, as they follow from a loan's net value and health."""
+    threshold = RULES.weth_threshold if collateral == "WETH" else RULES.usdc_threshold
+    debt = position["value_micros"] / (position["health_factor"] / threshold - 1.0)
+    return position["value_micros"] + debt, debt
+
+
+@settings(max_examples=times(6), deadline=None, derandomize=True)
+@given(st.integers(-1_800, 1_800), st.sampled_from(["WETH", "USDC"]))
+def test_a_loan_s_range_is_where_its_health_is_one_or_more(jump: int, collateral: str) -> None:
+    rows = indebted(lending([CENTRE] * 10 + [CENTRE + jump] * 10), 0.7, collateral).records.to_pylist()
+    told = [(round(np.log(1e12 / r["observation"]["price"]) / np.log(1.0001)), loan_of(r)) for r in rows if loan_of(r)]
+    assert {round(p["health_factor"], 3) for _, p in told[:3]} == {round(told[0][1]["health_factor"], 3)}
+    for tick, position in told:
+        inside = position["tick_lower"] <= tick <= position["tick_upper"]
+        assert inside == position["in_range"] == (position["health_factor"] >= 1.0)
