@@ -36,10 +36,13 @@ def loan(ratio: float, collateral: str = "WETH") -> LoanGranted:
     return LoanGranted.model_validate({"protocol": LENDER, "collateral": collateral, "loan_to_value": ratio})
 
 
-def indebted(market: Market, ratio: float, collateral: str = "WETH", *, golems: int = 1) -> Lived:
-    """Golems that may borrow live through a market."""
+def indebted(
+    market: Market, ratio: float, collateral: str = "WETH", *, golems: int = 1, thought_at: int | None = None
+) -> Lived:
+    """Golems that may borrow live through a market. thought_at: a tick in which their owner makes them think."""
+    steers = {} if thought_at is None else {("*", thought_at): ("high", "look at it again")}
     founding = RICH if ratio == 0.0 else replace(RICH, loan=loan(ratio, collateral))
-    return live(market, lineages=range(golems), founding=founding)
+    return live(market, lineages=range(golems), founding=founding, steers=steers)
 
 
 def loan_of(row: Any) -> Any:

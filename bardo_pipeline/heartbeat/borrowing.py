@@ -48,7 +48,7 @@ def borrow(fleet: Fleet, tape: Tape, t: int, tier: np.ndarray, acts: LoanActs | 
     """Let thinking golems that are allowed to, and hold nothing yet, supply a part of their idle money and borrow."""
     if acts is None:
         return
-    rules, thinks = policy.lending, fleet.alive & ((tier == 1) | (tier == 2))
+    rules, thinks = policy.lending, (tier == 1) | (tier == 2)
     new = (fleet.loan_ratio > 0.0) & (fleet.loan_tick == 0) & (fleet.liquidity <= 0.0) & (fleet.idle > 0)
     who = np.flatnonzero(thinks & new & (acts.action == NOTHING))
     if not len(who):
@@ -83,7 +83,7 @@ def guard_health(fleet: Fleet, tape: Tape, t: int, tier: np.ndarray, acts: LoanA
     """Let thinking golems whose loan is below the guard's health repay up to its target, as far as they can."""
     if acts is None:
         return
-    rules, thinks = policy.lending, fleet.alive & ((tier == 1) | (tier == 2))
+    rules, thinks = policy.lending, (tier == 1) | (tier == 2)
     who = np.flatnonzero(thinks & (fleet.loan_health < rules.health_guard) & (acts.action == NOTHING))
     if not len(who):
         return

@@ -74,7 +74,7 @@ def choose(
 ) -> Choice | None:  # fmt: skip
     """Let the golems at T1 and T2 think, act and pay for it; None if the gate let nobody through.
 
-    settling: whose loan is being liquidated, bool [golems]: they act in the next tick.
+    settling: whose loan is being liquidated, bool [golems]: they act when they think again.
     """
     golem = np.flatnonzero((tier == 1) | (tier == 2))
     if not len(golem):

@@ -124,7 +124,7 @@ def grow(fleet: Fleet, tape: Tape, t: int, policy: Policy) -> LoanActs | None:
     if tape.reserves is None:
         return None
     acts = LoanActs.none(fleet.size)
-    owing = fleet.alive & (fleet.collateral_shares > 0.0)
+    owing = fleet.collateral_shares > 0.0
     if not owing.any():
         return acts
     _pay_interest(fleet, tape, t)

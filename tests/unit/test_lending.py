@@ -91,6 +91,18 @@ def test_below_health_one_the_protocol_liquidates_and_the_bonus_is_lost() -> Non
     assert row["observation"]["net_asset_value_micros"] < before["observation"]["net_asset_value_micros"] - lost
 
 
+@pytest.mark.row("KAT-1")
+def test_a_debt_beyond_its_collateral_is_the_protocol_s_loss_and_nobody_borrows_twice() -> None:
+    market = lending([CALM] * 10 + [CALM + 5_000] * 250)
+    rows = indebted(market, 0.75, thought_at=120).records.to_pylist()
+    assert [act[1:3] for act in done(rows)] == [("borrow", "executed"), ("liquidated", "executed")]
+    place = next(i for i, row in enumerate(rows) if any(act[1] == "liquidated" for act in done([row])))
+    assert not any(loan_of(row) for row in rows[place:])
+    assert all(row["observation"]["net_asset_value_micros"] > 0 for row in rows)
+    entered = [row["tick"] for row in rows for a in row["actions"] if a["action_type"] == "add_liquidity"]
+    assert len(entered) == 2, "it left the market, and came back with what it owned"
+
+
 def test_whoever_owes_the_base_is_liquidated_by_a_rise() -> None:
     assert "liquidated" not in {act[1] for act in done(crash(0.75, CRASHED, "USDC"))}
     assert "liquidated" in {act[1] for act in done(crash(0.75, CALM - 1_400, "USDC"))}
