@@ -6,6 +6,7 @@ import io
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,9 +19,12 @@ from bardo_pipeline.doors import asking
 from bardo_pipeline.doors.cli import _check_words, app
 from bardo_pipeline.doors.evaluation import room_for
 from bardo_pipeline.doors.options import moment_of
+from bardo_pipeline.doors.runs import RunSettings, loan_of, open_market, run_name
 from bardo_pipeline.doors.tables import print_table
 from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
+from bardo_pipeline.heartbeat.synthetic import flat_market
+from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedding import check_question
 from bardo_pipeline.retrieval.retrieve import HIT_SCHEMA, Answer, AsOf
 from bardo_pipeline.retrieval.situation import Decision, Situation
@@ -52,6 +56,24 @@ def test_what_is_no_moment_is_refused(said: str) -> None:
         moment_of(said, "--at")
     assert moment_of("2026-01-02T12:00", "--at").isoformat() == "2026-01-02T12:00:00+00:00"
     assert moment_of("2026-01-02T12:00+02:00", "--at").isoformat() == "2026-01-02T10:00:00+00:00"
+
+
+def test_a_loan_needs_a_market_that_lends_and_is_part_of_a_run_s_name() -> None:
+    loan = loan_of(0.5, "usdc")
+    assert loan is not None
+    assert (loan.protocol, loan.collateral, loan.loan_to_value) == ("aave_v3", "USDC", 0.5)
+    assert loan_of(0.0, "WETH") is None
+    with pytest.raises(ConfigError, match="none of USDC, WETH"):
+        loan_of(0.5, "WBTC")
+    with pytest.raises(ConfigError, match="a synthetic market lends nothing"):
+        open_market(RunSettings(loan=loan), Console(quiet=True))
+    stores: Any = SimpleNamespace(derivation_id="d", policy=Policy())
+    market = flat_market(bars=60, start=datetime(2026, 1, 1, tzinfo=UTC))
+    plain, *others = (
+        run_name(RunSettings(loan=one), market, stores)
+        for one in (None, loan, loan_of(0.6, "USDC"), loan_of(0.5, "WETH"))
+    )
+    assert len({plain, *others}) == 4
 
 
 def test_words_that_are_not_utf8_are_refused_and_named() -> None:

@@ -97,6 +97,10 @@ def test_a_debt_beyond_its_collateral_is_the_protocol_s_loss_and_nobody_borrows_
     rows = indebted(market, 0.75, thought_at=120).records.to_pylist()
     assert [act[1:3] for act in done(rows)] == [("borrow", "executed"), ("liquidated", "executed")]
     place = next(i for i, row in enumerate(rows) if any(act[1] == "liquidated" for act in done([row])))
+    assert [act["action_type"] for act in rows[0]["actions"]] == ["borrow", "add_liquidity"]
+    told = [(act["action_type"], act["status"], act["block_reason"]) for act in rows[place]["actions"]]
+    assert told[1:] == [("remove_liquidity", "deferred", "its loan is being liquidated")]
+    assert [call["action_type"] for call in rows[place]["deliberation"]["tool_calls"]] == ["remove_liquidity"]
     assert not any(loan_of(row) for row in rows[place:])
     assert all(row["observation"]["net_asset_value_micros"] > 0 for row in rows)
     entered = [row["tick"] for row in rows for a in row["actions"] if a["action_type"] == "add_liquidity"]
