@@ -307,15 +307,15 @@ class Living:
         lives = {self.fleet.golem_ids[i]: self.fleet.births[i] for i in gone}
         self.stores.log.record([self._death(i, dead) for i in gone], self.clock())
         self._commit()
-        published = bequeath(self.stores, now=self.clock())
+        bequeath(self.stores, now=self.clock())
+        left = published_bundles(self.stores, lives)
         self.deaths += len(gone)
-        self.published += len(published)
-        self.refused += len(gone) - len(published)
+        self.published += len(left)
+        self.refused += len(gone) - len(left)
         self.fleet.keep(~np.isin(np.arange(self.fleet.size), gone))
         self.mind.forget(set(dead))
         if stop >= self.tape.ticks:
             return []
-        left = published_bundles(self.stores, lives)
         self._replicants.report(dead, left, self.fleet, at=self._moment(stop - 1), now=self.clock())
         lives = {g: b for g, b in lives.items() if g in left and b.generation + 1 < self.run.generations}
         lives = {g: b for g, b in lives.items() if g not in self._replicants}

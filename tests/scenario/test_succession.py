@@ -120,6 +120,7 @@ def test_the_same_run_again_changes_nothing(stores: Stores) -> None:
     again, ending = lived(stores.home.root)
     assert (again.log.version, again.log.life_version) == before
     assert (ending.births, ending.records) == (born, records)
+    assert (ending.published, ending.refused) == (6, 0), "what is out already is not refused"
 
 
 @pytest.mark.row("P-2")
