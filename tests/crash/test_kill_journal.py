@@ -15,6 +15,7 @@ from typing import IO
 import orjson
 import pytest
 
+from bardo_pipeline.errors import BackpressureError
 from bardo_pipeline.events.record import DecisionCycleRecord
 from bardo_pipeline.events.schema import to_models
 from bardo_pipeline.policy import Policy, WriterPolicy
@@ -43,13 +44,19 @@ def line_of(golem_id: str, tick: int) -> bytes:
 
 
 def write(root: str, golem_id: str, name: str, drain: str, first: str) -> None:
-    """Append tick after tick, and say each that was acknowledged with its link. Runs in a process of its own."""
+    """Append tick after tick, and say each that was acknowledged with its link. Runs in a process of its own.
+
+    Where everybody who drained is dead, the journal stays full: it then ends, and drains what it wrote as it closes.
+    """
     policy = Policy(writer=WriterPolicy(batch_records=7, journal_bytes_max=200_000))
     with EventWriter.open(
         Path(root), golem_id, clock=lambda: datetime.now(UTC), policy=policy, writer=name, drain=drain
     ) as writer:
         for tick in range(int(first), TICKS + 1):
-            link = writer.append(line_of(golem_id, tick)).link
+            try:
+                link = writer.append(line_of(golem_id, tick), timeout=10.0).link
+            except BackpressureError:
+                return
             sys.stdout.write(f"{tick} {link.number} {link.hash.hex()}\n")
             sys.stdout.flush()
 
