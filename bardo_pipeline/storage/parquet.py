@@ -6,9 +6,10 @@ Source: facts ("Delta": ZSTD 1, statistics on few columns, no nested slices).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
-from itertools import groupby
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache, reduce
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -71,23 +72,39 @@ def scan(
     if not paths:
         return ds.dataset(schema.empty_table()).to_table(columns={n: ds.field(*n.split(".")) for n in names})
     files = [_file(path) for path in paths]
-    if filter is None and sum(file.rows for file in files) <= _FEW_ROWS:
-        return _read_few(files, schema, names)
+    if sum(file.rows for file in files) <= _FEW_ROWS:
+        return _few(files, schema, names) if filter is None else _few_of(files, schema, names, filter)
     alike = groupby(files, key=lambda file: file.without.intersection(names))
-    parts = [_read([f.fragment for f in several], schema, names, without, filter) for without, several in alike]
+    parts = [_read([f.path for f in several], schema, names, without, filter) for without, several in alike]
     return parts[0] if len(parts) == 1 else pa.concat_tables(parts)
 
 
 class _File(NamedTuple):
-    """A file whose footer is read. without: the columns of which it holds only nulls."""
+    """A file whose footer is read. without: the columns of which it holds only nulls. held: columns read before."""
 
-    fragment: ds.ParquetFileFragment
-    rows: int
+    path: str
+    footer: pq.FileMetaData
+    kinds: Mapping[str, pa.DataType]
     without: frozenset[str]
+    held: dict[str, pa.Array]
+
+    @property
+    def rows(self) -> int:
+        return int(self.footer.num_rows)
+
+    def column(self, name: str, kind: pa.DataType) -> pa.Array | None:
+        """A column, or a path into one, if it is held as this type, or known to hold only nulls."""
+        found = self.held.get(name)
+        if found is not None and found.type == kind:
+            return found
+        return _nulls(kind, self.rows) if name in self.without else None
 
 
 _FORMAT, _DISK = ds.ParquetFileFormat(), fs.LocalFileSystem()
 _FOOTERS_KEPT = 512
+_HELD_BYTES = 131_072
+"""So much is kept of what was read of a file: of all files that are kept no more than 64 MB."""
+
 _NULLS_KEPT_ROWS = 64
 _FEW_ROWS = 65_536
 
@@ -100,16 +117,16 @@ def _file(path: str) -> _File:
 @lru_cache(maxsize=_FOOTERS_KEPT)
 def _opened(path: str, size: int, changed_ns: int) -> _File:
     """A file of a table is written once: its footer is read once, unless somebody tampers with it."""
-    fragment = _FORMAT.make_fragment(path, _DISK)
-    footer, kinds = fragment.metadata, {field.name: field for field in fragment.physical_schema}
+    with pq.ParquetFile(path) as file:
+        footer, columns = file.metadata, file.schema_arrow
     groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
     places = {groups[0].column(i).path_in_schema: i for i in range(footer.num_columns)} if groups else {}
     without = set()
-    for name, field in kinds.items():
+    for field in columns:
         told = places.get(_telling(field) or "")
         if told is not None and all(_only_nulls(group.column(told), group.num_rows) for group in groups):
-            without.add(name)
-    return _File(fragment, footer.num_rows, frozenset(without))
+            without.add(field.name)
+    return _File(path, footer, {field.name: field.type for field in columns}, frozenset(without), {})
 
 
 def _telling(column: pa.Field) -> str | None:
@@ -130,27 +147,71 @@ def _only_nulls(chunk: pq.ColumnChunkMetaData, rows: int) -> bool:
     return told is not None and told.has_null_count and told.null_count == rows
 
 
-def _read_few(files: list[_File], schema: pa.Schema, names: list[str]) -> pa.Table:
-    """Columns of files, in their order; those that hold only nulls of the same ones are read at once.
+def _few_of(files: list[_File], schema: pa.Schema, names: list[str], filter: ds.Expression) -> pa.Table:
+    """Columns of the rows that a filter asks for. Of a file that has none, only what the filter names is read."""
+    named = set(_WORD.findall(str(filter))).intersection(schema.names)  # more than it asks for would do no harm
+    told = _few(files, schema, sorted(named))
+    kept = pc.fill_null(ds.dataset(told).to_table(columns={"kept": filter})["kept"].combine_chunks(), False)
+    starts = accumulate((file.rows for file in files), initial=0)
+    masks = [(file, kept.slice(start, file.rows)) for file, start in zip(files, starts, strict=False)]
+    some = [(file, mask) for file, mask in masks if mask.true_count]
+    if not some:
+        return _few(files[:1], schema, names).slice(0, 0)
+    return _few([file for file, _ in some], schema, names).filter(pa.concat_arrays([mask for _, mask in some]))
 
-    Of life events each file has a kind or two: a reading a file would cost more than all that is in them.
-    """
-    alike: dict[frozenset[str], list[int]] = {}
-    for place, file in enumerate(files):
-        alike.setdefault(file.without.intersection(names), []).append(place)
-    parts: dict[int, pa.Table] = {}
-    for without, places in alike.items():
-        found, start = _read([files[p].fragment for p in places], schema, names, without, None), 0
-        if len(alike) == 1:
-            return found
-        for place in places:
-            parts[place] = found.slice(start, files[place].rows)
-            start += files[place].rows
-    return pa.concat_tables([parts[place] for place in range(len(files))]).combine_chunks()
+
+_WORD = re.compile(r"\w+")
+
+
+def _few(files: list[_File], schema: pa.Schema, names: list[str]) -> pa.Table:
+    """Columns of files of few rows, in their order; what is read of a small file is kept."""
+    fields = [_field(schema, name) for name in names]
+    parts = [_columns(file, schema, fields) for file in files]
+    together = parts[0] if len(parts) == 1 else [pa.concat_arrays(list(same)) for same in zip(*parts, strict=True)]
+    return pa.table(together, pa.schema(fields))
+
+
+def _field(schema: pa.Schema, name: str) -> pa.Field:
+    """A column, or what a path into structs leads to."""
+    first, *path = name.split(".")
+    return reduce(lambda field, child: field.type.field(child), path, schema.field(first)).with_name(name)
+
+
+def _columns(file: _File, schema: pa.Schema, fields: list[pa.Field]) -> list[pa.Array]:
+    """Columns of one file, each as one array."""
+    found = {field.name: file.column(field.name, field.type) for field in fields}
+    lacking = [name for name, column in found.items() if column is None]
+    if lacking:
+        fresh = _fetched(file, schema, lacking)
+        room = _HELD_BYTES - sum(column.nbytes for column in file.held.values())
+        for name in lacking:
+            found[name] = column = _one(fresh.column(name))
+            room -= column.nbytes
+            if room >= 0:
+                file.held[name] = column
+    return [found[field.name] for field in fields]
+
+
+def _fetched(file: _File, schema: pa.Schema, names: list[str]) -> pa.Table:
+    """Columns that are read of one file. Where it is of an older schema, Arrow's dataset knows what to make of it."""
+    if any(file.kinds.get(first) != schema.field(first).type for first in {name.split(".")[0] for name in names}):
+        return _read([file.path], schema, names, frozenset(), None)
+    with pq.ParquetFile(file.path, metadata=file.footer) as opened:
+        found = opened.read(names, use_threads=False)
+    return pa.table({name: _leaf(found, name) for name in names})
+
+
+def _leaf(table: pa.Table, name: str) -> pa.ChunkedArray:
+    first, *path = name.split(".")
+    return pc.struct_field(table.column(first), path) if path else table.column(first)
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _read(
-    files: list[ds.ParquetFileFragment],
+    paths: list[str],
     schema: pa.Schema,
     names: list[str],
     without: frozenset[str],
@@ -160,6 +221,7 @@ def _read(
     wanted = {name: ds.field(*name.split(".")) for name in names if name not in without}
     # A dataset of few columns is opened faster than one of many; a filter may want any of them.
     told = schema if filter is not None else pa.schema([schema.field(n) for n in {n.split(".")[0]: 0 for n in wanted}])
+    files = [_FORMAT.make_fragment(path, _DISK) for path in paths]
     found = _filled(ds.FileSystemDataset(files, told, _FORMAT, _DISK).to_table(columns=wanted, filter=filter))
     if not without:
         return found

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bardo_pipeline.storage import parquet
 from bardo_pipeline.storage.parquet import scan, write_fresh
 from tests.examples import times
 
@@ -39,20 +40,28 @@ files = st.lists(st.lists(rows, max_size=3) | st.lists(nothing, max_size=3), min
 asked = st.none() | st.lists(
     st.sampled_from((*SCHEMA.names, "part.always", "loose.deep.perhaps")), min_size=1, unique=True
 )
+filters = st.sampled_from(
+    [
+        None,
+        ds.field("tick") < 1,
+        ds.field("tick") < 9,
+        ds.field("word").isin(["a", "tick"]),
+        (ds.field("loose", "deep", "always") > 1) | ds.field("part").is_valid(),
+    ]
+)
 fresh = itertools.count()
 
 
 @pytest.mark.row("EV-6")
 @settings(max_examples=times(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(files, asked, st.none() | st.sampled_from((1, 9)))
+@given(files, asked, filters)
 def test_what_is_read_is_what_arrow_reads(
-    tmp_path: Path, told: list[list[dict[str, Any]]], columns: list[str] | None, below: int | None
+    tmp_path: Path, told: list[list[dict[str, Any]]], columns: list[str] | None, only: ds.Expression | None
 ) -> None:
     paths = [str(tmp_path / f"{next(fresh)}.parquet") for _ in told]
     for path, said in zip(paths, told, strict=True):
         write_fresh(Path(path), pa.Table.from_pylist(said, schema=SCHEMA), SCHEMA)
     wanted = {name: ds.field(*name.split(".")) for name in columns or SCHEMA.names}
-    only = None if below is None else ds.field("tick") < below
     plain = ds.dataset(paths, schema=SCHEMA, format="parquet").to_table(columns=wanted, filter=only)
     for _ in range(2):
         found = scan(paths, SCHEMA, columns, only)
@@ -70,3 +79,14 @@ def test_a_file_that_was_written_anew_or_is_gone_is_not_taken_for_what_it_was(tm
     path.unlink()
     with pytest.raises(FileNotFoundError):
         scan([str(path)], SCHEMA)
+
+
+def test_what_is_kept_of_files_is_bounded_and_the_rest_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    rows = pa.Table.from_pylist([{"tick": tick, "word": "word " * tick} for tick in range(400)], schema=SCHEMA)
+    write_fresh(path, rows, SCHEMA)
+    for _ in range(2):
+        assert scan([str(path)], SCHEMA).equals(rows)
+        held = parquet._file(str(path)).held
+        assert "tick" in held
+        assert sum(column.nbytes for column in held.values()) <= parquet._HELD_BYTES < rows.nbytes
