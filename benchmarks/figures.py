@@ -50,8 +50,8 @@ def derive(stores: Stores) -> None:
     derive_curation(stores)
     for name in OF_GRIMOIRE:
         derive_of_grimoire(stores, name)
-    records = stores.log.read_cycles(list(EPISODE_COLUMNS))
-    episodes_of(records, (records["tick"].to_numpy() - 1) // SPAN + 1, stores.policy)
+    for records in stores.log.cycles_in_parts(list(EPISODE_COLUMNS)):
+        episodes_of(records, (records["tick"].to_numpy() - 1) // SPAN + 1, stores.policy)
     derive_votes(stores)
     derive_consensus(stores)
 

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.curator.evidence import Market, market_codes
+from bardo_pipeline.curator.granger import Bases
 from bardo_pipeline.curator.variables import (
     COLUMNS,
     CONSTANT,
@@ -91,6 +92,7 @@ class Moments:
     """The memories of some golems, by golem and market."""
 
     of: dict[Key, Memory] = field(default_factory=dict)
+    bases: Bases = field(default_factory=Bases, repr=False, compare=False)
 
     def without_golems(self, golem_ids: set[str]) -> Moments:
         """Those of all other golems."""

@@ -6,7 +6,6 @@ A decision carries the entry as it was left, so that a grimoire is the fold of i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -94,17 +93,16 @@ _OPERATION, _CYCLE, _AT, _BEFORE, _FIRST, _STOP, _SAID = range(len(COLUMNS), len
 _CAUSES = slice(_FIRST, _STOP + 1)
 
 
-@dataclass
 class DecisionLog:
     """Decisions as they are taken, in columns; turned into a table once.
 
-    cause_tick: int64 [causes, 2], the decision and judgement ticks that spans of causes point into. parts: int64
-    [_NOTED, rows], entries as they were left and what is said of them.
+    cause_tick: int64 [causes, 2], the decision and judgement ticks that spans of causes point into.
     """
 
-    cause_tick: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.int64))
-    parts: list[np.ndarray] = field(default_factory=list)
-    orders: list[Order | Considered] = field(default_factory=list)
+    def __init__(self, cause_tick: np.ndarray) -> None:
+        self._causes, self._count = cause_tick, len(cause_tick)  # with room for what is joined
+        self.parts: list[np.ndarray] = []  # int64 [_NOTED, rows], entries as they were left and what is said of them
+        self.orders: list[Order | Considered] = []
 
     def note(
         self,
@@ -135,8 +133,11 @@ class DecisionLog:
 
     def join(self, spans: np.ndarray, first: np.ndarray) -> np.ndarray:
         """One span for each group of spans. spans: int64 [spans, 2], at least one; first: where each group begins."""
-        start = len(self.cause_tick)
-        self.cause_tick = np.concatenate([self.cause_tick, self.cause_tick[_inside(spans[:, 0], spans[:, 1])]])
+        start, inside = self._count, _inside(spans[:, 0], spans[:, 1])
+        self._count = start + len(inside)
+        if self._count > len(self._causes):
+            self._causes = np.concatenate([self._causes[:start], np.zeros((self._count, 2), np.int64)])
+        self._causes[start : self._count] = self._causes[inside]
         ends = start + np.cumsum(np.add.reduceat(spans[:, 1] - spans[:, 0], first))
         return np.stack([np.r_[start, ends[:-1]], ends], axis=1)
 
@@ -157,7 +158,7 @@ class DecisionLog:
             "operation": pa.array(OPERATIONS).take(pa.array(rows["operation"])),
             "reason": self._reasons(rows),
             "confidence_before_ppm": pa.array(rows["before"], pa.int64()),
-            "cause_ticks": _cause_lists(rows["cause_first"], rows["cause_stop"], self.cause_tick),
+            "cause_ticks": _cause_lists(rows["cause_first"], rows["cause_stop"], self._causes),
             "cause_bundle": self._said([getattr(order, "bundle", None) for order in self.orders], rows["said"]),
             "cause_event": self._said([order.event_id for order in self.orders], rows["said"]),
             "policy_hash": pa.array([policy_hash]).take(pa.array(np.zeros(count, np.int64))),

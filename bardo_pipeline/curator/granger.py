@@ -11,7 +11,7 @@ Source: HB S4 (Pearl), issue 4; Granger (1969); Benjamini and Yekutieli (2001).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from statistics import NormalDist
 
 import numpy as np
@@ -68,6 +68,11 @@ class Task:
     base: tuple[int, ...]
     causes: tuple[int, ...]
     said: tuple[Column, ...]
+
+    @cached_property
+    def columns(self) -> tuple[int, ...]:
+        """All columns that have a part in it."""
+        return tuple(dict.fromkeys((*self.base, *self.causes, self.target)))
 
     def called(self, column: int) -> Column:
         """What a column is called as a cause of this effect."""
@@ -144,8 +149,9 @@ def critical(rules: CausalPolicy) -> tuple[float, ...]:
 class Regression:
     """Moments of some golems, swept: what is left of every column beyond those that explain.
 
-    moments: [golems, WIDTH, WIDTH], scaled to a diagonal of 1; a column that never varies stays out. at: where each
-    column stands, -1 and the last for none. spent: how many explain that are not looked at any more.
+    moments: [golems, WIDTH, WIDTH], scaled to a diagonal of 1; a column that never varies stays out. scale: by what,
+    [golems, WIDTH]. at: where each column stands, -1 and the last for none. spent: how many explain that are not looked
+    at any more.
     """
 
     def __init__(self, moments: Floats) -> None:
@@ -174,7 +180,7 @@ class Regression:
         twin.at = np.full(len(self.at), _NOTHING)
         twin.at[list(columns)] = np.arange(len(picked))
         twin.left = np.ascontiguousarray(self.left[:, picked[:, None], picked])
-        twin.scale, twin.explains = self.scale[:, picked], self.explains[:, picked]
+        twin.explains = self.explains[:, picked]
         twin.spent = self.spent + self.explains.sum(axis=1) - twin.explains.sum(axis=1)
         return twin
 
@@ -214,9 +220,9 @@ class Regression:
 
         NaN where the column does not explain.
         """
-        row, place, target = np.arange(self.golems), self.at[column], self.at[target]
-        known = (place >= 0) & self.explains[row, place]
-        unit = self.scale[:, target] / np.where(self.scale[row, place] > 0.0, self.scale[row, place], 1.0)
+        row, place = np.arange(self.golems), self.at[column]
+        known, scale = (place >= 0) & self.explains[row, place], self.scale[row, column]
+        unit, target = self.scale[:, target] / np.where(scale > 0.0, scale, 1.0), self.at[target]
         rest = np.maximum(self.left[:, target, target], 0.0)
         error = np.sqrt(np.maximum(-self.left[row, place, place], 0.0) * rest / self._freedom())
         return (
@@ -236,12 +242,25 @@ def explained_by_base(moments: Floats) -> list[Regression]:
         shared.take(np.full(len(moments), column))
     made = []
     for task in tasks():
-        mine = shared.copy()
+        mine = shared.copy(task.columns)
         for column in task.base:
             if column not in common:
                 mine.take(np.full(len(moments), column))
         made.append(mine)
     return made
+
+
+class Bases:
+    """The regressions of the newest moments, explained by their bases: what a test ends with, the next begins with."""
+
+    def __init__(self) -> None:
+        self._known: tuple[Floats, list[Regression]] | None = None
+
+    def of(self, moments: Floats) -> list[Regression]:
+        """See `explained_by_base`. moments: not to be changed afterwards."""
+        if self._known is None or not np.array_equal(self._known[0], moments):
+            self._known = moments, explained_by_base(moments)
+        return self._known[1]
 
 
 @dataclass(frozen=True)
@@ -335,8 +354,7 @@ def listen(begun: Regression, task: Task, held: Places, fresh: Floats) -> Heard:
 
     begun: explained by its base. fresh: moments of the stretch [golems, WIDTH, WIDTH].
     """
-    picked = list(dict.fromkeys((*task.base, *task.causes, task.target)))
-    work = begun.copy(tuple(picked))
+    picked, work = list(task.columns), begun.copy(task.columns)
     for slot in range(held.shape[1]):
         take_cause(work, task, held[:, slot])
     divisor = np.where(begun.scale > 0.0, begun.scale, np.inf)
@@ -356,7 +374,7 @@ def listen(begun: Regression, task: Task, held: Places, fresh: Floats) -> Heard:
         alone[:, picked] = np.where(work.explains & known[:, None], work.left[row, place] / pivot[:, None], 0.0)
         told = (alone * (seen * alone[:, None, :]).sum(axis=2)).sum(axis=1)
         said = (alone * against).sum(axis=1) + work.left[row, place, target] * told
-        steps = work.scale[row, place] / SCALE
+        steps = work.scale[row, held[:, slot]] / SCALE
         score[:, slot] = np.where(known, said * steps / spread, 0.0)
         info[:, slot] = np.where(known, told * steps * steps, 0.0)
     return Heard(score, info)
@@ -364,5 +382,6 @@ def listen(begun: Regression, task: Task, held: Places, fresh: Floats) -> Heard:
 
 def spread_of(begun: Regression, task: Task) -> Floats:
     """What is left of an effect beyond its base, as a spread a tick in steps of the effect. [golems]."""
-    rest = np.maximum(begun.left[:, task.target, task.target], 0.0)
+    at = begun.at[task.target]
+    rest = np.maximum(begun.left[:, at, at], 0.0)
     return np.asarray(np.sqrt(rest / np.maximum(begun.ticks, 1.0)) * begun.scale[:, task.target] / SCALE)

@@ -25,7 +25,6 @@ from bardo_pipeline.curator.granger import (
     Regression,
     Task,
     critical,
-    explained_by_base,
     find_causes,
     listen,
     spread_of,
@@ -110,7 +109,7 @@ def _test(state: GrimoireState, wave: Wave, units: list[_Unit], policy: Policy) 
     causes = np.array([(u.stretch.cause, u.stretch.cause + 1) for u in units], np.int64)
     seen = before[:, CONSTANT, CONSTANT] / SCALE**2 >= rules.ticks_min
     ripe = (before + fresh)[:, CONSTANT, CONSTANT] / SCALE**2 >= rules.ticks_min
-    earlier, now = explained_by_base(before), explained_by_base(before + fresh)
+    earlier, now = state.moments.bases.of(before), state.moments.bases.of(before + fresh)
     for task, known, begun in zip(tasks(), earlier, now, strict=True):
         test = _Test(state, wave, units, task, policy, causes)
         active, staged = test.links(ACTIVE), test.links(CANDIDATE)

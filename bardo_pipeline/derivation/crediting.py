@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.derivation.cycle_reader import CycleReader, Fresh
 from bardo_pipeline.derivation.places import keep_place, kept_at
-from bardo_pipeline.derivation.reading import CycleReader, Fresh, closed_records, curated, cycle_of
+from bardo_pipeline.derivation.reading import closed_records, curated, cycle_of
 from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, from_cycle, without
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.left_out import LeftOut

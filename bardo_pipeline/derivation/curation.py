@@ -23,8 +23,9 @@ from bardo_pipeline.curator.reception import Delivery
 from bardo_pipeline.curator.state import GrimoireState, from_table, to_table
 from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.causes import keep_moments, moments_at
+from bardo_pipeline.derivation.cycle_reader import CycleReader
 from bardo_pipeline.derivation.pages import follow_adoption, write_playbooks
-from bardo_pipeline.derivation.reading import CycleReader, cited_records, closed_records, curated, cycle_of
+from bardo_pipeline.derivation.reading import cited_records, closed_records, curated, cycle_of
 from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, from_cycle, without
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.arrivals import Arrival, Arrivals
@@ -313,12 +314,14 @@ def derive_curation(stores: Stores) -> list[Written]:
         written = _repair(stores, left)
         grimoire = stores.projections.renewed("grimoire")
         reader = CycleReader(stores, "curation", EVIDENCE_COLUMNS, left, ordered=False)
-        fresh = reader.fresh(grimoire.done)
+        upto, portions = reader.portions(grimoire.done)
         unborn = [g for g in stores.life("GolemBorn")["golem_id"].to_pylist() if not grimoire.begun(g)]
-        golems = sorted(set(fresh.upto) | set(unborn))
-        if golems:
-            mind = load_mind(stores, golems, left)
-            mind.advance(fresh.records, fresh.cycle, fresh.upto)
+        golems = sorted({*upto, *unborn})
+        mind = load_mind(stores, golems, left) if golems else None
+        for fresh in portions:
+            if mind is not None:
+                mind.advance(fresh.records, fresh.cycle, fresh.upto)
+        if mind is not None:
             written += commit(stores, mind)
         reader.advance(fresh)
         follow_adoption(stores)

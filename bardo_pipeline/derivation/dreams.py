@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.derivation.cycle_reader import CycleReader
 from bardo_pipeline.derivation.lessons import renew_lessons
 from bardo_pipeline.derivation.nights import Nights, keep_nights, nights_of
 from bardo_pipeline.derivation.reading import (
-    CycleReader,
     closed_records,
     closed_through,
     curated,

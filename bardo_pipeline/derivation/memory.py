@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, EPISODE_SCHEMA, episodes_of
-from bardo_pipeline.derivation.reading import CycleReader
+from bardo_pipeline.derivation.cycle_reader import CycleReader
 from bardo_pipeline.derivation.repairing import Heeded, because
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.vectors import must_match, recorded_vectors
@@ -36,11 +36,13 @@ def derive_episodes(stores: Stores, *, now: datetime) -> list[Written]:
         left, episodes = stores.left_out(), stores.projections.growing("episodes")
         written = _repair(stores, left)
         reader = CycleReader(stores, "episodes", EPISODE_COLUMNS, left)
-        fresh = reader.fresh(episodes.done)
-        if fresh.upto:
+        upto, portions = reader.portions(episodes.done)
+        if upto:
             must_match(stores)
-            plain = episodes_of(fresh.records, fresh.cycle, stores.policy)
-            written.append(episodes.append(_with_vectors(stores, plain, now), fresh.upto))
+        for fresh in portions:
+            if fresh.upto:
+                plain = episodes_of(fresh.records, fresh.cycle, stores.policy)
+                written.append(episodes.append(_with_vectors(stores, plain, now), fresh.upto))
         reader.advance(fresh)
         return written
 

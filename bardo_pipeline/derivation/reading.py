@@ -1,13 +1,11 @@
-"""Reading: the records of newly closed cycles, at the cost of what is new.
+"""Reading: which cycles are closed, and the records of cycles, ticks and moments.
 
-A cycle closes when its ticks are contiguous to its end, or by death. What has come but is not closed yet waits in a
-small file beside the reader's position in the log. Source: architecture ("Time and order").
+A cycle closes when its ticks are contiguous to its end, or by death. Source: architecture ("Time and order").
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 import numpy as np
@@ -15,23 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.evidence import EVIDENCE_COLUMNS
-from bardo_pipeline.derivation.places import keep_place, kept_at
 from bardo_pipeline.derivation.repairing import without
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.left_out import LeftOut
 from bardo_pipeline.events.life import EVERY_GOLEM
 from bardo_pipeline.events.operations import Proposal
-
-
-@dataclass(frozen=True)
-class Fresh:
-    """Records of closed cycles that were not derived yet, the cycle of each, and how far each golem gets with them."""
-
-    records: pa.Table
-    cycle: np.ndarray
-    upto: dict[str, int]
-    version: int
-    waiting: pa.Table
 
 
 def last_event_time(stores: Stores) -> datetime | None:
@@ -72,57 +58,7 @@ def curated(stores: Stores, golem_id: str) -> int | None:
     return stores.projections.renewed("grimoire").done(golem_id)
 
 
-class CycleReader:
-    """One consumer's place in the log: `fresh` gives what is new, `advance` keeps that it was derived.
-
-    left: what counts as never having been; its ticks close cycles like any others, but their records are not given.
-    ordered: whether they are given by golem and tick, or as they come, which spares putting them in order.
-    """
-
-    def __init__(
-        self, stores: Stores, name: str, columns: tuple[str, ...], left: LeftOut, *, ordered: bool = True
-    ) -> None:
-        self._stores, self._columns, self._left, self._ordered = stores, list(columns), left, ordered
-        self._folder = stores.projections.root / "readers" / name
-
-    def fresh(self, done: Callable[[str], int | None], until: Callable[[str], int | None] | None = None) -> Fresh:
-        """Everything closed and not done yet. done: golem to the last cycle that is derived, None before the first.
-
-        until: golem to the last cycle that may be derived, for a consumer that waits for another; the rest waits.
-        What is closed is asked before records are read: what a writer adds meanwhile waits for the next time.
-        """
-        stores = self._stores
-        closed = closed_through(stores)
-        if until is not None:
-            closed = {g: min(last, until(g) or 0) for g, last in closed.items()}
-        place, now = kept_at(self._folder, "waiting"), stores.source.version
-        parts = [place.rows] if place is not None else []
-        if place is None or now > place.version:
-            parts.append(stores.source.read_cycles(self._columns, place.version if place is not None else None))
-        rows, golems, codes = _keyed(pa.concat_tables(parts), ordered=self._ordered)
-        parts.clear()
-        rows = rows.combine_chunks()  # every column of theirs is looked at more than once
-        cycle = (
-            cycle_of(rows["tick"].to_numpy(), stores.policy.curator.cycle_ticks)
-            if rows.num_rows
-            else np.zeros(0, np.int64)
-        )
-        concerned = {*golems, *stores.life("GapAccepted")["golem_id"].to_pylist()}  # a lost cycle closes without rows
-        past = {g: done(g) or 0 for g in concerned}
-        floor = np.array([past[g] for g in golems], dtype=np.int64)[codes] if golems else codes
-        limit = np.array([closed.get(g, 0) for g in golems], dtype=np.int64)[codes] if golems else codes
-        ready, kept = (cycle > floor) & (cycle <= limit), cycle > limit
-        upto = {g: closed[g] for g in sorted(concerned) if closed.get(g, 0) > past[g]}
-        records = without(rows if ready.all() else rows.filter(pa.array(ready)), self._left)
-        closing = cycle_of(records["tick"].to_numpy(), stores.policy.curator.cycle_ticks)
-        return Fresh(records, closing, upto, now, rows.filter(pa.array(kept)))
-
-    def advance(self, fresh: Fresh) -> None:
-        """Keep the place, and what waits."""
-        keep_place(self._folder, fresh.version, waiting=fresh.waiting)
-
-
-def _keyed(rows: pa.Table, *, ordered: bool = True) -> tuple[pa.Table, list[str], np.ndarray]:
+def keyed(rows: pa.Table, *, ordered: bool = True) -> tuple[pa.Table, list[str], np.ndarray]:
     """Rows once each, in (golem, tick) order or as they came, the golems' ids, and each row's code."""
     encoded = rows["golem_id"].combine_chunks().dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray):
@@ -149,7 +85,7 @@ def cited_records(stores: Stores, proposals: Sequence[Proposal]) -> pa.Table:
         if ticks:
             rows = stores.log.read_stretch(EVIDENCE_COLUMNS, [golem_id], min(ticks), max(ticks))
             parts.append(rows.filter(pc.is_in(rows["tick"], value_set=pa.array(sorted(ticks), pa.int64()))))
-    return _keyed(pa.concat_tables(parts))[0]
+    return keyed(pa.concat_tables(parts))[0]
 
 
 def closed_records(
@@ -158,7 +94,7 @@ def closed_records(
     """The records of these golems' cycles, from one to another, once each in order, whatever is left out of them."""
     span = stores.policy.curator.cycle_ticks
     ticks = ((min(first.values(), default=0) - 1) * span + 1, max(upto.values(), default=0) * span)
-    rows, golems, codes = _keyed(stores.log.read_stretch(columns, sorted(first), *ticks))
+    rows, golems, codes = keyed(stores.log.read_stretch(columns, sorted(first), *ticks))
     if not golems:
         return rows
     cycle = cycle_of(rows["tick"].to_numpy(), span)
@@ -184,7 +120,7 @@ def stretches(
         if golem_id is not None:
             group.append(golem_id)
             reach = max(reach, ticks[golem_id][1])
-    rows, golems, codes = _keyed(pa.concat_tables(parts))
+    rows, golems, codes = keyed(pa.concat_tables(parts))
     if not golems:
         return rows
     low, high = (np.array([ticks[g][i] for g in golems], np.int64)[codes] for i in (0, 1))

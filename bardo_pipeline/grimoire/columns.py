@@ -67,7 +67,9 @@ def flag(table: pa.Table, name: str) -> Truth:
 
 
 def contiguous(column: pa.ChunkedArray) -> pa.Array:
-    """One array of a column."""
+    """One array of a column; one that is whole is not copied."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 

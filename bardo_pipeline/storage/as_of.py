@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 import pyarrow as pa
@@ -61,6 +61,12 @@ class LogAsOf(_Part):
         rows = self._log.read_cycles(None if columns is None else [*columns, *extra], since_version, golems)
         return rows.filter(pc.less_equal(rows["observed_at"], self._at())).drop_columns(extra)
 
+    def cycles_in_parts(self, columns: Sequence[str], since_version: int | None = None) -> Iterator[pa.Table]:
+        """Cycles in parts, early ticks first; as of a moment, in one."""
+        if self._moment is None:
+            return self._log.cycles_in_parts(columns, since_version, self.version)
+        return iter([self.read_cycles(columns, since_version)])
+
     def life(self, kind: str | None = None, since_version: int | None = None) -> pa.Table:
         """Life events. As of a version, those of golems that had records, up to the last record's moment."""
         events = self._log.life(kind, since_version)
@@ -101,6 +107,10 @@ class LogOfGolems(_Part):
         """Their cycles, all or those after a version, of all of them or of these."""
         wanted = self.golems if golems is None else [g for g in golems if g in self.golems]
         return self._log.read_cycles(columns, since_version, list(wanted))
+
+    def cycles_in_parts(self, columns: Sequence[str], since_version: int | None = None) -> Iterator[pa.Table]:
+        """Their cycles in parts, early ticks first."""
+        return self._log.cycles_in_parts(columns, since_version, golems=self.golems)
 
     def life(self, kind: str | None = None, since_version: int | None = None) -> pa.Table:
         """Their life events."""

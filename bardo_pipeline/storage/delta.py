@@ -5,7 +5,8 @@ Source: facts ("Delta"): a kept handle, ZSTD 1, statistics on few columns, no cl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import datetime
@@ -46,6 +47,7 @@ from bardo_pipeline.storage.parquet import bounds_of, scan, write_fresh
 from bardo_pipeline.storage.sums import Sums
 from bardo_pipeline.storage.transactions import Transactions
 
+_PART_ROWS = 100_000
 _LOOKS = 5  # a reader looks again where a compaction took a file away before it was opened
 
 
@@ -396,6 +398,31 @@ class AppendOnlyTable:
                 parts.append(scan([file.path], self.schema, columns, asked))
         return found if len(parts) == 1 else pa.concat_tables(parts)
 
+    def load_parts(
+        self,
+        files: Sequence[DataFile],
+        columns: Sequence[str] | None = None,
+        filter: ds.Expression | None = None,
+        *,
+        by: str,
+    ) -> Iterator[pa.Table]:
+        """The rows of these files, some files at a time, in the order of their smallest values of a column.
+
+        The next are read meanwhile, into memory that earlier ones have left, where a whole table takes new pages from
+        the system. At least one part. What a compaction moves meanwhile may come more than once.
+        """
+        groups = _in_groups(self._ordered(files, by)) if sum(f.rows for f in files) > _PART_ROWS else [files]
+        if len(groups) == 1:
+            yield self.load(files, columns, filter)
+            return
+        with ThreadPoolExecutor(1) as reader:
+            ahead = reader.submit(self.load, groups[0], columns, filter)
+            for group in groups[1:]:
+                part = ahead.result()
+                ahead = reader.submit(self.load, group, columns, filter)
+                yield part
+            yield ahead.result()
+
     def done(self, transactions: Mapping[str, int]) -> bool:
         """Whether all of these transactions are on record. Raises StoreError when only some are."""
         newest = {app: self._apps.newest(app, self.version) for app in transactions}
@@ -420,6 +447,14 @@ class AppendOnlyTable:
         found = [DataFile(self._absolute(row["path"]), int(row["num_records"])) for row in actions.to_pylist()]
         return sorted(found, key=lambda file: file.path)
 
+    def _ordered(self, files: Sequence[DataFile], column: str) -> list[DataFile]:
+        """Files by the smallest value of a column; those of which none is known come first."""
+        actions = pa.table(self._delta().get_add_actions(flatten=True)).select(["path", f"min.{column}"])
+        known = {self._absolute(row["path"]): row[f"min.{column}"] for row in actions.to_pylist()}
+        least = {path: value for path, value in known.items() if value is not None}
+        unknown = [file for file in files if file.path not in least]
+        return unknown + sorted((f for f in files if f.path in least), key=lambda file: (least[file.path], file.path))
+
     def _absolute(self, path: str) -> str:
         return absolute(self.path, path)
 
@@ -428,6 +463,16 @@ def added_up(parts: Iterable[tuple[int, int, int]]) -> tuple[int, int, int]:
     """Rows and digests of several files."""
     rows, low, high = map(sum, zip((0, 0, 0), *parts, strict=True))
     return rows, low % 2**64, high % 2**64
+
+
+def _in_groups(files: Sequence[DataFile]) -> list[list[DataFile]]:
+    """Files that are read together: so many that they hold _PART_ROWS rows."""
+    groups: list[list[DataFile]] = [[]]
+    for file in files:
+        if sum(one.rows for one in groups[-1]) >= _PART_ROWS:
+            groups.append([])
+        groups[-1].append(file)
+    return groups
 
 
 def _configuration(stats_columns: Sequence[str]) -> dict[str, str]:

@@ -306,6 +306,19 @@ class EventLog:
             files = self._cycles.tail(since_version, until_version)[1]
         return self._cycles.load(files, columns, only)
 
+    def cycles_in_parts(
+        self,
+        columns: Sequence[str],
+        since_version: int | None = None,
+        until_version: int | None = None,
+        golems: Sequence[str] | None = None,
+    ) -> Iterator[pa.Table]:
+        """Cycles as `read_cycles_between` gives them, in parts, early ticks first; at least one part."""
+        only = None if golems is None else ds.field("golem_id").isin(pa.array(golems, pa.string()))
+        with self._mutex:
+            files = self._cycles.tail(since_version, until_version)[1]
+        yield from self._cycles.load_parts(files, columns, only, by="tick")
+
     def read_stretch(self, columns: Sequence[str], golems: Sequence[str], tick_from: int, tick_to: int) -> pa.Table:
         """Cycles of these golems from one tick to another, read from the files alone that may hold them."""
         if not golems:

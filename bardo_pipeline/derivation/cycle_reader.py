@@ -1,0 +1,177 @@
+"""The reader of cycles: the records of newly closed ones, at the cost of what is new.
+
+What has come but is not closed yet waits in a small file beside the reader's position in the log. A long log is read in
+portions that have some cycles of every golem, since passes take a cycle of every golem at a time.
+Source: architecture ("Time and order").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import pyarrow as pa
+
+from bardo_pipeline.derivation.places import keep_place, kept_at
+from bardo_pipeline.derivation.reading import closed_through, cycle_of, keyed
+from bardo_pipeline.derivation.repairing import without
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.events.left_out import LeftOut
+
+_AS_WIDE = 0.8
+"""A portion is handed over when its cycles stand side by side in at least this share of the golems of the whole."""
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """Records of closed cycles that were not derived yet, the cycle of each, and how far each golem gets with them."""
+
+    records: pa.Table
+    cycle: np.ndarray
+    upto: dict[str, int]
+    version: int
+    waiting: pa.Table
+
+
+class CycleReader:
+    """One consumer's place in the log: `fresh` gives what is new, `advance` keeps that it was derived.
+
+    left: what counts as never having been; its ticks close cycles like any others, but their records are not given.
+    ordered: whether they are given by golem and tick, or as they come, which spares putting them in order.
+    """
+
+    def __init__(
+        self, stores: Stores, name: str, columns: tuple[str, ...], left: LeftOut, *, ordered: bool = True
+    ) -> None:
+        self._stores, self._columns, self._left, self._ordered = stores, list(columns), left, ordered
+        self._folder = stores.projections.root / "readers" / name
+        self._span = stores.policy.curator.cycle_ticks
+
+    def fresh(self, done: Callable[[str], int | None], until: Callable[[str], int | None] | None = None) -> Fresh:
+        """Everything closed and not done yet. done: golem to the last cycle that is derived, None before the first.
+
+        until: golem to the last cycle that may be derived, for a consumer that waits for another; the rest waits.
+        What is closed is asked before records are read: what a writer adds meanwhile waits for the next time.
+        """
+        closed = closed_through(self._stores)
+        if until is not None:
+            closed = {g: min(last, until(g) or 0) for g, last in closed.items()}
+        version, parts = self._parts()
+        return self._all(self._held(list(parts)), done, closed, version)
+
+    def portions(self, done: Callable[[str], int | None]) -> tuple[dict[str, int], Iterator[Fresh]]:
+        """How far each golem gets with everything closed and not done yet; and that, in portions, one at least.
+
+        A portion has the next cycles of every golem, and what waits behind it. What lies golem by golem in the log, as
+        after a compaction, comes whole: each pass over a few golems costs nearly what it costs over all.
+        """
+        closed = closed_through(self._stores)
+        version, parts = self._parts()
+        some = [part for part in (next(parts, None), next(parts, None), next(parts, None)) if part is not None]
+        if (more := next(parts, None)) is None:
+            fresh = self._all(self._held(some), done, closed, version)
+            return fresh.upto, iter([fresh])
+        past = {g: done(g) or 0 for g in closed}
+        upto = {g: last for g, last in sorted(closed.items()) if last > past[g]}
+        return upto, self._cut_up(chain(some, [more], parts), past, closed, version)
+
+    def advance(self, fresh: Fresh) -> None:
+        """Keep the place, and what waits."""
+        keep_place(self._folder, fresh.version, waiting=fresh.waiting)
+
+    def _parts(self) -> tuple[int, Iterator[pa.Table]]:
+        """The log's version, and what waits with what came since, in parts."""
+        place, now = kept_at(self._folder, "waiting"), self._stores.source.version
+        if place is None:
+            return now, self._stores.source.cycles_in_parts(self._columns)
+        if now <= place.version:
+            return now, iter([place.rows])
+        return now, chain([place.rows], self._stores.source.cycles_in_parts(self._columns, place.version))
+
+    def _all(self, held: _Held, done: Callable[[str], int | None], closed: Mapping[str, int], version: int) -> Fresh:
+        concerned = {*held.golems, *self._with_gaps()}  # a lost cycle closes without rows
+        return self._cut(held, {g: done(g) or 0 for g in concerned}, closed, version)
+
+    def _cut_up(
+        self, parts: Iterator[pa.Table], past: dict[str, int], closed: Mapping[str, int], version: int
+    ) -> Iterator[Fresh]:
+        waits, width = set(self._with_gaps()), _width(past, closed)
+        rows, tried = [next(parts)], 0
+        for part in chain(parts, [None]):
+            if part is not None and sum(held.num_rows for held in rows) < 2 * tried:  # what grew little is as narrow
+                rows.append(part)
+                continue
+            held = self._held(rows)
+            through = closed if part is None else self._whole(held, past, closed, waits)
+            if part is None or _width(past, through) >= _AS_WIDE * width:
+                fresh = self._cut(held, past, through, version)
+                past |= fresh.upto
+                yield fresh
+                rows, tried = [fresh.waiting], fresh.waiting.num_rows
+            else:
+                rows, tried = [held.rows], held.rows.num_rows
+            rows += [part] if part is not None else []
+
+    def _with_gaps(self) -> list[str]:
+        """Golems of which ticks were accepted as lost."""
+        return list(self._stores.life("GapAccepted")["golem_id"].to_pylist())
+
+    def _held(self, parts: Sequence[pa.Table]) -> _Held:
+        rows, golems, codes = keyed(pa.concat_tables(parts), ordered=self._ordered)
+        rows = rows.combine_chunks()  # every column of theirs is looked at more than once
+        cycle = cycle_of(rows["tick"].to_numpy(), self._span) if rows.num_rows else np.zeros(0, np.int64)
+        return _Held(rows, golems, codes, cycle)
+
+    def _whole(
+        self, held: _Held, past: Mapping[str, int], closed: Mapping[str, int], waits: Collection[str]
+    ) -> dict[str, int]:
+        """How far each golem gets with what has come so far, whatever else may come; those that wait stay.
+
+        A cycle is whole when it has all its ticks; one that death cut short waits for the end.
+        """
+        key, count = np.unique((held.codes.astype(np.int64) << 32) | held.cycle, return_counts=True)
+        owner, cycle, floor = key >> 32, key & 0xFFFFFFFF, held.each(past)
+        later = cycle > floor[owner]
+        owner, cycle, count = owner[later], cycle[later], count[later]
+        first = np.searchsorted(owner, np.arange(len(held.golems)))
+        next_one = floor[owner] + 1 + np.arange(len(owner)) - first[owner]
+        whole = np.r_[(count == self._span) & (cycle == next_one), False]
+        broken = np.flatnonzero(~whole)
+        run = broken[np.searchsorted(broken, first)] - first
+        stop = np.r_[first[1:], len(owner)] - first
+        gets = floor + np.minimum(run, stop)
+        return {
+            g: min(int(last), closed.get(g, 0)) if g not in waits else past.get(g, 0)
+            for g, last in zip(held.golems, gets.tolist(), strict=True)
+        }
+
+    def _cut(self, held: _Held, past: Mapping[str, int], through: Mapping[str, int], version: int) -> Fresh:
+        """The records of cycles after these and up to those; what comes later waits."""
+        limit = held.each(through)[held.codes]
+        ready, kept = (held.cycle > held.each(past)[held.codes]) & (held.cycle <= limit), held.cycle > limit
+        upto = {g: through[g] for g in sorted(past) if through.get(g, 0) > past[g]}
+        records = without(held.rows if ready.all() else held.rows.filter(pa.array(ready)), self._left)
+        closing = cycle_of(records["tick"].to_numpy(), self._span)
+        return Fresh(records, closing, upto, version, held.rows.filter(pa.array(kept)))
+
+
+@dataclass(frozen=True)
+class _Held:
+    """Records once each, the ids of their golems, and the golem (its place among them) and cycle of each record."""
+
+    rows: pa.Table
+    golems: list[str]
+    codes: np.ndarray
+    cycle: np.ndarray
+
+    def each(self, of: Mapping[str, int]) -> np.ndarray:
+        """What is said of each golem, 0 where nothing is. int64 [golems]."""
+        return np.array([of.get(g, 0) for g in self.golems], np.int64)
+
+
+def _width(past: Mapping[str, int], through: Mapping[str, int]) -> float:
+    """How many golems stand side by side, in the mean, where the k-th cycles of all are taken together."""
+    cycles = [max(through.get(g, 0) - last, 0) for g, last in past.items()]
+    return sum(cycles) / max(max(cycles, default=0), 1)
