@@ -29,6 +29,8 @@ CHEAP, NORMAL, DEAR, NOT_DEAR, NOT_CHEAP, ANY = range(len(GAS_SPANS))
 FOLDS = ((CHEAP, NORMAL, NOT_DEAR), (NORMAL, DEAR, NOT_CHEAP), (NOT_DEAR, DEAR, ANY), (CHEAP, NOT_CHEAP, ANY))
 """Spans that are neighbours, and the one that both make; the first that fits is taken, one in a cycle."""
 
+_ONE, _OTHER, _BOTH = ([spans[i] for spans in FOLDS] for i in range(3))
+
 SAME = ("origin", "kind", "sign", "provenance", "decay_class", "is_anti_knowledge", "is_bloodstain", "generation")
 """What two rules must have in common."""
 
@@ -82,13 +84,12 @@ def _above(state: GrimoireState, rows: np.ndarray) -> np.ndarray:
     wide = np.flatnonzero((span[about] >= SINGLE) & (state["status"] == ACTIVE))
     who, band = np.nonzero(COVERS[span[about[wide]]])
     key = place[wide[who]] * SINGLE + band
-    order = np.lexsort((span[about[wide[who]]], key))
-    known, first = np.unique(key[order], return_index=True)
-    wanted = place[rows] * SINGLE + span[about[rows]]
-    at = np.minimum(np.searchsorted(known, wanted), max(len(known) - 1, 0))
-    if not len(known):
+    if not len(key):
         return np.full(len(rows), -1)
-    return np.where(known[at] == wanted, wide[who[order[first[at]]]], -1)
+    order = np.lexsort((span[about[wide[who]]], key))
+    known, wanted = key[order], place[rows] * SINGLE + span[about[rows]]
+    at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)  # the first of each key: the narrowest
+    return np.where(known[at] == wanted, wide[who[order[at]]], -1)
 
 
 def _members(state: GrimoireState, wide: np.ndarray) -> np.ndarray:
@@ -208,35 +209,32 @@ def _fold(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     scene, span = state.structures.scenes()
     rows = wave.living(state)
     about = state["structure"][rows]
-    rows = rows[(span[about] >= 0) & (state["pinned_ppm"][rows] == 0)]
-    place, group, size = np.unique(
-        (state["golem"][rows] << 32) | scene[state["structure"][rows]], return_inverse=True, return_counts=True
-    )
-    if not len(place) or size.max() < 2:
-        return
+    rules = (span[about] >= 0) & (state["pinned_ppm"][rows] == 0)
+    rows, about = rows[rules], about[rules]
+    place, group = np.unique((state["golem"][rows] << 32) | scene[about], return_inverse=True)
     grid = np.full((len(place), len(GAS_SPANS)), -1)
-    grid[group, span[state["structure"][rows]]] = rows
-    news = np.zeros(state.rows, bool)
+    grid[group, span[about]] = rows
+    news = np.zeros(state.rows + 1, bool)  # the last for no row
     news[wave.rows[wave.count > 0]] = True
-    pairs = [np.zeros((0, 3), np.int64)]
-    for one, other, both in FOLDS:
-        at = np.flatnonzero((grid[:, one] >= 0) & (grid[:, other] >= 0) & (grid[:, both] < 0))
-        at = at[news[grid[at, one]] | news[grid[at, other]]]
-        if not len(at):
-            continue
-        at = at[_agree(state, grid[at, one], grid[at, other], policy)]
-        pairs.append(np.stack([grid[at, one], grid[at, other], np.full(len(at), both)], axis=1))
-        grid[at] = -1
-    found = np.concatenate(pairs)
-    if len(found):
+    one, other, both = grid[:, _ONE], grid[:, _OTHER], grid[:, _BOTH]
+    at, fold = np.nonzero((one >= 0) & (other >= 0) & (both < 0) & (news[one] | news[other]))
+    if not len(at):
+        return
+    agree = _agree(state, one[at, fold], other[at, fold], policy)
+    at, fold = at[agree], fold[agree]
+    order = np.lexsort((at, fold))
+    at, fold = at[order], fold[order]
+    _, first = np.unique(at, return_index=True)
+    taken = np.sort(first)  # of one scene the first that fits
+    at, fold = at[taken], fold[taken]
+    if len(at):
+        found = np.stack([one[at, fold], other[at, fold], np.array(_BOTH)[fold]], axis=1)
         _stand_for(state, wave, found, policy)
 
 
 def _agree(state: GrimoireState, one: np.ndarray, other: np.ndarray, policy: Policy) -> np.ndarray:
     """Which pairs tell the same: each sure by its own evidence, its mean in the other's interval, all else alike."""
-    alike = np.ones(len(one), bool)
-    for name in SAME:
-        alike &= state[name][one] == state[name][other]
+    alike = (state.columns(SAME, one) == state.columns(SAME, other)).all(axis=0)
     for rows in (one, other):
         alike &= state["own_count"][rows] >= policy.curator.fold_witnesses
     if not alike.any():

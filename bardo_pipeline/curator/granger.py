@@ -203,6 +203,21 @@ class Regression:
             self.left[who] = mine
         self.explains[who, at] = True
 
+    def take_of_all(self, column: int) -> None:
+        """Let one column explain, the same of all golems."""
+        at = self.at[column]
+        pivot = self.left[:, at, at].copy()
+        if (pivot <= 1e-6).any() or self.explains[:, at].any():
+            self.take(np.full(self.golems, column))
+            return
+        down = self.left[:, :, at].copy()
+        across = self.left[:, at] / pivot[:, None]
+        self.left -= down[:, :, None] * across[:, None, :]
+        self.left[:, at] = across
+        self.left[:, :, at] = across
+        self.left[:, at, at] = -1.0 / pivot
+        self.explains[:, at] = True
+
     def sigmas(self, target: int, columns: tuple[int, ...]) -> Floats:
         """How far from chance each of these columns is as one more explanation, signed, [golems, columns]."""
         picked, target = self.at[list(columns)], self.at[target]
@@ -239,13 +254,13 @@ def explained_by_base(moments: Floats) -> list[Regression]:
     shared = Regression(moments)
     common = set(tasks()[0].base).intersection(*(task.base for task in tasks()))
     for column in sorted(common):
-        shared.take(np.full(len(moments), column))
+        shared.take_of_all(column)
     made = []
     for task in tasks():
         mine = shared.copy(task.columns)
         for column in task.base:
             if column not in common:
-                mine.take(np.full(len(moments), column))
+                mine.take_of_all(column)
         made.append(mine)
     return made
 

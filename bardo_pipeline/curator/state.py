@@ -62,6 +62,11 @@ class GrimoireState:
         column: np.ndarray = self.block[_LINE[name]]
         return column
 
+    def columns(self, names: tuple[str, ...], rows: np.ndarray) -> np.ndarray:
+        """Several columns of these rows. int64 [names, rows]."""
+        found: np.ndarray = self.block[np.array([_LINE[name] for name in names])[:, None], rows]
+        return found
+
     @property
     def rows(self) -> int:
         """Number of entries and candidates."""

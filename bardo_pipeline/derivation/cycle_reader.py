@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 
 import numpy as np
 import pyarrow as pa
@@ -58,8 +58,8 @@ class CycleReader:
         closed = closed_through(self._stores)
         if until is not None:
             closed = {g: min(last, until(g) or 0) for g, last in closed.items()}
-        version, parts = self._parts()
-        return self._all(self._held(list(parts)), done, closed, version)
+        version, waiting, news = self._parts()
+        return self._all(self._held([*waiting, *news]), done, closed, version)
 
     def portions(self, done: Callable[[str], int | None]) -> tuple[dict[str, int], Iterator[Fresh]]:
         """How far each golem gets with everything closed and not done yet; and that, in portions, one at least.
@@ -68,37 +68,41 @@ class CycleReader:
         after a compaction, comes whole: each pass over a few golems costs nearly what it costs over all.
         """
         closed = closed_through(self._stores)
-        version, parts = self._parts()
-        some = [part for part in (next(parts, None), next(parts, None), next(parts, None)) if part is not None]
-        if (more := next(parts, None)) is None:
-            fresh = self._all(self._held(some), done, closed, version)
+        version, waiting, news = self._parts()
+        first = [*waiting, *islice(news, 1)]
+        if (second := next(news, None)) is None:
+            fresh = self._all(self._held(first), done, closed, version)
             return fresh.upto, iter([fresh])
         past = {g: done(g) or 0 for g in closed}
         upto = {g: last for g, last in sorted(closed.items()) if last > past[g]}
-        return upto, self._cut_up(chain(some, [more], parts), past, closed, version)
+        return upto, self._cut_up(first, chain([second], news), past, closed, version)
 
     def advance(self, fresh: Fresh) -> None:
         """Keep the place, and what waits."""
         keep_place(self._folder, fresh.version, waiting=fresh.waiting)
 
-    def _parts(self) -> tuple[int, Iterator[pa.Table]]:
-        """The log's version, and what waits with what came since, in parts."""
+    def _parts(self) -> tuple[int, list[pa.Table], Iterator[pa.Table]]:
+        """The log's version, what waits, and what came since in parts."""
         place, now = kept_at(self._folder, "waiting"), self._stores.source.version
         if place is None:
-            return now, self._stores.source.cycles_in_parts(self._columns)
-        if now <= place.version:
-            return now, iter([place.rows])
-        return now, chain([place.rows], self._stores.source.cycles_in_parts(self._columns, place.version))
+            return now, [], self._stores.source.cycles_in_parts(self._columns)
+        since = place.version
+        news = self._stores.source.cycles_in_parts(self._columns, since) if now > since else iter(())
+        return now, [place.rows], news
 
     def _all(self, held: _Held, done: Callable[[str], int | None], closed: Mapping[str, int], version: int) -> Fresh:
         concerned = {*held.golems, *self._with_gaps()}  # a lost cycle closes without rows
         return self._cut(held, {g: done(g) or 0 for g in concerned}, closed, version)
 
     def _cut_up(
-        self, parts: Iterator[pa.Table], past: dict[str, int], closed: Mapping[str, int], version: int
+        self,
+        rows: list[pa.Table],
+        parts: Iterator[pa.Table],
+        past: dict[str, int],
+        closed: Mapping[str, int],
+        version: int,
     ) -> Iterator[Fresh]:
-        waits, width = set(self._with_gaps()), _width(past, closed)
-        rows, tried = [next(parts)], 0
+        waits, width, tried = set(self._with_gaps()), _width(past, closed), 0
         for part in chain(parts, [None]):
             if part is not None and sum(held.num_rows for held in rows) < 2 * tried:  # what grew little is as narrow
                 rows.append(part)
@@ -109,18 +113,21 @@ class CycleReader:
                 fresh = self._cut(held, past, through, version)
                 past |= fresh.upto
                 yield fresh
-                rows, tried = [fresh.waiting], fresh.waiting.num_rows
+                left = fresh.waiting
             else:
-                rows, tried = [held.rows], held.rows.num_rows
-            rows += [part] if part is not None else []
+                left = held.rows
+            rows, tried = [left, *([] if part is None else [part])], left.num_rows
 
     def _with_gaps(self) -> list[str]:
         """Golems of which ticks were accepted as lost."""
         return list(self._stores.life("GapAccepted")["golem_id"].to_pylist())
 
     def _held(self, parts: Sequence[pa.Table]) -> _Held:
-        rows, golems, codes = keyed(pa.concat_tables(parts), ordered=self._ordered)
-        rows = rows.combine_chunks()  # every column of theirs is looked at more than once
+        some = [part for part in parts if part.num_rows]
+        rows = some[0] if len(some) == 1 else pa.concat_tables(some or parts)
+        rows, golems, codes = keyed(rows, ordered=self._ordered)
+        if any(column.num_chunks > 1 for column in rows.columns):
+            rows = rows.combine_chunks()  # every column of theirs is looked at more than once
         cycle = cycle_of(rows["tick"].to_numpy(), self._span) if rows.num_rows else np.zeros(0, np.int64)
         return _Held(rows, golems, codes, cycle)
 

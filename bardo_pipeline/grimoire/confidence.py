@@ -6,6 +6,8 @@ Source: INH S7.4, MEM, KAT, canon 4-9.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from bardo_pipeline.policy import DecayPolicy
@@ -18,6 +20,7 @@ FOREVER_US = 2**62
 _LN_2 = float(np.log(2.0))
 
 CLASS_STRUCTURAL, CLASS_REGIME, CLASS_TACTICAL, CLASS_EPHEMERAL, CLASS_FACT = range(5)
+CLASSES = 5
 
 
 def ppm(value: float) -> int:
@@ -32,16 +35,25 @@ def half_life_us(
 
     A fact's e-fold is scaled by max(1, ln(episodes)) (canon 6). A bloodstain fades three times slower (canon 7).
     """
-    fact_days, longer = policy.fact_e_fold_days * _LN_2, policy.bloodstain_multiplier
-    days = (0.0, policy.regime_conditional_days, policy.tactical_days, policy.ephemeral_days, fact_days)
-    known = np.rint(np.array([*days, *(d * longer for d in days)]) * DAY_US).astype(np.int64)
-    known[[CLASS_STRUCTURAL, CLASS_STRUCTURAL + len(days)]] = FOREVER_US
-    half_life: np.ndarray = known[decay_class + len(days) * bloodstain]
+    known = _known_half_lives(
+        policy.regime_conditional_days, policy.tactical_days, policy.ephemeral_days, policy.bloodstain_multiplier
+    )
+    half_life: np.ndarray = known[decay_class + CLASSES * bloodstain]
     fact = decay_class == CLASS_FACT
     if fact.any():
-        lasts = fact_days * np.maximum(1.0, np.log(np.maximum(evidence[fact], 1)))
-        half_life[fact] = np.rint(np.where(bloodstain[fact], lasts * longer, lasts) * DAY_US)
+        lasts = policy.fact_e_fold_days * _LN_2 * np.maximum(1.0, np.log(np.maximum(evidence[fact], 1)))
+        stained = lasts * policy.bloodstain_multiplier
+        half_life[fact] = np.rint(np.where(bloodstain[fact], stained, lasts) * DAY_US)
     return half_life
+
+
+@lru_cache(maxsize=8)
+def _known_half_lives(regime_days: float, tactical_days: float, ephemeral_days: float, longer: float) -> np.ndarray:
+    """Half-lives in microseconds by class code, and after them those of bloodstains; a fact's is its own."""
+    days = (0.0, regime_days, tactical_days, ephemeral_days, 0.0)
+    known: np.ndarray = np.rint(np.array([*days, *(d * longer for d in days)]) * DAY_US).astype(np.int64)
+    known[[CLASS_STRUCTURAL, CLASS_STRUCTURAL + CLASSES]] = FOREVER_US
+    return known
 
 
 def dreamt_half_life_us(half_life: np.ndarray, policy: DecayPolicy) -> np.ndarray:

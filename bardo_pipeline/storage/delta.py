@@ -409,18 +409,21 @@ class AppendOnlyTable:
         """The rows of these files, some files at a time, in the order of their smallest values of a column.
 
         The next are read meanwhile, into memory that earlier ones have left, where a whole table takes new pages from
-        the system. At least one part. What a compaction moves meanwhile may come more than once.
+        the system. At least one part, each contiguous. What a compaction moves meanwhile may come more than once.
         """
+
+        def part(some: Sequence[DataFile]) -> pa.Table:
+            return self.load(some, columns, filter).combine_chunks()
+
         groups = _in_groups(self._ordered(files, by)) if sum(f.rows for f in files) > _PART_ROWS else [files]
         if len(groups) == 1:
-            yield self.load(files, columns, filter)
+            yield part(files)
             return
         with ThreadPoolExecutor(1) as reader:
-            ahead = reader.submit(self.load, groups[0], columns, filter)
+            ahead = reader.submit(part, groups[0])
             for group in groups[1:]:
-                part = ahead.result()
-                ahead = reader.submit(self.load, group, columns, filter)
-                yield part
+                ready, ahead = ahead.result(), reader.submit(part, group)
+                yield ready
             yield ahead.result()
 
     def done(self, transactions: Mapping[str, int]) -> bool:
