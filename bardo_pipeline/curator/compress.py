@@ -31,6 +31,8 @@ FOLDS = ((CHEAP, NORMAL, NOT_DEAR), (NORMAL, DEAR, NOT_CHEAP), (NOT_DEAR, DEAR, 
 
 _ONE, _OTHER, _BOTH = ([spans[i] for spans in FOLDS] for i in range(3))
 
+_PAIRS = [0, 1, 0], [1, 2, 2]
+
 SAME = ("origin", "kind", "sign", "provenance", "decay_class", "is_anti_knowledge", "is_bloodstain", "generation")
 """What two rules must have in common."""
 
@@ -154,14 +156,15 @@ def _part(state: GrimoireState, wave: Wave, wide: np.ndarray, policy: Policy) ->
     if not len(wide):
         return
     parts = _members(state, wide)
-    count, total, squares = (np.where(parts >= 0, state[n][parts], 0) for n in ("own_count", "own_sum", "own_sumsq"))
+    own = state.columns(("own_count", "own_sum", "own_sumsq"), parts.reshape(-1)).reshape(3, *parts.shape)
+    count, total, squares = np.where(parts >= 0, own, 0)
     met = count >= policy.curator.cluster_min
     _, low, high = interval(np.maximum(count, 1), total, squares, policy)
     apart = (met & (np.sign(total) == -state["sign"][wide, None])
              & (np.abs(total) >= policy.curator.effect_min_ppm * count)).any(axis=1)  # fmt: skip
-    for one, other in ((0, 1), (1, 2), (0, 2)):
-        both = met[:, one] & met[:, other]
-        apart |= both & ((low[:, one] > high[:, other]) | (low[:, other] > high[:, one]))
+    one, other = _PAIRS
+    beyond = (low[:, one] > high[:, other]) | (low[:, other] > high[:, one])
+    apart |= (met[:, one] & met[:, other] & beyond).any(axis=1)
     if apart.any():
         _let_go(state, wave, wide[apart], policy)
 

@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.evidence import combined, is_episode, is_verified
+from bardo_pipeline.curator.evidence import is_episode, is_verified
 from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.grimoire.columns import contiguous
 from bardo_pipeline.grimoire.confidence import DAY_US
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.grimoire.wording import REGIME_WORDS
@@ -114,9 +115,9 @@ def episodes_of(records: pa.Table, cycle: np.ndarray, policy: Policy) -> pa.Tabl
     """
     told = is_episode(records)
     records, cycle = records.filter(pa.array(told)).combine_chunks(), cycle[told]
-    observation, pad = combined(records.column("observation")), combined(records.column("pad_after"))
+    observation, pad = contiguous(records.column("observation")), contiguous(records.column("pad_after"))
     first = _first_action(records)
-    pnl = pc.struct_field(combined(records.column("outcome")), "pnl_impact_micros")
+    pnl = pc.struct_field(contiguous(records.column("outcome")), "pnl_impact_micros")
     importance = _importance(pnl, pc.struct_field(observation, "net_asset_value_micros"), policy)
     tier = _tier(importance, policy)
     parts = {
@@ -149,7 +150,7 @@ def episodes_of(records: pa.Table, cycle: np.ndarray, policy: Policy) -> pa.Tabl
 
 def _first_action(records: pa.Table) -> dict[str, pa.Array]:
     """The first action's fields of each record, null without one."""
-    lists = combined(records.column("actions"))
+    lists = contiguous(records.column("actions"))
     offsets = lists.offsets.to_numpy().astype(np.int64)
     none = np.diff(offsets) == 0
     values = lists.values
@@ -184,14 +185,14 @@ def _may_go_at(at: pa.ChunkedArray, tier: np.ndarray, policy: DecayPolicy) -> pa
     e_folds = -math.log(policy.episode_retention_min) if policy.episode_retention_min else math.inf
     strength_days = [policy.routine_days, policy.notable_days, policy.critical_days, policy.emergency_days]
     wait = np.array([math.ceil(min(s * e_folds * DAY_US, float(_LAST_US))) for s in strength_days], dtype=np.int64)
-    return pa.array(np.minimum(combined(at).cast(pa.int64()).to_numpy() + wait[tier], _LAST_US)).cast(MOMENT)
+    return pa.array(np.minimum(contiguous(at).cast(pa.int64()).to_numpy() + wait[tier], _LAST_US)).cast(MOMENT)
 
 
 def _texts(records: pa.Table, first: dict[str, pa.Array]) -> pa.Array:
     """A sentence or two an episode, from few words: regime, mood, what stood out, what was done, how it was taken."""
     regime = _worded(records.column("regime"), {r: f"In {REGIME_WORDS[r]}" for r in REGIMES})
-    protocol = pc.struct_field(combined(records.column("observation")), "protocol")
-    pair = pc.struct_field(combined(records.column("observation")), "pair")
+    protocol = pc.struct_field(contiguous(records.column("observation")), "protocol")
+    pair = pc.struct_field(contiguous(records.column("observation")), "pair")
     scene = pc.binary_join_element_wise(regime, " with ", pair, " on ", protocol, "")
     stood_out = _standing_out(records)
     done = pc.binary_join_element_wise(
@@ -206,7 +207,7 @@ def _texts(records: pa.Table, first: dict[str, pa.Array]) -> pa.Array:
 
 def _standing_out(records: pa.Table) -> pa.Array:
     """Which probes stood at high severity, in words; alike sets of probes give one text."""
-    lists = combined(records.column("anomalies"))
+    lists = contiguous(records.column("anomalies"))
     offsets = lists.offsets.to_numpy().astype(np.int64)
     probe = pc.struct_field(lists.values, "probe") if len(lists.values) else pa.array([], pa.string())
     names = list(PROBE_TEXT)
@@ -220,7 +221,7 @@ def _standing_out(records: pa.Table) -> pa.Array:
 
 def _worded(codes: pa.Array | pa.ChunkedArray, words: dict[str, str]) -> pa.Array:
     """Each code's words; a code without words stands for itself."""
-    array = combined(codes) if isinstance(codes, pa.ChunkedArray) else codes
+    array = contiguous(codes) if isinstance(codes, pa.ChunkedArray) else codes
     encoded = array.dictionary_encode()
     table = pa.array([words.get(w, w) for w in encoded.dictionary.to_pylist()], pa.string())
     return table.take(encoded.indices)

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.structure import Structure, Structures
 from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.grimoire.columns import contiguous
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, BASELINE_METRICS, GAS_BANDS
 from bardo_pipeline.policy import CuratorPolicy
 
@@ -73,16 +74,6 @@ class Evidence:
         return len(self.golem)
 
 
-def combined(column: pa.ChunkedArray) -> pa.Array:
-    """One contiguous array of a column; one that is contiguous is not copied."""
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    array = column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):
-        return pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
-    return array
-
-
 def exploded(lists: pa.ListArray) -> tuple[np.ndarray, pa.Array]:
     """(row of each element, elements) of a list column."""
     offsets = lists.offsets.to_numpy().astype(np.int64)
@@ -95,9 +86,9 @@ def is_episode(records: pa.Table) -> np.ndarray:
 
     Those with an action, an anomaly or a regime change, of tier T1 and above, or stored by a tool under a tag.
     """
-    acted = pc.list_value_length(combined(records.column("actions"))).to_numpy(zero_copy_only=False) > 0
-    odd = pc.list_value_length(combined(records.column("anomalies"))).to_numpy(zero_copy_only=False) > 0
-    sources = combined(records.column("prediction_error_sources"))
+    acted = pc.list_value_length(contiguous(records.column("actions"))).to_numpy(zero_copy_only=False) > 0
+    odd = pc.list_value_length(contiguous(records.column("anomalies"))).to_numpy(zero_copy_only=False) > 0
+    sources = contiguous(records.column("prediction_error_sources"))
     turned = pc.struct_field(sources, "regime").to_numpy(zero_copy_only=False) > 0
     thought = pc.is_in(records.column("tier"), value_set=pa.array(["T1", "T2"])).to_numpy()
     tagged = records.column("dream_tag").is_valid().to_numpy()
@@ -109,8 +100,8 @@ def is_verified(records: pa.Table) -> np.ndarray:
 
     An action that was executed and of which no outcome is told has not shown its truth yet.
     """
-    outcome = combined(records.column("outcome"))
-    acted, actions = exploded(combined(records.column("actions")))
+    outcome = contiguous(records.column("outcome"))
+    acted, actions = exploded(contiguous(records.column("actions")))
     executed = np.zeros(len(outcome), bool)
     executed[acted[_is_executed(actions)]] = True
     told = pc.fill_null(pc.struct_field(outcome, "verified"), False).to_numpy(zero_copy_only=False)
@@ -201,7 +192,7 @@ def judged_effects(records: pa.Table, structures: Structures, policy: CuratorPol
 
 def market_codes(records: pa.Table) -> tuple[np.ndarray, list[Market]]:
     """The market of each record as a code, and the markets by code."""
-    observation = combined(records.column("observation"))
+    observation = contiguous(records.column("observation"))
     parts = [pc.struct_field(observation, n).dictionary_encode() for n in ("chain", "protocol", "pair")]
     places = [part.indices.to_numpy(zero_copy_only=False).astype(np.int64) for part in parts]
     words = [part.dictionary.to_pylist() for part in parts]
@@ -213,7 +204,7 @@ def market_codes(records: pa.Table) -> tuple[np.ndarray, list[Market]]:
 
 
 def _mood(records: pa.Table) -> np.ndarray:
-    pad = combined(records.column("pad_after"))
+    pad = contiguous(records.column("pad_after"))
     parts = [pc.struct_field(pad, n).to_numpy(zero_copy_only=False) for n in ("pleasure", "arousal", "dominance")]
     return np.rint(np.stack(parts, axis=1) * 1000).astype(np.int64)
 
@@ -227,7 +218,7 @@ def _judged(
     policy: CuratorPolicy,
 ) -> Findings:
     """Resolutions of verified decisions, each with the structure of its situation."""
-    row, parts = exploded(combined(records.column("resolutions")))
+    row, parts = exploded(contiguous(records.column("resolutions")))
     keep = pc.struct_field(parts, "verified").to_numpy(zero_copy_only=False).astype(bool)
     row, parts = row[keep], parts.filter(pa.array(keep))
     anomaly = np.searchsorted(
@@ -275,10 +266,10 @@ def _levels(
     """Metrics of verified episodes, in the integer units of METRIC_UNIT, each at most _LIMIT_LEVEL."""
     verified = is_verified(records)
     worth = np.flatnonzero(is_episode(records) & verified)
-    observation = combined(records.column("observation"))
+    observation = contiguous(records.column("observation"))
     gas = np.rint(np.minimum(pc.struct_field(observation, "gas_gwei").to_numpy(zero_copy_only=False), 1e9) * 1000)
     volume = pc.struct_field(observation, "volume_micros").to_numpy(zero_copy_only=False) // 1_000_000
-    acted, actions = exploded(combined(records.column("actions")))
+    acted, actions = exploded(contiguous(records.column("actions")))
     done = _is_executed(actions) & verified[acted]
     acted, actions = acted[done], actions.filter(pa.array(done))
     slips = pc.struct_field(actions, "slippage_ppm")

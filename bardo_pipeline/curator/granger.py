@@ -159,6 +159,7 @@ class Regression:
         self.scale = np.sqrt(np.maximum(diagonal, 0.0))
         self.ticks = diagonal[:, CONSTANT] / SCALE**2
         divisor = np.where(self.scale > 0.0, self.scale, 1.0)
+        self.row = np.arange(len(moments))
         self.left = moments / divisor[:, :, None] / divisor[:, None, :]
         self.explains = np.zeros(self.scale.shape, bool)
         self.at = np.append(np.arange(WIDTH), _NOTHING)
@@ -172,7 +173,7 @@ class Regression:
     def copy(self, columns: tuple[int, ...] | None = None) -> Regression:
         """The same, to go on with alone; of these columns if any are named: what is left of them needs no others."""
         twin = object.__new__(Regression)
-        twin.scale, twin.ticks, twin.at, twin.spent = self.scale, self.ticks, self.at, self.spent
+        twin.scale, twin.ticks, twin.at, twin.spent, twin.row = self.scale, self.ticks, self.at, self.spent, self.row
         if columns is None:
             twin.left, twin.explains = self.left.copy(), self.explains.copy()
             return twin
@@ -186,22 +187,19 @@ class Regression:
 
     def take(self, column: Places) -> None:
         """Let one column explain, its own of each golem; -1: none. What is all but explained is left out."""
-        row, place = np.arange(self.golems), self.at[column]
+        row, place = self.row, self.at[column]
         pivot = self.left[row, place, place]
-        who = ((place >= 0) & (pivot > 1e-6) & ~self.explains[row, place]).nonzero()[0]
-        if not len(who):
+        takes = (place >= 0) & (pivot > 1e-6) & ~self.explains[row, place]
+        if takes.all():
+            _sweep(self.left, row, place, pivot)
+            self.explains[row, place] = True
             return
-        at, pivot, within = place[who], pivot[who], row[: len(who)]
-        mine = self.left if len(who) == self.golems else self.left[who]  # all of them: in place
-        down = mine[within, :, at]
-        across = mine[within, at] / pivot[:, None]
-        mine -= down[:, :, None] * across[:, None, :]
-        mine[within, at] = across
-        mine[within, :, at] = across
-        mine[within, at, at] = -1.0 / pivot
-        if mine is not self.left:
-            self.left[who] = mine
-        self.explains[who, at] = True
+        who = takes.nonzero()[0]
+        if len(who):
+            some = self.left[who]
+            _sweep(some, row[: len(who)], place[who], pivot[who])
+            self.left[who] = some
+            self.explains[who, place[who]] = True
 
     def take_of_all(self, column: int) -> None:
         """Let one column explain, the same of all golems."""
@@ -210,12 +208,7 @@ class Regression:
         if (pivot <= 1e-6).any() or self.explains[:, at].any():
             self.take(np.full(self.golems, column))
             return
-        down = self.left[:, :, at].copy()
-        across = self.left[:, at] / pivot[:, None]
-        self.left -= down[:, :, None] * across[:, None, :]
-        self.left[:, at] = across
-        self.left[:, :, at] = across
-        self.left[:, at, at] = -1.0 / pivot
+        _sweep(self.left, slice(None), at, pivot)
         self.explains[:, at] = True
 
     def sigmas(self, target: int, columns: tuple[int, ...]) -> Floats:
@@ -235,7 +228,7 @@ class Regression:
 
         NaN where the column does not explain.
         """
-        row, place = np.arange(self.golems), self.at[column]
+        row, place = self.row, self.at[column]
         known, scale = (place >= 0) & self.explains[row, place], self.scale[row, column]
         unit, target = self.scale[:, target] / np.where(scale > 0.0, scale, 1.0), self.at[target]
         rest = np.maximum(self.left[:, target, target], 0.0)
@@ -247,6 +240,15 @@ class Regression:
 
     def _freedom(self) -> Floats:
         return np.maximum(self.ticks - (self.spent + self.explains.sum(axis=1)), 1.0)
+
+
+def _sweep(left: Floats, row: Places | slice, at: Places | int, pivot: Floats) -> None:
+    """Let a column of every golem explain, in place. left: [golems, columns, columns]; row, at: the column of each."""
+    down, across = left[row, :, at].copy(), left[row, at] / pivot[:, None]
+    left -= down[:, :, None] * across[:, None, :]
+    left[row, at] = across
+    left[row, :, at] = across
+    left[row, at, at] = -1.0 / pivot
 
 
 def explained_by_base(moments: Floats) -> list[Regression]:

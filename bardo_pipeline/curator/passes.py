@@ -15,7 +15,7 @@ from bardo_pipeline.curator.compress import compress, lead
 from bardo_pipeline.curator.consolidate import consolidate
 from bardo_pipeline.curator.decisions import DECISION_SCHEMA, DecisionLog
 from bardo_pipeline.curator.distil import distil
-from bardo_pipeline.curator.evidence import combined, gather_evidence
+from bardo_pipeline.curator.evidence import gather_evidence
 from bardo_pipeline.curator.links_causal import learn_links
 from bardo_pipeline.curator.motions import Agenda
 from bardo_pipeline.curator.overrides import heed, retract
@@ -31,6 +31,7 @@ from bardo_pipeline.curator.wave import Wave, wave_of
 from bardo_pipeline.curator.weigh import weigh
 from bardo_pipeline.events.operations import Proposal
 from bardo_pipeline.events.overrides import Order
+from bardo_pipeline.grimoire.columns import contiguous
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.policy import Policy
 
@@ -171,7 +172,7 @@ class _Closed:
 
 
 def _golem_codes(state: GrimoireState, records: pa.Table) -> np.ndarray:
-    ids = combined(records.column("golem_id")).dictionary_encode()
+    ids = contiguous(records.column("golem_id")).dictionary_encode()
     codes = np.array([state.golem_code(g) for g in ids.dictionary.to_pylist()], dtype=np.int64)
     return codes[ids.indices.to_numpy(zero_copy_only=False)]
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from bardo_pipeline.curator.decisions import CONTRADICTED
 from bardo_pipeline.curator.distil import vote
-from bardo_pipeline.curator.state import GrimoireState
+from bardo_pipeline.curator.state import ACTIVE, GrimoireState
 from bardo_pipeline.curator.wave import Wave
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, ppm
 from bardo_pipeline.policy import Policy
@@ -25,22 +25,28 @@ def phage(state: GrimoireState, wave: Wave, policy: Policy) -> None:
         return
     due = np.zeros(len(state.golems), bool)
     due[trying] = True
+    refuted = _refuted(state, wave.rows[wave.count > 0], policy)
+    if not due[state["golem"][refuted]].any():
+        return
     rows = wave.living(state)
     rows = rows[due[state["golem"][rows]] & (state["decay_class"][rows] != CLASS_FACT) & (state["sign"][rows] != 0)]
-    if not len(rows):
-        return
     now = state.confidence_at(rows, wave.closing(state, rows), policy.decay)
     order = np.lexsort((state.structures.stable()[state["structure"][rows]], now, state["golem"][rows]))
     rows, now = rows[order], now[order]
     golem = state["golem"][rows]
     starts = np.flatnonzero(np.r_[True, golem[1:] != golem[:-1]])
     rank = np.arange(len(rows)) - np.repeat(starts, np.diff(np.r_[starts, len(rows)]))
-    tried = (rank < policy.curator.phage_count) & np.isin(rows, wave.rows[wave.count > 0])
-    rows, now = rows[tried], now[tried]
-    count, total = state["own_count"][rows], state["own_sum"][rows]
-    hit = (np.sign(total) == -state["sign"][rows]) & (count >= policy.curator.cluster_min)
-    hit &= np.abs(total) >= policy.curator.effect_min_ppm * count
+    hit = (rank < policy.curator.phage_count) & np.isin(rows, refuted)
     rows, now = rows[hit], now[hit]
     at = np.searchsorted(wave.rows, rows)
     vote(state, rows, now - ppm(policy.curator.downvote), wave.closing(state, rows), "contradictions")
     wave.note(state, CONTRADICTED, rows, now, wave.causes[at])
+
+
+def _refuted(state: GrimoireState, rows: np.ndarray, policy: Policy) -> np.ndarray:
+    """Those living rules among these rows of which all own evidence says the opposite."""
+    rows = rows[(state["status"][rows] == ACTIVE) & (state["decay_class"][rows] != CLASS_FACT)]
+    count, total = state["own_count"][rows], state["own_sum"][rows]
+    opposite = (np.sign(total) == -state["sign"][rows]) & (total != 0)
+    least = policy.curator.effect_min_ppm * count
+    return rows[opposite & (count >= policy.curator.cluster_min) & (np.abs(total) >= least)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -64,7 +65,7 @@ class GrimoireState:
 
     def columns(self, names: tuple[str, ...], rows: np.ndarray) -> np.ndarray:
         """Several columns of these rows. int64 [names, rows]."""
-        found: np.ndarray = self.block[np.array([_LINE[name] for name in names])[:, None], rows]
+        found: np.ndarray = self.block[_lines(names), rows]
         return found
 
     @property
@@ -145,6 +146,12 @@ class GrimoireState:
             dict(self._golem_codes),
             self.moments.without_golems(golem_ids),
         )
+
+
+@cache
+def _lines(names: tuple[str, ...]) -> np.ndarray:
+    """Where these columns stand in the block. int64 [names, 1]."""
+    return np.array([_LINE[name] for name in names])[:, None]
 
 
 def is_quarantined(state: GrimoireState, rows: np.ndarray | None = None) -> np.ndarray:

@@ -65,6 +65,8 @@ LIMIT = 8 * SCALE
 WINDOW = 60
 """Ticks whose spread a change is measured in."""
 
+_DAY = [np.rint(SCALE * turn(np.arange(1_440) * (2.0 * np.pi / 1_440))) for turn in (np.sin, np.cos)]
+
 _LIMIT_PPM = 20_000_000
 _PAST = ((4, 15), (16, 60))
 _VOLUME_UNIT_MICROS = 100_000_000.0
@@ -168,41 +170,37 @@ def standardised(read: Ints, age: Ints, rules: CausalPolicy) -> Ints:
     read: READINGS of consecutive ticks, stretch after stretch. age: how many ticks of its own stretch stand before each
     row. A row's values are final from age WARM - WINDOW on; what looks further back sees only its own stretch.
     """
-    change = np.diff(read[:, :3], axis=0, prepend=read[:1, :3])
-    change[:, RETURN] = read[:, RETURN]
-    change[age == 0] = 0
-    change = np.clip(change, -_LIMIT_PPM, _LIMIT_PPM)
+    seen = np.ascontiguousarray(read.T)  # a variable a line
+    change = np.zeros((3, len(read)), np.int64)
+    np.subtract(seen[:3, 1:], seen[:3, :-1], out=change[:, 1:])
+    change[RETURN] = seen[RETURN]
+    change[:, age == 0] = 0
+    np.clip(change, -_LIMIT_PPM, _LIMIT_PPM, out=change)
     spread = _spreads(change, age, rules)
-    told = np.clip(np.rint(SCALE * change / spread), -LIMIT, LIMIT).astype(np.int64)
-    told[:, RETURN] = _within(told[:, RETURN].astype(np.float64), rules)
-    scale = spread[:, RETURN]
-    ordinary = np.clip(told[:, [RETURN]], -SCALE, SCALE)
-    drift = 4 * (_past_sum(ordinary, age)[:, 0] + ordinary[:, 0]) // WINDOW
-    fell = (change[:, RETURN] <= -rules.fall_ppm) & (change[:, RETURN] <= -rules.fall_sigma * scale)
-    angle = read[:, MINUTE] * (2.0 * np.pi / 1_440)
+    moved = np.clip(np.rint(SCALE * change / spread), -LIMIT, LIMIT).astype(np.int64)
+    moved[RETURN] = _within(moved[RETURN].astype(np.float64), rules)
+    ordinary = np.clip(moved[RETURN], -SCALE, SCALE)
+    fell = (change[RETURN] <= -rules.fall_ppm) & (change[RETURN] <= -rules.fall_sigma * spread[RETURN])
     crash = fell & ~_lately(fell, age, 1, QUIET)
-    soon_deep, lately_deep = _deep_falls(crash, change[:, RETURN], age, rules)
-    volume = np.minimum(read[:, VOLUME] // SCALE, LIMIT)
-    past = np.stack([told[:, RETURN], volume, told[:, LIQUIDITY], told[:, GAS]], axis=1)
-    soon, late = (_mean_between(past, age, *span) for span in _PAST)
+    volume = np.minimum(seen[VOLUME] // SCALE, LIMIT)
+    past = np.stack([moved[RETURN], volume, moved[LIQUIDITY], moved[GAS]])
+    means = np.stack([_mean_between(past, age, *span) for span in _PAST], axis=1)
     columns = (
         SCALE * crash,
-        told[:, RETURN],
-        np.minimum(np.rint(SCALE * np.log1p(np.abs(change[:, RETURN]) / _MOVE_UNIT_PPM)), LIMIT),
-        drift,
-        np.clip(np.rint(SCALE * read[:, EXCURSION] / _EXCURSION_UNIT_PPM), -LIMIT, LIMIT),
+        moved[RETURN],
+        np.minimum(np.rint(SCALE * np.log1p(np.abs(change[RETURN]) / _MOVE_UNIT_PPM)), LIMIT),
+        4 * (_past_sum(ordinary, age) + ordinary) // WINDOW,
+        np.clip(np.rint(SCALE * seen[EXCURSION] / _EXCURSION_UNIT_PPM), -LIMIT, LIMIT),
         volume,
-        told[:, LIQUIDITY],
-        told[:, GAS],
-        SCALE * ((read[:, MINUTE] >= 14 * 60) & (read[:, MINUTE] < 16 * 60)),
-        np.minimum(np.abs(change[:, RETURN]), LIMIT),
-        np.clip(read[:, GAS_LEVEL] // SCALE, -2 * SCALE, 2 * SCALE),
-        np.clip(_over_hour(read[:, LIQUIDITY], age) // SCALE, -2 * SCALE, 2 * SCALE),
-        np.rint(SCALE * np.sin(angle)),
-        np.rint(SCALE * np.cos(angle)),
-        soon_deep,
-        lately_deep,
-        *(part[:, place] for place in range(past.shape[1]) for part in (soon, late)),
+        moved[LIQUIDITY],
+        moved[GAS],
+        SCALE * ((seen[MINUTE] >= 14 * 60) & (seen[MINUTE] < 16 * 60)),
+        np.minimum(np.abs(change[RETURN]), LIMIT),
+        np.clip(seen[GAS_LEVEL] // SCALE, -2 * SCALE, 2 * SCALE),
+        np.clip(_over_hour(seen[LIQUIDITY], age) // SCALE, -2 * SCALE, 2 * SCALE),
+        *(turn[seen[MINUTE]] for turn in _DAY),
+        *_deep_falls(crash, change[RETURN], age, rules),
+        *means.reshape(-1, len(read)),
     )
     told = np.empty((len(columns), len(read)), np.int64)
     for line, column in zip(told, columns, strict=True):
@@ -212,51 +210,54 @@ def standardised(read: Ints, age: Ints, rules: CausalPolicy) -> Ints:
 
 def return_spread(price_return: NDArray[np.float64], rules: CausalPolicy) -> NDArray[np.float64]:
     """The spread in ppm that a tick's return is told in, from the ticks up to and with each one; unbroken ticks."""
-    change = np.zeros((len(price_return) + 1, 3), np.int64)
-    change[:-1, RETURN] = np.clip(_ppm(price_return), -_LIMIT_PPM, _LIMIT_PPM)
-    change[0] = 0
-    return _spreads(change, np.arange(len(change)), rules)[1:, RETURN]
+    change = np.zeros((3, len(price_return) + 1), np.int64)
+    change[RETURN, :-1] = np.clip(_ppm(price_return), -_LIMIT_PPM, _LIMIT_PPM)
+    change[:, 0] = 0
+    return _spreads(change, np.arange(change.shape[1]), rules)[RETURN, 1:]
 
 
 def _spreads(change: Ints, age: Ints, rules: CausalPolicy) -> NDArray[np.float64]:
-    """The spread of return, gas and liquidity over the WINDOW ticks before each, in ppm, [rows, 3]."""
-    usual = np.minimum(np.abs(change), np.array([rules.return_cap_ppm, rules.gas_cap_ppm, rules.liquidity_cap_ppm]))
-    floors = np.array([rules.return_floor_ppm, rules.gas_floor_ppm, rules.liquidity_floor_ppm])
-    spread: NDArray[np.float64] = np.sqrt(_past_sum(usual.astype(np.int64) ** 2, age) / WINDOW)
+    """The spread of return, gas and liquidity over the WINDOW ticks before each, in ppm, [3, rows]."""
+    caps = np.array([[rules.return_cap_ppm], [rules.gas_cap_ppm], [rules.liquidity_cap_ppm]])
+    floors = np.array([[rules.return_floor_ppm], [rules.gas_floor_ppm], [rules.liquidity_floor_ppm]])
+    usual = np.minimum(np.abs(change), caps).astype(np.int64)
+    spread: NDArray[np.float64] = np.sqrt(_past_sum(usual * usual, age) / WINDOW)
     return np.maximum(spread, floors)
 
 
+def _running(values: NDArray[Any]) -> Ints:
+    """Sums of all that stands before each row, and at the end of all, along the last axis."""
+    total = np.zeros((*values.shape[:-1], values.shape[-1] + 1), np.int64)
+    np.cumsum(values, axis=-1, out=total[..., 1:])
+    return total
+
+
 def _past_sum(values: Ints, age: Ints) -> Ints:
-    """Sum over the WINDOW rows before each row, within its stretch."""
-    total = np.concatenate([np.zeros((1, values.shape[1]), np.int64), np.cumsum(values, axis=0)])
-    row = np.arange(len(values))
-    summed: Ints = total[row] - total[np.maximum(row - WINDOW, row - age)]
+    """Sum over the WINDOW rows before each row, within its stretch, along the last axis."""
+    total = _running(values)
+    summed: Ints = total[..., :-1] - total.take(np.arange(len(age)) - np.minimum(age, WINDOW), axis=-1)
     return summed
 
 
 def _mean_between(values: Ints, age: Ints, nearest: int, farthest: int) -> Ints:
     """Mean of the rows from farthest to nearest before each row, within the stretch; no value counts as 0."""
-    total = np.concatenate([np.zeros((1, values.shape[1]), np.int64), np.cumsum(values, axis=0)])
-    row = np.arange(len(values))
-    first = row - age
-    summed = total[np.maximum(row - nearest + 1, first)] - total[np.maximum(row - farthest, first)]
-    mean: Ints = summed // (farthest - nearest + 1)
+    total, row = _running(values), np.arange(len(age))
+    near, far = row - np.minimum(age, nearest - 1), row - np.minimum(age, farthest)
+    mean: Ints = (total.take(near, axis=-1) - total.take(far, axis=-1)) // (farthest - nearest + 1)
     return mean
 
 
 def _over_hour(level: Ints, age: Ints) -> Ints:
     """A logarithm less its mean over the WINDOW rows before, in whole ppm; 0 in the first row of a stretch."""
     count = np.minimum(age, WINDOW)
-    mean = _past_sum(level[:, None], age)[:, 0] // np.maximum(count, 1)
-    return np.where(count > 0, level - mean, 0)
+    return np.where(count > 0, level - _past_sum(level, age) // np.maximum(count, 1), 0)
 
 
 def _lately(event: NDArray[np.bool_], age: Ints, nearest: int, farthest: int) -> NDArray[np.bool_]:
     """Whether it happened from farthest to nearest rows before each row, within the stretch."""
-    count = np.cumsum(np.r_[0, event])
-    row = np.arange(len(event))
-    first = row - age
-    lately: NDArray[np.bool_] = count[np.maximum(row - nearest + 1, first)] > count[np.maximum(row - farthest, first)]
+    count, row = _running(event), np.arange(len(event))
+    near, far = row - np.minimum(age, nearest - 1), row - np.minimum(age, farthest)
+    lately: NDArray[np.bool_] = count.take(near) > count.take(far)
     return lately
 
 
@@ -271,7 +272,7 @@ def _deep_falls(begins: NDArray[np.bool_], change: Ints, age: Ints, rules: Causa
     start = np.maximum.accumulate(np.where(begins, row, -1))
     since = row - start
     falling = (start >= 0) & (since <= np.minimum(age, QUIET))
-    level = np.concatenate([[0], np.cumsum(change)])
+    level = _running(change)
     low = falling & (level[row + 1] - level[np.maximum(start, 0)] <= -rules.crash_ppm)
     deep = falling & (np.maximum.accumulate(np.where(low, row, -1)) >= start)
     soon = np.concatenate([[False], deep[:-1] & (since[:-1] < QUIET)]) & (age > 0)

@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.evidence import combined, exploded
+from bardo_pipeline.curator.evidence import exploded
 from bardo_pipeline.curator.structure import Structure
 from bardo_pipeline.derivation.repairing import without
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.grimoire.columns import contiguous
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS, MOMENT
 
 COLUMNS = ("golem_id", "tick", "observed_at", "observation", "resolutions")
@@ -36,7 +37,7 @@ holding in ppm of the position's value. By golem and moment."""
 def judgements(stores: Stores) -> pa.Table:
     """All verified judgements on record (JUDGEMENT_SCHEMA), without what is left out."""
     records = without(stores.source.read_cycles(list(COLUMNS), None), stores.left_out())
-    row, parts = exploded(combined(records["resolutions"]))
+    row, parts = exploded(contiguous(records["resolutions"]))
     keep = pc.struct_field(parts, "verified").to_numpy(zero_copy_only=False).astype(bool)
     row, parts = row[keep], parts.filter(pa.array(keep))
     rules = stores.policy.curator
@@ -61,7 +62,7 @@ def _structures(
     records: pa.Table, row: np.ndarray, parts: pa.StructArray, band: np.ndarray, gas: np.ndarray
 ) -> pa.Array:
     """The key of each judgement's structure; equal situations are written once."""
-    observation = combined(records["observation"]).take(pa.array(row))
+    observation = contiguous(records["observation"]).take(pa.array(row))
     words = [pc.struct_field(observation, n) for n in ("chain", "protocol", "pair")]
     words += [pc.struct_field(parts, n) for n in ("tool_name", "action_type")]
     coded = [word.dictionary_encode() for word in words]

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.decisions import DECISION_SCHEMA
-from bardo_pipeline.curator.evidence import combined
 from bardo_pipeline.derivation.places import ByGolem
 from bardo_pipeline.derivation.repairing import Heeded, from_cycle
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.left_out import LeftOut
+from bardo_pipeline.grimoire.columns import contiguous
 from bardo_pipeline.heartbeat.dreaming import DREAM_SCHEMA, KNOWN_COLUMNS, known_then
 from bardo_pipeline.heartbeat.hypothesis_rows import HYPOTHESIS_SCHEMA, alive
 from bardo_pipeline.heartbeat.walk import RATES
@@ -166,14 +166,14 @@ def _of(rows: pa.Table, golem_ids: Iterable[str]) -> pa.Table:
 def _folded(rows: pa.Table, golem_ids: list[str]) -> pa.Array:
     """For each golem the list of its rows. golem_ids: sorted."""
     place = pc.index_in(rows["golem_id"], value_set=pa.array(golem_ids, pa.string()))
-    rows, code = rows.filter(place.is_valid()), combined(place.drop_null()).to_numpy()
+    rows, code = rows.filter(place.is_valid()), contiguous(place.drop_null()).to_numpy()
     order = np.argsort(code, kind="stable")
     offsets = pa.array(np.searchsorted(code[order], np.arange(len(golem_ids) + 1)), pa.int32())
     ordered = rows.take(pa.array(order, pa.int64()))
-    parts = pa.StructArray.from_arrays([combined(column) for column in ordered.columns], fields=list(rows.schema))
+    parts = pa.StructArray.from_arrays([contiguous(column) for column in ordered.columns], fields=list(rows.schema))
     return pa.ListArray.from_arrays(offsets, parts)
 
 
 def _unfolded(kept: pa.Table, name: str) -> pa.Table:
-    rows = combined(pc.list_flatten(kept[name]))
+    rows = contiguous(pc.list_flatten(kept[name]))
     return pa.Table.from_arrays(rows.flatten(), schema=_SCHEMAS[name])

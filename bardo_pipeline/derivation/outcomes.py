@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.evidence import EVIDENCE_COLUMNS, combined, gather_evidence
+from bardo_pipeline.curator.evidence import EVIDENCE_COLUMNS, gather_evidence
 from bardo_pipeline.curator.structure import Structures
 from bardo_pipeline.derivation.repairing import without
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.grimoire.columns import moments
+from bardo_pipeline.grimoire.columns import contiguous, moments
 from bardo_pipeline.policy import CuratorPolicy
 from bardo_pipeline.quality.calibration import OUTCOME_SCHEMA
 
@@ -32,7 +32,7 @@ def outcomes_of(records: pa.Table, policy: CuratorPolicy) -> pa.Table:
 
     Which situations are the same, the policy's bands decide.
     """
-    told = pc.list_value_length(combined(records["resolutions"])).to_numpy(zero_copy_only=False) > 0
+    told = pc.list_value_length(contiguous(records["resolutions"])).to_numpy(zero_copy_only=False) > 0
     records = records.filter(pa.array(told))
     if not records.num_rows:
         return OUTCOME_SCHEMA.empty_table()

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.decisions import fold
-from bardo_pipeline.curator.evidence import combined, exploded
+from bardo_pipeline.curator.evidence import exploded
 from bardo_pipeline.curator.passes import Curation
 from bardo_pipeline.derivation.belief import owners, recorded_deaths
 from bardo_pipeline.derivation.bundles import read_bundle_folder
@@ -35,6 +35,7 @@ from bardo_pipeline.derivation.scarring import deaths_with_ticks, failures_again
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.events.digest import digest_column, row_digests
+from bardo_pipeline.grimoire.columns import contiguous
 from bardo_pipeline.heartbeat.lessons import lessons_of
 from bardo_pipeline.inheritance.bundle import EPISODES
 from bardo_pipeline.inheritance.testament import CATEGORIES, testaments
@@ -183,7 +184,7 @@ def _episodes(proof: _Proof) -> Iterator[Remains]:
 
 def _curation(proof: _Proof) -> Iterator[Remains]:
     rows, key = proof.standing("curation"), ("entry_id", "revision", "cycle", "seq")
-    named = named_ticks(rows["golem_id"], combined(rows["cause_ticks"]))
+    named = named_ticks(rows["golem_id"], contiguous(rows["cause_ticks"]))
     for out in named.filter(proof.is_out(named)).to_pylist():
         row = rows.slice(out["row"], 1).to_pylist()[0]
         yield Remains("curation", row["golem_id"], _named(row, key), f"names tick {out['tick']}, which is left out")
@@ -227,7 +228,7 @@ def _playbooks(proof: _Proof) -> Iterator[Remains]:
 
 def _credits(proof: _Proof) -> Iterator[Remains]:
     rows, key = proof.standing("credits"), ("entry_id", "cycle")
-    named = named_ticks(rows["golem_id"], combined(rows["cause_ticks"]))
+    named = named_ticks(rows["golem_id"], contiguous(rows["cause_ticks"]))
     for out in named.filter(proof.is_out(named)).to_pylist():
         row = rows.slice(out["row"], 1).to_pylist()[0]
         yield Remains("credits", row["golem_id"], _named(row, key), f"names tick {out['tick']}, which is left out")
@@ -239,7 +240,7 @@ def _credits(proof: _Proof) -> Iterator[Remains]:
 
 def _failures(proof: _Proof) -> Iterator[Remains]:
     rows = proof.standing("failures")
-    named = named_ticks(rows["golem_id"], combined(rows["cause_ticks"]))
+    named = named_ticks(rows["golem_id"], contiguous(rows["cause_ticks"]))
     for out in named.filter(proof.is_out(named)).to_pylist():
         row = rows.slice(out["row"], 1).to_pylist()[0]
         says = f"names tick {out['tick']}, which is left out"
@@ -280,14 +281,14 @@ def _consensus(proof: _Proof) -> Iterator[Remains]:
 def _dreams(proof: _Proof) -> Iterator[Remains]:
     """What a dream replayed and what a hypothesis rests on is looked up; then all is dreamt again."""
     rows = proof.standing("dreams")
-    row, parts = exploded(combined(rows["replayed"]))
+    row, parts = exploded(contiguous(rows["replayed"]))
     ticks = pa.table({"golem_id": rows["golem_id"].take(pa.array(row)), "tick": pc.struct_field(parts, "tick")})
     for place in np.unique(row[np.asarray(proof.is_out(ticks), bool)]).tolist():
         told = rows.slice(place, 1).to_pylist()[0]
         yield Remains("dreams", told["golem_id"], f"cycle {told['cycle']}", "replayed a tick which is left out")
     yield from _extra("dreams", ("cycle",), rows, proof.dreamt.dreams)
     held, key = proof.standing("hypotheses"), ("hypothesis_id", "cycle", "seq")
-    named = named_ticks(held["golem_id"], combined(held["cause_ticks"]))
+    named = named_ticks(held["golem_id"], contiguous(held["cause_ticks"]))
     for out in named.filter(proof.is_out(named)).to_pylist():
         told = held.slice(out["row"], 1).to_pylist()[0]
         yield Remains("hypotheses", told["golem_id"], _named(told, key), f"names tick {out['tick']}, which is left out")
@@ -298,7 +299,7 @@ def _dreams(proof: _Proof) -> Iterator[Remains]:
 def _testaments(proof: _Proof) -> Iterator[Remains]:
     rows = proof.standing("testaments")
     for category in CATEGORIES:
-        row, items = exploded(combined(rows[category]))
+        row, items = exploded(contiguous(rows[category]))
         said = named_ticks(rows["golem_id"].take(pa.array(row)), pc.struct_field(items, "ticks"))
         for named in said.filter(proof.is_out(said)).to_pylist():
             told = f"{category} names tick {named['tick']}, which is left out"

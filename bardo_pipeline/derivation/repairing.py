@@ -15,9 +15,10 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.evidence import combined, exploded
+from bardo_pipeline.curator.evidence import exploded
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.left_out import Cause, LeftOut
+from bardo_pipeline.grimoire.columns import contiguous
 
 
 class Heeded:
@@ -103,7 +104,7 @@ def without(records: pa.Table, left: LeftOut) -> pa.Table:
 def _without_resolutions(records: pa.Table, left: LeftOut) -> pa.Table:
     """Records whose judgements of decisions in left-out ticks are gone: what was not decided was not judged."""
     column = records.schema.get_field_index("resolutions")
-    lists = combined(records.column(column))
+    lists = contiguous(records.column(column))
     row, parts = exploded(lists)
     decided = pc.struct_field(parts, "decision_tick").to_numpy(zero_copy_only=False)
     golems = records["golem_id"].take(pa.array(row))

@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.evidence import combined
 from bardo_pipeline.derivation.altered import Setting, differences
 from bardo_pipeline.derivation.beside import SOME, build, open_beside, unfit
 from bardo_pipeline.derivation.outcomes import judged_outcomes
@@ -23,6 +22,7 @@ from bardo_pipeline.derivation.rebuild import derive_everything
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import SchemaVersionError
 from bardo_pipeline.events.digest import digest_column, row_digests
+from bardo_pipeline.grimoire.columns import contiguous
 from bardo_pipeline.grimoire.confidence import DAY_US
 from bardo_pipeline.heartbeat.recall import EntryNames
 from bardo_pipeline.heartbeat.recalled import Asked, History, Recalled
@@ -269,7 +269,7 @@ def _recalled(
 
 def _recorded(rows: pa.Table, names: EntryNames, most: int) -> np.ndarray:
     """The entries that records say were retrieved, as `Recalled.entries`."""
-    lists = combined(rows["retrieved_entries"])
+    lists = contiguous(rows["retrieved_entries"])
     ids = pc.struct_field(lists.values, "entry_id").to_pylist()
     codes, offsets = names.codes(ids), lists.offsets.to_numpy()
     out = np.full((most, rows.num_rows), -1, np.int64)

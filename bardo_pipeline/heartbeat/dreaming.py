@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.evidence import combined, is_episode
+from bardo_pipeline.curator.evidence import is_episode
 from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.grimoire.columns import contiguous
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS, MOMENT
 from bardo_pipeline.grimoire.spans import COVERS, GAS_SPANS
@@ -157,7 +158,7 @@ def _night(
     found = imagine(walk, decisions, half_width=half, fee_ppm=fee, native=native, policy=policy)
     evidence, order = _evidence(walk, decisions, found.decision, found.change, found.effect_ppm, state)
     rows = np.searchsorted((walk.golem << 40) | walk.tick, ends)
-    vitality = pc.struct_field(combined(records["vitality"]), "composite").to_numpy(zero_copy_only=False)
+    vitality = pc.struct_field(contiguous(records["vitality"]), "composite").to_numpy(zero_copy_only=False)
     episodes = _episodes(records, walk, policy)
     packed = (episodes["golem"] << 40) | episodes["tick"]
     times = np.array([asleep.replayed.get((p >> 40, p & (2**40 - 1)), 0) for p in packed.tolist()], np.int64)
@@ -207,9 +208,9 @@ def _evidence(
 def _episodes(records: pa.Table, walk: Walk, policy: Policy) -> dict[str, np.ndarray]:
     """Golem, tick, arousal, valence and cell of the episodes among these records."""
     where = np.flatnonzero(is_episode(records))
-    pad = combined(records["pad_after"])
+    pad = contiguous(records["pad_after"])
     feel = {n: pc.struct_field(pad, n).to_numpy(zero_copy_only=False)[where] for n in ("arousal", "pleasure")}
-    score = pc.struct_field(combined(records["observation"]), "anomaly_score").to_numpy(zero_copy_only=False)[where]
+    score = pc.struct_field(contiguous(records["observation"]), "anomaly_score").to_numpy(zero_copy_only=False)[where]
     regime = pc.index_in(records["regime"], value_set=pa.array(REGIMES)).to_numpy()[where].astype(np.int64)
     rules = policy.curator
     band = np.searchsorted(rules.anomaly_edges, score, side="right")

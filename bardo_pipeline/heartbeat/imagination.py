@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.evidence import combined, exploded
+from bardo_pipeline.curator.evidence import exploded
 from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.grimoire.columns import contiguous
 from bardo_pipeline.heartbeat.choose import ACTIONS, REBALANCE
 from bardo_pipeline.heartbeat.position import (
     fees_micros,
@@ -75,7 +76,7 @@ def decisions_of(records: pa.Table, walk: Walk, policy: Policy) -> Decisions:
     Left out are unverified ones, other actions than re-centring, decisions that were refused (nothing of the golem's
     own could be changed about them), and those that saw no position or several.
     """
-    judged_row, parts = exploded(combined(records["resolutions"]))
+    judged_row, parts = exploded(contiguous(records["resolutions"]))
     fields = {n: pc.struct_field(parts, n) for n in parts.type.names} if isinstance(parts.type, pa.StructType) else {}
     decided = fields["decision_tick"].to_numpy(zero_copy_only=False).astype(np.int64)
     horizon = walk.tick[judged_row] - decided
@@ -109,7 +110,7 @@ def decisions_of(records: pa.Table, walk: Walk, policy: Policy) -> Decisions:
 def _situations(
     records: pa.Table, row: np.ndarray, tool: pa.Array, regime: np.ndarray, anomaly: np.ndarray, gas: np.ndarray
 ) -> tuple[np.ndarray, list[tuple[str, str, str, str, str, int, int]]]:
-    observation = combined(records["observation"]).take(pa.array(row))
+    observation = contiguous(records["observation"]).take(pa.array(row))
     words = [pc.struct_field(observation, n) for n in ("chain", "protocol", "pair")] + [tool]
     coded = [w.dictionary_encode() for w in words]
     packed = np.stack([*(np.asarray(c.indices).astype(np.int64) for c in coded), regime, anomaly, gas], axis=1)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.evidence import combined
+from bardo_pipeline.grimoire.columns import contiguous
 from bardo_pipeline.mortality.chance import drawn
 from bardo_pipeline.policy import DreamPolicy, Policy
 
@@ -46,7 +46,7 @@ def cycles_of(records: pa.Table, golem: np.ndarray, cycle: np.ndarray, policy: P
     """
     tick = records["tick"].to_numpy().astype(np.int64)
     busy = pc.is_in(records["tier"], value_set=pa.array(["T1", "T2"])).to_numpy()
-    busy |= pc.list_value_length(combined(records["actions"])).to_numpy(zero_copy_only=False) > 0
+    busy |= pc.list_value_length(contiguous(records["actions"])).to_numpy(zero_copy_only=False) > 0
     span = policy.curator.cycle_ticks
     late = tick > cycle * span - policy.dreams.idle_ticks
     tagged = records["dream_tag"].is_valid().to_numpy()
@@ -56,7 +56,7 @@ def cycles_of(records: pa.Table, golem: np.ndarray, cycle: np.ndarray, policy: P
     def summed(values: np.ndarray) -> np.ndarray:
         return np.add.reduceat(values.astype(np.int64), first) if len(first) else np.zeros(0, np.int64)
 
-    alive = pc.struct_field(combined(records["vitality"]), "composite").to_numpy(zero_copy_only=False) > 0
+    alive = pc.struct_field(contiguous(records["vitality"]), "composite").to_numpy(zero_copy_only=False) > 0
     whole = (tick[last] == cycle[first] * span) & alive[last]
     at_us = records["observed_at"].cast(pa.int64()).to_numpy()
     return Cycles(

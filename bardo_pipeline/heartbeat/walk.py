@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.evidence import combined, exploded
+from bardo_pipeline.curator.evidence import exploded
+from bardo_pipeline.grimoire.columns import contiguous
 from bardo_pipeline.heartbeat.choose import ACTIONS, COLLECT, ENTER, LEAVE, REBALANCE
 from bardo_pipeline.heartbeat.market import tick_of_price
 from bardo_pipeline.heartbeat.position import fees_micros, share_of_ways, sqrt_price
@@ -61,7 +62,7 @@ def walk_of(records: pa.Table, golem: np.ndarray, policy: Policy) -> Walk:
 
     records: IMAGINED_COLUMNS, sorted by golem and tick; golem: int64 codes in the same order.
     """
-    observation = combined(records["observation"])
+    observation = contiguous(records["observation"])
 
     def seen(name: str) -> np.ndarray:
         values = pc.struct_field(observation, name)
@@ -84,7 +85,7 @@ def walk_of(records: pa.Table, golem: np.ndarray, policy: Policy) -> Walk:
         gas_ratio=seen("gas_hour_ratio"),
         stir=np.clip(np.nan_to_num(seen("sigma_ratio"), nan=1.0) - 1.0, 0.0, 1.0),
         **_positions(pc.struct_field(observation, "positions"), pc.struct_field(observation, "protocol")),
-        **_actions(combined(records["actions"]), seen("gas_gwei"), policy),
+        **_actions(contiguous(records["actions"]), seen("gas_gwei"), policy),
     )
 
 

@@ -415,7 +415,8 @@ class AppendOnlyTable:
         def part(some: Sequence[DataFile]) -> pa.Table:
             return self.load(some, columns, filter).combine_chunks()
 
-        groups = _in_groups(self._ordered(files, by)) if sum(f.rows for f in files) > _PART_ROWS else [files]
+        few = sum(file.rows for file in files) <= _PART_ROWS
+        groups = [list(files)] if few else _in_groups(self._ordered(files, by))
         if len(groups) == 1:
             yield part(files)
             return
