@@ -7,6 +7,7 @@ same log, while golems go on writing. Source: facts ("DuckDB 2.0 over Delta", "d
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ DERIVED = ("cycles", "grimoire", "lessons", "consensus", "testaments", "library"
 """Projections that the marts read, as raw.derived_<name>; cycles first, so that the grimoire knows as much or more."""
 
 
+_UNSAID = {"home": ".bardo", "derivation": "", "policy": ""}
+
 LEFT_OUT_SCHEMA = pa.schema(
     [
         pa.field("golem_id", pa.string()),
@@ -49,11 +52,16 @@ LEFT_OUT_SCHEMA = pa.schema(
 
 
 class Plugin(BasePlugin):
-    """Views of one home. Config: home (a folder), derivation (its id; if empty, the only one there), policy (JSON)."""
+    """Views of one home. Config: home (a folder), derivation (its id; if empty, the only one there), policy (JSON).
+
+    What the config does not say, the environment does (BARDO_HOME, BARDO_DERIVATION, BARDO_POLICY): dbt would parse
+    the project again for every word of a profile that changed.
+    """
 
     def initialize(self, plugin_config: dict[str, Any]) -> None:
         """Keep the config; nothing is opened before dbt connects."""
-        self._config = plugin_config
+        told = {name: os.environ.get(f"BARDO_{name.upper()}", unsaid) for name, unsaid in _UNSAID.items()}
+        self._config = told | plugin_config
         self._views: list[str] | None = None
         self._tables: dict[str, pa.Table] = {}
 

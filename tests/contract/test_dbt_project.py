@@ -67,12 +67,11 @@ def test_accepted_values_are_the_words_of_the_library() -> None:
 def test_every_mart_has_its_key_tested() -> None:
     for model in described():
         together = [t for t in model["data_tests"] if "unique_together" in t]
-        alone = [c["name"] for c in model["columns"] if "unique" in c.get("data_tests", [])]
-        assert len(together) + len(alone) == 1, model["name"]
-        key = together[0]["unique_together"]["arguments"]["columns"] if together else alone
-        for column in model["columns"]:
-            if column["name"] in key:
-                assert "not_null" in column["data_tests"], (model["name"], column["name"])
+        assert len(together) == 1, model["name"]
+        key = together[0]["unique_together"]["arguments"]["columns"]
+        columns = {column["name"]: column for column in model["columns"]}
+        for name in key:
+            assert {"type": "not_null"} in columns[name]["constraints"], (model["name"], name)
 
 
 def test_the_project_tells_nobody_and_names_no_folder_of_this_machine() -> None:
@@ -80,7 +79,19 @@ def test_the_project_tells_nobody_and_names_no_folder_of_this_machine() -> None:
     assert project["flags"]["send_anonymous_usage_stats"] is False
     assert not list(PROJECT.rglob("__init__.py")), "it would shadow the dbt package"
     profile = yaml.safe_load((PROJECT / "profiles.yml").read_text())["bardo"]["outputs"]["home"]
-    assert all("env_var(" in place for place in (profile["path"], *profile["plugins"][0]["config"].values()))
+    assert "env_var(" in profile["path"]
+    assert profile["plugins"][0]["config"] == {}, "the environment says which home, and dbt need not parse again for it"
+
+
+def test_the_environment_says_what_the_profile_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Home.create(tmp_path, Policy(), NOW)
+    monkeypatch.setenv("BARDO_HOME", str(home.root))
+    monkeypatch.setenv("BARDO_DERIVATION", "none")
+    monkeypatch.setenv("BARDO_POLICY", Policy(decay=DecayPolicy(tactical_days=0.1)).model_dump_json())
+    with duckdb.connect() as connection:
+        Plugin("home", {}).configure_connection(connection)
+        assert connection.execute("select tactical_days from home.raw.policy").fetchall() == [(0.1,)]
+        assert connection.execute("select count(*) from home.raw.log_life").fetchall() == [(0,)]
 
 
 # what it reads

@@ -338,11 +338,14 @@ def test_every_column_of_every_mart_is_described_in_the_project_and_in_the_file(
     assert {m["name"] for m in models} == set(MARTS) == built.report.rows.keys()
     for model in models:
         told = built.rows(
-            "select column_name, lower(data_type), comment from duckdb_columns() "
+            "select column_name, lower(data_type), comment, is_nullable from duckdb_columns() "
             f"where table_name = '{model['name']}' and database_name = 'warehouse' order by column_index"
         )
-        assert told == [(c["name"], c["data_type"], c["description"]) for c in model["columns"]]
-        assert all(comment.strip() for _, _, comment in told)
+        assert told == [
+            (c["name"], c["data_type"], c["description"], {"type": "not_null"} not in c.get("constraints", []))
+            for c in model["columns"]
+        ], "the file itself refuses nulls where the project says so"
+        assert all(comment.strip() for _, _, comment, _ in told)
         assert built.rows(f"select comment from duckdb_tables() where table_name = '{model['name']}'") == [
             (model["description"],)
         ]
