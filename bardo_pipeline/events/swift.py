@@ -8,7 +8,7 @@ Source: architecture ("Pydantic stands at the doors"); EV-3.
 from __future__ import annotations
 
 import types
-from datetime import datetime, timedelta
+from datetime import UTC, datetime
 from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
@@ -38,8 +38,8 @@ def glance(line: bytes) -> Glance:
     try:
         read = _DECODER.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        read = _judge(line, strict=True)
-    if read.observed_at.utcoffset() != _NO_OFFSET:
+        read = None
+    if read is None or read.observed_at.tzinfo is not UTC:
         read = _judge(line, strict=True)
     return Glance(read.golem_id, read.tick, has_private_parts(read))
 
@@ -65,8 +65,8 @@ def _type(annotation: Any) -> Any:
         return Annotated[_type(inner), msgspec.Meta(**limits)] if limits else _type(inner)
     if origin in (Union, types.UnionType):
         return Union[tuple(_type(member) for member in get_args(annotation))]  # noqa: UP007
-    if origin is tuple:
-        return tuple[_type(get_args(annotation)[0]), ...]  # type: ignore[misc]
+    if origin is tuple:  # read for its elements alone, and a list is what msgspec reads it into
+        return list[_type(get_args(annotation)[0])]  # type: ignore[misc]
     if origin is Literal or annotation in (str, int, float, bool, type(None)):
         return annotation
     if annotation is datetime:
@@ -89,4 +89,3 @@ def _limits(item: Any) -> dict[str, Any]:
 
 
 _DECODER = msgspec.json.Decoder(_struct(DecisionCycleRecord), strict=True)
-_NO_OFFSET = timedelta(0)

@@ -38,6 +38,7 @@ _CHECKSUM = struct.Struct("<I")
 _SEGMENT_MARK, _FRAME_MARK = b"BARDOSEG", b"FRAM"
 _BREAKS_OFF = "are a frame that breaks off"
 _VERSION, _U32 = 1, 0xFFFFFFFF
+_BITE_BYTES = 5 * 1024  # zlib gives the interpreter's lock away for more
 _U64 = struct.Struct("<Q")
 
 HEADER_BYTES = _HEADER.size
@@ -108,6 +109,13 @@ def segment_header(number: int) -> bytes:
     return _HEADER.pack(_SEGMENT_MARK, _VERSION, zlib.crc32(_U64.pack(number)), number)
 
 
+def _body_checksum(names: bytes, payload: bytes) -> int:
+    checksum = zlib.crc32(names)
+    for at in range(0, len(payload), _BITE_BYTES):
+        checksum = zlib.crc32(payload[at : at + _BITE_BYTES], checksum)
+    return checksum
+
+
 class Draft:
     """A frame that waits for its place in a segment."""
 
@@ -131,7 +139,7 @@ class Draft:
             key = signature.key_id.encode()
             self._names = names = golem + key + signature.value
             self._counts = (_FRAME_MARK, len(payload), len(golem), len(key), len(signature.value), 0)
-        self._link = (previous, link, zlib.crc32(payload, zlib.crc32(names)), tick, number)
+        self._link = (previous, link, _body_checksum(names, payload), tick, number)
         self.size = HEAD_BYTES + len(names) + len(payload)
 
     def head(self, segment: int, synced: int, accepted_at: int) -> bytes:
@@ -218,7 +226,7 @@ def _frame(raw: bytes, at: int, end: int, head: _Head) -> Frame | Fault:
     key += (golem := at + HEAD_BYTES + golem)
     signature += key
     golem_id, line = raw[at + HEAD_BYTES : golem].decode(errors="replace"), raw[signature:end]
-    if zlib.crc32(line, zlib.crc32(raw[at + HEAD_BYTES : signature])) != checksum:
+    if _body_checksum(raw[at + HEAD_BYTES : signature], line) != checksum:
         return Fault(at, raw[at:end], "are a frame whose checksum does not fit", golem_id, tick)
     if link_of(golem_id, number, previous, content_of(line)) != link:
         return Fault(at, raw[at:end], "are a frame whose link does not cover its payload", golem_id, tick)

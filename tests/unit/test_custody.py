@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import random
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -186,7 +187,8 @@ def test_no_leaf_can_change_unseen() -> None:
 @pytest.mark.row("EV-3")
 def test_links_follow_each_other_as_documented() -> None:
     first = content_of(b'{"tick": 1}')
-    assert first == hashlib.sha256(b'{"tick": 1}').digest()
+    for line in (b'{"tick": 1}', *(random.Random(n).randbytes(n) for n in (2_047, 2_048, 4_094, 10_000))):
+        assert content_of(line) == hashlib.sha256(line).digest(), len(line)
     link = link_of("golem-é", 1, GENESIS, first)
     assert link == hashlib.sha256("bardo/link/1\0golem-é\0".encode() + b"\0" * 7 + b"\x01" + bytes(32) + first).digest()
     others = [

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import zlib
+
 import pytest
 
 from bardo_pipeline.events.custody import GENESIS, Signature
-from bardo_pipeline.storage.frames import HEADER_BYTES, Frame, parse, segment_header
+from bardo_pipeline.storage.frames import HEAD_BYTES, HEADER_BYTES, Frame, parse, segment_header
 from tests.segments import NOW_US, PATH, Chain, segment_of, ticks
 
 
@@ -13,6 +15,8 @@ from tests.segments import NOW_US, PATH, Chain, segment_of, ticks
 def test_what_was_framed_is_read_back() -> None:
     chain, signature = Chain("gölem/../1"), Signature("key-1", bytes(range(64)))
     drafts = [chain.draft(b'{"a":1}', signature), chain.draft(b"x" * 70_000)]
+    checksum = zlib.crc32("gölem/../1".encode() + b"x" * 70_000).to_bytes(4, "little")
+    assert drafts[1].head(7, 0, NOW_US)[HEAD_BYTES - 8 : HEAD_BYTES - 4] == checksum
     segment = parse(PATH, segment_of([drafts]), sealed=True)
     assert (segment.faults, segment.torn) == ((), 0)
     first, second = segment.frames
