@@ -2,7 +2,8 @@
 
 The bytes are described in frames.py. Whoever finds nobody at work commits what waits: it writes the frames, makes them
 durable, and wakes the first of those it committed, who wakes the next, so that at any time one or two threads want the
-interpreter; the last one wakes whoever commits next. Without callers' threads (asyncio) the keeper's thread commits.
+interpreter. The last one passes the committer's place on: what the others appended meanwhile shares the next fsync.
+Without callers' threads (asyncio) the keeper's thread commits.
 Source: architecture ("Many journals, one drainer a home"); EV-3.
 """
 
@@ -55,13 +56,14 @@ class Journal:
     ) -> None:
         self.folder, self.policy = folder, policy
         self.writer = folder.name
+        self.crowded_bytes = int(_CROWDED * policy.journal_bytes_max)
         self.broken: JournalError | None = None
         self.mended = 0
         self._lock, self._clock, self._monotonic = lock, clock, monotonic
         self._queue: deque[Ticket] = deque()
         self._committing = threading.Lock()
         self._ledger = threading.Lock()
-        self._sealed: deque[tuple[int, int]] = deque()
+        self._sealed: deque[tuple[Path, int]] = deque()
         self._sealed_bytes = 0
         self._handle: int | None = None
         self._number, self._upcoming = first - 1, first
@@ -95,7 +97,8 @@ class Journal:
             first = max([last_segment(), *numbers]) + 1
             journal = cls(folder, lock, first=first, policy=policy, clock=clock, monotonic=monotonic)
             for number in numbers:
-                journal._count(number, segment_path(folder, number).stat().st_size)
+                path = segment_path(folder, number)
+                journal._count(path, path.stat().st_size)
             if numbers:
                 journal._roll()  # the next number is what seals them
         except BaseException:
@@ -130,21 +133,27 @@ class Journal:
             assert ticket.waits is not None
             self.send()
             ticket.waits.acquire()
-        elif not self._committing.acquire(blocking=False):
-            wait_for(ticket)
-            if ticket.chosen:
-                self.commit(ticket)
+        elif not self._committing.acquire(False):
+            self._wait(ticket)
         elif ticket.taken:  # somebody was faster; he has woken us, or will
             self.commit()
-            wait_for(ticket)
+            self._wait(ticket)
         else:
             self.commit(ticket)
         if ticket.error is not None:
             raise JournalError(*ticket.error.args)
 
+    def _wait(self, ticket: Ticket) -> None:
+        """Wait until woken, and then do what that was for."""
+        wait_for(ticket)
+        if ticket.chosen:
+            self.commit(ticket)
+        elif ticket.last:
+            self._pass_on()
+
     def send(self) -> None:
         """See to it that what was enqueued with a `done` is committed; that is called then, on another thread."""
-        if self._committing.acquire(blocking=False):
+        if self._committing.acquire(False):
             self.keeper.commit()
 
     def put(self, ticket: Ticket) -> None:
@@ -173,16 +182,24 @@ class Journal:
             wake(chain)
             chain = []
             interrupt = self._rolled() or interrupt
-        following = self._next()
-        if following is not None:
-            if following.done is not None:
-                self.keeper.commit()
-            else:
-                following.chosen = True
-                chain.append(following)
-        wake(chain)
+        if chain:
+            chain[-1].last = True
+            wake(chain)
+        else:
+            self._pass_on()
         if interrupt is not None and own is not None:
             raise interrupt
+
+    def _pass_on(self) -> None:
+        """Have what waits committed by the first that waits, or by the keeper; if nothing does, nobody commits."""
+        following = self._next()
+        if following is None:
+            return
+        if following.done is not None:
+            self.keeper.commit()
+        else:
+            following.chosen = True
+            wake([following])
 
     def _next(self) -> Ticket | None:
         """The ticket whose thread commits next; None when nothing waits, and then nobody is committing."""
@@ -190,7 +207,7 @@ class Journal:
             return self._queue[0]
         self._committing.release()
         # Whoever came between the look and the release went to sleep, trusting us.
-        return self._queue[0] if self._queue and self._committing.acquire(blocking=False) else None
+        return self._queue[0] if self._queue and self._committing.acquire(False) else None
 
     def _round(self) -> tuple[list[Ticket], bool, BaseException | None]:
         """Take what waits and make it durable; whatever goes wrong, the tickets say so. Also: whether one seals."""
@@ -277,12 +294,12 @@ class Journal:
         self._begin()
         if handle is not None:
             if records:
-                self._count(number, size)
+                self._count(segment_path(self.folder, number), size)
             os.close(handle)
 
-    def _count(self, number: int, size: int) -> None:
+    def _count(self, path: Path, size: int) -> None:
         with self._ledger:
-            self._sealed.append((number, size))
+            self._sealed.append((path, size))
             self._sealed_bytes += size
 
     def _is_due(self) -> bool:
@@ -293,7 +310,7 @@ class Journal:
     def backlog(self) -> int:
         """How many sealed segments the drainer has not taken yet."""
         with self._ledger:
-            while self._sealed and not segment_path(self.folder, self._sealed[0][0]).exists():
+            while self._sealed and not os.path.exists(self._sealed[0][0]):
                 self._sealed_bytes -= self._sealed.popleft()[1]
             return len(self._sealed)
 
@@ -316,7 +333,7 @@ class Journal:
 
         Nothing while it is less than half full, then more the fuller it is.
         """
-        crowded = _CROWDED * self.policy.journal_bytes_max
+        crowded = self.crowded_bytes
         if self.undrained_bytes <= crowded or not self.backlog():
             return 0.0
         return ROOM_SECONDS * max(self.undrained_bytes - crowded, 0) / (self.policy.journal_bytes_max - crowded)

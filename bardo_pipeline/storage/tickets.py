@@ -19,16 +19,16 @@ class Ticket:
     """What waits for the next commit: a frame, or only that all before it be durable.
 
     seals: the segment is sealed behind it. done: called with the tickets of one commit that have it, instead of waking
-    a thread.
+    a thread. last: its thread is the last that a commit wakes, and passes the committer's place on.
     """
 
-    __slots__ = ("chosen", "done", "draft", "error", "following", "seals", "taken", "waits")
+    __slots__ = ("chosen", "done", "draft", "error", "following", "last", "seals", "taken", "waits")
 
     def __init__(self, draft: Draft | None = None, *, seals: bool = False, done: Done | None = None) -> None:
         self.draft, self.seals, self.done = draft, seals, done
         self.waits: threading.Lock | None = None
         self.following: Ticket | None = None
-        self.taken = self.chosen = False
+        self.taken = self.chosen = self.last = False
         self.error: JournalError | None = None
 
 
@@ -43,13 +43,14 @@ def wake(chain: list[Ticket]) -> None:
     """Wake the first, who wakes the next."""
     for ticket, after in pairwise(chain):
         ticket.following = after
-    if chain:
-        release(chain[:1])
+    release(chain[:1])
 
 
 def wait_for(ticket: Ticket) -> None:
     """Wait until woken, then wake the next."""
     assert ticket.waits is not None
     ticket.waits.acquire()
-    if ticket.following is not None:
-        release([ticket.following])
+    following = ticket.following
+    if following is not None:
+        assert following.waits is not None
+        following.waits.release()

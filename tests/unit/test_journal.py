@@ -331,6 +331,25 @@ def test_a_thread_whose_frame_another_committed_before_it_asked_leaves_nothing_b
 
 
 @pytest.mark.row("EV-3")
+def test_what_comes_while_threads_are_woken_waits_for_what_they_append(journal: Journal) -> None:
+    one, other = Chain("golem-1"), Chain("golem-2")
+    woken = Ticket(one.draft())
+    journal.enqueue(woken)
+    beside = threading.Thread(target=journal.put, args=(Ticket(other.draft()),))
+    beside.start()
+    beside.join()
+    told: list[list[Ticket]] = []
+    meanwhile = Ticket(other.draft(), done=told.append)
+    journal.enqueue(meanwhile)
+    journal.send()
+    journal.keeper.turn()
+    assert told == [], "somebody is still to be woken"
+    journal.finish(woken)
+    journal.keeper.turn()
+    assert told == [[meanwhile]], "who was woken last passes the committer's place on"
+
+
+@pytest.mark.row("EV-3")
 def test_the_main_thread_leaves_committing_to_the_keeper_for_a_signal_may_interrupt_it(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
