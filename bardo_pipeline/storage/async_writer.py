@@ -60,6 +60,19 @@ class AsyncEventWriter:
     ) -> Ack:
         """See `EventWriter.append`."""
         line, tick = self._writer.checked(record)
+        if not self._writer.is_easy(line):
+            await self._make_room(line, wait, timeout)
+        ticket = _Awaited(self._loop.create_future(), self._done)
+        ack = self._writer.submit(line, tick, ticket, wait=False)
+        if ack is None:
+            ack = cast("Ack", await asyncio.to_thread(self._writer.submit, line, tick, ticket))
+        await ticket.future
+        if ticket.error is not None:
+            raise JournalError(*ticket.error.args)
+        return ack
+
+    async def _make_room(self, line: bytes, wait: bool, timeout: float | None) -> None:
+        """See `EventWriter.make_room`."""
         until = None if timeout is None else self._loop.time() + timeout
         if wait and (pause := self._writer.pause_seconds(timeout)):
             await asyncio.sleep(pause)
@@ -71,14 +84,6 @@ class AsyncEventWriter:
                 if not wait or (until is not None and self._loop.time() >= until):
                     raise
                 await asyncio.sleep(ROOM_SECONDS)
-        ticket = _Awaited(self._loop.create_future(), self._done)
-        ack = self._writer.submit(line, tick, ticket, wait=False)
-        if ack is None:
-            ack = cast("Ack", await asyncio.to_thread(self._writer.submit, line, tick, ticket))
-        await ticket.future
-        if ticket.error is not None:
-            raise JournalError(*ticket.error.args)
-        return ack
 
     async def record(self, *events: LifeEvent) -> int:
         """See `EventWriter.record`."""

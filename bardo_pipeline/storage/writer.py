@@ -94,7 +94,8 @@ class EventWriter:
         self._cause: str | None = None
         self._ring = KeyRing(self.golem_id)
         self._seal_key: SealKey | SealError | None = None
-        self._recent: dict[int, tuple[bytes, Tip]] = {}
+        self._recent: dict[int, tuple[bytes, int, bytes]] = {}
+        self._earlier: dict[int, tuple[bytes, int, bytes]] = {}
         self._closed = False
         self.recovered: DrainReport | None = None
 
@@ -154,7 +155,8 @@ class EventWriter:
         be made durable.
         """
         line, tick = self.checked(record)
-        self.make_room(line, wait=wait, timeout=timeout)
+        if not self.is_easy(line):
+            self.make_room(line, wait=wait, timeout=timeout)
         ticket = Ticket()
         with self._mutex:
             ack = self._accept(line, tick, ticket)
@@ -167,7 +169,7 @@ class EventWriter:
 
         wait: or else None where it would take a look at the log, or another thread is at it.
         """
-        if not self._mutex.acquire(blocking=wait):
+        if not self._mutex.acquire(wait):
             return None
         try:
             if not wait and tick <= self._head.highest:
@@ -232,12 +234,8 @@ class EventWriter:
     def checked(self, record: DecisionCycleRecord | bytes) -> tuple[bytes, int]:
         """The record's line and tick, if it fits the schema and is this golem's."""
         self._check_process()
-        if not isinstance(record, bytes | DecisionCycleRecord):
-            raise RecordError(
-                f"golem {self.golem_id}: {type(record).__name__} is no record: give the model or its JSON"
-            )
         try:
-            line = record if isinstance(record, bytes) else _to_json(record)
+            line = record if isinstance(record, bytes) else self._json(record)
             if len(line) > self._journal.policy.record_bytes_max:
                 raise RecordError(
                     f"golem {self.golem_id}: a record of {len(line):,} bytes is longer than record_bytes_max"
@@ -247,15 +245,27 @@ class EventWriter:
             seen = glance(line)
         except ValidationError as error:
             raise _misfit(self.golem_id, error) from None
-        except PydanticSerializationError as error:
-            raise RecordError(f"golem {self.golem_id}: this model has no JSON: {error}") from error
         if seen.golem_id != self.golem_id:
             raise IdentityError(f"golem {seen.golem_id}: this is the writer of golem {self.golem_id}")
-        if seen.is_private and self._seal_key is not None:
+        if self._seal_key is not None and seen.is_private:
             if isinstance(self._seal_key, SealError):
                 raise SealError(*self._seal_key.args)
             line = _to_json(seal_record(_validate(line, strict=True), self._seal_key))
         return line, seen.tick
+
+    def _json(self, record: DecisionCycleRecord) -> bytes:
+        if not isinstance(record, DecisionCycleRecord):
+            raise RecordError(
+                f"golem {self.golem_id}: {type(record).__name__} is no record: give the model or its JSON"
+            )
+        try:
+            return _to_json(record)
+        except PydanticSerializationError as error:
+            raise RecordError(f"golem {self.golem_id}: this model has no JSON: {error}") from error
+
+    def is_easy(self, line: bytes) -> bool:
+        """Whether the journal has so much room that nobody is held up for this line."""
+        return self._journal.undrained_bytes + len(line) + HEAD_BYTES <= self._journal.crowded_bytes
 
     def make_room(self, line: bytes, *, wait: bool, timeout: float | None = None) -> None:
         """Return once the journal has room for this line. Raises BackpressureError where that takes longer."""
@@ -298,10 +308,9 @@ class EventWriter:
         number, previous = self._tip
         self._tip = tip = Tip(number + 1, link_of(self.golem_id, number + 1, previous, content))
         ticket.draft = Draft(self._encoded, tick, tip.number, previous, tip.hash, signature, line)
-        recent = self._recent
-        recent[tick] = content, tip
-        if len(recent) > _REMEMBERED:
-            del recent[next(iter(recent))]
+        if len(self._recent) == _REMEMBERED:
+            self._earlier, self._recent = self._recent, {}
+        self._recent[tick] = content, tip.number, tip.hash  # no object of ours, which a collection would look at again
         return Ack(self.golem_id, tick, tip, False, gaps, late)
 
     def _check_process(self) -> None:
@@ -332,9 +341,9 @@ class EventWriter:
 
     def _repeated(self, line: bytes, tick: int, content: bytes) -> Ack:
         """The answer to a tick that is there, or was accepted as lost."""
-        known = self._recent.get(tick)
+        known = self._recent.get(tick) or self._earlier.get(tick)
         if known is not None and known[0] == content:
-            return Ack(self.golem_id, tick, known[1], True)
+            return Ack(self.golem_id, tick, Tip(*known[1:]), True)
         self._drain()
         rows = self._desk.log.read_cycles(["tick", "content_hash", "link"], golems=[self.golem_id])
         rows = rows.filter(pc.equal(rows["tick"], tick))
