@@ -1,8 +1,8 @@
 """Bounds: what each entry can score at most, in single precision and a few light passes. Pure.
 
-Most of a question's cost is to fetch all vectors from memory. Only the first three quarters of each are: what the rest
-can add is at most the product of its length and the question's (Cauchy and Schwarz), and is fetched where that could
-matter; and so is what was felt. Bounds choose who is scored exactly and are never shown.
+Most of a question's cost is to fetch all vectors from memory. Only the first half of each is, copied side by side: what
+the rest can add is at most the product of its length and the question's (Cauchy and Schwarz), and is fetched where that
+could matter; and so is what was felt. Bounds choose who is scored exactly and are never shown.
 Source: MEM (four-factor retrieval), canon 15, 21-24.
 """
 
@@ -60,8 +60,8 @@ class Bounds:
 
     def __init__(self, vectors: Single, text_of: Whole, of: Measures, policy: RetrievalPolicy) -> None:
         single = np.float32
-        self._rules, self._text, head = policy, text_of, vectors.shape[1] - vectors.shape[1] // 4
-        self._heads, self._tails = vectors[:, :head], vectors[:, head:]
+        self._rules, self._text, head = policy, text_of, vectors.shape[1] - vectors.shape[1] // 2
+        self._heads, self._tails = np.ascontiguousarray(vectors[:, :head]), vectors[:, head:]
         self._rest = math.sqrt(float(np.einsum("ij,ij->i", self._tails, self._tails).max(initial=0.0)))
         self._plain = bool(np.array_equal(text_of, np.arange(len(vectors))))
         self._since = int(max(of.last.max(initial=0), of.anchor.max(initial=0)))
