@@ -50,7 +50,7 @@ def derive(stores: Stores) -> None:
     derive_curation(stores)
     for name in OF_GRIMOIRE:
         derive_of_grimoire(stores, name)
-    for records in stores.log.cycles_in_parts(list(EPISODE_COLUMNS)):
+    for records, _ in stores.log.cycles_in_parts(list(EPISODE_COLUMNS)):
         episodes_of(records, (records["tick"].to_numpy() - 1) // SPAN + 1, stores.policy)
     derive_votes(stores)
     derive_consensus(stores)

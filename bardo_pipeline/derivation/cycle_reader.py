@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ from bardo_pipeline.derivation.reading import closed_through, cycle_of, keyed
 from bardo_pipeline.derivation.repairing import without
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.left_out import LeftOut
+from bardo_pipeline.storage.delta import Part
 
 _AS_WIDE = 0.8
 """A portion is handed over when its cycles stand side by side in at least this share of the golems of the whole."""
@@ -59,7 +60,7 @@ class CycleReader:
         if until is not None:
             closed = {g: min(last, until(g) or 0) for g, last in closed.items()}
         version, waiting, news = self._parts()
-        return self._all(self._held([*waiting, *news]), done, closed, version)
+        return self._all(self._held([*waiting, *(part.rows for part in news)]), done, closed, version)
 
     def portions(self, done: Callable[[str], int | None]) -> tuple[dict[str, int], Iterator[Fresh]]:
         """How far each golem gets with everything closed and not done yet; and that, in portions, one at least.
@@ -69,19 +70,19 @@ class CycleReader:
         """
         closed = closed_through(self._stores)
         version, waiting, news = self._parts()
-        first = [*waiting, *islice(news, 1)]
-        if (second := next(news, None)) is None:
-            fresh = self._all(self._held(first), done, closed, version)
+        first = next(news, None)
+        if first is None or first.is_last:
+            fresh = self._all(self._held([*waiting, *([] if first is None else [first.rows])]), done, closed, version)
             return fresh.upto, iter([fresh])
         past = {g: done(g) or 0 for g in closed}
         upto = {g: last for g, last in sorted(closed.items()) if last > past[g]}
-        return upto, self._cut_up(first, chain([second], news), past, closed, version)
+        return upto, self._cut_up(waiting, chain([first], news), past, closed, version)
 
     def advance(self, fresh: Fresh) -> None:
         """Keep the place, and what waits."""
         keep_place(self._folder, fresh.version, waiting=fresh.waiting)
 
-    def _parts(self) -> tuple[int, list[pa.Table], Iterator[pa.Table]]:
+    def _parts(self) -> tuple[int, list[pa.Table], Iterator[Part]]:
         """The log's version, what waits, and what came since in parts."""
         place, now = kept_at(self._folder, "waiting"), self._stores.source.version
         if place is None:
@@ -97,26 +98,24 @@ class CycleReader:
     def _cut_up(
         self,
         rows: list[pa.Table],
-        parts: Iterator[pa.Table],
+        parts: Iterator[Part],
         past: dict[str, int],
         closed: Mapping[str, int],
         version: int,
     ) -> Iterator[Fresh]:
         waits, width, tried = set(self._with_gaps()), _width(past, closed), 0
-        for part in chain(parts, [None]):
-            if part is not None and sum(held.num_rows for held in rows) < 2 * tried:  # what grew little is as narrow
-                rows.append(part)
+        for part in parts:
+            rows = [*rows, part.rows]
+            if not part.is_last and sum(held.num_rows for held in rows) < 2 * tried:  # what grew little is as narrow
                 continue
             held = self._held(rows)
-            through = closed if part is None else self._whole(held, past, closed, waits)
-            if part is None or _width(past, through) >= _AS_WIDE * width:
+            through = closed if part.is_last else self._whole(held, past, closed, waits)
+            left = held.rows
+            if part.is_last or _width(past, through) >= _AS_WIDE * width:
                 fresh = self._cut(held, past, through, version)
-                past |= fresh.upto
+                past, left = past | fresh.upto, fresh.waiting
                 yield fresh
-                left = fresh.waiting
-            else:
-                left = held.rows
-            rows, tried = [left, *([] if part is None else [part])], left.num_rows
+            rows, tried = [left], left.num_rows
 
     def _with_gaps(self) -> list[str]:
         """Golems of which ticks were accepted as lost."""

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.schema import MOMENT
+from bardo_pipeline.storage.delta import Part
 from bardo_pipeline.storage.heads import Heads, golem_column
 from bardo_pipeline.storage.log import EventLog
 
@@ -61,11 +62,11 @@ class LogAsOf(_Part):
         rows = self._log.read_cycles(None if columns is None else [*columns, *extra], since_version, golems)
         return rows.filter(pc.less_equal(rows["observed_at"], self._at())).drop_columns(extra)
 
-    def cycles_in_parts(self, columns: Sequence[str], since_version: int | None = None) -> Iterator[pa.Table]:
+    def cycles_in_parts(self, columns: Sequence[str], since_version: int | None = None) -> Iterator[Part]:
         """Cycles in parts, early ticks first; as of a moment, in one."""
         if self._moment is None:
             return self._log.cycles_in_parts(columns, since_version, self.version)
-        return iter([self.read_cycles(columns, since_version)])
+        return iter([Part(self.read_cycles(columns, since_version), is_last=True)])
 
     def life(self, kind: str | None = None, since_version: int | None = None) -> pa.Table:
         """Life events. As of a version, those of golems that had records, up to the last record's moment."""
@@ -108,7 +109,7 @@ class LogOfGolems(_Part):
         wanted = self.golems if golems is None else [g for g in golems if g in self.golems]
         return self._log.read_cycles(columns, since_version, list(wanted))
 
-    def cycles_in_parts(self, columns: Sequence[str], since_version: int | None = None) -> Iterator[pa.Table]:
+    def cycles_in_parts(self, columns: Sequence[str], since_version: int | None = None) -> Iterator[Part]:
         """Their cycles in parts, early ticks first."""
         return self._log.cycles_in_parts(columns, since_version, golems=self.golems)
 

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 from uuid import uuid4
 
 import numpy as np
@@ -49,6 +50,13 @@ from bardo_pipeline.storage.transactions import Transactions
 
 _PART_ROWS = 100_000
 _LOOKS = 5  # a reader looks again where a compaction took a file away before it was opened
+
+
+class Part(NamedTuple):
+    """Some rows of a table, contiguous, and whether they are the last that were asked for."""
+
+    rows: pa.Table
+    is_last: bool
 
 
 class AppendOnlyTable:
@@ -405,7 +413,7 @@ class AppendOnlyTable:
         filter: ds.Expression | None = None,
         *,
         by: str,
-    ) -> Iterator[pa.Table]:
+    ) -> Iterator[Part]:
         """The rows of these files, some files at a time, in the order of their smallest values of a column.
 
         The next are read meanwhile, into memory that earlier ones have left, where a whole table takes new pages from
@@ -418,14 +426,14 @@ class AppendOnlyTable:
         few = sum(file.rows for file in files) <= _PART_ROWS
         groups = [list(files)] if few else _in_groups(self._ordered(files, by))
         if len(groups) == 1:
-            yield part(files)
+            yield Part(part(files), is_last=True)
             return
         with ThreadPoolExecutor(1) as reader:
             ahead = reader.submit(part, groups[0])
             for group in groups[1:]:
                 ready, ahead = ahead.result(), reader.submit(part, group)
-                yield ready
-            yield ahead.result()
+                yield Part(ready, is_last=False)
+            yield Part(ahead.result(), is_last=True)
 
     def done(self, transactions: Mapping[str, int]) -> bool:
         """Whether all of these transactions are on record. Raises StoreError when only some are."""

@@ -34,7 +34,7 @@ from bardo_pipeline.retrieval.embedding import EmbedderIdentity
 from bardo_pipeline.storage.admission import Known, Verdicts, Wrong, judge
 from bardo_pipeline.storage.batch import Batch, Stamp
 from bardo_pipeline.storage.commits import Added
-from bardo_pipeline.storage.delta import AppendOnlyTable
+from bardo_pipeline.storage.delta import AppendOnlyTable, Part
 from bardo_pipeline.storage.faults import writing_to
 from bardo_pipeline.storage.heads import Head, TickRange, golem_column
 from bardo_pipeline.storage.heads_file import load_heads, save_heads
@@ -312,7 +312,7 @@ class EventLog:
         since_version: int | None = None,
         until_version: int | None = None,
         golems: Sequence[str] | None = None,
-    ) -> Iterator[pa.Table]:
+    ) -> Iterator[Part]:
         """Cycles as `read_cycles_between` gives them, in parts, early ticks first; at least one part."""
         only = None if golems is None else ds.field("golem_id").isin(pa.array(golems, pa.string()))
         with self._mutex:
