@@ -70,9 +70,12 @@ def compress(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     """Part what differs by now, then fold what agrees, among the living rules of the wave's golems."""
     _, span = state.structures.scenes()
     if (span >= SINGLE).any():
-        _forsake(state, wave)
+        _retract_parts(state, wave)
         rows = wave.living(state)
-        _part(state, wave, rows[span[state["structure"][rows]] >= SINGLE], policy)
+        wide = rows[span[state["structure"][rows]] >= SINGLE]
+        parts = _members(state, wide)
+        _forsake(state, wave, parts)
+        _part(state, wave, wide, parts, policy)
     _fold(state, wave, policy)
 
 
@@ -117,18 +120,22 @@ def _unlearn(state: GrimoireState, wave: Wave) -> None:
             wave.note(state, CORRECTED, parts, np.zeros(len(parts), np.int64), orders=[order] * len(parts))
 
 
-def _forsake(state: GrimoireState, wave: Wave) -> None:
-    """What stood for them is gone: parts of a retracted rule are retracted, those of a pruned one forgotten."""
+def _retract_parts(state: GrimoireState, wave: Wave) -> None:
+    """What an owner retracted stood for its parts: they are retracted with it."""
     for order, row in zip(wave.orders, wave.order_rows.tolist(), strict=True):
         if row >= 0 and order.kind == "EntryRetracted" and state["status"][row] == RETRACTED:
             parts = _parts_of(state, row)
             state["status"][parts] = RETRACTED
             _forget(state, parts)
             wave.note(state, RETRACTED_OPERATION, parts, np.zeros(len(parts), np.int64), orders=[order] * len(parts))
-    here = np.zeros(len(state.golems), bool)
-    here[wave.golem] = True
-    rows = np.flatnonzero((state["status"] == FOLDED) & here[state["golem"]])
-    rows = rows[_above(state, rows) < 0]
+
+
+def _forsake(state: GrimoireState, wave: Wave, parts: np.ndarray) -> None:
+    """Folded rows for which no living rule stands any more are forgotten. parts: the rows of all that stand."""
+    alone = state["status"] == FOLDED
+    alone[parts[parts >= 0]] = False
+    rows = np.flatnonzero(alone)
+    rows = rows[wave.has(state)[state["golem"][rows]]] if len(rows) else rows
     state["status"][rows] = PRUNED
     _forget(state, rows)
     wave.note(state, PRUNED_OPERATION, rows, np.zeros(len(rows), np.int64))
@@ -144,18 +151,18 @@ def _parts_of(state: GrimoireState, row: int) -> np.ndarray:
 
 
 def _forget(state: GrimoireState, rows: np.ndarray) -> None:
-    for name in FORGOTTEN:
-        state[name][rows] = 0
+    if len(rows):
+        for name in FORGOTTEN:
+            state[name][rows] = 0
 
 
 # parting
 
 
-def _part(state: GrimoireState, wave: Wave, wide: np.ndarray, policy: Policy) -> None:
+def _part(state: GrimoireState, wave: Wave, wide: np.ndarray, parts: np.ndarray, policy: Policy) -> None:
     """Let go of rules of which two parts' intervals lie apart, or a part's own evidence says the opposite."""
     if not len(wide):
         return
-    parts = _members(state, wide)
     own = state.columns(("own_count", "own_sum", "own_sumsq"), parts.reshape(-1)).reshape(3, *parts.shape)
     count, total, squares = np.where(parts >= 0, own, 0)
     met = count >= policy.curator.cluster_min
@@ -224,15 +231,16 @@ def _fold(state: GrimoireState, wave: Wave, policy: Policy) -> None:
     if not len(at):
         return
     agree = _agree(state, one[at, fold], other[at, fold], policy)
+    if not agree.any():
+        return
     at, fold = at[agree], fold[agree]
     order = np.lexsort((at, fold))
     at, fold = at[order], fold[order]
     _, first = np.unique(at, return_index=True)
     taken = np.sort(first)  # of one scene the first that fits
     at, fold = at[taken], fold[taken]
-    if len(at):
-        found = np.stack([one[at, fold], other[at, fold], np.array(_BOTH)[fold]], axis=1)
-        _stand_for(state, wave, found, policy)
+    found = np.stack([one[at, fold], other[at, fold], np.array(_BOTH)[fold]], axis=1)
+    _stand_for(state, wave, found, policy)
 
 
 def _agree(state: GrimoireState, one: np.ndarray, other: np.ndarray, policy: Policy) -> np.ndarray:

@@ -101,6 +101,7 @@ class Structures:
     _scenes: dict[Structure, int] = field(default_factory=dict)
     _placed: list[tuple[int, int]] = field(default_factory=list)
     _columns: tuple[np.ndarray, np.ndarray] | None = None
+    _kin: np.ndarray | None = field(default=None, repr=False, compare=False)
     _keys: list[str] = field(default_factory=list, repr=False, compare=False)
     _stable: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64), repr=False, compare=False)
     _effects: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64), repr=False, compare=False)
@@ -116,7 +117,7 @@ class Structures:
             span = GAS_SPANS.index(structure.gas_band or "any") if is_rule else -1
             scene = structure._replace(gas_band=None)
             self._placed.append((self._scenes.setdefault(scene, len(self._scenes)), span))
-            self._columns = None
+            self._columns = self._kin = None
         return known
 
     def scenes(self) -> tuple[np.ndarray, np.ndarray]:
@@ -137,10 +138,11 @@ class Structures:
 
     def kin(self) -> np.ndarray:
         """The structure of each scene and gas span, -1 for one not met yet. int64 [scenes, spans]."""
-        scene, span = self.scenes()
-        out = np.full((len(self._scenes), len(GAS_SPANS)), -1)
-        out[scene[span >= 0], span[span >= 0]] = np.flatnonzero(span >= 0)
-        return out
+        if self._kin is None:
+            scene, span = self.scenes()
+            self._kin = np.full((len(self._scenes), len(GAS_SPANS)), -1)
+            self._kin[scene[span >= 0], span[span >= 0]] = np.flatnonzero(span >= 0)
+        return self._kin
 
     def spanning(self, code: int, span: int) -> int:
         """The structure that is about another gas span and otherwise the same, given out on first sight."""
