@@ -3,6 +3,7 @@
 Nothing here starts a thread when it is imported: whoever is forked would be without it.
 """
 
+import gc
 import importlib
 import os
 import pkgutil
@@ -33,3 +34,7 @@ for module in pkgutil.walk_packages(bardo_pipeline.__path__, "bardo_pipeline."):
 from bardo_pipeline.doors.cli import command  # noqa: E402
 
 command()
+
+# What is here by now stays: whoever is forked need neither look through it nor copy its pages for that.
+gc.collect()
+gc.freeze()
