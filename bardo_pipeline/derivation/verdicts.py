@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,9 +42,17 @@ def judge(candidates: Iterable[Candidate], policy: Policy, data_docs_dir: Path |
     run: _Run | None = None
     judged: list[Judged] = []
     while (frames := frames_of(islice(waiting, JUDGED_AT_ONCE), policy)).bundles.shape[0]:
-        run = run or _Run(bundle_expectations(policy), data_docs_dir)
+        run = run or (_Run(bundle_expectations(policy), data_docs_dir) if data_docs_dir else _kept(policy))
         judged += _verdicts(frames, run)
     return Verdicts(tuple(judged), run.docs() if run else None)
+
+
+@lru_cache(maxsize=2)
+def _kept(policy: Policy) -> _Run:
+    """A run without a page, of which no more is kept than the frames of last time. Golems die one by one, and to set
+    a run up is a fourth of judging one.
+    """
+    return _Run(bundle_expectations(policy), None)
 
 
 def _verdicts(frames: Frames, run: _Run) -> list[Judged]:
