@@ -183,7 +183,7 @@ def _columns(file: _File, schema: pa.Schema, fields: list[pa.Field]) -> list[pa.
     lacking = [name for name, column in found.items() if column is None]
     if lacking:
         fresh = _fetched(file, schema, lacking)
-        room = _HELD_BYTES - sum(column.nbytes for column in file.held.values())
+        room = _HELD_BYTES - sum(column.nbytes for column in list(file.held.values()))  # other threads read it, too
         for name in lacking:
             found[name] = column = _one(fresh.column(name))
             room -= column.nbytes
