@@ -25,7 +25,10 @@ _opening = threading.RLock()
 
 
 class Desk:
-    """Made by `enter`, which counts who is at it; the last to leave closes it."""
+    """Made by `enter`, which counts who is at it; the last to leave closes it.
+
+    is_forked: whether this is a copy in a child process: the desk, its journal and its leases are the parent's.
+    """
 
     def __init__(
         self,
@@ -36,7 +39,8 @@ class Desk:
         clock: Callable[[], datetime],
         monotonic: Callable[[], float],
     ) -> None:
-        self.clock, self._home, self._process = clock, home, os.getpid()
+        self.clock, self._home = clock, home
+        self.is_forked = False
         self._key, self._count = (home.root.resolve(), writer), 0
         self.log = EventLog(home, policy)
         policy = policy or operated(Policy(), self.log.life("ConfigurationAdopted"))
@@ -63,11 +67,6 @@ class Desk:
             self._beside.tend()
             self.journal.keeper.tend = self._beside.tend
         self.journal.keeper.start()
-
-    @property
-    def is_forked(self) -> bool:
-        """Whether this is a copy in a child process: the desk, its journal and its leases are the parent's."""
-        return os.getpid() != self._process
 
     def _take_over(self, left: Torn | None) -> DrainReport | None:
         """Drain what dead writers left, in this journal or in others; None where there is nothing."""
@@ -142,6 +141,8 @@ class Desk:
 
 def _forget() -> None:
     """A forked child has no desk: what it inherits is its parent's."""
+    for desk in _open.values():
+        desk.is_forked = True
     _open.clear()
     _opening.release()
 

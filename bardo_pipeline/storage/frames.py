@@ -110,8 +110,8 @@ def segment_header(number: int) -> bytes:
 
 
 def _body_checksum(names: bytes, payload: bytes) -> int:
-    checksum = zlib.crc32(names)
-    for at in range(0, len(payload), _BITE_BYTES):
+    checksum = zlib.crc32(payload[:_BITE_BYTES], zlib.crc32(names))
+    for at in range(_BITE_BYTES, len(payload), _BITE_BYTES):
         checksum = zlib.crc32(payload[at : at + _BITE_BYTES], checksum)
     return checksum
 

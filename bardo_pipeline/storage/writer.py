@@ -327,9 +327,9 @@ class EventWriter:
 
     def _signed(self, tick: int, content: bytes) -> Signature | None:
         """The signature that the golem's keys ask for at this tick; SignatureError where we have another key."""
-        key, signer = self._ring.key_at(tick), self._signer
-        if key is None:
+        if not self._ring.keys or (key := self._ring.key_at(tick)) is None:
             return None
+        signer = self._signer
         who = f"golem {self.golem_id}: tick {tick}"
         if signer is None:
             raise SignatureError(f"{who} is not signed, though key {key.key_id} is registered: open with a signer")
