@@ -92,12 +92,10 @@ class _File(NamedTuple):
     def rows(self) -> int:
         return int(self.footer.num_rows)
 
-    def column(self, name: str, kind: pa.DataType) -> pa.Array | None:
-        """A column, or a path into one, if it is held as this type, or known to hold only nulls."""
-        found = self.held.get(name)
-        if found is not None and found.type == kind:
-            return found
-        return _nulls(kind, self.rows) if name in self.without else None
+    def column(self, field: pa.Field) -> pa.Array | None:
+        """A column, or a path into one, if it is held as this type."""
+        found = self.held.get(field.name)
+        return found if found is not None and found.type == field.type else None
 
 
 _FORMAT, _DISK = ds.ParquetFileFormat(), fs.LocalFileSystem()
@@ -167,8 +165,18 @@ def _few(files: list[_File], schema: pa.Schema, names: list[str]) -> pa.Table:
     """Columns of files of few rows, in their order; what is read of a small file is kept."""
     fields = [_field(schema, name) for name in names]
     parts = [_columns(file, schema, fields) for file in files]
-    together = parts[0] if len(parts) == 1 else [pa.concat_arrays(list(same)) for same in zip(*parts, strict=True)]
+    rows = [file.rows for file in files]
+    together = [_joined(f.type, same, rows) for f, same in zip(fields, zip(*parts, strict=True), strict=True)]
     return pa.table(together, pa.schema(fields))
+
+
+def _joined(kind: pa.DataType, parts: Sequence[pa.Array | None], rows: Sequence[int]) -> pa.Array:
+    """A column of files, one after the other, of which some hold only nulls (None)."""
+    runs: list[pa.Array] = []
+    for empty, several in groupby(zip(parts, rows, strict=True), key=lambda part: part[0] is None):
+        told = list(several)
+        runs += [_nulls(kind, sum(count for _, count in told))] if empty else [part for part, _ in told]
+    return runs[0] if len(runs) == 1 else pa.concat_arrays(runs)
 
 
 def _field(schema: pa.Schema, name: str) -> pa.Field:
@@ -177,10 +185,10 @@ def _field(schema: pa.Schema, name: str) -> pa.Field:
     return reduce(lambda field, child: field.type.field(child), path, schema.field(first)).with_name(name)
 
 
-def _columns(file: _File, schema: pa.Schema, fields: list[pa.Field]) -> list[pa.Array]:
-    """Columns of one file, each as one array."""
-    found = {field.name: file.column(field.name, field.type) for field in fields}
-    lacking = [name for name, column in found.items() if column is None]
+def _columns(file: _File, schema: pa.Schema, fields: list[pa.Field]) -> list[pa.Array | None]:
+    """Columns of one file, each as one array; None for what is known to hold only nulls."""
+    found = {field.name: file.column(field) for field in fields}
+    lacking = [name for name, column in found.items() if column is None and name not in file.without]
     if lacking:
         fresh = _fetched(file, schema, lacking)
         room = _HELD_BYTES - sum(column.nbytes for column in list(file.held.values()))  # other threads read it, too
