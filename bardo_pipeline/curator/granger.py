@@ -165,18 +165,10 @@ class Regression:
         self.at = np.append(np.arange(WIDTH), _NOTHING)
         self.spent = np.zeros(len(moments), np.int64)
 
-    @property
-    def golems(self) -> int:
-        """How many."""
-        return len(self.left)
-
-    def copy(self, columns: tuple[int, ...] | None = None) -> Regression:
-        """The same, to go on with alone; of these columns if any are named: what is left of them needs no others."""
+    def copy(self, columns: tuple[int, ...]) -> Regression:
+        """The same of these columns, to go on with alone: what is left of them needs no others."""
         twin = object.__new__(Regression)
         twin.scale, twin.ticks, twin.at, twin.spent, twin.row = self.scale, self.ticks, self.at, self.spent, self.row
-        if columns is None:
-            twin.left, twin.explains = self.left.copy(), self.explains.copy()
-            return twin
         picked = self.at[list(columns)]
         twin.at = np.full(len(self.at), _NOTHING)
         twin.at[list(columns)] = np.arange(len(picked))
@@ -200,16 +192,6 @@ class Regression:
             _sweep(some, row[: len(who)], place[who], pivot[who])
             self.left[who] = some
             self.explains[who, place[who]] = True
-
-    def take_of_all(self, column: int) -> None:
-        """Let one column explain, the same of all golems."""
-        at = self.at[column]
-        pivot = self.left[:, at, at].copy()
-        if (pivot <= 1e-6).any() or self.explains[:, at].any():
-            self.take(np.full(self.golems, column))
-            return
-        _sweep(self.left, slice(None), at, pivot)
-        self.explains[:, at] = True
 
     def sigmas(self, target: int, columns: tuple[int, ...]) -> Floats:
         """How far from chance each of these columns is as one more explanation, signed, [golems, columns]."""
@@ -242,9 +224,9 @@ class Regression:
         return np.maximum(self.ticks - (self.spent + self.explains.sum(axis=1)), 1.0)
 
 
-def _sweep(left: Floats, row: Places | slice, at: Places | int, pivot: Floats) -> None:
+def _sweep(left: Floats, row: Places, at: Places, pivot: Floats) -> None:
     """Let a column of every golem explain, in place. left: [golems, columns, columns]; row, at: the column of each."""
-    down, across = left[row, :, at].copy(), left[row, at] / pivot[:, None]
+    down, across = left[row, :, at], left[row, at] / pivot[:, None]
     left -= down[:, :, None] * across[:, None, :]
     left[row, at] = across
     left[row, :, at] = across
@@ -256,13 +238,13 @@ def explained_by_base(moments: Floats) -> list[Regression]:
     shared = Regression(moments)
     common = set(tasks()[0].base).intersection(*(task.base for task in tasks()))
     for column in sorted(common):
-        shared.take_of_all(column)
+        shared.take(np.full(len(moments), column))
     made = []
     for task in tasks():
         mine = shared.copy(task.columns)
         for column in task.base:
             if column not in common:
-                mine.take_of_all(column)
+                mine.take(np.full(len(moments), column))
         made.append(mine)
     return made
 
@@ -376,7 +358,7 @@ def listen(begun: Regression, task: Task, held: Places, fresh: Floats) -> Heard:
         take_cause(work, task, held[:, slot])
     divisor = np.where(begun.scale > 0.0, begun.scale, np.inf)
     seen = fresh / divisor[:, :, None] / divisor[:, None, :]
-    row, target = np.arange(work.golems), work.at[task.target]
+    row, target = work.row, work.at[task.target]
     residual, alone = np.zeros(begun.scale.shape), np.zeros(begun.scale.shape)
     residual[:, picked] = np.where(work.explains, -work.left[:, :, target], 0.0)
     residual[:, task.target] = 1.0

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import datetime
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
@@ -478,13 +479,10 @@ def added_up(parts: Iterable[tuple[int, int, int]]) -> tuple[int, int, int]:
 
 
 def _in_groups(files: Sequence[DataFile]) -> list[list[DataFile]]:
-    """Files that are read together: so many that they hold _PART_ROWS rows."""
-    groups: list[list[DataFile]] = [[]]
-    for file in files:
-        if sum(one.rows for one in groups[-1]) >= _PART_ROWS:
-            groups.append([])
-        groups[-1].append(file)
-    return groups
+    """Files that are read together, of about _PART_ROWS rows."""
+    before = accumulate((file.rows for file in files), initial=0)
+    several = groupby(zip(files, before, strict=False), key=lambda one: one[1] // _PART_ROWS)
+    return [[file for file, _ in group] for _, group in several]
 
 
 def _configuration(stats_columns: Sequence[str]) -> dict[str, str]:

@@ -294,17 +294,22 @@ def test_the_depth_of_all_journals_counts_what_is_not_drained(home: Home) -> Non
 # many threads
 
 
-@pytest.mark.row("EV-3")
-def test_a_thread_whose_frame_another_committed_before_it_asked_leaves_nothing_behind(
-    journal: Journal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, other = Chain("golem-1"), Chain("golem-2")
+def committed_by_another(journal: Journal, one: Chain, other: Chain) -> Ticket:
+    """A ticket that another thread has committed with its own, and woken for."""
     early = Ticket(one.draft())
     journal.enqueue(early)
     beside = threading.Thread(target=journal.put, args=(Ticket(other.draft()),))
     beside.start()
     beside.join()
-    journal.finish(early)
+    return early
+
+
+@pytest.mark.row("EV-3")
+def test_a_thread_whose_frame_another_committed_before_it_asked_leaves_nothing_behind(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = Chain("golem-1"), Chain("golem-2")
+    journal.finish(committed_by_another(journal, one, other))
     # Its wake was for that ticket alone: the next one waits for its own fsync.
     order: list[str] = []
     began, goes_on = threading.Event(), threading.Event()
@@ -333,11 +338,7 @@ def test_a_thread_whose_frame_another_committed_before_it_asked_leaves_nothing_b
 @pytest.mark.row("EV-3")
 def test_what_comes_while_threads_are_woken_waits_for_what_they_append(journal: Journal) -> None:
     one, other = Chain("golem-1"), Chain("golem-2")
-    woken = Ticket(one.draft())
-    journal.enqueue(woken)
-    beside = threading.Thread(target=journal.put, args=(Ticket(other.draft()),))
-    beside.start()
-    beside.join()
+    woken = committed_by_another(journal, one, other)
     told: list[list[Ticket]] = []
     meanwhile = Ticket(other.draft(), done=told.append)
     journal.enqueue(meanwhile)
