@@ -7,7 +7,7 @@ Source: architecture ("Time and order").
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -92,8 +92,8 @@ class CycleReader:
         return now, [place.rows], news
 
     def _all(self, held: _Held, done: Callable[[str], int | None], closed: Mapping[str, int], version: int) -> Fresh:
-        concerned = {*held.golems, *self._with_gaps()}  # a lost cycle closes without rows
-        return self._cut(held, {g: done(g) or 0 for g in concerned}, closed, version)
+        lost = self._stores.life("GapAccepted")["golem_id"].to_pylist()  # a lost cycle closes without rows
+        return self._cut(held, {g: done(g) or 0 for g in {*held.golems, *lost}}, closed, version)
 
     def _cut_up(
         self,
@@ -103,23 +103,19 @@ class CycleReader:
         closed: Mapping[str, int],
         version: int,
     ) -> Iterator[Fresh]:
-        waits, width, tried = set(self._with_gaps()), _width(past, closed), 0
+        width, tried = _width(past, closed), 0
         for part in parts:
             rows = [*rows, part.rows]
             if not part.is_last and sum(held.num_rows for held in rows) < 2 * tried:  # what grew little is as narrow
                 continue
             held = self._held(rows)
-            through = closed if part.is_last else self._whole(held, past, closed, waits)
+            through = closed if part.is_last else self._whole(held, past, closed)
             left = held.rows
             if part.is_last or _width(past, through) >= _AS_WIDE * width:
                 fresh = self._cut(held, past, through, version)
                 past, left = past | fresh.upto, fresh.waiting
                 yield fresh
             rows, tried = [left], left.num_rows
-
-    def _with_gaps(self) -> list[str]:
-        """Golems of which ticks were accepted as lost."""
-        return list(self._stores.life("GapAccepted")["golem_id"].to_pylist())
 
     def _held(self, parts: Sequence[pa.Table]) -> _Held:
         some = [part for part in parts if part.num_rows]
@@ -130,12 +126,11 @@ class CycleReader:
         cycle = cycle_of(rows["tick"].to_numpy(), self._span) if rows.num_rows else np.zeros(0, np.int64)
         return _Held(rows, golems, codes, cycle)
 
-    def _whole(
-        self, held: _Held, past: Mapping[str, int], closed: Mapping[str, int], waits: Collection[str]
-    ) -> dict[str, int]:
-        """How far each golem gets with what has come so far, whatever else may come; those that wait stay.
+    def _whole(self, held: _Held, past: Mapping[str, int], closed: Mapping[str, int]) -> dict[str, int]:
+        """How far each golem gets with what has come so far, whatever else may come.
 
-        A cycle is whole when it has all its ticks; one that death cut short waits for the end.
+        A cycle is whole when it has all its ticks; one that death cut short, or of which ticks are lost, waits for the
+        end, and so does what follows it.
         """
         key, count = np.unique((held.codes.astype(np.int64) << 32) | held.cycle, return_counts=True)
         owner, cycle, floor = key >> 32, key & 0xFFFFFFFF, held.each(past)
@@ -148,10 +143,7 @@ class CycleReader:
         run = broken[np.searchsorted(broken, first)] - first
         stop = np.r_[first[1:], len(owner)] - first
         gets = floor + np.minimum(run, stop)
-        return {
-            g: min(int(last), closed.get(g, 0)) if g not in waits else past.get(g, 0)
-            for g, last in zip(held.golems, gets.tolist(), strict=True)
-        }
+        return {g: min(last, closed.get(g, 0)) for g, last in zip(held.golems, gets.tolist(), strict=True)}
 
     def _cut(self, held: _Held, past: Mapping[str, int], through: Mapping[str, int], version: int) -> Fresh:
         """The records of cycles after these and up to those; what comes later waits."""

@@ -9,6 +9,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 import yaml
+from jinja2 import Template
 
 from bardo_pipeline.curator.passes import CYCLE_SCHEMA
 from bardo_pipeline.derivation.dying import PHASE_WORDS
@@ -72,6 +73,17 @@ def test_every_mart_has_its_key_tested() -> None:
         columns = {column["name"]: column for column in model["columns"]}
         for name in key:
             assert {"type": "not_null"} in columns[name]["constraints"], (model["name"], name)
+
+
+@pytest.mark.parametrize(
+    ("rows", "wrong"), [("(1, 1), (1, 2)", 0), ("(1, 1), (1, 1)", 1), ("(1, null), (2, null)", 2), ("(null, 1)", 1)]
+)
+def test_a_key_is_of_one_row_and_whole(rows: str, wrong: int) -> None:
+    told = (PROJECT / "tests/generic/unique_together.sql").read_text()
+    _, body = told.split("%}", 1)
+    query = Template(body.split("{% endtest %}")[0]).render(model=f"(values {rows}) as t(a, b)", columns=["a", "b"])
+    with duckdb.connect() as connection:
+        assert len(connection.execute(query).fetchall()) == wrong
 
 
 def test_the_project_tells_nobody_and_names_no_folder_of_this_machine() -> None:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from bardo_pipeline.curator.decisions import DECISION_SCHEMA
 from bardo_pipeline.curator.passes import PASSES
-from bardo_pipeline.curator.state import GrimoireState
+from bardo_pipeline.curator.state import GrimoireState, from_table
 from bardo_pipeline.curator.weigh import interval
 from bardo_pipeline.derivation.reading import cycle_of
 from bardo_pipeline.events.record import REGIMES
@@ -18,6 +18,7 @@ from bardo_pipeline.grimoire.entries import CATEGORIES, DOMAINS, ENTRY_KINDS, EN
 from bardo_pipeline.policy import CuratorPolicy, Policy
 from tests.curated import BAD, GOOD, INSTANT, POLICY, SILENCE, STRONG, WORSE, Told, lived
 from tests.examples import times
+from tests.grimoires import entry, grimoire
 from tests.streams import (
     FOG,
     LULL,
@@ -171,6 +172,15 @@ def test_the_phage_tries_a_rule_at_every_second_cycle_by_all_that_was_lived_thro
     for row in last:
         assert row["confidence_ppm"] == row["confidence_before_ppm"] - 150_000
         assert row["cause_ticks"] == list(range(SPAN * before - 2, SPAN * before + SPAN + 1))
+
+
+@pytest.mark.row("MEM-6")
+@pytest.mark.parametrize(("witnesses", "operations"), [(2, ["contradicted"]), (3, ["contradicted"] * 2)])
+def test_the_phage_believes_no_two_witnesses_against_what_was_inherited(witnesses: int, operations: list[str]) -> None:
+    came = {"provenance": "death_testament", "generation": 1, "anchor_at": START, "validated_at": START}
+    knows = from_table(grimoire(entry("g-1", STORM.structure, **came)))
+    told = lived((STORM, [SILENCE, Chapter(witnesses, -1_500)]), state=knows)
+    assert [row["operation"] for row in told.of(STORM)] == operations, "the cycle's own vote, and perhaps the phage's"
 
 
 @pytest.mark.row("MEM-6")
