@@ -1,8 +1,8 @@
 """JSON lines to nested Arrow, in bulk: the same verdict and the same content as pydantic's, line by line, but faster.
 
-Lines go through Arrow's reader some megabytes at a time. Whatever it could read otherwise than pydantic (absent keys,
-exotic moments, several values in a line) makes smaller groups of that one, and of those that still hold any, pydantic
-looks at each line, and says why a bad one is bad.
+Lines go through Arrow's reader in groups. A line that it cannot read, or might read otherwise than pydantic (absent
+keys, exotic moments, several values in a line), is found and taken out, and pydantic looks at it and says why a bad one
+is bad; the others are read without it. Where there are too many of those, pydantic looks at each line of the group.
 Ranges and choices are not checked here but by `row_errors` when the rows are admitted.
 
 Source: facts ("Reading JSON"): Arrow's reader accepts invalid UTF-8, NaN and missing fields.
@@ -11,9 +11,10 @@ Source: facts ("Reading JSON"): Arrow's reader accepts invalid UTF-8, NaN and mi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, get_args
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -27,12 +28,16 @@ from bardo_pipeline.events.record import SCHEMA_VERSION, DecisionCycleRecord
 from bardo_pipeline.events.schema import MOMENT, RECORD_SCHEMA
 from bardo_pipeline.storage.loose import loosened, tightened
 
-_GROUP_BYTES, _PART_BYTES = 32 * 2**20, 2**19
+_GROUP_BYTES = 2 * 2**20  # Arrow's reader takes a millisecond to begin, and what it read before a bad line is lost
+_FEW = 16  # lines: pydantic has looked at each of them before Arrow begins
+_DOUBTFUL = 64  # one line of so many is taken out of its group; where there are more, pydantic looks at all
 _SHOWN_CHARACTERS = 80
 _ERRORS_NAMED = 3
 _MOMENT = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,6})?(Z|\+00:00)$"
-# Arrow's reader ends the process at a null that stands where an object should: only one after another can come so far.
-_NULL_AFTER_OBJECT = re.compile(rb"\}[ \t\r]*n")
+# Behind an object that is one of several in a line; Arrow's reader ends the process where the next is null.
+_ANOTHER = re.compile(rb"\}[ \t\r]*[^,\]} \t\r\n]")
+_KEY = re.compile(rb'"([^"\\]*)":')
+_ROW = re.compile(r"in row (\d+)")
 
 
 @dataclass(frozen=True)
@@ -57,97 +62,122 @@ class Parsed:
 _LOOSE = loosened(RECORD_SCHEMA, moments=pa.string())
 """What Arrow's reader is told to expect: moments as text, so that their form can be seen."""
 
-_NOTHING = Parsed(RECORD_SCHEMA.empty_table(), np.zeros(0, np.int64), ())
+_READ = loosened(RECORD_SCHEMA)
+"""What becomes of it."""
+
+_OPTIONS = pj.ParseOptions(explicit_schema=_LOOSE, unexpected_field_behavior="error")
+
+
+class Part(NamedTuple):
+    """What some of the lines hold. rows: _READ; lines: the line of each."""
+
+    rows: pa.Table
+    lines: Sequence[int]
+    bad: Sequence[BadLine] = ()
+
+
+_NOTHING = Part(_READ.empty_table(), ())
 
 
 def read_lines(lines: Sequence[bytes]) -> Parsed:
     """Read lines of one record each, without their newlines. Rows may still leave their ranges (`row_errors`)."""
-    parts = [part for group in _groups(lines, range(len(lines)), _GROUP_BYTES) for part in _read(lines, group)]
-    if len(parts) == 1:
-        return parts[0]
-    return Parsed(
-        pa.concat_tables([_NOTHING.records, *(part.records for part in parts)]).combine_chunks(),
-        np.concatenate([_NOTHING.lines, *(part.lines for part in parts)]),
-        tuple(line for part in parts for line in part.bad),
-    )
+    return together(map(partial(read_group, lines), groups_of(lines)))
 
 
-def _groups(lines: Sequence[bytes], which: Sequence[int], size_max: int) -> Iterator[Sequence[int]]:
+def groups_of(lines: Sequence[bytes]) -> Iterator[Sequence[int]]:
+    """The lines in groups, each to be read by itself."""
     start = size = 0
-    for at, line in enumerate(which):
-        if size and size + len(lines[line]) > size_max:
-            yield which[start:at]
+    for at, line in enumerate(lines):
+        if size and size + len(line) > _GROUP_BYTES:
+            yield range(start, at)
             start, size = at, 0
-        size += len(lines[line]) + 1
-    if len(which):
-        yield which[start:]
+        size += len(line) + 1
+    if start < len(lines):
+        yield range(start, len(lines))
 
 
-def _read(lines: Sequence[bytes], group: Sequence[int]) -> Iterator[Parsed]:
-    """A group in bulk; if Arrow does not take it, smaller ones; if it does not take those, line by line."""
-    # What begins and ends so in every line holds whole objects in every line; what is cut short is seen without a try.
-    odd = [at for at in group if lines[at][:1] != b"{" or lines[at][-1:] != b"}"]
-    if odd:
-        cut = _judged(lines, odd)
-        if len(cut.records):  # blanks around a good record
-            yield _judged(lines, group)
-            return
-        yield cut
-        group = sorted(set(group) - set(odd))
-    table = _read_group([lines[at] for at in group]) if group else None
-    if table is not None:
-        yield Parsed(table, np.array(group, np.int64), ())
-        return
-    for part in _groups(lines, group, _PART_BYTES):
-        if len(part) < len(group):
-            yield from _read(lines, part)
-        else:
-            yield _judged(lines, part)
+def together(groups: Iterable[Sequence[Part]]) -> Parsed:
+    """All that was read of the groups, as one."""
+    parts = [part for group in groups for part in group] or [_NOTHING]
+    rows = parts[0].rows if len(parts) == 1 else pa.concat_tables([part.rows for part in parts]).combine_chunks()
+    lines = np.concatenate([np.asarray(part.lines, np.int64) for part in parts])
+    if (np.diff(lines) < 0).any():
+        order = np.argsort(lines)
+        rows, lines = rows.take(pa.array(order)).combine_chunks(), lines[order]
+    return Parsed(tightened(rows, RECORD_SCHEMA), lines, tuple(line for part in parts for line in part.bad))
 
 
-def _read_group(lines: Sequence[bytes]) -> pa.Table | None:
-    """The records of lines that pydantic would accept but for ranges; None where it has to look itself.
+def read_group(lines: Sequence[bytes], group: Sequence[int]) -> list[Part]:
+    """What a group of the lines holds: read in bulk, but for those that pydantic has to look at."""
+    given = [lines[at] for at in group]
+    doubtful = set() if _are_plain(given) else {at for at in group if not _are_plain([lines[at]])}
+    while len(doubtful) <= len(group) // _DOUBTFUL:
+        plain = [at for at in group if at not in doubtful]
+        found = _read([lines[at] for at in plain])
+        if isinstance(found, pa.Table):
+            return [Part(found, plain), *([_judged(lines, sorted(doubtful))] if doubtful else [])]
+        if not found and len(group) > _FEW:
+            middle = len(group) // 2
+            return [*read_group(lines, group[:middle]), *read_group(lines, group[middle:])]
+        doubtful.update(plain[at] for at in found or range(len(plain)))
+    return [_judged(lines, group)]
 
-    Each line begins with "{" and ends with "}".
+
+def _are_plain(lines: Sequence[bytes]) -> bool:
+    """Whether each of the lines is UTF-8 and begins and ends as an object that is alone in it.
+
+    What is cut short is seen without a try, and what begins and ends so in every line holds whole objects in every one.
+    """
+    if not all(line[:1] == b"{" and line[-1:] == b"}" for line in lines):
+        return False
+    block = b"\n".join(lines)
+    if _ANOTHER.search(block):
+        return False
+    try:
+        return block.isascii() or bool(block.decode())
+    except UnicodeDecodeError:
+        return False
+
+
+def _read(lines: Sequence[bytes]) -> pa.Table | list[int]:
+    """The rows (_READ) of plain lines that pydantic would accept but for ranges.
+
+    Or those lines that it has to look at before the others can be read; none where it is not known which.
     """
     block = b"\n".join(lines)
-    if _NULL_AFTER_OBJECT.search(block) or not _is_utf8(block):
-        return None
-    loose = _read_block(block, len(lines))
-    if loose is None or not _keys_add_up(block, loose):
-        return None
-    moments = loose.column("observed_at")
-    if not pc.all(pc.fill_null(pc.match_substring_regex(moments, _MOMENT), False), min_count=0).as_py():
-        return None
     try:
-        return tightened(_set(loose, "observed_at", moments.cast(MOMENT)), RECORD_SCHEMA)
-    except pa.ArrowInvalid:
-        return None  # the thirtieth of February
+        rows = _read_block(block)
+    except pa.ArrowInvalid as error:
+        row = _ROW.search(str(error))
+        return [int(row[1])] if row else _with_other_keys(lines)
+    if len(rows) != len(lines):
+        return []
+    if not _keys_add_up(block, rows):
+        return _with_other_keys(lines)
+    texts = rows.column("observed_at")
+    common = pc.fill_null(pc.match_substring_regex(texts, _MOMENT), False)
+    if not pc.all(common, min_count=0).as_py():
+        return np.flatnonzero(~np.asarray(common)).tolist()
+    try:
+        return _set(rows, "observed_at", texts.cast(MOMENT))
+    except pa.ArrowInvalid:  # the thirtieth of February
+        return []
+
+
+def _with_other_keys(lines: Sequence[bytes]) -> list[int]:
+    """Lines with a key that no object has, or without one that each record has: Arrow's reader does not say where."""
+    keys = [frozenset(_KEY.findall(line)) for line in lines]
+    return [at for at, found in enumerate(keys) if not _NEEDED <= found <= _NAMES]
 
 
 def _set(table: pa.Table, name: str, column: pa.Array) -> pa.Table:
     return table.set_column(table.schema.get_field_index(name), name, column)
 
 
-def _is_utf8(block: bytes) -> bool:
-    try:
-        block.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _read_block(block: bytes, rows: int) -> pa.Table | None:
-    """The table (_LOOSE) that Arrow reads from a block of lines; None if it cannot, or not a row from every line."""
-    try:
-        loose = pj.read_json(
-            pa.BufferReader(block),
-            read_options=pj.ReadOptions(use_threads=False, block_size=len(block) + 1),
-            parse_options=pj.ParseOptions(explicit_schema=_LOOSE, unexpected_field_behavior="error"),
-        )
-    except pa.ArrowInvalid:
-        return None
-    return loose.combine_chunks() if loose.num_rows == rows else None
+def _read_block(block: bytes) -> pa.Table:
+    """The table (_LOOSE) that Arrow reads from a block of lines. Raises ArrowInvalid where it cannot."""
+    options = pj.ReadOptions(use_threads=False, block_size=len(block) + 1)
+    return pj.read_json(pa.BufferReader(block), options, _OPTIONS).combine_chunks()
 
 
 def _keys_add_up(block: bytes, loose: pa.Table) -> bool:
@@ -157,7 +187,8 @@ def _keys_add_up(block: bytes, loose: pa.Table) -> bool:
     """
     octets = np.frombuffer(block, np.uint8)
     ends = (octets[:-1] == 0x22) & (octets[1:] == 0x3A)
-    present = int(np.count_nonzero(ends)) - int(np.count_nonzero(ends[1:] & (octets[:-2] == 0x5C)))
+    within = int(np.count_nonzero(ends[1:] & (octets[:-2] == 0x5C))) if b"\\" in block else 0
+    present = int(np.count_nonzero(ends)) - within
     columns = [loose.column(i).chunk(0) for i in range(loose.num_columns)]
     if present == len(loose) * len(columns) + sum(_keys_within(column, frozenset()) for column in columns):
         return True
@@ -176,8 +207,8 @@ def _keys_within(array: pa.Array, optional: frozenset[str]) -> int:
     return own + sum(_keys_within(array.field(i), optional) for i in range(array.type.num_fields))
 
 
-def _judged(lines: Sequence[bytes], which: Sequence[int]) -> Parsed:
-    """Lines that pydantic looks at one by one."""
+def _judged(lines: Sequence[bytes], which: Sequence[int]) -> Part:
+    """What lines hold at which pydantic looks one by one."""
     models: list[DecisionCycleRecord] = []
     good: list[int] = []
     bad: list[BadLine] = []
@@ -188,15 +219,15 @@ def _judged(lines: Sequence[bytes], which: Sequence[int]) -> Parsed:
         except ValidationError as error:
             bad.append(_bad_line(at, lines[at], error))
     if not good:
-        return replace(_NOTHING, bad=tuple(bad))
-    loose = _read_block(b"\n".join(lines[at] for at in good), len(good))
-    if loose is None:  # a key that stands twice: pydantic took the last, which it writes again
-        loose = _read_block(b"\n".join(model.model_dump_json().encode() for model in models), len(good))
-    assert loose is not None, "Arrow reads what pydantic writes"
+        return _NOTHING._replace(bad=bad)
+    try:
+        rows = _read_block(b"\n".join(lines[at] for at in good))
+    except pa.ArrowInvalid:  # a key that stands twice: pydantic took the last, which it writes again
+        rows = _read_block(b"\n".join(model.model_dump_json().encode() for model in models))
+    assert len(rows) == len(good), "Arrow reads a row from every line that pydantic takes"
     versions = pa.array([model.schema_version for model in models], pa.int64())
     moments = pa.array([model.observed_at for model in models], MOMENT)
-    loose = _set(_set(loose, "schema_version", versions), "observed_at", moments)
-    return Parsed(tightened(loose, RECORD_SCHEMA), np.array(good, np.int64), tuple(bad))
+    return Part(_set(_set(rows, "schema_version", versions), "observed_at", moments), good, bad)
 
 
 def _bad_line(line: int, raw: bytes, error: ValidationError) -> BadLine:
@@ -254,8 +285,14 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _models_in(inner)
 
 
+_NAMES = frozenset(name.encode() for name in _names(DecisionCycleRecord, absent=False))
+"""Names of all fields, at any depth, as they stand in a line."""
+
 _OPTIONAL = frozenset(_names(DecisionCycleRecord, absent=True))
 """Names of fields, at any depth, that may be absent and are null then."""
+
+_NEEDED = frozenset(name.encode() for name in set(RECORD_SCHEMA.names) - _OPTIONAL)
+"""Names that stand in every record."""
 
 assert all(list(_names(DecisionCycleRecord, absent=False)).count(name) == 1 for name in _OPTIONAL), (
     "a name that may be absent belongs to one object alone, or counting keys would not tell where it is"

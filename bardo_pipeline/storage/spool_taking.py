@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import count
 from pathlib import Path
 from typing import BinaryIO
@@ -20,7 +20,7 @@ from bardo_pipeline.events.custody import Signature
 from bardo_pipeline.policy import WriterPolicy
 from bardo_pipeline.storage.arrow_files import Batch, read_batches, rows_as_stream
 from bardo_pipeline.storage.intake import Outcome, Refusal, Stamp, admit_batch, admit_lines, record_events
-from bardo_pipeline.storage.json_lines import Parsed, read_lines
+from bardo_pipeline.storage.json_lines import Part, groups_of, read_group, together
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.quarantine import Kept, Quarantine, QuarantineItem
 from bardo_pipeline.storage.spool_lines import Block, blocks_of
@@ -60,20 +60,21 @@ class Taking:
         self.taken = taken
 
     def lines(self, file: BinaryIO, signatures: Path, ahead: ThreadPoolExecutor) -> None:
-        """Take a file of JSON lines. ahead: a thread that parses a block while the one before it is admitted."""
+        """Take a file of JSON lines. ahead: threads that parse a block while the one before it is admitted."""
         blocks = self._blocks(file)
 
-        def parse() -> tuple[Block, Parsed] | None:
+        def begun() -> tuple[Block, Iterator[list[Part]]] | None:
             block = next(blocks, None)
-            return None if block is None else (block, read_lines(block.lines))
+            if block is None:
+                return None
+            return block, ahead.map(partial(read_group, block.lines), groups_of(block.lines))
 
-        due = ahead.submit(parse)
+        due = begun()
         with closing(LineSignatures(signatures)) as signed:
-            while (found := due.result()) is not None:
-                due = ahead.submit(parse)
-                block, parsed = found
+            while due is not None:
+                (block, groups), due = due, begun()
                 each = signed.of(block.numbers)
-                lines, parsed = self._seals.lines(block.lines, parsed, each)
+                lines, parsed = self._seals.lines(block.lines, together(groups), each)
                 outcome = admit_lines(self._log, lines, parsed, self._stamp(), owner=self._owner, signatures=each)
                 self._settle(outcome, len(block.lines) + len(block.long), self._line_items(block, outcome, each))
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -150,6 +151,39 @@ class TestBulkIsPydantic:
     def test_good_lines_need_no_second_look(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(json_lines, "_judged", None)
         assert len(in_bulk([fuzz.dumps(record) for record in GOOD])[0]) == len(GOOD)
+
+    @pytest.mark.parametrize(
+        ("part", "instead", "most"),
+        [
+            (b'"dream_tag":null}', b'"dream_tag"', 1),
+            (b'{"schema_version"', b' {"schema_version"', 1),
+            (b'"tick":', b'"tick":"x","no":', 1),
+            (b'"tick":', b'"tick":1,"tick":', 1),
+            (b'"rsi":', b'"rsj":', 1),
+            (b'"outcome":', b'"results":', 1),
+            (b'"observed_at":"20', b'"observed_at":"+20', 1),
+            (b'"market":"', b'"market":"\xff', 1),
+            (b'"market":"', b'"market":"}{', 1),
+            (b'"tick":', b'"tick":0.', json_lines._FEW),
+            (b'"sma":', b'"macd":0,"no":', json_lines._FEW),
+            (b'"observed_at":"2023-11-14', b'"observed_at":"2023-11-31', json_lines._FEW),
+        ],
+        ids=range(12),
+    )
+    def test_one_strange_line_takes_few_others_with_it(
+        self, monkeypatch: pytest.MonkeyPatch, part: bytes, instead: bytes, most: int
+    ) -> None:
+        sent = [fuzz.dumps(record) for record in 4 * GOOD]
+        assert part in sent[93]
+        sent[93] = sent[93].replace(part, instead, 1)
+        looked_at: list[int] = []
+        judged = json_lines._judged
+        monkeypatch.setattr(json_lines, "_judged", lambda lines, which: looked_at.extend(which) or judged(lines, which))
+        parsed = read_lines(sent)
+        assert 93 in looked_at
+        assert len(looked_at) <= most
+        assert sorted([*parsed.lines.tolist(), *(line.line for line in parsed.bad)]) == list(range(len(sent)))
+        assert (np.diff(parsed.lines) > 0).all()
 
 
 class TestTheSpoolBearsAnything:
