@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -52,12 +53,18 @@ class Tip(NamedTuple):
     hash: bytes = GENESIS
 
 
-def content_of(line: bytes) -> bytes:
+def content_of(line: bytes | memoryview) -> bytes:
     """The content (32 bytes) of a record that came as JSON: SHA-256 of the sender's bytes."""
     hasher = hashlib.sha256(line[:_BITE_BYTES])
     for at in range(_BITE_BYTES, len(line), _BITE_BYTES):
         hasher.update(line[at : at + _BITE_BYTES])
     return hasher.digest()
+
+
+def contents_of(lines: pa.Array) -> list[bytes]:
+    """The content of each of these (binary, none of them null); no line is copied."""
+    view, bounds = memoryview(lines.buffers()[2] or b""), _text_offsets(lines).tolist()
+    return [content_of(view[start:stop]) for start, stop in pairwise(bounds)]
 
 
 def link_of(golem_id: str, number: int, previous: bytes, content: bytes) -> bytes:

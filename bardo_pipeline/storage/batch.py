@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -9,6 +10,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from bardo_pipeline.events.custody import contents_of
 from bardo_pipeline.events.digest import digest_column
 from bardo_pipeline.events.examine import Examined
 from bardo_pipeline.events.schema import MOMENT
@@ -63,10 +65,16 @@ class Batch:
         """Whose they are, their ticks, and their order."""
         return sent(self.records, self.hashes)
 
+    @cached_property
+    def contents(self) -> Sequence[bytes]:
+        """What a link of each record that came as JSON covers."""
+        return () if self.lines is None else contents_of(self.lines)
+
     def rows(self, linked: Linked, bucket_count: int, version: int) -> pa.Table:
         """Those that come in, as rows of the log (CYCLES_SCHEMA) of that version."""
         kept, all_of_them = pa.array(linked.rows), len(linked.rows) == len(self.records)
         records = self.records if all_of_them else self.records.take(kept)
+        lines = self.lines if self.lines is None or all_of_them else self.lines.take(kept)
         golems = golem_column(records).dictionary_encode()
         buckets = [bucket_of(golem_id, bucket_count) for golem_id in golems.dictionary.to_pylist()]
         count = len(records)
@@ -78,6 +86,6 @@ class Batch:
             "segment": pa.repeat(pa.scalar(self.stamp.segment, pa.int64()), count),
             "version": pa.repeat(pa.scalar(version, pa.int64()), count),
             "link": linked.column(),
-            "payload": pa.nulls(count, pa.binary()) if self.lines is None else self.lines.take(kept).cast(pa.binary()),
+            "payload": pa.nulls(count, pa.binary()) if lines is None else lines.cast(pa.binary()),
         }
         return pa.Table.from_arrays([*records.columns, *(columns[name] for name in columns)], schema=CYCLES_SCHEMA)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.errors import SignatureError
-from bardo_pipeline.events.custody import KeyRing, Signature, Tip, content_of, link_of, slice_contents
+from bardo_pipeline.events.custody import KeyRing, Signature, Tip, link_of, slice_contents
 from bardo_pipeline.events.upcast import absent
 from bardo_pipeline.storage.admission import Known, Sent, Verdicts, Wrong
 from bardo_pipeline.storage.heads import Groups
@@ -50,37 +50,39 @@ class Linked(NamedTuple):
 
 
 def unsigned_lines(
-    rows: Sent, which: np.ndarray, lines: pa.Array, signatures: Sequence[Signature | None] | None, known: Known
+    rows: Sent,
+    which: np.ndarray,
+    contents: Sequence[bytes],
+    signatures: Sequence[Signature | None] | None,
+    known: Known,
 ) -> Wrong:
     """Those of these rows whose bytes are not signed as their golem's keys ask."""
-    if signatures is None and not known.rings:
+    keyed = {golem_id for golem_id in rows.groups.names if known.ring(golem_id).keys}
+    if signatures is None and not keyed:
         return {}
     wrong: Wrong = {}
     ids = rows.golem_ids.take(pa.array(which)).to_pylist()
     for row, golem_id in zip(which.tolist(), ids, strict=True):
         signature = None if signatures is None else signatures[row]
-        if signature is None and golem_id not in known.rings:
+        if signature is None and golem_id not in keyed:
             continue
         try:
-            known.ring(golem_id).check(int(rows.ticks[row]), content_of(lines[row].as_py()), signature)
+            known.ring(golem_id).check(int(rows.ticks[row]), contents[row], signature)
         except SignatureError as error:
             wrong[row] = error
     return wrong
 
 
 def link_lines(
-    rows: Sent, news: np.ndarray, lines: pa.Array, signatures: Sequence[Signature | None] | None, known: Known
+    rows: Sent, news: np.ndarray, contents: Sequence[bytes], signatures: Sequence[Signature | None] | None, known: Known
 ) -> Linked:
     """The links of lines that are news. A link names the one before, so this is a loop over rows."""
     kept = np.flatnonzero(news)
-    at = pa.array(kept)
     tips: dict[str, Tip] = {}
     links: list[Link] = []
-    for row, golem_id, line in zip(
-        kept.tolist(), rows.golem_ids.take(at).to_pylist(), lines.take(at).to_pylist(), strict=True
-    ):
+    for row, golem_id in zip(kept.tolist(), rows.golem_ids.take(pa.array(kept)).to_pylist(), strict=True):
         tip = tips.get(golem_id) or known.tip(golem_id)
-        link = link_of(golem_id, tip.number + 1, tip.hash, content_of(line))
+        link = link_of(golem_id, tip.number + 1, tip.hash, contents[row])
         tips[golem_id] = Tip(tip.number + 1, link)
         signature = None if signatures is None else signatures[row]
         links.append((tip.number + 1, tip.hash, link, *(signature or (None, None))))

@@ -140,9 +140,9 @@ class EventLog:
             else:
                 assert not isinstance(signatures, Mapping), "lines are signed one by one"
                 each = None if signatures is None else [signatures[i] for i in batch.fit.tolist()]
-                unsigned = partial(unsigned_lines, lines=batch.lines, signatures=each, known=self._known)
+                unsigned = partial(unsigned_lines, contents=batch.contents, signatures=each, known=self._known)
                 verdicts = self._judge(batch, mine, lambda rows: unsigned(batch.sent, rows))
-                linked = link_lines(batch.sent, verdicts.news, batch.lines, each, self._known)
+                linked = link_lines(batch.sent, verdicts.news, batch.contents, each, self._known)
             wrong = verdicts.wrong | linked.wrong
             appended = self._write(batch, linked, len(batch.records) - len(wrong))
         refused = batch.refused | {int(batch.fit[row]): error for row, error in wrong.items()}
