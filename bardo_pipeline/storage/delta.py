@@ -1,6 +1,6 @@
 """One append-only Delta table: written exactly once, read by what is new. Nothing here changes or removes a row.
 
-Source: facts ("Delta"): a kept handle, ZSTD 1, statistics on few columns, no clean-up at a commit, no nested slices.
+Source: facts ("Delta"): a kept handle, statistics on few columns, no clean-up at a commit, no nested slices.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class AppendOnlyTable:
         pyarrow writes it: Delta would check NOT NULL in every leaf, in twice the time, of rows that were checked.
         """
         assert rows.schema.equals(self.schema), f"{self.path} was given other columns than its own"
-        name = f"part-00000-{uuid4()}-c000.zstd.parquet"
+        name = f"part-00000-{uuid4()}-c000.parquet"
         try:
             with writing_to(self.path):
                 count = write_fresh(self.path / name, rows, self.schema)
