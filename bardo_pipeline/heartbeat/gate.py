@@ -30,10 +30,10 @@ UNFORCED, STEER, PHASE_TRANSITION, BIRTH, REORG = -1, 0, 1, 2, 3
 
 def prediction_error(
     price_expected: Floats,
-    price: Floats,
+    price: Floats | float,
     regime_changed: Bools,
     health_change: Floats,
-    threat: Floats,
+    threat: Floats | float,
     intervention_count: Counts,
     anomaly_count: Counts,
     policy: Policy,
@@ -45,7 +45,7 @@ def prediction_error(
     Returns the total [N] in [0, 1] and the weighted sources [6, N], NaN where a source is absent.
     """
     rules = policy.gate
-    sources = np.empty((len(SOURCES), len(price)))
+    sources = np.empty((len(SOURCES), len(price_expected)))
     expected = np.where(price_expected > 0.0, price_expected, np.nan)
     np.minimum(np.abs((price - expected) / expected), 1.0, out=sources[0])
     sources[0] *= rules.price_weight
@@ -63,7 +63,7 @@ def prediction_error(
 
 
 def prediction_error_fallback(
-    regime_changed: Bools, health_change: Floats, threat: Floats, anomaly_count: Counts, policy: Policy
+    regime_changed: Bools, health_change: Floats, threat: Floats | float, anomaly_count: Counts, policy: Policy
 ) -> tuple[Floats, Floats]:
     """The largest of four signals, for a golem without an oracle (HB S3, canon 25).
 
@@ -92,9 +92,9 @@ def adaptive_threshold(vitality: Floats, arousal: Floats, confidence: Floats, po
     rules = policy.gate
     trusting = 1.0 + confidence * rules.confidence_gain
     dying = 1.0 - (1.0 - vitality) * rules.mortality_gain
-    alert = 1.0 - np.clip(arousal, 0.0, 1.0) * rules.arousal_gain
+    alert = 1.0 - arousal.clip(0.0, 1.0) * rules.arousal_gain
     threshold = rules.base_threshold * trusting * dying * alert
-    return np.clip(threshold, rules.threshold_min, rules.threshold_max, out=threshold)
+    return threshold.clip(rules.threshold_min, rules.threshold_max, out=threshold)
 
 
 def transition_imminent(composite: Floats, policy: Policy) -> Bools:

@@ -49,21 +49,20 @@ def outcomes(market: Market, founding: Founding, golems: int, policy: Policy, *,
 
 def _judged(out: Buffers, at_us: np.ndarray, number: int) -> Judged:
     """The verdicts of a chunk, in the order in which they fell. A golem's tick t fell on the tape's position t - 1."""
-    columns = out.columns
-    if "trial_due" not in columns:
+    if "trial_due" not in out:
         none = np.zeros(0, np.int64)
         return Judged(none, none, none, none, np.zeros(0), np.zeros(0), none)
-    golem, tick, slot = np.nonzero(columns["trial_due"])
+    golem, tick, slot = np.nonzero(out["trial_due"])
     order = np.lexsort((slot, golem, tick))
     where = (golem[order], tick[order], slot[order])
     return Judged(
         np.full(len(order), number),
         where[0],
-        at_us[columns["trial_decision_tick"][where] - 1],
-        columns["trial_regime"][where],
-        columns["trial_score"][where],
-        columns["trial_gas_ratio"][where],
-        columns["trial_effect_ppm"][where],
+        at_us[out["trial_decision_tick"][where] - 1],
+        out["trial_regime"][where],
+        out["trial_score"][where],
+        out["trial_gas_ratio"][where],
+        out["trial_effect_ppm"][where],
     )
 
 

@@ -5,7 +5,7 @@ has severity -1 and a value of NaN. Source: HB S9.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ LINK_CANDIDATE, LINK_INVALIDATED = 1.0, 2.0
 
 @dataclass(frozen=True, eq=False)
 class ProbeInputs:
-    """What the probes look at, one element a golem; NaN: this source is absent.
+    """What the probes look at, one element a golem, or a number for all of them; NaN: this source is absent.
 
     price_change, liquidity_change: since the last tick, as shares, signed. health_factor: >= 0, NaN without a position.
     gas_hour_ratio: gas over its hour's mean. credit_share: credits over first credits. rsi: [0, 100]; macd: histogram
@@ -37,16 +37,16 @@ class ProbeInputs:
     drift: error of the world model, share. causal: 0, LINK_CANDIDATE or LINK_INVALIDATED.
     """
 
-    price_change: Floats
-    liquidity_change: Floats
+    price_change: Floats | float
+    liquidity_change: Floats | float
     health_factor: Floats
-    gas_hour_ratio: Floats
+    gas_hour_ratio: Floats | float
     credit_share: Floats
-    rsi: Floats
-    macd: Floats
+    rsi: Floats | float
+    macd: Floats | float
     nav_drawdown: Floats
-    kill_switch: Bools
-    threat: Floats
+    kill_switch: Bools | bool
+    threat: Floats | float
     deviation_sigma: Floats
     drift: Floats
     causal: Floats
@@ -54,62 +54,66 @@ class ProbeInputs:
 
 @dataclass(frozen=True, eq=False)
 class Probes:
-    """Twelve rows in the order of PROBES, one column a golem.
+    """Twelve rows in the order of PROBES, one column a golem, held against the limits of these rules.
 
-    severity: int8, ABSENT, NONE, LOW or HIGH. value: what was compared, a size without sign, NaN if absent.
-    threshold: the limit that counts: the high one at HIGH, else the low one; NaN if absent.
+    value: what was compared, a size without sign, NaN if absent.
     """
 
-    severity: NDArray[np.int8]
     value: Floats
-    threshold: Floats
+    rules: ProbePolicy
 
-    @property
+    @cached_property
     def anomalies(self) -> Bools:
-        """Which probes stand at HIGH: bool [12, N]."""
-        high: Bools = self.severity == HIGH
+        """Which probes stand at HIGH: bool [12, N]. A limit is crossed beyond it, not at it ("> 2 %", "< 1.5")."""
+        limits = _limits(self.rules)
+        high: Bools = self.value * limits.sign > limits.signed_high
         return high
 
     @property
     def anomaly_count(self) -> NDArray[np.int64]:
         """How many of them: int64 [N]."""
-        count: NDArray[np.int64] = np.count_nonzero(self.severity == HIGH, axis=0)
+        count: NDArray[np.int64] = self.anomalies.sum(axis=0)
         return count
+
+    @cached_property
+    def severity(self) -> NDArray[np.int8]:
+        """ABSENT, NONE, LOW or HIGH: int8 [12, N]."""
+        limits = _limits(self.rules)
+        severity = (self.value * limits.sign > limits.signed_low).astype(np.int8)
+        severity[self.anomalies] = HIGH
+        severity[np.isnan(self.value)] = ABSENT
+        return severity
+
+    @cached_property
+    def threshold(self) -> Floats:
+        """The limit that counts: the high one at HIGH, else the low one; NaN if absent. [12, N]."""
+        limits = _limits(self.rules)
+        threshold = np.where(self.anomalies, limits.high, limits.low)
+        threshold[np.isnan(self.value)] = np.nan
+        return threshold
 
 
 def evaluate(inputs: ProbeInputs, policy: Policy) -> Probes:
-    """Take the twelve looks. A limit is crossed beyond it, not at it ("> 2 %", "< 1.5").
+    """Take the twelve looks.
 
     RSI and MACD share a probe and must agree: RSI says how one-sided the moves are, MACD how far they went, in RSI
     points; the smaller counts. RSI alone means little on minute bars of which most do not trade: over the recorded
     market it lies beyond 20 or 80 on 39 % of the bars, together with MACD on 1 %. Without either, the probe is absent.
     """
-    limits = _limits(policy.probes)
     value = np.empty((len(PROBES), len(inputs.credit_share)))
-    np.abs(inputs.price_change, out=value[0])
-    np.abs(inputs.liquidity_change, out=value[1])
+    value[0] = np.abs(inputs.price_change)
+    value[1] = np.abs(inputs.liquidity_change)
     value[2] = inputs.health_factor
     value[3] = inputs.gas_hour_ratio
     value[4] = inputs.credit_share
-    momentum = np.abs(inputs.macd)
-    momentum *= policy.probes.macd_points
-    np.minimum(np.abs(inputs.rsi - 50.0), momentum, out=value[5])
+    value[5] = np.minimum(np.abs(inputs.rsi - 50.0), np.abs(inputs.macd) * policy.probes.macd_points)
     value[6] = inputs.nav_drawdown
     value[7] = inputs.kill_switch
     value[8] = inputs.threat
     value[9] = inputs.deviation_sigma
     value[10] = inputs.drift
     value[11] = inputs.causal
-
-    excess = value * limits.sign
-    high = excess > limits.signed_high
-    severity = (excess > limits.signed_low).astype(np.int8)
-    severity[high] = HIGH
-    absent = np.isnan(value)
-    severity[absent] = ABSENT
-    threshold = np.where(high, limits.high, limits.low)
-    threshold[absent] = np.nan
-    return Probes(severity, value, threshold)
+    return Probes(value, policy.probes)
 
 
 @dataclass(frozen=True, eq=False)

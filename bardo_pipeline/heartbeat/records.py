@@ -28,6 +28,8 @@ from bardo_pipeline.heartbeat.probes import HIGH, detail_arrow
 from bardo_pipeline.heartbeat.records_loans import loan_positions, with_loan_acts
 from bardo_pipeline.heartbeat.records_thought import thought
 from bardo_pipeline.heartbeat.rows import Chunk, Rows, kind
+from bardo_pipeline.mortality.affect import emotion_codes
+from bardo_pipeline.mortality.vitality import phase_codes
 
 SEVERITIES = ("none", "low", "high")
 QUANTITIES = ("price", "gas", "health")
@@ -54,7 +56,7 @@ def records_of(chunk: Chunk) -> pa.Table:
         "predictions": _predictions(rows),
         "pad_before": _pad(rows["pad_before"]),
         "pad_after": _pad(rows["pad_after"]),
-        "primary_emotion": word(EMOTIONS, rows["emotion"]),
+        "primary_emotion": word(EMOTIONS, emotion_codes(rows["pad_after"].T)),
         "prediction_error": real(rows["error"]),
         "prediction_error_sources": _sources(rows),
         "deliberation_threshold": real(rows["threshold"]),
@@ -71,9 +73,9 @@ def records_of(chunk: Chunk) -> pa.Table:
         "active_interventions": _given(rows, "active_interventions", chunk.interventions),
         "vitality": struct(
             kind("vitality"),
-            {n: real(rows["life"][:, i]) for i, n in enumerate(("economic", "epistemic", "stochastic", "composite"))},
+            {n: real(rows[n]) for n in ("economic", "epistemic", "stochastic", "composite")},
         ),
-        "phase": word(PHASES, rows["phase"]),
+        "phase": word(PHASES, phase_codes(rows["composite"], chunk.policy)),
         "credits_micros": whole(rows["credits"]),
         "credit_consumed_micros": whole(rows["consumed"]),
         "cost": struct(
@@ -102,7 +104,6 @@ def _pad(values: np.ndarray) -> pa.Array:
 def _observation(rows: Rows) -> pa.Array:
     tape, t, count = rows.chunk.tape, rows.t, rows.count
     market = tape.market
-    money, position = rows["money"], rows["position"]
     fixed = {
         n: same(getattr(market, a), count)
         for n, a in (("market", "name"), ("chain",) * 2, ("protocol",) * 2, ("pair",) * 2, ("pool",) * 2)
@@ -129,31 +130,31 @@ def _observation(rows: Rows) -> pa.Array:
                 )
             },
             "volume_micros": whole(tape.volume_micros[t]),
-            "idle_micros": whole(money[:, 0]),
+            "idle_micros": whole(rows["idle"]),
             "net_asset_value_micros": whole(np.rint(rows["nav_seen"])),
             "anomaly_score": real(rows["score"]),
-            "positions": _positions(rows, money, position),
+            "positions": _positions(rows),
         },
     )
 
 
-def _positions(rows: Rows, money: np.ndarray, position: np.ndarray) -> pa.Array:
+def _positions(rows: Rows) -> pa.Array:
     held = rows["open"]
     where = np.flatnonzero(held)
     count, market = len(where), rows.chunk.tape.market
     wanted = kind("observation").field("positions").type
-    opened = whole(money[where, 3]).cast(pa.string())
+    opened = whole(rows.of("opened_tick", where)).cast(pa.string())
     values = struct(
         wanted.value_type,
         {
             "position_id": joined(rows.ids.take(pa.array(where)), same("/", count, pa.string()), opened),
             "protocol": same(market.protocol, count, pa.string()),
             "pair": same(market.pair, count, pa.string()),
-            "tick_lower": whole(money[where, 1]),
-            "tick_upper": whole(money[where, 2]),
-            "liquidity": real(position[where, 0]),
+            "tick_lower": whole(rows.of("lower", where)),
+            "tick_upper": whole(rows.of("upper", where)),
+            "liquidity": real(rows.of("liquidity", where)),
             "value_micros": whole(np.rint(rows.of("value", where))),
-            "fees_owed_micros": whole(np.floor(position[where, 1])),
+            "fees_owed_micros": whole(np.floor(rows.of("fees", where))),
             "impermanent_loss_micros": whole(np.rint(rows.of("loss", where))),
             "in_range": flag(rows.of("inside", where)),
             "health_factor": real(rows.of("health", where)),
@@ -165,7 +166,9 @@ def _positions(rows: Rows, money: np.ndarray, position: np.ndarray) -> pa.Array:
 
 
 def _probes(rows: Rows) -> dict[str, pa.Array]:
-    severity, value, limit = (rows[n].reshape(-1) for n in ("severity", "probe_value", "probe_threshold"))
+    told = rows.probes
+    severity = told.severity.T.reshape(-1)
+    value, limit = (column.T.reshape(-1) for column in (told.value, told.threshold))
     code = np.tile(np.arange(len(PROBES)), rows.count)
     said = np.flatnonzero(severity > 0)
     sentences = detail_arrow(code[said], severity[said], value[said], limit[said])
@@ -194,10 +197,9 @@ def _probes(rows: Rows) -> dict[str, pa.Array]:
         },
     )
     each = np.full(rows.count, len(PROBES))
-    counts = (rows["severity"] == HIGH).sum(axis=1)
     return {
         "probe_results": listed(kind("probe_results"), each, results),
-        "anomalies": listed(kind("anomalies"), counts, anomalies),
+        "anomalies": listed(kind("anomalies"), told.anomaly_count, anomalies),
     }
 
 
@@ -264,7 +266,7 @@ def _resolutions(rows: Rows) -> pa.Array:
 
 def _episodes(rows: Rows) -> pa.Array:
     """Id of the episode this record is, for records that are one (canon 13)."""
-    odd = (rows["severity"] == HIGH).any(axis=1) | (rows["sources"][:, 1] > 0) | rows.thinking
+    odd = (rows.probes.anomaly_count > 0) | (rows["sources"][:, 1] > 0) | rows.thinking
     where = np.flatnonzero(odd)
     ids = joined(
         rows.ids.take(pa.array(where)),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.events.schema import RECORD_SCHEMA
 from bardo_pipeline.heartbeat.buffers import Buffers
+from bardo_pipeline.heartbeat.probes import Probes
 from bardo_pipeline.heartbeat.recall import Recall
 from bardo_pipeline.heartbeat.tape import Tape
 from bardo_pipeline.policy import Policy
@@ -39,7 +41,7 @@ class Rows:
 
     def __init__(self, chunk: Chunk) -> None:
         self.chunk, self.out = chunk, chunk.out
-        self.at = np.flatnonzero(chunk.out.columns["alive"].reshape(-1))
+        self.at = np.flatnonzero(self.out["alive"].reshape(-1))
         self.golem, self.column = np.divmod(self.at, chunk.out.ticks)
         self.t = chunk.start + self.column
         self.count = len(self.at)
@@ -47,15 +49,22 @@ class Rows:
         self.thinking = np.isin(self["tier"], (1, 2))
 
     def __getitem__(self, name: str) -> np.ndarray:
-        return self.out.flat(name, self.at)
+        column: np.ndarray = self.out[name][self.golem, self.column]
+        return column
 
     def of(self, name: str, where: np.ndarray) -> np.ndarray:
         """A column at some of the living rows."""
-        return self.out.flat(name, self.at[where])
+        column: np.ndarray = self.out[name][self.golem[where], self.column[where]]
+        return column
+
+    @cached_property
+    def probes(self) -> Probes:
+        """What the probes said, [12, rows]."""
+        return Probes(self["probes"].T, self.chunk.policy.probes)
 
     def has(self, name: str) -> bool:
         """Whether any tick of the chunk left this column."""
-        return name in self.out.columns
+        return name in self.out
 
 
 def owing(rows: Rows) -> np.ndarray:

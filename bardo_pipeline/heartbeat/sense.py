@@ -38,8 +38,6 @@ class Sight:
     score: np.ndarray
     change: np.ndarray
     open: np.ndarray
-    position: np.ndarray
-    money: np.ndarray
 
 
 def observe(fleet: Fleet, tape: Tape, t: int, policy: Policy) -> Sight:
@@ -52,8 +50,9 @@ def observe(fleet: Fleet, tape: Tape, t: int, policy: Policy) -> Sight:
     nav = value + fleet.fees + fleet.idle + fleet.loan_value
     change = (nav - fleet.nav) / np.maximum(fleet.nav, 1.0)
     fleet.high_water = np.maximum(fleet.high_water, nav)
-    range_health = _range_health(fleet, tick)
-    away = np.where(held, _away(fleet, tick), 0.0)
+    away = _away(fleet, tick)
+    range_health = np.where(held, np.maximum(2.0 - away, 0.0), np.nan)
+    away = np.where(held, away, 0.0)
     rules = policy.anomaly
     stir = tape.sigma_ratio[t] - 1.0
     stir = 0.0 if np.isnan(stir) else min(max(stir, 0.0), 1.0)
@@ -68,8 +67,6 @@ def observe(fleet: Fleet, tape: Tape, t: int, policy: Policy) -> Sight:
         score=np.where(held, np.minimum(rules.away_gain * away + rules.stir_gain * stir, 1.0), 0.0),
         change=change,
         open=held,
-        position=np.stack([fleet.liquidity, fleet.fees]),
-        money=np.stack([fleet.idle, fleet.lower, fleet.upper, fleet.opened_tick]),
     )
 
 
@@ -116,17 +113,18 @@ def compare(fleet: Fleet, tape: Tape, t: int, sight: Sight, policy: Policy) -> C
 
 def _count(fleet: Fleet, resolved: np.ndarray, held: np.ndarray, window: int) -> None:
     """Keep the share of the last `window` resolved predictions that held, by a ring a golem."""
-    column = np.arange(fleet.size)
-    for quantity in range(3):
-        slot = fleet.ring_at % window
-        mask = resolved[quantity]
-        old_used, old_held = fleet.ring_used[slot, column], fleet.ring[slot, column]
-        now = held[quantity]
-        fleet.resolved_count += mask & ~old_used
-        fleet.held_count += (mask & now).astype(np.int64) - (mask & old_used & old_held)
-        fleet.ring[slot, column] = np.where(mask, now, old_held)
-        fleet.ring_used[slot, column] = old_used | mask
-        fleet.ring_at += mask
+    golem = np.arange(fleet.size)
+    for first in range(0, len(resolved), window):  # as many quantities at once as a ring has places
+        mask, now = resolved[first : first + window], held[first : first + window]
+        upto = mask.cumsum(axis=0)
+        slot = (fleet.ring_at + upto - mask) % window
+        was_used = mask & fleet.ring_used[slot, golem]
+        was_held = was_used & fleet.ring[slot, golem]
+        fleet.resolved_count += upto[-1] - was_used.sum(axis=0)
+        fleet.held_count += now.sum(axis=0) - was_held.sum(axis=0)
+        where = slot[mask], mask.nonzero()[1]
+        fleet.ring[where], fleet.ring_used[where] = now[mask], True
+        fleet.ring_at += upto[-1]
 
 
 def forecast(

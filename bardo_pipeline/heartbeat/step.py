@@ -6,6 +6,7 @@ after the gate, canon 24). What no golem can change is on the tape; what they le
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,8 +31,8 @@ from bardo_pipeline.heartbeat.recentring import try_inaction
 from bardo_pipeline.heartbeat.sense import Comparison, Sight, compare, deviation, forecast, health_now, observe, settle
 from bardo_pipeline.heartbeat.tape import Tape
 from bardo_pipeline.heartbeat.trial import Verdicts, judge
-from bardo_pipeline.mortality.affect import appraise, emotion_codes
-from bardo_pipeline.mortality.vitality import Vitality, cause_of_death, phase_codes, predictive_fitness, vitality
+from bardo_pipeline.mortality.affect import appraise
+from bardo_pipeline.mortality.vitality import Vitality, cause_of_death, predictive_fitness, vitality
 from bardo_pipeline.policy import Policy
 
 
@@ -71,6 +72,7 @@ def step(
     fleet.tick += fleet.alive
     loans = grow(fleet, tape, t, policy)
     sight = observe(fleet, tape, t, policy)
+    _put_position(out, at, fleet)
     seen = compare(fleet, tape, t, sight, policy)
     graph = recall.foresight.look(tape, t, fleet.foreseen, policy)
     probes = evaluate(_probe_inputs(fleet, tape, t, sight, seen, killed, graph, policy), policy)
@@ -96,12 +98,12 @@ def step(
     fleet.composite = life.composite
     cause = np.where(fleet.alive, cause_of_death(life), -1)
     costs = (bill.inference + bill.gas, bill.inference, bill.gas, bill.acted, waking.error)
-    settle(fleet, np.stack(costs), policy)
+    settle(fleet, np.array(costs), policy)
 
     _put_senses(out, at, sight, seen, probes, verdicts)
     out.put(at, **vars(waking))
     _put_choice(out, at, choice, loans, fleet.size)
-    _put_life(out, at, fleet, pad_before, bill, life, policy)
+    _put_life(out, at, fleet, pad_before, bill, life)
     if oracle:
         forecast(fleet, tape, t, fleet.health, policy, recall.foresight)
     _bury(fleet, t, life, cause >= 0)
@@ -136,17 +138,16 @@ def _wake(
     steer = asked.steer if asked is not None else np.zeros(size, bool)
     if asked is not None:
         fleet.follow_ups += asked.follow_up
-    turned = np.full(size, t > 0 and tape.regime[t] != tape.regime[t - 1]) & (fleet.tick > 1)
+    turned = (fleet.tick > 1) & bool(t > 0 and tape.regime[t] != tape.regime[t - 1])
     health_change = sight.health - fleet.health
-    threat = np.full(size, np.nan)
+    anomaly_count, threat = probes.anomaly_count, math.nan
     if oracle:
-        expected, price = fleet.expected[0], np.full(size, tape.price[t])
         pending = fleet.follow_ups + steer
         error, sources = prediction_error(
-            expected, price, turned, health_change, threat, pending, probes.anomaly_count, policy
+            fleet.expected[0], tape.price[t], turned, health_change, threat, pending, anomaly_count, policy
         )
     else:
-        error, sources = prediction_error_fallback(turned, health_change, threat, probes.anomaly_count, policy)
+        error, sources = prediction_error_fallback(turned, health_change, threat, anomaly_count, policy)
     follow_ups = fleet.follow_ups
     threshold = adaptive_threshold(fleet.composite, fleet.pad[1], fleet.confidence, policy)
     imminent, reorg = transition_imminent(fleet.composite, policy), None if asked is None else asked.reorg
@@ -169,26 +170,24 @@ def _bury(fleet: Fleet, t: int, life: Vitality, dying: np.ndarray) -> None:
 
 
 def _components(life: Vitality) -> np.ndarray:
-    return np.stack([life.economic, life.epistemic, life.stochastic, life.composite])
+    return np.array((life.economic, life.epistemic, life.stochastic, life.composite))
 
 
 def _probe_inputs(
     fleet: Fleet, tape: Tape, t: int, sight: Sight, seen: Comparison, killed: bool, graph: np.ndarray, policy: Policy
 ) -> ProbeInputs:
     """What the twelve probes look at. Pheromones have no source here: absent, not quiet."""
-    size = fleet.size
-    absent = np.full(size, np.nan)
     return ProbeInputs(
-        price_change=np.full(size, np.expm1(tape.price_return[t])),
-        liquidity_change=np.full(size, tape.liquidity_change[t]),
+        price_change=np.expm1(tape.price_return[t]),
+        liquidity_change=tape.liquidity_change[t],
         health_factor=sight.health,
-        gas_hour_ratio=np.full(size, tape.gas_hour_ratio[t]),
+        gas_hour_ratio=tape.gas_hour_ratio[t],
         credit_share=fleet.credits / fleet.first_credits,
-        rsi=np.full(size, tape.rsi[t]),
-        macd=np.full(size, tape.macd[t]),
+        rsi=tape.rsi[t],
+        macd=tape.macd[t],
         nav_drawdown=np.maximum(sight.drawdown, 0.0),
-        kill_switch=np.full(size, killed),
-        threat=absent,
+        kill_switch=killed,
+        threat=math.nan,
         deviation_sigma=deviation(fleet, policy),
         drift=seen.drift,
         causal=graph,
@@ -220,6 +219,12 @@ def _charge(fleet: Fleet, choice: Choice | None, loans: LoanActs | None) -> Bill
     return bill
 
 
+def _put_position(out: Buffers, at: int, fleet: Fleet) -> None:
+    """Leave what is held before anybody acts."""
+    names = ("liquidity", "fees", "idle", "lower", "upper", "opened_tick")
+    out.put(at, **{name: getattr(fleet, name) for name in names})
+
+
 def _put_senses(
     out: Buffers, at: int, sight: Sight, seen: Comparison, probes: Probes, verdicts: Verdicts | None
 ) -> None:
@@ -233,11 +238,7 @@ def _put_senses(
         loss=sight.loss,
         health=sight.range_health,
         inside=sight.inside > 0,
-        position=sight.position,
-        money=sight.money,
-        severity=probes.severity,
-        probe_value=probes.value,
-        probe_threshold=probes.threshold,
+        probes=probes.value,
         expected=seen.expected,
         half=seen.half,
         actual=seen.actual,
@@ -248,9 +249,7 @@ def _put_senses(
         out.put(at, **{f"trial_{name}": np.moveaxis(value, 0, -2) for name, value in vars(verdicts).items()})
 
 
-def _put_life(
-    out: Buffers, at: int, fleet: Fleet, pad_before: np.ndarray, bill: Bill, life: Vitality, policy: Policy
-) -> None:
+def _put_life(out: Buffers, at: int, fleet: Fleet, pad_before: np.ndarray, bill: Bill, life: Vitality) -> None:
     """Leave who lives, in what mood, at what cost."""
     out.put(
         at,
@@ -260,9 +259,7 @@ def _put_life(
         playbook_version=fleet.playbook_version,
         pad_before=pad_before,
         pad_after=fleet.pad,
-        emotion=emotion_codes(fleet.pad),
-        life=_components(life),
-        phase=phase_codes(life.composite, policy),
+        **vars(life),
         credits=fleet.credits,
         inference=bill.inference,
         gas=bill.gas,

@@ -51,7 +51,7 @@ def appraise(
     mood[0] += rules.pleasure_gain * value_change_share
     mood[1] += rules.arousal_gain * (prediction_error - rules.arousal_pivot * threshold)
     mood[2] += rules.dominance_gain * np.where(np.isnan(held_share), 0.0, held_share - policy.prediction.fitness_prior)
-    return np.clip(mood, -1.0, 1.0, out=mood)
+    return mood.clip(-1.0, 1.0, out=mood)
 
 
 def emotion_codes(pad: Floats) -> Codes:

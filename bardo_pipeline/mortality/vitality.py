@@ -73,9 +73,9 @@ def vitality(
     (0.35). Stochastic: 1 - (age / lifespan)^4. All clipped to [0, 1]: a golem that earned more than it was born with is
     no more than whole.
     """
-    economic = np.clip(credits / first_credits, 0.0, 1.0)
-    epistemic = np.clip(fitness, 0.0, 1.0) * (fitness >= policy.prediction.senescence)
-    aged = _power(np.clip(hayflick_ratio(age, lifespan), 0.0, 1.0), policy.mortality.age_exponent)
+    economic = (credits / first_credits).clip(0.0, 1.0)
+    epistemic = fitness.clip(0.0, 1.0) * (fitness >= policy.prediction.senescence)
+    aged = _power(hayflick_ratio(age, lifespan).clip(0.0, 1.0), policy.mortality.age_exponent)
     stochastic = 1.0 - aged
     return Vitality(economic, epistemic, stochastic, economic * epistemic * stochastic)
 

@@ -66,15 +66,14 @@ class Ledger:
 
     def add(self, out: Buffers) -> None:
         """Take in a chunk of ticks."""
-        told = out.columns
-        self.thought += told["inference"].sum(axis=1)
-        self.gas += told["gas"].sum(axis=1)
-        self.shallow += (told["tier"] == 1).sum(axis=1)
-        self.deep += (told["tier"] == 2).sum(axis=1)
-        if "choice_action" in told:
-            moved = told["choice_action"] == REBALANCE
-            self.moved += (moved & (told["choice_status"] == 0)).sum(axis=1)
-            self.warned += (moved & (told["choice_blocker"] >= 0) & (told["choice_status"] == 1)).sum(axis=1)
+        self.thought += out["inference"].sum(axis=1)
+        self.gas += out["gas"].sum(axis=1)
+        self.shallow += (out["tier"] == 1).sum(axis=1)
+        self.deep += (out["tier"] == 2).sum(axis=1)
+        if "choice_action" in out:
+            moved = out["choice_action"] == REBALANCE
+            self.moved += (moved & (out["choice_status"] == 0)).sum(axis=1)
+            self.warned += (moved & (out["choice_blocker"] >= 0) & (out["choice_status"] == 1)).sum(axis=1)
 
 
 @dataclass
