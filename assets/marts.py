@@ -17,7 +17,7 @@ from assets.log import CYCLES, LIFE_EVENTS
 from assets.materialized import OWNERS, Seen, materialized
 from assets.stores import LazyStores
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.projections import Digest
+from bardo_pipeline.storage.totals import Digest
 from bardo_pipeline.storage.warehouse import PROJECT, build_warehouse, quoted
 
 _SOURCES = {

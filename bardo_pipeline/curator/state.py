@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -37,8 +37,10 @@ CODED = ("golem", "structure", "origin", "kind", "status", "provenance", "decay_
 FLAGS = ("is_anti_knowledge", "is_bloodstain")
 COLUMNS = (*CODED, *FLAGS, *COUNTED, *MOMENTS)
 _LINE = {name: line for line, name in enumerate(COLUMNS)}
+_IDS_KEPT, _TEXTS_KEPT = 65_536, 4_096  # of entries that are told again every cycle
 
 
+@lru_cache(_IDS_KEPT)
 def entry_id(origin_golem_id: str, structure_key: str) -> str:
     """An entry's id: whose experience, about what. 24 hex characters."""
     return hashlib.sha256(f"{origin_golem_id}|{structure_key}".encode()).hexdigest()[:24]
@@ -170,6 +172,7 @@ def size_bands(effect_ppm: np.ndarray) -> np.ndarray:
     return np.digitize(np.abs(effect_ppm), SIZE_EDGES_PPM)
 
 
+@lru_cache(_TEXTS_KEPT)
 def _text(structure: Structure, kind: int, sign: int, mean: int, low: int, high: int, known: int) -> str:
     if structure.source == "baseline":
         return baseline_text(
@@ -211,7 +214,7 @@ def entry_columns(
     take = pa.array(rows["structure"], pa.int64())
     named = {n: pa.array(table.column(n), ENTRY_SCHEMA.field(n).type).take(take) for n in Structure._fields}
     golems = pa.array(state.golems, pa.string())
-    keys = [s.key for s in table.rows]
+    keys = [table.key(code) for code in range(len(table.rows))]
     ids = _ids(state, rows, keys)
     bloodstain, anti = rows["is_bloodstain"] == 1, rows["is_anti_knowledge"] == 1
     half = conf.half_life_us(

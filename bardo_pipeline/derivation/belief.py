@@ -19,8 +19,16 @@ from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, f
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.left_out import Cause, LeftOut
 from bardo_pipeline.katabasis.consensus import consensus
-from bardo_pipeline.katabasis.votes import DEATH_SCHEMA, Ballots, backed_votes, death_votes, routine_votes
-from bardo_pipeline.storage.projections import GrowingTable, Written
+from bardo_pipeline.katabasis.votes import (
+    DEATH_SCHEMA,
+    VOTE_CAUSE_SCHEMA,
+    Ballots,
+    backed_votes,
+    death_votes,
+    routine_votes,
+)
+from bardo_pipeline.storage.projections import GrowingTable
+from bardo_pipeline.storage.totals import Written
 
 
 def owners(stores: Stores) -> pa.Table:
@@ -180,6 +188,13 @@ def _not_yet(table: GrowingTable, rows: pa.Table, by_vote: dict[str, tuple[str, 
     return rows.filter(pa.array(keep, pa.bool_()))
 
 
+def _causes_of(stores: Stores, vote_ids: pa.Array) -> pa.Table:
+    """The private causes of these votes; where there is no vote, of all that were ever cast none is looked at."""
+    if not len(vote_ids):
+        return VOTE_CAUSE_SCHEMA.empty_table()
+    return stores.projections.growing("vote_causes").read(only=pc.field("vote_id").isin(vote_ids))
+
+
 def derive_consensus(stores: Stores) -> list[Written]:
     """Count again the propositions that got votes since, or lost them, and those whose death votes may now count."""
     with stores.deriving():
@@ -192,10 +207,10 @@ def derive_consensus(stores: Stores) -> list[Written]:
         buckets = renewed.buckets(touched.to_pylist())
         concerned = fresh.votes.filter(pc.is_in(fresh.votes["proposition_id"], value_set=touched))
         last_words = concerned.filter(concerned["is_death_vote"])["vote_id"].unique()
-        causes = stores.projections.growing("vote_causes").read(only=pc.field("vote_id").isin(last_words))
+        causes = _causes_of(stores, last_words)
         backed = backed_votes(concerned, causes, recorded_deaths(stores))
         counted = consensus(concerned, backed, stores.policy.katabasis, touched)
-        kept = renewed.read(buckets)
+        kept = renewed.read(buckets, trusting=True)
         kept = kept.filter(pc.invert(pc.is_in(kept["proposition_id"], value_set=touched)))
         written = renewed.renew(pa.concat_tables([kept, counted]).sort_by("proposition_id"), buckets)
         box.keep(fresh)

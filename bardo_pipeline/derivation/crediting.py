@@ -21,7 +21,7 @@ from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, f
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.left_out import LeftOut
 from bardo_pipeline.retrieval.credits import CREDIT_COLUMNS, SIGN_SCHEMA, credits_of, signs_of
-from bardo_pipeline.storage.projections import Written
+from bardo_pipeline.storage.totals import Written
 
 
 def derive_credits(stores: Stores) -> list[Written]:

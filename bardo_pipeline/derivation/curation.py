@@ -34,9 +34,11 @@ from bardo_pipeline.events.left_out import LeftOut
 from bardo_pipeline.events.operations import Proposal, Proposed
 from bardo_pipeline.events.overrides import Overrides
 from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.grimoire.columns import last_of_each
 from bardo_pipeline.inheritance.succession import inherited_entries, received_decisions
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.projections import RenewedTable, Written
+from bardo_pipeline.storage.renewed import RenewedTable
+from bardo_pipeline.storage.totals import Written
 
 
 def _nothing_cited(_: Sequence[Proposal]) -> pa.Table:
@@ -223,7 +225,7 @@ def _renew_grimoire(stores: Stores, mind: Mind, grimoire: RenewedTable, upto: di
     buckets, held = grimoire.buckets(upto), pa.array(sorted(upto), pa.string())
     mine = to_table(mind.state, stores.policy.curator, stores.policy.decay)
     mine = mine.filter(pc.is_in(mine["golem_id"], value_set=held))
-    others = grimoire.read(buckets)
+    others = grimoire.read(buckets, trusting=True)
     others = others.filter(pc.invert(pc.is_in(others["golem_id"], value_set=held)))
     rows = pa.concat_tables([others, mine]).sort_by([("golem_id", "ascending"), ("entry_id", "ascending")])
     return grimoire.renew(rows, buckets, upto=upto)
@@ -234,7 +236,7 @@ def load_mind(stores: Stores, golem_ids: list[str], left: LeftOut) -> Mind:
     mind = Mind(stores.policy, left)
     grimoire = stores.projections.renewed("grimoire")
     mind.done = {g: done for g in golem_ids if (done := grimoire.done(g)) is not None}
-    mind.state = from_table(grimoire.read(only=golem_ids))
+    mind.state = from_table(grimoire.read(only=golem_ids, trusting=True))
     mind.state.moments = moments_at(stores, mind.done, left)
     return _furnished(stores, mind, golem_ids)
 
@@ -296,9 +298,10 @@ def _load_playbooks(stores: Stores, mind: Mind, golem_ids: list[str]) -> None:
     rows = stores.projections.growing("playbooks").read(
         ["golem_id", "version", "cycle", "rebalance_threshold", "staged_entries"], golems=golem_ids
     )
-    for row in sorted(rows.to_pylist(), key=lambda r: (r["golem_id"], r["version"])):
-        if row["cycle"] > mind.done.get(row["golem_id"], -1):
-            continue  # of a cycle that was not finished: it will be written again, the same
+    # What is of a cycle that was not finished will be written again, the same.
+    done = np.array([mind.done.get(g, -1) for g in rows["golem_id"].to_pylist()], np.int64)
+    newest = last_of_each(rows.filter(pa.array(rows["cycle"].to_numpy() <= done, pa.bool_())), "version")
+    for row in newest.to_pylist():
         mind.playbooks.version[row["golem_id"]] = row["version"]
         mind.playbooks.threshold[row["golem_id"]] = tuple(row["rebalance_threshold"][r] for r in REGIMES)
         mind.playbooks.staged[row["golem_id"]] = tuple(row["staged_entries"])

@@ -34,7 +34,8 @@ from bardo_pipeline.heartbeat.hypothesis_rows import HYPOTHESIS_SCHEMA, recalled
 from bardo_pipeline.heartbeat.lessons import lesson_id
 from bardo_pipeline.heartbeat.sleep import DROWSY_COLUMNS, IMPORT, TAG, Bed, Due, cycles_of, dreams_due
 from bardo_pipeline.heartbeat.walk import RATES
-from bardo_pipeline.storage.projections import GrowingTable, Written
+from bardo_pipeline.storage.projections import GrowingTable
+from bardo_pipeline.storage.totals import Written
 
 DREAMT = ("hypotheses", "dreams")
 """The tables of a dream's commit, in its order: the dream comes last and says that its hypotheses are there."""

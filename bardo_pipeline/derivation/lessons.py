@@ -19,7 +19,8 @@ from bardo_pipeline.events.overrides import Order
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.heartbeat.hypothesis_rows import HYPOTHESIS_SCHEMA
 from bardo_pipeline.heartbeat.lessons import lesson_decisions, lessons_of
-from bardo_pipeline.storage.projections import RenewedTable, Written
+from bardo_pipeline.storage.renewed import RenewedTable
+from bardo_pipeline.storage.totals import Written
 
 
 def renew_lessons(stores: Stores) -> list[Written]:
@@ -104,7 +105,8 @@ def known_entries(stores: Stores, golem_ids: Iterable[str] | None = None) -> pa.
 
 def known_in(stores: Stores, buckets: Collection[int]) -> pa.Table:
     """What the golems of these buckets know (ENTRY_SCHEMA), by golem and entry."""
-    return _together([stores.projections.renewed(name).read(buckets) for name in ("grimoire", "lessons")])
+    tables = [stores.projections.renewed(name) for name in ("grimoire", "lessons")]
+    return _together([table.read(buckets, trusting=True) for table in tables])
 
 
 def _together(parts: list[pa.Table]) -> pa.Table:

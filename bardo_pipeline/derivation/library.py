@@ -41,7 +41,7 @@ from bardo_pipeline.inheritance.library import (
     libraries,
 )
 from bardo_pipeline.storage.home import bucket_of
-from bardo_pipeline.storage.projections import Written
+from bardo_pipeline.storage.totals import Written
 
 LIBRARY_TABLES = {"library": LIBRARY_SCHEMA, "kits": KIT_SCHEMA, "shelved_playbooks": PLAYBOOK_DEPOSIT_SCHEMA}
 """What an owner's library consists of, each table by owner."""

@@ -21,8 +21,8 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.grimoire.entries import METRIC_UNIT
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import bucket_of
-from bardo_pipeline.storage.projections import Written
 from bardo_pipeline.storage.tables import FACT_SCHEMA
+from bardo_pipeline.storage.totals import Written
 
 
 def facts_of(entries: pa.Table) -> pa.Table:

@@ -40,8 +40,9 @@ from bardo_pipeline.katabasis.consensus import consensus
 from bardo_pipeline.katabasis.scars import scars_of
 from bardo_pipeline.katabasis.votes import backed_votes
 from bardo_pipeline.storage.as_of import LogAsOf
-from bardo_pipeline.storage.projections import Digest, Projections
+from bardo_pipeline.storage.projections import Projections
 from bardo_pipeline.storage.tables import TABLES
+from bardo_pipeline.storage.totals import Digest
 
 BY_CYCLE = ("curation", "cycles", "playbooks", "episodes", "credits", "hypotheses", "dreams", "failures")
 """Tables whose rows say which cycle of which golem they came from, and nothing of what is shared."""

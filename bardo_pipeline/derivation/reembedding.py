@@ -28,7 +28,7 @@ from bardo_pipeline.derivation.vectors import check_drift, last_check, paused, r
 from bardo_pipeline.errors import ConfigError, DerivationError, StoreError
 from bardo_pipeline.storage.embedders import embedder_version, split_turn, with_turn
 from bardo_pipeline.storage.embedding_log import Migration
-from bardo_pipeline.storage.projections import Digest
+from bardo_pipeline.storage.totals import Digest
 
 _ROUNDS_MAX = 8  # the log may grow while it is embedded; each round takes less than the one before
 

@@ -41,7 +41,8 @@ from bardo_pipeline.katabasis.scars import (
     scars_of,
 )
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.projections import Digest, GrowingTable, Written
+from bardo_pipeline.storage.projections import GrowingTable
+from bardo_pipeline.storage.totals import Digest, Written
 
 _NOBODY = ENDED_SCHEMA.empty_table()
 _DEATH = "death/"

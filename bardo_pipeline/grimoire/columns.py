@@ -130,6 +130,13 @@ def _statement(query: str) -> duckdb.Statement:
     return statement
 
 
+def last_of_each(rows: pa.Table, by: str) -> pa.Table:
+    """The row of each golem that has the most of a column, by golem."""
+    ordered = rows.sort_by([("golem_id", "ascending"), (by, "ascending")])
+    golem = ordered["golem_id"].to_numpy()
+    return ordered.filter(pa.array(np.append(golem[1:] != golem[:-1], np.ones(len(golem[:1]), bool)), pa.bool_()))
+
+
 class PerGolem:
     """Rows of many golems, to be taken golem by golem: each golem's are one slice, in the order in which they came."""
 

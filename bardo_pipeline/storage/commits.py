@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
 
 from bardo_pipeline.storage.home import make_folder, sync_file, sync_folder
+from bardo_pipeline.storage.parquet import bounds_of
 
 CHECKPOINT_COMMITS = 20
 """Commits between two checkpoints: each one since the last makes every look at the table 0.05 ms slower (measured)."""
@@ -44,6 +45,13 @@ class Added:
     size: int
     modified_ms: int
     stats: str
+
+
+def described(table: Path, name: str, rows: pa.Table, stats_columns: Sequence[str]) -> Added:
+    """A file in a table's folder that holds these rows, as a commit names it."""
+    made = (table / name).stat()
+    stats = {"numRecords": rows.num_rows, **bounds_of(rows, stats_columns)}
+    return Added(name, made.st_size, made.st_mtime_ns // 1_000_000, orjson.dumps(stats).decode())
 
 
 @dataclass(frozen=True)
@@ -155,8 +163,16 @@ def appending(
 
 def metadata_with(handle: DeltaTable, more: Sequence[pa.Field]) -> dict[str, object]:
     """A table's metadata with more columns, as the Delta protocol spells it."""
+    return _metadata_as(handle, Schema([*handle.schema().fields, *Schema.from_arrow(pa.schema(more)).fields]))
+
+
+def metadata_of(handle: DeltaTable, schema: pa.Schema) -> dict[str, object]:
+    """A table's metadata with these columns alone, in no partitions."""
+    return _metadata_as(handle, Schema.from_arrow(schema))
+
+
+def _metadata_as(handle: DeltaTable, schema: Schema) -> dict[str, object]:
     known = handle.metadata()
-    schema = Schema([*handle.schema().fields, *Schema.from_arrow(pa.schema(more)).fields])
     told = _metadata(str(known.id), schema, known.configuration, (), known.created_time)
     return told | {"name": known.name, "description": known.description}
 
@@ -174,6 +190,39 @@ def _metadata(
         "createdTime": made_ms,
         "configuration": dict(configuration),
     }
+
+
+def renewing(
+    path: Path,
+    gone: Sequence[str],
+    added: Sequence[Added],
+    transactions: Mapping[str, int],
+    facts: Mapping[str, str],
+    metadata: Mapping[str, object] | None = None,
+) -> Iterator[dict[str, object]]:
+    """The actions of a commit that puts files with newer rows in the place of others. path: the table's folder.
+
+    gone: the others, as commits name them. facts: text that it carries. metadata: the table's, where it changes.
+    """
+    os.utime(path / "_delta_log")  # the disk's own clock says when, as it does of files
+    moment = (path / "_delta_log").stat().st_mtime_ns // 1_000_000
+    yield {
+        "commitInfo": {
+            "timestamp": moment,
+            "operation": "WRITE",
+            "operationParameters": {"mode": "Overwrite", "partitionBy": "[]"},
+            "engineInfo": "bardo-pipeline",
+            **facts,
+        }
+    }
+    if metadata is not None:
+        yield {"metaData": metadata}
+    for app, number in transactions.items():
+        yield {"txn": {"appId": app, "version": number}}
+    for name in gone:
+        yield {"remove": {"path": name, "deletionTimestamp": moment, "dataChange": True}}
+    for add in added:
+        yield _add(add, news=True)
 
 
 def replacing(

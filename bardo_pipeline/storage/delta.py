@@ -16,7 +16,6 @@ from typing import NamedTuple
 from uuid import uuid4
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -32,6 +31,7 @@ from bardo_pipeline.storage.commits import (
     StoredFile,
     appending,
     commit_path,
+    described,
     facts_of,
     has_commit,
     make_table,
@@ -45,7 +45,7 @@ from bardo_pipeline.storage.commits import (
 from bardo_pipeline.storage.faults import writing_to
 from bardo_pipeline.storage.history import DataFile, absolute, brought_between, still_there, within
 from bardo_pipeline.storage.home import sync_file, sync_folder
-from bardo_pipeline.storage.parquet import bounds_of, scan, write_fresh
+from bardo_pipeline.storage.parquet import scan, write_fresh
 from bardo_pipeline.storage.sums import Sums
 from bardo_pipeline.storage.transactions import Transactions
 
@@ -176,9 +176,7 @@ class AppendOnlyTable:
 
     def described(self, name: str, rows: pa.Table) -> Added:
         """A file that holds these rows, as a commit names it."""
-        made = (self.path / name).stat()
-        stats = {"numRecords": rows.num_rows, **bounds_of(rows, self._stats_columns)}
-        return Added(name, made.st_size, made.st_mtime_ns // 1_000_000, orjson.dumps(stats).decode())
+        return described(self.path, name, rows, self._stats_columns)
 
     def discard(self, adds: Sequence[Added]) -> None:
         """Take files away, unless a commit named them after all: a disk may fail behind a name that it has taken."""

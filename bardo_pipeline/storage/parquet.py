@@ -26,8 +26,8 @@ _ZSTD_ROWS_MIN = 512
 """From so many rows on, ZSTD is worth its beginnings."""
 
 
-def write_fresh(path: Path, rows: pa.Table, schema: pa.Schema) -> int:
-    """Write rows to a file; returns how many it says that it holds."""
+def write_fresh(path: Path, rows: pa.Table, schema: pa.Schema, *, part_rows: int | None = None) -> int:
+    """Write rows to a file; returns how many it says that it holds. part_rows: rows of each of its parts, if many."""
     leaves = [leaf for column in schema for leaf in leaves_of(column)]
     many = rows.num_rows >= _ZSTD_ROWS_MIN
     with pq.ParquetWriter(
@@ -39,7 +39,7 @@ def write_fresh(path: Path, rows: pa.Table, schema: pa.Schema) -> int:
         use_dictionary=[leaf for leaf, kind in leaves if pa.types.is_string(kind)],
         write_statistics=[leaf for leaf, _ in leaves if ".list." not in leaf],
     ) as out:
-        out.write_table(rows)
+        out.write_table(rows, part_rows)
     return _file(str(path)).rows
 
 

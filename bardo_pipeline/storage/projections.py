@@ -7,79 +7,21 @@ rows").
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from deltalake import (
-    CommitProperties,
-    DeltaTable,
-    PostCommitHookProperties,
-    Schema,
-    Transaction,
-    WriterProperties,
-    write_deltalake,
-)
-from deltalake.exceptions import TableNotFoundError
 
-from bardo_pipeline.errors import SchemaVersionError
 from bardo_pipeline.events.digest import digest_column, row_digests
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.commits import commit_path, facts_of, has_commit, make_table
 from bardo_pipeline.storage.delta import AppendOnlyTable
-from bardo_pipeline.storage.history import absolute
-from bardo_pipeline.storage.home import bucket_of
-from bardo_pipeline.storage.parquet import scan, whole
+from bardo_pipeline.storage.renewed import RenewedTable
 from bardo_pipeline.storage.tables import TABLES, TableSpec
-from bardo_pipeline.storage.transactions import Transactions
-
-
-@dataclass(frozen=True)
-class Digest:
-    """Sum of row digests and the number of rows."""
-
-    low: int
-    high: int
-    rows: int
-
-    @classmethod
-    def of(cls, table: pa.Table) -> Digest:
-        """The digest of a table's rows."""
-        low, high = (int(x) for x in row_digests(table).sum(axis=0, dtype=np.uint64)) if table.num_rows else (0, 0)
-        return cls(low, high, table.num_rows)
-
-    def __add__(self, other: Digest) -> Digest:
-        return Digest((self.low + other.low) % 2**64, (self.high + other.high) % 2**64, self.rows + other.rows)
-
-    def __sub__(self, other: Digest) -> Digest:
-        return Digest((self.low - other.low) % 2**64, (self.high - other.high) % 2**64, self.rows - other.rows)
-
-    @property
-    def fingerprint(self) -> str:
-        """32 hex characters."""
-        return hashlib.sha256(f"{self.low:016x}{self.high:016x}{self.rows}".encode()).hexdigest()[:32]
-
-
-EMPTY = Digest(0, 0, 0)
-
-
-@dataclass(frozen=True)
-class Written:
-    """What a write did: rows added or renewed, then the table's rows, fingerprint and version (None: unchanged)."""
-
-    table: str
-    rows_written: int
-    row_count: int
-    fingerprint: str
-    version: int | None
-
+from bardo_pipeline.storage.totals import EMPTY, Digest, Written
 
 HIDDEN = pa.schema([pa.field("turn", pa.int64()), pa.field("because", pa.string())])
 """Columns of a growing table beside those of its rows. turn: how many repairs the table had seen when the row was
@@ -248,131 +190,6 @@ def _facts(total: Digest, turn: int) -> dict[str, str]:
     return {"digest": _packed(total)} | ({"turn": str(turn)} if turn else {})
 
 
-class RenewedTable:
-    """A projection that is renewed bucket by bucket: the newest state, not its history.
-
-    part_rows: a bucket of more rows lies in parts of so many, by the key's first column, and who asks for few of those
-    reads the parts that hold them.
-    """
-
-    def __init__(
-        self, name: str, path: Path, spec: TableSpec, bucket_count: int, *, part_rows: int | None = None
-    ) -> None:
-        self.name, self.spec, self.path, self.bucket_count = name, spec, path, bucket_count
-        self._part_rows = part_rows or Policy().growth.partition_rows
-        self.schema = spec.schema.append(pa.field("bucket", pa.int32(), nullable=False))
-        try:
-            self._handle = DeltaTable(path)
-        except TableNotFoundError:
-            told = {"delta.dataSkippingStatsColumns": ",".join(spec.stats)}
-            make_table(path, self.schema, told, partition_by=["bucket"], durable=False)
-            self._handle = DeltaTable(path)
-        self._begun: set[str] = set()
-        self._apps = Transactions(path)
-        if self._handle.schema() != Schema.from_arrow(self.schema):
-            raise SchemaVersionError(
-                f"{path} has other columns than this version writes: use the version that made it, or newer"
-            )
-
-    def buckets(self, keys: Iterable[str]) -> set[int]:
-        """Buckets of these keys."""
-        return {bucket_of(k, self.bucket_count) for k in keys}
-
-    def read(self, buckets: Iterable[int] | None = None, *, only: Iterable[str] | None = None) -> pa.Table:
-        """Rows of these buckets (all for None), sorted by key. only: with these values of the key's first column."""
-        these = None
-        if only is not None:
-            names = sorted(set(only))
-            these = ds.field(self.spec.key[0]).isin(pa.array(names, pa.string()))
-            buckets = self.buckets(names) if buckets is None else buckets
-        self._look()
-        actions = pa.table(self._handle.get_add_actions(flatten=True))
-        if buckets is not None:
-            held = pc.is_in(actions["partition.bucket"], value_set=pa.array(sorted(buckets), pa.int32()))
-            actions = actions.filter(held)
-        files = [absolute(self.path, path) for path in actions["path"].to_pylist()]
-        table = scan(files, self.spec.schema, None, these)
-        return table.sort_by([(k, "ascending") for k in self.spec.key])
-
-    def done(self, app: str) -> int | None:
-        """The newest number of an app (a golem, its cycle) that a renewal carried."""
-        self._look()
-        return self._apps.newest(app, int(self._handle.version()))
-
-    def _look(self) -> None:
-        """See the newest version: a commit is a file with the next number, and looking for it costs nothing."""
-        here = int(self._handle.version())
-        if has_commit(self.path, here + 1) or not has_commit(self.path, here):
-            self._handle.update_incremental()
-
-    def _facts(self) -> dict[str, Any]:
-        """What the newest commit that was seen carries."""
-        return facts_of(commit_path(self.path, int(self._handle.version())))
-
-    def begun(self, app: str) -> bool:
-        """Whether a renewal ever carried this app. What was found once is kept: an app never goes back."""
-        if app not in self._begun and self.done(app) is not None:
-            self._begun.add(app)
-        return app in self._begun
-
-    def renew(
-        self,
-        rows: pa.Table,
-        buckets: set[int],
-        *,
-        upto: Mapping[str, int] | None = None,
-        note: Mapping[str, object] | None = None,
-    ) -> Written:
-        """Put these rows in place of all rows of these buckets. The key's first column decides a row's bucket.
-
-        upto: apps and the numbers that they reach with this (`done`). note: what the commit carries beside (`noted`).
-        """
-        self._look()
-        digests = self.digests()
-        names = rows.column(self.spec.key[0]).to_pylist()
-        codes = np.array([bucket_of(n, self.bucket_count) for n in names], dtype=np.int32)
-        assert set(codes.tolist()) <= buckets, f"{self.name}: rows outside the buckets that are renewed"
-        for bucket in buckets:
-            digests[bucket] = Digest.of(rows.filter(pa.array(codes == bucket)))
-        table = whole(rows.cast(self.spec.schema).append_column(self.schema.field("bucket"), pa.array(codes)))
-        total = sum(digests.values(), EMPTY)
-        write_deltalake(
-            self._handle,
-            table,
-            mode="overwrite",
-            predicate=f"bucket in ({','.join(str(b) for b in sorted(buckets))})",
-            writer_properties=WriterProperties(
-                compression="ZSTD", compression_level=1, max_row_group_size=self._part_rows
-            ),
-            commit_properties=CommitProperties(
-                app_transactions=[Transaction(app, number) for app, number in (upto or {}).items()],
-                custom_metadata={
-                    "digests": orjson.dumps({str(b): _listed(d) for b, d in sorted(digests.items())}).decode(),
-                    "note": orjson.dumps(note or {}).decode(),
-                },
-            ),
-            post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False),
-        )
-        return Written(self.name, rows.num_rows, total.rows, total.fingerprint, int(self._handle.version()))
-
-    def noted(self, name: str) -> dict[str, str]:
-        """What the newest commit's note says under a name."""
-        text = self._facts().get("note")
-        found = orjson.loads(text).get(name, {}) if text else {}
-        assert isinstance(found, dict), f"{self.name}: a note is a mapping"
-        return found
-
-    def digests(self) -> dict[int, Digest]:
-        """Digest of each bucket's rows."""
-        text = self._facts().get("digests")
-        return {int(b): Digest(*d) for b, d in orjson.loads(text).items()} if text else {}
-
-    def digest(self) -> Digest:
-        """Digest of all rows."""
-        self._look()
-        return sum(self.digests().values(), EMPTY)
-
-
 class Projections:
     """All tables of one derivation, under one folder."""
 
@@ -412,9 +229,5 @@ class Projections:
         return self._table(name).digest()
 
 
-def _listed(digest: Digest) -> list[int]:
-    return [digest.low, digest.high, digest.rows]
-
-
 def _packed(digest: Digest) -> str:
-    return orjson.dumps(_listed(digest)).decode()
+    return orjson.dumps(digest.listed).decode()

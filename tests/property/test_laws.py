@@ -50,9 +50,10 @@ from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedding import EmbedderIdentity, unit
 from bardo_pipeline.runtime import living
-from bardo_pipeline.storage import delta, projections
+from bardo_pipeline.storage import delta, renewed
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.tables import TABLES
+from bardo_pipeline.storage.totals import Digest
 from tests.conftest import NOW, copy_home
 from tests.examples import some, times
 from tests.fleets import lively_market
@@ -500,10 +501,10 @@ def test_a_fingerprint_is_that_of_the_rows_on_disk(lived: Stores) -> None:
     for name, (rows, fingerprint) in fingerprints(lived).items():
         table = lived.projections.read(name)
         assert table.num_rows == rows
-        assert projections.Digest.of(table).fingerprint == fingerprint
+        assert Digest.of(table).fingerprint == fingerprint
         shuffled = table.take(pa.array(np.random.default_rng(1).permutation(rows)))
-        assert projections.Digest.of(shuffled).fingerprint == fingerprint
-        assert not rows or projections.Digest.of(table.slice(1)).fingerprint != fingerprint
+        assert Digest.of(shuffled).fingerprint == fingerprint
+        assert not rows or Digest.of(table.slice(1)).fingerprint != fingerprint
 
 
 @pytest.mark.row("X-1")
@@ -545,7 +546,7 @@ def counting_reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[tuple[st
         return plain(paths, *args)
 
     with monkeypatch.context() as patch:
-        for module in (delta, projections):
+        for module in (delta, renewed):
             patch.setattr(module, "scan", counted)
         yield read
 

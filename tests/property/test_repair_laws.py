@@ -37,7 +37,8 @@ from bardo_pipeline.events.life import Reorg, Struck, life_event
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.runtime import living
 from bardo_pipeline.storage import delta
-from bardo_pipeline.storage.projections import GrowingTable, RenewedTable
+from bardo_pipeline.storage.projections import GrowingTable
+from bardo_pipeline.storage.renewed import RenewedTable
 from tests.conftest import NOW
 from tests.examples import some
 from tests.fleets import lively_market

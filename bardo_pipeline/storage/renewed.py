@@ -1,0 +1,290 @@
+"""Renewed tables: projections that keep the newest state, bucket by bucket, and not its history.
+
+Each file holds some buckets whole. What commits say beside their rows, which files there are and whose, is read of the
+newest one alone, so that a renewal costs what it renews, however many there have been.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import TableNotFoundError
+
+from bardo_pipeline.errors import SchemaVersionError, StoreError
+from bardo_pipeline.events.columns import one
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.commits import (
+    CHECKPOINT_COMMITS,
+    commit_path,
+    described,
+    facts_of,
+    has_commit,
+    make_table,
+    metadata_of,
+    newest_checkpoint,
+    put_checkpoint,
+    put_commit,
+    renewing,
+)
+from bardo_pipeline.storage.faults import writing_to
+from bardo_pipeline.storage.history import absolute
+from bardo_pipeline.storage.home import bucket_of
+from bardo_pipeline.storage.parquet import scan, write_fresh
+from bardo_pipeline.storage.tables import TableSpec
+from bardo_pipeline.storage.totals import EMPTY, Digest, Written
+from bardo_pipeline.storage.transactions import Transactions
+
+GATHERED_ROWS = 4_096
+"""Buckets of no more rows together lie in one file: to write 16 files of 100 rows takes as long as one of 15,000."""
+
+_HELD_ROWS = 16_384
+"""A table of no more rows, as this process wrote it, is held: whoever writes it reads it next."""
+
+_PARTITION = "bucket"
+"""What tables of the first edition are partitioned by, a file or more a bucket. The first renewal gathers them."""
+
+
+@dataclass(frozen=True)
+class _Standing:
+    """What the newest commit says: its version, the buckets of each file (by its path), each bucket's digest, notes."""
+
+    version: int
+    files: Mapping[str, Sequence[int]]
+    digests: Mapping[int, Digest] = field(default_factory=dict)
+    note: Mapping[str, Any] = field(default_factory=dict)
+
+    def beside(self, buckets: Collection[int]) -> set[str]:
+        """The files in which any of these buckets lies."""
+        wanted = set(buckets)
+        return {path for path, held in self.files.items() if not wanted.isdisjoint(held)}
+
+    def within(self, paths: Iterable[str]) -> set[int]:
+        """The buckets that lie in these files."""
+        return {bucket for path in paths for bucket in self.files[path]}
+
+
+class RenewedTable:
+    """A projection that is renewed bucket by bucket: the newest state, not its history.
+
+    part_rows: a bucket of more rows lies in parts of so many, by the key's first column, and who asks for few of those
+    reads the parts that hold them.
+    """
+
+    def __init__(
+        self, name: str, path: Path, spec: TableSpec, bucket_count: int, *, part_rows: int | None = None
+    ) -> None:
+        self.name, self.spec, self.path, self.bucket_count = name, spec, path, bucket_count
+        self._part_rows = part_rows or Policy().growth.partition_rows
+        try:
+            handle = DeltaTable(path)
+        except TableNotFoundError:
+            told = {"delta.dataSkippingStatsColumns": ",".join(spec.stats)}
+            make_table(path, spec.schema, told, durable=False)
+            handle = DeltaTable(path)
+        self._refuse_others(handle)
+        self._at = int(handle.version())
+        self._checkpointed = newest_checkpoint(path, self._at) or 0
+        self._last: _Standing | None = None
+        self._held: dict[str, pa.Table] = {}
+        self._begun: set[str] = set()
+        self._apps = Transactions(path)
+
+    def _refuse_others(self, handle: DeltaTable) -> None:
+        self._partitioned = handle.metadata().partition_columns == [_PARTITION]
+        more = [pa.field(_PARTITION, pa.int32(), nullable=False)] if self._partitioned else []
+        if handle.schema() != Schema.from_arrow(pa.schema([*self.spec.schema, *more])):
+            raise SchemaVersionError(
+                f"{self.path} has other columns than this version writes: use the version that made it, or newer"
+            )
+
+    def buckets(self, keys: Iterable[str]) -> set[int]:
+        """Buckets of these keys."""
+        return {bucket_of(k, self.bucket_count) for k in keys}
+
+    def _codes(self, rows: pa.Table) -> np.ndarray:
+        """The bucket of each row. int64 [rows]."""
+        keys = one(rows[self.spec.key[0]]).dictionary_encode()
+        codes = np.array([bucket_of(k, self.bucket_count) for k in keys.dictionary.to_pylist()], np.int64)
+        return codes[keys.indices.to_numpy()]
+
+    def read(
+        self, buckets: Iterable[int] | None = None, *, only: Iterable[str] | None = None, trusting: bool = False
+    ) -> pa.Table:
+        """Rows of these buckets (all for None), sorted by key. only: with these values of the key's first column.
+
+        trusting: what this object wrote and still holds is taken as it was written, without another look at the file.
+        """
+        these = None
+        if only is not None:
+            names = sorted(set(only))
+            these = ds.field(self.spec.key[0]).isin(pa.array(names, pa.string()))
+            buckets = self.buckets(names) if buckets is None else buckets
+        standing = self._standing()
+        wanted = None if buckets is None else set(buckets)
+        paths = list(standing.files) if wanted is None else standing.beside(wanted)
+        held = {path: self._held[path] for path in paths if trusting and path in self._held}
+        read = [absolute(self.path, path) for path in paths if path not in held]
+        parts = [rows if these is None else rows.filter(these) for rows in held.values()]
+        rows = pa.concat_tables([*parts, *([scan(read, self.spec.schema, None, these)] if read or not parts else [])])
+        if wanted is not None and not standing.within(paths) <= wanted:
+            rows = rows.filter(pa.array(np.isin(self._codes(rows), sorted(wanted))))
+        return self._sorted(rows)
+
+    def _sorted(self, rows: pa.Table) -> pa.Table:
+        return rows.sort_by([(k, "ascending") for k in self.spec.key])
+
+    def done(self, app: str) -> int | None:
+        """The newest number of an app (a golem, its cycle) that a renewal carried."""
+        return self._apps.newest(app, self._version())
+
+    def begun(self, app: str) -> bool:
+        """Whether a renewal ever carried this app. What was found once is kept: an app never goes back."""
+        if app not in self._begun and self.done(app) is not None:
+            self._begun.add(app)
+        return app in self._begun
+
+    def noted(self, name: str) -> dict[str, str]:
+        """What the newest commit's note says under a name."""
+        found = self._standing().note.get(name, {})
+        assert isinstance(found, dict), f"{self.name}: a note is a mapping"
+        return dict(found)
+
+    def digests(self) -> dict[int, Digest]:
+        """Digest of each bucket's rows."""
+        return dict(self._standing().digests)
+
+    def digest(self) -> Digest:
+        """Digest of all rows."""
+        return sum(self._standing().digests.values(), EMPTY)
+
+    def _version(self) -> int:
+        """The newest version: a commit is a file with the next number, and looking for it costs nothing."""
+        while has_commit(self.path, self._at + 1):
+            self._at += 1
+        if not has_commit(self.path, self._at):  # maintenance has trimmed the log behind newer ones
+            self._at = int(DeltaTable(self.path).version())
+        return self._at
+
+    def _standing(self) -> _Standing:
+        """What the newest commit says."""
+        version = self._version()
+        if self._last is None or self._last.version != version:
+            self._last = self._said(version)
+        return self._last
+
+    def _said(self, version: int) -> _Standing:
+        facts = facts_of(commit_path(self.path, version))
+        digests, files, note = (orjson.loads(str(facts.get(n, "{}"))) for n in ("digests", "files", "note"))
+        if self._partitioned and "files" not in facts:
+            actions = pa.table(DeltaTable(self.path, version=version).get_add_actions(flatten=True))
+            places = zip(actions["path"].to_pylist(), actions[f"partition.{_PARTITION}"].to_pylist(), strict=True)
+            files = {path: [bucket] for path, bucket in places}
+        return _Standing(version, files, {int(b): Digest(*d) for b, d in digests.items()}, note)
+
+    def renew(
+        self,
+        rows: pa.Table,
+        buckets: set[int],
+        *,
+        upto: Mapping[str, int] | None = None,
+        note: Mapping[str, object] | None = None,
+    ) -> Written:
+        """Put these rows in place of all rows of these buckets. The key's first column decides a row's bucket.
+
+        upto: apps and the numbers that they reach with this (`done`). note: what the commit carries beside (`noted`).
+        Files without a bucket that changed stay as they are. Raises StoreError where the disk does not take it, or
+        somebody else renewed the table meanwhile.
+        """
+        before, codes = self._standing(), self._codes(rows)
+        made = Digest.of_each(rows, codes)
+        assert set(made) <= buckets, f"{self.name}: rows outside the buckets that are renewed"
+        digests = {**before.digests, **{b: made.get(b, EMPTY) for b in buckets}}
+        changed = {b for b in buckets if digests[b] != before.digests.get(b, EMPTY)}
+        gone = set(before.files) if self._partitioned else before.beside(changed)
+        due = changed | before.within(gone)
+        others = self.read(due - buckets, trusting=True) if due - buckets else rows.slice(0, 0)
+        mine = rows if due >= set(made) else rows.filter(pa.array(np.isin(codes, sorted(due))))
+        wanted = self._sorted(pa.concat_tables([mine, others]).cast(self.spec.schema))
+        placed = {_fresh_name(): group for group in _gathered({b: digests[b].rows for b in sorted(due)})}
+        fresh = self._divided(wanted, placed)
+        files = {path: held for path, held in before.files.items() if path not in gone}
+        facts = {
+            "digests": {str(b): d.listed for b, d in sorted(digests.items())},
+            "files": files | placed,
+            "note": note or {},
+        }
+        version = before.version + 1
+        self._commit(version, sorted(gone), fresh, upto or {}, facts)
+        held = {path: self._held[path] for path in files if path in self._held} | fresh
+        self._held = held if sum(rows.num_rows for rows in held.values()) <= _HELD_ROWS else {}
+        total = sum(digests.values(), EMPTY)
+        return Written(self.name, rows.num_rows, total.rows, total.fingerprint, version)
+
+    def _divided(self, rows: pa.Table, placed: Mapping[str, Sequence[int]]) -> dict[str, pa.Table]:
+        """The rows of the buckets of each file."""
+        if len(placed) <= 1:
+            return dict.fromkeys(placed, rows)
+        codes = self._codes(rows)
+        return {path: rows.filter(pa.array(np.isin(codes, group))) for path, group in placed.items()}
+
+    def _commit(
+        self,
+        version: int,
+        gone: Sequence[str],
+        fresh: Mapping[str, pa.Table],
+        upto: Mapping[str, int],
+        facts: Mapping[str, object],
+    ) -> None:
+        """Write these files and commit them in place of those. Where that cannot be, they go again."""
+        try:
+            with writing_to(self.path):
+                for path, rows in fresh.items():
+                    write_fresh(self.path / path, rows, self.spec.schema, part_rows=self._part_rows)
+                self._gather_commits(version - 1)
+                told = metadata_of(DeltaTable(self.path), self.spec.schema) if self._partitioned else None
+                packed = {name: orjson.dumps(fact).decode() for name, fact in facts.items()}
+                added = [described(self.path, path, rows, self.spec.stats) for path, rows in fresh.items()]
+                taken = put_commit(
+                    self.path, version, renewing(self.path, gone, added, upto, packed, told), durable=False
+                )
+        except BaseException:
+            if not has_commit(self.path, version):
+                for path in fresh:
+                    (self.path / path).unlink(missing_ok=True)
+            raise
+        if not taken:  # maintenance sweeps what is named by no commit
+            raise StoreError(f"{self.path}: version {version} was taken meanwhile: derive again")
+        self._partitioned = False
+
+    def _gather_commits(self, version: int) -> None:
+        """Make a checkpoint where the last one is far: who opens the table reads the commits behind it one by one."""
+        if version >= self._checkpointed + CHECKPOINT_COMMITS:
+            self._checkpointed = newest_checkpoint(self.path, version) or 0  # unless another handle made one
+        if version >= self._checkpointed + CHECKPOINT_COMMITS:
+            put_checkpoint(self.path, version, durable=False)
+            self._checkpointed = version
+
+
+def _fresh_name() -> str:
+    return f"part-00000-{uuid4()}-c000.zstd.parquet"
+
+
+def _gathered(rows_of: Mapping[int, int]) -> Iterator[list[int]]:
+    """Buckets that lie in a file together, of those that have rows. rows_of: how many each has."""
+    group: list[int] = []
+    for bucket, rows in rows_of.items():
+        if group and sum(rows_of[b] for b in group) + rows > GATHERED_ROWS:
+            yield group
+            group = []
+        group += [bucket] if rows else []
+    if group:
+        yield group

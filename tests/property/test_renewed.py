@@ -1,0 +1,144 @@
+"""A renewed table holds what was put there last, bucket by bucket, however its buckets lie in files."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+
+import orjson
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bardo_pipeline.errors import StoreError
+from bardo_pipeline.storage import renewed
+from bardo_pipeline.storage.home import bucket_of
+from bardo_pipeline.storage.renewed import RenewedTable
+from bardo_pipeline.storage.tables import TableSpec
+from bardo_pipeline.storage.totals import Digest
+from tests.examples import some
+
+SCHEMA = pa.schema(
+    [
+        pa.field("golem_id", pa.string(), nullable=False),
+        pa.field("entry_id", pa.string(), nullable=False),
+        pa.field("mean", pa.int64(), nullable=False),
+    ]
+)
+SPEC = TableSpec(SCHEMA, ("golem_id", "entry_id"), False, ("golem_id",))
+BUCKETS, GOLEMS = 4, [f"g-{n}" for n in range(12)]
+fresh = itertools.count()
+renewals = st.lists(
+    st.tuples(
+        st.sets(st.integers(0, BUCKETS - 1), min_size=1),
+        st.lists(st.tuples(st.sampled_from(GOLEMS), st.integers(0, 3), st.integers(0, 2)), max_size=20),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=30,
+)
+
+
+def table_of(path: Path) -> RenewedTable:
+    return RenewedTable("facts", path, SPEC, BUCKETS)
+
+
+def rows_of(told: Mapping[tuple[str, str], int]) -> pa.Table:
+    return pa.Table.from_pylist(
+        [{"golem_id": g, "entry_id": e, "mean": told[g, e]} for g, e in sorted(told)], schema=SCHEMA
+    )
+
+
+def within(told: Mapping[tuple[str, str], int], buckets: set[int]) -> dict[tuple[str, str], int]:
+    return {key: mean for key, mean in told.items() if bucket_of(key[0], BUCKETS) in buckets}
+
+
+@pytest.mark.row("P-2")
+@some(12)
+@given(renewals, st.sampled_from([1, 4, 100]))
+def test_every_reader_sees_what_was_put_there_last(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[set[int], list[tuple[str, int, int]], bool]], most: int
+) -> None:
+    path = tmp_path_factory.mktemp("renewed") / str(next(fresh))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(renewed, "GATHERED_ROWS", most)
+        first, second = table_of(path), table_of(path)
+        known: dict[tuple[str, str], int] = {}
+        for number, (buckets, said, by_first) in enumerate(steps):
+            put = within({(g, f"e-{e}"): mean for g, e, mean in said}, buckets)
+            known = {key: mean for key, mean in known.items() if key not in within(known, buckets)} | put
+            table = first if by_first else second
+            written = table.renew(rows_of(put), buckets, upto={"g": number}, note={"n": {"at": str(number)}})
+            assert (written.row_count, written.fingerprint) == (len(known), Digest.of(rows_of(known)).fingerprint)
+            for reader in (first, second):
+                for trusting in (False, True):
+                    assert reader.read(trusting=trusting).equals(rows_of(known))
+                    assert reader.read(buckets, trusting=trusting).equals(rows_of(put))
+                    mine = {key: mean for key, mean in known.items() if key[0] == "g-1"}
+                    assert reader.read(only=["g-1"], trusting=trusting).equals(rows_of(mine))
+                assert (reader.done("g"), reader.noted("n")) == (number, {"at": str(number)})
+        delta = DeltaTable(path)
+        keys = [("golem_id", "ascending"), ("entry_id", "ascending")]
+        assert delta.to_pyarrow_table().sort_by(keys).cast(SCHEMA).equals(rows_of(known))
+        assert delta.version() == len(steps)
+        assert len(delta.file_uris()) <= BUCKETS
+        assert table_of(path).digest() == first.digest()
+
+
+@pytest.mark.row("P-2")
+def test_small_buckets_lie_together_and_what_did_not_change_is_not_written(tmp_path: Path) -> None:
+    table, every = table_of(tmp_path / "facts"), set(range(BUCKETS))
+    known = {(g, "e-1"): 1 for g in GOLEMS}
+    table.renew(rows_of(known), every)
+    (file,) = DeltaTable(table.path).file_uris()
+    table.renew(rows_of(known), every, upto={"g-1": 2})
+    assert (DeltaTable(table.path).file_uris(), table.done("g-1")) == ([file], 2), "the same rows are where they were"
+    table.renew(rows_of({}), every)
+    assert DeltaTable(table.path).file_uris() == []
+
+
+@pytest.mark.row("P-2")
+def test_who_renews_what_somebody_else_renewed_meanwhile_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = table_of(tmp_path / "facts"), table_of(tmp_path / "facts")
+    honest = renewed.write_fresh
+
+    def late(*args: object, **more: object) -> int:
+        monkeypatch.setattr(renewed, "write_fresh", honest)
+        second.renew(rows_of({("g-2", "e"): 2}), set(range(BUCKETS)))
+        return honest(*args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(renewed, "write_fresh", late)
+    with pytest.raises(StoreError, match="version 1 was taken meanwhile"):
+        first.renew(rows_of({("g-1", "e"): 1}), set(range(BUCKETS)))
+    assert first.read().equals(rows_of({("g-2", "e"): 2}))
+
+
+@pytest.mark.row("P-2")
+def test_a_table_with_a_file_a_bucket_is_read_as_it_is_and_gathered_when_it_is_renewed(tmp_path: Path) -> None:
+    path, every = tmp_path / "facts", set(range(BUCKETS))
+    known = {(g, "e-1"): 1 for g in GOLEMS}
+    rows = rows_of(known)
+    codes = pa.array([bucket_of(g, BUCKETS) for g in rows["golem_id"].to_pylist()], pa.int32())
+    digests = {str(b): Digest.of(rows_of(within(known, {b}))).listed for b in sorted(every)}
+    write_deltalake(
+        path,
+        pa.table([*rows.columns, codes], pa.schema([*SCHEMA, pa.field("bucket", pa.int32(), nullable=False)])),
+        partition_by=["bucket"],
+        commit_properties=CommitProperties(custom_metadata={"digests": orjson.dumps(digests).decode(), "note": "{}"}),
+    )
+    table = table_of(path)
+    assert (table.read().equals(rows), table.digest()) == (True, Digest.of(rows))
+    some_bucket = {bucket_of("g-1", BUCKETS)}
+    assert table.read(some_bucket).equals(rows_of(within(known, some_bucket)))
+    table.renew(rows_of({("g-1", "e-9"): 9}), some_bucket)
+    left = {key: mean for key, mean in known.items() if key not in within(known, some_bucket)} | {("g-1", "e-9"): 9}
+    for reader in (table, table_of(path)):
+        assert reader.read().equals(rows_of(left))
+    seen = DeltaTable(path)
+    assert (seen.metadata().partition_columns, len(seen.file_uris())) == ([], 1)
+    assert seen.to_pyarrow_table().cast(SCHEMA).equals(rows_of(left))
