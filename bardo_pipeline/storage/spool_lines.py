@@ -13,6 +13,7 @@ from typing import BinaryIO
 from bardo_pipeline.storage.quarantine import Kept
 
 _BLANKS = b" \t\r"
+_READ_BYTES = 2**21  # memory of this size is used again and again; what is larger is fetched afresh, which costs more
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,16 @@ def blocks_of(
 ) -> Iterator[Block]:
     """The lines of a file, about `block_bytes` at a time. keep: takes the bytes of a line that is too long."""
     rest, number = b"", 0
-    read_bytes = block_bytes // 4  # a small block first, so that whoever takes them need not wait long for it
+    due_bytes = block_bytes // 4  # a small block first, so that whoever takes them need not wait long for it
     while True:
-        chunk, read_bytes = file.read(read_bytes), block_bytes
-        *whole, rest = (rest + chunk).split(b"\n")
-        if not chunk and rest:
+        *whole, rest = rest.split(b"\n")
+        while chunk := file.read(min(due_bytes, _READ_BYTES)):
+            first, *others = chunk.split(b"\n")
+            *more, rest = [rest + first, *others]
+            whole += more
+            due_bytes -= len(chunk)
+        ended, due_bytes = due_bytes > 0, block_bytes
+        if ended and rest:
             whole, rest = [*whole, rest], b""
         block = Block([], [], [])
         for line in whole:
@@ -46,7 +52,7 @@ def blocks_of(
             rest = left.behind
         if block.lines or block.long:
             yield block
-        if not chunk and not rest:
+        if ended and not rest:
             return
 
 

@@ -1,0 +1,44 @@
+"""Lines of a spool file, in blocks."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from random import Random
+
+import pytest
+
+from bardo_pipeline.storage import spool_lines
+from bardo_pipeline.storage.quarantine import Kept
+from bardo_pipeline.storage.spool_lines import Block, blocks_of
+from tests.fuzz import physical
+
+pytestmark = pytest.mark.row("EV-4")
+
+
+def kept(chunks: Iterable[bytes]) -> Kept:
+    return Kept("", len(b"".join(chunks)))
+
+
+def blocks(content: bytes, block_bytes: int, line_bytes_max: int = 50) -> list[Block]:
+    return list(blocks_of(io.BytesIO(content), block_bytes=block_bytes, line_bytes_max=line_bytes_max, keep=kept))
+
+
+def test_the_lines_are_those_of_the_file_however_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = Random(5)
+    for _ in range(300):
+        some = [b"\n", b"\r\n", b" ", b"\t", b"a", b"x" * random.randrange(30), b"y" * 90 + b"\n"]
+        content = b"".join(random.choice(some) for _ in range(random.randrange(30)))
+        monkeypatch.setattr(spool_lines, "_READ_BYTES", random.randrange(1, 50))
+        found = blocks(content, random.randrange(4, 80))
+        lines = [line for block in found for line in block.lines]
+        assert lines == [line for line in physical(content) if len(line) <= 50]
+        numbered = {number for block in found for number in block.numbers}
+        numbered |= {number for block in found for number, _ in block.long}
+        there = (line.removesuffix(b"\r") for line in content.split(b"\n"))
+        assert numbered == {number for number, line in enumerate(there, 1) if line.strip(b" \t\r")}
+
+
+def test_the_first_block_is_small_and_a_last_line_without_an_end_has_none_of_its_own() -> None:
+    content = b"\n".join([b"0123456789"] * 50)
+    assert [len(block.lines) for block in blocks(content, 220)] == [5, 20, 20, 5]
