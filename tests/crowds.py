@@ -66,8 +66,3 @@ def told(kind: str) -> Lived:
     said = {"kind": "warning", "sign": -1} if kind in ("cautious", "wary") else {}
     rules = [rule(market, regime, band, "normal", **said) for regime in REGIMES for band in bands]
     return live(market, lineages=range(4), founding=LONG, inherited=grimoires.grimoire(*rules) if rules else None)
-
-
-def rows(lived: Lived) -> list[Row]:
-    found: list[Row] = lived.records.to_pylist()
-    return found

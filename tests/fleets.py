@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -83,6 +84,12 @@ class Lived:
     records: pa.Table
     births: Mapping[str, Born]
     deaths: Mapping[str, tuple[int, str]]
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """The records, one by one. Only for reading."""
+        rows: list[dict[str, Any]] = self.records.to_pylist()
+        return rows
 
     def of(self, golem_id: str) -> pa.Table:
         """One golem's records."""

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from tests.crowds import crowd, heirs, rows
+from tests.crowds import crowd, heirs
 
 HERE = Path(__file__).parent
 LIST = json.loads((HERE / "null_fields.json").read_text())
@@ -48,7 +48,7 @@ def test_every_other_field_of_a_record_varies() -> None:
 
 
 def test_what_this_slice_does_not_compute_is_null_and_not_a_placeholder() -> None:
-    for row in (*rows(heirs()), *rows(crowd())):
+    for row in (*heirs().rows, *crowd().rows):
         for path in LIST["null_in_this_slice"]:
             values = [row]
             for name in path.split("."):
@@ -59,7 +59,7 @@ def test_what_this_slice_does_not_compute_is_null_and_not_a_placeholder() -> Non
 
 def test_every_probe_with_a_source_varies_and_every_other_one_is_absent() -> None:
     said: dict[str, set[tuple[str | None, float | None]]] = {}
-    for row in rows(heirs()):
+    for row in heirs().rows:
         for result in row["probe_results"]:
             said.setdefault(result["probe"], set()).add((result["severity"], result["value"]))
     absent = {probe for probe, values in said.items() if values == {(None, None)}}

@@ -17,7 +17,7 @@ from bardo_pipeline.heartbeat.market import Market
 from bardo_pipeline.mortality.affect import emotion_codes
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime import living
-from tests.crowds import SHORT, STEERS, Row, cage, crowd, heirs, known, rows, told
+from tests.crowds import SHORT, STEERS, Row, cage, crowd, heirs, known, told
 from tests.fleets import FOUNDING, Lived, drawn_market, live, lively_market
 from tests.reference import position as twin
 
@@ -55,7 +55,7 @@ def test_who_else_is_there_and_in_what_order_changes_nothing_for_heirs_of_knowle
 def test_a_golem_that_the_gate_holds_back_neither_retrieves_nor_deliberates_nor_acts(
     lived: Callable[[], Lived],
 ) -> None:
-    quiet = [row for row in rows(lived()) if row["tier"] == "T0"]
+    quiet = [row for row in lived().rows if row["tier"] == "T0"]
     assert len(quiet) > 1_000
     for row in quiet:
         assert row["forced_by"] is None
@@ -70,7 +70,7 @@ def test_a_golem_that_the_gate_holds_back_neither_retrieves_nor_deliberates_nor_
 @pytest.mark.row("HB-1")
 @pytest.mark.parametrize("lived", [crowd, heirs])
 def test_every_tick_observes_predicts_feels_and_pays_whatever_its_tier(lived: Callable[[], Lived]) -> None:
-    for row in rows(lived()):
+    for row in lived().rows:
         assert len(row["probe_results"]) == len(PROBES)
         assert {"price", "gas"} <= {p["quantity"] for p in row["predictions"]} or row["tick"] == 1
         assert row["credit_consumed_micros"] == row["cost"]["total_micros"] or row["credits_micros"] == 0
@@ -85,7 +85,7 @@ def test_every_tick_observes_predicts_feels_and_pays_whatever_its_tier(lived: Ca
 def test_a_golem_that_thinks_leaves_what_it_saw_what_it_decided_and_what_came_of_it(
     lived: Callable[[], Lived],
 ) -> None:
-    thinking = [row for row in rows(lived()) if row["tier"] in ("T1", "T2")]
+    thinking = [row for row in lived().rows if row["tier"] in ("T1", "T2")]
     assert {row["tier"] for row in thinking} == {"T1", "T2"}
     for row in thinking:
         thought, actions = row["deliberation"], row["actions"]
@@ -108,7 +108,7 @@ def test_only_the_highest_tier_simulates_and_both_are_validated() -> None:
     market = lively_market(900)
     stopped = Counter(
         (row["tier"], action["status"], action["block_reason"])
-        for row in rows(live(market, lineages=range(5), founding=SHORT, policy=cage(slippage_max=0.00055)))
+        for row in live(market, lineages=range(5), founding=SHORT, policy=cage(slippage_max=0.00055)).rows
         for action in row["actions"]
         if action["status"] != "executed"
     )
@@ -116,14 +116,14 @@ def test_only_the_highest_tier_simulates_and_both_are_validated() -> None:
     assert stopped["T2", "blocked", simulated] > 0
     assert ("T1", "blocked", simulated) not in stopped
     assert stopped["T1", "reverted", "slippage above the limit on inclusion"] > 0
-    dear = rows(live(market, lineages=range(5), founding=SHORT, policy=cage(gas_credit_share_max=0.001)))
+    dear = live(market, lineages=range(5), founding=SHORT, policy=cage(gas_credit_share_max=0.001)).rows
     deferred = {(row["tier"], a["block_reason"]) for row in dear for a in row["actions"] if a["status"] == "deferred"}
     assert {tier for tier, _ in deferred} == {"T1", "T2"}
 
 
 @pytest.mark.row("HB-1")
 def test_nothing_is_done_on_a_protocol_that_is_not_allowed() -> None:
-    foreign = rows(live(replace(lively_market(200), protocol="sushiswap"), lineages=range(3)))
+    foreign = live(replace(lively_market(200), protocol="sushiswap"), lineages=range(3)).rows
     wished = [action for row in foreign for action in row["actions"]]
     assert len(wished) >= 3
     assert {(a["status"], a["block_reason"]) for a in wished} == {
@@ -132,7 +132,7 @@ def test_nothing_is_done_on_a_protocol_that_is_not_allowed() -> None:
     assert not any(row["observation"]["positions"] or row["cost"]["gas_micros"] for row in foreign)
     both = Policy()
     both = both.model_copy(update={"cage": both.cage.model_copy(update={"protocols": ("uniswap_v3", "sushiswap")})})
-    allowed = rows(live(replace(lively_market(200), protocol="sushiswap"), lineages=range(3), policy=both))
+    allowed = live(replace(lively_market(200), protocol="sushiswap"), lineages=range(3), policy=both).rows
     assert "executed" in {action["status"] for row in allowed for action in row["actions"]}
 
 
@@ -140,7 +140,7 @@ def test_nothing_is_done_on_a_protocol_that_is_not_allowed() -> None:
 def test_what_was_sent_moves_the_position_and_what_was_stopped_does_not() -> None:
     last: dict[str, Row] = {}
     moved = Counter()
-    for row in rows(heirs()):
+    for row in heirs().rows:
         before = last.get(row["golem_id"])
         if before is not None and before["actions"]:
             (action,) = before["actions"]
@@ -156,10 +156,10 @@ def test_what_was_sent_moves_the_position_and_what_was_stopped_does_not() -> Non
 
 @pytest.mark.row("HB-1")
 def test_a_decision_is_judged_thirty_ticks_later_against_its_alternative() -> None:
-    ends = {g: max(r["tick"] for r in rows(crowd()) if r["golem_id"] == g) for g in crowd().births}
+    ends = {g: max(r["tick"] for r in crowd().rows if r["golem_id"] == g) for g in crowd().births}
     judged = {
         (row["golem_id"], part["decision_tick"]): (row["tick"], part)
-        for row in rows(crowd())
+        for row in crowd().rows
         for part in row["resolutions"]
     }
     assert len(judged) > 20
@@ -168,7 +168,7 @@ def test_a_decision_is_judged_thirty_ticks_later_against_its_alternative() -> No
     assert {part["effect_ppm"] > 0 for _, part in judged.values()} == {True, False}
     acts = {
         (row["golem_id"], row["tick"])
-        for row in rows(crowd())
+        for row in crowd().rows
         for action in row["actions"]
         if (action["action_type"], action["status"]) == ("rebalance", "executed")
         and row["tick"] + 30 <= ends[row["golem_id"]]
@@ -179,10 +179,10 @@ def test_a_decision_is_judged_thirty_ticks_later_against_its_alternative() -> No
 
 @pytest.mark.row("HB-24")
 def test_inaction_on_suppressed_ticks_is_judged_too_and_names_nothing_that_was_retrieved() -> None:
-    suppressed = {(row["golem_id"], row["tick"]) for row in rows(crowd()) if row["tier"] == "T0"}
+    suppressed = {(row["golem_id"], row["tick"]) for row in crowd().rows if row["tier"] == "T0"}
     still = [
         part
-        for row in rows(crowd())
+        for row in crowd().rows
         for part in row["resolutions"]
         if (row["golem_id"], part["decision_tick"]) in suppressed
     ]
@@ -205,7 +205,7 @@ def blind() -> Lived:
 @pytest.mark.row("HB-2")
 def test_a_golem_without_an_oracle_predicts_nothing_and_is_surprised_by_the_largest_of_four_signals() -> None:
     policy, health = Policy(), dict[str, float | None]()
-    for row in rows(blind()):
+    for row in blind().rows:
         sources, golem_id = row["prediction_error_sources"], row["golem_id"]
         assert row["predictions"] == []
         assert sources["price"] is None
@@ -219,15 +219,15 @@ def test_a_golem_without_an_oracle_predicts_nothing_and_is_surprised_by_the_larg
         if now and before is not None and sources["health"] is not None:
             assert sources["health"] == pytest.approx(min(abs(now[0] - before), 0.5) / 0.5)
         health[golem_id] = now[0] if now and not row["actions"] else None
-    drift = [p for row in rows(blind()) for p in row["probe_results"] if p["probe"] == "world_model_drift"]
+    drift = [p for row in blind().rows for p in row["probe_results"] if p["probe"] == "world_model_drift"]
     assert drift
     assert {p["value"] for p in drift} == {None}
 
 
 @pytest.mark.row("HB-2")
 def test_golems_without_an_oracle_think_act_and_die_like_others() -> None:
-    assert {row["tier"] for row in rows(blind())} == {"T0", "T1", "T2"}
-    assert {a["status"] for row in rows(blind()) for a in row["actions"]} >= {"executed"}
+    assert {row["tier"] for row in blind().rows} == {"T0", "T1", "T2"}
+    assert {a["status"] for row in blind().rows for a in row["actions"]} >= {"executed"}
     assert len(blind().deaths) > 8
     assert blind().records["prediction_error"] != crowd().records["prediction_error"]
 
@@ -240,7 +240,7 @@ def test_of_two_ways_the_one_that_earned_fees_is_worth_them() -> None:
     found = []
     for volume in (0, 40_000_000_000):
         after = np.where(np.arange(len(leap)) <= 20, 0, volume).astype(np.int64)
-        told = rows(live(drawn_market(leap, volume_usd_micros=after), traits=traits))
+        told = live(drawn_market(leap, volume_usd_micros=after), traits=traits).rows
         acted = next(row for row in told if [a["action_type"] for a in row["actions"]] == ["rebalance"])
         tick = acted["tick"]
         (judged,) = [part for row in told for part in row["resolutions"] if part["decision_tick"] == tick]
@@ -258,8 +258,8 @@ def test_of_two_ways_the_one_that_earned_fees_is_worth_them() -> None:
 @pytest.mark.row("HB-1")
 def test_trust_in_oneself_follows_the_judged_decisions_and_moves_the_threshold() -> None:
     policy, trust, last = Policy(), dict[str, float](), dict[str, Row]()
-    thought = {(row["golem_id"], row["tick"]) for row in rows(told("plain")) if row["deliberation"]}
-    for row in rows(told("plain")):
+    thought = {(row["golem_id"], row["tick"]) for row in told("plain").rows if row["deliberation"]}
+    for row in told("plain").rows:
         golem_id = row["golem_id"]
         for part in (p for p in row["resolutions"] if (golem_id, p["decision_tick"]) in thought):
             right = (part["effect_ppm"] > 0) is (part["chosen"] == "act")
@@ -281,7 +281,7 @@ def test_trust_in_oneself_follows_the_judged_decisions_and_moves_the_threshold()
 def test_what_is_retrieved_is_scored_by_its_four_factors_and_told_best_first() -> None:
     weights = Policy().retrieval
     several = 0
-    for row in rows(heirs()):
+    for row in heirs().rows:
         found = row["retrieved_entries"]
         for e in found:
             score = weights.semantic * e["semantic"] + weights.recency * e["recency"]
@@ -300,7 +300,7 @@ def test_what_is_retrieved_is_scored_by_its_four_factors_and_told_best_first() -
 @pytest.mark.parametrize("lived", [crowd, heirs])
 def test_the_mood_before_a_tick_is_the_mood_after_the_last_one(lived: Callable[[], Lived]) -> None:
     last: dict[str, Row] = {}
-    for row in rows(lived()):
+    for row in lived().rows:
         assert row["pad_before"] == last.get(row["golem_id"], dict.fromkeys(row["pad_before"], 0.0))
         last[row["golem_id"]] = row["pad_after"]
 
@@ -309,7 +309,7 @@ def test_the_mood_before_a_tick_is_the_mood_after_the_last_one(lived: Callable[[
 def test_arousal_follows_surprise_dominance_what_held_and_pleasure_what_was_gained() -> None:
     rules, prior = Policy().affect, Policy().prediction.fitness_prior
     gained: dict[bool, list[float]] = {True: [], False: []}
-    for row in rows(crowd()):
+    for row in crowd().rows:
         before, after = row["pad_before"], row["pad_after"]
         surprise = row["prediction_error"] - rules.arousal_pivot * row["deliberation_threshold"]
         arousal = rules.memory * before["arousal"] + rules.arousal_gain * surprise
@@ -337,7 +337,7 @@ def test_the_emotion_is_the_octant_of_the_mood_after() -> None:
 @pytest.mark.row("HB-28")
 def test_a_somatic_marker_is_a_rule_of_exactly_this_situation_and_pulls_its_way() -> None:
     signs = {r["entry_id"]: r["sign"] for r in known().to_pylist()}
-    fired = [(row, marker) for row in rows(heirs()) for marker in row["somatic_markers_fired"]]
+    fired = [(row, marker) for row in heirs().rows for marker in row["somatic_markers_fired"]]
     assert len(fired) > 3
     for row, marker in fired:
         (entry,) = [e for e in row["retrieved_entries"] if e["entry_id"] == marker["entry_id"]]
@@ -353,14 +353,14 @@ def test_a_somatic_marker_is_a_rule_of_exactly_this_situation_and_pulls_its_way(
 
 def moves(lived: Lived) -> Counter[str]:
     """What became of the golems' wishes to re-centre."""
-    return Counter(a["status"] for row in rows(lived) for a in row["actions"] if a["action_type"] == "rebalance")
+    return Counter(a["status"] for row in lived.rows for a in row["actions"] if a["action_type"] == "rebalance")
 
 
 def warned(lived: Lived) -> int:
     """How often golems re-centred in what the cautious were warned of: far out of range, gas normal."""
     return sum(
         action["status"] == "executed"
-        for row in rows(lived)
+        for row in lived.rows
         if row["observation"]["anomaly_score"] >= 0.8 and 0.75 <= row["observation"]["gas_hour_ratio"] < 2.0
         for action in row["actions"]
         if action["action_type"] == "rebalance"
@@ -398,7 +398,7 @@ def test_golems_that_differ_in_what_they_know_part_at_a_decision_that_it_concern
 @pytest.mark.row("HB-1")
 def test_a_warning_of_exactly_this_situation_stops_a_move_and_is_named() -> None:
     ids = {r["entry_id"] for r in known().to_pylist() if r["kind"] == "warning"}
-    reasons = [a["block_reason"] for row in rows(heirs()) for a in row["actions"] if a["status"] == "blocked"]
+    reasons = [a["block_reason"] for row in heirs().rows for a in row["actions"] if a["status"] == "blocked"]
     named = [r.rsplit(": ", 1)[1] for r in reasons if r.startswith("a warning stands against acting here")]
     assert named
     assert set(named) <= ids
@@ -416,7 +416,7 @@ def still(bars: int, gas_gwei: float = 20.0) -> Market:
 def test_nobody_dies_of_poverty_where_nothing_happens() -> None:
     lived = live(still(3_000), lineages=range(4), founding=replace(FOUNDING, lifespan_ticks=(2_000, 8_000)))
     assert lived.deaths == {}
-    spent = {r["credits_micros"] / lived.births[r["golem_id"]].credits_micros for r in rows(lived)[-1:]}
+    spent = {r["credits_micros"] / lived.births[r["golem_id"]].credits_micros for r in lived.rows[-1:]}
     assert min(spent) > 0.9
 
 
@@ -446,7 +446,7 @@ def test_a_market_that_asks_for_thought_and_dear_actions_kills_the_poor() -> Non
 def test_every_credit_is_accounted_for(lived: Callable[[], Lived]) -> None:
     credits = {golem_id: birth.credits_micros for golem_id, birth in lived().births.items()}
     short = set()
-    for row in rows(lived()):
+    for row in lived().rows:
         golem_id, consumed = row["golem_id"], row["credit_consumed_micros"]
         done = any(action["status"] == "executed" for action in row["actions"])
         collected = sum(p["fees_owed_micros"] for p in row["observation"]["positions"]) if done else 0
