@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 
 def required(name: str, kind: pa.DataType) -> pa.Field:
@@ -23,6 +27,30 @@ def one(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether values of this type lie in memory as numbers do: whole ones, fractions, moments."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_timestamp(kind))
+
+
+def present(array: pa.Array) -> NDArray[np.bool_]:
+    """Where a column is not null, bool [len]. A fifth of what `is_valid` takes, which counts where rows are few."""
+    count, first = len(array), array.offset % 8
+    if array.null_count in (0, count):
+        return np.full(count, array.null_count == 0)
+    bits = np.frombuffer(array.buffers()[0], np.uint8)[array.offset // 8 :]
+    return np.unpackbits(bits, count=first + count, bitorder="little")[first:].view(np.bool_)
+
+
+def slots(array: pa.Array) -> NDArray[Any]:
+    """Numbers or moments (microseconds) as they lie in memory, not copied; in the place of a null lies anything."""
+    kind = array.type
+    assert is_number(kind), f"{kind} does not lie in memory as numbers do"
+    letter = "i" if pa.types.is_signed_integer(kind) or pa.types.is_timestamp(kind) else "u"
+    letter = "f" if pa.types.is_floating(kind) else letter
+    values: NDArray[Any] = np.frombuffer(array.buffers()[1] or b"", dtype=f"<{letter}{kind.bit_width // 8}")
+    return values[array.offset : array.offset + len(array)]
 
 
 def encoded(array: pa.Array) -> pa.Array:

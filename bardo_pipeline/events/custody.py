@@ -28,7 +28,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from bardo_pipeline.errors import RecordError, SignatureError
-from bardo_pipeline.events.columns import one
+from bardo_pipeline.events.columns import is_number, one, present, slots
 from bardo_pipeline.events.life import KeyRegistered, KeyRevoked, KeyRotated, LifeEvent
 from bardo_pipeline.events.upcast import ADDED_LATER
 
@@ -117,7 +117,7 @@ def slice_contents(table: pa.Table, bounds: Sequence[int] | np.ndarray, order: n
         if column.name in ADDED_LATER:
             if array.null_count == len(array):
                 continue
-            held = np.concatenate([[0], np.cumsum(_picked(np.asarray(array.is_valid()), order))])
+            held = np.concatenate([[0], np.cumsum(_picked(present(array), order))])
             concerned = np.flatnonzero(np.diff(held[edges])).tolist()
         name = column.name.encode() + b"\0"
         for k in concerned:
@@ -133,7 +133,7 @@ def _levels(
 ) -> Iterator[tuple[memoryview, list[int]]]:
     """The bytes of each level, and where each run's share of them begins and ends. order: the slots that count."""
     if nullable:
-        yield _bytes(_picked(np.asarray(array.is_valid()), order), edges)
+        yield _bytes(_picked(present(array), order), edges)
     kind = array.type
     if pa.types.is_struct(kind):
         for child, values in zip(kind, array.flatten(), strict=True):
@@ -142,7 +142,7 @@ def _levels(
         offsets = array.offsets.to_numpy().astype(np.int64)
         starts, lengths = _picked(offsets[:-1], order), _picked(np.diff(offsets), order)
         if array.null_count:
-            lengths = np.where(_picked(np.asarray(array.is_valid()), order), lengths, 0)
+            lengths = np.where(_picked(present(array), order), lengths, 0)
         yield _bytes(lengths.astype("<i4"), edges)
         reached = np.concatenate([[0], np.cumsum(lengths)])
         elements, below = array.values, None
@@ -154,16 +154,22 @@ def _levels(
     elif pa.types.is_string(kind) or pa.types.is_binary(kind):
         yield from _text_levels(array if order is None else array.take(pa.array(order)), edges)
     else:
-        if pa.types.is_timestamp(kind):
-            array = array.cast(pa.int64())
-        if array.null_count:
-            array = pc.fill_null(array, False if pa.types.is_boolean(kind) else 0)
-        yield _bytes(_picked(array.to_numpy(zero_copy_only=False), order), edges)
+        yield _bytes(_picked(_filled(array), order), edges)
+
+
+def _filled(array: pa.Array) -> np.ndarray:
+    """Numbers, moments (microseconds) or truths, 0 for a null."""
+    if is_number(array.type):
+        values = slots(array)
+        return np.where(present(array), values, values.dtype.type(0)) if array.null_count else values
+    filled = pc.fill_null(array, False) if array.null_count else array
+    truths: np.ndarray = filled.to_numpy(zero_copy_only=False)
+    return truths
 
 
 def _text_levels(array: pa.Array, edges: np.ndarray) -> Iterator[tuple[memoryview, list[int]]]:
     offsets = _text_offsets(array)
-    if array.null_count and np.diff(offsets)[~np.asarray(array.is_valid())].any():
+    if array.null_count and np.diff(offsets)[~present(array)].any():
         array = pc.fill_null(array, "" if pa.types.is_string(array.type) else b"")
         offsets = _text_offsets(array)
     yield _bytes(np.diff(offsets).astype("<i4"), edges)

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.events.columns import one
+from bardo_pipeline.events.columns import is_number, one, present, slots
 from bardo_pipeline.events.upcast import ADDED_LATER
 
 U64 = np.uint64
@@ -135,7 +135,7 @@ def _digests(array: pa.Array) -> np.ndarray:
     else:
         lanes = _fixed_digests(array)
     if array.null_count:
-        absent = np.asarray(array.is_null())
+        absent = ~present(array)
         for lane, null in zip(lanes, _NULL, strict=True):
             np.putmask(lane, absent, null)
     return lanes
@@ -143,11 +143,11 @@ def _digests(array: pa.Array) -> np.ndarray:
 
 def _fixed_digests(array: pa.Array) -> np.ndarray:
     """The values' own bits, told apart in the second lane: whoever holds them mixes, under a name or a position."""
-    if pa.types.is_timestamp(array.type):
-        array = array.cast(pa.int64())
-    if array.null_count:
-        array = pc.fill_null(array, False if pa.types.is_boolean(array.type) else 0)
-    values = array.to_numpy(zero_copy_only=False)
+    if is_number(array.type):
+        values = slots(array)
+    else:
+        filled = pc.fill_null(array, False if pa.types.is_boolean(array.type) else 0) if array.null_count else array
+        values = filled.to_numpy(zero_copy_only=False)
     lanes = np.empty((2, len(values)), dtype=np.uint64)
     if values.dtype.kind == "f":
         np.add(values, 0.0, out=lanes[0].view(np.float64))  # makes one zero of the two
@@ -166,12 +166,14 @@ def _is_text(kind: pa.DataType) -> bool:
 def _word_digests(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     """Digests of the distinct words of a column, the last of them for null, and which of them each row holds."""
     encoded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
-    words = encoded.dictionary.cast(pa.large_binary()).to_pylist()
+    told = encoded.dictionary
+    words = told.view(pa.large_binary() if pa.types.is_large_string(told.type) else pa.binary()).to_pylist()
     blake = hashlib.blake2b
     packed = b"".join([blake(word, digest_size=16).digest() for word in words])
     known = np.frombuffer(packed, dtype=np.uint64).reshape(-1, 2).T
-    indices = pc.fill_null(encoded.indices, len(words)) if encoded.null_count else encoded.indices
-    which = indices.to_numpy(zero_copy_only=False)
+    which = slots(encoded.indices)
+    if encoded.null_count:
+        which = np.where(present(encoded.indices), which, len(words))
     return np.ascontiguousarray(np.concatenate([known, _NULL[:, None]], axis=1)), which
 
 

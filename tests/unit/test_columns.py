@@ -1,0 +1,30 @@
+"""Columns: what is read off memory is what Arrow itself says of it."""
+
+import pyarrow as pa
+import pytest
+
+from bardo_pipeline.events.columns import present, slots
+
+SOME = [7, None, 0, 3, None, None, 1, 127, 2, None, 5, 6, None, 9, 8, None, 4, 11, None]
+
+
+@pytest.mark.parametrize("offset", [0, 1, 7, 8, 9, 18, 19])
+@pytest.mark.parametrize(
+    "kind", [pa.int8(), pa.uint64(), pa.float32(), pa.float64(), pa.timestamp("us", "UTC")], ids=str
+)
+def test_a_slice_in_memory_holds_what_arrow_says(kind: pa.DataType, offset: int) -> None:
+    array = pa.array(SOME, pa.int64()).cast(kind).slice(offset)
+    there = present(array)
+    assert there.tolist() == array.is_valid().to_pylist()
+    assert slots(array)[there].tolist() == [value for value in SOME[offset:] if value is not None]
+
+
+@pytest.mark.parametrize("values", [[], [None, None, None], [1, 2, 3]], ids=str)
+def test_all_or_nothing_there_needs_no_bits(values: list[int | None]) -> None:
+    array = pa.array(values, pa.int64())
+    assert present(array).tolist() == array.is_valid().to_pylist()
+
+
+def test_what_does_not_lie_there_as_numbers_do_is_refused() -> None:
+    with pytest.raises(AssertionError, match="does not lie in memory"):
+        slots(pa.array([True, None]))
