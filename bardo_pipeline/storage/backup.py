@@ -31,6 +31,7 @@ from deltalake.exceptions import DeltaError
 from bardo_pipeline.errors import ConfigError, CustodyError, SchemaVersionError
 from bardo_pipeline.events.custody import Tip
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.frames import written_bytes
 from bardo_pipeline.storage.home import Home, make_folder, replace_file, sync_folder
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.sums import CHECKPOINT, COMMIT, Sum, hash_file, read_sums
@@ -169,7 +170,8 @@ def _moving(home: Home, pins: Iterable[Pin], staging: Path) -> Iterator[_Source]
             os.link(path, second)
         except FileNotFoundError:
             continue
-        yield _Source(path.relative_to(home.root).as_posix(), second, second.stat().st_size)
+        length = written_bytes(second) if path.parent.parent == home.journal else second.stat().st_size
+        yield _Source(path.relative_to(home.root).as_posix(), second, length)
 
 
 def _standing(home: Home, pins: Iterable[Pin]) -> Iterator[_Source]:

@@ -123,10 +123,13 @@ class Desk:
             )
         return report
 
-    def drain(self) -> None:
-        """Bring everything that was accepted here to the log. Raises JournalError where a piece of it is broken."""
+    def drain(self, *, leaving: bool = False) -> None:
+        """Bring everything that was accepted here to the log. Raises JournalError where a piece of it is broken.
+
+        leaving: whoever asks will leave next.
+        """
         self.journal.seal()
-        report = self._drainer.once()
+        report = self._drainer.once(spares=not leaving or self._count > 1)
         for writer, error in report.faults:
             if writer == self.journal.writer:
                 raise error

@@ -27,11 +27,20 @@ from bardo_pipeline.storage import locks
 from bardo_pipeline.storage.faults import writing_to
 from bardo_pipeline.storage.frames import Fault, Frame, Segment, read, segment_path
 from bardo_pipeline.storage.home import Home, sync_folder
-from bardo_pipeline.storage.journals import DRAIN, LOG, dead, journal_folders, remove_journal, sealed_numbers
+from bardo_pipeline.storage.journals import (
+    DRAIN,
+    LOG,
+    dead,
+    journal_folders,
+    limits_of,
+    remove_journal,
+    sealed_numbers,
+)
 from bardo_pipeline.storage.json_lines import read_lines
 from bardo_pipeline.storage.leases import clear, stale
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.quarantine import Quarantine, QuarantineItem
+from bardo_pipeline.storage.spares import retire
 
 DRAINER = "drainer"
 """The lock of the one that drains for as long as there are writers."""
@@ -79,8 +88,11 @@ class Drainer:
         self._policy = policy or Policy()
         self._report = DrainReport()
 
-    def once(self) -> DrainReport:
-        """One pass over all journals. One that cannot be drained holds back no other; its error is raised at last."""
+    def once(self, *, spares: bool = True) -> DrainReport:
+        """One pass over all journals. One that cannot be drained holds back no other; its error is raised at last.
+
+        spares: whether drained segments of the living may become spares; whoever is about to end needs none.
+        """
         failed: list[BardoError] = []
         with self._home.lock(DRAIN):
             self._report = report = DrainReport()
@@ -88,7 +100,7 @@ class Drainer:
             for folder in journal_folders(self._home):
                 try:
                     with writing_to(folder), dead(folder) as ended:
-                        self._drain(folder, ended=ended)
+                        self._drain(folder, ended=ended, spares=spares and not ended)
                 except BardoError as error:
                     failed.append(error)
             self.clear_leases()
@@ -119,11 +131,14 @@ class Drainer:
         with self._home.lock(DRAIN):  # so that a writer that meets us at its lock knows what to wait for
             return any(_is_dead(folder) for folder in folders)
 
-    def _drain(self, folder: Path, *, ended: bool) -> None:
+    def _drain(self, folder: Path, *, ended: bool, spares: bool) -> None:
         numbers = sealed_numbers(folder, ended=ended)
+        limits = limits_of(folder, self._policy.writer)
         for batch in self._batches(folder, numbers, ended=ended):
             self._take(folder.name, batch)
-            self._trim(batch)
+            retire(folder, [segment.path for segment in batch], limits, wash=spares)
+            self._report.segments += len(batch)
+            self._report.bytes += sum(segment.size for segment in batch)
         if ended:
             self.clear_leases(folder.name)
             remove_journal(folder)
@@ -198,13 +213,6 @@ class Drainer:
                 self._report.faults.append((writer, error))
             tips[frame.golem_id] = Tip(frame.number, frame.link)
 
-    def _trim(self, batch: Sequence[Segment]) -> None:
-        """Take away what the log holds durably."""
-        for segment in batch:
-            segment.path.unlink()  # if a power cut brings it back, all its records are on record
-        self._report.segments += len(batch)
-        self._report.bytes += sum(segment.size for segment in batch)
-
     def clear_leases(self, drained: str | None = None) -> None:
         """Free the golems of writers that have nothing left to drain."""
         if self._home.leases.exists() and stale(self._home):
@@ -256,7 +264,7 @@ def serve(root: Path, policy: Policy, clock: Callable[[], datetime]) -> None:
         with EventLog(home, policy) as log:
             drainer = Drainer(home, log, clock=clock, policy=policy)
             drainer.run(stop)
-            drainer.once()
+            drainer.once(spares=False)
 
 
 def _until_closed(stop: threading.Event) -> None:

@@ -1,8 +1,9 @@
-"""Frames: how an acknowledged record lies in a journal, byte by byte, and how it is read back. Pure but for `read`.
+"""Frames: how an acknowledged record lies in a journal, byte by byte, and how it is read back.
 
 A journal is the folder `journal/<writer>/` of one process: segments `<number:020>.seg`, numbered upwards, and `lock`,
 which that process holds (flock) for as long as it lives. A segment is sealed when the next number exists, or when the
-lock is free. All numbers are little-endian; every checksum is CRC-32 (zlib).
+lock is free; until then there may be room behind its frames, which is zeros (spares.py). All numbers are little-endian;
+every checksum is CRC-32 (zlib).
 
     segment  = header frame*
     header   = "BARDOSEG"  version u32 (1)  checksum u32 (of the number)  number u64                         24 bytes
@@ -22,6 +23,7 @@ of, and anything else damage.
 
 from __future__ import annotations
 
+import os
 import struct
 import zlib
 from bisect import bisect_left
@@ -73,7 +75,8 @@ class Fault:
 class Segment:
     """What was read of one segment: the frames, and what lies between them and should not.
 
-    torn: bytes at the end that no acknowledged append left there; they are not among the faults.
+    torn: bytes at the end that no acknowledged append left there; they are not among the faults. size: how much of it
+    is written, torn bytes and all; room behind it is none of it.
     """
 
     path: Path
@@ -150,6 +153,7 @@ class Draft:
 
 
 _SECTOR_BYTES = 512
+_BLOCK_BYTES = 4096
 _Head = tuple[bytes, int, int, int, int, int, int, int, int, int, bytes, bytes, int]
 """The fields of a frame's head, as they stand there."""
 
@@ -161,12 +165,13 @@ def read(path: Path, *, sealed: bool) -> Segment:
 
 def parse(path: Path, raw: bytes, *, sealed: bool) -> Segment:
     """The frames in a segment's bytes, each checked against its checksums and its link."""
+    raw = raw if sealed else raw[: _end(len(raw.rstrip(b"\0")), len(raw))]
     number, size = int(path.stem), len(raw)
     frames: list[Frame] = []
     places: list[int] = []
     faults: list[Fault] = []
     synced = at = 0
-    if not any(raw) and (not sealed or size <= HEADER_BYTES):  # of an append that was durable there would be more
+    if size <= HEADER_BYTES and not any(raw):  # of an append that was durable there would be more
         return Segment(path, number, (), (), size, size)
     if raw[:HEADER_BYTES] != segment_header(number):
         at = _next_frame(raw, 0, number)
@@ -195,6 +200,23 @@ def parse(path: Path, raw: bytes, *, sealed: bool) -> Segment:
         frames = frames[: bisect_left(places, torn)]
         faults = [fault for fault in faults if fault.offset < torn]
     return Segment(path, number, tuple(frames), tuple(faults), size - torn, size)
+
+
+def written_bytes(path: Path) -> int:
+    """How much of a segment is written: behind that is room, and room is zeros. Reads a few blocks of it."""
+    with path.open("rb", buffering=0) as segment:
+        size = os.fstat(segment.fileno()).st_size
+
+        def block(number: int) -> bytes:
+            return os.pread(segment.fileno(), _BLOCK_BYTES, number * _BLOCK_BYTES).rstrip(b"\0")
+
+        blocks = bisect_left(range(-(-size // _BLOCK_BYTES)), True, key=lambda number: not block(number))
+        return _end((blocks - 1) * _BLOCK_BYTES + len(block(blocks - 1)), size) if blocks else 0
+
+
+def _end(last: int, size: int) -> int:
+    """Where a segment ends of which the last byte that is no zero ends there: a header may end with zeros."""
+    return max(last, min(HEADER_BYTES, size)) if last else 0
 
 
 def _breaks_off(fault: Fault, raw: bytes) -> bool:

@@ -26,6 +26,7 @@ from bardo_pipeline.storage.frames import HEADER_BYTES, Draft, segment_header, s
 from bardo_pipeline.storage.home import Home, sync_folder
 from bardo_pipeline.storage.journals import Torn, checked_name, cut_tail, locked_journal, note_limits, remove_journal
 from bardo_pipeline.storage.keeper import Keeper
+from bardo_pipeline.storage.spares import take_spare
 from bardo_pipeline.storage.tickets import Done, Ticket, release, wait_for, wake
 
 _GROUP_FRAMES_MAX = 256  # two buffers a frame: far below what one writev takes
@@ -67,7 +68,7 @@ class Journal:
         self._sealed_bytes = 0
         self._handle: int | None = None
         self._number, self._upcoming = first - 1, first
-        self._synced = self._records = 0
+        self._synced = self._records = self._room = 0
         self._first_at = 0.0
         self.keeper = Keeper(self)
 
@@ -258,11 +259,11 @@ class Journal:
         for draft in drafts:
             buffers += (draft.head(self._number, self._synced, accepted_at), draft.payload)
             size += draft.size
-        written = os.writev(self._handle, buffers)
+        written = os.pwritev(self._handle, buffers, self._synced)
         if written < size:
-            rest = memoryview(b"".join(buffers))[written:]
-            while rest:
-                rest = rest[os.write(self._handle, rest) :]
+            whole = memoryview(b"".join(buffers))
+            while written < size:
+                written += os.pwrite(self._handle, whole[written:], self._synced + written)
         os.fdatasync(self._handle)
         if not self._records:
             self._first_at = self._monotonic()
@@ -275,27 +276,37 @@ class Journal:
         """A new segment, its name on the disk before anything in it is acknowledged."""
         number = self._upcoming
         self._upcoming += 1  # never that name again, whatever of it comes on the disk
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-        handle = os.open(segment_path(self.folder, number), flags, 0o644)
+        path = segment_path(self.folder, number)
+        is_new = os.O_CREAT | os.O_EXCL if not take_spare(self.folder, path) else 0
+        handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC | is_new, 0o644)
         try:
-            os.write(handle, segment_header(number))  # durable with the first frame, and of no use before
+            room = os.fstat(handle).st_size
+            os.pwrite(handle, segment_header(number), 0)  # durable with the first frame, and of no use before
             sync_folder(self.folder)
         except BaseException:
             os.close(handle)
             with suppress(OSError):
-                segment_path(self.folder, number).unlink()
+                path.unlink()
             raise
-        self._number, self._handle = number, handle
+        self._number, self._handle, self._room = number, handle, room
         self._synced, self._records = HEADER_BYTES, 0
 
     def _roll(self) -> None:
         """Seal the segment at hand by beginning the next one."""
         handle, number, size, records = self._handle, self._number, self._synced, self._records
+        if handle is not None and size < self._room:
+            self._cut(handle)
         self._begin()
         if handle is not None:
             if records:
                 self._count(segment_path(self.folder, number), size)
             os.close(handle)
+
+    def _cut(self, handle: int) -> None:
+        """End the segment at hand with what was acknowledged."""
+        os.ftruncate(handle, self._synced)
+        os.fsync(handle)
+        self._room = self._synced
 
     def _count(self, path: Path, size: int) -> None:
         with self._ledger:
@@ -368,8 +379,7 @@ class Journal:
         self._committing.acquire()
         try:
             if self._handle is not None:
-                os.ftruncate(self._handle, self._synced)
-                os.fsync(self._handle)
+                self._cut(self._handle)
             self._roll()
             self.broken, self.mended = None, self.mended + 1
         finally:

@@ -17,9 +17,17 @@ from pydantic import ValidationError
 from bardo_pipeline.errors import ConfigError, LeaseError
 from bardo_pipeline.policy import WriterPolicy
 from bardo_pipeline.storage import locks
-from bardo_pipeline.storage.frames import HEADER_BYTES, first_accepted_at, read, segment_numbers, segment_path
+from bardo_pipeline.storage.frames import (
+    HEADER_BYTES,
+    first_accepted_at,
+    read,
+    segment_numbers,
+    segment_path,
+    written_bytes,
+)
 from bardo_pipeline.storage.home import Home, make_folder
 from bardo_pipeline.storage.locks import Handle
+from bardo_pipeline.storage.spares import remove_spares
 
 DRAIN, LOG = "drain", "log"
 """The home's locks of whoever drains, and of whoever writes to the log; to be taken in this order."""
@@ -101,17 +109,19 @@ def remove_journal(folder: Path) -> None:
     """Take away a drained journal, of which the caller has the lock."""
     for number in segment_numbers(folder):
         segment_path(folder, number).unlink()
+    remove_spares(folder)
     (folder / _LOCK).unlink(missing_ok=True)
     with suppress(OSError):  # something lies in it that is none of ours
         folder.rmdir()
 
 
 def cut_tail(path: Path) -> Torn:
-    """Cut off what a dead writer left half written at the end of its last segment."""
+    """Cut off what a dead writer left half written at the end of its last segment, and the room behind it."""
     found = read(path, sealed=False)
-    if found.torn:
+    kept = found.size - found.torn
+    if kept < path.stat().st_size:
         with path.open("r+b") as segment:
-            segment.truncate(found.size - found.torn)
+            segment.truncate(kept)
             os.fsync(segment.fileno())
     return Torn(path, found.torn)
 
@@ -131,13 +141,13 @@ def sealed_numbers(folder: Path, *, ended: bool) -> list[int]:
 
 
 def depth_of(folder: Path) -> JournalDepth:
-    """What waits in one journal; looks at names and sizes, and at the beginning of its oldest segment."""
+    """What waits in one journal; looks at names, at a few blocks of each segment, and at how the oldest begins."""
     segments = size = 0
     oldest: list[int] = []
     for number in segment_numbers(folder):
         path = segment_path(folder, number)
         try:
-            held = path.stat().st_size - HEADER_BYTES
+            held = written_bytes(path) - HEADER_BYTES
             if held <= 0:
                 continue
             oldest = oldest or first_accepted_at(path)

@@ -212,7 +212,7 @@ class EventWriter:
             try:
                 with writing_to(self._journal.folder):
                     self._desk.mend()
-                    self._drain()
+                    self._drain(leaving=True)
             except BaseException:
                 self._lease.abandon()
                 raise
@@ -357,9 +357,9 @@ class EventWriter:
 
     # beside the log
 
-    def _drain(self) -> None:
+    def _drain(self, *, leaving: bool = False) -> None:
         """Bring all that was accepted to the log."""
-        self._desk.drain()
+        self._desk.drain(leaving=leaving)
         tip = self._desk.log.tip(self.golem_id)
         if tip != self._tip and self._journal.mended == self._mended:
             raise CustodyError(

@@ -44,7 +44,7 @@ from tests.crash.roles import digests_of, drop, furnish, line_of
 from tests.records import records
 
 POLICY = Policy(
-    writer=WriterPolicy(batch_records=3, record_bytes_max=64 * 1024, drain_records_max=4),
+    writer=WriterPolicy(batch_records=3, record_bytes_max=64 * 1024, drain_records_max=4, segment_bytes_max=16 * 1024),
     care=CarePolicy(lookback_ticks=3, grace_seconds=1e-6, log_commits_kept=2),
 )
 """Small segments, and a maintenance without patience: what it takes away is gone at once."""
@@ -172,11 +172,18 @@ def _append_live(name: str, count: int) -> Callable[[Life], None]:
     def step(life: Life) -> None:
         writer = EventWriter.open(life.root, LIVE, clock=lambda: NOW, policy=POLICY, writer=name, drain="none")
         life.writers.append(writer)
-        first = writer._head.highest + 1
+        _append_more(count)(life)
+
+    return step
+
+
+def _append_more(count: int) -> Callable[[Life], None]:
+    def step(life: Life) -> None:
+        first = life.writers[-1]._head.highest + 1
         for tick in range(first, first + count):
             line = line_of(LIVE, tick)
             record = life.send(Record(LIVE, tick, hashlib.sha256(line).hexdigest()[:32]))
-            writer.append(line)
+            life.writers[-1].append(line)
             life.disk.acknowledge(record)
 
     return step
@@ -396,6 +403,21 @@ WORKLOADS = (
     ),
     Workload(
         "copied home", _from_nothing, (_found, _append_batches, _append_live("one", 2), _back_up, _restore, _build)
+    ),
+    Workload(
+        "busy home",
+        _from_nothing,
+        (
+            _found,
+            _append_live("one", 8),
+            _drain,
+            _append_more(7),
+            _drain,
+            _append_more(2),
+            _restart,
+            _append_live("one", 1),
+            _close,
+        ),
     ),
     Workload("tended home", _from_nothing, (_found, _spool, _care)),
     Workload("full home", _with_many_ticks, (_index,)),

@@ -25,7 +25,7 @@ CODE = str(Path(__file__).parents[2] / "bardo_pipeline")
 SYNCS = ("fsync", "fdatasync", "sync_file", "sync_folder")
 """What a line of ours may call to make something durable."""
 
-PAGE = 4096
+PAGE, SECTOR = 4096, 512
 
 Inode = tuple[int, int]
 Names = dict[str, tuple[Inode, bool]]
@@ -37,7 +37,8 @@ Mode = Literal["dropped", "deleted", "named", "scattered", "strewn", "torn", "ze
 dropped: all of it is gone. deleted: but files that were taken away are gone at once. named: but all names are as they
 were last, as a file system with a journal of its own leaves them, with no byte behind them that was not synced.
 scattered, strewn: but some new names are there, and some that were taken away are gone, each by itself; not the same
-ones. torn, kept: but of the bytes that were added to files with durable names the first half is there, or all. stale:
+ones. torn, kept: but of what was written over and of what was added to files with durable names the first half is
+there, or all. stale:
 but files hold what was written to them first since they were synced. zeros: but files with durable names that were
 never synced have pages of zeros in their middle. blank, mixed: names as in named, and bytes as in zeros, or as in
 named, kept or zeros, file by file.
@@ -303,12 +304,21 @@ def _held(mode: Mode, before: bytes, after: bytes, what: str) -> bytes:
         mode = ("named", "kept", "zeros")[zlib.crc32(what.encode()) % 3]
     if mode in ("kept", "stale"):
         return after
-    if mode == "torn" and after.startswith(before):
-        return after[: len(before) + (len(after) - len(before)) // 2]
+    if mode == "torn" and len(before) <= len(after):
+        return _torn(before, after)
     if mode in ("zeros", "blank") and not before:
         third = len(after) // PAGE // 3 * PAGE or len(after)
         return after[:third] + bytes(third) + after[2 * third :] if third < len(after) else bytes(len(after))
     return before
+
+
+def _torn(before: bytes, after: bytes) -> bytes:
+    """The first half of the sectors that were written over, and of the bytes that were added."""
+    over = [at for at in range(0, len(before), SECTOR) if before[at : at + SECTOR] != after[at : at + SECTOR]]
+    held = bytearray(before)
+    for at in over[: len(over) // 2]:
+        held[at : at + SECTOR] = after[at : at + SECTOR][: len(before) - at]
+    return bytes(held) + after[len(before) : len(before) + (len(after) - len(before)) // 2]
 
 
 def _scattered(listed: Names, there: Names, mode: Mode) -> Names:

@@ -36,7 +36,8 @@ APPENDS = 60
 FILES, FILE_TICKS = 6, 10
 PASS_SECONDS = 0.005
 POLICY = Policy(
-    writer=WriterPolicy(batch_records=5, flush_seconds=0.2), care=CarePolicy(lookback_ticks=50, grace_seconds=3.0)
+    writer=WriterPolicy(batch_records=5, flush_seconds=0.2, segment_bytes_max=64 * 1024),
+    care=CarePolicy(lookback_ticks=50, grace_seconds=3.0),
 )
 """Small segments and little patience, so that every window is passed often."""
 

@@ -40,6 +40,7 @@ class Window:
 
 
 _SEGMENT = r"journal/[^/]+/\d+\.seg"
+_SPARED = r"journal/[^/]+/\d+\.(seg|washed|spare)"
 _JOURNAL = r"journal/[^/]+"
 _CYCLES_COMMIT = r"log/cycles/_delta_log/\d+\.json"
 _CYCLES_FILE = r"log/cycles/[^/]*\.parquet"
@@ -59,7 +60,7 @@ WINDOWS = (
         "batch",
         (Point("link", "after", _CYCLES_COMMIT), Point("fsync", "after", "log/cycles/_delta_log")),
     ),
-    Window("append", "writer", (Point("writev", "before", _SEGMENT), Point("writev", "half", _SEGMENT)), 40),
+    Window("append", "writer", (Point("pwritev", "before", _SEGMENT), Point("pwritev", "half", _SEGMENT)), 40),
     Window("fsync, before it", "writer", (Point("fdatasync", "before", _SEGMENT),), 40),
     Window("fsync, after it", "writer", (Point("fdatasync", "after", _SEGMENT),), 40),
     Window(
@@ -67,7 +68,7 @@ WINDOWS = (
         "writer",
         (
             Point("open", "after", _SEGMENT),
-            Point("write", "half", _SEGMENT),
+            Point("pwrite", "half", _SEGMENT),
             Point("fsync", "before", _SEGMENT),
             Point("fsync", "after", _SEGMENT),
             Point("fsync", "after", _JOURNAL),
@@ -93,6 +94,9 @@ WINDOWS = (
             Point("fsync", "after", "log/cycles/_delta_log"),
             Point("unlink", "before", _SEGMENT),
             Point("unlink", "after", _SEGMENT),
+            Point("rename", "before", _SPARED),
+            Point("rename", "after", _SPARED),
+            Point("fdatasync", "before", _SPARED),
             Point("fsync", "before", _JOURNAL),
         ),
         8,
@@ -192,9 +196,9 @@ class Trap:
             _die()
 
 
-def _write_half(handle: int, content: Any) -> None:
+def _write_half(handle: int, content: Any, at: int) -> None:
     whole = bytes(content) if isinstance(content, bytes | bytearray | memoryview) else b"".join(content)
-    os.write(handle, whole[: len(whole) // 2])
+    os.pwrite(handle, whole[: len(whole) // 2], at)
 
 
 def _die() -> None:

@@ -180,7 +180,7 @@ def test_a_full_journal_seals_what_it_has_or_nobody_could_make_room(home: Home) 
 
 
 @pytest.mark.row("EV-3")
-@pytest.mark.parametrize("call", ["fdatasync", "writev"])
+@pytest.mark.parametrize("call", ["fdatasync", "pwritev"])
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
 def test_after_a_failed_write_or_fsync_nothing_is_acknowledged_until_it_is_mended(
     call: str, code: int, home: Home, journal: Journal, monkeypatch: pytest.MonkeyPatch
@@ -231,8 +231,8 @@ def test_a_segment_that_cannot_be_begun_takes_nothing_back_that_was_acknowledged
 
 @pytest.mark.row("EV-3")
 def test_a_short_write_goes_on_where_it_stopped(home: Home, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = os.writev
-    monkeypatch.setattr(journals_module.os, "writev", lambda handle, buffers: honest(handle, [buffers[0][:10]]))
+    honest = os.pwritev
+    monkeypatch.setattr(journals_module.os, "pwritev", lambda at, buffers, to: honest(at, [buffers[0][:10]], to))
     journal.put(Ticket(Chain().draft()))
     assert ticks(read(segment_path(journal.folder, 0), sealed=True)) == [1]
 
