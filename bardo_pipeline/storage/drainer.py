@@ -46,7 +46,7 @@ DRAINER = "drainer"
 """The lock of the one that drains for as long as there are writers."""
 
 _POLL_SECONDS = 0.05
-_NICE = 19  # an append is waited for, and a drain is not: the journal is there to be full
+_NICE = 10  # an append is waited for, a drain is not; lower, and whoever else is busy would starve it
 
 
 @dataclass
