@@ -35,13 +35,19 @@ class Glance(NamedTuple):
 
 def glance(line: bytes) -> Glance:
     """What a writer must know of a line of JSON that is a record. Raises pydantic's ValidationError if it is none."""
+    read = judged(line)
+    return Glance(read.golem_id, read.tick, has_private_parts(read))
+
+
+def judged(line: bytes) -> Any:
+    """A record's fields, read from a line of JSON, by the names of the model. Raises ValidationError if it is none."""
     try:
         read = _DECODER.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         read = None
     if read is None or read.observed_at.tzinfo is not UTC:
         read = _judge(line, strict=True)
-    return Glance(read.golem_id, read.tick, has_private_parts(read))
+    return read
 
 
 @cache

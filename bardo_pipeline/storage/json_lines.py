@@ -26,6 +26,7 @@ from pydantic_core import ErrorDetails, from_json
 from bardo_pipeline.errors import RecordError, SchemaVersionError
 from bardo_pipeline.events.record import SCHEMA_VERSION, DecisionCycleRecord
 from bardo_pipeline.events.schema import MOMENT, RECORD_SCHEMA
+from bardo_pipeline.events.swift import judged
 from bardo_pipeline.storage.loose import loosened, tightened
 
 _GROUP_BYTES = 2 * 2**20  # Arrow's reader takes a millisecond to begin, and what it read before a bad line is lost
@@ -155,13 +156,18 @@ def _read(lines: Sequence[bytes]) -> pa.Table | list[int]:
     if not _keys_add_up(block, rows):
         return _with_other_keys(lines)
     texts = rows.column("observed_at")
-    common = pc.fill_null(pc.match_substring_regex(texts, _MOMENT), False)
-    if not pc.all(common, min_count=0).as_py():
-        return np.flatnonzero(~np.asarray(common)).tolist()
+    usual = _are_usual(texts)
+    if not usual.all():
+        return np.flatnonzero(~usual).tolist()
     try:
         return _set(rows, "observed_at", texts.cast(MOMENT))
     except pa.ArrowInvalid:  # the thirtieth of February
         return []
+
+
+def _are_usual(texts: pa.ChunkedArray) -> np.ndarray:
+    """Which of the moments are written so that nobody reads them otherwise than pydantic."""
+    return np.asarray(pc.fill_null(pc.match_substring_regex(texts, _MOMENT), False), np.bool_)
 
 
 def _with_other_keys(lines: Sequence[bytes]) -> list[int]:
@@ -208,13 +214,13 @@ def _keys_within(array: pa.Array, optional: frozenset[str]) -> int:
 
 
 def _judged(lines: Sequence[bytes], which: Sequence[int]) -> Part:
-    """What lines hold at which pydantic looks one by one."""
-    models: list[DecisionCycleRecord] = []
+    """What lines hold at which pydantic looks one by one, but for those that are seen to be good without it."""
+    read: list[Any] = []
     good: list[int] = []
     bad: list[BadLine] = []
     for at in which:
         try:
-            models.append(DecisionCycleRecord.model_validate_json(lines[at], strict=True))
+            read.append(judged(lines[at]))
             good.append(at)
         except ValidationError as error:
             bad.append(_bad_line(at, lines[at], error))
@@ -223,11 +229,18 @@ def _judged(lines: Sequence[bytes], which: Sequence[int]) -> Part:
     try:
         rows = _read_block(b"\n".join(lines[at] for at in good))
     except pa.ArrowInvalid:  # a key that stands twice: pydantic took the last, which it writes again
-        rows = _read_block(b"\n".join(model.model_dump_json().encode() for model in models))
+        read = [_model_of(lines[at]) for at in good]
+        rows = _read_block(b"\n".join(model.model_dump_json().encode() for model in read))
     assert len(rows) == len(good), "Arrow reads a row from every line that pydantic takes"
-    versions = pa.array([model.schema_version for model in models], pa.int64())
-    moments = pa.array([model.observed_at for model in models], MOMENT)
+    versions = pa.array([record.schema_version for record in read], pa.int64())
+    usual = _are_usual(rows.column("observed_at")).tolist()
+    exact = [record if fits else _model_of(lines[at]) for at, record, fits in zip(good, read, usual, strict=True)]
+    moments = pa.array([record.observed_at for record in exact], MOMENT)
     return Part(_set(_set(rows, "schema_version", versions), "observed_at", moments), good, bad)
+
+
+def _model_of(line: bytes) -> DecisionCycleRecord:
+    return DecisionCycleRecord.model_validate_json(line, strict=True)
 
 
 def _bad_line(line: int, raw: bytes, error: ValidationError) -> BadLine:
