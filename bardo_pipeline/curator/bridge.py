@@ -119,11 +119,13 @@ def is_elder(age: np.ndarray, lifespan: np.ndarray, policy: BridgePolicy) -> np.
     return np.asarray(age) > policy.legacy_hayflick * np.asarray(lifespan)
 
 
-def crossings_of(entries: pa.Table, policy: Policy, elders: Collection[str] = ()) -> pa.Table:
+def crossings_of(
+    entries: pa.Table, policy: Policy, elders: Collection[str] = (), links: pa.Table | None = None
+) -> pa.Table:
     """What crosses of these entries (ENTRY_SCHEMA) and why not: CROSSING_SCHEMA, in the order of its key.
 
     elders: golems near the end of their lifespan (`is_elder`): their insights cross from a lower confidence on, so that
-    what they know is left before it is lost.
+    what they know is left before it is lost. links: those among the entries (LINK_SCHEMA), if they are known.
     """
     rules = policy.bridge
     numbers = {
@@ -136,6 +138,9 @@ def crossings_of(entries: pa.Table, policy: Policy, elders: Collection[str] = ()
         "admission": ppm(rules.admission_min),
         "dream": ppm(policy.dreams.clade_confidence),
     }
-    links, old = links_of(entries), pc.is_in(entries["golem_id"], value_set=pa.array(sorted(elders), pa.string()))
+    links, old = (
+        links_of(entries) if links is None else links,
+        pc.is_in(entries["golem_id"], value_set=pa.array(sorted(elders), pa.string())),
+    )
     entries = entries.append_column("is_elder", old)
     return asked(_CROSSINGS, numbers, entries=entries, links=links).cast(CROSSING_SCHEMA)

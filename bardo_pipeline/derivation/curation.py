@@ -227,8 +227,7 @@ def _renew_grimoire(stores: Stores, mind: Mind, grimoire: RenewedTable, upto: di
     mine = mine.filter(pc.is_in(mine["golem_id"], value_set=held))
     others = grimoire.read(buckets, trusting=True)
     others = others.filter(pc.invert(pc.is_in(others["golem_id"], value_set=held)))
-    rows = pa.concat_tables([others, mine]).sort_by([("golem_id", "ascending"), ("entry_id", "ascending")])
-    return grimoire.renew(rows, buckets, upto=upto)
+    return grimoire.renew(pa.concat_tables([others, mine]), buckets, upto=upto)
 
 
 def load_mind(stores: Stores, golem_ids: list[str], left: LeftOut) -> Mind:

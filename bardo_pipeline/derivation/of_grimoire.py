@@ -21,6 +21,7 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.grimoire.entries import METRIC_UNIT
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import bucket_of
+from bardo_pipeline.storage.renewed import RenewedTable
 from bardo_pipeline.storage.tables import FACT_SCHEMA
 from bardo_pipeline.storage.totals import Written
 
@@ -84,12 +85,28 @@ def derive_of_grimoire(stores: Stores, name: str) -> list[Written]:
             for bucket, d in stores.projections.renewed(one).digests().items():
                 sources[bucket] = f"{sources.get(bucket, '')}{one[0]}{d.low:x}{d.high:x}"
         old = elders(stores) if name == "crossings" else set()
+        wanted = dict(sources)
         for bucket, some in sorted((bucket_of(g, stores.home.bucket_count), g) for g in old):
-            if bucket in sources:
-                sources[bucket] = hashlib.sha256(f"{sources[bucket]}/{some}".encode()).hexdigest()
-        seen = table.noted("grimoire")
-        buckets = {b for b, d in sources.items() if seen.get(str(b)) != d}
+            if bucket in wanted:
+                wanted[bucket] = hashlib.sha256(f"{wanted[bucket]}/{some}".encode()).hexdigest()
+        buckets = _behind(table, wanted)
         if not buckets:
             return []
-        made = OF_GRIMOIRE[name](known_in(stores, buckets), stores.policy, old)
-        return [table.renew(made, buckets, note={"grimoire": {str(b): d for b, d in sources.items()}})]
+        known = known_in(stores, buckets)
+        if name == "crossings":
+            made = crossings_of(known, stores.policy, old, _linked(stores, buckets, sources))
+        else:
+            made = OF_GRIMOIRE[name](known, stores.policy, old)
+        return [table.renew(made, buckets, note={"grimoire": {str(b): d for b, d in wanted.items()}})]
+
+
+def _behind(table: RenewedTable, sources: Mapping[int, str]) -> set[int]:
+    """Buckets that the table was not made of as they are now."""
+    seen = table.noted("grimoire")
+    return {b for b, d in sources.items() if seen.get(str(b)) != d}
+
+
+def _linked(stores: Stores, buckets: set[int], sources: Mapping[int, str]) -> pa.Table | None:
+    """The links among what the golems of these buckets know, if their table is up to it."""
+    table = stores.projections.renewed("links")
+    return None if buckets & _behind(table, sources) else table.read(buckets, trusting=True)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.grimoire.columns import asked, micros
+from bardo_pipeline.grimoire.columns import asked, contiguous, micros
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.policy import KatabasisPolicy
@@ -112,7 +112,7 @@ def decisive(votes: pa.Table) -> pa.Table:
     Of each voter's routine votes on a proposition the first and the last, and every death vote, since one may come to
     count when its death is recorded. votes: VOTE_SCHEMA, any order, repeats allowed; none comes out twice.
     """
-    _, once = np.unique(votes["vote_id"].to_numpy().astype(str), return_index=True)
+    _, once = np.unique(contiguous(votes["vote_id"]).dictionary_encode().indices.to_numpy(), return_index=True)
     votes = votes.take(pa.array(once))
     routine = votes.filter(pc.invert(votes["is_death_vote"]))
     keys = [("proposition_id", "ascending"), ("voter_id", "ascending"), ("at", "ascending"), ("vote_id", "ascending")]

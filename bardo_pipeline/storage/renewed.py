@@ -137,7 +137,7 @@ class RenewedTable:
         rows = pa.concat_tables([*parts, *([scan(read, self.spec.schema, None, these)] if read or not parts else [])])
         if wanted is not None and not standing.within(paths) <= wanted:
             rows = rows.filter(pa.array(np.isin(self._codes(rows), sorted(wanted))))
-        return self._sorted(rows)
+        return rows if len(held) == len(paths) == 1 else self._sorted(rows)
 
     def _sorted(self, rows: pa.Table) -> pa.Table:
         return rows.sort_by([(k, "ascending") for k in self.spec.key])
