@@ -275,7 +275,7 @@ class RenewedTable:
 
 
 def _fresh_name() -> str:
-    return f"part-00000-{uuid4()}-c000.zstd.parquet"
+    return f"part-00000-{uuid4()}-c000.parquet"
 
 
 def _gathered(rows_of: Mapping[int, int]) -> Iterator[list[int]]:
