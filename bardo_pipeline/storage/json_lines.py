@@ -111,10 +111,15 @@ def together(groups: Iterable[Sequence[Part]]) -> Parsed:
 def read_group(lines: Sequence[bytes], group: Sequence[int]) -> list[Part]:
     """What a group of the lines holds: read in bulk, but for those that pydantic has to look at."""
     given = [lines[at] for at in group]
-    doubtful = set() if _are_plain(given) else {at for at in group if not _are_plain([lines[at]])}
+    block = _plain_block(given)
+    doubtful = set[int]() if block is not None else {at for at in group if _plain_block([lines[at]]) is None}
     while len(doubtful) <= len(group) // _DOUBTFUL:
         plain = [at for at in group if at not in doubtful]
-        found = _read([lines[at] for at in plain])
+        if doubtful:
+            given = [lines[at] for at in plain]
+            block = b"\n".join(given)
+        assert block is not None
+        found = _read(given, block)
         if isinstance(found, pa.Table):
             return [Part(found, plain), *([_judged(lines, sorted(doubtful))] if doubtful else [])]
         if not found and len(group) > _FEW:
@@ -124,28 +129,27 @@ def read_group(lines: Sequence[bytes], group: Sequence[int]) -> list[Part]:
     return [_judged(lines, group)]
 
 
-def _are_plain(lines: Sequence[bytes]) -> bool:
-    """Whether each of the lines is UTF-8 and begins and ends as an object that is alone in it.
+def _plain_block(lines: Sequence[bytes]) -> bytes | None:
+    """The lines in one, if each of them is UTF-8 and begins and ends as an object that is alone in it; or else None.
 
     What is cut short is seen without a try, and what begins and ends so in every line holds whole objects in every one.
     """
     if not all(line[:1] == b"{" and line[-1:] == b"}" for line in lines):
-        return False
+        return None
     block = b"\n".join(lines)
     if _ANOTHER.search(block):
-        return False
+        return None
     try:
-        return block.isascii() or bool(block.decode())
+        return block if block.isascii() or block.decode() else None
     except UnicodeDecodeError:
-        return False
+        return None
 
 
-def _read(lines: Sequence[bytes]) -> pa.Table | list[int]:
-    """The rows (_READ) of plain lines that pydantic would accept but for ranges.
+def _read(lines: Sequence[bytes], block: bytes) -> pa.Table | list[int]:
+    """The rows (_READ) of plain lines, alone and in one, that pydantic would accept but for ranges.
 
     Or those lines that it has to look at before the others can be read; none where it is not known which.
     """
-    block = b"\n".join(lines)
     try:
         rows = _read_block(block)
     except pa.ArrowInvalid as error:
