@@ -277,8 +277,9 @@ class Journal:
         number = self._upcoming
         self._upcoming += 1  # never that name again, whatever of it comes on the disk
         path = segment_path(self.folder, number)
-        is_new = os.O_CREAT | os.O_EXCL if not take_spare(self.folder, path) else 0
-        handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC | is_new, 0o644)
+        handle = take_spare(self.folder, path)
+        if handle is None:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
             room = os.fstat(handle).st_size
             os.pwrite(handle, segment_header(number), 0)  # durable with the first frame, and of no use before

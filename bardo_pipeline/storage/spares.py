@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from bardo_pipeline.policy import WriterPolicy
@@ -22,13 +21,21 @@ _PART_OF_JOURNAL = 2
 _BITE_BYTES = 2**20  # an append that syncs meanwhile waits for no more than that
 
 
-def take_spare(folder: Path, path: Path) -> bool:
-    """Give a spare of the journal this name; whether there was one. The name is durable when the folder is synced."""
-    for spare in folder.glob(f"*{_SPARE}"):
-        with suppress(FileNotFoundError):
-            spare.rename(path)
-            return True
-    return False
+def take_spare(folder: Path, path: Path) -> int | None:
+    """A spare of the journal, under this name from now on and open to be written; None where there is none.
+
+    For whoever has the journal. The name is durable when the folder is synced.
+    """
+    spare = next(folder.glob(f"*{_SPARE}"), None)
+    if spare is None:
+        return None
+    handle = os.open(spare, os.O_WRONLY | os.O_CLOEXEC)  # or else it keeps its name: no segment is all zeros
+    try:
+        spare.rename(path)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
 
 
 def remove_spares(folder: Path) -> None:

@@ -68,6 +68,7 @@ WINDOWS = (
         "writer",
         (
             Point("open", "after", _SEGMENT),
+            Point("rename", "after", _SPARED),
             Point("pwrite", "half", _SEGMENT),
             Point("fsync", "before", _SEGMENT),
             Point("fsync", "after", _SEGMENT),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from bardo_pipeline.errors import JournalError
 from bardo_pipeline.policy import Policy, WriterPolicy
+from bardo_pipeline.storage import spares
 from bardo_pipeline.storage.frames import HEADER_BYTES, read, segment_path, written_bytes
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal import Journal
@@ -72,6 +76,32 @@ def test_a_segment_outgrows_the_spare_that_it_was_written_into(journal: Journal)
     journal.seal()
     sealed = read(segment_path(journal.folder, 2), sealed=True)
     assert (ticks(sealed), sealed.faults) == ([5], ())
+
+
+@pytest.mark.row("EV-3")
+def test_a_spare_that_cannot_be_opened_is_no_segment_of_zeros(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain = Chain()
+    put(journal, chain)
+    put(journal, chain)
+    retire_sealed(journal)
+    put(journal, chain)
+
+    def full(path: Path, flags: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(spares, "os", SimpleNamespace(open=full, O_WRONLY=os.O_WRONLY, O_CLOEXEC=os.O_CLOEXEC))
+        put(journal, chain)  # acknowledged; the next one learns that no segment could be begun
+        lost = chain.draft(b"y" * 100)
+        with pytest.raises(JournalError, match="Too many open files"):
+            journal.put(Ticket(lost))
+    journal.mend()
+    journal.put(Ticket(lost))
+    journal.seal()
+    found = [read(path, sealed=True) for path in sorted(journal.folder.glob("*.seg"))[:-1]]
+    assert ([tick for segment in found for tick in ticks(segment)], [s.faults for s in found]) == ([3, 4, 5], [(), ()])
 
 
 @pytest.mark.row("EV-3")
