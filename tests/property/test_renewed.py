@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from bardo_pipeline.errors import StoreError
 from bardo_pipeline.storage import renewed
+from bardo_pipeline.storage.commits import CHECKPOINT_COMMITS, newest_checkpoint
 from bardo_pipeline.storage.home import bucket_of
+from bardo_pipeline.storage.parquet import write_fresh
 from bardo_pipeline.storage.renewed import RenewedTable
 from bardo_pipeline.storage.tables import TableSpec
 from bardo_pipeline.storage.totals import Digest
@@ -98,6 +100,26 @@ def test_small_buckets_lie_together_and_what_did_not_change_is_not_written(tmp_p
     assert (DeltaTable(table.path).file_uris(), table.done("g-1")) == ([file], 2), "the same rows are where they were"
     table.renew(rows_of({}), every)
     assert DeltaTable(table.path).file_uris() == []
+
+
+@pytest.mark.row("P-2")
+def test_only_who_trusts_what_it_wrote_does_without_the_disk(tmp_path: Path) -> None:
+    table, ours, theirs = table_of(tmp_path / "facts"), {("g-1", "e"): 1}, {("g-1", "e"): 2}
+    table.renew(rows_of(ours), set(range(BUCKETS)))
+    (file,) = table.path.glob("*.parquet")
+    write_fresh(file, rows_of(theirs), SCHEMA)
+    assert table.read(trusting=True).equals(rows_of(ours))
+    assert table.read().equals(rows_of(theirs))
+    assert table_of(table.path).read(trusting=True).equals(rows_of(theirs)), "of another object it holds nothing"
+
+
+@pytest.mark.row("P-2")
+def test_who_opens_it_reads_no_more_commits_than_lie_between_two_checkpoints(tmp_path: Path) -> None:
+    table = table_of(tmp_path / "facts")
+    for number in range(1, 2 * CHECKPOINT_COMMITS + 3):
+        table.renew(rows_of({("g-1", "e"): number}), set(range(BUCKETS)))
+        assert number - (newest_checkpoint(table.path, number) or 0) <= CHECKPOINT_COMMITS
+    assert table_of(table.path).read().equals(rows_of({("g-1", "e"): number}))
 
 
 @pytest.mark.row("P-2")
