@@ -27,7 +27,7 @@ from bardo_pipeline.events.validate import (
     violations,
 )
 
-_BESIDE_ROWS = 4_000  # from here on arrays cost more than calls, and a second processor helps
+_BESIDE_ROWS = 16_000  # up to so many, threads that wait for each other cost more than a second processor helps
 
 
 @dataclass(frozen=True)
