@@ -6,6 +6,7 @@ What came as JSON has one link a record, in the order given; what came as Arrow,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -18,8 +19,29 @@ from bardo_pipeline.storage.admission import Known, Sent, Verdicts, Wrong
 from bardo_pipeline.storage.heads import Groups
 from bardo_pipeline.storage.protocols import LINK_TYPE
 
-Link = tuple[int, bytes, bytes, str | None, bytes | None]
-"""Number, previous, hash, key id, signature: the fields of LINK_TYPE."""
+
+@dataclass(frozen=True)
+class Links:
+    """Links field by field (LINK_TYPE): of a tuple a link, the garbage collector would have to look at each."""
+
+    numbers: list[int] = field(default_factory=list)
+    previous: list[bytes] = field(default_factory=list)
+    hashes: list[bytes] = field(default_factory=list)
+    key_ids: list[str | None] = field(default_factory=list)
+    signatures: list[bytes | None] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def add(self, tip: Tip, link: bytes, signature: Signature | None) -> Tip:
+        """Add the link that follows a tip; returns the tip that it is."""
+        self.numbers.append(tip.number + 1)
+        self.previous.append(tip.hash)
+        self.hashes.append(link)
+        key_id, value = signature or (None, None)
+        self.key_ids.append(key_id)
+        self.signatures.append(value)
+        return Tip(tip.number + 1, link)
 
 
 class Linked(NamedTuple):
@@ -28,7 +50,7 @@ class Linked(NamedTuple):
     No links at all: the rows come in without.
     """
 
-    links: list[Link]
+    links: Links
     which: np.ndarray
     wrong: Wrong
 
@@ -39,10 +61,12 @@ class Linked(NamedTuple):
 
     def column(self) -> pa.Array:
         """The links of the rows that come in (LINK_TYPE)."""
-        if not self.links:
+        links = self.links
+        if not len(links):
             return absent(LINK_TYPE, len(self.rows))
         fields = list(LINK_TYPE)
-        arrays = [pa.array(part, field.type) for part, field in zip(zip(*self.links, strict=True), fields, strict=True)]
+        parts = (links.numbers, links.previous, links.hashes, links.key_ids, links.signatures)
+        arrays = [pa.array(part, field.type) for part, field in zip(parts, fields, strict=True)]
         return pa.StructArray.from_arrays(arrays, fields=fields).take(pa.array(self.which[self.rows]))
 
 
@@ -79,13 +103,11 @@ def link_lines(
     """The links of lines that are news. A link names the one before, so this is a loop over rows."""
     kept = np.flatnonzero(news)
     tips: dict[str, Tip] = {}
-    links: list[Link] = []
+    links = Links()
     for row, golem_id in zip(kept.tolist(), rows.golem_ids.take(pa.array(kept)).to_pylist(), strict=True):
         tip = tips.get(golem_id) or known.tip(golem_id)
         link = link_of(golem_id, tip.number + 1, tip.hash, contents[row])
-        tips[golem_id] = Tip(tip.number + 1, link)
-        signature = None if signatures is None else signatures[row]
-        links.append((tip.number + 1, tip.hash, link, *(signature or (None, None))))
+        tips[golem_id] = links.add(tip, link, None if signatures is None else signatures[row])
     return Linked(links, np.where(news, np.cumsum(news) - 1, -1), {})
 
 
@@ -111,7 +133,7 @@ def unlinked(slices: Sequence[Slice], rows: int) -> Linked:
     which = np.full(rows, -1)
     for piece in slices:
         which[piece.rows] = 0
-    return Linked([], which, {})
+    return Linked(Links(), which, {})
 
 
 def link_slices(
@@ -121,7 +143,7 @@ def link_slices(
 
     Those that stand together and in order in the batch are not copied.
     """
-    linked = Linked([], np.full(len(records), -1), {})
+    linked = Linked(Links(), np.full(len(records), -1), {})
     if not slices:
         return linked
     order = np.concatenate([piece.rows for piece in slices])
@@ -139,8 +161,7 @@ def link_slices(
             linked.wrong.update((row, error) for row in repeats.tolist() if row not in verdicts.wrong)
             continue
         linked.which[piece.rows] = len(linked.links)
-        link = link_of(piece.golem_id, tip.number + 1, tip.hash, content)
-        linked.links.append((tip.number + 1, tip.hash, link, *(signature or (None, None))))
+        linked.links.add(tip, link_of(piece.golem_id, tip.number + 1, tip.hash, content), signature)
     return linked
 
 
