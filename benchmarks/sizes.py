@@ -18,6 +18,8 @@ import pyarrow.compute as pc
 from pydantic import BaseModel
 
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.events.custody import Payloads
+from bardo_pipeline.events.examine import examine
 from bardo_pipeline.events.record import DecisionCycleRecord
 from bardo_pipeline.events.schema import _annotation, _split_optional
 from bardo_pipeline.storage.maintenance import maintain
@@ -81,7 +83,11 @@ def admit_json(stores: Stores, records: pa.Table) -> int:
         lines = [orjson.dumps(row) for row in some.to_pylist()]
         total += sum(map(len, lines))
         admitted = stores.log.admit(
-            some, writer="bench", segment=segment, recorded_at=NOW, payloads=pa.array(lines, pa.binary())
+            examine(some),
+            writer="bench",
+            segment=segment,
+            recorded_at=NOW,
+            payloads=Payloads.of(pa.array(lines, pa.binary())),
         )
         assert not admitted.refused, admitted.refused[0].error
     return total

@@ -17,8 +17,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from bardo_pipeline.events.custody import GENESIS, Signature, content_of, link_of, signed_message, slice_contents
+from bardo_pipeline.events.custody import (
+    GENESIS,
+    Payloads,
+    Signature,
+    content_of,
+    link_of,
+    signed_message,
+    slice_contents,
+)
 from bardo_pipeline.events.digest import digest_column, row_digests
+from bardo_pipeline.events.examine import examine
 from bardo_pipeline.events.life import KeyRegistered, Published, life_event
 from bardo_pipeline.events.record import DecisionCycleRecord
 from bardo_pipeline.events.schema import RECORD_SCHEMA, to_models
@@ -83,9 +92,9 @@ def append(log: EventLog, tick: int, count: int = 3) -> None:
 
 def admit(log: EventLog, tick: int, count: int = 3, prefix: str = "json") -> None:
     """Single records of a golem, as JSON."""
-    given = pa.array(lines(tick, count, prefix), pa.binary())
+    given = Payloads.of(pa.array(lines(tick, count, prefix), pa.binary()))
     table = records(count, golems=1, tick=tick, seed=tick, prefix=prefix)
-    log.admit(table, writer="spool", segment=tick, recorded_at=NOW, payloads=given)
+    log.admit(examine(table), writer="spool", segment=tick, recorded_at=NOW, payloads=given)
 
 
 def make(root: Path) -> Home:

@@ -61,10 +61,22 @@ def content_of(line: bytes | memoryview) -> bytes:
     return hasher.digest()
 
 
-def contents_of(lines: pa.Array) -> list[bytes]:
-    """The content of each of these (binary, none of them null); no line is copied."""
-    view, bounds = memoryview(lines.buffers()[2] or b""), _text_offsets(lines).tolist()
-    return [content_of(view[start:stop]) for start, stop in pairwise(bounds)]
+@dataclass(frozen=True)
+class Payloads:
+    """The senders' bytes of records that came as JSON (binary, none of them null), and the content of each."""
+
+    lines: pa.Array
+    contents: Sequence[bytes]
+
+    @classmethod
+    def of(cls, lines: pa.Array) -> Payloads:
+        """These, hashed; no line is copied."""
+        view, bounds = memoryview(lines.buffers()[2] or b""), _text_offsets(lines).tolist()
+        return cls(lines, [content_of(view[start:stop]) for start, stop in pairwise(bounds)])
+
+    def take(self, rows: np.ndarray) -> Payloads:
+        """Some of them."""
+        return Payloads(self.lines.take(pa.array(rows)), [self.contents[row] for row in rows.tolist()])
 
 
 def link_of(golem_id: str, number: int, previous: bytes, content: bytes) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -10,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from bardo_pipeline.events.custody import contents_of
+from bardo_pipeline.events.custody import Payloads
 from bardo_pipeline.events.digest import digest_column
 from bardo_pipeline.events.examine import Examined
 from bardo_pipeline.events.schema import MOMENT
@@ -36,7 +35,7 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Batch:
-    """Records (RECORD_SCHEMA) with their digests, and, of those that came as JSON, the sender's bytes.
+    """Records (RECORD_SCHEMA) with their digests, and, if they came as JSON, the senders' bytes.
 
     refused: rows of what was sent that broke a rule and were left out, with what is wrong with them. fit: of each
     record, which row of what was sent it was.
@@ -45,36 +44,31 @@ class Batch:
     stamp: Stamp
     records: pa.Table
     hashes: pa.Array
-    lines: pa.Array | None
+    payloads: Payloads | None
     refused: Wrong
     fit: np.ndarray
 
     @classmethod
-    def of(cls, stamp: Stamp, looked: Examined, payloads: pa.Array | None = None) -> Batch:
+    def of(cls, stamp: Stamp, looked: Examined, payloads: Payloads | None = None) -> Batch:
         """Those of the records that keep the rules."""
         refused: Wrong = dict(looked.errors()) if looked.faults or looked.newer() else {}
         fit = np.setdiff1d(np.arange(len(looked.records)), np.fromiter(refused, np.int64, len(refused)))
         if not refused:
             return cls(stamp, looked.records, digest_column(looked.digests), payloads, {}, fit)
-        lines = None if payloads is None else payloads.take(pa.array(fit))
-        hashes = digest_column(looked.digests[fit])
-        return cls(stamp, looked.records.take(pa.array(fit)), hashes, lines, refused, fit)
+        hashes, left = digest_column(looked.digests[fit]), None if payloads is None else payloads.take(fit)
+        return cls(stamp, looked.records.take(pa.array(fit)), hashes, left, refused, fit)
 
     @cached_property
     def sent(self) -> Sent:
         """Whose they are, their ticks, and their order."""
         return sent(self.records, self.hashes)
 
-    @cached_property
-    def contents(self) -> Sequence[bytes]:
-        """What a link of each record that came as JSON covers."""
-        return () if self.lines is None else contents_of(self.lines)
-
     def rows(self, linked: Linked, bucket_count: int, version: int) -> pa.Table:
         """Those that come in, as rows of the log (CYCLES_SCHEMA) of that version."""
         kept, all_of_them = pa.array(linked.rows), len(linked.rows) == len(self.records)
         records = self.records if all_of_them else self.records.take(kept)
-        lines = self.lines if self.lines is None or all_of_them else self.lines.take(kept)
+        lines = None if self.payloads is None else self.payloads.lines
+        lines = lines if lines is None or all_of_them else lines.take(kept)
         golems = golem_column(records).dictionary_encode()
         buckets = [bucket_of(golem_id, bucket_count) for golem_id in golems.dictionary.to_pylist()]
         count = len(records)

@@ -18,10 +18,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pyarrow as pa
-
 from bardo_pipeline.errors import BardoError, JournalError
-from bardo_pipeline.events.custody import Tip
+from bardo_pipeline.events.custody import Payloads, Tip
+from bardo_pipeline.events.examine import examine
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage import locks
 from bardo_pipeline.storage.faults import writing_to
@@ -38,6 +37,7 @@ from bardo_pipeline.storage.journals import (
 )
 from bardo_pipeline.storage.json_lines import read_lines
 from bardo_pipeline.storage.leases import clear, stale
+from bardo_pipeline.storage.lines import Lines
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.quarantine import Quarantine, QuarantineItem
 from bardo_pipeline.storage.spares import retire
@@ -181,14 +181,15 @@ class Drainer:
     def _admit(
         self, writer: str, frames: Sequence[tuple[Segment, Frame]], number: int, now: datetime
     ) -> list[QuarantineItem]:
-        parsed = read_lines([frame.payload for _, frame in frames])
+        lines = Lines.of([frame.payload for _, frame in frames])
+        parsed = read_lines(lines)
         kept = [frames[line][1] for line in parsed.lines.tolist()]
         admitted = self._log.admit(
-            parsed.records,
+            examine(parsed.records),
             writer=writer,
             segment=number,
             recorded_at=now,
-            payloads=pa.array([frame.payload for frame in kept], pa.binary()),
+            payloads=Payloads(lines.column(parsed.lines), [frame.content for frame in kept]),
             signatures=[frame.signature for frame in kept],
             mine=frozenset(frame.golem_id for frame in kept),
         )

@@ -48,7 +48,7 @@ HEAD_BYTES = _HEAD.size + _CHECKSUM.size
 
 
 class Frame(NamedTuple):
-    """One accepted record. accepted_at: microseconds since 1970, UTC."""
+    """One accepted record. accepted_at: microseconds since 1970, UTC. content: what the link covers (custody.py)."""
 
     golem_id: str
     tick: int
@@ -58,6 +58,7 @@ class Frame(NamedTuple):
     accepted_at: int
     signature: Signature | None
     payload: bytes
+    content: bytes
 
 
 @dataclass(frozen=True)
@@ -250,10 +251,11 @@ def _frame(raw: bytes, at: int, end: int, head: _Head) -> Frame | Fault:
     golem_id, line = raw[at + HEAD_BYTES : golem].decode(errors="replace"), raw[signature:end]
     if _body_checksum(raw[at + HEAD_BYTES : signature], line) != checksum:
         return Fault(at, raw[at:end], "are a frame whose checksum does not fit", golem_id, tick)
-    if link_of(golem_id, number, previous, content_of(line)) != link:
+    content = content_of(line)
+    if link_of(golem_id, number, previous, content) != link:
         return Fault(at, raw[at:end], "are a frame whose link does not cover its payload", golem_id, tick)
     signed = Signature(raw[golem:key].decode(), raw[key:signature]) if key > golem else None
-    return Frame(golem_id, tick, number, previous, link, accepted_at, signed, line)
+    return Frame(golem_id, tick, number, previous, link, accepted_at, signed, line, content)
 
 
 def _next_frame(raw: bytes, at: int, segment: int) -> int:

@@ -5,7 +5,7 @@ One door for the spool and for what is retried from quarantine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -25,9 +25,11 @@ from bardo_pipeline.errors import (
     SignatureError,
     StreamError,
 )
-from bardo_pipeline.events.custody import Signature
+from bardo_pipeline.events.custody import Payloads, Signature
+from bardo_pipeline.events.examine import Examined, examine
 from bardo_pipeline.events.life import LifeEvent
-from bardo_pipeline.storage.json_lines import Parsed, sentence_of
+from bardo_pipeline.storage.json_lines import BadLine, Parsed, sentence_of
+from bardo_pipeline.storage.lines import Lines
 from bardo_pipeline.storage.log import EventLog
 
 _OF_A_ROW = (InputError, StreamError, LeaseError)
@@ -62,10 +64,30 @@ class Stamp:
     recorded_at: datetime
 
 
+@dataclass(frozen=True)
+class Looked:
+    """What JSON lines hold, looked at as far as it can be without the log. places: the line of each record."""
+
+    examined: Examined
+    payloads: Payloads
+    places: np.ndarray
+    bad: Sequence[BadLine]
+
+    @classmethod
+    def at(cls, lines: Lines, parsed: Parsed) -> Looked:
+        """At these lines."""
+        return cls(examine(parsed.records), Payloads.of(lines.column(parsed.lines)), parsed.lines, parsed.bad)
+
+    def without(self, rows: Collection[int]) -> Looked:
+        """The others."""
+        left = np.setdiff1d(np.arange(len(self.places)), np.fromiter(rows, np.int64, len(rows)))
+        examined = examine(self.examined.records.take(pa.array(left)))
+        return Looked(examined, self.payloads.take(left), self.places[left], self.bad)
+
+
 def admit_lines(
     log: EventLog,
-    lines: Sequence[bytes],
-    parsed: Parsed,
+    looked: Looked,
     stamp: Stamp,
     *,
     owner: str | None = None,
@@ -75,28 +97,26 @@ def admit_lines(
 
     signatures: one a line; an error where it could not be read.
     """
-    refused = [Refusal((line.line,), line.golem_id, line.tick, line.error) for line in parsed.bad]
-    records, places = parsed.records, parsed.lines
-    wrong = _impostors(records, owner)
+    refused = [Refusal((line.line,), line.golem_id, line.tick, line.error) for line in looked.bad]
+    wrong = _impostors(looked.examined.records, owner)
     if signatures is not None:
-        unread = {row: signatures[line] for row, line in enumerate(places.tolist())}
+        unread = {row: signatures[line] for row, line in enumerate(looked.places.tolist())}
         wrong |= {row: fault for row, fault in unread.items() if isinstance(fault, SignatureError)}
     if wrong:
-        refused += _refusals(records, places, wrong)
-        left = np.setdiff1d(np.arange(len(places)), np.fromiter(wrong, np.int64, len(wrong)))
-        records, places = records.take(pa.array(left)), places[left]
-    if not len(places):
+        refused += _refusals(looked.examined.records, looked.places, wrong)
+        looked = looked.without(wrong)
+    if not len(looked.places):
         return Outcome(refused=tuple(refused))
-    mine = None if signatures is None else [_signature(signatures[line]) for line in places.tolist()]
+    mine = None if signatures is None else [_signature(signatures[line]) for line in looked.places.tolist()]
     admitted = log.admit(
-        records,
+        looked.examined,
         writer=stamp.writer,
         segment=stamp.segment,
         recorded_at=stamp.recorded_at,
-        payloads=pa.array([lines[line] for line in places.tolist()], pa.binary()),
+        payloads=looked.payloads,
         signatures=mine,
     )
-    refused += _refusals(records, places, {r.row: r.error for r in admitted.refused})
+    refused += _refusals(looked.examined.records, looked.places, {r.row: r.error for r in admitted.refused})
     return Outcome(admitted.appended.written, admitted.appended.repeated, tuple(refused))
 
 
@@ -121,7 +141,7 @@ def admit_batch(
     written = repeated = 0
     if len(left):
         admitted = log.admit(
-            records if not wrong else records.take(pa.array(left)),
+            examine(records if not wrong else records.take(pa.array(left))),
             writer=stamp.writer,
             segment=stamp.segment,
             recorded_at=stamp.recorded_at,

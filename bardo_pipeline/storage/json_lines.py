@@ -14,19 +14,21 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails, from_json
 
 from bardo_pipeline.errors import RecordError, SchemaVersionError
 from bardo_pipeline.events.record import SCHEMA_VERSION, DecisionCycleRecord
 from bardo_pipeline.events.schema import MOMENT, RECORD_SCHEMA
 from bardo_pipeline.events.swift import judged
+from bardo_pipeline.storage.json_keys import keys_add_up, with_other_keys
+from bardo_pipeline.storage.lines import Lines
 from bardo_pipeline.storage.loose import loosened, tightened
 
 _GROUP_BYTES = 2 * 2**20  # Arrow's reader takes a millisecond to begin, and what it read before a bad line is lost
@@ -37,8 +39,8 @@ _ERRORS_NAMED = 3
 _MOMENT = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,6})?(Z|\+00:00)$"
 # Behind an object that is one of several in a line; Arrow's reader ends the process where the next is null.
 _ANOTHER = re.compile(rb"\}[ \t\r]*[^,\]} \t\r\n]")
-_KEY = re.compile(rb'"([^"\\]*)":')
 _ROW = re.compile(r"in row (\d+)")
+_FIRST_NOT_ASCII = 0x80
 
 
 @dataclass(frozen=True)
@@ -80,21 +82,14 @@ class Part(NamedTuple):
 _NOTHING = Part(_READ.empty_table(), ())
 
 
-def read_lines(lines: Sequence[bytes]) -> Parsed:
-    """Read lines of one record each, without their newlines. Rows may still leave their ranges (`row_errors`)."""
+def read_lines(lines: Lines) -> Parsed:
+    """Read lines of one record each. Rows may still leave their ranges (`row_errors`)."""
     return together(map(partial(read_group, lines), groups_of(lines)))
 
 
-def groups_of(lines: Sequence[bytes]) -> Iterator[Sequence[int]]:
+def groups_of(lines: Lines) -> Iterator[range]:
     """The lines in groups, each to be read by itself."""
-    start = size = 0
-    for at, line in enumerate(lines):
-        if size and size + len(line) > _GROUP_BYTES:
-            yield range(start, at)
-            start, size = at, 0
-        size += len(line) + 1
-    if start < len(lines):
-        yield range(start, len(lines))
+    return lines.runs(_GROUP_BYTES)
 
 
 def together(groups: Iterable[Sequence[Part]]) -> Parsed:
@@ -108,18 +103,16 @@ def together(groups: Iterable[Sequence[Part]]) -> Parsed:
     return Parsed(tightened(rows, RECORD_SCHEMA), lines, tuple(line for part in parts for line in part.bad))
 
 
-def read_group(lines: Sequence[bytes], group: Sequence[int]) -> list[Part]:
+def read_group(lines: Lines, group: range) -> list[Part]:
     """What a group of the lines holds: read in bulk, but for those that pydantic has to look at."""
-    given = [lines[at] for at in group]
-    block = _plain_block(given)
-    doubtful = set[int]() if block is not None else {at for at in group if _plain_block([lines[at]]) is None}
+    block = lines.joined(group)
+    together = lines.enclosed(group, b"{", b"}") and _is_plain(block)
+    doubtful = set[int]() if together else {at for at in group if not _is_plain_line(lines[at])}
     while len(doubtful) <= len(group) // _DOUBTFUL:
         plain = [at for at in group if at not in doubtful]
         if doubtful:
-            given = [lines[at] for at in plain]
-            block = b"\n".join(given)
-        assert block is not None
-        found = _read(given, block)
+            block = memoryview(b"\n".join([lines[at] for at in plain]))
+        found = _read(block, len(plain))
         if isinstance(found, pa.Table):
             return [Part(found, plain), *([_judged(lines, sorted(doubtful))] if doubtful else [])]
         if not found and len(group) > _FEW:
@@ -129,24 +122,25 @@ def read_group(lines: Sequence[bytes], group: Sequence[int]) -> list[Part]:
     return [_judged(lines, group)]
 
 
-def _plain_block(lines: Sequence[bytes]) -> bytes | None:
-    """The lines in one, if each of them is UTF-8 and begins and ends as an object that is alone in it; or else None.
+def _is_plain_line(line: bytes) -> bool:
+    return line[:1] == b"{" and line[-1:] == b"}" and _is_plain(memoryview(line))
+
+
+def _is_plain(block: memoryview) -> bool:
+    """Whether lines, each of which begins and ends as an object, are UTF-8 and hold one object each.
 
     What is cut short is seen without a try, and what begins and ends so in every line holds whole objects in every one.
     """
-    if not all(line[:1] == b"{" and line[-1:] == b"}" for line in lines):
-        return None
-    block = b"\n".join(lines)
     if _ANOTHER.search(block):
-        return None
+        return False
     try:
-        return block if block.isascii() or block.decode() else None
+        return np.frombuffer(block, np.uint8).max() < _FIRST_NOT_ASCII or bool(str(block, "utf-8"))
     except UnicodeDecodeError:
-        return None
+        return False
 
 
-def _read(lines: Sequence[bytes], block: bytes) -> pa.Table | list[int]:
-    """The rows (_READ) of plain lines, alone and in one, that pydantic would accept but for ranges.
+def _read(block: memoryview, count: int) -> pa.Table | list[int]:
+    """The rows (_READ) of a block of so many plain lines that pydantic would accept but for ranges.
 
     Or those lines that it has to look at before the others can be read; none where it is not known which.
     """
@@ -154,11 +148,11 @@ def _read(lines: Sequence[bytes], block: bytes) -> pa.Table | list[int]:
         rows = _read_block(block)
     except pa.ArrowInvalid as error:
         row = _ROW.search(str(error))
-        return [int(row[1])] if row else _with_other_keys(lines)
-    if len(rows) != len(lines):
+        return [int(row[1])] if row else with_other_keys(block)
+    if len(rows) != count:
         return []
-    if not _keys_add_up(block, rows):
-        return _with_other_keys(lines)
+    if not keys_add_up(block, rows):
+        return with_other_keys(block)
     texts = rows.column("observed_at")
     usual = _are_usual(texts)
     if not usual.all():
@@ -174,50 +168,17 @@ def _are_usual(texts: pa.ChunkedArray) -> np.ndarray:
     return np.asarray(pc.fill_null(pc.match_substring_regex(texts, _MOMENT), False), np.bool_)
 
 
-def _with_other_keys(lines: Sequence[bytes]) -> list[int]:
-    """Lines with a key that no object has, or without one that each record has: Arrow's reader does not say where."""
-    keys = [frozenset(_KEY.findall(line)) for line in lines]
-    return [at for at, found in enumerate(keys) if not _NEEDED <= found <= _NAMES]
-
-
 def _set(table: pa.Table, name: str, column: pa.Array) -> pa.Table:
     return table.set_column(table.schema.get_field_index(name), name, column)
 
 
-def _read_block(block: bytes) -> pa.Table:
+def _read_block(block: bytes | memoryview) -> pa.Table:
     """The table (_LOOSE) that Arrow reads from a block of lines. Raises ArrowInvalid where it cannot."""
     options = pj.ReadOptions(use_threads=False, block_size=len(block) + 1)
     return pj.read_json(pa.BufferReader(block), options, _OPTIONS).combine_chunks()
 
 
-def _keys_add_up(block: bytes, loose: pa.Table) -> bool:
-    """Whether every key that must be there is: Arrow reads an absent one as null.
-
-    A key can neither be unknown nor stand twice, or Arrow had refused it; so it is enough to count them.
-    """
-    octets = np.frombuffer(block, np.uint8)
-    ends = (octets[:-1] == 0x22) & (octets[1:] == 0x3A)
-    within = int(np.count_nonzero(ends[1:] & (octets[:-2] == 0x5C))) if b"\\" in block else 0
-    present = int(np.count_nonzero(ends)) - within
-    columns = [loose.column(i).chunk(0) for i in range(loose.num_columns)]
-    if present == len(loose) * len(columns) + sum(_keys_within(column, frozenset()) for column in columns):
-        return True
-    wanted = len(loose) * len(set(loose.column_names) - _OPTIONAL)
-    wanted += sum(_keys_within(column, _OPTIONAL) for column in columns)
-    return present == wanted + sum(block.count(b'"%s":' % name.encode()) for name in _OPTIONAL)
-
-
-def _keys_within(array: pa.Array, optional: frozenset[str]) -> int:
-    """How many keys all the objects in this column need, at any depth."""
-    if pa.types.is_list(array.type):
-        return _keys_within(array.values, optional)
-    if not pa.types.is_struct(array.type):
-        return 0
-    own = (len(array) - array.null_count) * sum(child.name not in optional for child in array.type)
-    return own + sum(_keys_within(array.field(i), optional) for i in range(array.type.num_fields))
-
-
-def _judged(lines: Sequence[bytes], which: Sequence[int]) -> Part:
+def _judged(lines: Lines, which: Sequence[int]) -> Part:
     """What lines hold at which pydantic looks one by one, but for those that are seen to be good without it."""
     read: list[Any] = []
     good: list[int] = []
@@ -284,33 +245,3 @@ def _claims(raw: bytes) -> tuple[str | None, int | None, int | None]:
         tick if type(tick) is int and abs(tick) < 2**63 else None,
         version if type(version) is int else None,
     )
-
-
-def _names(model: type[BaseModel], *, absent: bool) -> Iterator[str]:
-    """Names of all fields at any depth, or of those that may be absent."""
-    for name, info in model.model_fields.items():
-        if not absent or (not info.is_required() and info.default is None):
-            yield name
-        for inner in _models_in(info.annotation):
-            yield from _names(inner, absent=absent)
-
-
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for inner in get_args(annotation):
-        yield from _models_in(inner)
-
-
-_NAMES = frozenset(name.encode() for name in _names(DecisionCycleRecord, absent=False))
-"""Names of all fields, at any depth, as they stand in a line."""
-
-_OPTIONAL = frozenset(_names(DecisionCycleRecord, absent=True))
-"""Names of fields, at any depth, that may be absent and are null then."""
-
-_NEEDED = frozenset(name.encode() for name in set(RECORD_SCHEMA.names) - _OPTIONAL)
-"""Names that stand in every record."""
-
-assert all(list(_names(DecisionCycleRecord, absent=False)).count(name) == 1 for name in _OPTIONAL), (
-    "a name that may be absent belongs to one object alone, or counting keys would not tell where it is"
-)

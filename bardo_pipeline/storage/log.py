@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from bardo_pipeline.errors import LeaseError, StoreError
-from bardo_pipeline.events.custody import KeyRing, Signature, Tip
-from bardo_pipeline.events.examine import examine
+from bardo_pipeline.events.custody import KeyRing, Payloads, Signature, Tip
+from bardo_pipeline.events.examine import Examined, examine
 from bardo_pipeline.events.life import LifeEvent
 from bardo_pipeline.events.parts import at_once, divided, parts_of
 from bardo_pipeline.events.schema import LIFE_SCHEMA, MOMENT, to_models, to_table
@@ -121,28 +121,29 @@ class EventLog:
 
     def admit(
         self,
-        records: pa.Table,
+        looked: Examined,
         *,
         writer: str,
         segment: int,
         recorded_at: datetime,
-        payloads: pa.Array | None = None,
+        payloads: Payloads | None = None,
         signatures: Mapping[str, Signature] | Sequence[Signature | None] | None = None,
         mine: frozenset[str] = frozenset(),
     ) -> Admitted:
         """Append the rows of a batch that may be appended, and say of each other one why not."""
-        batch = Batch.of(Stamp(writer, segment, recorded_at), examine(records), payloads)
+        batch = Batch.of(Stamp(writer, segment, recorded_at), looked, payloads)
         with self._writing():
-            if batch.lines is None:
+            if batch.payloads is None:
                 assert not isinstance(signatures, Sequence), "an Arrow batch is signed golem by golem"
                 verdicts = self._judge(batch, mine, _all_signed)
                 linked = self._linked_slices(batch, verdicts, signatures or {})
             else:
                 assert not isinstance(signatures, Mapping), "lines are signed one by one"
                 each = None if signatures is None else [signatures[i] for i in batch.fit.tolist()]
-                unsigned = partial(unsigned_lines, contents=batch.contents, signatures=each, known=self._known)
+                contents = batch.payloads.contents
+                unsigned = partial(unsigned_lines, contents=contents, signatures=each, known=self._known)
                 verdicts = self._judge(batch, mine, lambda rows: unsigned(batch.sent, rows))
-                linked = link_lines(batch.sent, verdicts.news, batch.contents, each, self._known)
+                linked = link_lines(batch.sent, verdicts.news, contents, each, self._known)
             wrong = verdicts.wrong | linked.wrong
             appended = self._write(batch, linked, len(batch.records) - len(wrong))
         refused = batch.refused | {int(batch.fit[row]): error for row, error in wrong.items()}

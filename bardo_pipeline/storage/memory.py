@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.errors import BardoError, ForkError, RegressionError, SignatureError, StoreError
 from bardo_pipeline.events.custody import (
     KeyRing,
+    Payloads,
     Signature,
     Tip,
     check_rings,
@@ -26,12 +27,13 @@ from bardo_pipeline.events.custody import (
 )
 from bardo_pipeline.events.digest import digest_column, row_digests
 from bardo_pipeline.events.dying import check_dying, rank_of, unsaid
+from bardo_pipeline.events.examine import Examined
 from bardo_pipeline.events.life import LifeEvent
 from bardo_pipeline.events.overrides import OVERRIDES
 from bardo_pipeline.events.record import DecisionCycleRecord
 from bardo_pipeline.events.schema import LIFE_SCHEMA, RECORD_SCHEMA, to_table
 from bardo_pipeline.events.sealing import unsealed
-from bardo_pipeline.events.validate import check_columns, check_table, row_errors
+from bardo_pipeline.events.validate import check_table
 from bardo_pipeline.retrieval.embedding import EmbedderIdentity
 from bardo_pipeline.storage.admission import check_lives
 from bardo_pipeline.storage.heads import HEADS_SCHEMA, TickRange, past_death
@@ -122,20 +124,19 @@ class MemoryEventLog:
 
     def admit(
         self,
-        records: pa.Table,
+        looked: Examined,
         *,
         writer: str,
         segment: int,
         recorded_at: datetime,
-        payloads: pa.Array | None = None,
+        payloads: Payloads | None = None,
         signatures: Mapping[str, Signature] | Sequence[Signature | None] | None = None,
         mine: frozenset[str] = frozenset(),
     ) -> Admitted:
         """Append the rows of a batch that may be appended, and say of each other one why not. There are no leases."""
         utc(recorded_at, "recorded_at")
         check_transaction(writer, segment)
-        check_columns(records, DecisionCycleRecord, RECORD_SCHEMA)
-        refused: dict[int, BardoError] = dict(row_errors(records, DecisionCycleRecord))
+        records, refused = looked.records, dict[int, BardoError](looked.errors())
         rows, left_out = records.to_pylist(), set(refused)
         if payloads is None:
             assert not isinstance(signatures, Sequence), "an Arrow batch is signed golem by golem"
@@ -143,7 +144,7 @@ class MemoryEventLog:
             chained, unsigned = self._sliced(judged, records, signatures or {})
         else:
             assert not isinstance(signatures, Mapping), "lines are signed one by one"
-            lines, each = payloads.to_pylist(), signatures or [None] * len(rows)
+            lines, each = payloads.lines.to_pylist(), signatures or [None] * len(rows)
             judged, unsigned = self._judged(rows, left_out, lines, each), {}
             chained = self._chained(judged.news, lines, each)
         refused |= judged.wrong | unsigned

@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.errors import BardoError, RecordError
 from bardo_pipeline.events.columns import required
-from bardo_pipeline.events.custody import Signature
+from bardo_pipeline.events.custody import Payloads, Signature
+from bardo_pipeline.events.examine import Examined
 from bardo_pipeline.events.life import LifeEvent
 from bardo_pipeline.events.schema import LIFE_SCHEMA, MOMENT, RECORD_SCHEMA
 from bardo_pipeline.retrieval.embedding import EmbedderIdentity
@@ -125,20 +126,19 @@ class Log(Protocol):
 
     def admit(
         self,
-        records: pa.Table,
+        looked: Examined,
         *,
         writer: str,
         segment: int,
         recorded_at: datetime,
-        payloads: pa.Array | None = None,
+        payloads: Payloads | None = None,
         signatures: Mapping[str, Signature] | Sequence[Signature | None] | None = None,
         mine: frozenset[str] = frozenset(),
     ) -> Admitted:
         """Append those rows of a batch that may be appended; each other one is refused with the error it deserves.
 
-        payloads: binary, the sender's bytes of each row, if they came as JSON: then each record is a link, and
-        signatures has one a row. mine: golems whose lease the caller holds.
-        Raises RecordError only for other columns than RECORD_SCHEMA's or bytes that are none.
+        payloads: the sender's bytes of each row, if they came as JSON: then each record is a link, and signatures has
+        one a row. mine: golems whose lease the caller holds.
         """
         ...
 

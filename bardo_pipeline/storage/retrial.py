@@ -17,8 +17,9 @@ import pyarrow as pa
 from bardo_pipeline.errors import BardoError, InputError, RecordError, SchemaVersionError
 from bardo_pipeline.policy import Policy, WriterPolicy
 from bardo_pipeline.storage.arrow_files import read_batches
-from bardo_pipeline.storage.intake import Stamp, admit_batch, admit_lines, record_events
+from bardo_pipeline.storage.intake import Looked, Stamp, admit_batch, admit_lines, record_events
 from bardo_pipeline.storage.json_lines import read_lines
+from bardo_pipeline.storage.lines import Lines
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.quarantine import Quarantine, QuarantineItem
 from bardo_pipeline.storage.spool import ARROW, LIFE, owner_of
@@ -103,8 +104,11 @@ class _Door:
             outcome = record_events(self._log, raws, self._at, owner=owner)
         else:
             signed = [items[k].signature for k in fit]
-            lines, parsed = self._seals.lines(raws, read_lines(raws), signed)
-            outcome = admit_lines(self._log, lines, parsed, self._stamp(items), owner=owner, signatures=signed)
+            given = Lines.of(raws)
+            lines, parsed = self._seals.lines(given, read_lines(given), signed)
+            outcome = admit_lines(
+                self._log, Looked.at(lines, parsed), self._stamp(items), owner=owner, signatures=signed
+            )
         return stay | {fit[place]: r.error for r in outcome.refused for place in r.places}
 
     def _rows(self, item: QuarantineItem) -> Mapping[int, BardoError]:

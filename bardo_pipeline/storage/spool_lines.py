@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
+from io import BufferedIOBase
 
+import numpy as np
+
+from bardo_pipeline.storage.lines import Lines
 from bardo_pipeline.storage.quarantine import Kept
 
 _BLANKS = b" \t\r"
-_READ_BYTES = 2**21  # memory of this size is used again and again; what is larger is fetched afresh, which costs more
+_NEWLINE, _RETURN = b"\n\r"
+_LOOK_BYTES = 2**17  # what is said of so many fits into the cache
 
 
 @dataclass(frozen=True)
@@ -21,54 +25,75 @@ class Block:
     """Some lines of a file: the number (from 1) of each, its bytes; and those that are too long, by number."""
 
     numbers: list[int]
-    lines: list[bytes]
+    lines: Lines
     long: list[tuple[int, Kept]]
 
 
 def blocks_of(
-    file: BinaryIO, *, block_bytes: int, line_bytes_max: int, keep: Callable[[Iterable[bytes]], Kept]
+    file: BufferedIOBase, *, block_bytes: int, line_bytes_max: int, keep: Callable[[Iterable[bytes]], Kept]
 ) -> Iterator[Block]:
     """The lines of a file, about `block_bytes` at a time. keep: takes the bytes of a line that is too long."""
-    rest, number = b"", 0
-    due_bytes = block_bytes // 4  # a small block first, so that whoever takes them need not wait long for it
-    while True:
-        *whole, rest = rest.split(b"\n")
-        while chunk := file.read(min(due_bytes, _READ_BYTES)):
-            first, *others = chunk.split(b"\n")
-            *more, rest = [rest + first, *others]
-            whole += more
-            due_bytes -= len(chunk)
-        ended, due_bytes = due_bytes > 0, block_bytes
-        if ended and rest:
-            whole, rest = [*whole, rest], b""
-        block = Block([], [], [])
-        for line in whole:
-            number += 1
-            _put(block, number, line, line_bytes_max, keep)
-        if len(rest) > line_bytes_max:
+    rest, number, ended = b"", 0, False
+    # A small block first and a small one last: who parses and who admits wait for each other no longer than for these.
+    small_bytes = due_bytes = block_bytes // 4
+    while not ended or rest:
+        text = _read(file, rest, due_bytes)
+        ended, due_bytes = len(text) < len(rest) + due_bytes, block_bytes
+        ends = _ends_of_lines(text, ended)
+        if ended and len(text) > small_bytes:
+            ends = ends[: int(np.searchsorted(ends, len(text) - small_bytes)) + 1]
+        rest = text[ends[-1] + 1 if len(ends) else 0 :].tobytes()
+        block = _block(text, ends, number, line_bytes_max, keep)
+        number += len(ends)
+        if not ended and len(rest) > line_bytes_max:
             number += 1
             left = _Rest(rest, file, block_bytes)
             block.long.append((number, keep(left)))
             rest = left.behind
         if block.lines or block.long:
             yield block
-        if ended and not rest:
-            return
 
 
-def _put(block: Block, number: int, line: bytes, bytes_max: int, keep: Callable[[Iterable[bytes]], Kept]) -> None:
-    line = line.removesuffix(b"\r")
-    if len(line) > bytes_max:
-        block.long.append((number, keep([line])))
-    elif line.strip(_BLANKS):
-        block.numbers.append(number)
-        block.lines.append(line)
+def _read(file: BufferedIOBase, before: bytes, more: int) -> np.ndarray:
+    """These bytes and so many more of the file, fewer if it ends before that: uint8."""
+    text = np.empty(len(before) + more, np.uint8)
+    text[: len(before)] = np.frombuffer(before, np.uint8)
+    filled = len(before)
+    while got := file.readinto(text[filled:].data):
+        filled += got
+    return text[:filled]
+
+
+def _ends_of_lines(text: np.ndarray, ended: bool) -> np.ndarray:
+    """Where the newlines are; behind the last line, if nothing follows any more, there need be none."""
+    starts = range(0, len(text), _LOOK_BYTES)
+    looked = [at + np.flatnonzero(text[at : at + _LOOK_BYTES] == _NEWLINE) for at in starts]
+    left = [len(text)] if ended and len(text) and text[-1] != _NEWLINE else []
+    return np.concatenate([*looked, np.array(left, np.int64)])
+
+
+def _block(
+    text: np.ndarray, ends: np.ndarray, before: int, bytes_max: int, keep: Callable[[Iterable[bytes]], Kept]
+) -> Block:
+    """The lines that end here. before: how many came before them."""
+    begins = np.concatenate([[0], ends[:-1] + 1]) if len(ends) else ends
+    some = np.flatnonzero(ends > begins)
+    begins, ends, numbers = begins[some], ends[some], some + before + 1
+    ends = ends - (text[ends - 1] == _RETURN)
+    long = ends - begins > bytes_max
+    kept = [(int(numbers[at]), keep([text[begins[at] : ends[at]].tobytes()])) for at in np.flatnonzero(long)]
+    blank = ends == begins
+    for at in np.flatnonzero(~long & ~blank & np.isin(text[begins], list(_BLANKS))):
+        blank[at] = not text[begins[at] : ends[at]].tobytes().strip(_BLANKS)
+    taken = ~long & ~blank
+    lines = Lines(text.data, np.stack([begins, ends], axis=1)[taken])
+    return Block(numbers[taken].tolist(), lines, kept)
 
 
 class _Rest:
     """The bytes of a line whose end is not in sight yet, chunk by chunk; then what stood behind that end."""
 
-    def __init__(self, begun: bytes, file: BinaryIO, chunk_bytes: int) -> None:
+    def __init__(self, begun: bytes, file: BufferedIOBase, chunk_bytes: int) -> None:
         self._begun, self._file, self._chunk_bytes = begun, file, chunk_bytes
         self.behind = b""
 

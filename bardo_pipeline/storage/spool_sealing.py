@@ -17,6 +17,7 @@ from bardo_pipeline.events.schema import to_models
 from bardo_pipeline.events.sealing import SealKey, must_be_sealed, seal_table, withheld
 from bardo_pipeline.events.validate import row_errors
 from bardo_pipeline.storage.json_lines import Parsed
+from bardo_pipeline.storage.lines import Lines
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.quarantine import Kept
 from bardo_pipeline.storage.seal_keys import SealKeys
@@ -30,9 +31,7 @@ class Seals:
     def __init__(self, log: EventLog) -> None:
         self._log = log
 
-    def lines(
-        self, lines: Sequence[bytes], parsed: Parsed, signed: Sequence[object] | None
-    ) -> tuple[Sequence[bytes], Parsed]:
+    def lines(self, lines: Lines, parsed: Parsed, signed: Sequence[object] | None) -> tuple[Lines, Parsed]:
         """The lines of a block and what was read of them, private parts of unsigned records sealed."""
         if not self._log.sealing():
             return lines, parsed
@@ -43,7 +42,7 @@ class Seals:
         written = list(lines)
         for row, model in zip(rows.tolist(), to_models(records.take(pa.array(rows)), DecisionCycleRecord), strict=True):
             written[int(parsed.lines[row])] = model.model_dump_json().encode()
-        return written, Parsed(records, parsed.lines, parsed.bad)
+        return Lines.of(written), Parsed(records, parsed.lines, parsed.bad)
 
     def batch(self, records: pa.Table, signed: Collection[str]) -> pa.Table:
         """An Arrow batch, private parts of golems without a signature sealed. signed: golems that have one."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property, partial
-from itertools import count
+from functools import cached_property
+from io import BufferedIOBase
+from itertools import count, islice
 from pathlib import Path
-from typing import BinaryIO
 
 import pyarrow as pa
 
@@ -19,13 +19,16 @@ from bardo_pipeline.errors import BardoError, RecordError, SchemaVersionError, S
 from bardo_pipeline.events.custody import Signature
 from bardo_pipeline.policy import WriterPolicy
 from bardo_pipeline.storage.arrow_files import Batch, read_batches, rows_as_stream
-from bardo_pipeline.storage.intake import Outcome, Refusal, Stamp, admit_batch, admit_lines, record_events
-from bardo_pipeline.storage.json_lines import Part, groups_of, read_group, together
+from bardo_pipeline.storage.intake import Looked, Outcome, Refusal, Stamp, admit_batch, admit_lines, record_events
+from bardo_pipeline.storage.json_lines import Parsed, groups_of, read_group, together
+from bardo_pipeline.storage.lines import Lines
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.quarantine import Kept, Quarantine, QuarantineItem
 from bardo_pipeline.storage.spool_lines import Block, blocks_of
 from bardo_pipeline.storage.spool_sealing import Seals
 from bardo_pipeline.storage.spool_signatures import LineSignatures, slice_signatures
+
+_AHEAD = 2  # blocks: with one alone, who parses waits for who admits
 
 
 @dataclass
@@ -59,26 +62,23 @@ class Taking:
         self._owner, self._tell_writer, self._taken_at = owner, writer, taken_at
         self.taken = taken
 
-    def lines(self, file: BinaryIO, signatures: Path, ahead: ThreadPoolExecutor) -> None:
-        """Take a file of JSON lines. ahead: threads that parse a block while the one before it is admitted."""
-        blocks = self._blocks(file)
-
-        def begun() -> tuple[Block, Iterator[list[Part]]] | None:
-            block = next(blocks, None)
-            if block is None:
-                return None
-            return block, ahead.map(partial(read_group, block.lines), groups_of(block.lines))
-
-        due = begun()
+    def lines(self, file: BufferedIOBase, signatures: Path, ahead: ThreadPoolExecutor) -> None:
+        """Take a file of JSON lines. ahead: threads that read blocks while one before them is admitted."""
+        begun = ((block, _begun(block.lines, ahead)) for block in self._blocks(file))
+        due = deque(islice(begun, _AHEAD))
         with closing(LineSignatures(signatures)) as signed:
-            while due is not None:
-                (block, groups), due = due, begun()
+            while due:
+                due.extend(islice(begun, 1))
+                block, reading = due.popleft()
+                parsed, looked = reading.result()
                 each = signed.of(block.numbers)
-                lines, parsed = self._seals.lines(block.lines, together(groups), each)
-                outcome = admit_lines(self._log, lines, parsed, self._stamp(), owner=self._owner, signatures=each)
+                lines, sealed = self._seals.lines(block.lines, parsed, each)
+                if sealed is not parsed:
+                    looked = Looked.at(lines, sealed)
+                outcome = admit_lines(self._log, looked, self._stamp(), owner=self._owner, signatures=each)
                 self._settle(outcome, len(block.lines) + len(block.long), self._line_items(block, outcome, each))
 
-    def life(self, file: BinaryIO) -> None:
+    def life(self, file: BufferedIOBase) -> None:
         """Take a file of life events as JSON lines."""
         for block in self._blocks(file):
             outcome = record_events(self._log, block.lines, self._taken_at, owner=self._owner)
@@ -105,7 +105,7 @@ class Taking:
         """Put the whole file into quarantine."""
         self._settle(Outcome(), 1, [self._item(0, Refusal((), None, None, error), kept, self._log.sealing())])
 
-    def _blocks(self, file: BinaryIO) -> Iterator[Block]:
+    def _blocks(self, file: BufferedIOBase) -> Iterator[Block]:
         return blocks_of(
             file,
             block_bytes=self._limits.spool_block_bytes,
@@ -191,6 +191,17 @@ class Taking:
             raw=raw,
             signature=signature,
         )
+
+
+def _begun(lines: Lines, ahead: ThreadPoolExecutor) -> Future[tuple[Parsed, Looked]]:
+    """Begin to read lines: in groups, and when all of them are read, together."""
+    groups = [ahead.submit(read_group, lines, group) for group in groups_of(lines)]
+
+    def whole() -> tuple[Parsed, Looked]:
+        parsed = together(group.result() for group in groups)
+        return parsed, Looked.at(lines, parsed)
+
+    return ahead.submit(whole)
 
 
 def too_long(length: int, limits: WriterPolicy) -> RecordError:

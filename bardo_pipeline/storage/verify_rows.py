@@ -25,6 +25,7 @@ from bardo_pipeline.events.upcast import upcast
 from bardo_pipeline.storage.findings import Findings
 from bardo_pipeline.storage.home import bucket_of
 from bardo_pipeline.storage.json_lines import read_lines
+from bardo_pipeline.storage.lines import Lines
 from bardo_pipeline.storage.protocols import CYCLES_SCHEMA
 from bardo_pipeline.storage.verify_tables import Described, check_bounds, check_count
 
@@ -175,7 +176,7 @@ def _check_payloads(chunk: pa.Table, place: str, rows: Rows) -> None:
 def _unlike(chunk: pa.Table, payloads: list[bytes]) -> pa.Array:
     """Which rows differ from their payload read again."""
     columns = chunk.select(RECORD_SCHEMA.names)
-    parsed = read_lines(payloads)
+    parsed = read_lines(Lines.of(payloads))
     wrong = np.ones(len(chunk), dtype=np.bool_)
     wrong[parsed.lines] = False
     same = columns if not wrong.any() else _picked(columns, ~wrong)

@@ -48,6 +48,7 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journals import LOG
 from bardo_pipeline.storage.json_lines import read_lines, sentence_of
 from bardo_pipeline.storage.leases import Lease
+from bardo_pipeline.storage.lines import Lines
 from bardo_pipeline.storage.seal_keys import SealKeys
 from bardo_pipeline.storage.tickets import Ticket
 
@@ -349,7 +350,7 @@ class EventWriter:
         rows = rows.filter(pc.equal(rows["tick"], tick))
         if not len(rows):
             raise RegressionError(self.golem_id, tick, "comes after its gap was accepted as lost")
-        digest = digest_column(row_digests(read_lines([line]).records))[0].as_py()
+        digest = digest_column(row_digests(read_lines(Lines.of([line])).records))[0].as_py()
         if rows["content_hash"][0].as_py() != digest:
             raise ForkError(self.golem_id, tick, "is already on record with different content")
         link = rows["link"][0].as_py()

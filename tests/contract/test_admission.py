@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from bardo_pipeline.errors import BardoError, ForkError, LeaseError, RecordError, SignatureError, StoreError
 from bardo_pipeline.events.custody import (
     GENESIS,
+    Payloads,
     Signature,
     content_of,
     link_of,
@@ -32,6 +33,7 @@ from bardo_pipeline.events.custody import (
     slice_contents,
     verified,
 )
+from bardo_pipeline.events.examine import examine
 from bardo_pipeline.events.life import KeyRegistered, KeyRevoked, KeyRotated, LifeEvent, life_event
 from bardo_pipeline.events.schema import RECORD_SCHEMA
 from bardo_pipeline.policy import Policy
@@ -84,11 +86,11 @@ def admit(
     **more: Any,
 ) -> Admitted:
     return log.admit(
-        batch,
+        examine(batch),
         writer="drain",
         segment=next(SEGMENTS),
         recorded_at=NOW,
-        payloads=None if lines is None else pa.array(lines, pa.binary()),
+        payloads=None if lines is None else Payloads.of(pa.array(lines, pa.binary())),
         signatures=signatures,
         **more,
     )
@@ -237,11 +239,13 @@ def test_late_ticks_take_their_link_where_they_come(log: Log) -> None:
 @pytest.mark.row("EV-2")
 def test_a_segment_number_cannot_stand_for_other_lines(log: Log) -> None:
     batch = ticks(1, 2)
-    lines = pa.array(lines_of(batch), pa.binary())
-    log.admit(batch, writer="w", segment=4, recorded_at=NOW, payloads=lines)
-    assert log.admit(batch, writer="w", segment=4, recorded_at=NOW, payloads=lines).appended.repeated == 2
+    fourth = partial(
+        log.admit, writer="w", segment=4, recorded_at=NOW, payloads=Payloads.of(pa.array(lines_of(batch), pa.binary()))
+    )
+    fourth(examine(batch))
+    assert fourth(examine(batch)).appended.repeated == 2
     with pytest.raises(StoreError, match="writer w: segment 4"):
-        log.admit(ticks(3, 4), writer="w", segment=4, recorded_at=NOW, payloads=lines)
+        fourth(examine(ticks(3, 4)))
     assert on_record(log) == [1, 2]
     assert chain(log) == [(1, [1]), (2, [2])]
 

@@ -22,6 +22,7 @@ from bardo_pipeline.derivation.rebuild import derive_everything
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.doors.cli import app
 from bardo_pipeline.errors import LeaseError, SealError
+from bardo_pipeline.events.examine import examine
 from bardo_pipeline.events.life import LifeEvent, SealKeyMade, life_event
 from bardo_pipeline.events.schema import RECORD_SCHEMA, to_models
 from bardo_pipeline.events.sealing import PRIVATE, PrivateParts, SealKey, is_plain, open_parts, seal_table
@@ -147,7 +148,7 @@ def test_a_golem_that_seals_may_not_write_in_plain_text_and_others_may(log: Log)
     fresh = some(4, golems=2, tick=2)
     with pytest.raises(SealError, match=f"golem {GOLEM}: tick 2 has private parts in plain text"):
         log.append(fresh, writer="w", segment=3, recorded_at=NOW)
-    admitted = log.admit(fresh, writer="w", segment=3, recorded_at=NOW)
+    admitted = log.admit(examine(fresh), writer="w", segment=3, recorded_at=NOW)
     assert admitted.appended.written == 2
     assert [(r.row, type(r.error)) for r in admitted.refused] == [(0, SealError), (2, SealError)]
     sealed = seal_table(fresh, {GOLEM: SealKey(SECRET)})

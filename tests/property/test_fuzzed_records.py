@@ -20,8 +20,9 @@ from pydantic import ValidationError
 from bardo_pipeline.events.record import DecisionCycleRecord
 from bardo_pipeline.events.schema import RECORD_SCHEMA, to_models
 from bardo_pipeline.events.validate import row_errors
-from bardo_pipeline.storage import json_lines
+from bardo_pipeline.storage import json_keys, json_lines
 from bardo_pipeline.storage.json_lines import read_lines
+from bardo_pipeline.storage.lines import Lines
 from tests import fuzz
 from tests.examples import times
 
@@ -32,7 +33,7 @@ GOOD = fuzz.good_records(40, tick=1, seed=0)
 
 def in_bulk(lines: list[bytes]) -> tuple[dict[int, DecisionCycleRecord], set[int]]:
     """What the bulk path makes of lines: records by line, and the bad ones."""
-    parsed = read_lines(lines)
+    parsed = read_lines(Lines.of(lines))
     assert parsed.records.schema.equals(RECORD_SCHEMA)
     parsed.records.validate(full=True)
     wrong = row_errors(parsed.records, DecisionCycleRecord)
@@ -139,7 +140,7 @@ class TestBulkIsPydantic:
         lines = [good[:cut], good[cut:], good + good[:cut], good[cut:]]
         assert in_bulk(lines) == ({}, {0, 1, 2, 3})
 
-    @pytest.mark.parametrize("name", sorted(json_lines._OPTIONAL | {"derivation_id", "outcome", "schema_version"}))
+    @pytest.mark.parametrize("name", sorted(json_keys.OPTIONAL | {"derivation_id", "outcome", "schema_version"}))
     def test_an_absent_key_is_null_only_where_it_may_be_absent(self, name: str) -> None:
         record = deepcopy(next(r for r in GOOD if r["pipeline"] is not None))
         del (record["pipeline"] if name == "tool_runs" else record)[name]
@@ -179,7 +180,7 @@ class TestBulkIsPydantic:
         looked_at: list[int] = []
         judged = json_lines._judged
         monkeypatch.setattr(json_lines, "_judged", lambda lines, which: looked_at.extend(which) or judged(lines, which))
-        parsed = read_lines(sent)
+        parsed = read_lines(Lines.of(sent))
         assert 93 in looked_at
         assert len(looked_at) <= most
         assert sorted([*parsed.lines.tolist(), *(line.line for line in parsed.bad)]) == list(range(len(sent)))

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from bardo_pipeline.events.custody import (
     GENESIS,
+    Payloads,
     content_of,
-    contents_of,
     link_of,
     rotation_message,
     signed_message,
@@ -191,9 +191,9 @@ def test_links_follow_each_other_as_documented() -> None:
     for line in (b'{"tick": 1}', *(random.Random(n).randbytes(n) for n in (2_047, 2_048, 4_094, 10_000))):
         assert content_of(line) == hashlib.sha256(line).digest(), len(line)
     lines = [b'{"tick": 1}', b"", random.Random(0).randbytes(5_000), b"{}"]
-    assert contents_of(pa.array(lines, pa.binary())) == [content_of(line) for line in lines]
-    assert contents_of(pa.array(lines, pa.binary()).slice(2)) == [content_of(line) for line in lines[2:]]
-    assert contents_of(pa.array([], pa.binary())) == []
+    assert Payloads.of(pa.array(lines, pa.binary())).contents == [content_of(line) for line in lines]
+    assert Payloads.of(pa.array(lines, pa.binary()).slice(2)).contents == [content_of(line) for line in lines[2:]]
+    assert Payloads.of(pa.array([], pa.binary())).contents == []
     link = link_of("golem-é", 1, GENESIS, first)
     assert link == hashlib.sha256("bardo/link/1\0golem-é\0".encode() + b"\0" * 7 + b"\x01" + bytes(32) + first).digest()
     others = [

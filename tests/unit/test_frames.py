@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from bardo_pipeline.events.custody import GENESIS, Signature
+from bardo_pipeline.events.custody import GENESIS, Signature, content_of
 from bardo_pipeline.storage.frames import HEAD_BYTES, HEADER_BYTES, Frame, parse, segment_header
 from tests.segments import NOW_US, PATH, Chain, segment_of, ticks
 
@@ -20,7 +20,9 @@ def test_what_was_framed_is_read_back() -> None:
     segment = parse(PATH, segment_of([drafts]), sealed=True)
     assert (segment.faults, segment.torn) == ((), 0)
     first, second = segment.frames
-    assert first == Frame("gölem/../1", 1, 1, GENESIS, second.previous, NOW_US, signature, b'{"a":1}')
+    assert first == Frame(
+        "gölem/../1", 1, 1, GENESIS, second.previous, NOW_US, signature, b'{"a":1}', content_of(b'{"a":1}')
+    )
     assert (second.payload, second.signature, second.link) == (b"x" * 70_000, None, chain.tip)
 
 

@@ -29,8 +29,8 @@ def test_the_lines_are_those_of_the_file_however_it_is_read(monkeypatch: pytest.
     for _ in range(300):
         some = [b"\n", b"\r\n", b" ", b"\t", b"a", b"x" * random.randrange(30), b"y" * 90 + b"\n"]
         content = b"".join(random.choice(some) for _ in range(random.randrange(30)))
-        monkeypatch.setattr(spool_lines, "_READ_BYTES", random.randrange(1, 50))
-        found = blocks(content, random.randrange(4, 80))
+        monkeypatch.setattr(spool_lines, "_LOOK_BYTES", random.randrange(1, 50))
+        found = blocks(content, random.choice([random.randrange(4, 80), random.randrange(200, 1_000)]))
         lines = [line for block in found for line in block.lines]
         assert lines == [line for line in physical(content) if len(line) <= 50]
         numbered = {number for block in found for number in block.numbers}
@@ -39,6 +39,8 @@ def test_the_lines_are_those_of_the_file_however_it_is_read(monkeypatch: pytest.
         assert numbered == {number for number, line in enumerate(there, 1) if line.strip(b" \t\r")}
 
 
-def test_the_first_block_is_small_and_a_last_line_without_an_end_has_none_of_its_own() -> None:
+def test_the_first_and_the_last_block_are_small_and_a_last_line_without_an_end_has_none_of_its_own() -> None:
     content = b"\n".join([b"0123456789"] * 50)
     assert [len(block.lines) for block in blocks(content, 220)] == [5, 20, 20, 5]
+    assert [len(block.lines) for block in blocks(content[:-77], 220)] == [5, 20, 13, 5]
+    assert [len(block.lines) for block in blocks(content[:-165], 220)] == [5, 20, 5, 5]
