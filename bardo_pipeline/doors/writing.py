@@ -16,6 +16,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.drainer import Drainer, DrainReport, only_drainer, serve
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.yielding import yielding
 
 out = Console(soft_wrap=False)
 
@@ -33,7 +34,7 @@ def drain(
         _tell(report)
 
     with EventLog(opened, Policy()) as log:
-        drainer = Drainer(opened, log, clock=now)
+        drainer = Drainer(opened, log, clock=now, meanwhile=yielding)
         if follow:
             with only_drainer(opened) as alone, suppress(KeyboardInterrupt):
                 out.print(f"draining {opened.journal}{'' if alone else ', as others do'} (stop it with Ctrl-C)")

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,12 +41,12 @@ from bardo_pipeline.storage.lines import Lines
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.quarantine import Quarantine, QuarantineItem
 from bardo_pipeline.storage.spares import retire
+from bardo_pipeline.storage.yielding import yielding
 
 DRAINER = "drainer"
 """The lock of the one that drains for as long as there are writers."""
 
 _POLL_SECONDS = 0.05
-_NICE = 10  # an append is waited for, a drain is not; lower, and whoever else is busy would starve it
 
 
 @dataclass
@@ -79,12 +79,18 @@ def drain_once(
 
 
 class Drainer:
-    """Drains one home."""
+    """Drains one home. meanwhile: what holds while it is at work."""
 
     def __init__(
-        self, home: Home, log: EventLog, *, clock: Callable[[], datetime], policy: Policy | None = None
+        self,
+        home: Home,
+        log: EventLog,
+        *,
+        clock: Callable[[], datetime],
+        policy: Policy | None = None,
+        meanwhile: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        self._home, self._log, self._clock = home, log, clock
+        self._home, self._log, self._clock, self._meanwhile = home, log, clock, meanwhile
         self._policy = policy or Policy()
         self._report = DrainReport()
 
@@ -94,7 +100,7 @@ class Drainer:
         spares: whether drained segments of the living may become spares; whoever is about to end needs none.
         """
         failed: list[BardoError] = []
-        with self._home.lock(DRAIN):
+        with self._home.lock(DRAIN), self._meanwhile():
             self._report = report = DrainReport()
             started = time.perf_counter()
             for folder in journal_folders(self._home):
@@ -259,11 +265,10 @@ def serve(root: Path, policy: Policy, clock: Callable[[], datetime]) -> None:
     with only_drainer(home) as alone:
         if not alone:
             return
-        os.nice(_NICE)
         stop = threading.Event()
         threading.Thread(target=_until_closed, args=(stop,), daemon=True).start()
         with EventLog(home, policy) as log:
-            drainer = Drainer(home, log, clock=clock, policy=policy)
+            drainer = Drainer(home, log, clock=clock, policy=policy, meanwhile=yielding)
             drainer.run(stop)
             drainer.once(spares=False)
 

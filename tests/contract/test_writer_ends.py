@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,6 +26,7 @@ from bardo_pipeline.errors import (
 from bardo_pipeline.events.custody import Tip, content_of, signed_message, verified
 from bardo_pipeline.events.life import KeyRegistered, LifeEvent, life_event
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage import drainer
 from bardo_pipeline.storage.async_writer import AsyncEventWriter, EventWriter
 from bardo_pipeline.storage.drainer import Drainer
 from bardo_pipeline.storage.frames import HEADER_BYTES, segment_header, segment_path
@@ -52,6 +56,27 @@ def test_a_drainer_beside_the_writer_brings_records_to_the_log(drain: str, home:
     assert len(on_record(home)) >= 100 - waiting
     writer.close()
     assert [row["tick"] for row in on_record(home)] == list(range(1, 101))
+
+
+@pytest.mark.row("EV-3")
+def test_the_drainer_s_process_yields_while_it_drains(
+    home: Home, opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, seen = opened(policy=limited(batch_records=5)), list[int]()
+    for tick in range(1, 6):
+        writer.append(line(tick))
+
+    @contextmanager
+    def yielding() -> Iterator[None]:
+        seen.append(len(on_record(home)))
+        yield
+        seen.append(len(on_record(home)))
+
+    monkeypatch.setattr(drainer, "yielding", yielding)
+    with Path(os.devnull).open() as nothing:  # whoever began it is gone
+        monkeypatch.setattr(sys, "stdin", nothing)
+        drainer.serve(home.root, Policy(), clock)
+    assert (seen[0], seen[-1]) == (0, 5)
 
 
 @pytest.mark.row("EV-3")
