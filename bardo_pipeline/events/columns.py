@@ -53,6 +53,14 @@ def slots(array: pa.Array) -> NDArray[Any]:
     return values[array.offset : array.offset + len(array)]
 
 
+def text_offsets(array: pa.Array) -> np.ndarray:
+    """Where each text begins in the array's bytes, and the end: int32 [len + 1]."""
+    offsets = array.buffers()[1]
+    if offsets is None or not len(array):
+        return np.zeros(len(array) + 1, dtype=np.int32)
+    return np.frombuffer(offsets, dtype=np.int32, count=len(array) + 1, offset=4 * array.offset)
+
+
 def encoded(array: pa.Array) -> pa.Array:
     """The same values, every text below as a code and a dictionary: who looks at texts looks at each distinct one."""
     kind = array.type

@@ -28,7 +28,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from bardo_pipeline.errors import RecordError, SignatureError
-from bardo_pipeline.events.columns import is_number, one, present, slots
+from bardo_pipeline.events.columns import is_number, one, present, slots, text_offsets
 from bardo_pipeline.events.life import KeyRegistered, KeyRevoked, KeyRotated, LifeEvent
 from bardo_pipeline.events.upcast import ADDED_LATER
 
@@ -71,7 +71,7 @@ class Payloads:
     @classmethod
     def of(cls, lines: pa.Array) -> Payloads:
         """These, hashed; no line is copied."""
-        view, bounds = memoryview(lines.buffers()[2] or b""), _text_offsets(lines).tolist()
+        view, bounds = memoryview(lines.buffers()[2] or b""), text_offsets(lines).tolist()
         return cls(lines, [content_of(view[start:stop]) for start, stop in pairwise(bounds)])
 
     def take(self, rows: np.ndarray) -> Payloads:
@@ -180,21 +180,13 @@ def _filled(array: pa.Array) -> np.ndarray:
 
 
 def _text_levels(array: pa.Array, edges: np.ndarray) -> Iterator[tuple[memoryview, list[int]]]:
-    offsets = _text_offsets(array)
+    offsets = text_offsets(array)
     if array.null_count and np.diff(offsets)[~present(array)].any():
         array = pc.fill_null(array, "" if pa.types.is_string(array.type) else b"")
-        offsets = _text_offsets(array)
+        offsets = text_offsets(array)
     yield _bytes(np.diff(offsets).astype("<i4"), edges)
     data = array.buffers()[2]
     yield memoryview(data if data is not None else b""), offsets[edges].tolist()
-
-
-def _text_offsets(array: pa.Array) -> np.ndarray:
-    """Where each text begins in the array's bytes, and the end: int32 [len + 1]."""
-    offsets = array.buffers()[1]
-    if offsets is None or not len(array):
-        return np.zeros(len(array) + 1, dtype=np.int32)
-    return np.frombuffer(offsets, dtype=np.int32, count=len(array) + 1, offset=4 * array.offset)
 
 
 def _picked(values: np.ndarray, order: np.ndarray | None) -> np.ndarray:

@@ -22,7 +22,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from bardo_pipeline.errors import RecordError, SchemaVersionError
-from bardo_pipeline.events.columns import is_number, one, slots
+from bardo_pipeline.events.columns import is_number, one, slots, text_offsets
 from bardo_pipeline.events.record import SCHEMA_VERSION
 from bardo_pipeline.events.schema import _annotation, _split_optional
 
@@ -114,8 +114,7 @@ def _extremes(values: pa.Array) -> tuple[Any, Any] | None:
     if is_number(values.type):
         found = slots(values)
     elif pa.types.is_string(values.type):
-        offsets = np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, 4 * values.offset)
-        found = offsets[1:] - offsets[:-1]
+        found = np.diff(text_offsets(values))
     else:
         return None
     return found.min(), found.max()

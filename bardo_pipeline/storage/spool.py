@@ -9,7 +9,6 @@ Source: EV-4.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -28,7 +27,6 @@ from bardo_pipeline.storage.sums import hash_file
 LIFE, LINES, ARROW, SIGNATURES = ".life.jsonl", ".jsonl", ".arrow", ".sig"
 _LOCK = "spool"
 TAKING = ".taking"
-_NICE = 5
 
 
 class Spool:
@@ -38,8 +36,7 @@ class Spool:
         self._home, self._log, self._policy = home, log, policy or Policy()
         self.quarantine = Quarantine(home, self._policy)
         # These threads for all files: each new one would keep its own share of the memory that was used.
-        # They give way to who admits what they parsed.
-        self._ahead = ThreadPoolExecutor(2, initializer=os.nice, initargs=(_NICE,))
+        self._ahead = ThreadPoolExecutor(2)
         self._taking = home.spool / TAKING
 
     def take(self, taken_at: datetime) -> Iterator[Taken]:
