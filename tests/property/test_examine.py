@@ -1,0 +1,67 @@
+"""What is looked at in a batch of records is the same however it is looked at."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from bardo_pipeline.events import examine, validate
+from bardo_pipeline.events.digest import row_digests
+from bardo_pipeline.events.record import DecisionCycleRecord
+from bardo_pipeline.events.schema import RECORD_SCHEMA
+from tests.records import records
+
+pytestmark = pytest.mark.row("EV-4")
+
+_NUMBERS = (float("nan"), float("inf"), -1e300, -1.0, 1e300)
+_COUNTS = (-1, 2**62, -(2**62))
+_TEXTS = ("", "x" * 5_000, "é" * 300)
+
+
+def spoil(random: Random, value: Any) -> None:
+    """Put something that no record may hold in one place of an object, at whatever depth."""
+    items = list(value.items() if isinstance(value, dict) else enumerate(value))
+    key, inner = random.choice(items)
+    if isinstance(inner, dict | list) and inner:
+        spoil(random, inner)
+    elif isinstance(inner, float):
+        value[key] = random.choice(_NUMBERS)
+    elif isinstance(inner, int) and not isinstance(inner, bool):
+        value[key] = random.choice(_COUNTS)
+    elif isinstance(inner, str):
+        value[key] = random.choice(_TEXTS)
+
+
+@pytest.fixture(scope="module")
+def batch() -> pa.Table:
+    """Records, half of them with something in them that does not belong there."""
+    random, rows = Random(4), records(400, golems=2).to_pylist()
+    for row in rows[::2]:
+        spoil(random, row)
+    return pa.Table.from_pylist(rows, schema=RECORD_SCHEMA)
+
+
+def test_columns_side_by_side_show_what_the_whole_shows(batch: pa.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = examine.examine(batch)
+    monkeypatch.setattr(examine, "_BESIDE_ROWS", 1)
+    beside = examine.examine(batch)
+    assert beside.faults == whole.faults
+    assert len(whole.errors()) > 50
+    assert np.array_equal(beside.digests, whole.digests)
+    assert np.array_equal(whole.digests, row_digests(batch))
+
+
+def test_a_look_at_the_extremes_finds_what_a_look_at_every_value_does(
+    batch: pa.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = validate.violations(batch, DecisionCycleRecord)
+    said = " ".join(sentence for _, sentence in found)
+    assert all(f"is {fault}" in said for fault in ("not finite", "below", "above", "longer than", "shorter than"))
+    good = [row for row in range(len(batch)) if row not in {row for row, _ in found}]
+    assert validate.violations(batch.take(pa.array(good)), DecisionCycleRecord) == []
+    monkeypatch.setattr(validate, "_extremes", lambda values: None)
+    assert validate.violations(batch, DecisionCycleRecord) == found
