@@ -82,10 +82,9 @@ def _block(
     ends = ends - (text[ends - 1] == _RETURN)
     long = ends - begins > bytes_max
     kept = [(int(numbers[at]), keep([text[begins[at] : ends[at]].tobytes()])) for at in np.flatnonzero(long)]
-    blank = ends == begins
-    for at in np.flatnonzero(~long & ~blank & np.isin(text[begins], list(_BLANKS))):
-        blank[at] = not text[begins[at] : ends[at]].tobytes().strip(_BLANKS)
-    taken = ~long & ~blank
+    taken = ~long
+    for at in np.flatnonzero(taken & np.isin(text[begins], list(_BLANKS))):
+        taken[at] = bool(text[begins[at] : ends[at]].tobytes().strip(_BLANKS))
     lines = Lines(text.data, np.stack([begins, ends], axis=1)[taken])
     return Block(numbers[taken].tolist(), lines, kept)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from pydantic import BaseModel, Field
 
 from bardo_pipeline.events import examine, validate
 from bardo_pipeline.events.digest import row_digests
@@ -42,7 +43,11 @@ def batch() -> pa.Table:
     random, rows = Random(4), records(400, golems=2).to_pylist()
     for row in rows[::2]:
         spoil(random, row)
-    return pa.Table.from_pylist(rows, schema=RECORD_SCHEMA)
+    spoilt = pa.Table.from_pylist(rows, schema=RECORD_SCHEMA)
+    moments = spoilt["observed_at"].combine_chunks().cast(pa.int64()).to_pylist()
+    moments[7], moments[9] = -(2**62), 2**62  # no year that Python knows
+    at = RECORD_SCHEMA.get_field_index("observed_at")
+    return spoilt.set_column(at, RECORD_SCHEMA.field(at), pa.array(moments).cast(RECORD_SCHEMA.field(at).type))
 
 
 def test_columns_side_by_side_show_what_the_whole_shows(batch: pa.Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,8 +65,18 @@ def test_a_look_at_the_extremes_finds_what_a_look_at_every_value_does(
 ) -> None:
     found = validate.violations(batch, DecisionCycleRecord)
     said = " ".join(sentence for _, sentence in found)
-    assert all(f"is {fault}" in said for fault in ("not finite", "below", "above", "longer than", "shorter than"))
+    assert all(
+        f"is {fault}" in said for fault in ("not finite", "below", "above", "longer than", "shorter than", "outside")
+    )
     good = [row for row in range(len(batch)) if row not in {row for row, _ in found}]
     assert validate.violations(batch.take(pa.array(good)), DecisionCycleRecord) == []
     monkeypatch.setattr(validate, "_extremes", lambda values: None)
     assert validate.violations(batch, DecisionCycleRecord) == found
+
+
+def test_a_letter_of_two_bytes_is_no_text_of_two_letters() -> None:
+    class Named(BaseModel):
+        name: Annotated[str, Field(min_length=2, max_length=3)]
+
+    names = pa.table({"name": ["ab", "é", "éé", "aéb", "éééé"]})
+    assert [row for row, _ in validate.violations(names, Named)] == [1, 4]

@@ -151,7 +151,8 @@ class TestBulkIsPydantic:
 
     def test_good_lines_need_no_second_look(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(json_lines, "_judged", None)
-        assert len(in_bulk([fuzz.dumps(record) for record in GOOD])[0]) == len(GOOD)
+        quoting = [{**record, "gating_reason": 'it said "tick": 1, \\ and "é"'} for record in GOOD]
+        assert len(in_bulk([fuzz.dumps(record) for record in [*GOOD, *quoting]])[0]) == 2 * len(GOOD)
 
     @pytest.mark.parametrize(
         ("part", "instead", "most"),

@@ -16,7 +16,7 @@ def some(random: Random) -> tuple[Lines, list[bytes]]:
     """Lines, and the same as a list; some of them with more than a newline before them, or with nothing in them."""
     text, kept, bounds = b"#", [], []
     for _ in range(random.randrange(1, 12)):
-        line = random.choice([b"", b"{}", b"{" + b"x" * random.randrange(9) + b"}", b"y" * 5])
+        line = random.choice([b"", b"{}", b"{" + b"x" * random.randrange(9) + b"}", b"y" * 5, b"{y", b"y}"])
         text += random.choice([b"\n", b"\n", b"\r\n", b"\nskipped\n"])
         bounds.append((len(text), len(text) + len(line)))
         text, kept = text + line, [*kept, line]
@@ -32,7 +32,9 @@ def test_a_line_is_what_lies_between_its_bounds() -> None:
         assert lines[-1] == kept[-1]
         run = range(random.randrange(len(kept)), len(kept))
         assert bytes(lines.joined(run)) == b"\n".join(kept[run.start :])
-        assert lines.enclosed(run, b"{", b"}") == all(line[:1] == b"{" for line in kept[run.start :])
+        assert lines.enclosed(run, b"{", b"}") == all(
+            line[:1] == b"{" and line[-1:] == b"}" for line in kept[run.start :]
+        )
         which = np.array(random.sample(range(len(kept)), random.randrange(len(kept) + 1)), np.int64)
         assert lines.column(which).to_pylist() == [kept[at] for at in which.tolist()]
 
