@@ -106,8 +106,8 @@ def together(groups: Iterable[Sequence[Part]]) -> Parsed:
 def read_group(lines: Lines, group: range) -> list[Part]:
     """What a group of the lines holds: read in bulk, but for those that pydantic has to look at."""
     block = lines.joined(group)
-    together = lines.enclosed(group, b"{", b"}") and _is_plain(block)
-    doubtful = set[int]() if together else {at for at in group if not _is_plain_line(lines[at])}
+    all_plain = lines.enclosed(group, b"{", b"}") and _is_plain(block)
+    doubtful = set[int]() if all_plain else {at for at in group if not _is_plain_line(lines[at])}
     while len(doubtful) <= len(group) // _DOUBTFUL:
         plain = [at for at in group if at not in doubtful]
         if doubtful:

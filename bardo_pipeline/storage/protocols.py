@@ -137,8 +137,8 @@ class Log(Protocol):
     ) -> Admitted:
         """Append those rows of a batch that may be appended; each other one is refused with the error it deserves.
 
-        payloads: the sender's bytes of each row, if they came as JSON: then each record is a link, and signatures has
-        one a row. mine: golems whose lease the caller holds.
+        looked: the batch, as `examine` looked at it. payloads: the sender's bytes of each row, if they came as JSON:
+        then each record is a link, and signatures has one a row. mine: golems whose lease the caller holds.
         """
         ...
 
