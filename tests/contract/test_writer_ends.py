@@ -345,7 +345,8 @@ def test_bardo_drain_takes_what_the_dead_left_and_says_what_was_broken(home: Hom
     assert "1 in quarantine: `bardo quarantine list`" in said.stdout
     assert f"{path}, offset" in said.stdout
     again = run(words, wide)
-    assert (again.returncode, again.stdout.splitlines()[0]) == (0, "0 records from 0 segments (0 bytes) in 0.00 s")
+    assert again.returncode == 0
+    assert again.stdout.startswith("0 records from 0 segments (0 bytes) in ")
 
 
 @pytest.mark.row("EV-3")
