@@ -17,7 +17,7 @@ from benchmarks.curves import growth_figures, plot
 from benchmarks.deaths import death_figures
 from benchmarks.derive import curator_figures, derive_figures
 from benchmarks.embed import embed_figures
-from benchmarks.figures import Figure, fleet_figure
+from benchmarks.figures import Figure, fleet_figure, probes_figure
 from benchmarks.retrieve import retrieve_figures
 from benchmarks.sizes import sizes_figure
 from benchmarks.spool import spool_figures
@@ -41,7 +41,7 @@ def main() -> None:
             figures.extend(ack_figures(root / "ack", asked.seconds))
             status.update("living: 64 golems through a synthetic market")
             world = World(ticks=max(asked.records // 64, 400))
-            figures.append(fleet_figure(world))
+            figures.extend((fleet_figure(world), probes_figure(world.policy)))
             status.update("appending to the log, beside raw Parquet")
             figures.extend(append_figures(world, root / "append"))
             status.update("reading the newest commit of a log of ten thousand")

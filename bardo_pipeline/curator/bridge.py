@@ -17,9 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.links import links_of
-from bardo_pipeline.grimoire.columns import asked
+from bardo_pipeline.events.columns import one, present
+from bardo_pipeline.grimoire.columns import Truth, Whole, contiguous, is_word, micros, truth, whole
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entries import MOMENT
+from bardo_pipeline.grimoire.joins import matched, places
 from bardo_pipeline.policy import BridgePolicy, Policy
 
 PARTS = ("specificity", "actionability", "novelty", "verifiability", "consistency")
@@ -44,68 +46,33 @@ at: the moment of its last vote, as of which it is judged. *_ppm: the five parts
 in parts per million. gate: which one it has to pass (admission, outcomes or
 novelty); reason: why it crosses, or what it lacks."""
 
-_CROSSINGS = """
-with agreeing as (
-    select golem_id, entry_id, count(*) as agreeing from (
-        select golem_id, entry_id from links where relation = 'agrees'
-        union all select golem_id, other_id from links where relation = 'agrees'
-    ) group by all
-),
-known as (
-    select e.*, coalesce(a.agreeing, 0) as agreeing, abs(effect_mean_ppm)::hugeint as size,
-        ((effect_high_ppm - effect_low_ppm) // 2)::hugeint as doubt
-    from entries as e left join agreeing as a using (golem_id, entry_id)
-    where status = 'active' and own_count > 0
-),
-parts as (
-    select *,
-        case
-            when source in ('pattern', 'dream') then ((tool is not null)::int + (action_type is not null)::int
-                + (anomaly_band is not null)::int + (gas_band is not null)::int
-                + (regime is not null and regime <> 'unknown')::int) * $whole // 5
-            when source = 'baseline' then $whole - least(doubt * $whole // greatest(size, 1), $whole)
-            else ((cause is not null)::int + (effect is not null)::int + (lag_ticks is not null)::int
-                + (regime is not null)::int) * $whole // 4
-        end::bigint as specificity_ppm,
-        case
-            when source in ('pattern', 'dream') then size * $whole // greatest(size + doubt, 1)
-            when source = 'baseline' then 0
-            else size * $whole // greatest(size + doubt, 1) // 2
-        end::bigint as actionability_ppm,
-        $whole // (1 + agreeing) as novelty_ppm,
-        own_count * $whole // (own_count + $witnesses) as verifiability_ppm,
-        (validations + 1) * $whole // (validations + contradictions + 1) as consistency_ppm
-    from known
-),
-judged as (
-    select *,
-        (specificity_ppm + actionability_ppm + novelty_ppm + verifiability_ppm + consistency_ppm) // 5 as admission_ppm,
-        case
-            when source = 'dream' then 'validation'
-            when kind = 'heuristic' then 'outcomes'
-            when kind = 'warning' then 'novelty'
-            else 'admission'
-        end as gate
-    from parts
-),
-told as (
-    select *,
-        case
-            when gate = 'validation' and confidence_ppm < $dream then 'confidence is below what a dream needs'
-            when gate = 'novelty' and novelty_ppm < $novelty then 'others of the golem say as much'
-            when gate = 'outcomes' and confidence_ppm < $heuristic then 'confidence is below what a heuristic needs'
-            when gate = 'outcomes' and validated_at <= created_at then 'not acted on since it was made'
-            when gate = 'outcomes' and validations <= contradictions then 'outcomes did not bear it out'
-            when gate = 'admission' and confidence_ppm < if(is_elder, $legacy, $insight)
-                then 'confidence is below what an insight needs'
-            when gate = 'admission' and admission_ppm <= $admission then 'its five parts do not add up to admission'
-        end as lacks
-    from judged
+_GATES = ("admission", "outcomes", "novelty", "validation")
+_ADMISSION, _OUTCOMES, _NOVELTY, _VALIDATION = range(len(_GATES))
+
+_FAULTS = (
+    "confidence is below what a dream needs",
+    "others of the golem say as much",
+    "confidence is below what a heuristic needs",
+    "not acted on since it was made",
+    "outcomes did not bear it out",
+    "confidence is below what an insight needs",
+    "its five parts do not add up to admission",
 )
-select golem_id, entry_id, kind, anchor_at as at, specificity_ppm, actionability_ppm, novelty_ppm, verifiability_ppm,
-    consistency_ppm, admission_ppm, gate, lacks is null as crosses, coalesce(lacks, 'passes by ' || gate) as reason
-from told order by golem_id, entry_id
-"""
+"""What an entry may lack, in the order in which it is told."""
+
+_SCENE, _CHAIN = (
+    ("tool", "action_type", "anomaly_band", "gas_band", "regime"),
+    ("cause", "effect", "lag_ticks", "regime"),
+)
+_JUDGED_BY = list(
+    dict.fromkeys(
+        ("golem_id", "entry_id", "source", *_SCENE, *_CHAIN, "kind", "confidence_ppm", "validations", "contradictions",
+         "effect_mean_ppm", "effect_low_ppm", "effect_high_ppm", "own_count", "anchor_at", "created_at", "validated_at")
+    )
+)  # fmt: skip
+"""Columns of an entry that say whether it may cross."""
+
+_REASONS = pa.array([*_FAULTS, *(f"passes by {gate}" for gate in _GATES)])
 
 
 def dreams_that_cross(entries: pa.Table, policy: Policy) -> pa.Array:
@@ -127,20 +94,94 @@ def crossings_of(
     elders: golems near the end of their lifespan (`is_elder`): their insights cross from a lower confidence on, so that
     what they know is left before it is lost. links: those among the entries (LINK_SCHEMA), if they are known.
     """
-    rules = policy.bridge
-    numbers = {
-        "whole": PPM,
-        "witnesses": policy.curator.cluster_min,
-        "novelty": ppm(rules.warning_novelty_min),
-        "insight": ppm(rules.insight_confidence),
-        "legacy": min(ppm(rules.legacy_confidence), ppm(rules.insight_confidence)),
-        "heuristic": ppm(rules.heuristic_confidence),
-        "admission": ppm(rules.admission_min),
-        "dream": ppm(policy.dreams.clade_confidence),
-    }
-    links, old = (
-        links_of(entries) if links is None else links,
-        pc.is_in(entries["golem_id"], value_set=pa.array(sorted(elders), pa.string())),
+    links = links_of(entries) if links is None else links
+    mine = pc.and_(pc.equal(entries["status"], "active"), pc.greater(entries["own_count"], 0))
+    known = entries.select(_JUDGED_BY).filter(mine)
+    parts = _parts(known, _agreeing(known, links), policy.curator.cluster_min)
+    admission = np.sum(list(parts.values()), axis=0) // len(parts)
+    gate = np.select(
+        [is_word(known, "source", "dream"), is_word(known, "kind", "heuristic"), is_word(known, "kind", "warning")],
+        [_VALIDATION, _OUTCOMES, _NOVELTY],
+        _ADMISSION,
     )
-    entries = entries.append_column("is_elder", old)
-    return asked(_CROSSINGS, numbers, entries=entries, links=links).cast(CROSSING_SCHEMA)
+    faults = _faults(known, gate, parts["novelty"], admission, elders, policy)
+    crosses = ~faults.any(axis=0)
+    told = np.where(crosses, len(_FAULTS) + gate, faults.argmax(axis=0))
+    columns = {
+        **{name: known[name] for name in ("golem_id", "entry_id", "kind")},
+        "at": known["anchor_at"],
+        **{f"{part}_ppm": parts[part] for part in PARTS},
+        "admission_ppm": admission,
+        "gate": pa.array(_GATES).take(pa.array(gate)),
+        "crosses": crosses,
+        "reason": _REASONS.take(pa.array(told)),
+    }
+    return pa.table(columns, CROSSING_SCHEMA).sort_by([("golem_id", "ascending"), ("entry_id", "ascending")])
+
+
+def _agreeing(entries: pa.Table, links: pa.Table) -> Whole:
+    """How many others of its golem agree with each entry. [rows]"""
+    agree = links.filter(pc.equal(links["relation"], "agrees"))
+    golems, ids = (pc.unique(entries[name]) for name in ("golem_id", "entry_id"))
+    owner = places(agree["golem_id"], golems)
+    ends = [places(agree[name], ids) for name in ("entry_id", "other_id")]
+    mine = [places(entries["golem_id"], golems), places(entries["entry_id"], ids)]
+    pairs = matched(mine, [np.concatenate([owner, owner]), np.concatenate(ends)])
+    return np.bincount(pairs.left, minlength=entries.num_rows)
+
+
+def _parts(entries: pa.Table, agreeing: Whole, witnesses: int) -> dict[str, Whole]:
+    """The PARTS of each entry, in parts per million. agreeing: how many others say as much. [rows] each"""
+    is_rule = is_word(entries, "source", "pattern") | is_word(entries, "source", "dream")
+    is_level = is_word(entries, "source", "baseline")
+    size = np.abs(whole(entries, "effect_mean_ppm"))
+    doubt = (whole(entries, "effect_high_ppm") - whole(entries, "effect_low_ppm")) // 2
+    clear = _share(size, np.maximum(size + doubt, 1))
+    exact = PPM - np.minimum(_share(doubt, np.maximum(size, 1)), PPM)
+    scene = _named(entries, _SCENE)
+    scene = (scene - is_word(entries, "regime", "unknown")) * PPM // 5
+    cause = _named(entries, _CHAIN) * PPM // 4
+    own, validations, contradictions = (whole(entries, n) for n in ("own_count", "validations", "contradictions"))
+    return {
+        "specificity": np.where(is_rule, scene, np.where(is_level, exact, cause)),
+        "actionability": np.where(is_rule, clear, np.where(is_level, 0, clear // 2)),
+        "novelty": PPM // (1 + agreeing),
+        "verifiability": _share(own, own + witnesses),
+        "consistency": _share(validations + 1, validations + contradictions + 1),
+    }
+
+
+def _named(entries: pa.Table, names: Collection[str]) -> Whole:
+    """How many of these columns say something. [rows]"""
+    return np.sum([present(one(entries[name])) for name in names], axis=0)
+
+
+def _share(part: Whole, of: Whole) -> Whole:
+    """So many parts per million, rounded down; exact however large the numbers are. [rows]"""
+    if part.max(initial=0) <= _ROOM:
+        return part * PPM // of
+    return (part.astype(object) * PPM // of).astype(np.int64)
+
+
+_ROOM = (2**63 - 1) // PPM
+
+
+def _faults(
+    entries: pa.Table, gate: Whole, novelty: Whole, admission: Whole, elders: Collection[str], policy: Policy
+) -> Truth:
+    """Which of _FAULTS each entry has at its gate. bool [_FAULTS, rows]"""
+    rules, trust = policy.bridge, whole(entries, "confidence_ppm")
+    old = truth(contiguous(pc.is_in(entries["golem_id"], value_set=pa.array(sorted(elders), pa.string()))))
+    young = ppm(rules.insight_confidence)
+    insight = np.where(old, min(ppm(rules.legacy_confidence), young), young)
+    return np.stack(
+        [
+            (gate == _VALIDATION) & (trust < ppm(policy.dreams.clade_confidence)),
+            (gate == _NOVELTY) & (novelty < ppm(rules.warning_novelty_min)),
+            (gate == _OUTCOMES) & (trust < ppm(rules.heuristic_confidence)),
+            (gate == _OUTCOMES) & (micros(entries, "validated_at") <= micros(entries, "created_at")),
+            (gate == _OUTCOMES) & (whole(entries, "validations") <= whole(entries, "contradictions")),
+            (gate == _ADMISSION) & (trust < insight),
+            (gate == _ADMISSION) & (admission <= ppm(rules.admission_min)),
+        ]
+    )

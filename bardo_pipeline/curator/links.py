@@ -1,18 +1,24 @@
-"""Links: how the entries of a grimoire bear on each other, as in a Zettelkasten. Pure, one self-join over columns.
+"""Links: how the entries of a grimoire bear on each other, as in a Zettelkasten. Pure, self-joins over columns.
 
 Two rules about the same act in situations that differ in one respect agree across it, or differ, and then that respect
 decides; a causal link leads to another where its effect is the other's cause; a folded rule is told by the one that
-stands for it. Source: MEM (cross-reference; "the
-Zettelkasten link structure"), canon 17 ("another regime separates").
+stands for it. Source: MEM (cross-reference; "the Zettelkasten link structure"), canon 17 ("another regime separates").
 """
 
 from __future__ import annotations
 
-import pyarrow as pa
+from collections.abc import Iterator
+from typing import NamedTuple
 
-from bardo_pipeline.grimoire.columns import asked
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from bardo_pipeline.grimoire.columns import Truth, Whole, is_word, whole
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS
-from bardo_pipeline.grimoire.spans import WIDE_GAS_BANDS
+from bardo_pipeline.grimoire.joins import Pairs, codes, matched, places
+from bardo_pipeline.grimoire.spans import COVERS, GAS_SPANS, SINGLE
 
 LINK_SCHEMA = pa.schema(
     [
@@ -32,50 +38,121 @@ neighbouring bands), or "cause" for a chain of causes. A chain has a direction, 
 before it; other pairs stand once, the smaller id first. strength_ppm: the lesser of the two confidences at their
 anchors (of what stands for another: its own), in parts per million."""
 
-_LINKS = """
-with known as (
-    select golem_id, entry_id, source, sign, confidence_ppm, cause, effect, regime, gas_band as gas,
-        chain || '|' || protocol || '|' || pair as market, tool || '|' || action_type as act,
-        list_position($bands, anomaly_band) as anomaly
-    from entries where status = 'active' and sign <> 0
-),
-pairs as (
-    select a.golem_id, a.entry_id, b.entry_id as other_id,
-        case when a.sign = b.sign then 'agrees' else 'differs' end as relation,
-        case
-            when a.regime = b.regime and a.gas = b.gas and abs(a.anomaly - b.anomaly) = 1 then 'anomaly'
-            when a.regime <> b.regime and a.gas = b.gas and a.anomaly = b.anomaly then 'regime'
-            when a.regime = b.regime and a.gas <> b.gas and a.anomaly = b.anomaly then 'gas'
-        end as across,
-        least(a.confidence_ppm, b.confidence_ppm) as strength_ppm
-    from known as a
-    join known as b using (golem_id, market, act)
-    where a.source = 'pattern' and b.source = 'pattern' and a.entry_id < b.entry_id
-),
-chains as (
-    select a.golem_id, a.entry_id, b.entry_id as other_id, 'leads_to' as relation, 'cause' as across,
-        least(a.confidence_ppm, b.confidence_ppm) as strength_ppm
-    from known as a
-    join known as b on a.golem_id = b.golem_id and a.market = b.market and a.effect = b.cause
-    where a.entry_id <> b.entry_id
-),
-folds as (
-    select a.golem_id, a.entry_id, b.entry_id as other_id, 'told_by' as relation, 'gas' as across, b.confidence_ppm
-    from entries as a
-    join entries as b using (golem_id, chain, protocol, pair, tool, action_type, regime, anomaly_band)
-    where a.status = 'folded' and b.status = 'active' and b.source = 'pattern'
-        and list_contains($spans, b.gas_band || '|' || a.gas_band)
-)
-select * from pairs where across is not null
-union all
-select * from chains
-union all
-select * from folds
-order by golem_id, entry_id, other_id
-"""
+_RELATIONS = ("agrees", "differs", "leads_to", "told_by")
+_AGREES, _DIFFERS, _LEADS_TO, _TOLD_BY = range(len(_RELATIONS))
+_RESPECTS = ("anomaly", "regime", "gas", "cause")
+_ANOMALY, _REGIME, _GAS, _CAUSE = range(len(_RESPECTS))
+
+_STANDS_FOR = np.zeros((len(GAS_SPANS), len(GAS_SPANS)), bool)
+_STANDS_FOR[SINGLE:, :SINGLE] = COVERS[SINGLE:]
+"""Whether a gas band (row), a wider one, takes in another (column), a single one."""
+
+
+class _Entries(NamedTuple):
+    """Entries as numbers, each [rows], -1 where there is nothing.
+
+    order: their places by golem and id. told: active ones that speak for or against something. act: with whose it is.
+    """
+
+    order: NDArray[np.intp]
+    is_rule: Truth
+    active: Truth
+    folded: Truth
+    told: Truth
+    sign: Whole
+    market: list[Whole]
+    act: list[Whole]
+    regime: Whole
+    anomaly: Whole
+    gas: Whole
+    cause: Whole
+    effect: Whole
+
+
+class _Found(NamedTuple):
+    """Pairs of entries that bear on each other, and the codes of how and across what. Each [pairs]."""
+
+    one: NDArray[np.intp]
+    other: NDArray[np.intp]
+    relation: Whole
+    across: Whole
+
+    @classmethod
+    def of(cls, pairs: Pairs, kept: Truth, relation: Whole | int, across: int) -> _Found:
+        """Those of the pairs that are kept. relation: by pair, or of all."""
+        count = np.count_nonzero(kept)
+        how = np.broadcast_to(relation, len(kept))[kept]
+        return cls(pairs.left[kept], pairs.right[kept], how, np.full(count, across))
 
 
 def links_of(entries: pa.Table) -> pa.Table:
     """The links among entries (ENTRY_SCHEMA), each golem's among its own: LINK_SCHEMA, in the order of its key."""
-    spans = [f"{span}|{band}" for span, bands in WIDE_GAS_BANDS.items() for band in bands]
-    return asked(_LINKS, {"bands": list(ANOMALY_BANDS), "spans": spans}, entries=entries).cast(LINK_SCHEMA)
+    known, trust = _as_numbers(entries), whole(entries, "confidence_ppm")
+    found = _Found(*map(np.concatenate, zip(*_rules(known), _chains(known), _folds(known), strict=True)))
+    order = np.lexsort((known.order[found.other], known.order[found.one]))
+    one, other, relation, across = (column[order] for column in found)
+    columns = {
+        "golem_id": entries["golem_id"].take(pa.array(one)),
+        "entry_id": entries["entry_id"].take(pa.array(one)),
+        "other_id": entries["entry_id"].take(pa.array(other)),
+        "relation": pa.array(_RELATIONS).take(pa.array(relation)),
+        "across": pa.array(_RESPECTS).take(pa.array(across)),
+        "strength_ppm": np.where(relation == _TOLD_BY, trust[other], np.minimum(trust[one], trust[other])),
+    }
+    return pa.table(columns, LINK_SCHEMA)
+
+
+def _as_numbers(entries: pa.Table) -> _Entries:
+    order = np.empty(entries.num_rows, np.intp)
+    by_key = pc.sort_indices(entries, [("golem_id", "ascending"), ("entry_id", "ascending")])
+    order[by_key.to_numpy()] = np.arange(entries.num_rows)
+    active = is_word(entries, "status", "active")
+    sign, causes = whole(entries, "sign"), pc.unique(entries["cause"])
+    market = [codes(entries[name]) for name in ("golem_id", "chain", "protocol", "pair")]
+    return _Entries(
+        order=order,
+        is_rule=is_word(entries, "source", "pattern"),
+        active=active,
+        folded=is_word(entries, "status", "folded"),
+        told=active & (sign != 0),
+        sign=sign,
+        market=market,
+        act=[*market, codes(entries["tool"]), codes(entries["action_type"])],
+        regime=codes(entries["regime"]),
+        anomaly=places(entries["anomaly_band"], pa.array(ANOMALY_BANDS)),
+        gas=places(entries["gas_band"], pa.array(GAS_SPANS)),
+        cause=places(entries["cause"], causes),
+        effect=places(entries["effect"], causes),
+    )
+
+
+def _rules(known: _Entries) -> Iterator[_Found]:
+    """Rules about the same act in situations that differ in one respect: an anomaly by one band, the others at all."""
+    respects = {_ANOMALY: known.anomaly, _REGIME: known.regime, _GAS: known.gas}
+    for across, respect in respects.items():
+        same = [*known.act, *(other for which, other in respects.items() if which != across)]
+        same = _of(known.told & known.is_rule & (respect >= 0), same)
+        pairs = matched(same, same)
+        apart = np.abs(respect[pairs.left] - respect[pairs.right])
+        differ = apart == 1 if across == _ANOMALY else apart > 0
+        relation = np.where(known.sign[pairs.left] == known.sign[pairs.right], _AGREES, _DIFFERS)
+        yield _Found.of(pairs, differ & (known.order[pairs.left] < known.order[pairs.right]), relation, across)
+
+
+def _chains(known: _Entries) -> _Found:
+    """What brings about the cause of something else."""
+    pairs = matched(_of(known.told, [*known.market, known.effect]), _of(known.told, [*known.market, known.cause]))
+    return _Found.of(pairs, pairs.left != pairs.right, _LEADS_TO, _CAUSE)
+
+
+def _folds(known: _Entries) -> _Found:
+    """Folded rules, told by a rule in force about a wider gas band."""
+    scene = [*known.act, known.regime, known.anomaly]
+    banded = known.gas >= 0
+    pairs = matched(_of(known.folded & banded, scene), _of(known.active & known.is_rule & banded, scene))
+    return _Found.of(pairs, _STANDS_FOR[known.gas[pairs.right], known.gas[pairs.left]], _TOLD_BY, _GAS)
+
+
+def _of(rows: Truth, columns: list[Whole]) -> list[Whole]:
+    """The columns, of these rows alone: the others are like nothing."""
+    return [np.where(rows, columns[0], -1), *columns[1:]]

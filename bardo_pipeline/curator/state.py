@@ -26,6 +26,7 @@ from bardo_pipeline.grimoire.entries import (
     PROVENANCES,
     STATUSES,
 )
+from bardo_pipeline.grimoire.joins import places
 from bardo_pipeline.grimoire.wording import SIZE_EDGES_PPM, baseline_text, causal_text, pattern_text
 from bardo_pipeline.policy import CuratorPolicy, DecayPolicy
 
@@ -112,6 +113,13 @@ class GrimoireState:
     def find(self, golem: np.ndarray, structure: np.ndarray) -> np.ndarray:
         """Rows of these pairs, all of which must be there. int64 [len(golem)]."""
         return np.searchsorted(self.keys(), (golem << 32) | structure)
+
+    def told_of(self, golem_ids: pa.ChunkedArray, structures: pa.ChunkedArray) -> np.ndarray:
+        """Rows of these pairs of golems and structures' keys, each once, all of which must be there. int64 [pairs]."""
+        keys = [self.structures.key(code) for code in range(len(self.structures.rows))]
+        golem = places(golem_ids, pa.array(self.golems, pa.string()))
+        wanted = np.unique((golem << 32) | places(structures, pa.array(keys, pa.string())))
+        return self.find(wanted >> 32, wanted & 0xFFFFFFFF)
 
     def half_life(self, rows: np.ndarray, policy: DecayPolicy) -> np.ndarray:
         """Half-life in microseconds of these rows."""
@@ -294,10 +302,12 @@ def rule_texts(state: GrimoireState, rows: np.ndarray) -> list[str]:
     return _texts(state, state.snapshot(rows)).to_pylist() if len(rows) else []
 
 
-def to_table(state: GrimoireState, curator: CuratorPolicy, decay: DecayPolicy) -> pa.Table:
-    """The grimoire as a table of ENTRY_SCHEMA, sorted by golem and entry."""
-    rows = state.snapshot(np.arange(state.rows))
-    table = pa.table(entry_columns(state, rows, curator, decay), schema=ENTRY_SCHEMA)
+def to_table(
+    state: GrimoireState, curator: CuratorPolicy, decay: DecayPolicy, rows: np.ndarray | None = None
+) -> pa.Table:
+    """The grimoire, or these of its rows, as a table of ENTRY_SCHEMA, sorted by golem and entry."""
+    wanted = state.snapshot(np.arange(state.rows) if rows is None else rows)
+    table = pa.table(entry_columns(state, wanted, curator, decay), schema=ENTRY_SCHEMA)
     return table.sort_by([("golem_id", "ascending"), ("entry_id", "ascending")])
 
 

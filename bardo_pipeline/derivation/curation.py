@@ -6,7 +6,7 @@ order").
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -37,7 +37,6 @@ from bardo_pipeline.events.record import REGIMES
 from bardo_pipeline.grimoire.columns import last_of_each
 from bardo_pipeline.inheritance.succession import inherited_entries, received_decisions
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.renewed import RenewedTable
 from bardo_pipeline.storage.totals import Written
 
 
@@ -213,7 +212,7 @@ def commit(stores: Stores, mind: Mind) -> list[Written]:
         made = mind.made()
         for name, rows in (("curation", made.decisions), ("cycles", made.cycles), ("playbooks", made.playbooks)):
             written.append(stores.projections.growing(name).append(rows, upto))
-        written.append(_renew_grimoire(stores, mind, grimoire, upto))
+        written.append(_amend_grimoire(stores, mind, made.decisions, upto))
         keep_moments(stores, mind.state.moments, upto, mind.left)
         write_playbooks(stores, made.playbooks)
     mind.pending.clear()
@@ -221,13 +220,24 @@ def commit(stores: Stores, mind: Mind) -> list[Written]:
     return written
 
 
-def _renew_grimoire(stores: Stores, mind: Mind, grimoire: RenewedTable, upto: dict[str, int]) -> Written:
-    buckets, held = grimoire.buckets(upto), pa.array(sorted(upto), pa.string())
-    mine = to_table(mind.state, stores.policy.curator, stores.policy.decay)
-    mine = mine.filter(pc.is_in(mine["golem_id"], value_set=held))
+def _amend_grimoire(stores: Stores, mind: Mind, decisions: pa.Table, upto: Mapping[str, int]) -> Written:
+    """The grimoire with the entries that were decided about as they are now: what changes an entry is a decision."""
+    rows = mind.state.told_of(decisions["golem_id"], decisions["structure"])
+    amended = _of(to_table(mind.state, stores.policy.curator, stores.policy.decay, rows), upto)
+    return stores.projections.renewed("grimoire").amend(amended, by=("golem_id", "structure"), upto=upto)
+
+
+def _renew_grimoire(stores: Stores, mind: Mind, upto: Mapping[str, int]) -> Written:
+    grimoire = stores.projections.renewed("grimoire")
+    mine = _of(to_table(mind.state, stores.policy.curator, stores.policy.decay), upto)
+    buckets = grimoire.buckets(upto)
     others = grimoire.read(buckets, trusting=True)
-    others = others.filter(pc.invert(pc.is_in(others["golem_id"], value_set=held)))
+    others = others.filter(pc.invert(pc.is_in(others["golem_id"], value_set=pa.array(sorted(upto), pa.string()))))
     return grimoire.renew(pa.concat_tables([others, mine]), buckets, upto=upto)
+
+
+def _of(entries: pa.Table, golem_ids: Collection[str]) -> pa.Table:
+    return entries.filter(pc.is_in(entries["golem_id"], value_set=pa.array(sorted(golem_ids), pa.string())))
 
 
 def load_mind(stores: Stores, golem_ids: list[str], left: LeftOut) -> Mind:
@@ -294,16 +304,33 @@ def _begin(
 
 
 def _load_playbooks(stores: Stores, mind: Mind, golem_ids: list[str]) -> None:
-    rows = stores.projections.growing("playbooks").read(
-        ["golem_id", "version", "cycle", "rebalance_threshold", "staged_entries"], golems=golem_ids
-    )
-    # What is of a cycle that was not finished will be written again, the same.
-    done = np.array([mind.done.get(g, -1) for g in rows["golem_id"].to_pylist()], np.int64)
-    newest = last_of_each(rows.filter(pa.array(rows["cycle"].to_numpy() <= done, pa.bool_())), "version")
-    for row in newest.to_pylist():
+    for row in _playbooks(stores, mind.done, golem_ids).to_pylist():
         mind.playbooks.version[row["golem_id"]] = row["version"]
         mind.playbooks.threshold[row["golem_id"]] = tuple(row["rebalance_threshold"][r] for r in REGIMES)
         mind.playbooks.staged[row["golem_id"]] = tuple(row["staged_entries"])
+
+
+def _playbooks(stores: Stores, done: Mapping[str, int], golem_ids: list[str]) -> pa.Table:
+    """The newest playbook of each of these golems as of its last committed cycle, by golem.
+
+    What is of a cycle that was not finished, or that is taken up again from before, will be written again, the same.
+    """
+    table, columns = (
+        stores.projections.growing("playbooks"),
+        ["version", "cycle", "rebalance_threshold", "staged_entries"],
+    )
+    newest = table.newest("version", columns)
+    newest = newest.filter(pc.is_in(newest["golem_id"], value_set=pa.array(golem_ids, pa.string())))
+    if _is_by(done, newest).all():
+        return newest
+    rows = table.read(["golem_id", *columns], golems=golem_ids)
+    return last_of_each(rows.filter(pa.array(_is_by(done, rows))), "version")
+
+
+def _is_by(done: Mapping[str, int], rows: pa.Table) -> np.ndarray:
+    """Which rows are of a cycle that is committed. bool [rows]"""
+    upto = np.array([done.get(g, -1) for g in rows["golem_id"].to_pylist()], np.int64)
+    return rows["cycle"].to_numpy() <= upto
 
 
 def derive_curation(stores: Stores) -> list[Written]:
@@ -356,7 +383,7 @@ def _repair(stores: Stores, left: LeftOut) -> list[Written]:
             standing = table.read(golems=first, only=pc.field("cycle") >= min(first.values()), hidden=True)
             standing = standing.filter(from_cycle(standing, first))
             written.append(table.repair(standing, rows, because(standing, due, span)))
-        written.append(_renew_grimoire(stores, mind, stores.projections.renewed("grimoire"), upto))
+        written.append(_renew_grimoire(stores, mind, upto))
         keep_moments(stores, mind.state.moments, upto, left)
         write_playbooks(stores, stores.projections.growing("playbooks").read(golems=first))
     heeded.keep(cause.event_id for cause in due)

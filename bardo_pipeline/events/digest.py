@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -168,13 +168,22 @@ def _word_digests(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     encoded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
     told = encoded.dictionary
     words = told.view(pa.large_binary() if pa.types.is_large_string(told.type) else pa.binary()).to_pylist()
-    blake = hashlib.blake2b
-    packed = b"".join([blake(word, digest_size=16).digest() for word in words])
+    few = len(words) <= _FEW and max(map(len, words), default=0) <= _SHORT
+    packed = b"".join(map(_known_word_digest if few else _word_digest, words))
     known = np.frombuffer(packed, dtype=np.uint64).reshape(-1, 2).T
     which = slots(encoded.indices)
     if encoded.null_count:
         which = np.where(present(encoded.indices), which, len(words))
     return np.ascontiguousarray(np.concatenate([known, _NULL[:, None]], axis=1)), which
+
+
+def _word_digest(word: bytes) -> bytes:
+    return hashlib.blake2b(word, digest_size=16).digest()
+
+
+_SHORT = 128  # bytes of a word that is kept: of all of them no more than 20 MB
+_known_word_digest = lru_cache(65_536)(_word_digest)
+"""Small tables are told again and again, and most of their ids and texts with them."""
 
 
 def _list_digests(array: pa.ListArray) -> np.ndarray:

@@ -66,6 +66,11 @@ def flag(table: pa.Table, name: str) -> Truth:
     return truth(contiguous(table.column(name)))
 
 
+def is_word(table: pa.Table, name: str, word: str) -> Truth:
+    """Whether a column of words has this one; not where it has none."""
+    return truth(pc.fill_null(contiguous(pc.equal(table.column(name), word)), False))
+
+
 def contiguous(column: pa.ChunkedArray) -> pa.Array:
     """One array of a column; one that is whole is not copied."""
     if column.num_chunks == 1:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from bardo_pipeline.events.digest import digest_column, row_digests
+from bardo_pipeline.grimoire.columns import last_of_each
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta import AppendOnlyTable
 from bardo_pipeline.storage.renewed import RenewedTable
@@ -41,6 +42,7 @@ class GrowingTable:
         physical = pa.schema([*spec.schema, *HIDDEN])
         self.table = AppendOnlyTable(path, physical, list(spec.stats), policy=policy)
         self._gone, self._gone_version = self._keys_of(physical.empty_table()), -1
+        self._newest: dict[tuple[str, ...], tuple[int, int, pa.Table]] = {}
 
     def done(self, app: str) -> int | None:
         """The newest number of an app that is on record."""
@@ -138,6 +140,18 @@ class GrowingTable:
         extra = [n for n in (*self.spec.key, *HIDDEN.names) if n not in wanted]
         rows = self._standing(self.table.read([*wanted, *extra], since_version, only))
         return rows.select(wanted + (HIDDEN.names if hidden else []))
+
+    def newest(self, by: str, columns: Sequence[str]) -> pa.Table:
+        """The row of each golem that has the most of a column, by golem: of the rows that stand, these columns and
+        golem_id. What was read once is kept: asking again costs only what is new."""
+        wanted, version, turn = ("golem_id", *columns), self.table.version, self._turn()
+        seen, at_turn, known = self._newest.get((by, *wanted), (None, turn, None))
+        if seen != version or at_turn != turn:
+            since = seen if at_turn == turn else None
+            fresh = self.read(list(wanted), since)
+            known = last_of_each(fresh if known is None or since is None else pa.concat_tables([known, fresh]), by)
+            self._newest[by, *wanted] = version, turn, known
+        return known
 
     def _standing(self, rows: pa.Table) -> pa.Table:
         """Of rows as written, with key and hidden columns, those that stand."""

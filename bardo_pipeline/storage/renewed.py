@@ -15,12 +15,14 @@ from uuid import uuid4
 import numpy as np
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import TableNotFoundError
 
 from bardo_pipeline.errors import SchemaVersionError, StoreError
 from bardo_pipeline.events.columns import one
+from bardo_pipeline.grimoire.joins import matched, places
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.commits import (
     CHECKPOINT_COMMITS,
@@ -204,15 +206,47 @@ class RenewedTable:
         Files without a bucket that changed stay as they are. Raises StoreError where the disk does not take it, or
         somebody else renewed the table meanwhile.
         """
-        before, codes = self._standing(), self._codes(rows)
-        made = Digest.of_each(rows, codes)
+        before = self._standing()
+        made = Digest.of_each(rows, self._codes(rows))
         assert set(made) <= buckets, f"{self.name}: rows outside the buckets that are renewed"
-        digests = {**before.digests, **{b: made.get(b, EMPTY) for b in buckets}}
+        version = self._replace(before, rows, {b: made.get(b, EMPTY) for b in buckets}, upto or {}, note or {})
+        return self._written(rows.num_rows, version)
+
+    def amend(self, rows: pa.Table, *, by: Sequence[str], upto: Mapping[str, int] | None = None) -> Written:
+        """Put these rows in place of those that are like them in some columns (by); what is like none stays as it is.
+
+        Costs, but for the writing of a bucket's file, what is amended. See `renew`, which these rows would take the
+        rest of their buckets to.
+        """
+        before, codes = self._standing(), self._codes(rows)
+        buckets = set(codes.tolist())
+        held = self.read(buckets, trusting=True)
+        like = _like(held, rows, by)
+        gone, rows = held.filter(pa.array(like)), rows.cast(self.spec.schema)
+        each = Digest.of_each(pa.concat_tables([gone, rows]), np.concatenate([-1 - self._codes(gone), codes]))
+        digests = {
+            b: before.digests.get(b, EMPTY) - each.get(-1 - b, EMPTY) + each.get(b, EMPTY) for b in sorted(buckets)
+        }
+        wanted = pa.concat_tables([held.filter(pa.array(~like)), rows])
+        assert sum(d.rows for d in digests.values()) == wanted.num_rows, f"{self.name} holds other rows than it says"
+        version = self._replace(before, wanted, digests, upto or {}, {})
+        return self._written(rows.num_rows, version)
+
+    def _replace(
+        self,
+        before: _Standing,
+        rows: pa.Table,
+        renewed: Mapping[int, Digest],
+        upto: Mapping[str, int],
+        note: Mapping[str, object],
+    ) -> int:
+        """Commit these rows as all that their buckets hold; returns the version. renewed: what each bucket comes to."""
+        buckets, digests = set(renewed), {**before.digests, **renewed}
         changed = {b for b in buckets if digests[b] != before.digests.get(b, EMPTY)}
         gone = set(before.files) if self._partitioned else before.beside(changed)
         due = changed | before.within(gone)
         others = self.read(due - buckets, trusting=True) if due - buckets else rows.slice(0, 0)
-        mine = rows if due >= set(made) else rows.filter(pa.array(np.isin(codes, sorted(due))))
+        mine = rows if due >= buckets else rows.filter(pa.array(np.isin(self._codes(rows), sorted(due))))
         wanted = self._sorted(pa.concat_tables([mine, others]).cast(self.spec.schema))
         placed = {_fresh_name(): group for group in _gathered({b: digests[b].rows for b in sorted(due)})}
         fresh = self._divided(wanted, placed)
@@ -220,14 +254,16 @@ class RenewedTable:
         facts = {
             "digests": {str(b): d.listed for b, d in sorted(digests.items())},
             "files": files | placed,
-            "note": note or {},
+            "note": note,
         }
-        version = before.version + 1
-        self._commit(version, sorted(gone), fresh, upto or {}, facts)
+        self._commit(before.version + 1, sorted(gone), fresh, upto, facts)
         held = {path: self._held[path] for path in files if path in self._held} | fresh
         self._held = held if sum(rows.num_rows for rows in held.values()) <= _HELD_ROWS else {}
-        total = sum(digests.values(), EMPTY)
-        return Written(self.name, rows.num_rows, total.rows, total.fingerprint, version)
+        return before.version + 1
+
+    def _written(self, rows: int, version: int) -> Written:
+        total = self.digest()
+        return Written(self.name, rows, total.rows, total.fingerprint, version)
 
     def _divided(self, rows: pa.Table, placed: Mapping[str, Sequence[int]]) -> dict[str, pa.Table]:
         """The rows of the buckets of each file."""
@@ -276,6 +312,15 @@ class RenewedTable:
 
 def _fresh_name() -> str:
     return f"part-00000-{uuid4()}-c000.parquet"
+
+
+def _like(rows: pa.Table, others: pa.Table, by: Sequence[str]) -> np.ndarray:
+    """Which rows have a row among the others that is the same in these columns. bool [rows]"""
+    words = {name: pc.unique(others[name]) for name in by}
+    pairs = matched(*([places(table[name], words[name]) for name in by] for table in (rows, others)))
+    found = np.zeros(rows.num_rows, bool)
+    found[pairs.left] = True
+    return found
 
 
 def _gathered(rows_of: Mapping[int, int]) -> Iterator[list[int]]:

@@ -94,3 +94,33 @@ def test_a_bucket_of_many_entries_lies_in_parts_and_who_asks_for_one_golem_reads
         read = sum(len(list(fragment.split_by_row_group(asked))) for fragment in fragments)
         assert read <= min(parts, 2 * len(golems))
     assert table.read().equals(rows)
+
+
+@pytest.mark.row("P-2")
+@pytest.mark.parametrize("bucket_count", [1, 4])
+@pytest.mark.parametrize("opened_again", [False, True])
+def test_what_is_amended_is_what_a_renewal_of_all_would_have_made(
+    tmp_path: Path, bucket_count: int, opened_again: bool
+) -> None:
+    before = facts(12, 5)
+    named = list(zip(before["golem_id"].to_pylist(), before["entry_id"].to_pylist(), strict=True))
+    told = [(g in ("g-003", "g-007") and e < "e-003") for g, e in named]
+    changed = before.filter(pa.array(told)).set_column(
+        before.schema.get_field_index("mean"), before.schema.field("mean"), pa.array(range(sum(told)), pa.int64())
+    )
+    fresh = facts(13, 1).slice(12)
+    others = before.filter(pa.array([not one for one in told]))
+    amended, whole = (Projections(tmp_path / name, bucket_count, Policy()) for name in ("amended", "whole"))
+    first = amended.renewed("facts").renew(before, amended.renewed("facts").buckets({g for g, _ in named}))
+    if opened_again:
+        amended = Projections(tmp_path / "amended", bucket_count, Policy())
+    by, rows = ("golem_id", "entry_id"), pa.concat_tables([fresh, changed])
+    said = amended.renewed("facts").amend(rows, by=by, upto={"g-003": 2})
+    after, table = pa.concat_tables([others, rows]), whole.renewed("facts")
+    wanted = table.renew(after, table.buckets(set(after["golem_id"].to_pylist())))
+    assert (said.fingerprint, said.row_count) == (wanted.fingerprint, wanted.row_count) == (wanted.fingerprint, 61)
+    assert (said.rows_written, said.version) == (rows.num_rows, (first.version or 0) + 1)
+    for one in (amended, Projections(tmp_path / "amended", bucket_count, Policy())):
+        assert one.renewed("facts").digests() == table.digests()
+        assert one.renewed("facts").read().equals(table.read())
+        assert one.renewed("facts").done("g-003") == 2

@@ -36,13 +36,14 @@ def undisturbed(bare_home: Path, tmp_path_factory: pytest.TempPathFactory) -> di
 
 
 @pytest.mark.row("P-2", "MEM-6")
-@pytest.mark.parametrize("cut_before", CURATED)
+@pytest.mark.parametrize(("cut_before", "goes_on"), [*((name, False) for name in CURATED), ("grimoire", True)])
 def test_a_cut_before_any_commit_is_made_good(
-    cut_before: str, bare_home: Path, undisturbed: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    cut_before: str, goes_on: bool, bare_home: Path, undisturbed: dict[str, object], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     root = copy_home(bare_home, tmp_path / "home")
     with monkeypatch.context() as patch:
-        kind, method = (RenewedTable, "renew") if cut_before == "grimoire" else (GrowingTable, "append")
+        kind, method = (RenewedTable, "amend") if cut_before == "grimoire" else (GrowingTable, "append")
         honest = getattr(kind, method)
 
         def cut(table: GrowingTable | RenewedTable, *args: object, **more: object) -> object:
@@ -51,9 +52,10 @@ def test_a_cut_before_any_commit_is_made_good(
             return honest(table, *args, **more)
 
         patch.setattr(kind, method, cut)
+        interrupted = Stores.open(root)
         with pytest.raises(PowerCut):
-            derive_curation(Stores.open(root))
-    stores = Stores.open(root)
+            derive_curation(interrupted)
+    stores = interrupted if goes_on else Stores.open(root)
     derive_curation(stores)
     assert {name: stores.projections.digest(name) for name in CURATED} == undisturbed
     folded = fold(stores.projections.read("curation"))

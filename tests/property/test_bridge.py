@@ -38,7 +38,8 @@ def known(draw: st.DrawFn) -> list[dict[str, Any]]:
     for golem_id in ("g-1", "g-2"):
         for about in draw(st.lists(st.one_of(rules, rules, chains, dreams, levels), max_size=8, unique=True)):
             sign = 0 if about.source == "baseline" else draw(st.sampled_from([-1, 1]))
-            low, size = draw(st.integers(-3_000, 3_000)), draw(st.integers(0, 4_000))
+            unit = draw(st.sampled_from([1, 1, 10**13]))  # a level may be of anything, in the smallest of coins
+            low, size = draw(st.integers(-3_000, 3_000)) * unit, draw(st.integers(0, 4_000)) * unit
             made = DIED - timedelta(days=20)
             row = entry(
                 golem_id, about, sign=sign, confidence_ppm=draw(trust), own_count=draw(st.integers(0, 12)),

@@ -483,7 +483,7 @@ def half_derived(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[s
     [
         ("cycles", "append"),
         ("playbooks", "append"),
-        ("grimoire", "renew"),
+        ("grimoire", "amend"),
         ("votes", "put"),
         ("consensus", "renew"),
     ],

@@ -1,6 +1,5 @@
 """The twelve probes: each at both severities, absent sources, their words and their cost."""
 
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -148,17 +147,6 @@ def test_anomalies_are_the_probes_at_high() -> None:
     probes = evaluate(inputs, POLICY)
     assert probes.anomaly_count.tolist() == [3, 1, 0]
     assert (probes.anomalies == (probes.severity == HIGH)).all()
-
-
-@pytest.mark.row("HB-13")
-def test_all_twelve_take_well_under_ten_milliseconds() -> None:
-    """The mean of 500 calls for 64 golems against the specification's 10 ms; about 0.02 ms on a laptop."""
-    inputs = quiet(64)
-    evaluate(inputs, POLICY)
-    begun = time.perf_counter()
-    for _ in range(500):
-        evaluate(inputs, POLICY)
-    assert (time.perf_counter() - begun) / 500 < 0.010
 
 
 # Words.

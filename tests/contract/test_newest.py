@@ -1,0 +1,48 @@
+"""The newest row of each golem is the same whether it is read at once or kept and gone on with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from bardo_pipeline.grimoire.columns import last_of_each
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.projections import GrowingTable
+from bardo_pipeline.storage.tables import TABLES
+from tests.conftest import NOW
+
+SPEC = TABLES["playbooks"]
+
+
+def table_in(folder: Path) -> GrowingTable:
+    return GrowingTable("playbooks", folder / "playbooks", SPEC, Policy())
+
+
+def versions(golem_id: str, *numbers: int) -> pa.Table:
+    still = {field.name: 0.01 for field in SPEC.schema.field("rebalance_threshold").type}
+    row = {"golem_id": golem_id, "at": NOW, "rebalance_threshold": still, "cause_entries": [], "staged_entries": [],
+           "markdown": "x"}  # fmt: skip
+    return pa.Table.from_pylist([row | {"version": n, "cycle": n} for n in numbers], schema=SPEC.schema)
+
+
+@pytest.mark.row("MEM-6")
+def test_what_came_since_is_taken_in_whoever_wrote_it_and_what_was_taken_back_is_forgotten(tmp_path: Path) -> None:
+    table, another = table_in(tmp_path), table_in(tmp_path)
+
+    def newest() -> list[tuple[str, int]]:
+        kept = table.newest("version", ["version", "cycle"])
+        assert kept.equals(last_of_each(table.read(["golem_id", "version", "cycle"]), "version"))
+        return list(zip(kept["golem_id"].to_pylist(), kept["version"].to_pylist(), strict=True))
+
+    assert newest() == []
+    table.append(pa.concat_tables([versions("g-2", 1), versions("g-1", 1, 2)]), {"g-1": 2, "g-2": 1})
+    assert newest() == [("g-1", 2), ("g-2", 1)]
+    another.append(versions("g-2", 2, 3), {"g-2": 3})
+    assert newest() == newest() == [("g-1", 2), ("g-2", 3)]
+    standing = another.read(golems=["g-2"], hidden=True)
+    another.repair(standing, versions("g-2", 1, 2), pa.array(["a strike"] * standing.num_rows))
+    assert newest() == [("g-1", 2), ("g-2", 2)]
+    table.append(versions("g-1", 3), {"g-1": 3})
+    assert newest() == [("g-1", 3), ("g-2", 2)]
