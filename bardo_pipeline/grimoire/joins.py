@@ -63,5 +63,5 @@ def _key(columns: Sequence[Whole]) -> Whole:
         if size * count > _ROOM:
             known, joined = np.unique(joined, return_inverse=True)
             size = len(known)
-        joined, size = joined * count + np.maximum(column, 0), size * count
+        joined, size = joined * count + column, size * count
     return np.where(np.min(columns, axis=0) >= 0, joined, -1)

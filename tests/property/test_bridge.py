@@ -23,6 +23,11 @@ rules = st.builds(
     pattern, st.sampled_from(["uniswap_v3_rebalance", "other"]), regime=st.sampled_from(REGIMES),
     anomaly_band=st.sampled_from(ANOMALY_BANDS), gas_band=st.sampled_from(GAS_SPANS),
 )  # fmt: skip
+NEAR = [
+    pattern("uniswap_v3_rebalance", regime=regime, anomaly_band=anomaly, gas_band=gas)
+    for regime in REGIMES[:2] for anomaly in ANOMALY_BANDS[1:4] for gas in ("cheap", "normal", "not_dear")
+]  # fmt: skip
+"""Rules each of which bears on many of the others."""
 chains = st.builds(causal, st.sampled_from(["crash", "gas_gwei"]), st.sampled_from(["gas_gwei", "volume"]))
 dreams = st.builds(
     dreamt, st.sampled_from(sorted(CHANGE_CATEGORY)), regime=st.sampled_from(REGIMES),
@@ -36,8 +41,11 @@ def known(draw: st.DrawFn) -> list[dict[str, Any]]:
     """What some golems know: rules, chains and levels of every kind and trust."""
     rows = {}
     for golem_id in ("g-1", "g-2"):
-        for about in draw(st.lists(st.one_of(rules, rules, chains, dreams, levels), max_size=8, unique=True)):
-            sign = 0 if about.source == "baseline" else draw(st.sampled_from([-1, 1]))
+        which = draw(st.integers(0, 2 ** len(NEAR) - 1))
+        near = [about for place, about in enumerate(NEAR) if which >> place & 1]
+        others = draw(st.lists(st.one_of(rules, chains, chains, dreams, levels), max_size=6, unique=True))
+        for about in dict.fromkeys([*near, *others]):
+            sign = 0 if about.source == "baseline" else draw(st.sampled_from([-1, 1, 1, 0]))
             unit = draw(st.sampled_from([1, 1, 10**13]))  # a level may be of anything, in the smallest of coins
             low, size = draw(st.integers(-3_000, 3_000)) * unit, draw(st.integers(0, 4_000)) * unit
             made = DIED - timedelta(days=20)
@@ -74,6 +82,16 @@ def test_who_has_lived_most_of_its_lifespan_pushes_insights_from_a_lower_confide
     for elders, crosses in (((), young), ((sure["golem_id"],), old), (("g-other",), young)):
         (row,) = crossings_of(grimoire(sure), POLICY, elders).to_pylist()
         assert (row["gate"], row["crosses"]) == ("admission", crosses), row["reason"]
+
+
+@pytest.mark.row("MEM-14")
+def test_an_admission_of_just_what_is_asked_is_not_enough() -> None:
+    sure = grimoire(entry(kind="insight", confidence_ppm=900_000, own_count=12, validations=4))
+    (row,) = crossings_of(sure, POLICY).to_pylist()
+    for asked, crosses in ((row["admission_ppm"], False), (row["admission_ppm"] - 1, True)):
+        bridge = POLICY.bridge.model_copy(update={"admission_min": asked / 10**6})
+        (again,) = crossings_of(sure, POLICY.model_copy(update={"bridge": bridge})).to_pylist()
+        assert again["crosses"] is crosses
 
 
 @pytest.mark.row("INH-20")
