@@ -215,8 +215,8 @@ class RenewedTable:
     def amend(self, rows: pa.Table, *, by: Sequence[str], upto: Mapping[str, int] | None = None) -> Written:
         """Put these rows in place of those that are like them in some columns (by); what is like none stays as it is.
 
-        Costs, but for the writing of a bucket's file, what is amended. See `renew`, which these rows would take the
-        rest of their buckets to.
+        Costs what is amended, but for writing the files of those buckets. upto: see `renew`. Raises StoreError as
+        `renew`, and where the files hold more rows or fewer than the newest commit says.
         """
         before, codes = self._standing(), self._codes(rows)
         buckets = set(codes.tolist())
@@ -228,7 +228,10 @@ class RenewedTable:
             b: before.digests.get(b, EMPTY) - each.get(-1 - b, EMPTY) + each.get(b, EMPTY) for b in sorted(buckets)
         }
         wanted = pa.concat_tables([held.filter(pa.array(~like)), rows])
-        assert sum(d.rows for d in digests.values()) == wanted.num_rows, f"{self.name} holds other rows than it says"
+        if sum(d.rows for d in digests.values()) != wanted.num_rows:
+            raise StoreError(
+                f"{self.path} holds other rows than its newest commit says: `bardo rebuild` says what the log gives"
+            )
         version = self._replace(before, wanted, digests, upto or {}, {})
         return self._written(rows.num_rows, version)
 

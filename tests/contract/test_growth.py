@@ -15,6 +15,7 @@ from bardo_pipeline.derivation.health import health_of
 from bardo_pipeline.derivation.memory import derive_episodes, episode_index, refresh_index, similar_episodes
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.tending import is_pressed, tend
+from bardo_pipeline.errors import StoreError
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.projections import Projections
 from bardo_pipeline.storage.tables import FACT_SCHEMA
@@ -124,3 +125,14 @@ def test_what_is_amended_is_what_a_renewal_of_all_would_have_made(
         assert one.renewed("facts").digests() == table.digests()
         assert one.renewed("facts").read().equals(table.read())
         assert one.renewed("facts").done("g-003") == 2
+
+
+def test_what_somebody_took_a_row_from_is_not_amended(tmp_path: Path) -> None:
+    table = Projections(tmp_path / "home", 1, Policy()).renewed("facts")
+    table.renew(facts(3, 2), {0})
+    (file,) = table.path.glob("*.parquet")
+    pq.write_table(pq.read_table(file).slice(1), file)
+    again = Projections(tmp_path / "home", 1, Policy()).renewed("facts")
+    with pytest.raises(StoreError, match="holds other rows than its newest commit says: `bardo rebuild`"):
+        again.amend(facts(1, 1), by=("golem_id", "entry_id"))
+    assert again.digests() == table.digests()
