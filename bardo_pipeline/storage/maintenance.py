@@ -17,6 +17,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
 
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage import retention
@@ -203,7 +204,10 @@ def _care_for_renewed(
             continue
         named = path.relative_to(home.root).as_posix()
         with home.lock(f"derive-{folder.name}"):
-            table = DeltaTable(path)
+            try:
+                table = DeltaTable(path)
+            except TableNotFoundError:
+                continue  # whoever was making it is not done, or was killed: the next who wants it makes it
             if not dry_run:
                 _checkpoint(path, int(table.version()))
             kept = policy.care.projection_commits_kept

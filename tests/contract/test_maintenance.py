@@ -346,6 +346,23 @@ def test_older_versions_of_projections_go_and_what_stands_keeps_its_fingerprint(
 
 
 @pytest.mark.row("X-13")
+def test_a_projection_whose_maker_was_killed_before_its_first_commit_holds_up_nothing(
+    small_home: Path, tmp_path: Path
+) -> None:
+    home = Home.open(copy_home(small_home, tmp_path / "home"))
+    stores = Stores.open(home.root)
+    folder, wanted = home.derivation(stores.derivation_id), stores.projections.digest("grimoire")
+    assert not (folder / "facts").exists()
+    (folder / "facts" / "_delta_log").mkdir(parents=True)
+    brief = Policy().model_copy(update={"care": CarePolicy(projection_commits_kept=1)})
+    report = maintain(home, stores.log, brief, now=datetime.now(UTC) + 2 * HOUR, in_force=[folder.name])
+    assert not report.damaged
+    again = Stores.open(home.root)
+    assert again.projections.read("facts").num_rows == 0
+    assert again.projections.digest("grimoire") == wanted
+
+
+@pytest.mark.row("X-13")
 def test_drafts_that_were_abandoned_go(home: Home, grown: Grown) -> None:
     log = grown()
     reader = home.derivations / "d1" / "readers" / "curation"
