@@ -64,12 +64,11 @@ _SCENE, _CHAIN = (
     ("tool", "action_type", "anomaly_band", "gas_band", "regime"),
     ("cause", "effect", "lag_ticks", "regime"),
 )
-_JUDGED_BY = list(
-    dict.fromkeys(
-        ("golem_id", "entry_id", "source", *_SCENE, *_CHAIN, "kind", "confidence_ppm", "validations", "contradictions",
-         "effect_mean_ppm", "effect_low_ppm", "effect_high_ppm", "own_count", "anchor_at", "created_at", "validated_at")
-    )
-)  # fmt: skip
+_JUDGED_BY = [
+    "golem_id", "entry_id", "kind", "source", *_SCENE, *(name for name in _CHAIN if name not in _SCENE),
+    "confidence_ppm", "validations", "contradictions", "effect_mean_ppm", "effect_low_ppm", "effect_high_ppm",
+    "own_count", "anchor_at", "created_at", "validated_at",
+]  # fmt: skip
 """Columns of an entry that say whether it may cross."""
 
 _REASONS = pa.array([*_FAULTS, *(f"passes by {gate}" for gate in _GATES)])
@@ -137,7 +136,7 @@ def _parts(entries: pa.Table, agreeing: Whole, witnesses: int) -> dict[str, Whol
     size = np.abs(whole(entries, "effect_mean_ppm"))
     doubt = (whole(entries, "effect_high_ppm") - whole(entries, "effect_low_ppm")) // 2
     clear = _share(size, np.maximum(size + doubt, 1))
-    exact = PPM - np.minimum(_share(doubt, np.maximum(size, 1)), PPM)
+    exact = PPM - _share(doubt, np.maximum(size, 1))
     scene = _named(entries, _SCENE)
     scene = (scene - is_word(entries, "regime", "unknown")) * PPM // 5
     cause = _named(entries, _CHAIN) * PPM // 4
@@ -157,10 +156,10 @@ def _named(entries: pa.Table, names: Collection[str]) -> Whole:
 
 
 def _share(part: Whole, of: Whole) -> Whole:
-    """So many parts per million, rounded down; exact however large the numbers are. [rows]"""
+    """So many parts per million, rounded down, at most all; exact however large the numbers are. [rows]"""
     if part.max(initial=0) <= _ROOM:
-        return part * PPM // of
-    return (part.astype(object) * PPM // of).astype(np.int64)
+        return np.minimum(part * PPM // of, PPM)
+    return np.minimum(part.astype(object) * PPM // of, PPM).astype(np.int64)
 
 
 _ROOM = (2**63 - 1) // PPM

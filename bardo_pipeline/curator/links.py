@@ -51,7 +51,8 @@ _STANDS_FOR[SINGLE:, :SINGLE] = COVERS[SINGLE:]
 class _Entries(NamedTuple):
     """Entries as numbers, each [rows], -1 where there is nothing.
 
-    order: their places by golem and id. told: active ones that speak for or against something. act: with whose it is.
+    order: their places by golem and id. told: active ones that speak for or against something. market: columns that say
+    of whom and where; act: of whom, where and what is done.
     """
 
     order: NDArray[np.intp]

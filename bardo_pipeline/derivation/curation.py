@@ -311,14 +311,12 @@ def _load_playbooks(stores: Stores, mind: Mind, golem_ids: list[str]) -> None:
 
 
 def _playbooks(stores: Stores, done: Mapping[str, int], golem_ids: list[str]) -> pa.Table:
-    """The newest playbook of each of these golems as of its last committed cycle, by golem.
+    """The newest playbook of each of these golems as of its last committed cycle.
 
     What is of a cycle that was not finished, or that is taken up again from before, will be written again, the same.
     """
-    table, columns = (
-        stores.projections.growing("playbooks"),
-        ["version", "cycle", "rebalance_threshold", "staged_entries"],
-    )
+    table = stores.projections.growing("playbooks")
+    columns = ["version", "cycle", "rebalance_threshold", "staged_entries"]
     newest = table.newest("version", columns)
     newest = newest.filter(pc.is_in(newest["golem_id"], value_set=pa.array(golem_ids, pa.string())))
     if _is_by(done, newest).all():

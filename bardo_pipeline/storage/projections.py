@@ -142,14 +142,21 @@ class GrowingTable:
         return rows.select(wanted + (HIDDEN.names if hidden else []))
 
     def newest(self, by: str, columns: Sequence[str]) -> pa.Table:
-        """The row of each golem that has the most of a column, by golem: of the rows that stand, these columns and
-        golem_id. What was read once is kept: asking again costs only what is new."""
+        """The row of each golem that has the most of a column: of the rows that stand, these columns and golem_id.
+
+        What was read once is kept: asking again reads and orders only what is new.
+        """
         wanted, version, turn = ("golem_id", *columns), self.table.version, self._turn()
         seen, at_turn, known = self._newest.get((by, *wanted), (None, turn, None))
         if seen != version or at_turn != turn:
             since = seen if at_turn == turn else None
             fresh = self.read(list(wanted), since)
-            known = last_of_each(fresh if known is None or since is None else pa.concat_tables([known, fresh]), by)
+            if known is None or since is None:
+                known = last_of_each(fresh, by)
+            else:
+                again = pc.is_in(known["golem_id"], value_set=fresh["golem_id"].unique())
+                moved = last_of_each(pa.concat_tables([known.filter(again), fresh]), by)
+                known = pa.concat_tables([known.filter(pc.invert(again)), moved]).combine_chunks()
             self._newest[by, *wanted] = version, turn, known
         return known
 

@@ -32,7 +32,7 @@ def test_what_came_since_is_taken_in_whoever_wrote_it_and_what_was_taken_back_is
     table, another = table_in(tmp_path), table_in(tmp_path)
 
     def newest() -> list[tuple[str, int]]:
-        kept = table.newest("version", ["version", "cycle"])
+        kept = table.newest("version", ["version", "cycle"]).sort_by("golem_id")
         assert kept.equals(last_of_each(table.read(["golem_id", "version", "cycle"]), "version"))
         return list(zip(kept["golem_id"].to_pylist(), kept["version"].to_pylist(), strict=True))
 

@@ -84,6 +84,12 @@ def test_who_has_lived_most_of_its_lifespan_pushes_insights_from_a_lower_confide
         assert (row["gate"], row["crosses"]) == ("admission", crosses), row["reason"]
 
 
+def test_a_spread_beyond_all_numbers_about_a_mean_of_nothing_says_nothing() -> None:
+    said = {"effect_mean_ppm": 0, "effect_low_ppm": -(10**18), "effect_high_ppm": 10**18, "own_count": 4}
+    rows = [entry(about=pattern("uniswap_v3_rebalance"), **said), entry(about=baseline("gas_price"), sign=0, **said)]
+    assert crossings_of(grimoire(*rows), POLICY).to_pylist() == crossings_by_row(rows, POLICY)
+
+
 @pytest.mark.row("MEM-14")
 def test_an_admission_of_just_what_is_asked_is_not_enough() -> None:
     sure = grimoire(entry(kind="insight", confidence_ppm=900_000, own_count=12, validations=4))

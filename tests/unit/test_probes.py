@@ -1,4 +1,4 @@
-"""The twelve probes: each at both severities, absent sources, their words and their cost."""
+"""The twelve probes: each at both severities, absent sources and their words."""
 
 from dataclasses import replace
 
