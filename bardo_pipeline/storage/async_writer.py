@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -22,7 +20,7 @@ from bardo_pipeline.storage.desk import Drain
 from bardo_pipeline.storage.drainer import DrainReport
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal import ROOM_SECONDS
-from bardo_pipeline.storage.tickets import Ticket
+from bardo_pipeline.storage.rings import Ring
 from bardo_pipeline.storage.writer import Ack, EventWriter, Signer
 
 
@@ -32,7 +30,7 @@ class AsyncEventWriter:
     def __init__(self, writer: EventWriter) -> None:
         self._writer = writer
         self._loop = asyncio.get_running_loop()
-        self._done = _Telling(self._loop)
+        self._ring, self._left = Ring.enter(writer.journal), False
 
     @classmethod
     async def open(
@@ -62,7 +60,7 @@ class AsyncEventWriter:
         line, tick = self._writer.checked(record)
         if not self._writer.is_easy(line):
             await self._make_room(line, wait, timeout)
-        ticket = _Awaited(self._loop.create_future(), self._done)
+        ticket = self._ring.ticket()
         ack = self._writer.submit(line, tick, ticket, wait=False)
         if ack is None:
             ack = cast("Ack", await asyncio.to_thread(self._writer.submit, line, tick, ticket))
@@ -91,7 +89,12 @@ class AsyncEventWriter:
 
     async def close(self) -> None:
         """See `EventWriter.close`."""
-        await asyncio.to_thread(self._writer.close)
+        try:
+            await asyncio.to_thread(self._writer.close)
+        finally:
+            if not self._left:
+                self._left = True
+                self._ring.leave()
 
     async def __aenter__(self) -> Self:
         """The writer itself."""
@@ -100,31 +103,3 @@ class AsyncEventWriter:
     async def __aexit__(self, *exc: object) -> None:
         """Close it."""
         await self.close()
-
-
-class _Awaited(Ticket):
-    """A ticket that a coroutine waits for; one that gives up leaves it where it is."""
-
-    __slots__ = ("future",)
-
-    def __init__(self, future: asyncio.Future[None], done: _Telling) -> None:
-        super().__init__(done=done)
-        self.future = future
-
-
-@dataclass(frozen=True)
-class _Telling:
-    """Tells the coroutines of a loop, all of one commit at once."""
-
-    loop: asyncio.AbstractEventLoop
-
-    def __call__(self, tickets: list[Ticket]) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            self.loop.call_soon_threadsafe(self._wake, tickets)
-
-    @staticmethod
-    def _wake(tickets: list[Ticket]) -> None:
-        for ticket in tickets:
-            assert isinstance(ticket, _Awaited)
-            if not ticket.future.done():
-                ticket.future.set_result(None)

@@ -3,7 +3,8 @@
 The bytes are described in frames.py. Whoever finds nobody at work commits what waits: it writes the frames, makes them
 durable, and wakes the first of those it committed, who wakes the next, so that at any time one or two threads want the
 interpreter. The last one passes the committer's place on: what the others appended meanwhile shares the next fsync.
-Without callers' threads (asyncio) the keeper's thread commits.
+Without callers' threads (asyncio) their event loop commits and has the kernel sync meanwhile (rings.py), or else the
+keeper's thread does.
 Source: architecture ("Many journals, one drainer a home"); EV-3.
 """
 
@@ -24,10 +25,18 @@ from bardo_pipeline.policy import WriterPolicy
 from bardo_pipeline.storage import locks
 from bardo_pipeline.storage.frames import HEADER_BYTES, Draft, segment_header, segment_numbers, segment_path
 from bardo_pipeline.storage.home import Home, sync_folder
-from bardo_pipeline.storage.journals import Torn, checked_name, cut_tail, locked_journal, note_limits, remove_journal
+from bardo_pipeline.storage.journals import (
+    Backlog,
+    Torn,
+    checked_name,
+    cut_tail,
+    locked_journal,
+    note_limits,
+    remove_journal,
+)
 from bardo_pipeline.storage.keeper import Keeper
 from bardo_pipeline.storage.spares import take_spare
-from bardo_pipeline.storage.tickets import Done, Ticket, release, wait_for, wake
+from bardo_pipeline.storage.tickets import Aside, Done, Ticket, release, wait_for, wake
 
 _GROUP_FRAMES_MAX = 256  # two buffers a frame: far below what one writev takes
 _GROUP_BYTES_MAX = 8 * 2**20
@@ -59,13 +68,12 @@ class Journal:
         self.writer = folder.name
         self.crowded_bytes = int(_CROWDED * policy.journal_bytes_max)
         self.broken: JournalError | None = None
+        self.aside: Aside | None = None
         self.mended = 0
         self._lock, self._clock, self._monotonic = lock, clock, monotonic
         self._queue: deque[Ticket] = deque()
         self._committing = threading.Lock()
-        self._ledger = threading.Lock()
-        self._sealed: deque[tuple[Path, int]] = deque()
-        self._sealed_bytes = 0
+        self._sealed = Backlog()
         self._handle: int | None = None
         self._number, self._upcoming = first - 1, first
         self._synced = self._records = self._room = 0
@@ -99,7 +107,7 @@ class Journal:
             journal = cls(folder, lock, first=first, policy=policy, clock=clock, monotonic=monotonic)
             for number in numbers:
                 path = segment_path(folder, number)
-                journal._count(path, path.stat().st_size)
+                journal._sealed.add(path, path.stat().st_size)
             if numbers:
                 journal._roll()  # the next number is what seals them
         except BaseException:
@@ -135,12 +143,14 @@ class Journal:
             self.send()
             ticket.waits.acquire()
         elif not self._committing.acquire(False):
+            if self.aside is not None:  # its loop may be held up, even by this thread
+                self.keeper.stir()
             self._wait(ticket)
         elif ticket.taken:  # somebody was faster; he has woken us, or will
             self.commit()
             self._wait(ticket)
-        else:
-            self.commit(ticket)
+        elif not self.commit(ticket):  # more was before it than one commit takes
+            self._wait(ticket)
         if ticket.error is not None:
             raise JournalError(*ticket.error.args)
 
@@ -156,51 +166,79 @@ class Journal:
         """See to it that what was enqueued with a `done` is committed; that is called then, on another thread."""
         if self._committing.acquire(False):
             self.keeper.commit()
+        elif self.aside is not None:
+            self.keeper.stir()
 
     def put(self, ticket: Ticket) -> None:
         """Enqueue and finish."""
         self.enqueue(ticket)
         self.finish(ticket)
 
-    def commit(self, own: Ticket | None = None) -> None:
+    def commit(self, own: Ticket | None = None) -> bool:
         """Commit what waits, and see to it that somebody commits what came meanwhile.
 
-        For whoever has the committer's place; own: the ticket that this thread waits for.
+        For whoever has the committer's place; own: the ticket that this thread waits for. Returns whether that was
+        among what was committed.
         """
-        group, seals, interrupt = self._round()
+        group, drafts = self._take(sealing=True)
+        is_mine = own is None or own.taken
+        seals = bool(group) and group[-1].seals
+        interrupt = self._trying(partial(self._store, drafts)) if self.broken is None else None
         if seals:  # whoever wants it sealed looks for it at once
             interrupt = self._rolled() or interrupt
+        chain = self._told(group, own)
+        if not seals and self._is_due():
+            wake(chain)
+            chain = []
+            interrupt = self._rolled() or interrupt
+        self._leave(chain)
+        if interrupt is not None and own is not None:
+            raise interrupt
+        return is_mine
+
+    def _told(self, group: Sequence[Ticket], own: Ticket | None = None) -> list[Ticket]:
+        """Tell what became of a commit; returns whom to wake."""
         chain: list[Ticket] = []
         told: dict[Done, list[Ticket]] = {}
         for ticket in group:
+            ticket.error = self.broken
             if ticket.done is not None:
                 told.setdefault(ticket.done, []).append(ticket)
             elif ticket is not own:
                 chain.append(ticket)
         for done, tickets in told.items():
             done(tickets)
-        if not seals and self._is_due():
-            wake(chain)
-            chain = []
-            interrupt = self._rolled() or interrupt
+        return chain
+
+    def _leave(self, chain: list[Ticket]) -> None:
+        """Wake these, and leave the committer's place to the last of them, or to whoever waits."""
         if chain:
             chain[-1].last = True
             wake(chain)
         else:
             self._pass_on()
-        if interrupt is not None and own is not None:
-            raise interrupt
 
     def _pass_on(self) -> None:
-        """Have what waits committed by the first that waits, or by the keeper; if nothing does, nobody commits."""
-        following = self._next()
-        if following is None:
-            return
-        if following.done is not None:
-            self.keeper.commit()
-        else:
-            following.chosen = True
-            wake([following])
+        """Have what waits committed by the first that waits, by its loops or by the keeper; by nobody if none does."""
+        while (following := self._next()) is not None:
+            if following.done is None:
+                following.chosen = True
+                wake([following])
+                return
+            loops = self._loops()
+            if None in loops:  # nobody else may have to wait for a loop
+                self.keeper.commit()
+                return
+            self._committing.release()
+            for commits in loops:
+                assert commits is not None
+                commits()
+            if None not in self._loops() or not self._committing.acquire(False):
+                return
+
+    def _loops(self) -> set[Callable[[], None] | None]:
+        """How the loops commit whose tickets wait; None among them where others do."""
+        return {ticket.commits for ticket in tuple(self._queue)}
 
     def _next(self) -> Ticket | None:
         """The ticket whose thread commits next; None when nothing waits, and then nobody is committing."""
@@ -210,24 +248,84 @@ class Journal:
         # Whoever came between the look and the release went to sleep, trusting us.
         return self._queue[0] if self._queue and self._committing.acquire(False) else None
 
-    def _round(self) -> tuple[list[Ticket], bool, BaseException | None]:
-        """Take what waits and make it durable; whatever goes wrong, the tickets say so. Also: whether one seals."""
+    def _take(self, *, sealing: bool) -> tuple[list[Ticket], list[Draft]]:
+        """What waits, as much as is committed at once: up to what seals, and that too if we are sealing."""
         group: list[Ticket] = []
         drafts: list[Draft] = []
         size = 0
-        seals = False
-        while self._queue and len(group) < _GROUP_FRAMES_MAX and size < _GROUP_BYTES_MAX and not seals:
-            ticket = self._queue.popleft()
+        queue = self._queue
+        while queue and len(group) < _GROUP_FRAMES_MAX and size < _GROUP_BYTES_MAX:
+            if queue[0].seals and not sealing:
+                break
+            ticket = queue.popleft()
             ticket.taken = True
             group.append(ticket)
             if ticket.draft is not None:
                 drafts.append(ticket.draft)
                 size += ticket.draft.size
-            seals = ticket.seals
-        interrupt = self._trying(partial(self._store, drafts)) if self.broken is None else None
-        for ticket in group:
-            ticket.error = self.broken
-        return group, seals, interrupt
+            if ticket.seals:
+                break
+        return group, drafts
+
+    # a commit that nobody waits for
+
+    @property
+    def waiting(self) -> int:
+        """How many tickets wait for a commit."""
+        return len(self._queue)
+
+    def begin_aside(self, aside: Aside) -> None:
+        """Write what waits, and have `aside` see to it that it is synced; `end_aside` follows, on any thread.
+
+        Nothing is begun where somebody else commits, or where the keeper has to.
+        """
+        if not self._committing.acquire(False):
+            return
+        try:
+            self.aside = aside
+            if self._handle is None or self.broken is not None or not self._queue or self._queue[0].seals:
+                self.aside = None
+                self.keeper.commit()
+                return
+            aside.tickets, drafts = self._take(sealing=False)
+            aside.records = self._records + len(drafts)
+            interrupt = self._trying(partial(self._store_aside, aside, drafts))
+        except BaseException as error:  # a signal's
+            self._interrupted(error)
+            interrupt = error
+        if self.broken is not None:
+            self.end_aside(aside)
+        if interrupt is not None:
+            raise interrupt
+
+    def _store_aside(self, aside: Aside, drafts: Sequence[Draft]) -> None:
+        assert self._handle is not None
+        aside.synced = self._synced + self._write(drafts)
+        aside.sync(self._handle)
+
+    def end_aside(self, aside: Aside, error: OSError | None = None) -> None:
+        """What `begin_aside` wrote is durable, or could not be made so.
+
+        A second call goes on where the first was interrupted, and is nothing otherwise.
+        """
+        if not aside.ending.acquire(False):
+            return
+        try:
+            if self.aside is not aside:
+                return
+            if error is not None:
+                self._break(f"{self.folder}: a record could not be made durable ({error})")
+            elif self.broken is None:
+                self._written(aside.synced, aside.records)
+            chain = self._told(aside.tickets)
+            self.aside = None
+            if self.broken is None and self._is_due():
+                wake(chain)
+                self.keeper.commit()  # sealing takes a while
+            else:
+                self._leave(chain)
+        finally:
+            aside.ending.release()
 
     def _rolled(self) -> BaseException | None:
         """Seal the segment at hand, if there is a record in it. If that fails, the next append learns it."""
@@ -239,9 +337,12 @@ class Journal:
         except OSError as error:
             self._break(f"{self.folder}: a record could not be made durable ({error})")
         except BaseException as error:
-            self._break(f"{self.folder}: writing was interrupted ({error!r})")
+            self._interrupted(error)
             return error
         return None
+
+    def _interrupted(self, error: BaseException) -> None:
+        self._break(f"{self.folder}: writing was interrupted ({error!r})")
 
     def _break(self, why: str) -> None:
         # What a failed fsync left behind is unknown, and a second one would report success (fsyncgate).
@@ -252,6 +353,13 @@ class Journal:
             return
         if self._handle is None:
             self._begin()
+        assert self._handle is not None
+        size = self._write(drafts)
+        os.fdatasync(self._handle)
+        self._written(self._synced + size, self._records + len(drafts))
+
+    def _write(self, drafts: Sequence[Draft]) -> int:
+        """Write frames behind what is synced; returns their size in bytes."""
         assert self._handle is not None
         buffers: list[bytes] = []
         size = 0
@@ -264,11 +372,13 @@ class Journal:
             whole = memoryview(b"".join(buffers))
             while written < size:
                 written += os.pwrite(self._handle, whole[written:], self._synced + written)
-        os.fdatasync(self._handle)
+        return size
+
+    def _written(self, synced: int, records: int) -> None:
+        """So many bytes and records of the segment at hand are durable now."""
         if not self._records:
             self._first_at = self._monotonic()
-        self._synced += size
-        self._records += len(drafts)
+        self._synced, self._records = synced, records
 
     # segments
 
@@ -300,7 +410,7 @@ class Journal:
         self._begin()
         if handle is not None:
             if records:
-                self._count(segment_path(self.folder, number), size)
+                self._sealed.add(segment_path(self.folder, number), size)
             os.close(handle)
 
     def _cut(self, handle: int) -> None:
@@ -309,11 +419,6 @@ class Journal:
         os.fsync(handle)
         self._room = self._synced
 
-    def _count(self, path: Path, size: int) -> None:
-        with self._ledger:
-            self._sealed.append((path, size))
-            self._sealed_bytes += size
-
     def _is_due(self) -> bool:
         if self._records < self.policy.batch_records:
             return False
@@ -321,15 +426,12 @@ class Journal:
 
     def backlog(self) -> int:
         """How many sealed segments the drainer has not taken yet."""
-        with self._ledger:
-            while self._sealed and not os.path.exists(self._sealed[0][0]):
-                self._sealed_bytes -= self._sealed.popleft()[1]
-            return len(self._sealed)
+        return self._sealed.look()
 
     @property
     def undrained_bytes(self) -> int:
         """Bytes that were acknowledged and, as far as was last seen, not drained."""
-        return self._sealed_bytes + self._synced
+        return self._sealed.bytes + self._synced
 
     def seal(self) -> None:
         """Seal the segment at hand, if there is a record in it."""
@@ -389,6 +491,7 @@ class Journal:
     def close(self) -> None:
         """Let go of it: an empty journal goes with its folder, any other waits for a drainer."""
         self.keeper.stop()
+        self.keeper.hurry()
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -52,6 +54,31 @@ class JournalDepth:
     segments: int
     bytes: int
     oldest_at: datetime | None
+
+
+class Backlog:
+    """The sealed segments of a journal that the drainer has not taken yet. Any threads may use it at once.
+
+    bytes: how much they hold, as far as was last seen.
+    """
+
+    def __init__(self) -> None:
+        self._segments: deque[tuple[Path, int]] = deque()
+        self._lock = threading.Lock()
+        self.bytes = 0
+
+    def add(self, path: Path, size: int) -> None:
+        """Another one, the newest."""
+        with self._lock:
+            self._segments.append((path, size))
+            self.bytes += size
+
+    def look(self) -> int:
+        """How many they are: the drainer takes the oldest away."""
+        with self._lock:
+            while self._segments and not os.path.exists(self._segments[0][0]):
+                self.bytes -= self._segments.popleft()[1]
+            return len(self._segments)
 
 
 def checked_name(writer: str) -> str:

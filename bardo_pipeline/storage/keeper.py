@@ -6,6 +6,7 @@ Source: architecture ("Many journals, one drainer a home"); EV-3.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -14,6 +15,8 @@ from bardo_pipeline.storage.tickets import Ticket
 
 if TYPE_CHECKING:
     from bardo_pipeline.storage.journal import Journal
+
+_HURRY_SECONDS = 0.0002
 
 
 class Keeper:
@@ -44,6 +47,10 @@ class Keeper:
         self._commits = True
         self._stirred.set()
 
+    def stir(self) -> None:
+        """Have this thread look now."""
+        self._stirred.set()
+
     def stop(self) -> None:
         """End it."""
         self._stops = True
@@ -51,8 +58,16 @@ class Keeper:
         if self._thread is not None:
             self._thread.join()
 
+    def hurry(self) -> None:
+        """Return when a commit that is aside has ended: its loop may be held up, even by who waits for us."""
+        aside = self._journal.aside
+        while aside is not None and self._journal.aside is aside:
+            aside.collect()
+            time.sleep(_HURRY_SECONDS)
+
     def turn(self) -> float:
         """Do what is to be done now; returns the seconds until there may be more."""
+        self.hurry()
         while self._commits:
             self._commits = False
             self._journal.commit()

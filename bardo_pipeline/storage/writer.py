@@ -45,6 +45,7 @@ from bardo_pipeline.storage.faults import writing_to
 from bardo_pipeline.storage.frames import HEAD_BYTES, Draft
 from bardo_pipeline.storage.heads import Head, TickRange, past_death
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.journal import Journal
 from bardo_pipeline.storage.journals import LOG
 from bardo_pipeline.storage.json_lines import read_lines, sentence_of
 from bardo_pipeline.storage.leases import Lease
@@ -179,7 +180,10 @@ class EventWriter:
             self._journal.enqueue(ticket)
         finally:
             self._mutex.release()
-        self._journal.send()
+        if ticket.commits is None:
+            self._journal.send()
+        else:
+            ticket.commits()
         return ack
 
     def record(self, *events: LifeEvent) -> int:
@@ -229,6 +233,11 @@ class EventWriter:
     def __exit__(self, *exc: object) -> None:
         """Close it."""
         self.close()
+
+    @property
+    def journal(self) -> Journal:
+        """Where its records are acknowledged."""
+        return self._journal
 
     # what may be accepted
 

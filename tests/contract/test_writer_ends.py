@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +27,7 @@ from bardo_pipeline.errors import (
 from bardo_pipeline.events.custody import Tip, content_of, signed_message, verified
 from bardo_pipeline.events.life import KeyRegistered, LifeEvent, life_event
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage import drainer
+from bardo_pipeline.storage import drainer, rings
 from bardo_pipeline.storage.async_writer import AsyncEventWriter, EventWriter
 from bardo_pipeline.storage.drainer import Drainer
 from bardo_pipeline.storage.frames import HEADER_BYTES, segment_header, segment_path
@@ -35,6 +36,7 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal import ROOM_SECONDS
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.quarantine import Quarantine
+from bardo_pipeline.storage.tickets import Ticket
 from bardo_pipeline.storage.writer import Signer
 from tests.commands import run
 from tests.logs import GOLEM, NOW, OTHER
@@ -160,7 +162,11 @@ def test_without_the_registered_key_nothing_is_accepted(opened: Opener) -> None:
 
 
 @pytest.mark.row("EV-3")
-def test_coroutines_append_through_the_same_journal(home: Home) -> None:
+@pytest.mark.parametrize("by", ["their loop", "the keeper"])
+def test_coroutines_append_through_the_same_journal(by: str, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    if by == "the keeper":
+        monkeypatch.setattr(rings, "Context", None)
+
     async def write(golem: int) -> list[Tip]:
         opened = AsyncEventWriter.open(home, f"golem-{golem:04}", clock=clock, drain="thread", writer="w")
         async with await opened as writer:
@@ -180,6 +186,24 @@ def test_coroutines_append_through_the_same_journal(home: Home) -> None:
     for golem in range(4):
         rows = on_record(home, f"golem-{golem:04}")
         assert [Tip(row["link"]["number"], row["link"]["hash"]) for row in rows] == links[golem]
+
+
+@pytest.mark.row("EV-3")
+def test_who_comes_after_more_than_one_commit_takes_is_told_when_its_own_is_durable(home: Home, opened: Opener) -> None:
+    journal = opened().journal
+    told: list[Ticket] = []
+    for _ in range(600):
+        journal.enqueue(Ticket(done=told.extend))
+    at_return: list[int] = []
+
+    def put() -> None:  # a thread that is not the main one commits by itself
+        journal.put(Ticket())
+        at_return.append(len(told))
+
+    thread = threading.Thread(target=put)
+    thread.start()
+    thread.join()
+    assert at_return == [600]
 
 
 @pytest.mark.row("EV-3")

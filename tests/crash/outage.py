@@ -6,6 +6,7 @@ same step again goes on where it was.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import hashlib
 import os
@@ -24,7 +25,8 @@ import pyarrow.parquet as pq
 
 from bardo_pipeline.errors import JournalError, LeaseError
 from bardo_pipeline.policy import CarePolicy, Policy, WriterPolicy
-from bardo_pipeline.storage import desk, locks, warehouse
+from bardo_pipeline.storage import desk, locks, rings, warehouse
+from bardo_pipeline.storage.async_writer import AsyncEventWriter
 from bardo_pipeline.storage.backup import back_up, restore
 from bardo_pipeline.storage.conversations import Conversations
 from bardo_pipeline.storage.drainer import Drainer, drain_once
@@ -187,6 +189,36 @@ def _append_more(count: int) -> Callable[[Life], None]:
             life.disk.acknowledge(record)
 
     return step
+
+
+def _append_by_loop(name: str, count: int) -> Callable[[Life], None]:
+    async def append(life: Life) -> None:
+        writer = await AsyncEventWriter.open(
+            life.root, LIVE, clock=lambda: NOW, policy=POLICY, writer=name, drain="none"
+        )
+        life.writers.append(writer._writer)
+
+        async def one(tick: int) -> None:
+            line = line_of(LIVE, tick)
+            record = life.send(Record(LIVE, tick, hashlib.sha256(line).hexdigest()[:32]))
+            await writer.append(line)
+            life.disk.acknowledge(record)
+
+        first = life.writers[-1]._head.highest + 1
+        for tick in range(first, first + count, 2):
+            await asyncio.gather(one(tick), one(tick + 1))
+
+    return lambda life: asyncio.run(append(life))
+
+
+def _refused(step: Callable[[Life], None]) -> Callable[[Life], None]:
+    """A step in which the kernel syncs nothing for who does not wait for it."""
+
+    def act(life: Life) -> None:
+        with mock.patch.object(rings, "ask_fdatasync", side_effect=OSError(errno.EAGAIN, "no")):
+            step(life)
+
+    return act
 
 
 def _drain(life: Life) -> None:
@@ -418,6 +450,11 @@ WORKLOADS = (
             _append_live("one", 1),
             _close,
         ),
+    ),
+    Workload(
+        "looped home",
+        _from_nothing,
+        (_found, _append_by_loop("one", 8), _drain, _restart, _refused(_append_by_loop("two", 6)), _restart, _drain),
     ),
     Workload("tended home", _from_nothing, (_found, _spool, _care)),
     Workload("full home", _with_many_ticks, (_index,)),

@@ -18,11 +18,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import RLock
+from types import FrameType
 from typing import Any, Literal, get_args
 from unittest import mock
 
+from bardo_pipeline.storage import rings
+
 CODE = str(Path(__file__).parents[2] / "bardo_pipeline")
-SYNCS = ("fsync", "fdatasync", "sync_file", "sync_folder")
+SYNCS = ("fsync", "fdatasync", "ask_fdatasync", "sync_file", "sync_folder")
 """What a line of ours may call to make something durable."""
 
 PAGE, SECTOR = 4096, 512
@@ -136,6 +139,7 @@ class Disk:
         with (
             mock.patch("os.fsync", self._syncing(os.fsync)),
             mock.patch("os.fdatasync", self._syncing(os.fdatasync)),
+            mock.patch.object(rings, "ask_fdatasync", self._asking(rings.ask_fdatasync)),
             mock.patch("os.unlink", self._removing(os.unlink)),
         ):
             yield
@@ -164,6 +168,12 @@ class Disk:
                     self.events.append(Synced(inode, Path(f"/proc/self/fd/{handle}").read_bytes(), _sites()))
 
         return sync
+
+    def _asking(self, honest: Any) -> Any:
+        def ask(kernel: Any, handle: int, done: Any) -> None:
+            self._syncing(lambda handle: honest(kernel, handle, done))(handle)
+
+        return ask
 
     def _removing(self, honest: Any) -> Any:
         def remove(path: Any, *args: Any, **more: Any) -> None:
@@ -347,7 +357,7 @@ def _has_folders(path: str, names: Names) -> bool:
 def _sites() -> frozenset[str]:
     """The lines of ours on the way to the call that make something durable by name: each is a line one could delete."""
     found = []
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         code = frame.f_code
         if code.co_filename.startswith(CODE):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +23,8 @@ from bardo_pipeline.events.life import Born, Traits, life_event
 from bardo_pipeline.events.record import DecisionCycleRecord
 from bardo_pipeline.events.schema import to_models
 from bardo_pipeline.policy import CarePolicy, Policy, WriterPolicy
+from bardo_pipeline.storage.async_writer import AsyncEventWriter
+from bardo_pipeline.storage.desk import Drain
 from bardo_pipeline.storage.drainer import Drainer
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
@@ -120,40 +123,58 @@ def _now() -> datetime:
 
 
 def writer(stage: Stage) -> None:
-    """Append record by record to two golems, from a thread each; both share the process's journal."""
+    """Append record by record to two golems, from a thread or a coroutine each; both share the process's journal."""
     name = stage.rng.choice([stage.name, None])  # a name of one's own, or one that no process had before
-    drain = stage.rng.choice(["none", "none", "thread"])
+    drain: Drain = stage.rng.choice(["none", "none", "thread"])
+    golems = [f"{stage.name}-{part}" for part in "ab"]
+    home = Home.open(stage.root)
+    if stage.rng.random() < 0.5:
+        _write_in_threads(stage, home, golems, name, drain)
+    else:
+        asyncio.run(_write_in_coroutines(stage, home, golems, name, drain))
+
+
+def _write_in_threads(stage: Stage, home: Home, golems: list[str], name: str | None, drain: Drain) -> None:
     failed: list[BaseException] = []
 
     def write(golem_id: str) -> None:
         try:
-            opened = EventWriter.open(
-                Home.open(stage.root),
-                golem_id,
-                clock=_now,
-                policy=POLICY,
-                writer=name,
-                drain=drain,
-            )
-            with EventLog(Home.open(stage.root)) as log:
-                first = log.head_of(golem_id).highest + 1
-            with opened:
-                for tick in range(first, first + APPENDS):
-                    line = line_of(golem_id, tick)
-                    digest = hashlib.sha256(line).hexdigest()[:32]
-                    stage.say(f"sent {golem_id} {tick} {digest}")
+            with EventWriter.open(home, golem_id, clock=_now, policy=POLICY, writer=name, drain=drain) as opened:
+                for tick, line, said in _lines(home, golem_id):
+                    stage.say(f"sent {golem_id} {tick} {said}")
                     opened.append(line)
-                    stage.say(f"kept {golem_id} {tick} {digest}")
+                    stage.say(f"kept {golem_id} {tick} {said}")
         except BaseException as error:
             failed.append(error)
 
-    threads = [threading.Thread(target=write, args=(f"{stage.name}-{part}",)) for part in "ab"]
+    threads = [threading.Thread(target=write, args=(golem_id,)) for golem_id in golems]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     if failed:
         raise failed[0]
+
+
+async def _write_in_coroutines(stage: Stage, home: Home, golems: list[str], name: str | None, drain: Drain) -> None:
+    async def write(golem_id: str) -> None:
+        opening = AsyncEventWriter.open(home, golem_id, clock=_now, policy=POLICY, writer=name, drain=drain)
+        async with await opening as opened:
+            for tick, line, said in _lines(home, golem_id):
+                stage.say(f"sent {golem_id} {tick} {said}")
+                await opened.append(line)
+                stage.say(f"kept {golem_id} {tick} {said}")
+
+    await asyncio.gather(*(write(golem_id) for golem_id in golems))
+
+
+def _lines(home: Home, golem_id: str) -> Iterator[tuple[int, bytes, str]]:
+    """What a golem has to say next: ticks, the lines of their records, and the digests of those."""
+    with EventLog(home) as log:
+        first = log.head_of(golem_id).highest + 1
+    for tick in range(first, first + APPENDS):
+        line = line_of(golem_id, tick)
+        yield tick, line, hashlib.sha256(line).hexdigest()[:32]
 
 
 def drainer(stage: Stage) -> None:

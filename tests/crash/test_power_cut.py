@@ -12,6 +12,7 @@ import random
 import orjson
 import pytest
 
+from bardo_pipeline.storage.rings import opened_kernel
 from tests.crash.outage import WORKLOADS, Life, Workload, lost
 from tests.crash.power import MODES
 from tests.crash.syncs import NEEDED, lines_of, unneeded
@@ -51,6 +52,9 @@ def test_each_of_our_fsyncs_is_needed(lives: Lives, rng: random.Random) -> None:
     lines = lines_of(lives)
     if os.environ.get("BARDO_GOLDEN") == "write":
         assert unneeded(lives, lines, write=True) == []
-    assert set(lines.values()) == set(orjson.loads(NEEDED.read_bytes())), "a line that syncs went, or came"
+    needed = set(orjson.loads(NEEDED.read_bytes()))
+    if opened_kernel() is None:  # no system that syncs for who does not wait
+        needed = {line for line in needed if not line.startswith("rings.py")}
+    assert set(lines.values()) == needed, "a line that syncs went, or came"
     some = dict(rng.sample(sorted(lines.items()), min(LINES, len(lines))))
     assert unneeded(lives, some) == [], "what are these for?"

@@ -61,8 +61,18 @@ WINDOWS = (
         (Point("link", "after", _CYCLES_COMMIT), Point("fsync", "after", "log/cycles/_delta_log")),
     ),
     Window("append", "writer", (Point("pwritev", "before", _SEGMENT), Point("pwritev", "half", _SEGMENT)), 40),
-    Window("fsync, before it", "writer", (Point("fdatasync", "before", _SEGMENT),), 40),
-    Window("fsync, after it", "writer", (Point("fdatasync", "after", _SEGMENT),), 40),
+    Window(
+        "fsync, before it",
+        "writer",
+        (Point("fdatasync", "before", _SEGMENT), Point("bardo_pipeline.storage.rings:ask_fdatasync", "before")),
+        40,
+    ),
+    Window(
+        "fsync, after it",
+        "writer",
+        (Point("fdatasync", "after", _SEGMENT), Point("bardo_pipeline.storage.rings:wake", "before")),
+        40,
+    ),
     Window(
         "seal",
         "writer",
