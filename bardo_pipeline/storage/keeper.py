@@ -16,7 +16,7 @@ from bardo_pipeline.storage.tickets import Ticket
 if TYPE_CHECKING:
     from bardo_pipeline.storage.journal import Journal
 
-_HURRY_SECONDS = 0.0002
+_HURRY_SECONDS, _HURRY_SECONDS_MAX = 0.0002, 0.01
 
 
 class Keeper:
@@ -60,10 +60,11 @@ class Keeper:
 
     def hurry(self) -> None:
         """Return when a commit that is aside has ended: its loop may be held up, even by who waits for us."""
-        aside = self._journal.aside
+        aside, pause = self._journal.aside, _HURRY_SECONDS
         while aside is not None and self._journal.aside is aside:
             aside.collect()
-            time.sleep(_HURRY_SECONDS)
+            time.sleep(pause)
+            pause = min(2 * pause, _HURRY_SECONDS_MAX)
 
     def turn(self) -> float:
         """Do what is to be done now; returns the seconds until there may be more."""

@@ -49,9 +49,12 @@ class Ring:
         self._journal, self._loop, self._thread = journal, loop, threading.get_ident()
         self._count = 0
         self._kernel = opened_kernel()
-        self.commits = None if self._kernel is None else self._turn
         if self._kernel is not None:
-            loop.add_reader(self._kernel.fileno, self._ready)
+            try:
+                loop.add_reader(self._kernel.fileno, self._ready)
+            except NotImplementedError:  # a loop that watches no files
+                self._kernel = None
+        self.commits = None if self._kernel is None else self._turn
         self._wanted, self._soon = 1, False
         self._came, self._came_at, self._told_at = 0, 0.0, 0.0
         self._work_seconds = self._sync_seconds = 0.0

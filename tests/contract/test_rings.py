@@ -211,6 +211,20 @@ def test_what_the_kernel_could_not_sync_is_told_and_another_writer_goes_on(
     assert ticks(home) == [1, 2]
 
 
+def test_a_loop_that_watches_no_files_leaves_commits_to_the_keeper(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    def watches_none(*_: object) -> None:
+        raise NotImplementedError
+
+    async def go() -> None:
+        monkeypatch.setattr(asyncio.get_running_loop(), "add_reader", watches_none)
+        async with await opened_by_loop(home) as writer:
+            for tick in range(1, 6):
+                await writer.append(line(tick))
+
+    asyncio.run(go())
+    assert ticks(home) == [1, 2, 3, 4, 5]
+
+
 @pytest.mark.parametrize("refused", [OSError(errno.EAGAIN, "later"), SystemError(errno.ENOMEM, "no memory")])
 def test_a_kernel_that_takes_nothing_more_leaves_commits_to_the_keeper(
     refused: Exception, home: Home, monkeypatch: pytest.MonkeyPatch
