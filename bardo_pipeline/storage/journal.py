@@ -491,7 +491,6 @@ class Journal:
     def close(self) -> None:
         """Let go of it: an empty journal goes with its folder, any other waits for a drainer."""
         self.keeper.stop()
-        self.keeper.hurry()
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None

@@ -8,6 +8,7 @@ import os
 import statistics
 import threading
 from collections.abc import Callable, Iterator
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +20,7 @@ from bardo_pipeline.storage.async_writer import AsyncEventWriter
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal import Journal
 from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.tickets import Ticket
 from bardo_pipeline.storage.writer import EventWriter
 from tests.logs import GOLEM, OTHER
 from tests.writers import Opener, clock, limited, line, on_record
@@ -75,11 +77,11 @@ def test_half_of_the_callers_are_at_work_while_a_fast_disk_syncs_and_a_slow_one_
 ) -> None:
     callers, each = 8, 24
     lines = {(golem, tick): line(tick, golem) for golem in range(callers) for tick in range(1, each + 1)}
-    seconds = 0.0
+    seconds, pauses = 0.0, (looks == 100 for looks in count())  # a pause, once, tells nothing
 
     def perf_counter() -> float:
         nonlocal seconds
-        seconds += 0.001  # each append looks at it once
+        seconds += 0.001 + 1e6 * next(pauses, False)  # each append looks at it once
         return seconds
 
     def ask(kernel: rings.Context, handle: int, done: Callable[[int], object]) -> None:
@@ -108,6 +110,31 @@ def test_half_of_the_callers_are_at_work_while_a_fast_disk_syncs_and_a_slow_one_
     asyncio.run(everybody())
     assert sum(sizes) == callers * each
     assert statistics.median(sizes[callers:-callers]) == (callers if disk_seconds else callers / 2)
+
+
+def test_a_segment_that_a_loop_has_filled_is_sealed(home: Home) -> None:
+    async def go() -> None:
+        async with await opened_by_loop(home, policy=limited(batch_records=5)) as writer:
+            for tick in range(1, 7):
+                await writer.append(line(tick))
+            while not writer._writer.journal.backlog():
+                await asyncio.sleep(0.001)
+
+    asyncio.run(asyncio.wait_for(go(), SECONDS_MAX))
+
+
+def test_who_comes_while_a_loop_is_told_to_commit_does_not_depend_on_it(opened: Opener) -> None:
+    journal, told = opened().journal, threading.Event()
+
+    def commits() -> None:  # of a loop that is held up; and somebody else comes, who trusts whoever commits
+        journal.enqueue(Ticket(done=lambda _: told.set()))
+
+    def meanwhile(_: list[Ticket]) -> None:
+        journal.enqueue(Ticket(done=lambda _: None, commits=commits))
+
+    journal.enqueue(Ticket(done=meanwhile))
+    journal.send()
+    assert told.wait(SECONDS_MAX)
 
 
 def test_coroutines_and_threads_share_a_journal(home: Home, opened: Opener) -> None:
