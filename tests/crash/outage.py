@@ -191,7 +191,7 @@ def _append_more(count: int) -> Callable[[Life], None]:
     return step
 
 
-def _append_by_loop(name: str, count: int) -> Callable[[Life], None]:
+def _append_by_loop(name: str, count: int, *, at_once: int = 2) -> Callable[[Life], None]:
     async def append(life: Life) -> None:
         writer = await AsyncEventWriter.open(
             life.root, LIVE, clock=lambda: NOW, policy=POLICY, writer=name, drain="none"
@@ -205,8 +205,8 @@ def _append_by_loop(name: str, count: int) -> Callable[[Life], None]:
             life.disk.acknowledge(record)
 
         first = life.writers[-1]._head.highest + 1
-        for tick in range(first, first + count, 2):
-            await asyncio.gather(one(tick), one(tick + 1))
+        for tick in range(first, first + count, at_once):
+            await asyncio.gather(*map(one, range(tick, tick + at_once)))
 
     return lambda life: asyncio.run(append(life))
 
@@ -454,7 +454,15 @@ WORKLOADS = (
     Workload(
         "looped home",
         _from_nothing,
-        (_found, _append_by_loop("one", 8), _drain, _restart, _refused(_append_by_loop("two", 6)), _restart, _drain),
+        (
+            _found,
+            _append_by_loop("one", 8),
+            _drain,
+            _restart,
+            _refused(_append_by_loop("two", 6, at_once=1)),
+            _restart,
+            _drain,
+        ),
     ),
     Workload("tended home", _from_nothing, (_found, _spool, _care)),
     Workload("full home", _with_many_ticks, (_index,)),
@@ -572,7 +580,7 @@ def _gone(
 ) -> Iterator[str]:
     _intrude(root, sent)
     records_told = {(each.golem_id, each.tick): each.digest for each in told if isinstance(each, Record)}
-    _go_on(root, sent)
+    yield from _go_on(root, sent, max((tick for golem_id, tick in records_told if golem_id == LIVE), default=0))
     found = recover(root, sent, records_told, gaps=gaps, curate=False)
     yield from found.sentences()
     home = Home.open(root)
@@ -641,11 +649,16 @@ def _intrude(root: Path, sent: dict[tuple[str, int], str]) -> None:
             sent[LIVE, tick] = digests_of(rows)[0]
 
 
-def _go_on(root: Path, sent: dict[tuple[str, int], str]) -> None:
-    """Processes, one of a name that there was and one of a new name, go on with the live golem, as if nothing was."""
+def _go_on(root: Path, sent: dict[tuple[str, int], str], told: int) -> Iterator[str]:
+    """Processes, one of a name that there was and one of a new name, go on with the live golem, as if nothing was.
+
+    told: the highest tick of it that was acknowledged; going on would put what is gone on record again.
+    """
     for name in ("three", "afterwards"):
         with EventWriter.open(root, LIVE, clock=lambda: NOW, policy=POLICY, writer=name, drain="none") as writer:
             tick = writer._head.highest + 1
+            if tick <= told:
+                yield f"golem {LIVE}: tick {tick} is gone"
             line = line_of(LIVE, tick)
             sent.setdefault((LIVE, tick), hashlib.sha256(line).hexdigest()[:32])
             writer.append(line)
