@@ -84,11 +84,13 @@ class Ring:
         return Awaited(self._loop.create_future(), self.tell, self.commits)
 
     def _turn(self) -> None:
-        if threading.get_ident() == self._thread:
+        if threading.get_ident() == self._thread and not self._loop.is_closed():
             self._commit()
-        else:
-            with suppress(RuntimeError):  # the loop is closed: whoever commits next takes these along
-                self._loop.call_soon_threadsafe(self._commit)
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._commit)
+        except RuntimeError:  # it is closed, and its writers are not
+            self._journal.send()
 
     def tell(self, tickets: list[Ticket]) -> None:
         """Tell the coroutines that wait for these; on any thread."""

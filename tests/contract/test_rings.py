@@ -7,6 +7,7 @@ import errno
 import os
 import statistics
 import threading
+import time
 from collections.abc import Callable, Iterator
 from itertools import count
 from types import SimpleNamespace
@@ -197,6 +198,30 @@ def test_a_loop_that_ends_in_the_middle_leaves_a_journal_that_others_go_on_with(
     in_a_thread(left[0]._writer.close)
     assert ticks(home) == [1, 2]
     assert ticks(home, OTHER) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("where", ["in its thread", "in another thread"])
+def test_what_a_loop_left_behind_that_is_closed_is_committed_by_the_keeper(where: str, home: Home) -> None:
+    left: list[AsyncEventWriter] = []
+
+    async def begin() -> None:
+        left.append(await opened_by_loop(home))
+        for tick in range(1, 4):
+            await left[0].append(line(tick))
+        left[0]._ring._wanted = 2  # as among several callers
+        left[0]._writer.journal.enqueue(left[0]._ring.ticket())
+
+    asyncio.run(begin())
+    ring, journal = left[0]._ring, left[0]._writer.journal
+    assert ring.commits is not None
+    ring.commits() if where == "in its thread" else in_a_thread(ring.commits)
+    until = time.monotonic() + SECONDS_MAX
+    while journal.waiting and time.monotonic() < until:
+        time.sleep(0.001)
+    assert not journal.waiting
+    ring.leave()
+    in_a_thread(left[0]._writer.close)
+    assert ticks(home) == [1, 2, 3]
 
 
 def test_a_loop_in_another_thread_has_commits_of_its_own(home: Home) -> None:
