@@ -96,9 +96,9 @@ class Ring:
         """Tell the coroutines that wait for these; on any thread."""
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             if threading.get_ident() == self._thread:
-                wake(tickets)
+                resume(tickets)
             else:
-                self._loop.call_soon_threadsafe(wake, tickets)
+                self._loop.call_soon_threadsafe(resume, tickets)
 
     def _commit(self) -> None:
         """Begin to commit what waits if it is enough; or else when all who are at work now have had their turn."""
@@ -175,7 +175,7 @@ class _Synced(Aside):
     def _end(self) -> None:
         if not self._results:
             return
-        (result, *_) = self._results
+        result = self._results[0]
         self._ring.end(self, OSError(-result, os.strerror(-result)) if result < 0 else None)
 
 
@@ -202,7 +202,7 @@ def _learned(known: float, seen: float) -> float:
     return known + _WEIGHT * (min(seen, 2 * known) - known) if known else seen
 
 
-def wake(tickets: list[Ticket]) -> None:
+def resume(tickets: list[Ticket]) -> None:
     """Let the coroutines go on that wait for these."""
     for ticket in tickets:
         assert isinstance(ticket, Awaited)

@@ -1,4 +1,4 @@
-"""Tickets: what waits for a journal's next commit, and how those who wait are woken: each one wakes the next.
+"""Tickets: what waits for a journal's next commit, how those who wait are woken, and a commit that no thread waits for.
 
 Source: architecture ("Many journals, one drainer a home"); EV-3.
 """
@@ -42,7 +42,7 @@ class Ticket:
 
 
 class Aside(ABC):
-    """A commit that is made durable while nobody waits for it. By whoever syncs otherwise than by a thread of ours.
+    """A commit that is made durable otherwise than by a thread that waits for it.
 
     tickets: whose it is. synced, records: how much of the segment is durable with it.
     """

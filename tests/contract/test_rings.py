@@ -114,14 +114,16 @@ def test_half_of_the_callers_are_at_work_while_a_fast_disk_syncs_and_a_slow_one_
 
 
 def test_a_segment_that_a_loop_has_filled_is_sealed(home: Home) -> None:
-    async def go() -> None:
+    async def go() -> int:
         async with await opened_by_loop(home, policy=limited(batch_records=5)) as writer:
             for tick in range(1, 7):
                 await writer.append(line(tick))
-            while not writer._writer.journal.backlog():
+            journal, until = writer._writer.journal, time.monotonic() + SECONDS_MAX
+            while not journal.backlog() and time.monotonic() < until:
                 await asyncio.sleep(0.001)
+            return journal.backlog()
 
-    asyncio.run(asyncio.wait_for(go(), SECONDS_MAX))
+    assert asyncio.run(go()) == 1
 
 
 def test_who_comes_while_a_loop_is_told_to_commit_does_not_depend_on_it(opened: Opener) -> None:

@@ -170,8 +170,21 @@ class Disk:
         return sync
 
     def _asking(self, honest: Any) -> Any:
+        """What is asked for is durable when the one who asked is told, as far as it was written when he asked."""
+
         def ask(kernel: Any, handle: int, done: Any) -> None:
-            self._syncing(lambda handle: honest(kernel, handle, done))(handle)
+            with self._lock:
+                self._look()
+                path = f"/proc/self/fd/{handle}"
+                synced = Synced(self._pinned(path), Path(path).read_bytes(), _sites())
+
+            def told(result: int) -> None:
+                with self._lock:
+                    self._look()
+                    self.events.append(synced)
+                done(result)
+
+            honest(kernel, handle, told)
 
         return ask
 

@@ -70,7 +70,7 @@ WINDOWS = (
     Window(
         "fsync, after it",
         "writer",
-        (Point("fdatasync", "after", _SEGMENT), Point("bardo_pipeline.storage.rings:wake", "before")),
+        (Point("fdatasync", "after", _SEGMENT), Point("bardo_pipeline.storage.rings:resume", "before")),
         40,
     ),
     Window(
