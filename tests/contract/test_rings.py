@@ -36,8 +36,9 @@ SECONDS_MAX = 20.0
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_open() -> Iterator[None]:
+    before = set(rings._open)  # the dead of a power cut close nothing
     yield
-    assert not rings._open
+    assert set(rings._open) <= before
 
 
 def golem_of(number: int) -> str:
