@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
-PYTHON ?= python3
+PYTHON ?= $$(.ci/python)
 BIN := $(CURDIR)/.venv/bin
 
 export PATH := $(BIN):$(PATH)
@@ -27,8 +27,10 @@ venv: .venv/.stamp  ## the environment, as locked and hash-checked
 # uv installs the set in seconds where pip needs a minute. pip fetches uv itself by the lock's hash, and does the whole
 # install where uv cannot (an index that only pip's configuration knows). Neither resolves anything: the lock is complete.
 .venv/.stamp: requirements.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Bardo needs Python 3.11 or newer: make PYTHON=python3.11 venv")'
-	$(PYTHON) -m venv .venv
+	@python="$(PYTHON)"; \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Bardo needs Python 3.11 or newer: make PYTHON=python3.11 venv")'; \
+	echo "$$python -m venv .venv"; \
+	"$$python" -m venv .venv
 	@sed -n '/^uv==/,/^[^ ]/ { /^uv==/p; /^ .*--hash/p; }' requirements.lock > .venv/uv.lock
 	$(BIN)/python -m pip install -qq --require-hashes --no-deps -r .venv/uv.lock || echo 'uv could not be fetched; pip goes on'
 	$(BIN)/uv pip install -q --python $(BIN)/python --require-hashes --no-deps -r requirements.lock \

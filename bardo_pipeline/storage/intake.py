@@ -74,9 +74,14 @@ class Looked:
     bad: Sequence[BadLine]
 
     @classmethod
-    def at(cls, lines: Lines, parsed: Parsed) -> Looked:
-        """At these lines."""
-        return cls(examine(parsed.records), Payloads.of(lines.column(parsed.lines)), parsed.lines, parsed.bad)
+    def at(cls, lines: Lines, parsed: Parsed, contents: Sequence[bytes] | None = None) -> Looked:
+        """At these lines. contents: what each line's link would cover, where that is known."""
+        column = lines.column(parsed.lines)
+        if contents is None:
+            payloads = Payloads.of(column)
+        else:
+            payloads = Payloads(column, [contents[line] for line in parsed.lines.tolist()])
+        return cls(examine(parsed.records), payloads, parsed.lines, parsed.bad)
 
     def without(self, rows: Collection[int]) -> Looked:
         """The others."""

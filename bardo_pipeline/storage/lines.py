@@ -41,6 +41,10 @@ class Lines(Sequence[bytes]):
         first, last = self.bounds[at].tolist()
         return bytes(self._text[first:last])
 
+    def views(self, run: range) -> Iterator[memoryview]:
+        """Lines where they lie."""
+        return (self._text[first:last] for first, last in self.bounds[run.start : run.stop].tolist())
+
     def runs(self, bytes_max: int) -> Iterator[range]:
         """The lines in runs of at most so many bytes, each of at least one line."""
         first = 0

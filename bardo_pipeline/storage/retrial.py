@@ -131,7 +131,7 @@ class _Door:
             self._limits,
             taken=Taken(item.file, item.kept.length),
             owner=_owner(item),
-            writer=lambda: f"spool/{item.kept.hash}",
+            writer=f"spool/{item.kept.hash}",
             taken_at=self._at,
         )
         signatures = self._quarantine.signatures_of(item.kept)

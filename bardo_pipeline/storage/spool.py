@@ -2,13 +2,14 @@
 
 A file is written elsewhere (or under a name with a dot before it), then renamed into spool/, or into spool/<golem id>/,
 where only that golem's records go. It is renamed into spool/.taking/, taken block by block, and removed. A block is one
-transaction of the writer "spool/<SHA-256 of the file>", and a record that is on record already is only counted: a crash
-at any point and another taking change nothing. docs/writing.md is the protocol for those who write.
+transaction of the writer "spool/<SHA-256 of the file's first MiB>", and a record that is on record already is only
+counted: a crash at any point and another taking change nothing. docs/writing.md is the protocol for those who write.
 Source: EV-4.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -22,11 +23,11 @@ from bardo_pipeline.storage.home import Home, make_folder
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.quarantine import Kept, Quarantine
 from bardo_pipeline.storage.spool_taking import Taken, Taking
-from bardo_pipeline.storage.sums import hash_file
 
 LIFE, LINES, ARROW, SIGNATURES = ".life.jsonl", ".jsonl", ".arrow", ".sig"
 _LOCK = "spool"
 TAKING = ".taking"
+_NAMED_BY_BYTES = 2**20
 
 
 class Spool:
@@ -65,15 +66,16 @@ class Spool:
             return None
 
     def _take(self, path: Path, name: Path, taken_at: datetime) -> Taken:
-        digest = self._ahead.submit(hash_file, path)
         with path.open("rb") as file:
+            beginning = hashlib.sha256(file.read(_NAMED_BY_BYTES)).hexdigest()
+            file.seek(0)
             taking = Taking(
                 self._log,
                 self.quarantine,
                 self._policy.writer,
                 taken=Taken(shown(name), path.stat().st_size),
                 owner=owner_of(name.as_posix()),
-                writer=lambda: f"spool/{digest.result()}",
+                writer=f"spool/{beginning}",
                 taken_at=taken_at,
             )
             signatures = _signatures(path)

@@ -6,6 +6,7 @@ of nothing but blanks are passed over. A line that is too long is never in memor
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from io import BufferedIOBase
@@ -17,6 +18,7 @@ from bardo_pipeline.storage.quarantine import Kept
 
 _BLANKS = b" \t\r"
 _NEWLINE, _RETURN = b"\n\r"
+_SHARE = 0.625  # to admit lines takes so long beside what it takes to read them, about
 _LOOK_BYTES = 2**17  # what is said of so many fits into the cache
 
 
@@ -32,16 +34,19 @@ class Block:
 def blocks_of(
     file: BufferedIOBase, *, block_bytes: int, line_bytes_max: int, keep: Callable[[Iterable[bytes]], Kept]
 ) -> Iterator[Block]:
-    """The lines of a file, about `block_bytes` at a time. keep: takes the bytes of a line that is too long."""
+    """The lines of a file, about `block_bytes` at a time. keep: takes the bytes of a line that is too long.
+
+    A small block first, and smaller ones towards the end: who reads and who admits wait for each other no longer than
+    for these.
+    """
     rest, number, ended = b"", 0, False
-    # A small block first and a small one last: who parses and who admits wait for each other no longer than for these.
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
     small_bytes = due_bytes = block_bytes // 4
     while not ended or rest:
         text = _read(file, rest, due_bytes)
-        ended, due_bytes = len(text) < len(rest) + due_bytes, block_bytes
+        ended, due_bytes = len(text) < len(rest) + due_bytes, _due(size - file.tell(), small_bytes, block_bytes)
         ends = _ends_of_lines(text, ended)
-        if ended and len(text) > small_bytes:
-            ends = ends[: int(np.searchsorted(ends, len(text) - small_bytes)) + 1]
         rest = text[ends[-1] + 1 if len(ends) else 0 :].tobytes()
         block = _block(text, ends, number, line_bytes_max, keep)
         number += len(ends)
@@ -52,6 +57,12 @@ def blocks_of(
             rest = left.behind
         if block.lines or block.long:
             yield block
+
+
+def _due(left: int, small_bytes: int, block_bytes: int) -> int:
+    """The bytes of the next block where so many are left in the file."""
+    due = max(small_bytes, min(int(_SHARE * left), block_bytes))
+    return due if left > due + small_bytes // 2 else left + 1
 
 
 def _read(file: BufferedIOBase, before: bytes, more: int) -> np.ndarray:

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from io import BufferedIOBase
 from itertools import count, islice
 from pathlib import Path
+from threading import Lock
 
 import pyarrow as pa
 
 from bardo_pipeline.errors import BardoError, RecordError, SchemaVersionError, SignatureError
-from bardo_pipeline.events.custody import Signature
+from bardo_pipeline.events.custody import Signature, content_of
 from bardo_pipeline.policy import WriterPolicy
 from bardo_pipeline.storage.arrow_files import Batch, read_batches, rows_as_stream
 from bardo_pipeline.storage.intake import Looked, Outcome, Refusal, Stamp, admit_batch, admit_lines, record_events
-from bardo_pipeline.storage.json_lines import Parsed, groups_of, read_group, together
+from bardo_pipeline.storage.json_lines import Parsed, Part, groups_of, read_group, together
 from bardo_pipeline.storage.lines import Lines
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.quarantine import Kept, Quarantine, QuarantineItem
@@ -45,7 +46,7 @@ class Taken:
 
 
 class Taking:
-    """One file on its way. writer: tells its name in the log's transactions; owner: who alone may speak in it."""
+    """One file on its way. writer: its name in the log's transactions; owner: who alone may speak in it."""
 
     def __init__(
         self,
@@ -55,16 +56,16 @@ class Taking:
         *,
         taken: Taken,
         owner: str | None,
-        writer: Callable[[], str],
+        writer: str,
         taken_at: datetime,
     ) -> None:
         self._log, self._quarantine, self._limits, self._seals = log, quarantine, limits, Seals(log)
-        self._owner, self._tell_writer, self._taken_at = owner, writer, taken_at
+        self._owner, self._writer, self._taken_at = owner, writer, taken_at
         self.taken = taken
 
     def lines(self, file: BufferedIOBase, signatures: Path, ahead: ThreadPoolExecutor) -> None:
         """Take a file of JSON lines. ahead: threads that read blocks while one before them is admitted."""
-        begun = ((block, _begun(block.lines, ahead)) for block in self._blocks(file))
+        begun = ((block, _Reading(block.lines, ahead).done) for block in self._blocks(file))
         due = deque(islice(begun, _AHEAD))
         with closing(LineSignatures(signatures)) as signed:
             while due:
@@ -120,10 +121,6 @@ class Taking:
     @cached_property
     def _segments(self) -> Iterator[int]:
         return count(self._log.last_segment(self._writer) + 1)
-
-    @cached_property
-    def _writer(self) -> str:
-        return self._tell_writer()
 
     def _settle(self, outcome: Outcome, records: int, items: Sequence[QuarantineItem]) -> None:
         """Put into quarantine what was refused, and count."""
@@ -193,15 +190,39 @@ class Taking:
         )
 
 
-def _begun(lines: Lines, ahead: ThreadPoolExecutor) -> Future[tuple[Parsed, Looked]]:
-    """Begin to read lines: in groups, and when all of them are read, together."""
-    groups = [ahead.submit(read_group, lines, group) for group in groups_of(lines)]
+class _Reading:
+    """Lines that threads read in groups; whoever reads the last group looks at all of them together.
 
-    def whole() -> tuple[Parsed, Looked]:
-        parsed = together(group.result() for group in groups)
-        return parsed, Looked.at(lines, parsed)
+    done: what the lines hold. So no thread waits for another one, and what takes long is done beside each other.
+    """
 
-    return ahead.submit(whole)
+    def __init__(self, lines: Lines, ahead: ThreadPoolExecutor) -> None:
+        self.done: Future[tuple[Parsed, Looked]] = Future()
+        self._lines = lines
+        self._parts: dict[int, tuple[list[Part], list[bytes]]] = {}
+        groups = list(groups_of(lines))
+        self._left, self._lock = len(groups), Lock()
+        if not groups:
+            self.done.set_result(self._together())
+        for group in groups:
+            ahead.submit(self._read, group)
+
+    def _read(self, group: range) -> None:
+        try:
+            self._parts[group.start] = read_group(self._lines, group), list(map(content_of, self._lines.views(group)))
+            with self._lock:
+                self._left -= 1
+                is_last = not self._left
+            if is_last:
+                self.done.set_result(self._together())
+        except BaseException as error:
+            with suppress(InvalidStateError):  # another group's came first
+                self.done.set_exception(error)
+
+    def _together(self) -> tuple[Parsed, Looked]:
+        parts = [self._parts[first] for first in sorted(self._parts)]
+        parsed = together(part for part, _ in parts)
+        return parsed, Looked.at(self._lines, parsed, [content for _, contents in parts for content in contents])
 
 
 def too_long(length: int, limits: WriterPolicy) -> RecordError:

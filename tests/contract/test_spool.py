@@ -15,6 +15,7 @@ from bardo_pipeline.events.custody import GENESIS, content_of, link_of
 from bardo_pipeline.events.life import Gap, life_event
 from bardo_pipeline.events.record import DecisionCycleRecord
 from bardo_pipeline.events.schema import RECORD_SCHEMA, to_models
+from bardo_pipeline.storage import spool
 from bardo_pipeline.storage.leases import Lease
 from bardo_pipeline.storage.spool import waiting
 from bardo_pipeline.storage.spool_taking import Taken
@@ -65,6 +66,18 @@ class TestAFileOfLines:
         place.drop("b.jsonl", lines(20))
         assert place.take()[0].repeated == 20
         assert place.log.version == version
+
+    def test_a_file_that_begins_as_another_did_is_taken_to_its_own_end(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Both go by the same name in the log's transactions; the segments of the second follow those of the first."""
+        monkeypatch.setattr(spool, "_NAMED_BY_BYTES", len(lines(1)[0]))
+        place.drop("a.jsonl", lines(20))
+        place.take()
+        place.drop("b.jsonl", lines(30))
+        (taken,) = place.take()
+        assert (taken.repeated, taken.written) == (20, 10)
+        assert sorted(place.log.read_cycles(["tick"]).column("tick").to_pylist()) == list(range(1, 31))
 
     def test_ends_of_lines_do_not_matter_and_blank_lines_are_none(self, place: Place) -> None:
         one, two, three = lines(3)

@@ -39,8 +39,8 @@ def test_the_lines_are_those_of_the_file_however_it_is_read(monkeypatch: pytest.
         assert numbered == {number for number, line in enumerate(there, 1) if line.strip(b" \t\r")}
 
 
-def test_the_first_and_the_last_block_are_small_and_a_last_line_without_an_end_has_none_of_its_own() -> None:
-    content = b"\n".join([b"0123456789"] * 50)
-    assert [len(block.lines) for block in blocks(content, 220)] == [5, 20, 20, 5]
-    assert [len(block.lines) for block in blocks(content[:-77], 220)] == [5, 20, 13, 5]
-    assert [len(block.lines) for block in blocks(content[:-165], 220)] == [5, 20, 5, 5]
+def test_blocks_are_small_at_both_ends_and_a_last_line_without_an_end_has_none_of_its_own() -> None:
+    content = b"\n".join([b"0123456789"] * 80)
+    assert [len(block.lines) for block in blocks(content, 220)] == [5, 20, 20, 20, 9, 6]
+    assert [len(block.lines) for block in blocks(content[: 11 * 50 - 1], 220)] == [5, 20, 15, 6, 4]
+    assert [len(block.lines) for block in blocks(content[: 11 * 7 - 1], 220)] == [5, 2]
