@@ -328,20 +328,22 @@ def _held(mode: Mode, before: bytes, after: bytes, what: str) -> bytes:
     if mode in ("kept", "stale"):
         return after
     if mode == "torn" and len(before) <= len(after):
-        return _torn(before, after)
+        return torn(before, after)
     if mode in ("zeros", "blank") and not before:
         third = len(after) // PAGE // 3 * PAGE or len(after)
         return after[:third] + bytes(third) + after[2 * third :] if third < len(after) else bytes(len(after))
     return before
 
 
-def _torn(before: bytes, after: bytes) -> bytes:
-    """The first half of the sectors that were written over, and of the bytes that were added."""
-    over = [at for at in range(0, len(before), SECTOR) if before[at : at + SECTOR] != after[at : at + SECTOR]]
-    held = bytearray(before)
-    for at in over[: len(over) // 2]:
-        held[at : at + SECTOR] = after[at : at + SECTOR][: len(before) - at]
-    return bytes(held) + after[len(before) : len(before) + (len(after) - len(before)) // 2]
+def torn(before: bytes, after: bytes) -> bytes:
+    """The first half of the sectors that were written over, and of the bytes that were added. No sector is torn."""
+    end = len(before) + (len(after) - len(before)) // 2
+    held = bytearray(before.ljust(end, b"\0"))
+    over = [at for at in range(0, len(before), SECTOR) if held[at : at + SECTOR] != after[at : min(at + SECTOR, end)]]
+    added = range(-(-len(before) // SECTOR) * SECTOR, end, SECTOR)
+    for at in [*over[: len(over) // 2], *added]:
+        held[at : at + SECTOR] = after[at : min(at + SECTOR, end)]
+    return bytes(held)
 
 
 def _scattered(listed: Names, there: Names, mode: Mode) -> Names:

@@ -14,7 +14,7 @@ import pytest
 
 from bardo_pipeline.storage.rings import opened_kernel
 from tests.crash.outage import WORKLOADS, Life, Workload, lost
-from tests.crash.power import MODES
+from tests.crash.power import MODES, torn
 from tests.crash.syncs import NEEDED, lines_of, unneeded
 from tests.examples import times
 
@@ -58,3 +58,12 @@ def test_each_of_our_fsyncs_is_needed(lives: Lives, rng: random.Random) -> None:
     assert set(lines.values()) == needed, "a line that syncs went, or came"
     some = dict(rng.sample(sorted(lines.items()), min(LINES, len(lines))))
     assert unneeded(lives, some) == [], "what are these for?"
+
+
+def test_a_sector_is_on_the_disk_as_a_whole_or_not_at_all() -> None:
+    """The one in which a file ended is either as it was, with nothing behind that end, or holds what was added, too."""
+    before, after = b"a" * 700, b"b" * 3_000
+    assert torn(before, after) == b"b" * 512 + b"a" * 188 + bytes(1_024 - 700) + b"b" * (1_850 - 1_024)
+    assert torn(before, before[:512] + after[512:]) == before + bytes(1_024 - 700) + b"b" * (1_850 - 1_024)
+    assert torn(after, after) == after
+    assert torn(b"", after) == after[:1_500]
