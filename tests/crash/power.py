@@ -339,9 +339,9 @@ def torn(before: bytes, after: bytes) -> bytes:
     """The first half of the sectors that were written over, and of the bytes that were added. No sector is torn."""
     end = len(before) + (len(after) - len(before)) // 2
     held = bytearray(before.ljust(end, b"\0"))
-    over = [at for at in range(0, len(before), SECTOR) if held[at : at + SECTOR] != after[at : min(at + SECTOR, end)]]
-    added = range(-(-len(before) // SECTOR) * SECTOR, end, SECTOR)
-    for at in [*over[: len(over) // 2], *added]:
+    grows_at = len(before) // SECTOR * SECTOR if end > len(before) else len(before)
+    over = [at for at in range(0, grows_at, SECTOR) if held[at : at + SECTOR] != after[at : at + SECTOR]]
+    for at in [*over[: len(over) // 2], *range(grows_at, end, SECTOR)]:
         held[at : at + SECTOR] = after[at : min(at + SECTOR, end)]
     return bytes(held)
 
