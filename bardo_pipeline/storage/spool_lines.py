@@ -60,9 +60,9 @@ def blocks_of(
 
 
 def _due(left: int, small_bytes: int, block_bytes: int) -> int:
-    """The bytes of the next block where so many are left in the file."""
+    """The bytes of the next block where so many are left in the file, or fewer than none where it grew meanwhile."""
     due = max(small_bytes, min(int(_SHARE * left), block_bytes))
-    return due if left > due + small_bytes // 2 else left + 1
+    return due if left > due + small_bytes // 2 else max(left, 0) + small_bytes
 
 
 def _read(file: BufferedIOBase, before: bytes, more: int) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Iterable
 from random import Random
 
@@ -44,3 +45,19 @@ def test_blocks_are_small_at_both_ends_and_a_last_line_without_an_end_has_none_o
     assert [len(block.lines) for block in blocks(content, 220)] == [5, 20, 20, 20, 9, 6]
     assert [len(block.lines) for block in blocks(content[: 11 * 50 - 1], 220)] == [5, 20, 15, 6, 4]
     assert [len(block.lines) for block in blocks(content[: 11 * 7 - 1], 220)] == [5, 2]
+
+
+def test_what_somebody_adds_while_a_file_is_read_belongs_to_it() -> None:
+    file = io.BytesIO(b"0123456789\n" * 20)
+    found = []
+    for block in blocks_of(file, block_bytes=80, line_bytes_max=50, keep=kept):
+        found += block.lines
+        if len(found) < 60:
+            at = file.tell()
+            file.seek(0, os.SEEK_END)
+            file.write(b"9876543210\n" * 5)
+            file.seek(at)
+    assert found[:20] == [b"0123456789"] * 20
+    assert set(found[20:]) == {b"9876543210"}
+    assert len(found) >= 60
+    assert b"\n".join([*found, b""]) == file.getvalue()
