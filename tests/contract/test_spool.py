@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,9 @@ from bardo_pipeline.events.custody import GENESIS, content_of, link_of
 from bardo_pipeline.events.life import Gap, life_event
 from bardo_pipeline.events.record import DecisionCycleRecord
 from bardo_pipeline.events.schema import RECORD_SCHEMA, to_models
-from bardo_pipeline.storage import spool
+from bardo_pipeline.storage import spool, spool_taking
 from bardo_pipeline.storage.leases import Lease
+from bardo_pipeline.storage.lines import Lines
 from bardo_pipeline.storage.spool import waiting
 from bardo_pipeline.storage.spool_taking import Taken
 from tests import fuzz
@@ -51,6 +53,32 @@ class TestAFileOfLines:
             previous = link_of("g-1", number, previous, content_of(line))
             assert links[number]["hash"] == previous
         assert place.log.tip("g-1") == (40, previous)
+
+    @pytest.mark.row("X-9")
+    def test_it_is_one_whichever_of_its_groups_is_read_first(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        groups = []
+
+        def last_first(some: Lines) -> list[range]:
+            groups.append(list(some.runs(5_000))[::-1])
+            return groups[-1]
+
+        monkeypatch.setattr(spool_taking, "groups_of", last_first)
+        monkeypatch.setattr(place.spool, "_ahead", ThreadPoolExecutor(1))
+        sent = lines(20)
+        sent[5:5], sent[15:15] = [b"{}"], [b"[]"]
+        place.drop("a.jsonl", sent)
+        (taken,) = place.take()
+        assert (taken.written, taken.quarantined) == (20, 2)
+        assert max(map(len, groups)) > 3
+        assert [item.raw for item in place.refused()] == [b"{}", b"[]"]
+        found = sorted(place.log.read_cycles(["payload", "link"]).to_pylist(), key=lambda row: row["link"]["number"])
+        previous = GENESIS
+        for row, line in zip(found, lines(20), strict=True):
+            assert row["payload"] == line
+            previous = link_of("g-1", row["link"]["number"], previous, content_of(line))
+            assert row["link"]["hash"] == previous
 
     def test_the_file_is_gone_and_so_are_its_signatures(self, place: Place) -> None:
         place.drop("a.jsonl", lines(2), signatures=[])
