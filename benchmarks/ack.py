@@ -133,16 +133,37 @@ def golem_id(k: int) -> str:
     return f"golem-{k:04}"
 
 
-class Ours:
-    """The live writer. drain: beside it in a process of its own, or by `settle` alone."""
+class Drained:
+    """A home of ours. limits: its journals'; roomy enough for what a turn brings where nobody drains meanwhile."""
 
     def __init__(self, root: Path, drain: Drain) -> None:
         self.home = Home.create(root, Policy(), datetime.now(UTC))
+        self.drain = drain
+        self.limits = WriterPolicy() if drain == "process" else WriterPolicy(journal_bytes_max=2**30)
+
+    def settle(self) -> float:
+        """Bring what is sealed to the log; returns records a second."""
+        with EventLog(self.home) as log:
+            report = drain_once(self.home, log, clock=lambda: datetime.now(UTC))
+        return report.records / report.seconds
+
+    def count(self) -> int:
+        """How many records the log holds."""
+        with EventLog(self.home) as log:
+            return len(log.read_cycles(["tick"]))
+
+
+class Threads(Drained):
+    """The live writer, for callers that are threads. drain: beside it in a process of its own, or by `settle` alone."""
+
+    def __init__(self, root: Path, drain: Drain) -> None:
+        super().__init__(root, drain)
         self._stack = ExitStack()
         self.appends: list[Append] = []
         self.depth_bytes_max = 0
-        limits = WriterPolicy() if drain == "process" else WriterPolicy(journal_bytes_max=2**30)
-        opened = partial(EventWriter.open, clock=lambda: datetime.now(UTC), policy=Policy(writer=limits), drain=drain)
+        opened = partial(
+            EventWriter.open, clock=lambda: datetime.now(UTC), policy=Policy(writer=self.limits), drain=drain
+        )
         for k in range(CALLERS):
             writer = opened(self.home, golem_id(k))
             self._stack.enter_context(writer)
@@ -163,49 +184,59 @@ class Ours:
         watching.join()
         return done
 
-    def settle(self) -> float:
-        """Bring what is sealed to the log; returns records a second."""
-        with EventLog(self.home) as log:
-            report = drain_once(self.home, log, clock=lambda: datetime.now(UTC))
-        return report.records / report.seconds
-
     def close(self) -> int:
         """Drain everything; returns how many records the log holds."""
         self._stack.close()
-        with EventLog(self.home) as log:
-            return len(log.read_cycles(["tick"]))
+        return self.count()
 
 
-def in_coroutines(home: Home, lines: Lines, seconds: float, *, first: int) -> Closed:
-    """Closed loops of coroutines, with writers that are opened for it, and drained and closed after it."""
-    took: list[float] = []
+class Coroutines(Drained):
+    """The live writer, for callers that are coroutines of one loop, which goes on from turn to turn."""
 
-    async def call(k: int, writer: AsyncEventWriter) -> None:
-        line, clock = lines.of(golem_id(k)), time.perf_counter
-        tick, now = first, clock()
-        until = now + seconds
-        while now < until:
-            given = line(tick)
-            began = clock()
-            await writer.append(given)
-            now = clock()
-            took.append(now - began)
-            tick += 1
+    def __init__(self, root: Path) -> None:
+        super().__init__(root, "none")
+        self._runner = asyncio.Runner()
+        self._writers = self._runner.run(self._opened())
 
-    async def all_of_them() -> float:
-        writers = [
-            await AsyncEventWriter.open(home, golem_id(k), clock=lambda: datetime.now(UTC), drain="none")
-            for k in range(CALLERS)
-        ]
-        began = time.perf_counter()
-        await asyncio.gather(*(call(k, writer) for k, writer in enumerate(writers)))
-        spent = time.perf_counter() - began
-        for writer in writers:
-            await writer.close()
-        return spent
+    async def _opened(self) -> list[AsyncEventWriter]:
+        policy = Policy(writer=self.limits)
+        opened = partial(AsyncEventWriter.open, clock=lambda: datetime.now(UTC), policy=policy, drain=self.drain)
+        return [await opened(self.home, golem_id(k)) for k in range(CALLERS)]
 
-    spent = asyncio.run(all_of_them())
-    return Closed(len(took), spent, np.array([1_000 * t for t in took]))
+    def loops(self, lines: Lines, seconds: float, *, first: int = 1) -> Closed:
+        """Closed loops."""
+        took: list[float] = []
+
+        async def call(k: int, writer: AsyncEventWriter) -> None:
+            line, clock = lines.of(golem_id(k)), time.perf_counter
+            tick, now = first, clock()
+            until = now + seconds
+            while now < until:
+                given = line(tick)
+                began = clock()
+                await writer.append(given)
+                now = clock()
+                took.append(now - began)
+                tick += 1
+
+        async def all_of_them() -> float:
+            began = time.perf_counter()
+            await asyncio.gather(*(call(k, writer) for k, writer in enumerate(self._writers)))
+            return time.perf_counter() - began
+
+        spent = self._runner.run(all_of_them())
+        return Closed(len(took), spent, np.array([1_000 * t for t in took]))
+
+    def close(self) -> int:
+        """Drain everything; returns how many records the log holds."""
+
+        async def closed() -> None:
+            for writer in self._writers:
+                await writer.close()
+
+        self._runner.run(closed())
+        self._runner.close()
+        return self.count()
 
 
 class Golem(Aggregate):
@@ -340,32 +371,36 @@ def ack_figures(root: Path, seconds: float = SECONDS) -> list[Figure]:
 
 
 def _by_turns(root: Path, lines: Lines) -> tuple[dict[str, float], float]:
-    """Appends a second of ours (threads, coroutines) and of each peer, in turns; how fast ours was drained between."""
-    ours = Ours(root / "ours", "none")
-    drained: list[float] = []
+    """Appends a second of ours (threads, coroutines) and of each peer, in turns; how fast ours was drained between.
+
+    Raises AssertionError where the log does not hold each record that was acknowledged.
+    """
+    homes = {"ours": Threads(root / "ours", "none"), "coroutines": Coroutines(root / "coroutines")}
     peers = {
         "eventsourcing": eventsourcing_appends(root / "eventsourcing"),
         "files": files_appends(root / "files", lines),
     }
-    together = Home.create(root / "coroutines", Policy(), datetime.now(UTC))
-    rates: dict[str, list[float]] = {name: [] for name in ("ours", "coroutines", *peers)}
-    firsts = dict.fromkeys(rates, 1)
+    drained: list[float] = []
+    done: dict[str, list[Closed]] = {name: [] for name in (*homes, *peers)}
+    firsts = dict.fromkeys(done, 1)
     for _ in range(TURNS):
-        done = {"ours": ours.loops(lines, TURN_SECONDS, first=firsts["ours"])}
-        drained.append(ours.settle())
-        done["coroutines"] = in_coroutines(together, lines, TURN_SECONDS, first=firsts["coroutines"])
+        for name, home in homes.items():
+            done[name].append(home.loops(lines, TURN_SECONDS, first=firsts[name]))
+            drained.append(home.settle())
         for name, appends in peers.items():
-            done[name] = closed_loops(appends, lines, TURN_SECONDS, first=firsts[name])
-        for name, loops in done.items():
-            firsts[name] += loops.count  # more than any of its callers came to
-            rates[name].append(loops.rate)
-    ours.close()
-    return {name: float(np.mean(rate)) for name, rate in rates.items()}, float(np.mean(drained))
+            done[name].append(closed_loops(appends, lines, TURN_SECONDS, first=firsts[name]))
+        for name, turns in done.items():
+            firsts[name] += turns[-1].count  # more than any of its callers came to
+    for name, home in homes.items():
+        assert home.close() == sum(turn.count for turn in done[name])
+    return {name: float(np.mean([turn.rate for turn in turns])) for name, turns in done.items()}, float(
+        np.mean(drained)
+    )
 
 
 def _long_figure(root: Path, lines: Lines, seconds: float) -> Figure:
     """How long an append takes at most, nearly always, while another process drains."""
-    ours = Ours(root / "long", "process")
+    ours = Threads(root / "long", "process")
     long = ours.loops(lines, seconds)
     began = time.perf_counter()
     ours.close()
