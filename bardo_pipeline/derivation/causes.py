@@ -1,4 +1,4 @@
-"""Causes: the causal moments of golems at a closed cycle, kept in a file a bucket beside the readers' places.
+"""Causes: the causal moments of golems at a closed cycle, kept by bucket beside the readers' places.
 
 They are a function of the log alone. The files only save time: a golem whose moments are not kept, or not as of the
 cycle and the records asked for, is read again from the log. Source: HB S4; architecture (law 5).
@@ -27,14 +27,12 @@ def moments_at(stores: Stores, done: Mapping[str, int], left: LeftOut) -> Moment
     """The moments of these golems at their last cycles. done: golem to cycle; 0 and below has lived through nothing."""
     wanted = {g: cycle for g, cycle in done.items() if cycle > 0}
     made = Moments()
-    files = ByGolem(stores, "moments", _KEPT_SCHEMA)
-    for bucket in files.buckets(wanted):
-        kept = files.rows(bucket)
-        current = [
-            wanted.get(g) == cycle and _signature(left, g) == signature
-            for g, cycle, signature in zip(*(kept[n].to_pylist() for n in ("golem_id", "cycle", "left")), strict=True)
-        ]
-        made.absorb(from_table(kept.filter(pa.array(current, pa.bool_())).select(MOMENTS_SCHEMA.names)))
+    kept = ByGolem(stores, "moments", _KEPT_SCHEMA).rows(wanted)
+    current = [
+        wanted.get(g) == cycle and _signature(left, g) == signature
+        for g, cycle, signature in zip(*(kept[n].to_pylist() for n in ("golem_id", "cycle", "left")), strict=True)
+    ]
+    made.absorb(from_table(kept.filter(pa.array(current, pa.bool_())).select(MOMENTS_SCHEMA.names)))
     known = {golem_id for golem_id, _ in made.of}
     missing = {g: cycle for g, cycle in wanted.items() if g not in known}
     if missing:

@@ -81,14 +81,10 @@ def nights_of(stores: Stores, golem_ids: Iterable[str], first: Mapping[str, int]
     table = stores.projections.growing("dreams")
     done = {g: reached for g in golem_ids if (reached := table.done(g)) is not None}
     signed = _signatures(stores, done, left)
-    found = [_KEPT_SCHEMA.empty_table()]
-    files = ByGolem(stores, "nights", _KEPT_SCHEMA)
-    for bucket in files.buckets(done):
-        kept = files.rows(bucket)
-        rows = zip(*(kept[n].to_pylist() for n in ("golem_id", "cycle", "left")), strict=True)
-        current = [g not in first and done.get(g) == cycle and signed[g] == said for g, cycle, said in rows]
-        found.append(kept.filter(pa.array(current, pa.bool_())))
-    kept = pa.concat_tables(found)
+    kept = ByGolem(stores, "nights", _KEPT_SCHEMA).rows(done)
+    rows = zip(*(kept[n].to_pylist() for n in ("golem_id", "cycle", "left")), strict=True)
+    current = [g not in first and done.get(g) == cycle and signed[g] == said for g, cycle, said in rows]
+    kept = kept.filter(pa.array(current, pa.bool_()))
     names = kept["golem_id"].to_pylist()
     dreams, hypotheses, known = (_unfolded(kept, name) for name in _SCHEMAS)
     if missing := sorted(set(done) - set(names)):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pytest
 
+from bardo_pipeline.derivation import places
 from bardo_pipeline.derivation.places import ByGolem
 from tests.property.test_laws import deliver, learner, stores_at
 
@@ -15,7 +17,7 @@ GOLEMS = [f"g-{k}" for k in range(6)]
 
 
 def kept(files: ByGolem) -> dict[str, int]:
-    rows = [row for bucket in files.buckets(GOLEMS) for row in files.rows(bucket).to_pylist()]
+    rows = files.rows(GOLEMS).to_pylist()
     assert len(rows) == len({row["golem_id"] for row in rows}), "each once"
     return {row["golem_id"]: row["cycle"] for row in rows}
 
@@ -36,11 +38,33 @@ def test_a_file_holds_each_living_golem_once_as_it_was_kept_last(tmp_path: Path)
     dead = learner("g-5")
     for number, parcel in enumerate([dead.birth, dead.part(1, 14), dead.death]):
         deliver(stores, parcel, number)
-    neighbour = next(g for g in (f"h-{k}" for k in range(10_000)) if files.buckets([g]) == files.buckets(["g-5"]))
-    files.keep(table({neighbour: 4}), [neighbour])
+    files.keep(table({"h-1": 4}), ["h-1"])
     left = kept(files)
     assert "g-5" not in left
-    assert left[neighbour] == 4
+    assert left["h-1"] == 4
+
+
+@pytest.mark.row("P-2")
+def test_a_file_that_grows_is_halved_and_no_golem_is_kept_twice_or_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "_SPAN_BYTES_MAX", 150)
+    stores, random, known = stores_at(tmp_path / "home"), Random(7), dict[str, int]()
+    files, counts = ByGolem(stores, "some", SCHEMA), list[int]()
+    for turn in range(60):
+        some = random.sample(range(5 + 2 * turn), 4)
+        kept_now = {f"g-{k}": turn for k in some[:3]}
+        files.keep(table(kept_now), [f"g-{k}" for k in some])
+        known.pop(f"g-{some[3]}", None)
+        known |= kept_now
+        rows = files.rows(known).to_pylist()
+        assert len(rows) == len(known)
+        assert {row["golem_id"]: row["cycle"] for row in rows} == known
+        counts.append(len(list((stores.projections.root / "readers" / "some").iterdir())))
+    assert counts[0] == 1
+    assert counts == sorted(counts)
+    assert counts[-1] > 6
+    assert files.rows(["g-1"]).num_rows < len(known) // 4, "who asks for one reads the files of few"
 
 
 def test_a_file_that_cannot_be_read_or_is_of_other_columns_holds_nothing(tmp_path: Path) -> None:
