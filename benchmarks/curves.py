@@ -14,6 +14,9 @@ from benchmarks.index import index_figures
 from benchmarks.world import GOLEMS, SPAN, World
 
 SIZES = (50_000, 200_000, 1_000_000, 5_000_000)
+FEW = 16
+"""So few golems have lived for more than sixty cycles each where there are 50,000 records, and know about as much by
+then as they ever will: what one more cycle costs is a matter of the log alone."""
 
 
 @dataclass
@@ -47,6 +50,11 @@ class Measured(Grower):
         columns = ["golem_id", "tick", "tier"]
         return min(_seconds(lambda: log.read_cycles(columns, since_version=log.version - 1)) for _ in range(3))
 
+    @property
+    def known(self) -> int:
+        """How many entries its golems know."""
+        return self.stores.projections.renewed("grimoire").read().num_rows
+
     def one_more_cycle(self) -> float:
         """One more cycle of all golems, derived."""
         self.to(self.cycles + 1, derive=False)
@@ -59,9 +67,9 @@ def _seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def _alike(cycles: int, turn: int) -> int:
+def _alike(cycles: int, world: World) -> int:
     """So many cycles or a few more, so that what comes next is the same part of the world at every size."""
-    return cycles + (cycles_for(SIZES[0]) - cycles) % turn
+    return cycles + (cycles_for(SIZES[0], world.golems) - cycles) % len(world.cycles)
 
 
 def growth_figures(
@@ -82,37 +90,48 @@ def growth_figures(
     }
     for size in sizes:
         tell(f"growing to {size:,} records")
-        home.to(_alike(cycles_for(size), len(world.cycles)), derive=True)
+        home.to(_alike(cycles_for(size), world), derive=True)
         for curve, measure in zip(
             found.values(),
             (home.append_seconds, home.derive_seconds, home.open_seconds, home.tail_seconds),
             strict=True,
         ):
             curve.points.append((home.records, measure()))
-    tell(f"one more cycle of {GOLEMS} golems, beside a small home")
-    incremental = _incremental(home, Measured(world, world.home(root / "small")))
+    incremental = _incremental(root, home, sizes[-1], tell)
     tell(f"the tick index over {home.records:,} ticks, beside SQLite")
     (root / "sqlite").mkdir()
     asked = index_figures(home.stores.home, home.stores.log, root / "sqlite")
     return [incremental, *asked], list(found.values())
 
 
-def _incremental(large: Measured, small: Measured) -> Figure:
-    """One more cycle derived in a home that has grown and in a small one, by turns: a machine is not as fast every
-    minute, and what a cycle costs depends on which part of the world it is of."""
-    turn = len(small.world.cycles)
-    small.to(_alike(cycles_for(SIZES[0]), turn), derive=True)
-    large.to(_alike(large.cycles, turn), derive=True)
-    homes = (large, small)
-    for home in homes:
-        derive_incremental(home.stores)
-    records = [home.records for home in homes]
-    best = [min(spent) for spent in zip(*([home.one_more_cycle() for home in homes] for _ in range(10)), strict=True)]
+def _incremental(root: Path, of_many: Measured, largest: int, tell: Callable[[str], None]) -> Figure:
+    """One more cycle derived in a home that has grown and in a small one. of_many: such a home of all golems."""
+    tell(f"growing to {largest:,} records of {FEW} golems")
+    world = World(ticks=64 * SPAN, golems=FEW)
+    large = Measured(world, world.home(root / "few"))
+    large.to(cycles_for(largest, FEW), derive=True)
+    tell("one more cycle, beside small homes")
+    small = Measured(world, world.home(root / "few-small"))
+    best, known = _one_more_in_each(large, small), [home.known for home in (large, small)]
+    young = Measured(of_many.world, of_many.world.home(root / "small"))
+    apart, other = _one_more_in_each(of_many, young), [home.known for home in (of_many, young)]
     how = (
-        f"derive one more cycle of {GOLEMS} golems on a log of {records[0]:,} records; peer: the same on "
-        f"{records[1]:,}; best of the same ten cycles each, by turns in one process"
+        f"derive one more cycle of {FEW} golems, who know {known[0]:,} entries, on a log of {large.records:,} records; "
+        f"peer: the same on {small.records:,}, where they know {known[1]:,}; best of the same ten cycles each, by "
+        f"turns in one process; of {GOLEMS} golems, who know {other[0]:,} entries by then but {other[1]:,} on "
+        f"{young.records:,} records: {apart[0] / apart[1]:.2f}"
     )
     return Figure("incremental_ratio", best[0], "s", best[1], best[0] / best[1], "ratio <= 1.1", how)
+
+
+def _one_more_in_each(large: Measured, small: Measured) -> list[float]:
+    """Seconds for one more cycle in each, by turns: a machine is not as fast every minute, and what a cycle costs
+    depends on which part of the world it is of."""
+    homes = (large, small)
+    for home, cycles in zip(homes, (large.cycles, cycles_for(SIZES[0], small.world.golems)), strict=True):
+        home.to(_alike(cycles, home.world), derive=True)
+        derive_incremental(home.stores)
+    return [min(spent) for spent in zip(*([home.one_more_cycle() for home in homes] for _ in range(10)), strict=True)]
 
 
 def plot(found: list[Curve], path: Path) -> None:
