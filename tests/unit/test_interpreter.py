@@ -33,7 +33,7 @@ class Machine:
         path = ":".join(map(str, [*self._folders, self.tools()]))
         return subprocess.run([ROOT / ".ci" / "python"], env={"PATH": path}, capture_output=True, text=True)
 
-    def _tools(self) -> Path:
+    def tools(self) -> Path:
         """What the script needs besides, and no other interpreter."""
         tools = self._root / "tools"
         tools.mkdir(exist_ok=True)
