@@ -1,4 +1,4 @@
-"""Nights: what golems bring to their next dream, kept in a file a bucket beside the readers' places.
+"""Nights: what golems bring to their next dream, kept by bucket beside the readers' places.
 
 All of it follows from tables of the derivation. The files only save time: of a golem whose night is not kept, or not as
 of its dreams and of what is left out, the tables are read from its birth on. Source: architecture (law 5).

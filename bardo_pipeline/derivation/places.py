@@ -6,11 +6,14 @@ A place only saves time: gone, or not to be read, its reader begins anew. So do 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -74,8 +77,8 @@ class _Span(NamedTuple):
     last: int
 
     @property
-    def stem(self) -> str:
-        return f"{self.first}" if self.first == self.last else f"{self.first}-{self.last}"
+    def name(self) -> str:
+        return f"{self.first}.arrow" if self.first == self.last else f"{self.first}-{self.last}.arrow"
 
     @property
     def halves(self) -> tuple[_Span, _Span]:
@@ -87,7 +90,7 @@ class _Span(NamedTuple):
 class ByGolem:
     """Rows that some reader keeps of golems, by bucket: all in a file, which is halved when it grows.
 
-    schema: the rows', `golem_id` among it.
+    schema: the rows', `golem_id` among it. Files are halved, never joined.
     """
 
     stores: Stores
@@ -96,58 +99,66 @@ class ByGolem:
 
     def rows(self, golem_ids: Iterable[str]) -> pa.Table:
         """What is kept of these golems and of those that lie beside them; nothing of a file that cannot be read."""
-        spans = self._spans()
-        found = {self._span_of(bucket, spans) for bucket in self._buckets(golem_ids)}
-        return pa.concat_tables([self.schema.empty_table(), *(self._read(span) for span in sorted(found))])
+        due = self._spans_of(map(self._bucket, golem_ids))
+        return pa.concat_tables([self.schema.empty_table(), *map(self._read, due)])
 
     def keep(self, rows: pa.Table, golem_ids: Iterable[str]) -> None:
         """Keep rows of these golems instead of what was kept of them; those of the dead are let go."""
-        golem_ids, spans = set(golem_ids), self._spans()
+        golem_ids = set(golem_ids)
         dead = self.stores.life("DeathDeclared")["golem_id"].to_pylist()
-        gone = pa.array(sorted({*golem_ids, *dead}), pa.string())
-        for span in sorted({self._span_of(bucket, spans) for bucket in self._buckets(golem_ids)}):
+        gone, buckets = pa.array(sorted({*golem_ids, *dead}), pa.string()), self._buckets(rows)
+        for span in self._spans_of(map(self._bucket, golem_ids)):
             others = self._read(span)
             others = others.filter(pc.invert(pc.is_in(others["golem_id"], value_set=gone)))
-            self._write(span, pa.concat_tables([others, self._within(rows, span)]))
+            self._write(span, pa.concat_tables([others, _within(rows, buckets, span)]))
 
     def _write(self, span: _Span, rows: pa.Table) -> None:
-        path = self._file(span)
+        path = self._folder / span.name
         if rows.nbytes <= _SPAN_BYTES_MAX or span.first == span.last:
             path.parent.mkdir(parents=True, exist_ok=True)
             _put(path, rows)
             return
         path.unlink(missing_ok=True)  # before its halves are there: no golem is kept twice
+        buckets = self._buckets(rows)
         for half in span.halves:
-            self._write(half, self._within(rows, half))
-
-    def _within(self, rows: pa.Table, span: _Span) -> pa.Table:
-        owners = rows["golem_id"].to_pylist()
-        inside = {golem_id for golem_id in set(owners) if span.first <= self._bucket(golem_id) <= span.last}
-        return rows.filter(pa.array([owner in inside for owner in owners], pa.bool_()))
+            self._write(half, _within(rows, buckets, half))
 
     def _read(self, span: _Span) -> pa.Table:
         try:
-            with pa.memory_map(str(self._file(span))) as source, pa.ipc.open_file(source) as file:
+            with pa.memory_map(str(self._folder / span.name)) as source, pa.ipc.open_file(source) as file:
                 rows = file.read_all()
         except (FileNotFoundError, pa.ArrowInvalid):
             return self.schema.empty_table()
         return rows if rows.schema.equals(self.schema) else self.schema.empty_table()
 
-    def _spans(self) -> set[_Span]:
-        """The spans that have a file."""
-        bounds = (path.stem.split("-") for path in self._folder.glob("[0-9]*.arrow"))
-        return {_Span(int(of[0]), int(of[-1])) for of in bounds}
+    def _spans_of(self, buckets: Iterable[int]) -> list[_Span]:
+        """The spans in whose files these buckets lie, or would: the widest that take in no other file's."""
+        held = self._held()
+        firsts = [span.first for span in held]
+        found = set()
+        for bucket in set(buckets):
+            span = _Span(0, self.stores.home.bucket_count - 1)
+            while span.first < span.last:
+                inside = held[bisect_left(firsts, span.first) : bisect_right(firsts, span.last)]
+                if inside in ([], [span]):
+                    break
+                low, high = span.halves
+                span = low if bucket <= low.last else high
+            found.add(span)
+        return sorted(found)
 
-    def _span_of(self, bucket: int, spans: Collection[_Span]) -> _Span:
-        """The span in whose file a bucket lies, or would: the widest that takes in no other's."""
-        span = _Span(0, self.stores.home.bucket_count - 1)
-        while any(span.first <= other.first and other.last <= span.last for other in spans if other != span):
-            low, high = span.halves
-            span = low if bucket <= low.last else high
-        return span
+    def _held(self) -> list[_Span]:
+        """The spans that have a file, in their order, but for one whose halves have: a power cut brought it back."""
+        named = (re.fullmatch(r"(\d+)(?:-(\d+))?\.arrow", path.name) for path in self._folder.glob("*.arrow"))
+        spans = [_Span(int(found[1]), int(found[2] or found[1])) for found in named if found]
+        spans = sorted((one for one in spans if one.first <= one.last), key=lambda one: (one.first, -one.last))
+        return [one for at, one in enumerate(spans) if all(other.last > one.last for other in spans[at + 1 : at + 2])]
 
-    def _buckets(self, golem_ids: Iterable[str]) -> set[int]:
-        return {self._bucket(golem_id) for golem_id in golem_ids}
+    def _buckets(self, rows: pa.Table) -> np.ndarray:
+        """The bucket of each row. int64 [rows]"""
+        owners = rows["golem_id"].to_pylist()
+        bucket = {golem_id: self._bucket(golem_id) for golem_id in set(owners)}
+        return np.array([bucket[owner] for owner in owners], np.int64)
 
     def _bucket(self, golem_id: str) -> int:
         return bucket_of(golem_id, self.stores.home.bucket_count)
@@ -156,8 +167,9 @@ class ByGolem:
     def _folder(self) -> Path:
         return self.stores.projections.root / "readers" / self.name
 
-    def _file(self, span: _Span) -> Path:
-        return self._folder / f"{span.stem}.arrow"
+
+def _within(rows: pa.Table, buckets: np.ndarray, span: _Span) -> pa.Table:
+    return rows.filter(pa.array((span.first <= buckets) & (buckets <= span.last)))
 
 
 def _put(path: Path, rows: pa.Table) -> None:

@@ -10,14 +10,15 @@ import pytest
 
 from bardo_pipeline.derivation import places
 from bardo_pipeline.derivation.places import ByGolem
+from bardo_pipeline.storage.home import bucket_of
 from tests.property.test_laws import deliver, learner, stores_at
 
 SCHEMA = pa.schema([pa.field("golem_id", pa.string(), nullable=False), pa.field("cycle", pa.int64(), nullable=False)])
 GOLEMS = [f"g-{k}" for k in range(6)]
 
 
-def kept(files: ByGolem) -> dict[str, int]:
-    rows = files.rows(GOLEMS).to_pylist()
+def kept(files: ByGolem, golem_ids: list[str] = GOLEMS) -> dict[str, int]:
+    rows = files.rows(golem_ids).to_pylist()
     assert len(rows) == len({row["golem_id"] for row in rows}), "each once"
     return {row["golem_id"]: row["cycle"] for row in rows}
 
@@ -65,6 +66,45 @@ def test_a_file_that_grows_is_halved_and_no_golem_is_kept_twice_or_lost(
     assert counts == sorted(counts)
     assert counts[-1] > 6
     assert files.rows(["g-1"]).num_rows < len(known) // 4, "who asks for one reads the files of few"
+
+
+def test_what_lies_in_a_file_a_bucket_goes_on_so_and_other_names_are_nobodys(tmp_path: Path) -> None:
+    stores = stores_at(tmp_path / "home")
+    files, folder = ByGolem(stores, "some", SCHEMA), stores.projections.root / "readers" / "some"
+    many, count = [f"g-{k}" for k in range(40)], stores.home.bucket_count
+    for golem_id in many[:20]:
+        path = folder / f"{bucket_of(golem_id, count)}.arrow"
+        rows = [g for g in many[:20] if bucket_of(g, count) == bucket_of(golem_id, count)]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as out:
+            out.write_table(table(dict.fromkeys(rows, 1)))
+    for name in ("0-3 (copy).arrow", "notes.arrow", ".0-3.arrow", "x-1.arrow", "5-3.arrow", "2-9.arrow"):
+        (folder / name).write_bytes(b"")
+    assert kept(files, many) == dict.fromkeys(many[:20], 1)
+    files.keep(table(dict.fromkeys(many[10:], 2)), many[10:])
+    assert kept(files, many) == dict.fromkeys(many[:10], 1) | dict.fromkeys(many[10:], 2)
+
+
+def test_a_halved_file_that_a_power_cut_brings_back_is_nobodys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stores = stores_at(tmp_path / "home")
+    files, folder = ByGolem(stores, "some", SCHEMA), stores.projections.root / "readers" / "some"
+    many = [f"g-{k}" for k in range(40)]
+    files.keep(table(dict.fromkeys(many, 1)), many)
+    (whole,) = folder.iterdir()
+    before = whole.read_bytes()
+    monkeypatch.setattr(places, "_SPAN_BYTES_MAX", 150)
+    files.keep(table(dict.fromkeys(many, 2)), many)
+    assert not whole.exists()
+    whole.write_bytes(before)
+    assert kept(files, many) == dict.fromkeys(many, 2)
+    files.keep(table(dict.fromkeys(many[:20], 3)), many[:20])
+    assert kept(files, many) == dict.fromkeys(many[:20], 3) | dict.fromkeys(many[20:], 2)
+    halves = sorted(path for path in folder.iterdir() if path != whole)
+    halves[0].unlink()
+    left = kept(files, many)
+    assert set(left.values()) <= {2, 3}
+    files.keep(table(dict.fromkeys(many, 4)), many)
+    assert kept(files, many) == dict.fromkeys(many, 4)
 
 
 def test_a_file_that_cannot_be_read_or_is_of_other_columns_holds_nothing(tmp_path: Path) -> None:
