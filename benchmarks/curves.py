@@ -28,7 +28,7 @@ class Curve:
 
 
 class Measured(Grower):
-    """A home in which 64 golems live on and on, and what one operation costs in it, in seconds."""
+    """A home in which golems live on and on, and what one operation costs in it, in seconds."""
 
     def append_seconds(self) -> float:
         """51,200 records more, appended."""
@@ -112,14 +112,16 @@ def _incremental(root: Path, of_many: Measured, largest: int, tell: Callable[[st
     large.to(cycles_for(largest, FEW), derive=True)
     tell("one more cycle, beside small homes")
     small = Measured(world, world.home(root / "few-small"))
-    best, known = _one_more_in_each(large, small), [home.known for home in (large, small)]
+    best = _one_more_in_each(large, small)
+    known = [home.known for home in (large, small)]
     young = Measured(of_many.world, of_many.world.home(root / "small"))
-    apart, other = _one_more_in_each(of_many, young), [home.known for home in (of_many, young)]
+    apart = _one_more_in_each(of_many, young)
+    other = [home.known for home in (of_many, young)]
     how = (
         f"derive one more cycle of {FEW} golems, who know {known[0]:,} entries, on a log of {large.records:,} records; "
         f"peer: the same on {small.records:,}, where they know {known[1]:,}; best of the same ten cycles each, by "
-        f"turns in one process; of {GOLEMS} golems, who know {other[0]:,} entries by then but {other[1]:,} on "
-        f"{young.records:,} records: {apart[0] / apart[1]:.2f}"
+        f"turns in one process; of {GOLEMS} golems, who know {other[0]:,} entries on {of_many.records:,} records, but "
+        f"{other[1]:,} on {young.records:,}: {apart[0] / apart[1]:.2f}"
     )
     return Figure("incremental_ratio", best[0], "s", best[1], best[0] / best[1], "ratio <= 1.1", how)
 

@@ -13,7 +13,7 @@ from bardo_pipeline.events.schema import MOMENT
 from benchmarks.figures import derive_incremental
 from benchmarks.world import GOLEMS, NOW, SPAN, World
 
-TOGETHER = 16  # cycles of all golems in one commit: 51,200 records
+TOGETHER = 16  # cycles of all golems in one commit: of 64 golems 51,200 records
 DERIVED = 64  # cycles between two derivations
 
 

@@ -65,11 +65,12 @@ class TestAFileOfLines:
             return groups[-1]
 
         monkeypatch.setattr(spool_taking, "groups_of", last_first)
-        monkeypatch.setattr(place.spool, "_ahead", ThreadPoolExecutor(1))
         sent = lines(20)
         sent[5:5], sent[15:15] = [b"{}"], [b"[]"]
         place.drop("a.jsonl", sent)
-        (taken,) = place.take()
+        with ThreadPoolExecutor(1) as alone:
+            monkeypatch.setattr(place.spool, "_ahead", alone)
+            (taken,) = place.take()
         assert (taken.written, taken.quarantined) == (20, 2)
         assert max(map(len, groups)) > 3
         assert [item.raw for item in place.refused()] == [b"{}", b"[]"]
