@@ -101,29 +101,31 @@ def growth_figures(
     tell(f"the tick index over {home.records:,} ticks, beside SQLite")
     (root / "sqlite").mkdir()
     asked = index_figures(home.stores.home, home.stores.log, root / "sqlite")
-    return [incremental, *asked], list(found.values())
+    return [*incremental, *asked], list(found.values())
 
 
-def _incremental(root: Path, of_many: Measured, largest: int, tell: Callable[[str], None]) -> Figure:
-    """One more cycle derived in a home that has grown and in a small one. of_many: such a home of all golems."""
+def _incremental(root: Path, many: Measured, largest: int, tell: Callable[[str], None]) -> list[Figure]:
+    """One more cycle derived in a home that has grown and in a small one: of all golems, and of a few."""
+    tell(f"one more cycle of {GOLEMS} golems, beside a small home")
+    figures = [_one_more("incremental_ratio", many, root / "small")]
     tell(f"growing to {largest:,} records of {FEW} golems")
     world = World(ticks=64 * SPAN, golems=FEW)
-    large = Measured(world, world.home(root / "few"))
-    large.to(cycles_for(largest, FEW), derive=True)
-    tell("one more cycle, beside small homes")
-    small = Measured(world, world.home(root / "few-small"))
+    few = Measured(world, world.home(root / "few"))
+    few.to(cycles_for(largest, FEW), derive=True)
+    tell(f"one more cycle of {FEW} golems, beside a small home")
+    return [*figures, _one_more(f"incremental_ratio_{FEW}_golems", few, root / "few-small")]
+
+
+def _one_more(name: str, large: Measured, root: Path) -> Figure:
+    """What one more cycle costs in this home, beside a small one of the same golems."""
+    small = Measured(large.world, large.world.home(root))
     best = _one_more_in_each(large, small)
-    known = [home.known for home in (large, small)]
-    young = Measured(of_many.world, of_many.world.home(root / "small"))
-    apart = _one_more_in_each(of_many, young)
-    other = [home.known for home in (of_many, young)]
     how = (
-        f"derive one more cycle of {FEW} golems, who know {known[0]:,} entries, on a log of {large.records:,} records; "
-        f"peer: the same on {small.records:,}, where they know {known[1]:,}; best of the same ten cycles each, by "
-        f"turns in one process; of {GOLEMS} golems, who know {other[0]:,} entries on {of_many.records:,} records, but "
-        f"{other[1]:,} on {young.records:,}: {apart[0] / apart[1]:.2f}"
+        f"derive one more cycle of {large.world.golems} golems, who know {large.known:,} entries, on a log of "
+        f"{large.records:,} records; peer: the same on {small.records:,}, where they know {small.known:,}; best of the "
+        "same ten cycles each, by turns in one process"
     )
-    return Figure("incremental_ratio", best[0], "s", best[1], best[0] / best[1], "ratio <= 1.1", how)
+    return Figure(name, best[0], "s", best[1], best[0] / best[1], "ratio <= 1.1", how)
 
 
 def _one_more_in_each(large: Measured, small: Measured) -> list[float]:
