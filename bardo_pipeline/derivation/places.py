@@ -27,7 +27,7 @@ _UNREADABLE = (orjson.JSONDecodeError, KeyError, TypeError, pa.ArrowInvalid)
 
 
 _SPAN_BYTES_MAX = 4 * 2**20
-"""A file of more is halved: to put one in another's place costs more than what is in so many bytes."""
+"""A file of more is halved: whoever keeps rows of one golem writes no more than that, and of all golems few files."""
 
 
 class Kept(NamedTuple):
@@ -151,7 +151,7 @@ class ByGolem:
         """The spans that have a file, in their order, but for one whose halves have: a power cut brought it back."""
         named = (re.fullmatch(r"(\d+)(?:-(\d+))?\.arrow", path.name) for path in self._folder.glob("*.arrow"))
         spans = [_Span(int(found[1]), int(found[2] or found[1])) for found in named if found]
-        spans = sorted((one for one in spans if one.first <= one.last), key=lambda one: (one.first, -one.last))
+        spans.sort(key=lambda one: (one.first, -one.last))
         return [one for at, one in enumerate(spans) if all(other.last > one.last for other in spans[at + 1 : at + 2])]
 
     def _buckets(self, rows: pa.Table) -> np.ndarray:

@@ -78,11 +78,24 @@ def test_what_lies_in_a_file_a_bucket_goes_on_so_and_other_names_are_nobodys(tmp
         path.parent.mkdir(parents=True, exist_ok=True)
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as out:
             out.write_table(table(dict.fromkeys(rows, 1)))
-    for name in ("0-3 (copy).arrow", "notes.arrow", ".0-3.arrow", "x-1.arrow", "5-3.arrow", "2-9.arrow"):
+    for name in ("0-3 (copy).arrow", "notes.arrow", ".0-3.arrow", "x-1.arrow"):
         (folder / name).write_bytes(b"")
     assert kept(files, many) == dict.fromkeys(many[:20], 1)
     files.keep(table(dict.fromkeys(many[10:], 2)), many[10:])
     assert kept(files, many) == dict.fromkeys(many[:10], 1) | dict.fromkeys(many[10:], 2)
+
+
+def test_a_file_that_somebody_else_named_only_costs_time(tmp_path: Path) -> None:
+    stores = stores_at(tmp_path / "home")
+    files, folder = ByGolem(stores, "some", SCHEMA), stores.projections.root / "readers" / "some"
+    folder.mkdir(parents=True)
+    for name in ("5-3.arrow", "2-9.arrow", "7-99.arrow"):
+        (folder / name).write_bytes(b"")
+    many = [f"g-{k}" for k in range(200)]
+    assert {bucket_of(golem_id, stores.home.bucket_count) for golem_id in many} == set(range(stores.home.bucket_count))
+    assert kept(files, many) == {}
+    files.keep(table(dict.fromkeys(many, 1)), many)
+    assert len(kept(files, many)) > 100
 
 
 def test_a_halved_file_that_a_power_cut_brings_back_is_nobodys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
