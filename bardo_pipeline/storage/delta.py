@@ -164,7 +164,7 @@ class AppendOnlyTable:
         name = f"part-00000-{uuid4()}-c000.parquet"
         try:
             with writing_to(self.path):
-                count = write_fresh(self.path / name, rows, self.schema)
+                count = write_fresh(self.path / name, rows, self.schema, stats=self._stats_columns)
                 if count != rows.num_rows:
                     raise StoreError(f"{self.path}: {count} rows were written of {rows.num_rows} that were given")
                 if self._durable:

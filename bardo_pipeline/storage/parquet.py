@@ -27,18 +27,25 @@ _ZSTD_ROWS_MIN = 16_384
 """From so many rows on, ZSTD is worth its beginnings in every column; in one of bytes it always is."""
 
 
-def write_fresh(path: Path, rows: pa.Table, schema: pa.Schema, *, part_rows: int | None = None) -> int:
-    """Write rows to a file; returns how many it says that it holds. part_rows: rows of each of its parts, if many."""
+def write_fresh(
+    path: Path, rows: pa.Table, schema: pa.Schema, *, stats: Sequence[str] = (), part_rows: int | None = None
+) -> int:
+    """Write rows to a file; returns how many it says that it holds.
+
+    stats: columns that it is asked by. part_rows: rows of each of its parts, if many.
+    """
     leaves = [leaf for column in schema for leaf in leaves_of(column)]
+    few = rows.num_rows < min(_ZSTD_ROWS_MIN, part_rows or _ZSTD_ROWS_MIN)
     long = {leaf: rows.num_rows >= _ZSTD_ROWS_MIN or pa.types.is_binary(kind) for leaf, kind in leaves}
     with pq.ParquetWriter(
         path,
         schema,
         compression={leaf: "zstd" if zstd else "snappy" for leaf, zstd in long.items()},
         compression_level={leaf: 1 for leaf, zstd in long.items() if zstd} or None,
-        # Text repeats, so it is worth a dictionary; numbers are not. Nobody finds a file by the extremes of lists.
+        # Text repeats, so it is worth a dictionary; numbers are not. Nobody finds a file by the extremes of lists. Of
+        # a file of one small part only which columns hold nothing but nulls is worth knowing, and what it is asked by.
         use_dictionary=[leaf for leaf, kind in leaves if pa.types.is_string(kind)],
-        write_statistics=[leaf for leaf, _ in leaves if ".list." not in leaf],
+        write_statistics=[*_tellings(schema), *stats] if few else [leaf for leaf, _ in leaves if ".list." not in leaf],
     ) as out:
         out.write_table(rows, part_rows)
     return _file(str(path)).rows
@@ -131,6 +138,10 @@ def _opened(path: str, size: int, changed_ns: int) -> _File:
         if told is not None and all(_only_nulls(group.column(told), group.num_rows) for group in groups):
             without.add(field.name)
     return _File(path, footer, {field.name: field.type for field in columns}, frozenset(without), {})
+
+
+def _tellings(schema: pa.Schema) -> list[str]:
+    return [leaf for column in schema if (leaf := _telling(column)) is not None]
 
 
 def _telling(column: pa.Field) -> str | None:

@@ -22,7 +22,6 @@ from deltalake.exceptions import TableNotFoundError
 
 from bardo_pipeline.errors import SchemaVersionError, StoreError
 from bardo_pipeline.events.columns import one
-from bardo_pipeline.grimoire.joins import matched, places
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.commits import (
     CHECKPOINT_COMMITS,
@@ -40,6 +39,7 @@ from bardo_pipeline.storage.commits import (
 from bardo_pipeline.storage.faults import writing_to
 from bardo_pipeline.storage.history import absolute
 from bardo_pipeline.storage.home import bucket_of
+from bardo_pipeline.storage.in_place import amended, differing, is_sorted
 from bardo_pipeline.storage.parquet import scan, write_fresh
 from bardo_pipeline.storage.tables import TableSpec
 from bardo_pipeline.storage.totals import EMPTY, Digest, Written
@@ -142,7 +142,7 @@ class RenewedTable:
         return rows if len(held) == len(paths) == 1 else self._sorted(rows)
 
     def _sorted(self, rows: pa.Table) -> pa.Table:
-        return rows.sort_by([(k, "ascending") for k in self.spec.key])
+        return rows if is_sorted(rows, self.spec.key) else rows.sort_by([(k, "ascending") for k in self.spec.key])
 
     def done(self, app: str) -> int | None:
         """The newest number of an app (a golem, its cycle) that a renewal carried."""
@@ -206,10 +206,10 @@ class RenewedTable:
         Files without a bucket that changed stay as they are. Raises StoreError where the disk does not take it, or
         somebody else renewed the table meanwhile.
         """
-        before = self._standing()
-        made = Digest.of_each(rows, self._codes(rows))
-        assert set(made) <= buckets, f"{self.name}: rows outside the buckets that are renewed"
-        version = self._replace(before, rows, {b: made.get(b, EMPTY) for b in buckets}, upto or {}, note or {})
+        before, rows = self._standing(), rows.cast(self.spec.schema)
+        digests = self._digests_of(before, rows, buckets)
+        assert set(digests) <= buckets, f"{self.name}: rows outside the buckets that are renewed"
+        version = self._replace(before, rows, {b: digests.get(b, EMPTY) for b in buckets}, upto or {}, note or {})
         return self._written(rows.num_rows, version)
 
     def amend(self, rows: pa.Table, *, by: Sequence[str], upto: Mapping[str, int] | None = None) -> Written:
@@ -218,22 +218,35 @@ class RenewedTable:
         Costs what is amended, but for writing the files of those buckets. upto: see `renew`. Raises StoreError as
         `renew`, and where the files hold more rows or fewer than the newest commit says.
         """
-        before, codes = self._standing(), self._codes(rows)
-        buckets = set(codes.tolist())
+        before, rows = self._standing(), rows.cast(self.spec.schema)
+        buckets = set(self._codes(rows).tolist())
         held = self.read(buckets, trusting=True)
-        like = _like(held, rows, by)
-        gone, rows = held.filter(pa.array(like)), rows.cast(self.spec.schema)
-        each = Digest.of_each(pa.concat_tables([gone, rows]), np.concatenate([-1 - self._codes(gone), codes]))
-        digests = {
-            b: before.digests.get(b, EMPTY) - each.get(-1 - b, EMPTY) + each.get(b, EMPTY) for b in sorted(buckets)
-        }
-        wanted = pa.concat_tables([held.filter(pa.array(~like)), rows])
+        gone, wanted = amended(held, rows, by)
+        digests = self._shifted(before, gone, rows)
         if sum(d.rows for d in digests.values()) != wanted.num_rows:
             raise StoreError(
                 f"{self.path} holds other rows than its newest commit says: `bardo rebuild` says what the log gives"
             )
         version = self._replace(before, wanted, digests, upto or {}, {})
         return self._written(rows.num_rows, version)
+
+    def _digests_of(self, before: _Standing, rows: pa.Table, buckets: set[int]) -> dict[int, Digest]:
+        """What these rows come to, bucket by bucket: of those that are held as they are, nothing is digested again."""
+        paths = before.beside(buckets)
+        held = self._held.get(min(paths)) if len(paths) == 1 and before.within(paths) <= buckets else None
+        apart = None if held is None else differing(held, rows, self.spec.key)
+        if held is None or apart is None:
+            return Digest.of_each(rows, self._codes(rows))
+        some = pa.array(apart)
+        stay = {b: before.digests[b] for b in before.within(paths)}
+        return stay | self._shifted(before, held.filter(some), rows.filter(some))
+
+    def _shifted(self, before: _Standing, gone: pa.Table, come: pa.Table) -> dict[int, Digest]:
+        """What the buckets come to out of which these rows go and into which these come."""
+        codes = [self._codes(rows) for rows in (gone, come)]
+        each = Digest.of_each(pa.concat_tables([gone, come]), np.concatenate([-1 - codes[0], codes[1]]))
+        buckets = sorted({*codes[0].tolist(), *codes[1].tolist()})
+        return {b: before.digests.get(b, EMPTY) - each.get(-1 - b, EMPTY) + each.get(b, EMPTY) for b in buckets}
 
     def _replace(
         self,
@@ -248,9 +261,10 @@ class RenewedTable:
         changed = {b for b in buckets if digests[b] != before.digests.get(b, EMPTY)}
         gone = set(before.files) if self._partitioned else before.beside(changed)
         due = changed | before.within(gone)
-        others = self.read(due - buckets, trusting=True) if due - buckets else rows.slice(0, 0)
-        mine = rows if due >= buckets else rows.filter(pa.array(np.isin(self._codes(rows), sorted(due))))
-        wanted = self._sorted(pa.concat_tables([mine, others]).cast(self.spec.schema))
+        wanted = rows if due >= buckets else rows.filter(pa.array(np.isin(self._codes(rows), sorted(due))))
+        if due - buckets:
+            wanted = pa.concat_tables([wanted, self.read(due - buckets, trusting=True)])
+        wanted = self._sorted(wanted)
         placed = {_fresh_name(): group for group in _gathered({b: digests[b].rows for b in sorted(due)})}
         fresh = self._divided(wanted, placed)
         files = {path: held for path, held in before.files.items() if path not in gone}
@@ -287,7 +301,9 @@ class RenewedTable:
         try:
             with writing_to(self.path):
                 for path, rows in fresh.items():
-                    write_fresh(self.path / path, rows, self.spec.schema, part_rows=self._part_rows)
+                    write_fresh(
+                        self.path / path, rows, self.spec.schema, stats=self.spec.stats, part_rows=self._part_rows
+                    )
                 self._gather_commits(version - 1)
                 told = metadata_of(DeltaTable(self.path), self.spec.schema) if self._partitioned else None
                 packed = {name: orjson.dumps(fact).decode() for name, fact in facts.items()}
@@ -315,15 +331,6 @@ class RenewedTable:
 
 def _fresh_name() -> str:
     return f"part-00000-{uuid4()}-c000.parquet"
-
-
-def _like(rows: pa.Table, others: pa.Table, by: Sequence[str]) -> np.ndarray:
-    """Which rows have a row among the others that is the same in these columns. bool [rows]"""
-    words = {name: pc.unique(others[name]) for name in by}
-    pairs = matched(*([places(table[name], words[name]) for name in by] for table in (rows, others)))
-    found = np.zeros(rows.num_rows, bool)
-    found[pairs.left] = True
-    return found
 
 
 def _gathered(rows_of: Mapping[int, int]) -> Iterator[list[int]]:
