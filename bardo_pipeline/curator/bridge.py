@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.links import links_of
 from bardo_pipeline.events.columns import one, present
-from bardo_pipeline.grimoire.columns import Truth, Whole, contiguous, is_word, micros, truth, whole
+from bardo_pipeline.grimoire.columns import Truth, Whole, contiguous, in_order, is_word, micros, truth, whole
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entries import MOMENT
-from bardo_pipeline.grimoire.joins import matched, places
+from bardo_pipeline.grimoire.joins import matched, places, worded
 from bardo_pipeline.policy import BridgePolicy, Policy
 
 PARTS = ("specificity", "actionability", "novelty", "verifiability", "consistency")
@@ -115,17 +115,16 @@ def crossings_of(
         "crosses": crosses,
         "reason": _REASONS.take(pa.array(told)),
     }
-    return pa.table(columns, CROSSING_SCHEMA).sort_by([("golem_id", "ascending"), ("entry_id", "ascending")])
+    return in_order(pa.table(columns, CROSSING_SCHEMA), ("golem_id", "entry_id"))
 
 
 def _agreeing(entries: pa.Table, links: pa.Table) -> Whole:
     """How many others of its golem agree with each entry. [rows]"""
-    agree = links.filter(pc.equal(links["relation"], "agrees"))
-    golems, ids = (pc.unique(entries[name]) for name in ("golem_id", "entry_id"))
+    agree = links.select(["golem_id", "entry_id", "other_id"]).filter(pc.equal(links["relation"], "agrees"))
+    (golem, golems), (entry, ids) = (worded(entries[name]) for name in ("golem_id", "entry_id"))
     owner = places(agree["golem_id"], golems)
     ends = [places(agree[name], ids) for name in ("entry_id", "other_id")]
-    mine = [places(entries["golem_id"], golems), places(entries["entry_id"], ids)]
-    pairs = matched(mine, [np.concatenate([owner, owner]), np.concatenate(ends)])
+    pairs = matched([golem, entry], [np.concatenate([owner, owner]), np.concatenate(ends)])
     return np.bincount(pairs.left, minlength=entries.num_rows)
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from bardo_pipeline.curator.causal import Moments
 from bardo_pipeline.curator.structure import Structure, Structures
 from bardo_pipeline.grimoire import confidence as conf
-from bardo_pipeline.grimoire.columns import contiguous
+from bardo_pipeline.grimoire.columns import contiguous, in_order
 from bardo_pipeline.grimoire.entries import (
     CAME_OVER,
     COUNTED_FIELDS,
@@ -308,7 +308,7 @@ def to_table(
     """The grimoire, or these of its rows, as a table of ENTRY_SCHEMA, sorted by golem and entry."""
     wanted = state.snapshot(np.arange(state.rows) if rows is None else rows)
     table = pa.table(entry_columns(state, wanted, curator, decay), schema=ENTRY_SCHEMA)
-    return table.sort_by([("golem_id", "ascending"), ("entry_id", "ascending")])
+    return in_order(table, ("golem_id", "entry_id"))
 
 
 def from_table(table: pa.Table) -> GrimoireState:

@@ -20,10 +20,11 @@ from bardo_pipeline.storage.projections import GrowingTable
 
 @dataclass(frozen=True)
 class Fresh:
-    """The propositions that were touched since the last count, the decisive votes on all, and how far they reach."""
+    """The propositions touched since the last count, the decisive votes on them and on others, and how far it goes."""
 
     touched: pa.Array
     votes: pa.Table
+    others: pa.Table
     version: int
 
 
@@ -42,18 +43,23 @@ class BallotBox:
         touched = changed["proposition_id"].unique()
         kept = kept_at(self._folder, "votes")
         if kept is None or kept.rows.schema != VOTE_SCHEMA:
-            return Fresh(touched, decisive(self._votes.read()), version)
+            every = decisive(self._votes.read())
+            return Fresh(touched, _on(every, touched), _on(every, touched, those=False), version)
+        parts = [_on(kept.rows, touched), self._votes.read(since_version=since)]
         # Where a vote was taken back, the one before it may count again: it is in the table alone.
         lost = changed.filter(pc.is_valid(changed["because"]))["proposition_id"].unique()
-        parts = [_without(kept.rows, lost), _without(self._votes.read(since_version=since), lost)]
         if len(lost):
+            parts = [_on(part, lost, those=False) for part in parts]
             parts.append(self._votes.read(only=pc.field("proposition_id").isin(lost)))
-        return Fresh(touched, decisive(pa.concat_tables(parts)), version)
+        return Fresh(touched, decisive(pa.concat_tables(parts)), _on(kept.rows, touched, those=False), version)
 
     def keep(self, fresh: Fresh) -> None:
         """Keep that all this was counted."""
-        keep_place(self._folder, fresh.version, votes=fresh.votes.cast(VOTE_SCHEMA))
+        votes = pa.concat_tables([fresh.others, fresh.votes]).cast(VOTE_SCHEMA).combine_chunks()
+        keep_place(self._folder, fresh.version, votes=votes)
 
 
-def _without(votes: pa.Table, propositions: pa.Array) -> pa.Table:
-    return votes.filter(pc.invert(pc.is_in(votes["proposition_id"], value_set=propositions)))
+def _on(votes: pa.Table, propositions: pa.Array, *, those: bool = True) -> pa.Table:
+    """The votes on those propositions, or on all others."""
+    found = pc.is_in(votes["proposition_id"], value_set=propositions)
+    return votes.filter(found if those else pc.invert(found))

@@ -202,16 +202,15 @@ def derive_consensus(stores: Stores) -> list[Written]:
         fresh = box.look()
         if fresh is None:
             return []
-        touched = fresh.touched
+        touched, concerned = fresh.touched, fresh.votes
         renewed = stores.projections.renewed("consensus")
         buckets = renewed.buckets(touched.to_pylist())
-        concerned = fresh.votes.filter(pc.is_in(fresh.votes["proposition_id"], value_set=touched))
         last_words = concerned.filter(concerned["is_death_vote"])["vote_id"].unique()
         causes = _causes_of(stores, last_words)
         backed = backed_votes(concerned, causes, recorded_deaths(stores))
         counted = consensus(concerned, backed, stores.policy.katabasis, touched)
         kept = renewed.read(buckets, trusting=True)
         kept = kept.filter(pc.invert(pc.is_in(kept["proposition_id"], value_set=touched)))
-        written = renewed.renew(pa.concat_tables([kept, counted]).sort_by("proposition_id"), buckets)
+        written = renewed.renew(pa.concat_tables([kept, counted]), buckets)
         box.keep(fresh)
         return [written]

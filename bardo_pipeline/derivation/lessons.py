@@ -16,6 +16,7 @@ from bardo_pipeline.curator.decisions import fold
 from bardo_pipeline.derivation.reading import curated
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.overrides import Order
+from bardo_pipeline.grimoire.columns import in_order
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.heartbeat.hypothesis_rows import HYPOTHESIS_SCHEMA
 from bardo_pipeline.heartbeat.lessons import lesson_decisions, lessons_of
@@ -111,7 +112,7 @@ def known_in(stores: Stores, buckets: Collection[int]) -> pa.Table:
 
 def _together(parts: list[pa.Table]) -> pa.Table:
     rows = pa.concat_tables(parts)
-    return rows.sort_by([("golem_id", "ascending"), ("entry_id", "ascending")]) if parts[1].num_rows else parts[0]
+    return in_order(rows, ("golem_id", "entry_id")) if parts[1].num_rows else parts[0]
 
 
 def known_at(stores: Stores, golem_ids: list[str], moment: datetime | pa.Scalar) -> pa.Table:

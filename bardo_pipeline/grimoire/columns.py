@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache, partial
 from typing import Any
 
@@ -76,6 +76,24 @@ def contiguous(column: pa.ChunkedArray) -> pa.Array:
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def in_order(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """The rows in the order of these columns, which hold no null. To see that they lie so costs less than to sort."""
+    return rows if _is_sorted(rows, key) else rows.sort_by([(name, "ascending") for name in key])
+
+
+def _is_sorted(rows: pa.Table, key: Sequence[str]) -> bool:
+    tied = np.ones(max(rows.num_rows - 1, 0), bool)
+    for name in key if len(tied) else ():
+        column = contiguous(rows[name])
+        before, after = column.slice(0, len(tied)), column.slice(1)
+        if (tied & truth(pc.greater(before, after))).any():
+            return False
+        tied &= truth(pc.equal(before, after))
+        if not tied.any():
+            return True
+    return True
 
 
 def micros(table: pa.Table, name: str) -> Whole:

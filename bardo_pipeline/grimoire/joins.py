@@ -28,7 +28,13 @@ class Pairs(NamedTuple):
 
 def codes(column: pa.ChunkedArray) -> Whole:
     """A number for each distinct word, from 0; -1 for none. int64 [rows]."""
-    return _numbered(one(column).dictionary_encode().indices)
+    return worded(column)[0]
+
+
+def worded(column: pa.ChunkedArray) -> tuple[Whole, pa.Array]:
+    """The place of each value among the distinct words of a column (-1 for none, int64 [rows]); and the words."""
+    encoded = one(column).dictionary_encode()
+    return _numbered(encoded.indices), encoded.dictionary
 
 
 def places(column: pa.ChunkedArray, words: pa.Array) -> Whole:
@@ -45,8 +51,11 @@ def matched(left: Sequence[Whole], right: Sequence[Whole]) -> Pairs:
 
     left, right: the columns of both sides, from -1 on, [left rows] and [right rows].
     """
-    keys = _key([np.concatenate(pair) for pair in zip(left, right, strict=True)])
-    mine, theirs = keys[: len(left[0])], keys[len(left[0]) :]
+    if left is right:
+        mine = theirs = _key(left)
+    else:
+        keys = _key([np.concatenate(pair) for pair in zip(left, right, strict=True)])
+        mine, theirs = keys[: len(left[0])], keys[len(left[0]) :]
     some, others = np.flatnonzero(mine >= 0), np.flatnonzero(theirs >= 0)
     others = others[np.argsort(theirs[others], kind="stable")]
     first = np.searchsorted(theirs[others], mine[some], side="left")

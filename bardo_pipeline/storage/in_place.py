@@ -19,20 +19,6 @@ from bardo_pipeline.grimoire.columns import Truth, truth
 from bardo_pipeline.grimoire.joins import Pairs, matched, places
 
 
-def is_sorted(rows: pa.Table, key: Sequence[str]) -> bool:
-    """Whether rows lie in the order of these columns, which hold no null."""
-    tied = np.ones(max(rows.num_rows - 1, 0), bool)
-    for name in key:
-        column = one(rows[name])
-        before, after = column.slice(0, len(tied)), column.slice(1)
-        if (tied & truth(pc.greater(before, after))).any():
-            return False
-        tied &= truth(pc.equal(before, after))
-        if not tied.any():
-            return True
-    return True
-
-
 def differing(rows: pa.Table, others: pa.Table, key: Sequence[str]) -> Truth | None:
     """Which rows are not as those of another table (of the same columns) in their places. bool [rows]
 

@@ -15,13 +15,13 @@ from uuid import uuid4
 import numpy as np
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import TableNotFoundError
 
 from bardo_pipeline.errors import SchemaVersionError, StoreError
 from bardo_pipeline.events.columns import one
+from bardo_pipeline.grimoire.columns import in_order
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.commits import (
     CHECKPOINT_COMMITS,
@@ -39,7 +39,7 @@ from bardo_pipeline.storage.commits import (
 from bardo_pipeline.storage.faults import writing_to
 from bardo_pipeline.storage.history import absolute
 from bardo_pipeline.storage.home import bucket_of
-from bardo_pipeline.storage.in_place import amended, differing, is_sorted
+from bardo_pipeline.storage.in_place import amended, differing
 from bardo_pipeline.storage.parquet import scan, write_fresh
 from bardo_pipeline.storage.tables import TableSpec
 from bardo_pipeline.storage.totals import EMPTY, Digest, Written
@@ -139,10 +139,7 @@ class RenewedTable:
         rows = pa.concat_tables([*parts, *([scan(read, self.spec.schema, None, these)] if read or not parts else [])])
         if wanted is not None and not standing.within(paths) <= wanted:
             rows = rows.filter(pa.array(np.isin(self._codes(rows), sorted(wanted))))
-        return rows if len(held) == len(paths) == 1 else self._sorted(rows)
-
-    def _sorted(self, rows: pa.Table) -> pa.Table:
-        return rows if is_sorted(rows, self.spec.key) else rows.sort_by([(k, "ascending") for k in self.spec.key])
+        return rows if len(held) == len(paths) == 1 else in_order(rows, self.spec.key)
 
     def done(self, app: str) -> int | None:
         """The newest number of an app (a golem, its cycle) that a renewal carried."""
@@ -206,7 +203,7 @@ class RenewedTable:
         Files without a bucket that changed stay as they are. Raises StoreError where the disk does not take it, or
         somebody else renewed the table meanwhile.
         """
-        before, rows = self._standing(), rows.cast(self.spec.schema)
+        before, rows = self._standing(), in_order(rows.cast(self.spec.schema), self.spec.key)
         digests = self._digests_of(before, rows, buckets)
         assert set(digests) <= buckets, f"{self.name}: rows outside the buckets that are renewed"
         version = self._replace(before, rows, {b: digests.get(b, EMPTY) for b in buckets}, upto or {}, note or {})
@@ -227,7 +224,7 @@ class RenewedTable:
             raise StoreError(
                 f"{self.path} holds other rows than its newest commit says: `bardo rebuild` says what the log gives"
             )
-        version = self._replace(before, wanted, digests, upto or {}, {})
+        version = self._replace(before, in_order(wanted, self.spec.key), digests, upto or {}, {})
         return self._written(rows.num_rows, version)
 
     def _digests_of(self, before: _Standing, rows: pa.Table, buckets: set[int]) -> dict[int, Digest]:
@@ -263,8 +260,7 @@ class RenewedTable:
         due = changed | before.within(gone)
         wanted = rows if due >= buckets else rows.filter(pa.array(np.isin(self._codes(rows), sorted(due))))
         if due - buckets:
-            wanted = pa.concat_tables([wanted, self.read(due - buckets, trusting=True)])
-        wanted = self._sorted(wanted)
+            wanted = in_order(pa.concat_tables([wanted, self.read(due - buckets, trusting=True)]), self.spec.key)
         placed = {_fresh_name(): group for group in _gathered({b: digests[b].rows for b in sorted(due)})}
         fresh = self._divided(wanted, placed)
         files = {path: held for path, held in before.files.items() if path not in gone}

@@ -60,7 +60,10 @@ def test_a_box_that_is_looked_into_now_and_then_holds_what_a_full_one_does(
                 continue
             if data.draw(st.booleans()):
                 box.keep(fresh)
-            assert counted(fresh.votes, backed).equals(counted(table.read(), backed))
+            every = pa.concat_tables([fresh.votes, fresh.others])
+            assert counted(every, backed).equals(counted(table.read(), backed))
+            assert set(fresh.votes["proposition_id"].to_pylist()) <= set(fresh.touched.to_pylist())
+            assert set(fresh.others["proposition_id"].to_pylist()).isdisjoint(fresh.touched.to_pylist())
             full = BallotBox(table, Path(folder) / "nobody").look()
             assert full is not None
-            assert counted(full.votes, backed).equals(counted(fresh.votes, backed))
+            assert counted(full.votes, backed).equals(counted(every, backed))
