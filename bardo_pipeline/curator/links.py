@@ -129,13 +129,15 @@ def _as_numbers(entries: pa.Table) -> _Entries:
 
 def _rules(known: _Entries) -> Iterator[_Found]:
     """Rules about the same act in situations that differ in one respect: an anomaly by one band, the others at all."""
-    respects = {_ANOMALY: known.anomaly, _REGIME: known.regime, _GAS: known.gas}
+    rules = np.flatnonzero(known.told & known.is_rule)
+    act = [column[rules] for column in known.act]
+    respects = {_ANOMALY: known.anomaly[rules], _REGIME: known.regime[rules], _GAS: known.gas[rules]}
     for across, respect in respects.items():
-        same = [*known.act, *(other for which, other in respects.items() if which != across)]
-        same = _of(known.told & known.is_rule & (respect >= 0), same)
-        pairs = matched(same, same)
-        apart = np.abs(respect[pairs.left] - respect[pairs.right])
+        same = _of(respect >= 0, [*act, *(other for which, other in respects.items() if which != across)])
+        left, right = matched(same, same)
+        apart = np.abs(respect[left] - respect[right])
         differ = apart == 1 if across == _ANOMALY else apart > 0
+        pairs = Pairs(rules[left], rules[right])
         relation = np.where(known.sign[pairs.left] == known.sign[pairs.right], _AGREES, _DIFFERS)
         yield _Found.of(pairs, differ & (known.order[pairs.left] < known.order[pairs.right]), relation, across)
 

@@ -45,7 +45,7 @@ from bardo_pipeline.storage.commits import (
 from bardo_pipeline.storage.faults import writing_to
 from bardo_pipeline.storage.history import DataFile, absolute, brought_between, still_there, within
 from bardo_pipeline.storage.home import sync_file, sync_folder
-from bardo_pipeline.storage.parquet import scan, write_fresh
+from bardo_pipeline.storage.parquet import rows_in, scan, write_fresh
 from bardo_pipeline.storage.sums import Sums
 from bardo_pipeline.storage.transactions import Transactions
 
@@ -164,8 +164,8 @@ class AppendOnlyTable:
         name = f"part-00000-{uuid4()}-c000.parquet"
         try:
             with writing_to(self.path):
-                count = write_fresh(self.path / name, rows, self.schema, stats=self._stats_columns)
-                if count != rows.num_rows:
+                write_fresh(self.path / name, rows, self.schema, stats=self._stats_columns)
+                if (count := rows_in(self.path / name)) != rows.num_rows:
                     raise StoreError(f"{self.path}: {count} rows were written of {rows.num_rows} that were given")
                 if self._durable:
                     sync_file(self.path / name)

@@ -54,7 +54,8 @@ def amended(held: pa.Table, rows: pa.Table, by: Sequence[str]) -> Amended:
     pairs = _alike(held, rows, by)
     if len(pairs.left) == rows.num_rows == len(np.unique(pairs.left)) == len(np.unique(pairs.right)):
         gone = held.take(pa.array(pairs.left))
-        return Amended(gone, _exchanged(held, pairs.left, gone, rows.take(pa.array(pairs.right))))
+        ordered = rows if (np.diff(pairs.right) > 0).all() else rows.take(pa.array(pairs.right))
+        return Amended(gone, _exchanged(held, pairs.left, gone, ordered))
     like = np.zeros(held.num_rows, bool)
     like[pairs.left] = True
     return Amended(held.filter(pa.array(like)), pa.concat_tables([held.filter(pa.array(~like)), rows]))

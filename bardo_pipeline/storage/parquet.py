@@ -29,8 +29,8 @@ _ZSTD_ROWS_MIN = 16_384
 
 def write_fresh(
     path: Path, rows: pa.Table, schema: pa.Schema, *, stats: Sequence[str] = (), part_rows: int | None = None
-) -> int:
-    """Write rows to a file; returns how many it says that it holds.
+) -> None:
+    """Write rows to a file.
 
     stats: columns that it is asked by. part_rows: rows of each of its parts, if many.
     """
@@ -48,6 +48,10 @@ def write_fresh(
         write_statistics=[*_tellings(schema), *stats] if few else [leaf for leaf, _ in leaves if ".list." not in leaf],
     ) as out:
         out.write_table(rows, part_rows)
+
+
+def rows_in(path: Path) -> int:
+    """How many rows a file says that it holds."""
     return _file(str(path)).rows
 
 
