@@ -19,6 +19,12 @@ from bardo_pipeline.grimoire.columns import Truth, truth
 from bardo_pipeline.grimoire.joins import Pairs, matched, places
 
 
+def chosen(rows: pa.Table, column: str, words: pa.Array) -> pa.Table:
+    """The rows that have one of these words in a column; the same table where all have."""
+    found = pc.is_in(rows[column], value_set=words)
+    return rows if pc.all(found, min_count=0).as_py() else rows.filter(found)
+
+
 def differing(rows: pa.Table, others: pa.Table, key: Sequence[str]) -> Truth | None:
     """Which rows are not as those of another table (of the same columns) in their places. bool [rows]
 

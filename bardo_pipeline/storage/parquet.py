@@ -87,7 +87,7 @@ def scan(
     """
     names = list(schema.names if columns is None else columns)
     if not paths:
-        return ds.dataset(schema.empty_table()).to_table(columns={n: ds.field(*n.split(".")) for n in names})
+        return pa.schema([_field(schema, name) for name in names]).empty_table()
     files = [_file(path) for path in paths]
     if sum(file.rows for file in files) <= _FEW_ROWS:
         return _few(files, schema, names) if filter is None else _few_of(files, schema, names, filter)

@@ -39,7 +39,7 @@ from bardo_pipeline.storage.commits import (
 from bardo_pipeline.storage.faults import writing_to
 from bardo_pipeline.storage.history import absolute
 from bardo_pipeline.storage.home import bucket_of
-from bardo_pipeline.storage.in_place import amended, differing
+from bardo_pipeline.storage.in_place import amended, chosen, differing
 from bardo_pipeline.storage.parquet import scan, write_fresh
 from bardo_pipeline.storage.tables import TableSpec
 from bardo_pipeline.storage.totals import EMPTY, Digest, Written
@@ -125,18 +125,18 @@ class RenewedTable:
 
         trusting: what this object wrote and still holds is taken as it was written, without another look at the file.
         """
-        these = None
-        if only is not None:
-            names = sorted(set(only))
-            these = ds.field(self.spec.key[0]).isin(pa.array(names, pa.string()))
-            buckets = self.buckets(names) if buckets is None else buckets
+        names, first = None if only is None else pa.array(sorted(set(only)), pa.string()), self.spec.key[0]
+        if names is not None and buckets is None:
+            buckets = self.buckets(names.to_pylist())
         standing = self._standing()
         wanted = None if buckets is None else set(buckets)
         paths = list(standing.files) if wanted is None else standing.beside(wanted)
         held = {path: self._held[path] for path in paths if trusting and path in self._held}
         read = [absolute(self.path, path) for path in paths if path not in held]
-        parts = [rows if these is None else rows.filter(these) for rows in held.values()]
-        rows = pa.concat_tables([*parts, *([scan(read, self.spec.schema, None, these)] if read or not parts else [])])
+        parts = [rows if names is None else chosen(rows, first, names) for rows in held.values()]
+        if read or not parts:
+            parts.append(scan(read, self.spec.schema, None, None if names is None else ds.field(first).isin(names)))
+        rows = pa.concat_tables(parts)
         if wanted is not None and not standing.within(paths) <= wanted:
             rows = rows.filter(pa.array(np.isin(self._codes(rows), sorted(wanted))))
         return rows if len(held) == len(paths) == 1 else in_order(rows, self.spec.key)
