@@ -35,7 +35,7 @@ def write_fresh(
     stats: columns that it is asked by. part_rows: rows of each of its parts, if many.
     """
     leaves = [leaf for column in schema for leaf in leaves_of(column)]
-    few = rows.num_rows < min(_ZSTD_ROWS_MIN, part_rows or _ZSTD_ROWS_MIN)
+    few = rows.num_rows < _ZSTD_ROWS_MIN
     long = {leaf: rows.num_rows >= _ZSTD_ROWS_MIN or pa.types.is_binary(kind) for leaf, kind in leaves}
     with pq.ParquetWriter(
         path,
@@ -43,7 +43,7 @@ def write_fresh(
         compression={leaf: "zstd" if zstd else "snappy" for leaf, zstd in long.items()},
         compression_level={leaf: 1 for leaf, zstd in long.items() if zstd} or None,
         # Text repeats, so it is worth a dictionary; numbers are not. Nobody finds a file by the extremes of lists. Of
-        # a file of one small part only which columns hold nothing but nulls is worth knowing, and what it is asked by.
+        # few rows it is worth knowing which columns hold only nulls, and the extremes of what they are asked by.
         use_dictionary=[leaf for leaf, kind in leaves if pa.types.is_string(kind)],
         write_statistics=[*_tellings(schema), *stats] if few else [leaf for leaf, _ in leaves if ".list." not in leaf],
     ) as out:

@@ -230,7 +230,7 @@ class RenewedTable:
     def _digests_of(self, before: _Standing, rows: pa.Table, buckets: set[int]) -> dict[int, Digest]:
         """What these rows come to, bucket by bucket: of those that are held as they are, nothing is digested again."""
         paths = before.beside(buckets)
-        held = self._held.get(min(paths)) if len(paths) == 1 and before.within(paths) <= buckets else None
+        held = self._held.get(min(paths)) if len(paths) == 1 else None
         apart = None if held is None else differing(held, rows, self.spec.key)
         if held is None or apart is None:
             return Digest.of_each(rows, self._codes(rows))

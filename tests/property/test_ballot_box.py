@@ -18,7 +18,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.projections import GrowingTable
 from bardo_pipeline.storage.tables import TABLES
 from tests.examples import times
-from tests.grimoires import shuffled
+from tests.grimoires import DIED, shuffled
 from tests.property.test_consensus_laws import ballots, counted
 
 pytestmark = pytest.mark.row("KAT-5")
@@ -38,7 +38,7 @@ def test_the_decisive_votes_decide_as_all_of_them_do(cast: tuple[pa.Table, set[s
     assert counted(step, backed).equals(counted(votes, backed))
 
 
-@settings(max_examples=times(5), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=times(20), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(ballots(), st.lists(st.integers(0, 24), max_size=3), st.data())
 def test_a_box_that_is_looked_into_now_and_then_holds_what_a_full_one_does(
     cast: tuple[pa.Table, set[str]], cuts: list[int], data: st.DataObject
@@ -67,3 +67,19 @@ def test_a_box_that_is_looked_into_now_and_then_holds_what_a_full_one_does(
             full = BallotBox(table, Path(folder) / "nobody").look()
             assert full is not None
             assert counted(full.votes, backed).equals(counted(every, backed))
+
+
+def test_what_nobody_voted_on_since_is_still_in_the_box(tmp_path: Path) -> None:
+    table = GrowingTable("votes", tmp_path / "votes", TABLES["votes"], Policy())
+    box = BallotBox(table, tmp_path / "reader")
+    for number, proposition in enumerate("pqqp", 1):
+        row = {
+            "vote_id": f"v-{number}", "proposition_id": proposition, "domain": "gas", "claim": "dear",
+            "voter_id": f"voter-{number}", "confidence_ppm": 700_000, "is_death_vote": False, "weight_tenths": 10,
+            "at": DIED,
+        }  # fmt: skip
+        table.put(pa.Table.from_pylist([row], schema=TABLES["votes"].schema), {"w": number})
+        fresh = box.look()
+        assert fresh is not None
+        box.keep(fresh)
+        assert counted(pa.concat_tables([fresh.votes, fresh.others]), set()).equals(counted(table.read(), set()))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -79,6 +80,16 @@ def test_a_file_that_was_written_anew_or_is_gone_is_not_taken_for_what_it_was(tm
     path.unlink()
     with pytest.raises(FileNotFoundError):
         scan([str(path)], SCHEMA)
+
+
+def test_of_few_rows_a_file_says_what_is_all_null_and_the_extremes_of_what_it_is_asked_by(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    write_fresh(path, pa.Table.from_pylist([{"tick": 1}, {"tick": 2}], schema=SCHEMA), SCHEMA, stats=["tick"])
+    footer = pq.read_metadata(path).row_group(0)
+    told = {column.path_in_schema: column.statistics for column in map(footer.column, range(footer.num_columns))}
+    assert (told["tick"].min, told["tick"].max) == (1, 2)
+    assert told["word"].null_count == 2
+    assert "word" in parquet._file(str(path)).without
 
 
 def test_what_is_kept_of_files_is_bounded_and_the_rest_is_read_again(tmp_path: Path) -> None:
