@@ -82,7 +82,7 @@ def _gone_on(stores: Stores, before: pa.Table, fresh: pa.Table, anew: set[str]) 
     if anew:
         told = stores.projections.growing("hypotheses").read(golems=sorted(anew))
         parts.append(lessons_of(told, orders_heard(stores, anew), stores.policy))
-    return pa.concat_tables(parts).sort_by([("golem_id", "ascending"), ("entry_id", "ascending")])
+    return pa.concat_tables(parts)
 
 
 def _of(rows: pa.Table, golem_ids: Collection[str]) -> pa.ChunkedArray:

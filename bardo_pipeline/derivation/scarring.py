@@ -249,7 +249,7 @@ def derive_scars(stores: Stores) -> list[Written]:
             told = scars_of(failures.read(only=pc.field("owner_id").isin(sorted(owned))), deaths, stores.policy)
             standing = renewed.read(buckets)
             others = standing.filter(pc.invert(pc.is_in(standing["owner_id"], value_set=pa.array(sorted(owned)))))
-            rows = pa.concat_tables([others, told]).sort_by([("owner_id", "ascending"), ("scar_id", "ascending")])
+            rows = pa.concat_tables([others, told])
             if Digest.of(rows) != Digest.of(standing):
                 written.append(renewed.renew(rows, buckets))
         keep_place(place, version, dead=deaths.select(["golem_id"]))

@@ -87,6 +87,7 @@ def _is_sorted(rows: pa.Table, key: Sequence[str]) -> bool:
     tied = np.ones(max(rows.num_rows - 1, 0), bool)
     for name in key if len(tied) else ():
         column = contiguous(rows[name])
+        assert not column.null_count, f"{name}: what is null has no place in an order"
         before, after = column.slice(0, len(tied)), column.slice(1)
         if (tied & truth(pc.greater(before, after))).any():
             return False

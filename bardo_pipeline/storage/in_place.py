@@ -1,6 +1,6 @@
 """In place: what of a table's rows is not as it was, and rows exchanged where they lie. Pure, column by column.
 
-Tables that are renewed every cycle change in a tenth of their rows. To compare a column costs a tenth of digesting it,
+Tables that are renewed every cycle stay as they were in most rows. To compare a column costs a tenth of digesting it,
 and one that is the same need not be made again.
 """
 
@@ -25,13 +25,39 @@ def chosen(rows: pa.Table, column: str, words: pa.Array) -> pa.Table:
     return rows if pc.all(found, min_count=0).as_py() else rows.filter(found)
 
 
-def differing(rows: pa.Table, others: pa.Table, key: Sequence[str]) -> Truth | None:
-    """Which rows are not as those of another table (of the same columns) in their places. bool [rows]
+class Differing(NamedTuple):
+    """Which rows of a table are not as they were, and which of those that take their place are new. bool [rows] each"""
 
-    None where the two do not hold the same keys in the same places, or differ in a column of lists or structs.
+    gone: Truth
+    come: Truth
+
+
+def differing(held: pa.Table, rows: pa.Table, key: Sequence[str]) -> Differing | None:
+    """What tells rows from those that are held (of the same columns), each found by its key, columns of text.
+
+    None where what has the same key differs in a column of lists or structs, or a key stands there more than once.
     """
-    if rows.num_rows != others.num_rows or any(not one(rows[k]).equals(one(others[k])) for k in key):
+    if held.num_rows == rows.num_rows and all(one(held[k]).equals(one(rows[k])) for k in key):
+        apart = _apart(held, rows)
+        return None if apart is None else Differing(apart, apart)
+    place = one(pc.index_in(_joined(rows, key), value_set=_joined(held, key)))
+    known = pc.is_valid(place)
+    apart = _apart(held.take(place.drop_null()), rows.filter(known))
+    if apart is None:
         return None
+    come = ~truth(known)
+    come[np.flatnonzero(~come)[apart]] = True
+    gone = np.ones(held.num_rows, bool)
+    gone[place.drop_null().to_numpy()[~apart]] = False
+    return None if np.count_nonzero(~gone) != np.count_nonzero(~come) else Differing(gone, come)
+
+
+def _joined(rows: pa.Table, key: Sequence[str]) -> pa.Array:
+    return one(pc.binary_join_element_wise(*(rows[name] for name in key), "\x1f"))
+
+
+def _apart(rows: pa.Table, others: pa.Table) -> Truth | None:
+    """Which rows are not as those in their places; None where a column of lists or structs differs. bool [rows]"""
     apart = np.zeros(rows.num_rows, bool)
     for name in rows.column_names:
         mine, theirs = one(rows[name]), one(others[name])
@@ -45,7 +71,7 @@ def differing(rows: pa.Table, others: pa.Table, key: Sequence[str]) -> Truth | N
 
 
 class Amended(NamedTuple):
-    """The rows that others have taken the place of, and all rows after it."""
+    """The rows that others took the place of, and all rows as they are then."""
 
     gone: pa.Table
     rows: pa.Table

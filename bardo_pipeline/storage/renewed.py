@@ -125,7 +125,8 @@ class RenewedTable:
 
         trusting: what this object wrote and still holds is taken as it was written, without another look at the file.
         """
-        names, first = None if only is None else pa.array(sorted(set(only)), pa.string()), self.spec.key[0]
+        first = self.spec.key[0]
+        names = None if only is None else pa.array(sorted(set(only)), pa.string())
         if names is not None and buckets is None:
             buckets = self.buckets(names.to_pylist())
         standing = self._standing()
@@ -197,7 +198,9 @@ class RenewedTable:
         upto: Mapping[str, int] | None = None,
         note: Mapping[str, object] | None = None,
     ) -> Written:
-        """Put these rows in place of all rows of these buckets. The key's first column decides a row's bucket.
+        """Put these rows, in any order, in place of all that these buckets hold.
+
+        The key's first column decides a row's bucket.
 
         upto: apps and the numbers that they reach with this (`done`). note: what the commit carries beside (`noted`).
         Files without a bucket that changed stay as they are. Raises StoreError where the disk does not take it, or
@@ -213,30 +216,36 @@ class RenewedTable:
         """Put these rows in place of those that are like them in some columns (by); what is like none stays as it is.
 
         Costs what is amended, but for writing the files of those buckets. upto: see `renew`. Raises StoreError as
-        `renew`, and where the files hold more rows or fewer than the newest commit says.
+        `renew`, and where the files hold other rows than the newest commit says.
         """
         before, rows = self._standing(), rows.cast(self.spec.schema)
         buckets = set(self._codes(rows).tolist())
-        held = self.read(buckets, trusting=True)
-        gone, wanted = amended(held, rows, by)
+        gone, wanted = amended(self._known(before, buckets), rows, by)
         digests = self._shifted(before, gone, rows)
-        if sum(d.rows for d in digests.values()) != wanted.num_rows:
-            raise StoreError(
-                f"{self.path} holds other rows than its newest commit says: `bardo rebuild` says what the log gives"
-            )
         version = self._replace(before, in_order(wanted, self.spec.key), digests, upto or {}, {})
         return self._written(rows.num_rows, version)
 
+    def _known(self, before: _Standing, buckets: set[int]) -> pa.Table:
+        """All rows of these buckets. What is not held is read, and digested, since from here on it counts as known."""
+        rows = self.read(buckets, trusting=True)
+        if not before.beside(buckets) <= self._held.keys():
+            found = Digest.of_each(rows, self._codes(rows))
+            if any(found.get(b, EMPTY) != before.digests.get(b, EMPTY) for b in buckets):
+                raise StoreError(
+                    f"{self.path} holds other rows than its newest commit says: `bardo rebuild` says what the log gives"
+                )
+        return rows
+
     def _digests_of(self, before: _Standing, rows: pa.Table, buckets: set[int]) -> dict[int, Digest]:
-        """What these rows come to, bucket by bucket: of those that are held as they are, nothing is digested again."""
-        paths = before.beside(buckets)
-        held = self._held.get(min(paths)) if len(paths) == 1 else None
-        apart = None if held is None else differing(held, rows, self.spec.key)
-        if held is None or apart is None:
-            return Digest.of_each(rows, self._codes(rows))
-        some = pa.array(apart)
-        stay = {b: before.digests[b] for b in before.within(paths)}
-        return stay | self._shifted(before, held.filter(some), rows.filter(some))
+        """What these rows come to, bucket by bucket. Where the table is held, only what differs from it is digested."""
+        if before.beside(buckets) <= self._held.keys():
+            held = self.read(buckets, trusting=True)
+            apart = differing(held, rows, self.spec.key)
+            if apart is not None:
+                stay = {b: before.digests.get(b, EMPTY) for b in buckets}
+                gone, come = (table.filter(pa.array(mask)) for table, mask in zip((held, rows), apart, strict=True))
+                return stay | self._shifted(before, gone, come)
+        return Digest.of_each(rows, self._codes(rows))
 
     def _shifted(self, before: _Standing, gone: pa.Table, come: pa.Table) -> dict[int, Digest]:
         """What the buckets come to out of which these rows go and into which these come."""
@@ -260,7 +269,7 @@ class RenewedTable:
         due = changed | before.within(gone)
         wanted = rows if due >= buckets else rows.filter(pa.array(np.isin(self._codes(rows), sorted(due))))
         if due - buckets:
-            wanted = in_order(pa.concat_tables([wanted, self.read(due - buckets, trusting=True)]), self.spec.key)
+            wanted = in_order(pa.concat_tables([wanted, self._known(before, due - buckets)]), self.spec.key)
         placed = {_fresh_name(): group for group in _gathered({b: digests[b].rows for b in sorted(due)})}
         fresh = self._divided(wanted, placed)
         files = {path: held for path, held in before.files.items() if path not in gone}

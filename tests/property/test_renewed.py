@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import orjson
@@ -115,6 +116,24 @@ def test_only_who_trusts_what_it_wrote_does_without_the_disk(tmp_path: Path) -> 
 
 
 @pytest.mark.row("P-2")
+@pytest.mark.parametrize("amending", [True, False])
+def test_what_somebody_altered_is_not_taken_for_what_the_newest_commit_says(tmp_path: Path, amending: bool) -> None:
+    known = {(g, "e"): 1 for g in GOLEMS}
+    table_of(tmp_path / "facts").renew(rows_of(known), set(range(BUCKETS)))
+    (file,) = (tmp_path / "facts").glob("*.parquet")
+    write_fresh(file, rows_of({**known, ("g-1", "e"): 99}), SCHEMA)
+    again, place = table_of(tmp_path / "facts"), bucket_of("g-1", BUCKETS)
+    beside = next(g for g in GOLEMS if bucket_of(g, BUCKETS) != place)
+    amend = partial(again.amend, rows_of({("g-1", "e"): 2}), by=("golem_id", "entry_id"))
+    renew = partial(again.renew, rows_of({(beside, "e"): 2}), {bucket_of(beside, BUCKETS)})
+    with pytest.raises(StoreError, match="holds other rows than its newest commit says: `bardo rebuild`"):
+        (amend if amending else renew)()
+    anew = rows_of({**known, ("g-1", "e"): 3})
+    again.renew(anew, set(range(BUCKETS)))
+    assert (again.read().equals(anew), again.digest()) == (True, Digest.of(anew))
+
+
+@pytest.mark.row("P-2")
 def test_who_opens_it_reads_no_more_commits_than_lie_between_two_checkpoints(tmp_path: Path) -> None:
     table = table_of(tmp_path / "facts")
     for number in range(1, 2 * CHECKPOINT_COMMITS + 3):
@@ -130,10 +149,10 @@ def test_who_renews_what_somebody_else_renewed_meanwhile_is_refused(
     first, second = table_of(tmp_path / "facts"), table_of(tmp_path / "facts")
     honest = renewed.write_fresh
 
-    def late(*args: object, **more: object) -> int:
+    def late(*args: object, **more: object) -> None:
         monkeypatch.setattr(renewed, "write_fresh", honest)
         second.renew(rows_of({("g-2", "e"): 2}), set(range(BUCKETS)))
-        return honest(*args, **more)  # type: ignore[arg-type]
+        honest(*args, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(renewed, "write_fresh", late)
     with pytest.raises(StoreError, match="version 1 was taken meanwhile"):
