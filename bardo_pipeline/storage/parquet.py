@@ -37,7 +37,7 @@ def write_fresh(
     leaves = [leaf for column in schema for leaf in leaves_of(column)]
     few = rows.num_rows < _ZSTD_ROWS_MIN
     told = {*stats, *(leaf for column in schema if (leaf := _telling(column)) is not None)}
-    long = {leaf: rows.num_rows >= _ZSTD_ROWS_MIN or pa.types.is_binary(kind) for leaf, kind in leaves}
+    long = {leaf: not few or pa.types.is_binary(kind) for leaf, kind in leaves}
     with pq.ParquetWriter(
         path,
         schema,
@@ -49,7 +49,7 @@ def write_fresh(
         write_statistics=[
             leaf
             for leaf, kind in leaves
-            if ".list." not in leaf and not (few and pa.types.is_string(kind) and leaf not in told)
+            if ".list." not in leaf and (leaf in told or not few or not pa.types.is_string(kind))
         ],
     ) as out:
         out.write_table(rows, part_rows)

@@ -82,14 +82,20 @@ def test_a_file_that_was_written_anew_or_is_gone_is_not_taken_for_what_it_was(tm
         scan([str(path)], SCHEMA)
 
 
-def test_of_few_rows_a_file_says_what_is_all_null_and_the_extremes_of_what_it_is_asked_by(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stats", [[], ["part.perhaps"]])
+def test_of_few_rows_a_file_says_what_is_all_null_and_the_extremes_of_numbers_and_of_texts_that_count(
+    tmp_path: Path, stats: list[str]
+) -> None:
     path = tmp_path / "a.parquet"
-    write_fresh(path, pa.Table.from_pylist([{"tick": 1}, {"tick": 2}], schema=SCHEMA), SCHEMA, stats=["tick"])
+    rows = [{"tick": tick, "part": {"always": tick, "perhaps": "ab"[tick]}} for tick in range(2)]
+    write_fresh(path, pa.Table.from_pylist(rows, schema=SCHEMA), SCHEMA, stats=stats)
     footer = pq.read_metadata(path).row_group(0)
     told = {column.path_in_schema: column.statistics for column in map(footer.column, range(footer.num_columns))}
-    assert (told["tick"].min, told["tick"].max) == (1, 2)
+    assert (told["tick"].min, told["tick"].max) == (0, 1)
     assert told["word"].null_count == 2
     assert "word" in parquet._file(str(path)).without
+    text = told["part.perhaps"]
+    assert (text and (text.min, text.max)) == (("a", "b") if stats else None)
 
 
 def test_what_is_kept_of_files_is_bounded_and_the_rest_is_read_again(tmp_path: Path) -> None:
