@@ -18,8 +18,8 @@ from bardo_pipeline.heartbeat.recall import EntryNames, recall_of
 from bardo_pipeline.heartbeat.records import records_of
 from bardo_pipeline.heartbeat.rows import Chunk
 from bardo_pipeline.heartbeat.step import step
-from bardo_pipeline.heartbeat.synthetic import synthetic_market
-from bardo_pipeline.heartbeat.tape import tape_of
+from bardo_pipeline.market.synthetic import synthetic_market
+from bardo_pipeline.market.tick_series import tape_of
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 

@@ -19,7 +19,7 @@ from bardo_pipeline.events.dying import PHASES_OF_DYING
 from bardo_pipeline.events.life import LifeEvent
 from bardo_pipeline.events.schema import RECORD_SCHEMA
 from bardo_pipeline.heartbeat.fleet import Founding
-from bardo_pipeline.heartbeat.synthetic import synthetic_market
+from bardo_pipeline.market.synthetic import synthetic_market
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime.living import Living, Run
 from bardo_pipeline.storage.home import Home

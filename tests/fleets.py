@@ -26,8 +26,8 @@ from bardo_pipeline.events.operations import Proposed
 from bardo_pipeline.events.overrides import Overrides
 from bardo_pipeline.events.schema import RECORD_SCHEMA
 from bardo_pipeline.heartbeat.fleet import Founding
-from bardo_pipeline.heartbeat.market import Market, price_of_tick
-from bardo_pipeline.heartbeat.synthetic import SyntheticSpec, synthetic_market
+from bardo_pipeline.market.market import Market, price_of_tick
+from bardo_pipeline.market.synthetic import SyntheticSpec, synthetic_market
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime import living
 from tests import grimoires

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from bardo_pipeline.events.loan import LoanGranted
-from bardo_pipeline.heartbeat.market import Market
 from bardo_pipeline.heartbeat.reserves import ASSETS, LENDER, Reserves
+from bardo_pipeline.market.market import Market
 from tests.fleets import FOUNDING, Lived, drawn_market, live
 
 CENTRE = 200_000

@@ -28,8 +28,8 @@ from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.left_out import Cause, LeftOut
 from bardo_pipeline.events.life import LifeEvent, Reorg, Struck, Withdrawn, life_event
 from bardo_pipeline.grimoire.spans import WIDE_GAS_BANDS
-from bardo_pipeline.heartbeat.confirmations import Depth, depth_at
 from bardo_pipeline.inheritance.roots import Root, roots_of
+from bardo_pipeline.market.confirmation_depth import Depth, depth_at
 
 
 @dataclass(frozen=True)

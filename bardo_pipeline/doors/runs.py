@@ -24,9 +24,9 @@ from bardo_pipeline.derivation.succeeding import at_heartbeat, succeed_in_run
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.loan import LoanGranted
 from bardo_pipeline.heartbeat.fleet import Founding
-from bardo_pipeline.heartbeat.market import Market
 from bardo_pipeline.heartbeat.reserves import ASSETS, LENDER
-from bardo_pipeline.heartbeat.synthetic import flat_market, synthetic_market
+from bardo_pipeline.market.market import Market
+from bardo_pipeline.market.synthetic import flat_market, synthetic_market
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.stated import Stated
 from bardo_pipeline.runtime import living

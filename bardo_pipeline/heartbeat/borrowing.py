@@ -27,7 +27,7 @@ from bardo_pipeline.heartbeat.lending import BORROW, NOTHING, REPAY, LoanActs, S
 from bardo_pipeline.heartbeat.position import token1_share, worth
 from bardo_pipeline.heartbeat.recentring import MEDIAN_LUCK, gas_micros, slips
 from bardo_pipeline.heartbeat.reserves import ASSETS
-from bardo_pipeline.heartbeat.tape import Tape
+from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.mortality.chance import STREAM_LOAN, uniform
 from bardo_pipeline.policy import Policy
 

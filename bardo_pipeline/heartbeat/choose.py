@@ -15,7 +15,7 @@ from bardo_pipeline.heartbeat.position import amounts, liquidity_for, worth
 from bardo_pipeline.heartbeat.recall import Recall
 from bardo_pipeline.heartbeat.recentring import MEDIAN_LUCK, Recentring, gas_micros, recentring, slips, try_recentring
 from bardo_pipeline.heartbeat.sense import Sight
-from bardo_pipeline.heartbeat.tape import Tape
+from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.mortality.affect import pad_congruence
 from bardo_pipeline.mortality.chance import STREAM_EXECUTION, uniform
 from bardo_pipeline.policy import Policy

@@ -18,7 +18,7 @@ from bardo_pipeline.curator.variables import COLUMNS, PRICE_RETURN, SCALE, Colum
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entries import CAUSAL_VARIABLES
 from bardo_pipeline.heartbeat.probes import LINK_CANDIDATE, LINK_INVALIDATED
-from bardo_pipeline.heartbeat.tape import Tape
+from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.policy import Policy
 
 Floats = NDArray[np.float64]

@@ -19,8 +19,8 @@ from bardo_pipeline.heartbeat.position import (
     token1_share,
 )
 from bardo_pipeline.heartbeat.sense import Sight
-from bardo_pipeline.heartbeat.tape import Tape
 from bardo_pipeline.heartbeat.trial import open_trials
+from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.policy import Policy
 
 MEDIAN_LUCK = 0.5

@@ -12,7 +12,7 @@ import numpy as np
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.foresight import Foresight
 from bardo_pipeline.heartbeat.position import fees_micros, share_in_range, worth
-from bardo_pipeline.heartbeat.tape import Tape
+from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.policy import Policy
 
 PRICE, GAS, HEALTH = range(3)

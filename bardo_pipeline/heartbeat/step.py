@@ -29,8 +29,8 @@ from bardo_pipeline.heartbeat.probes import ProbeInputs, Probes, evaluate
 from bardo_pipeline.heartbeat.recall import Recall
 from bardo_pipeline.heartbeat.recentring import try_inaction
 from bardo_pipeline.heartbeat.sense import Comparison, Sight, compare, deviation, forecast, health_now, observe, settle
-from bardo_pipeline.heartbeat.tape import Tape
 from bardo_pipeline.heartbeat.trial import Verdicts, judge
+from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.mortality.affect import appraise
 from bardo_pipeline.mortality.vitality import Vitality, cause_of_death, predictive_fitness, vitality
 from bardo_pipeline.policy import Policy

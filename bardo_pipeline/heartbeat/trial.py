@@ -13,7 +13,7 @@ import numpy as np
 
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.position import fees_micros, share_in_range, worth
-from bardo_pipeline.heartbeat.tape import Tape
+from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.policy import Policy
 
 ACT, HOLD = 0, 1

@@ -29,7 +29,7 @@ from bardo_pipeline.heartbeat.recall import EntryNames, recall_of
 from bardo_pipeline.heartbeat.records import records_of
 from bardo_pipeline.heartbeat.rows import Chunk
 from bardo_pipeline.heartbeat.step import step
-from bardo_pipeline.heartbeat.tape import Tape
+from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.mortality.vitality import CAUSES
 from bardo_pipeline.policy import Policy
 

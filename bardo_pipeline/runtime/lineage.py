@@ -24,11 +24,11 @@ from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life import Born
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.heartbeat.fleet import Founding, born, golem_name
-from bardo_pipeline.heartbeat.market import Market
-from bardo_pipeline.heartbeat.synthetic import synthetic_market
-from bardo_pipeline.heartbeat.synthetic_spec import graded_spec
-from bardo_pipeline.heartbeat.tape import Tape, tape_of
 from bardo_pipeline.inheritance.conditions import CONDITIONS, HEIRS, ORPHANS, endowment, renamed
+from bardo_pipeline.market.market import Market
+from bardo_pipeline.market.synthetic import synthetic_market
+from bardo_pipeline.market.synthetic_spec import graded_spec
+from bardo_pipeline.market.tick_series import Tape, tape_of
 from bardo_pipeline.mortality.chance import seed_of
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.bounds import Bound

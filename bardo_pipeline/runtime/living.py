@@ -35,8 +35,8 @@ from bardo_pipeline.heartbeat.recall import EntryNames, recall_of
 from bardo_pipeline.heartbeat.records import records_of
 from bardo_pipeline.heartbeat.rows import Chunk, kind
 from bardo_pipeline.heartbeat.step import Interventions, step
-from bardo_pipeline.heartbeat.tape import Tape, tape_of
 from bardo_pipeline.inheritance.learning import attention_of, forecast_variances
+from bardo_pipeline.market.tick_series import Tape, tape_of
 from bardo_pipeline.mortality.vitality import CAUSES
 from bardo_pipeline.runtime.replicants import Replicants
 from bardo_pipeline.runtime.run import Ending, Progress, Run

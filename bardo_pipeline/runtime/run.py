@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from bardo_pipeline.events.life import Born
 from bardo_pipeline.heartbeat.fleet import Founding
-from bardo_pipeline.heartbeat.market import Market
+from bardo_pipeline.market.market import Market
 
 
 class Heir(NamedTuple):

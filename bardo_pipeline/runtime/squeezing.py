@@ -24,13 +24,13 @@ from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.columns import confidence_of, replaced
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.heartbeat.fleet import Founding, born
-from bardo_pipeline.heartbeat.planted import planted_truths
-from bardo_pipeline.heartbeat.synthetic import synthetic_market
-from bardo_pipeline.heartbeat.synthetic_spec import graded_spec
-from bardo_pipeline.heartbeat.tape import Tape, tape_of
 from bardo_pipeline.inheritance.bottleneck import bottleneck
 from bardo_pipeline.inheritance.succession import as_inherited
 from bardo_pipeline.inheritance.weismann import attenuate, leave_bloodstains, shed
+from bardo_pipeline.market.planted_truths import planted_truths
+from bardo_pipeline.market.synthetic import synthetic_market
+from bardo_pipeline.market.synthetic_spec import graded_spec
+from bardo_pipeline.market.tick_series import Tape, tape_of
 from bardo_pipeline.mortality.chance import seed_of
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.questions import questions

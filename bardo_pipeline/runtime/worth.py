@@ -18,10 +18,10 @@ from bardo_pipeline.curator.decisions import fold
 from bardo_pipeline.derivation.judgements import judgements
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.heartbeat.fleet import Founding
-from bardo_pipeline.heartbeat.market import Market
-from bardo_pipeline.heartbeat.planted import planted_truths
-from bardo_pipeline.heartbeat.synthetic import null_market, synthetic_market
-from bardo_pipeline.heartbeat.synthetic_spec import graded_spec
+from bardo_pipeline.market.market import Market
+from bardo_pipeline.market.planted_truths import planted_truths
+from bardo_pipeline.market.synthetic import null_market, synthetic_market
+from bardo_pipeline.market.synthetic_spec import graded_spec
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.bounds import Bound, Found, bounds
 from bardo_pipeline.quality.calibration import Calibration, beliefs_at_closes, calibration, judge_beliefs

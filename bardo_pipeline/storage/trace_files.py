@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bardo_pipeline.errors import TraceError
-from bardo_pipeline.heartbeat.market import TICK_MAX, FloatBars, IntBars
+from bardo_pipeline.market.market import TICK_MAX, FloatBars, IntBars
 
 _NUMBER = r"^-?\d+(\.\d+)?([eE][+-]?\d+)?$"
 _WHOLE = r"^-?\d+(\.0+)?$"

@@ -13,7 +13,7 @@ import pytest
 from bardo_pipeline.events.life import Traits
 from bardo_pipeline.events.record import EMOTIONS, PROBES
 from bardo_pipeline.heartbeat.fleet import RECALL
-from bardo_pipeline.heartbeat.market import Market
+from bardo_pipeline.market.market import Market
 from bardo_pipeline.mortality.affect import emotion_codes
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime import living

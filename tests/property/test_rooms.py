@@ -23,10 +23,10 @@ from bardo_pipeline.heartbeat.gate import (
     prediction_error_fallback,
     transition_imminent,
 )
-from bardo_pipeline.heartbeat.market import Market
 from bardo_pipeline.heartbeat.probes import ABSENT, HIGH, LOW, ProbeInputs, evaluate
-from bardo_pipeline.heartbeat.regime import Features, features, schedule
-from bardo_pipeline.heartbeat.synthetic import synthetic_market
+from bardo_pipeline.market.market import Market
+from bardo_pipeline.market.regime import Features, features, schedule
+from bardo_pipeline.market.synthetic import synthetic_market
 from bardo_pipeline.mortality.affect import appraise, emotion_codes, pad_congruence
 from bardo_pipeline.mortality.vitality import (
     cause_of_death,

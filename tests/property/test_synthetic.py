@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bardo_pipeline.heartbeat.market import Market, price_of_tick
-from bardo_pipeline.heartbeat.planted import planted_truths
-from bardo_pipeline.heartbeat.regime import features
-from bardo_pipeline.heartbeat.synthetic import (
+from bardo_pipeline.market.market import Market, price_of_tick
+from bardo_pipeline.market.planted_truths import planted_truths
+from bardo_pipeline.market.regime import features
+from bardo_pipeline.market.synthetic import (
     REGIMES,
     SPEC_DEFAULT,
     TRENDING_DOWN,
@@ -24,7 +24,7 @@ from bardo_pipeline.heartbeat.synthetic import (
     plan_market,
     synthetic_market,
 )
-from bardo_pipeline.heartbeat.synthetic_spec import graded_spec
+from bardo_pipeline.market.synthetic_spec import graded_spec
 from bardo_pipeline.policy import Policy
 
 START = datetime(2023, 8, 14, tzinfo=UTC)

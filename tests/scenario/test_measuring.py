@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bardo_pipeline.heartbeat.synthetic_spec import graded_spec
+from bardo_pipeline.market.synthetic_spec import graded_spec
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime import measuring
 from bardo_pipeline.runtime.measuring import Other, levels_on

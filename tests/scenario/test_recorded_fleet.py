@@ -9,8 +9,8 @@ import pytest
 
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.heartbeat.fleet import Founding
-from bardo_pipeline.heartbeat.market import Market
-from bardo_pipeline.heartbeat.synthetic import flat_market
+from bardo_pipeline.market.market import Market
+from bardo_pipeline.market.synthetic import flat_market
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime.living import Living, Run
 from bardo_pipeline.storage.home import Home

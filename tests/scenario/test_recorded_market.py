@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bardo_pipeline.heartbeat.market import Market
+from bardo_pipeline.market.market import Market
 from bardo_pipeline.storage.traces import TraceReport, read_trace
 
 FOLDER = Path(__file__).resolve().parents[2].parent / "shared" / "data"

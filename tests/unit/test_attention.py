@@ -18,9 +18,9 @@ from bardo_pipeline.heartbeat.records import records_of
 from bardo_pipeline.heartbeat.rows import Chunk
 from bardo_pipeline.heartbeat.sense import Sight, observe
 from bardo_pipeline.heartbeat.step import step
-from bardo_pipeline.heartbeat.synthetic import synthetic_market
-from bardo_pipeline.heartbeat.tape import Tape, tape_of
 from bardo_pipeline.inheritance.learning import MILLI, PLACES, THOUGHT_COLUMNS, attended, attention_of
+from bardo_pipeline.market.synthetic import synthetic_market
+from bardo_pipeline.market.tick_series import Tape, tape_of
 from bardo_pipeline.policy import Policy
 
 POLICY = Policy()

@@ -11,8 +11,8 @@ from bardo_pipeline.heartbeat.fleet import Fleet, born
 from bardo_pipeline.heartbeat.recall import EntryNames, nothing_known
 from bardo_pipeline.heartbeat.recentring import try_inaction
 from bardo_pipeline.heartbeat.sense import Sight, observe
-from bardo_pipeline.heartbeat.tape import Tape, tape_of
 from bardo_pipeline.heartbeat.trial import ACT, judge
+from bardo_pipeline.market.tick_series import Tape, tape_of
 from bardo_pipeline.policy import Policy
 from tests.fleets import FOUNDING, drawn_market
 

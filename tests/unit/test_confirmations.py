@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bardo_pipeline.heartbeat.confirmations import depth_at
+from bardo_pipeline.market.confirmation_depth import depth_at
 from bardo_pipeline.policy import ReorgPolicy
 
 POLICY = ReorgPolicy()

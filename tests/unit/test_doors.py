@@ -23,7 +23,7 @@ from bardo_pipeline.doors.runs import RunSettings, loan_of, open_market, run_nam
 from bardo_pipeline.doors.tables import print_table
 from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
-from bardo_pipeline.heartbeat.synthetic import flat_market
+from bardo_pipeline.market.synthetic import flat_market
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedding import check_question
 from bardo_pipeline.retrieval.retrieve import HIT_SCHEMA, Answer, AsOf

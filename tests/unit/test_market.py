@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from bardo_pipeline.errors import ConfigError, TraceError
-from bardo_pipeline.heartbeat.market import ARRAY_DTYPES, TICK_MAX, Market, price_of_tick, tick_of_price
-from bardo_pipeline.heartbeat.synthetic import flat_market, synthetic_market
+from bardo_pipeline.market.market import ARRAY_DTYPES, TICK_MAX, Market, price_of_tick, tick_of_price
+from bardo_pipeline.market.synthetic import flat_market, synthetic_market
 
 START = datetime(2023, 8, 14, tzinfo=UTC)
 

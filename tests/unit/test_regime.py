@@ -9,9 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from bardo_pipeline.events.record import REGIMES
-from bardo_pipeline.heartbeat.market import Market
-from bardo_pipeline.heartbeat.regime import Features, features, schedule
-from bardo_pipeline.heartbeat.synthetic import flat_market, synthetic_market
+from bardo_pipeline.market.market import Market
+from bardo_pipeline.market.regime import Features, features, schedule
+from bardo_pipeline.market.synthetic import flat_market, synthetic_market
 from bardo_pipeline.policy import Policy, RegimePolicy
 
 START = datetime(2023, 8, 14, tzinfo=UTC)

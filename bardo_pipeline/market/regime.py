@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bardo_pipeline.events.record import REGIMES
-from bardo_pipeline.heartbeat.market import Market
+from bardo_pipeline.market.market import Market
 from bardo_pipeline.policy import Policy, RegimePolicy
 
 Floats = NDArray[np.float64]

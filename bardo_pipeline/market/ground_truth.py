@@ -12,10 +12,10 @@ import numpy as np
 
 from bardo_pipeline.heartbeat.buffers import Buffers
 from bardo_pipeline.heartbeat.fleet import Fleet, Founding, born
-from bardo_pipeline.heartbeat.market import Market
 from bardo_pipeline.heartbeat.recall import EntryNames, nothing_known
 from bardo_pipeline.heartbeat.step import step
-from bardo_pipeline.heartbeat.tape import tape_of
+from bardo_pipeline.market.market import Market
+from bardo_pipeline.market.tick_series import tape_of
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.yardstick import Judged
 

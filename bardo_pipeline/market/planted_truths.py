@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from bardo_pipeline.heartbeat.synthetic_spec import SyntheticSpec
+from bardo_pipeline.market.synthetic_spec import SyntheticSpec
 from bardo_pipeline.quality.truths import PlantedTruth
 
 
