@@ -12,8 +12,8 @@ from assets.materialized import Seen, markdown_table, of_table, projected
 from assets.stores import LazyStores
 from bardo_pipeline.derivation.dreams import derive_dreams
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.heartbeat.hypotheses import STATES
-from bardo_pipeline.heartbeat.hypothesis_rows import standing
+from bardo_pipeline.dreams.hypotheses import STATES
+from bardo_pipeline.dreams.hypothesis_table import standing
 
 _SPECS = [
     dg.AssetSpec(

@@ -28,12 +28,12 @@ from bardo_pipeline.derivation.reading import (
 from bardo_pipeline.derivation.repair import moment_of
 from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, from_cycle, without
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.dreams.dream_cycle import DREAM_COLUMNS, DREAM_SCHEMA, Asleep, dream
+from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA, recalled, standing
+from bardo_pipeline.dreams.lessons import lesson_id
+from bardo_pipeline.dreams.recorded_market import RATES
+from bardo_pipeline.dreams.replay_selection import DROWSY_COLUMNS, IMPORT, TAG, Bed, Due, cycles_of, dreams_due
 from bardo_pipeline.events.left_out import Cause, LeftOut
-from bardo_pipeline.heartbeat.dreaming import DREAM_COLUMNS, DREAM_SCHEMA, Asleep, dream
-from bardo_pipeline.heartbeat.hypothesis_rows import HYPOTHESIS_SCHEMA, recalled, standing
-from bardo_pipeline.heartbeat.lessons import lesson_id
-from bardo_pipeline.heartbeat.sleep import DROWSY_COLUMNS, IMPORT, TAG, Bed, Due, cycles_of, dreams_due
-from bardo_pipeline.heartbeat.walk import RATES
 from bardo_pipeline.storage.projections import GrowingTable
 from bardo_pipeline.storage.totals import Written
 

@@ -18,11 +18,11 @@ from bardo_pipeline.curator.decisions import DECISION_SCHEMA
 from bardo_pipeline.derivation.places import ByGolem
 from bardo_pipeline.derivation.repairing import Heeded, from_cycle
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.dreams.dream_cycle import DREAM_SCHEMA, KNOWN_COLUMNS, known_then
+from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA, alive
+from bardo_pipeline.dreams.recorded_market import RATES
 from bardo_pipeline.events.left_out import LeftOut
 from bardo_pipeline.grimoire.columns import contiguous
-from bardo_pipeline.heartbeat.dreaming import DREAM_SCHEMA, KNOWN_COLUMNS, known_then
-from bardo_pipeline.heartbeat.hypothesis_rows import HYPOTHESIS_SCHEMA, alive
-from bardo_pipeline.heartbeat.walk import RATES
 
 _SCHEMAS = {
     "dreams": pa.schema([DREAM_SCHEMA.field(n) for n in ("golem_id", "cycle", "tick", "at", *RATES, "replayed")]),

@@ -33,10 +33,10 @@ from bardo_pipeline.derivation.of_grimoire import OF_GRIMOIRE, elders
 from bardo_pipeline.derivation.reading import curated
 from bardo_pipeline.derivation.scarring import deaths_with_ticks, failures_again
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.dreams.lessons import lessons_of
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.events.digest import digest_column, row_digests
 from bardo_pipeline.grimoire.columns import contiguous
-from bardo_pipeline.heartbeat.lessons import lessons_of
 from bardo_pipeline.inheritance.bundle import EPISODES
 from bardo_pipeline.inheritance.testament import CATEGORIES, testaments
 from bardo_pipeline.katabasis.consensus import consensus

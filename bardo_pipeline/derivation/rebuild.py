@@ -34,8 +34,8 @@ from bardo_pipeline.derivation.of_grimoire import OF_GRIMOIRE, derive_of_grimoir
 from bardo_pipeline.derivation.reading import closed_through, curated
 from bardo_pipeline.derivation.scarring import deaths_with_ticks, derive_failures, derive_scars
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.dreams.lessons import lessons_of
 from bardo_pipeline.errors import DerivationError
-from bardo_pipeline.heartbeat.lessons import lessons_of
 from bardo_pipeline.katabasis.consensus import consensus
 from bardo_pipeline.katabasis.scars import scars_of
 from bardo_pipeline.katabasis.votes import backed_votes

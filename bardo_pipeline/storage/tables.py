@@ -15,9 +15,9 @@ from bardo_pipeline.curator.episodes import EPISODE_SCHEMA
 from bardo_pipeline.curator.links import LINK_SCHEMA
 from bardo_pipeline.curator.passes import CYCLE_SCHEMA
 from bardo_pipeline.curator.playbook import PLAYBOOK_SCHEMA
+from bardo_pipeline.dreams.dream_cycle import DREAM_KEY, DREAM_SCHEMA
+from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_KEY, HYPOTHESIS_SCHEMA
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
-from bardo_pipeline.heartbeat.dreaming import DREAM_KEY, DREAM_SCHEMA
-from bardo_pipeline.heartbeat.hypothesis_rows import HYPOTHESIS_KEY, HYPOTHESIS_SCHEMA
 from bardo_pipeline.inheritance.library import KIT_SCHEMA, LIBRARY_SCHEMA, PLAYBOOK_DEPOSIT_SCHEMA
 from bardo_pipeline.inheritance.testament import TESTAMENT_SCHEMA
 from bardo_pipeline.katabasis.consensus import CONSENSUS_SCHEMA

@@ -24,10 +24,10 @@ from bardo_pipeline.derivation.proof import remains
 from bardo_pipeline.derivation.repair import reorg, strike
 from bardo_pipeline.derivation.searching import search
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.dreams import counterfactuals as im
+from bardo_pipeline.dreams import recorded_market as walks
 from bardo_pipeline.errors import OverrideError
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS
-from bardo_pipeline.heartbeat import imagination as im
-from bardo_pipeline.heartbeat import walk as walks
 from bardo_pipeline.policy import Policy
 from tests.conftest import NOW
 from tests.examples import some

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bardo_pipeline.curator.structure import Structure
-from bardo_pipeline.heartbeat import hypotheses as hyp
-from bardo_pipeline.heartbeat import sleep
-from bardo_pipeline.heartbeat.dreaming import KNOWN_COLUMNS, Asleep, _known
-from bardo_pipeline.heartbeat.hypothesis_rows import to_table
-from bardo_pipeline.heartbeat.lessons import lessons_of
+from bardo_pipeline.dreams import hypotheses as hyp
+from bardo_pipeline.dreams import replay_selection
+from bardo_pipeline.dreams.dream_cycle import KNOWN_COLUMNS, Asleep, _known
+from bardo_pipeline.dreams.hypothesis_table import to_table
+from bardo_pipeline.dreams.lessons import lessons_of
 from bardo_pipeline.mortality.chance import seed_of
 from bardo_pipeline.policy import Policy
 from tests.examples import times
@@ -40,7 +40,7 @@ def test_an_inherited_bloodstain_warning_is_a_scar_from_when_it_is_known_and_not
     known = decisions(*told).select(KNOWN_COLUMNS)
     asleep = Asleep(["g-1"], np.array([600]), np.zeros(1, np.int64), np.zeros((4, 1), np.int64), {})
     one = np.zeros(2, np.int64)
-    due = sleep.Due(one, np.array([1, 3]), np.array([50, 150]), np.array([1, 2]), one)
+    due = replay_selection.Due(one, np.array([1, 3]), np.array([50, 150]), np.array([1, 2]), one)
     novelty, scars = _known(known, asleep, due, POLICY)
     names = {row["entry_id"]: row["tool"] for row in told}
     found = [(int(dream), names[entry]) for dream, entry in zip(scars["dream"], scars["entry"], strict=True)]
@@ -57,11 +57,13 @@ def test_salience_and_rem_are_those_of_the_twin(
     arousal: float, valence: float, age: int, novelty: float, times: int
 ) -> None:
     one = [np.array([x]) for x in (arousal, valence, age, novelty)]
-    assert sleep.salience(*one, POLICY.dreams)[0] == pytest.approx(twin.salience(arousal, valence, age, novelty))
+    assert replay_selection.salience(*one, POLICY.dreams)[0] == pytest.approx(
+        twin.salience(arousal, valence, age, novelty)
+    )
     expected = arousal
     for _ in range(times):
         expected = twin.eased(expected)
-    assert sleep.depotentiated(one[0], np.array([times]), POLICY.dreams)[0] == pytest.approx(expected)
+    assert replay_selection.depotentiated(one[0], np.array([times]), POLICY.dreams)[0] == pytest.approx(expected)
 
 
 @st.composite
@@ -69,7 +71,7 @@ def nights(draw: st.DrawFn) -> tuple[list[dict[str, int]], int, int, bool]:
     """One golem's cycles, when and with which cycle it dreamt last, whether it was born with a bundle."""
     at, cycles = 0, []
     for cycle in range(1, draw(st.integers(0, 25)) + 1):
-        at += draw(st.integers(1, 4)) * sleep.HOUR_US
+        at += draw(st.integers(1, 4)) * replay_selection.HOUR_US
         tags = draw(st.integers(0, 1)) * draw(st.integers(0, 1))
         cycles.append({"cycle": cycle, "at_us": at, "idle": draw(st.booleans()), "tags": tags})
     last = draw(st.integers(0, max(0, len(cycles) - 1)))
@@ -82,12 +84,12 @@ def test_dreams_are_due_when_the_twin_says(lived: list[tuple[list[dict[str, int]
     rows = [(code, one) for code, (cycles, *_) in enumerate(lived) for one in cycles]
     column = {n: np.array([one[n] for _, one in rows], np.int64) for n in ("cycle", "at_us", "idle", "tags")}
     golem = np.array([code for code, _ in rows], np.int64)
-    cycles = sleep.Cycles(
+    cycles = replay_selection.Cycles(
         golem, column["cycle"], column["cycle"] * 50, column["at_us"], column["idle"] == 1, column["tags"]
     )
-    beds = {code: sleep.Bed(last, at, new) for code, (_, last, at, new) in enumerate(lived)}
-    due = sleep.dreams_due(cycles, beds, POLICY.dreams)
-    found = [(g, c, sleep.BEGAN_BY[w]) for g, c, w in zip(due.golem, due.cycle, due.began_by, strict=True)]
+    beds = {code: replay_selection.Bed(last, at, new) for code, (_, last, at, new) in enumerate(lived)}
+    due = replay_selection.dreams_due(cycles, beds, POLICY.dreams)
+    found = [(g, c, replay_selection.BEGAN_BY[w]) for g, c, w in zip(due.golem, due.cycle, due.began_by, strict=True)]
     wanted = [
         (code, cycle, why)
         for code, (cycles, last, at, new) in enumerate(lived)
@@ -110,7 +112,7 @@ def dreamers(draw: st.DrawFn) -> list[list[dict]]:
         at, tick, dreams = 0, 0, []
         for _ in range(draw(st.integers(1, 7))):
             hours, first = draw(st.integers(4, 80)), tick
-            at, tick = at + hours * sleep.HOUR_US, tick + 50 * draw(st.integers(1, 9))
+            at, tick = at + hours * replay_selection.HOUR_US, tick + 50 * draw(st.integers(1, 9))
             mean = draw(st.sampled_from((-4_000, -900, 0, 700, 3_000)))
             kinds = st.tuples(st.integers(0, 1), st.integers(first + 1, tick), st.integers(-500, 500), st.booleans())
             told = draw(st.lists(kinds, max_size=9, unique_by=lambda k: (k[0], k[1] // 30)))
@@ -186,12 +188,12 @@ def test_the_draw_takes_what_there_is_place_for_and_depends_on_nothing_else(seed
     dream, name = np.sort(rng.integers(0, 3, count)), np.arange(count).astype(np.uint64)
     seeds = np.array([11, 22, 33], np.uint64)[dream]
     weight = rng.random(count)
-    drawn = sleep.chosen(dream, seeds, name, weight, places)
+    drawn = replay_selection.chosen(dream, seeds, name, weight, places)
     for number in range(3):
         mine = np.flatnonzero(dream == number)
         here = drawn[dream[drawn] == number]
         assert len(here) == min(places, len(mine)) == len(set(here.tolist()))
-        alone = mine[sleep.chosen(dream[mine], seeds[mine], name[mine], weight[mine], places)]
+        alone = mine[replay_selection.chosen(dream[mine], seeds[mine], name[mine], weight[mine], places)]
         assert alone.tolist() == here.tolist()
 
 
@@ -199,7 +201,9 @@ def test_nothing_starves_and_what_is_felt_most_is_replayed_most() -> None:
     nights, weight = 3_000, np.array([0.02, 0.2, 0.4, 0.8])
     dream = np.repeat(np.arange(nights), 4)
     seeds = np.array([sleep_seed(n) for n in range(nights)], np.uint64)[dream]
-    drawn = sleep.chosen(dream, seeds, np.tile(np.arange(4), nights).astype(np.uint64), np.tile(weight, nights), 1)
+    drawn = replay_selection.chosen(
+        dream, seeds, np.tile(np.arange(4), nights).astype(np.uint64), np.tile(weight, nights), 1
+    )
     share = np.bincount(drawn % 4, minlength=4) / nights
     assert share == pytest.approx(weight / weight.sum(), abs=0.03)
     assert share[0] > 0

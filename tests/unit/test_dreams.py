@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from bardo_pipeline.curator.structure import Structure
-from bardo_pipeline.heartbeat import hypotheses as hyp
-from bardo_pipeline.heartbeat import sleep
-from bardo_pipeline.heartbeat.hypotheses import Evidence, Hypotheses, Sleepers
-from bardo_pipeline.heartbeat.hypothesis_rows import recalled, to_table
+from bardo_pipeline.dreams import hypotheses as hyp
+from bardo_pipeline.dreams import replay_selection
+from bardo_pipeline.dreams.hypotheses import Evidence, Hypotheses, Sleepers
+from bardo_pipeline.dreams.hypothesis_table import recalled, to_table
 from bardo_pipeline.policy import Policy
 from tests.streams import record as tick_record
 from tests.streams import table
 
 POLICY = Policy()
 RULES = POLICY.dreams
-DAY_US, HOUR_US = 24 * sleep.HOUR_US, sleep.HOUR_US
+DAY_US, HOUR_US = 24 * replay_selection.HOUR_US, replay_selection.HOUR_US
 
 pytestmark = pytest.mark.row("MEM-16")
 
@@ -31,16 +31,20 @@ def column(*values: float) -> np.ndarray:
 
 
 def test_salience_has_the_weights_of_the_specification() -> None:
-    felt = sleep.salience(column(1, 0, 0, 0), column(0, -1, 0, 0), column(1e9, 1e9, 0, 1e9), column(0, 0, 0, 1), RULES)
+    felt = replay_selection.salience(
+        column(1, 0, 0, 0), column(0, -1, 0, 0), column(1e9, 1e9, 0, 1e9), column(0, 0, 0, 1), RULES
+    )
     assert felt == pytest.approx([0.4, 0.3, 0.2, 0.1])
-    hundred = sleep.salience(column(0.0), column(0.0), column(100), column(0.0), RULES)
+    hundred = replay_selection.salience(column(0.0), column(0.0), column(100), column(0.0), RULES)
     assert hundred == pytest.approx(0.2 * np.exp(-1))
-    assert sleep.salience(column(-1.0), column(0.0), column(1e9), column(0.0), RULES) == pytest.approx(0), "calm"
+    assert replay_selection.salience(column(-1.0), column(0.0), column(1e9), column(0.0), RULES) == pytest.approx(0), (
+        "calm"
+    )
 
 
 def test_inherited_scars_rise_with_mortality_pressure() -> None:
     pressure = np.linspace(0, 1, 6)
-    felt = sleep.scar_salience(np.full(6, 40), np.full(6, 0.5), pressure, RULES)
+    felt = replay_selection.scar_salience(np.full(6, 40), np.full(6, 0.5), pressure, RULES)
     assert (np.diff(felt) > 0).all()
     assert felt[0] == 0
     assert felt[-1] == pytest.approx(0.7 + 0.2 * np.exp(-0.4) + 0.05)
@@ -48,9 +52,13 @@ def test_inherited_scars_rise_with_mortality_pressure() -> None:
 
 def test_rem_takes_twelve_hundredths_down_to_a_tenth_and_leaves_what_is_lower() -> None:
     arousal = column(0.9, 0.34, 0.2, 0.10, 0.05, -0.4)
-    assert sleep.depotentiated(arousal, np.ones(6), RULES) == pytest.approx([0.78, 0.22, 0.10, 0.10, 0.05, -0.4])
-    assert sleep.depotentiated(arousal, np.full(6, 9), RULES) == pytest.approx([0.10, 0.10, 0.10, 0.10, 0.05, -0.4])
-    assert sleep.depotentiated(arousal, np.zeros(6), RULES) == pytest.approx(arousal)
+    assert replay_selection.depotentiated(arousal, np.ones(6), RULES) == pytest.approx(
+        [0.78, 0.22, 0.10, 0.10, 0.05, -0.4]
+    )
+    assert replay_selection.depotentiated(arousal, np.full(6, 9), RULES) == pytest.approx(
+        [0.10, 0.10, 0.10, 0.10, 0.05, -0.4]
+    )
+    assert replay_selection.depotentiated(arousal, np.zeros(6), RULES) == pytest.approx(arousal)
 
 
 # when
@@ -59,12 +67,12 @@ def test_rem_takes_twelve_hundredths_down_to_a_tenth_and_leaves_what_is_lower() 
 def nights(idle: list[int], *, hours: float = 1.0, tags: tuple[int, ...] = (), imported: bool = False) -> list[tuple]:
     """Cycles an hour apart (1 to 12), idle in these; (cycle, what began it) of each dream."""
     cycle = np.arange(1, 13)
-    made = sleep.Cycles(
+    made = replay_selection.Cycles(
         np.zeros(12, np.int64), cycle, cycle * 50, (cycle * hours * HOUR_US).astype(np.int64),
         np.isin(cycle, idle), np.isin(cycle, tags).astype(np.int64),
     )  # fmt: skip
-    due = sleep.dreams_due(made, {0: sleep.Bed(0, 0, imported)}, RULES)
-    return [(int(c), sleep.BEGAN_BY[w]) for c, w in zip(due.cycle, due.began_by, strict=True)]
+    due = replay_selection.dreams_due(made, {0: replay_selection.Bed(0, 0, imported)}, RULES)
+    return [(int(c), replay_selection.BEGAN_BY[w]) for c, w in zip(due.cycle, due.began_by, strict=True)]
 
 
 @pytest.mark.row("MEM-23")
@@ -98,7 +106,7 @@ def test_who_thinks_or_acts_at_the_end_of_a_cycle_is_not_idle() -> None:
         rows[at - 1] |= said
         rows[6]["dream_tag"] = "why?"
         columns = table(rows).append_column("vitality", [[r["vitality"] for r in rows]])
-        found = sleep.cycles_of(columns, np.zeros(last, np.int64), np.ones(last, np.int64), POLICY)
+        found = replay_selection.cycles_of(columns, np.zeros(last, np.int64), np.ones(last, np.int64), POLICY)
         assert found.tags.tolist() == [1]
         return bool(found.idle[0])
 

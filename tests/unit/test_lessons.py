@@ -11,15 +11,15 @@ import pytest
 from bardo_pipeline.curator.bridge import crossings_of, dreams_that_cross
 from bardo_pipeline.curator.decisions import DECISION_SCHEMA, fold
 from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.dreams.counterfactuals import CHANGES
+from bardo_pipeline.dreams.hypotheses import OPERATIONS
+from bardo_pipeline.dreams.hypothesis_table import to_table
+from bardo_pipeline.dreams.lessons import MEANING, lesson_decisions, lessons_of
 from bardo_pipeline.events.overrides import Order
 from bardo_pipeline.grimoire.columns import confidence_of, floor_of, half_life_of
 from bardo_pipeline.grimoire.confidence import DAY_US
 from bardo_pipeline.grimoire.entries import CHANGE_CATEGORY, ENTRY_SCHEMA
 from bardo_pipeline.grimoire.wording import CHANGE_WORDS
-from bardo_pipeline.heartbeat.hypotheses import OPERATIONS
-from bardo_pipeline.heartbeat.hypothesis_rows import to_table
-from bardo_pipeline.heartbeat.imagination import CHANGES
-from bardo_pipeline.heartbeat.lessons import MEANING, lesson_decisions, lessons_of
 from tests.grimoires import grimoire
 from tests.owners import order
 from tests.unit.test_dreams import POLICY, WHERE, Night, staged

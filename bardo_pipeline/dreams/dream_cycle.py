@@ -14,13 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.evidence import is_episode
-from bardo_pipeline.events.record import REGIMES
-from bardo_pipeline.grimoire.columns import contiguous
-from bardo_pipeline.grimoire.confidence import PPM
-from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS, MOMENT
-from bardo_pipeline.grimoire.spans import COVERS, GAS_SPANS
-from bardo_pipeline.heartbeat.fleet import CELLS
-from bardo_pipeline.heartbeat.hypotheses import (
+from bardo_pipeline.dreams.counterfactuals import IMAGINED_COLUMNS, Decisions, decisions_of, imagine
+from bardo_pipeline.dreams.hypotheses import (
     OP_CONFIRMED,
     OP_EXPIRED,
     OP_FADED,
@@ -34,11 +29,16 @@ from bardo_pipeline.heartbeat.hypotheses import (
     situation,
     stage,
 )
-from bardo_pipeline.heartbeat.hypothesis_rows import to_table
-from bardo_pipeline.heartbeat.imagination import IMAGINED_COLUMNS, Decisions, decisions_of, imagine
+from bardo_pipeline.dreams.hypothesis_table import to_table
+from bardo_pipeline.dreams.recorded_market import RATES, Walk, charges, rates_of, walk_of
+from bardo_pipeline.dreams.replay_selection import BEGAN_BY, Due, chosen, depotentiated, salience, scar_salience
+from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.grimoire.columns import contiguous
+from bardo_pipeline.grimoire.confidence import PPM
+from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS, MOMENT
+from bardo_pipeline.grimoire.spans import COVERS, GAS_SPANS
+from bardo_pipeline.heartbeat.fleet import CELLS
 from bardo_pipeline.heartbeat.recall import CELL_ANOMALY, CELL_GAS, CELL_REGIME
-from bardo_pipeline.heartbeat.sleep import BEGAN_BY, Due, chosen, depotentiated, salience, scar_salience
-from bardo_pipeline.heartbeat.walk import RATES, Walk, charges, rates_of, walk_of
 from bardo_pipeline.mortality.chance import rank_within, seed_of
 from bardo_pipeline.policy import Policy
 

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.dreams.counterfactuals import CHANGES
+from bardo_pipeline.dreams.hypotheses import GONE, OPERATIONS, STATES, SUMS, Hypotheses, interval
 from bardo_pipeline.grimoire.confidence import DAY_US
 from bardo_pipeline.grimoire.entries import DECAY_CLASSES, DREAMT, MOMENT
 from bardo_pipeline.grimoire.wording import counterfactual_text
-from bardo_pipeline.heartbeat.hypotheses import GONE, OPERATIONS, STATES, SUMS, Hypotheses, interval
-from bardo_pipeline.heartbeat.imagination import CHANGES
 from bardo_pipeline.policy import Policy
 
 SITUATED = ("chain", "protocol", "pair", "tool", "action_type", "regime", "anomaly_band", "gas_band")

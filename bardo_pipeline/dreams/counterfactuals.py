@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.evidence import exploded
+from bardo_pipeline.dreams.recorded_market import Walk
 from bardo_pipeline.events.record import REGIMES
 from bardo_pipeline.grimoire.columns import contiguous
 from bardo_pipeline.heartbeat.choose import ACTIONS, REBALANCE
@@ -31,7 +32,6 @@ from bardo_pipeline.heartbeat.position import (
 )
 from bardo_pipeline.heartbeat.recentring import MEDIAN_LUCK
 from bardo_pipeline.heartbeat.trial import LIMIT_PPM
-from bardo_pipeline.heartbeat.walk import Walk
 from bardo_pipeline.policy import Policy
 
 IMAGINED_COLUMNS = ("golem_id", "tick", "observed_at", "observation", "actions", "resolutions")

@@ -1,0 +1,1 @@
+"""Dreams: replay, counterfactuals and hypotheses of an idle golem."""
