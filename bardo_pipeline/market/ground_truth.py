@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bardo_pipeline.heartbeat.buffers import Buffers
 from bardo_pipeline.heartbeat.fleet import Fleet, Founding, born
 from bardo_pipeline.heartbeat.recall import EntryNames, nothing_known
+from bardo_pipeline.heartbeat.records.tick_buffers import Buffers
 from bardo_pipeline.heartbeat.step import step
 from bardo_pipeline.market.market import Market
 from bardo_pipeline.market.tick_series import tape_of

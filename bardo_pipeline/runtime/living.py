@@ -29,11 +29,11 @@ from bardo_pipeline.derivation.the_dead import commissioned
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life import Born, Died, LifeEvent, Steered, life_event
 from bardo_pipeline.events.record import PHASES, Vitality
-from bardo_pipeline.heartbeat.buffers import Buffers
 from bardo_pipeline.heartbeat.fleet import Fleet, born
 from bardo_pipeline.heartbeat.recall import EntryNames, recall_of
-from bardo_pipeline.heartbeat.records import records_of
-from bardo_pipeline.heartbeat.rows import Chunk, kind
+from bardo_pipeline.heartbeat.records.build_records import records_of
+from bardo_pipeline.heartbeat.records.chunk_rows import Chunk, kind
+from bardo_pipeline.heartbeat.records.tick_buffers import Buffers
 from bardo_pipeline.heartbeat.step import Interventions, step
 from bardo_pipeline.inheritance.learning import attention_of, forecast_variances
 from bardo_pipeline.market.tick_series import Tape, tape_of

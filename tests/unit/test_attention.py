@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 from bardo_pipeline.heartbeat import attention
-from bardo_pipeline.heartbeat.buffers import Buffers
 from bardo_pipeline.heartbeat.fleet import Fleet, Founding, born
 from bardo_pipeline.heartbeat.recall import EntryNames, nothing_known
-from bardo_pipeline.heartbeat.records import records_of
-from bardo_pipeline.heartbeat.rows import Chunk
+from bardo_pipeline.heartbeat.records.build_records import records_of
+from bardo_pipeline.heartbeat.records.chunk_rows import Chunk
+from bardo_pipeline.heartbeat.records.tick_buffers import Buffers
 from bardo_pipeline.heartbeat.sense import Sight, observe
 from bardo_pipeline.heartbeat.step import step
 from bardo_pipeline.inheritance.learning import MILLI, PLACES, THOUGHT_COLUMNS, attended, attention_of

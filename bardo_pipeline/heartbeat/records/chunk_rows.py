@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.events.schema import RECORD_SCHEMA
-from bardo_pipeline.heartbeat.buffers import Buffers
 from bardo_pipeline.heartbeat.probes import Probes
 from bardo_pipeline.heartbeat.recall import Recall
+from bardo_pipeline.heartbeat.records.tick_buffers import Buffers
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.policy import Policy
 

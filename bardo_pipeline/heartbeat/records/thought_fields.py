@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.events.record import PROBES, REGIMES, TIERS
 from bardo_pipeline.grimoire.entries import ENTRY_KINDS
 from bardo_pipeline.heartbeat.choose import ACTIONS, BLOCKED, DEFERRED, EXECUTED, STATUS, WHY
-from bardo_pipeline.heartbeat.columns import (
+from bardo_pipeline.heartbeat.records.arrow_builders import (
     absent,
     empty_lists,
     flag,
@@ -23,7 +23,7 @@ from bardo_pipeline.heartbeat.columns import (
     whole,
     word,
 )
-from bardo_pipeline.heartbeat.rows import Rows, kind, owing
+from bardo_pipeline.heartbeat.records.chunk_rows import Rows, kind, owing
 
 TOOLS = (None, "uniswap_v3_rebalance", "uniswap_v3_mint", "uniswap_v3_burn", "uniswap_v3_collect")
 MODELS = (None, "rules-1/fast", "rules-1/full")

@@ -11,7 +11,9 @@ import pyarrow as pa
 from bardo_pipeline.events.record import EMOTIONS, PHASES, PROBES, REGIMES, SCHEMA_VERSION, TIERS
 from bardo_pipeline.events.schema import RECORD_SCHEMA
 from bardo_pipeline.events.upcast import absent
-from bardo_pipeline.heartbeat.columns import (
+from bardo_pipeline.heartbeat.gate import FORCES, gating_reasons
+from bardo_pipeline.heartbeat.probes import HIGH, detail_arrow
+from bardo_pipeline.heartbeat.records.arrow_builders import (
     empty_lists,
     flag,
     joined,
@@ -23,11 +25,9 @@ from bardo_pipeline.heartbeat.columns import (
     whole,
     word,
 )
-from bardo_pipeline.heartbeat.gate import FORCES, gating_reasons
-from bardo_pipeline.heartbeat.probes import HIGH, detail_arrow
-from bardo_pipeline.heartbeat.records_loans import loan_positions, with_loan_acts
-from bardo_pipeline.heartbeat.records_thought import thought
-from bardo_pipeline.heartbeat.rows import Chunk, Rows, kind
+from bardo_pipeline.heartbeat.records.chunk_rows import Chunk, Rows, kind
+from bardo_pipeline.heartbeat.records.loan_fields import loan_positions, with_loan_acts
+from bardo_pipeline.heartbeat.records.thought_fields import thought
 from bardo_pipeline.mortality.affect import emotion_codes
 from bardo_pipeline.mortality.vitality import phase_codes
 

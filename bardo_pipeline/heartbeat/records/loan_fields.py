@@ -14,10 +14,20 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.heartbeat.borrowing import LOAN_WHY
 from bardo_pipeline.heartbeat.choose import EXECUTED, REVERTED, STATUS
-from bardo_pipeline.heartbeat.columns import flag, joined, listed, lists_beside, real, same, struct, whole, word
 from bardo_pipeline.heartbeat.lending import BORROW, LIQUIDATED, LOAN_ACTIONS, NOTHING, REPAY, Terms
+from bardo_pipeline.heartbeat.records.arrow_builders import (
+    flag,
+    joined,
+    listed,
+    lists_beside,
+    real,
+    same,
+    struct,
+    whole,
+    word,
+)
+from bardo_pipeline.heartbeat.records.chunk_rows import Rows, kind, owing
 from bardo_pipeline.heartbeat.reserves import ASSETS, LENDER
-from bardo_pipeline.heartbeat.rows import Rows, kind, owing
 from bardo_pipeline.market.market import TICK_MAX
 
 LOAN_TOOLS = (None, f"{LENDER}_borrow", f"{LENDER}_repay", f"{LENDER}_liquidation")

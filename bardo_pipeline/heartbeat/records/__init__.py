@@ -1,0 +1,1 @@
+"""Records: the columns of a stepped chunk as DecisionCycleRecords."""
