@@ -23,8 +23,8 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succeeding import at_heartbeat, succeed_in_run
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.loan import LoanGranted
+from bardo_pipeline.heartbeat.defi.aave_reserves import ASSETS, LENDER
 from bardo_pipeline.heartbeat.fleet import Founding
-from bardo_pipeline.heartbeat.reserves import ASSETS, LENDER
 from bardo_pipeline.market.market import Market
 from bardo_pipeline.market.synthetic import flat_market, synthetic_market
 from bardo_pipeline.policy import Policy

@@ -20,7 +20,8 @@ from bardo_pipeline.dreams.recorded_market import Walk
 from bardo_pipeline.events.record import REGIMES
 from bardo_pipeline.grimoire.columns import contiguous
 from bardo_pipeline.heartbeat.choose import ACTIONS, REBALANCE
-from bardo_pipeline.heartbeat.position import (
+from bardo_pipeline.heartbeat.defi.rebalance import MEDIAN_LUCK
+from bardo_pipeline.heartbeat.defi.uniswap_v3 import (
     fees_micros,
     liquidity_for,
     range_around,
@@ -30,7 +31,6 @@ from bardo_pipeline.heartbeat.position import (
     token1_share,
     worth,
 )
-from bardo_pipeline.heartbeat.recentring import MEDIAN_LUCK
 from bardo_pipeline.heartbeat.trial import LIMIT_PPM
 from bardo_pipeline.policy import Policy
 

@@ -10,10 +10,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bardo_pipeline.heartbeat.defi.rebalance import (
+    MEDIAN_LUCK,
+    Recentring,
+    gas_micros,
+    recentring,
+    slips,
+    try_recentring,
+)
+from bardo_pipeline.heartbeat.defi.uniswap_v3 import amounts, liquidity_for, worth
 from bardo_pipeline.heartbeat.fleet import Fleet
-from bardo_pipeline.heartbeat.position import amounts, liquidity_for, worth
 from bardo_pipeline.heartbeat.recall import Recall
-from bardo_pipeline.heartbeat.recentring import MEDIAN_LUCK, Recentring, gas_micros, recentring, slips, try_recentring
 from bardo_pipeline.heartbeat.sense import Sight
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.mortality.affect import pad_congruence

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from bardo_pipeline.heartbeat import attention
-from bardo_pipeline.heartbeat.borrowing import borrow, guard_health
 from bardo_pipeline.heartbeat.choose import EXECUTED, HOLD, Choice, choose, worth_after
+from bardo_pipeline.heartbeat.defi.aave_loans import LIQUIDATED, LoanActs, grow
+from bardo_pipeline.heartbeat.defi.borrowing_rules import borrow, guard_health
+from bardo_pipeline.heartbeat.defi.rebalance import try_inaction
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.gate import (
     UNFORCED,
@@ -23,10 +25,8 @@ from bardo_pipeline.heartbeat.gate import (
     prediction_error_fallback,
     transition_imminent,
 )
-from bardo_pipeline.heartbeat.lending import LIQUIDATED, LoanActs, grow
 from bardo_pipeline.heartbeat.probes import ProbeInputs, Probes, evaluate
 from bardo_pipeline.heartbeat.recall import Recall
-from bardo_pipeline.heartbeat.recentring import try_inaction
 from bardo_pipeline.heartbeat.records.tick_buffers import Buffers
 from bardo_pipeline.heartbeat.sense import Comparison, Sight, compare, deviation, forecast, health_now, observe, settle
 from bardo_pipeline.heartbeat.trial import Verdicts, judge

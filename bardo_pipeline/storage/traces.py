@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bardo_pipeline.errors import TraceError
-from bardo_pipeline.heartbeat.reserves import Reserves
+from bardo_pipeline.heartbeat.defi.aave_reserves import Reserves
 from bardo_pipeline.market.market import FloatBars, IntBars, Market, price_of_tick
 from bardo_pipeline.storage.trace_files import TraceFile, in_time_order, last_known, load_trace_file, utc
 from bardo_pipeline.storage.trace_rates import RATE_NAME, read_reserves

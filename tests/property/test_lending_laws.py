@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bardo_pipeline.heartbeat.lending import health_of, liquidation
+from bardo_pipeline.heartbeat.defi.aave_loans import health_of, liquidation
 from bardo_pipeline.policy import Policy
 from tests.examples import times
 from tests.loans import CENTRE, indebted, lending, loan_of

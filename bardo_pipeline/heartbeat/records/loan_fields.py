@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.heartbeat.borrowing import LOAN_WHY
 from bardo_pipeline.heartbeat.choose import EXECUTED, REVERTED, STATUS
-from bardo_pipeline.heartbeat.lending import BORROW, LIQUIDATED, LOAN_ACTIONS, NOTHING, REPAY, Terms
+from bardo_pipeline.heartbeat.defi.aave_loans import BORROW, LIQUIDATED, LOAN_ACTIONS, NOTHING, REPAY, Terms
+from bardo_pipeline.heartbeat.defi.aave_reserves import ASSETS, LENDER
+from bardo_pipeline.heartbeat.defi.borrowing_rules import LOAN_WHY
 from bardo_pipeline.heartbeat.records.arrow_builders import (
     flag,
     joined,
@@ -27,7 +28,6 @@ from bardo_pipeline.heartbeat.records.arrow_builders import (
     word,
 )
 from bardo_pipeline.heartbeat.records.chunk_rows import Rows, kind, owing
-from bardo_pipeline.heartbeat.reserves import ASSETS, LENDER
 from bardo_pipeline.market.market import TICK_MAX
 
 LOAN_TOOLS = (None, f"{LENDER}_borrow", f"{LENDER}_repay", f"{LENDER}_liquidation")

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bardo_pipeline.heartbeat.fleet import RECALL, Fleet
-from bardo_pipeline.heartbeat.position import (
+from bardo_pipeline.heartbeat.defi.uniswap_v3 import (
     liquidity_for,
     range_around,
     slippage_ppm,
     sqrt_price,
     token1_share,
 )
+from bardo_pipeline.heartbeat.fleet import RECALL, Fleet
 from bardo_pipeline.heartbeat.sense import Sight
 from bardo_pipeline.heartbeat.trial import open_trials
 from bardo_pipeline.market.tick_series import Tape

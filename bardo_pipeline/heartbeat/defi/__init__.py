@@ -1,0 +1,1 @@
+"""DeFi positions: Uniswap v3 liquidity and Aave loans."""
