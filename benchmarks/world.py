@@ -13,7 +13,7 @@ from bardo_pipeline.derivation.curation import Mind
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life import life_event
 from bardo_pipeline.heartbeat.fleet import Fleet, Founding, born
-from bardo_pipeline.heartbeat.recall import EntryNames, recall_of
+from bardo_pipeline.heartbeat.recall_table import EntryNames, recall_of
 from bardo_pipeline.heartbeat.records.build_records import records_of
 from bardo_pipeline.heartbeat.records.chunk_rows import Chunk
 from bardo_pipeline.heartbeat.records.tick_buffers import Buffers

@@ -24,8 +24,8 @@ from bardo_pipeline.errors import SchemaVersionError
 from bardo_pipeline.events.digest import digest_column, row_digests
 from bardo_pipeline.grimoire.columns import contiguous
 from bardo_pipeline.grimoire.confidence import DAY_US
-from bardo_pipeline.heartbeat.recall import EntryNames
-from bardo_pipeline.heartbeat.recalled import Asked, History, Recalled
+from bardo_pipeline.heartbeat.recall_history import Asked, History, Recalled
+from bardo_pipeline.heartbeat.recall_table import EntryNames
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.calibration import (
     JUDGED_SCHEMA,

@@ -3,7 +3,7 @@
 A branch starts at the decision with the position that the golem held, and is followed as long as its trial was. What
 was done is simulated, too: where that does not give the verdict on record, the decision proves nothing. What the market
 charges (fee, gas token) is read off what the golem itself paid and earned.
-Source: KAT (Loop 3); HB S3; trial.py, whose mechanics these are.
+Source: KAT (Loop 3); HB S3; paired_trial.py, whose mechanics these are.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bardo_pipeline.curator.evidence import exploded
 from bardo_pipeline.dreams.recorded_market import Walk
 from bardo_pipeline.events.record import REGIMES
 from bardo_pipeline.grimoire.columns import contiguous
-from bardo_pipeline.heartbeat.choose import ACTIONS, REBALANCE
+from bardo_pipeline.heartbeat.decide import ACTIONS, REBALANCE
 from bardo_pipeline.heartbeat.defi.rebalance import MEDIAN_LUCK
 from bardo_pipeline.heartbeat.defi.uniswap_v3 import (
     fees_micros,
@@ -31,7 +31,7 @@ from bardo_pipeline.heartbeat.defi.uniswap_v3 import (
     token1_share,
     worth,
 )
-from bardo_pipeline.heartbeat.trial import LIMIT_PPM
+from bardo_pipeline.heartbeat.paired_trial import LIMIT_PPM
 from bardo_pipeline.policy import Policy
 
 IMAGINED_COLUMNS = ("golem_id", "tick", "observed_at", "observation", "actions", "resolutions")

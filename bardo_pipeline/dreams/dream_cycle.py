@@ -38,7 +38,7 @@ from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS, MOMENT
 from bardo_pipeline.grimoire.spans import COVERS, GAS_SPANS
 from bardo_pipeline.heartbeat.fleet import CELLS
-from bardo_pipeline.heartbeat.recall import CELL_ANOMALY, CELL_GAS, CELL_REGIME
+from bardo_pipeline.heartbeat.recall_table import CELL_ANOMALY, CELL_GAS, CELL_REGIME
 from bardo_pipeline.mortality.chance import rank_within, seed_of
 from bardo_pipeline.policy import Policy
 

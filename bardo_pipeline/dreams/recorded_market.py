@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.evidence import exploded
 from bardo_pipeline.grimoire.columns import contiguous
-from bardo_pipeline.heartbeat.choose import ACTIONS, COLLECT, ENTER, LEAVE, REBALANCE
+from bardo_pipeline.heartbeat.decide import ACTIONS, COLLECT, ENTER, LEAVE, REBALANCE
 from bardo_pipeline.heartbeat.defi.uniswap_v3 import fees_micros, share_of_ways, sqrt_price
 from bardo_pipeline.market.market import tick_of_price
 from bardo_pipeline.policy import Policy

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from bardo_pipeline.heartbeat.fleet import Fleet
-from bardo_pipeline.heartbeat.sense import Sight
+from bardo_pipeline.heartbeat.observe import Sight
 from bardo_pipeline.inheritance.learning import BANDS
 from bardo_pipeline.mortality.chance import STREAM_ATTENTION, uniform
 from bardo_pipeline.policy import Policy

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bardo_pipeline.heartbeat import attention
-from bardo_pipeline.heartbeat.choose import EXECUTED, HOLD, Choice, choose, worth_after
+from bardo_pipeline.heartbeat.decide import EXECUTED, HOLD, Choice, choose, worth_after
 from bardo_pipeline.heartbeat.defi.aave_loans import LIQUIDATED, LoanActs, grow
 from bardo_pipeline.heartbeat.defi.borrowing_rules import borrow, guard_health
 from bardo_pipeline.heartbeat.defi.rebalance import try_inaction
@@ -25,11 +25,20 @@ from bardo_pipeline.heartbeat.gate import (
     prediction_error_fallback,
     transition_imminent,
 )
+from bardo_pipeline.heartbeat.observe import (
+    Comparison,
+    Sight,
+    compare,
+    deviation,
+    forecast,
+    health_now,
+    observe,
+    settle,
+)
+from bardo_pipeline.heartbeat.paired_trial import Verdicts, judge
 from bardo_pipeline.heartbeat.probes import ProbeInputs, Probes, evaluate
-from bardo_pipeline.heartbeat.recall import Recall
+from bardo_pipeline.heartbeat.recall_table import Recall
 from bardo_pipeline.heartbeat.records.tick_buffers import Buffers
-from bardo_pipeline.heartbeat.sense import Comparison, Sight, compare, deviation, forecast, health_now, observe, settle
-from bardo_pipeline.heartbeat.trial import Verdicts, judge
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.mortality.affect import appraise
 from bardo_pipeline.mortality.vitality import Vitality, cause_of_death, predictive_fitness, vitality

@@ -1,6 +1,6 @@
 """Outcomes: what acting was worth beside holding, decision by decision, for a fleet that learns nothing. Pure.
 
-A grader's yardstick: the same step and the same trials (trial.py) as the runtime's, but nothing is remembered, recorded
+A grader's yardstick: the same step and the same trials (paired_trial.py) as the runtime's, but nothing is remembered, recorded
 or derived, nobody dies of age or poverty, and a long market costs seconds.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bardo_pipeline.heartbeat.fleet import Fleet, Founding, born
-from bardo_pipeline.heartbeat.recall import EntryNames, nothing_known
+from bardo_pipeline.heartbeat.recall_table import EntryNames, nothing_known
 from bardo_pipeline.heartbeat.records.tick_buffers import Buffers
 from bardo_pipeline.heartbeat.step import step
 from bardo_pipeline.market.market import Market

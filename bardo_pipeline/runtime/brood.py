@@ -22,9 +22,9 @@ from bardo_pipeline.derivation.curation import Mind
 from bardo_pipeline.derivation.reading import cycle_of
 from bardo_pipeline.events.life import Born
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
-from bardo_pipeline.heartbeat.choose import REBALANCE
+from bardo_pipeline.heartbeat.decide import REBALANCE
 from bardo_pipeline.heartbeat.fleet import Fleet
-from bardo_pipeline.heartbeat.recall import EntryNames, recall_of
+from bardo_pipeline.heartbeat.recall_table import EntryNames, recall_of
 from bardo_pipeline.heartbeat.records.build_records import records_of
 from bardo_pipeline.heartbeat.records.chunk_rows import Chunk
 from bardo_pipeline.heartbeat.records.tick_buffers import Buffers

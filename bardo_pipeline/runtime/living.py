@@ -30,7 +30,7 @@ from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life import Born, Died, LifeEvent, Steered, life_event
 from bardo_pipeline.events.record import PHASES, Vitality
 from bardo_pipeline.heartbeat.fleet import Fleet, born
-from bardo_pipeline.heartbeat.recall import EntryNames, recall_of
+from bardo_pipeline.heartbeat.recall_table import EntryNames, recall_of
 from bardo_pipeline.heartbeat.records.build_records import records_of
 from bardo_pipeline.heartbeat.records.chunk_rows import Chunk, kind
 from bardo_pipeline.heartbeat.records.tick_buffers import Buffers

@@ -18,8 +18,8 @@ from bardo_pipeline.derivation.curation import mind_before
 from bardo_pipeline.derivation.legacy import published_bundles
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError
-from bardo_pipeline.heartbeat.choose import ACTIONS, STATUS, Choice, _cell, _decide
-from bardo_pipeline.heartbeat.recall import EntryNames, recall_of
+from bardo_pipeline.heartbeat.decide import ACTIONS, STATUS, Choice, _cell, _decide
+from bardo_pipeline.heartbeat.recall_table import EntryNames, recall_of
 from tests.commands import bardo
 from tests.story import ADVICE, FIRST, OWNER, SECOND, THIRD, TOLD, at, rule_of, told_home
 

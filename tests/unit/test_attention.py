@@ -12,11 +12,11 @@ import pytest
 
 from bardo_pipeline.heartbeat import attention
 from bardo_pipeline.heartbeat.fleet import Fleet, Founding, born
-from bardo_pipeline.heartbeat.recall import EntryNames, nothing_known
+from bardo_pipeline.heartbeat.observe import Sight, observe
+from bardo_pipeline.heartbeat.recall_table import EntryNames, nothing_known
 from bardo_pipeline.heartbeat.records.build_records import records_of
 from bardo_pipeline.heartbeat.records.chunk_rows import Chunk
 from bardo_pipeline.heartbeat.records.tick_buffers import Buffers
-from bardo_pipeline.heartbeat.sense import Sight, observe
 from bardo_pipeline.heartbeat.step import step
 from bardo_pipeline.inheritance.learning import MILLI, PLACES, THOUGHT_COLUMNS, attended, attention_of
 from bardo_pipeline.market.synthetic import synthetic_market

@@ -22,7 +22,7 @@ from bardo_pipeline.events.overrides import Order
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.grimoire.spans import told_apart
 from bardo_pipeline.heartbeat.fleet import Founding, born
-from bardo_pipeline.heartbeat.recall import CELL_GAS, EntryNames, recall_of
+from bardo_pipeline.heartbeat.recall_table import CELL_GAS, EntryNames, recall_of
 from bardo_pipeline.inheritance.weismann import SHED_COLUMNS, fading
 from bardo_pipeline.katabasis.propositions import with_claims
 from bardo_pipeline.quality.calibration import beliefs_at_closes

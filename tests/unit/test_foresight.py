@@ -11,10 +11,10 @@ import pytest
 from bardo_pipeline.curator.state import from_table
 from bardo_pipeline.curator.structure import Structure
 from bardo_pipeline.curator.variables import ALL_VARIABLES, PRICE_EXCURSION, SCALE, WARM, readings, standardised
+from bardo_pipeline.heartbeat.causal_forecast import foresight_of, nothing_foreseen
 from bardo_pipeline.heartbeat.fleet import Fleet, Founding, born
-from bardo_pipeline.heartbeat.foresight import foresight_of, nothing_foreseen
+from bardo_pipeline.heartbeat.observe import PRICE, forecast
 from bardo_pipeline.heartbeat.probes import LINK_CANDIDATE, LINK_INVALIDATED
-from bardo_pipeline.heartbeat.sense import PRICE, forecast
 from bardo_pipeline.market.market import tick_of_price
 from bardo_pipeline.market.tick_series import Tape, tape_of
 from tests.fleets import drawn_market, live

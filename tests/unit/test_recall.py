@@ -14,7 +14,7 @@ from bardo_pipeline.curator.state import from_table
 from bardo_pipeline.events.record import REGIMES
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS
 from bardo_pipeline.heartbeat.fleet import CELLS, RECALL
-from bardo_pipeline.heartbeat.recall import EntryNames, Recall, recall_of
+from bardo_pipeline.heartbeat.recall_table import EntryNames, Recall, recall_of
 from bardo_pipeline.policy import Policy
 from tests.examples import times
 from tests.grimoires import DAY, DIED, baseline, confidence_at, entry, grimoire, pattern

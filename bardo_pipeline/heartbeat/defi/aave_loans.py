@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bardo_pipeline.heartbeat.choose import EXECUTED
+from bardo_pipeline.heartbeat.decide import EXECUTED
 from bardo_pipeline.heartbeat.defi.aave_reserves import ASSETS
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.market.tick_series import Tape

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bardo_pipeline.heartbeat.choose import (
+from bardo_pipeline.heartbeat.decide import (
     BLOCKED,
     DEFERRED,
     REVERTED,

@@ -18,8 +18,8 @@ from bardo_pipeline.heartbeat.defi.uniswap_v3 import (
     token1_share,
 )
 from bardo_pipeline.heartbeat.fleet import RECALL, Fleet
-from bardo_pipeline.heartbeat.sense import Sight
-from bardo_pipeline.heartbeat.trial import open_trials
+from bardo_pipeline.heartbeat.observe import Sight
+from bardo_pipeline.heartbeat.paired_trial import open_trials
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.policy import Policy
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from bardo_pipeline.events.schema import RECORD_SCHEMA
 from bardo_pipeline.heartbeat.probes import Probes
-from bardo_pipeline.heartbeat.recall import Recall
+from bardo_pipeline.heartbeat.recall_table import Recall
 from bardo_pipeline.heartbeat.records.tick_buffers import Buffers
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.policy import Policy

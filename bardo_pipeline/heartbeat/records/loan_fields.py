@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.heartbeat.choose import EXECUTED, REVERTED, STATUS
+from bardo_pipeline.heartbeat.decide import EXECUTED, REVERTED, STATUS
 from bardo_pipeline.heartbeat.defi.aave_loans import BORROW, LIQUIDATED, LOAN_ACTIONS, NOTHING, REPAY, Terms
 from bardo_pipeline.heartbeat.defi.aave_reserves import ASSETS, LENDER
 from bardo_pipeline.heartbeat.defi.borrowing_rules import LOAN_WHY

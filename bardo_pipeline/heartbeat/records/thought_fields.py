@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.events.record import PROBES, REGIMES, TIERS
 from bardo_pipeline.grimoire.entries import ENTRY_KINDS
-from bardo_pipeline.heartbeat.choose import ACTIONS, BLOCKED, DEFERRED, EXECUTED, STATUS, WHY
+from bardo_pipeline.heartbeat.decide import ACTIONS, BLOCKED, DEFERRED, EXECUTED, STATUS, WHY
 from bardo_pipeline.heartbeat.records.arrow_builders import (
     absent,
     empty_lists,

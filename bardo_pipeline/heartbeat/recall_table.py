@@ -17,8 +17,8 @@ from bardo_pipeline.curator.state import ACTIVE, WARNING, GrimoireState
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entries import CAME_OVER, PROVENANCES
 from bardo_pipeline.grimoire.spans import COVERS
+from bardo_pipeline.heartbeat.causal_forecast import Foresight, foresight_of, nothing_foreseen
 from bardo_pipeline.heartbeat.fleet import CELLS, RECALL
-from bardo_pipeline.heartbeat.foresight import Foresight, foresight_of, nothing_foreseen
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.scoring import importance, recency, recency_half_life, validation_ratio
 

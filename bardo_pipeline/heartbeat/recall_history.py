@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.state import WARNING, GrimoireState, from_table
 from bardo_pipeline.events.record import REGIMES
 from bardo_pipeline.heartbeat.fleet import RECALL
-from bardo_pipeline.heartbeat.recall import EntryNames, recall_of
+from bardo_pipeline.heartbeat.recall_table import EntryNames, recall_of
 from bardo_pipeline.policy import Policy
 
 _NEVER = 2**62

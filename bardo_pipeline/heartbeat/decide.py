@@ -20,8 +20,8 @@ from bardo_pipeline.heartbeat.defi.rebalance import (
 )
 from bardo_pipeline.heartbeat.defi.uniswap_v3 import amounts, liquidity_for, worth
 from bardo_pipeline.heartbeat.fleet import Fleet
-from bardo_pipeline.heartbeat.recall import Recall
-from bardo_pipeline.heartbeat.sense import Sight
+from bardo_pipeline.heartbeat.observe import Sight
+from bardo_pipeline.heartbeat.recall_table import Recall
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.mortality.affect import pad_congruence
 from bardo_pipeline.mortality.chance import STREAM_EXECUTION, uniform
