@@ -21,8 +21,8 @@ import numpy as np
 from eventsourcing.application import Application
 from eventsourcing.domain import Aggregate
 
-from bardo_pipeline.events.record import DecisionCycleRecord
-from bardo_pipeline.events.schema import to_models
+from bardo_pipeline.events.record.arrow_schema import to_models
+from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.policy import Policy, WriterPolicy
 from bardo_pipeline.storage.async_writer import AsyncEventWriter
 from bardo_pipeline.storage.desk import Drain

@@ -19,9 +19,9 @@ from pydantic import BaseModel
 
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.custody import Payloads
-from bardo_pipeline.events.examine import examine
-from bardo_pipeline.events.record import DecisionCycleRecord
-from bardo_pipeline.events.schema import _annotation, _split_optional
+from bardo_pipeline.events.record.arrow_schema import _annotation, _split_optional
+from bardo_pipeline.events.record.check_batch import examine
+from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.storage.maintenance import maintain
 from bardo_pipeline.storage.retention import disk_bytes
 from benchmarks.figures import Figure

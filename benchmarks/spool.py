@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json as pj
 
-from bardo_pipeline.events.record import DecisionCycleRecord
-from bardo_pipeline.events.schema import RECORD_SCHEMA, to_models, to_table
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models, to_table
+from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.storage.json_lines import _LOOSE
 from bardo_pipeline.storage.spool import Spool
 from benchmarks.figures import Figure

@@ -26,11 +26,11 @@ from bardo_pipeline.events.custody import (
     signed_message,
     slice_contents,
 )
-from bardo_pipeline.events.digest import digest_column, row_digests
-from bardo_pipeline.events.examine import examine
 from bardo_pipeline.events.life import KeyRegistered, Published, life_event
-from bardo_pipeline.events.record import DecisionCycleRecord
-from bardo_pipeline.events.schema import RECORD_SCHEMA, to_models
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models
+from bardo_pipeline.events.record.check_batch import examine
+from bardo_pipeline.events.record.model import DecisionCycleRecord
+from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.policy import Policy, WriterPolicy
 from bardo_pipeline.retrieval.embedding import EmbedderIdentity
 from bardo_pipeline.storage.commits import point_to, put_checkpoint

@@ -24,7 +24,7 @@ from bardo_pipeline.events.left_out import LeftOut
 from bardo_pipeline.events.life import Born, LifeEvent, Traits
 from bardo_pipeline.events.operations import Proposed
 from bardo_pipeline.events.overrides import Overrides
-from bardo_pipeline.events.schema import RECORD_SCHEMA
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.market import Market, price_of_tick
 from bardo_pipeline.market.synthetic import SyntheticSpec, synthetic_market

@@ -27,8 +27,8 @@ import duckdb
 import pyarrow as pa
 from pydantic import ValidationError
 
-from bardo_pipeline.events.record import DecisionCycleRecord
-from bardo_pipeline.events.schema import RECORD_SCHEMA, to_models
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models
+from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog

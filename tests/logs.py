@@ -10,9 +10,9 @@ from functools import cache
 import numpy as np
 import pyarrow as pa
 
-from bardo_pipeline.events.digest import row_digests
 from bardo_pipeline.events.life import Died, Gap, LifeEvent, Vitality, life_event
-from bardo_pipeline.events.schema import RECORD_SCHEMA
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
+from bardo_pipeline.events.record.row_digest import row_digests
 from bardo_pipeline.retrieval.embedding import EmbedderIdentity
 from bardo_pipeline.storage.protocols import VECTORS_SCHEMA, Appended, Log
 from tests.records import records

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from bardo_pipeline.events.record import DecisionCycleRecord
-from bardo_pipeline.events.schema import RECORD_SCHEMA, to_models
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models
+from bardo_pipeline.events.record.model import DecisionCycleRecord
 from tests.records import records
 
 SECRET = bytes(range(32))

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from bardo_pipeline.events.record import PROBES, SCHEMA_VERSION, DecisionCycleRecord
-from bardo_pipeline.events.schema import MOMENT, RECORD_SCHEMA, _annotation, _arrow_type, _split_optional
+from bardo_pipeline.events.record.arrow_schema import MOMENT, RECORD_SCHEMA, _annotation, _arrow_type, _split_optional
+from bardo_pipeline.events.record.model import PROBES, SCHEMA_VERSION, DecisionCycleRecord
 
 START_US = 1_700_000_000_000_000
 _MEAN_LENGTHS = {

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from bardo_pipeline.derivation.reading import cycle_of
-from bardo_pipeline.events.schema import RECORD_SCHEMA
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.katabasis.outcomes import ENDED_SCHEMA, failures_among, outcomes_of
 from bardo_pipeline.katabasis.scars import RULE_COLUMNS, failures_of
 from bardo_pipeline.policy import Policy

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life import Died, life_event
-from bardo_pipeline.events.record import Vitality
+from bardo_pipeline.events.record.model import Vitality
 from bardo_pipeline.policy import Policy
 from tests.conftest import NOW
 from tests.fleets import FOUNDING, START, Lived, live, lively_market

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from bardo_pipeline.curator.evidence import EVIDENCE_COLUMNS
 from bardo_pipeline.curator.state import entry_id
 from bardo_pipeline.curator.structure import Structure
-from bardo_pipeline.events.schema import RECORD_SCHEMA
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.policy import CuratorPolicy, Policy
 
 START = datetime(2024, 1, 1, tzinfo=UTC)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.links import links_of
-from bardo_pipeline.events.columns import one, present
+from bardo_pipeline.events.record.arrow_columns import one, present
 from bardo_pipeline.grimoire.columns import Truth, Whole, contiguous, in_order, is_word, micros, truth, whole
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entries import MOMENT

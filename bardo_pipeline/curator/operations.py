@@ -21,7 +21,7 @@ from bardo_pipeline.events.operations import (
     ProposedOperation,
     ProposedSituation,
 )
-from bardo_pipeline.events.record import Name, Regime, Tick, Unit
+from bardo_pipeline.events.record.model import Name, Regime, Tick, Unit
 
 SCHEMA_EDITION = "1"
 """Changed whenever the schema asks for something else; part of a prompt's hash."""

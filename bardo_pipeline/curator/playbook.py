@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.curator.state import ACTIVE, HEURISTIC, WARNING, GrimoireState, entry_id, rule_texts
-from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entries import ENTRY_KINDS, MOMENT
 from bardo_pipeline.grimoire.spans import GAS_SPANS

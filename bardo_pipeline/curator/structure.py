@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, CLASS_REGIME, CLASS_TACTICAL
 from bardo_pipeline.grimoire.entries import (
     ANOMALY_BANDS,

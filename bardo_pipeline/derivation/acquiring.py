@@ -26,7 +26,7 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import LibraryError, QueryError
 from bardo_pipeline.events.library import BundlePurchased, EntryExported, EntryPulled, KitOrdered
 from bardo_pipeline.events.life import EVERY_GOLEM, life_event
-from bardo_pipeline.events.record import Part
+from bardo_pipeline.events.record.model import Part
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.inheritance.kits import pack_kit
 from bardo_pipeline.inheritance.library import LIBRARY_SCHEMA

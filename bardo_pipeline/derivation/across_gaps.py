@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.fabric_changes import NEIGHBOUR_COLUMNS, Steps
-from bardo_pipeline.events.schema import RECORD_SCHEMA
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 
 _STEP = pa.schema([RECORD_SCHEMA.field(name) for name in NEIGHBOUR_COLUMNS])
 _BESIDE = [*NEIGHBOUR_COLUMNS, "recorded_at", "version"]

@@ -23,7 +23,7 @@ from bardo_pipeline.derivation.lessons import known_at, known_entries
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.vectors import recorded_vectors
 from bardo_pipeline.errors import QueryError
-from bardo_pipeline.events.columns import one
+from bardo_pipeline.events.record.arrow_columns import one
 from bardo_pipeline.grimoire.columns import micros
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.retrieval.credits import totals

@@ -33,7 +33,7 @@ from bardo_pipeline.events.instincts import Instincts
 from bardo_pipeline.events.left_out import LeftOut
 from bardo_pipeline.events.operations import Proposal, Proposed
 from bardo_pipeline.events.overrides import Overrides
-from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.columns import last_of_each
 from bardo_pipeline.inheritance.succession import inherited_entries, received_decisions
 from bardo_pipeline.policy import Policy

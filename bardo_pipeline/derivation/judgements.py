@@ -13,7 +13,7 @@ from bardo_pipeline.curator.evidence import exploded
 from bardo_pipeline.curator.structure import Structure
 from bardo_pipeline.derivation.repairing import without
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.columns import contiguous
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS, MOMENT
 

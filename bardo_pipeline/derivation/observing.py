@@ -24,7 +24,7 @@ from bardo_pipeline.derivation.the_dead import waiting_golems
 from bardo_pipeline.errors import LeaseError, RecordError
 from bardo_pipeline.events.dying import SILENCE
 from bardo_pipeline.events.life import Died, Gap, LifeEvent, life_event
-from bardo_pipeline.events.record import PHASES
+from bardo_pipeline.events.record.model import PHASES
 from bardo_pipeline.mortality.silence import HEARD_SCHEMA, silent
 from bardo_pipeline.mortality.vitality import phase_codes
 from bardo_pipeline.storage.drainer import drain_once

@@ -21,7 +21,7 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import CostCapError, GatewayError, QueryError
 from bardo_pipeline.events.life import LifeEvent, life_event
 from bardo_pipeline.events.phrasing import Phrased, Wording
-from bardo_pipeline.events.schema import to_models
+from bardo_pipeline.events.record.arrow_schema import to_models
 from bardo_pipeline.gateway.asking import ask
 from bardo_pipeline.gateway.settings import ModelSettings
 from bardo_pipeline.inheritance.phrasing import fault_of

@@ -35,7 +35,7 @@ from bardo_pipeline.derivation.scarring import deaths_with_ticks, failures_again
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.dreams.lessons import lessons_of
 from bardo_pipeline.errors import BundleError
-from bardo_pipeline.events.digest import digest_column, row_digests
+from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.grimoire.columns import contiguous
 from bardo_pipeline.inheritance.bundle import EPISODES
 from bardo_pipeline.inheritance.testament import CATEGORIES, testaments

@@ -21,7 +21,7 @@ from bardo_pipeline.derivation.outcomes import judged_outcomes
 from bardo_pipeline.derivation.rebuild import derive_everything
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import SchemaVersionError
-from bardo_pipeline.events.digest import digest_column, row_digests
+from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.grimoire.columns import contiguous
 from bardo_pipeline.grimoire.confidence import DAY_US
 from bardo_pipeline.heartbeat.recall_history import Asked, History, Recalled

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.evidence import exploded
 from bardo_pipeline.dreams.recorded_market import Walk
-from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.columns import contiguous
 from bardo_pipeline.heartbeat.decide import ACTIONS, REBALANCE
 from bardo_pipeline.heartbeat.defi.rebalance import MEDIAN_LUCK

@@ -32,7 +32,7 @@ from bardo_pipeline.dreams.hypotheses import (
 from bardo_pipeline.dreams.hypothesis_table import to_table
 from bardo_pipeline.dreams.recorded_market import RATES, Walk, charges, rates_of, walk_of
 from bardo_pipeline.dreams.replay_selection import BEGAN_BY, Due, chosen, depotentiated, salience, scar_salience
-from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.columns import contiguous
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS, MOMENT

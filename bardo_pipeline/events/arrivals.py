@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.errors import RegressionError
 from bardo_pipeline.events.due import by_golem, cycle_after, due
-from bardo_pipeline.events.record import Name, Part, Text, Whole
+from bardo_pipeline.events.record.model import Name, Part, Text, Whole
 
 
 class Quarantined(Part):

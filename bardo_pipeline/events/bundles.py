@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from bardo_pipeline.events.record import Name, Part, Text, Whole
+from bardo_pipeline.events.record.model import Name, Part, Text, Whole
 
 PublicKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 """An Ed25519 public key: 32 bytes in hex."""

@@ -28,9 +28,9 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from bardo_pipeline.errors import RecordError, SignatureError
-from bardo_pipeline.events.columns import is_number, one, present, slots, text_offsets
 from bardo_pipeline.events.life import KeyRegistered, KeyRevoked, KeyRotated, LifeEvent
-from bardo_pipeline.events.upcast import ADDED_LATER
+from bardo_pipeline.events.record.arrow_columns import is_number, one, present, slots, text_offsets
+from bardo_pipeline.events.record.upcast import ADDED_LATER
 
 _BITE_BYTES = 2_047
 """hashlib gives the interpreter's lock away for more, and among many threads that costs far more than the hashing."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from bardo_pipeline.errors import RecordError
-from bardo_pipeline.events.record import Name, Part, Spent, Text, Tick, Unit, Whole
+from bardo_pipeline.events.record.model import Name, Part, Spent, Text, Tick, Unit, Whole
 
 if TYPE_CHECKING:
     from bardo_pipeline.events.life import LifeEvent

@@ -61,7 +61,7 @@ from bardo_pipeline.events.fabric_payloads import (
     ToolUpdated,
     VitalityChanged,
 )
-from bardo_pipeline.events.record import Part
+from bardo_pipeline.events.record.model import Part
 
 CATEGORIES = (
     "prediction",

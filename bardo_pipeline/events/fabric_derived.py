@@ -13,7 +13,7 @@ from bardo_pipeline.events.fabric import EVENTS
 from bardo_pipeline.events.fabric_changes import Steps, tell_changes
 from bardo_pipeline.events.fabric_frames import Emitted, event_ids, flat, frame_of, one
 from bardo_pipeline.events.life import _ATTRIBUTE_OF
-from bardo_pipeline.events.schema import arrow_schema
+from bardo_pipeline.events.record.arrow_schema import arrow_schema
 
 DECISION_COLUMNS = (
     "golem_id", "revision", "cycle", "seq", "at", "operation", "entry_id", "kind", "category", "confidence_ppm",

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.events.fabric import EVENTS, GolemEvent
-from bardo_pipeline.events.schema import MOMENT, arrow_schema
+from bardo_pipeline.events.record.arrow_schema import MOMENT, arrow_schema
 
 FRAME = pa.schema(
     [

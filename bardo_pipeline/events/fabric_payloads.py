@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from bardo_pipeline.events.record import (
+from bardo_pipeline.events.record.model import (
     Amount,
     ContextCategory,
     Emotion,

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.events.fabric import EVENTS
 from bardo_pipeline.events.fabric_changes import Steps, steps_within, tell_changes
 from bardo_pipeline.events.fabric_frames import Emitted, event_ids, flat, frame_of, one, relisted
-from bardo_pipeline.events.schema import MOMENT
+from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.policy import FabricPolicy
 
 RECORD_COLUMNS = (

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.events.record import REGIMES, Name, Part, Regime, Unit
+from bardo_pipeline.events.record.model import REGIMES, Name, Part, Regime, Unit
 
 
 class Default(Part):

@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from bardo_pipeline.events.overrides import Said
-from bardo_pipeline.events.record import Name, Part, Whole
+from bardo_pipeline.events.record.model import Name, Part, Whole
 
 
 class EntryPulled(Part):

@@ -32,7 +32,7 @@ from bardo_pipeline.events.loan import LoanGranted
 from bardo_pipeline.events.operations import Asked
 from bardo_pipeline.events.overrides import Corrected, Override, Pinned, Retracted, Unpinned
 from bardo_pipeline.events.phrasing import Phrased
-from bardo_pipeline.events.record import (
+from bardo_pipeline.events.record.model import (
     SCHEMA_VERSION,
     LivedTick,
     Micros,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from bardo_pipeline.events.record import Name, Part, Unit
+from bardo_pipeline.events.record.model import Name, Part, Unit
 
 
 class LoanGranted(Part):

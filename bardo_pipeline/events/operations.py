@@ -16,7 +16,7 @@ from pydantic import Field
 
 from bardo_pipeline.errors import RegressionError
 from bardo_pipeline.events.due import by_golem, cycle_after, due
-from bardo_pipeline.events.record import Name, Part, Regime, Spent, Text, Tick, Unit, Whole
+from bardo_pipeline.events.record.model import Name, Part, Regime, Spent, Text, Tick, Unit, Whole
 
 OPERATIONS_MAX = 16
 CITED_MAX = 64

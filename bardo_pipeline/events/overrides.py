@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 
 from bardo_pipeline.errors import OverrideError
 from bardo_pipeline.events.due import by_golem, cycle_after, due
-from bardo_pipeline.events.record import Name, Part, Tick, Unit, Whole
+from bardo_pipeline.events.record.model import Name, Part, Tick, Unit, Whole
 
 Said = Annotated[str, Field(min_length=1, max_length=4_096)]
 """An owner's words."""

@@ -36,7 +36,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from bardo_pipeline.errors import SealError
-from bardo_pipeline.events.record import DecisionCycleRecord, Part, PositionObservation, Sealed
+from bardo_pipeline.events.record.model import DecisionCycleRecord, Part, PositionObservation, Sealed
 
 PRIVATE = ("deliberation.reasoning_summary", "observation.positions")
 """The private parts of a record; emptied where it is sealed."""

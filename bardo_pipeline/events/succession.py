@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from bardo_pipeline.events.record import Moment, Name, Part, Spent, Text, Whole
+from bardo_pipeline.events.record.model import Moment, Name, Part, Spent, Text, Whole
 
 Step = Literal["exported", "compiled", "compared", "provisioned", "funded", "registered", "booted"]
 STEPS: tuple[Step, ...] = ("exported", "compiled", "compared", "provisioned", "funded", "registered", "booted")

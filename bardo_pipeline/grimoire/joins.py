@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bardo_pipeline.events.columns import one, present, slots
+from bardo_pipeline.events.record.arrow_columns import one, present, slots
 from bardo_pipeline.grimoire.columns import Whole
 
 _ROOM = 2**62

@@ -15,7 +15,7 @@ import numpy as np
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life import Born, Traits
 from bardo_pipeline.events.loan import LoanGranted
-from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.heartbeat.defi.aave_reserves import ASSETS
 from bardo_pipeline.inheritance.learning import PLACES
 from bardo_pipeline.mortality.chance import (

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bardo_pipeline.events.record import TIERS
+from bardo_pipeline.events.record.model import TIERS
 from bardo_pipeline.heartbeat.probes import fixed
 from bardo_pipeline.policy import Policy
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bardo_pipeline.events.record import PROBES
+from bardo_pipeline.events.record.model import PROBES
 from bardo_pipeline.policy import Policy, ProbePolicy
 
 Floats = NDArray[np.float64]

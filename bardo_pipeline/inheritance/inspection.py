@@ -20,7 +20,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from bardo_pipeline.curator.state import entry_id
 from bardo_pipeline.curator.structure import Structure
 from bardo_pipeline.errors import BundleError
-from bardo_pipeline.events.record import REGIMES, Moment, Name, Whole
+from bardo_pipeline.events.record.model import REGIMES, Moment, Name, Whole
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entries import (
     ANOMALY_BANDS,

@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 import numpy as np
 import pyarrow as pa
 
-from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.columns import asked
 from bardo_pipeline.policy import Policy
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bardo_pipeline.curator.weigh import interval
-from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.columns import asked, confidence_of, whole
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.grimoire.wording import ACTION_WORDS, ANOMALY_WORDS, GAS_WORDS, REGIME_WORDS

@@ -6,7 +6,7 @@ Moods are PAD vectors, rows pleasure, arousal, dominance, each in [-1, 1]. Sourc
 import numpy as np
 from numpy.typing import NDArray
 
-from bardo_pipeline.events.record import EMOTIONS
+from bardo_pipeline.events.record.model import EMOTIONS
 from bardo_pipeline.policy import Policy
 
 Floats = NDArray[np.float64]

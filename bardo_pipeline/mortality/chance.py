@@ -6,7 +6,7 @@ import hashlib
 
 import numpy as np
 
-from bardo_pipeline.events.digest import mix64
+from bardo_pipeline.events.record.row_digest import mix64
 
 (
     STREAM_EXECUTION, STREAM_LIFESPAN, STREAM_THRESHOLD, STREAM_WIDTH, STREAM_FORECAST, STREAM_ATTENTION, STREAM_LOAN,

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bardo_pipeline.events.columns import required
+from bardo_pipeline.events.record.arrow_columns import required
 from bardo_pipeline.grimoire import confidence as conf
 from bardo_pipeline.grimoire.columns import floor_of, half_life_of, micros, moments, whole
 from bardo_pipeline.grimoire.confidence import DAY_US, PPM

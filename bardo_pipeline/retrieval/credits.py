@@ -11,7 +11,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.events.columns import one
+from bardo_pipeline.events.record.arrow_columns import one
 from bardo_pipeline.grimoire.columns import Whole, asked
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.policy import CuratorPolicy

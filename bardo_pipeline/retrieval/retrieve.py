@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bardo_pipeline.errors import QueryError
-from bardo_pipeline.events.columns import one
-from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.events.record.arrow_columns import one
+from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.columns import flag, floor_of, half_life_of, micros, moments, whole
 from bardo_pipeline.grimoire.confidence import PPM, confidence_at, ppm
 from bardo_pipeline.grimoire.entries import BASELINE_METRICS, MOMENT

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bardo_pipeline.errors import QueryError
-from bardo_pipeline.events.columns import one
-from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.events.record.arrow_columns import one
+from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.columns import confidence_of, whole
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entries import CATEGORIES, DOMAINS, DREAMT, ENTRY_KINDS, STATUSES

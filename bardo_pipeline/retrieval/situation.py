@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bardo_pipeline.errors import QueryError
-from bardo_pipeline.events.record import REGIMES, TIERS
+from bardo_pipeline.events.record.model import REGIMES, TIERS
 from bardo_pipeline.policy import RetrievalPolicy
 
 UNCLEAR = "unknown"

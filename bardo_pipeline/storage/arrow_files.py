@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.errors import RecordError, SchemaVersionError
-from bardo_pipeline.events.schema import RECORD_SCHEMA
-from bardo_pipeline.events.upcast import upcast
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
+from bardo_pipeline.events.record.upcast import upcast
 from bardo_pipeline.storage.loose import conformed, loosened, tightened
 
 _LOOSE = loosened(RECORD_SCHEMA)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.errors import QueryError
-from bardo_pipeline.events.schema import MOMENT
+from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.storage.delta import Part
 from bardo_pipeline.storage.heads import Heads, golem_column
 from bardo_pipeline.storage.log import EventLog

@@ -14,7 +14,7 @@ from typing import Self, cast
 
 from bardo_pipeline.errors import BackpressureError, JournalError
 from bardo_pipeline.events.life import LifeEvent
-from bardo_pipeline.events.record import DecisionCycleRecord
+from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.desk import Drain
 from bardo_pipeline.storage.drainer import DrainReport

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.events.custody import Payloads
-from bardo_pipeline.events.digest import digest_column
-from bardo_pipeline.events.examine import Examined
-from bardo_pipeline.events.schema import MOMENT
+from bardo_pipeline.events.record.arrow_schema import MOMENT
+from bardo_pipeline.events.record.check_batch import Examined
+from bardo_pipeline.events.record.row_digest import digest_column
 from bardo_pipeline.storage.admission import Sent, Wrong, sent
 from bardo_pipeline.storage.heads import golem_column
 from bardo_pipeline.storage.home import bucket_of

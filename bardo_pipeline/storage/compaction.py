@@ -27,8 +27,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bardo_pipeline.errors import CustodyError
-from bardo_pipeline.events.digest import digest_column, row_digests
-from bardo_pipeline.events.schema import RECORD_SCHEMA
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
+from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.policy import CarePolicy
 from bardo_pipeline.storage.commits import Added, StoredFile, commit_path
 from bardo_pipeline.storage.delta import AppendOnlyTable

@@ -19,7 +19,7 @@ from pathlib import Path
 import orjson
 
 from bardo_pipeline.errors import QueryError, RecordError, SealError
-from bardo_pipeline.events.record import ContextCategory, Sealed
+from bardo_pipeline.events.record.model import ContextCategory, Sealed
 from bardo_pipeline.storage.conversation_lines import (
     Line,
     Session,

@@ -23,7 +23,7 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from bardo_pipeline.errors import SchemaVersionError, StoreError
-from bardo_pipeline.events.digest import row_digests
+from bardo_pipeline.events.record.row_digest import row_digests
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.commits import (
     CHECKPOINT_COMMITS,

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.events.schema import MOMENT
+from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.drift import Drift, Verdict
 from bardo_pipeline.retrieval.embedding import EmbedderIdentity

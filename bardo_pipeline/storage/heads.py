@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bardo_pipeline.errors import DeclaredDeadError, RecordError, RegressionError
-from bardo_pipeline.events.columns import one
 from bardo_pipeline.events.custody import Tip
 from bardo_pipeline.events.dying import SILENCE
 from bardo_pipeline.events.life import LifeEvent
+from bardo_pipeline.events.record.arrow_columns import one
 
 Ticks = NDArray[np.int64]
 Span = tuple[int, int]

@@ -18,7 +18,7 @@ from typing import Self
 import orjson
 
 from bardo_pipeline.errors import ConfigError, NoHomeError, SchemaVersionError, StoreError
-from bardo_pipeline.events.record import SCHEMA_VERSION
+from bardo_pipeline.events.record.model import SCHEMA_VERSION
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage import locks
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bardo_pipeline.events.columns import one, present
+from bardo_pipeline.events.record.arrow_columns import one, present
 from bardo_pipeline.grimoire.columns import Truth, truth
 from bardo_pipeline.grimoire.joins import Pairs, matched, places
 

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel
 
-from bardo_pipeline.events.record import DecisionCycleRecord
-from bardo_pipeline.events.schema import RECORD_SCHEMA
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
+from bardo_pipeline.events.record.model import DecisionCycleRecord
 
 _KEY = re.compile(rb'"([^"\\]*)":')
 _ESCAPE, _END_OF_KEY = ord("\\"), int.from_bytes(b'":', "little")

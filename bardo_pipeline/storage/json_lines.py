@@ -24,9 +24,9 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails, from_json
 
 from bardo_pipeline.errors import RecordError, SchemaVersionError
-from bardo_pipeline.events.record import SCHEMA_VERSION, DecisionCycleRecord
-from bardo_pipeline.events.schema import MOMENT, RECORD_SCHEMA
-from bardo_pipeline.events.swift import judged
+from bardo_pipeline.events.record.arrow_schema import MOMENT, RECORD_SCHEMA
+from bardo_pipeline.events.record.fast_json import judged
+from bardo_pipeline.events.record.model import SCHEMA_VERSION, DecisionCycleRecord
 from bardo_pipeline.storage.json_keys import keys_add_up, with_other_keys
 from bardo_pipeline.storage.lines import Lines
 from bardo_pipeline.storage.loose import loosened, tightened

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.errors import StoreError
-from bardo_pipeline.events.schema import MOMENT
+from bardo_pipeline.events.record.arrow_schema import MOMENT
 
 if TYPE_CHECKING:
     from lancedb.table import Table

@@ -23,12 +23,12 @@ import pyarrow.dataset as ds
 
 from bardo_pipeline.errors import LeaseError, StoreError
 from bardo_pipeline.events.custody import KeyRing, Payloads, Signature, Tip
-from bardo_pipeline.events.examine import Examined, examine
 from bardo_pipeline.events.life import LifeEvent
-from bardo_pipeline.events.parts import at_once, divided, parts_of
-from bardo_pipeline.events.schema import LIFE_SCHEMA, MOMENT, to_models, to_table
+from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, MOMENT, to_models, to_table
+from bardo_pipeline.events.record.check_batch import Examined, examine
+from bardo_pipeline.events.record.thread_pool import at_once, divided, parts_of
+from bardo_pipeline.events.record.validate import check_table
 from bardo_pipeline.events.sealing import must_be_sealed
-from bardo_pipeline.events.validate import check_table
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedding import EmbedderIdentity
 from bardo_pipeline.storage.admission import Known, Verdicts, Wrong, judge

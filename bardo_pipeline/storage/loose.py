@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.errors import SchemaVersionError
-from bardo_pipeline.events.upcast import absent
+from bardo_pipeline.events.record.upcast import absent
 
 
 def loosened(schema: pa.Schema, moments: pa.DataType | None = None) -> pa.Schema:

@@ -25,15 +25,15 @@ from bardo_pipeline.events.custody import (
     rings_after,
     slice_contents,
 )
-from bardo_pipeline.events.digest import digest_column, row_digests
 from bardo_pipeline.events.dying import check_dying, rank_of, unsaid
-from bardo_pipeline.events.examine import Examined
 from bardo_pipeline.events.life import LifeEvent
 from bardo_pipeline.events.overrides import OVERRIDES
-from bardo_pipeline.events.record import DecisionCycleRecord
-from bardo_pipeline.events.schema import LIFE_SCHEMA, RECORD_SCHEMA, to_table
+from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, RECORD_SCHEMA, to_table
+from bardo_pipeline.events.record.check_batch import Examined
+from bardo_pipeline.events.record.model import DecisionCycleRecord
+from bardo_pipeline.events.record.row_digest import digest_column, row_digests
+from bardo_pipeline.events.record.validate import check_table
 from bardo_pipeline.events.sealing import unsealed
-from bardo_pipeline.events.validate import check_table
 from bardo_pipeline.retrieval.embedding import EmbedderIdentity
 from bardo_pipeline.storage.admission import check_lives
 from bardo_pipeline.storage.heads import HEADS_SCHEMA, TickRange, past_death

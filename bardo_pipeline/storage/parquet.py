@@ -21,7 +21,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from bardo_pipeline.events.upcast import absent
+from bardo_pipeline.events.record.upcast import absent
 
 _ZSTD_ROWS_MIN = 16_384
 """From so many rows on, ZSTD is worth its beginnings in every column; in one of bytes it always is."""

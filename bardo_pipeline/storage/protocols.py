@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.errors import BardoError, RecordError
-from bardo_pipeline.events.columns import required
 from bardo_pipeline.events.custody import Payloads, Signature
-from bardo_pipeline.events.examine import Examined
 from bardo_pipeline.events.life import LifeEvent
-from bardo_pipeline.events.schema import LIFE_SCHEMA, MOMENT, RECORD_SCHEMA
+from bardo_pipeline.events.record.arrow_columns import required
+from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, MOMENT, RECORD_SCHEMA
+from bardo_pipeline.events.record.check_batch import Examined
 from bardo_pipeline.retrieval.embedding import EmbedderIdentity
 from bardo_pipeline.storage.heads import TickRange
 

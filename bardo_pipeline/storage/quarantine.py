@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.errors import QueryError, StoreError
-from bardo_pipeline.events.columns import required
 from bardo_pipeline.events.custody import Signature
-from bardo_pipeline.events.schema import MOMENT
+from bardo_pipeline.events.record.arrow_columns import required
+from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta import AppendOnlyTable
 from bardo_pipeline.storage.home import Home, make_folder, replace_file, sync_folder

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bardo_pipeline.errors import QueryError, StoreError
-from bardo_pipeline.events.record import PHASES
+from bardo_pipeline.events.record.model import PHASES
 from bardo_pipeline.storage.home import Home, replace_file
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.tick_parts import FIELDS, INDEX_SCHEMA, SOURCE_COLUMNS, Part, Wanted, checksum

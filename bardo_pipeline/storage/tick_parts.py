@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bardo_pipeline.errors import StoreError
-from bardo_pipeline.events.record import EMOTIONS, PHASES, REGIMES, TIERS
-from bardo_pipeline.events.schema import MOMENT
+from bardo_pipeline.events.record.arrow_schema import MOMENT
+from bardo_pipeline.events.record.model import EMOTIONS, PHASES, REGIMES, TIERS
 
 SOURCE_COLUMNS = (
     "golem_id",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from bardo_pipeline.events.digest import row_digests
+from bardo_pipeline.events.record.row_digest import row_digests
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from threading import RLock
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from bardo_pipeline.events.schema import MOMENT
+from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.retrieval.embedding import EmbedderIdentity
 from bardo_pipeline.storage.delta import AppendOnlyTable
 

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bardo_pipeline.errors import ConfigError, EmbedderMismatch, QueryError, StoreError
-from bardo_pipeline.events.schema import MOMENT
+from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.policy import GrowthPolicy
 from bardo_pipeline.storage.approximate import Approximate, learned
 from bardo_pipeline.storage.delta import AppendOnlyTable

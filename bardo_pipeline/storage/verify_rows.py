@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 
 from bardo_pipeline.errors import BardoError, RecordError, SignatureError
 from bardo_pipeline.events.custody import KeyRing, Signature, content_of, link_of, slice_contents
-from bardo_pipeline.events.digest import digest_column, row_digests
-from bardo_pipeline.events.schema import RECORD_SCHEMA
-from bardo_pipeline.events.upcast import upcast
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
+from bardo_pipeline.events.record.row_digest import digest_column, row_digests
+from bardo_pipeline.events.record.upcast import upcast
 from bardo_pipeline.storage.findings import Findings
 from bardo_pipeline.storage.home import bucket_of
 from bardo_pipeline.storage.json_lines import read_lines

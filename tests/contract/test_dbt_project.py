@@ -17,7 +17,7 @@ from bardo_pipeline.errors import BardoError, ConfigError, NoHomeError
 from bardo_pipeline.events.dying import Accepted, Cause
 from bardo_pipeline.events.left_out import WITHDRAWALS
 from bardo_pipeline.events.life import Steered, life_event
-from bardo_pipeline.events.record import EMOTIONS, PHASES, REGIMES, TIERS
+from bardo_pipeline.events.record.model import EMOTIONS, PHASES, REGIMES, TIERS
 from bardo_pipeline.grimoire import entries as vocabulary
 from bardo_pipeline.grimoire.spans import GAS_SPANS
 from bardo_pipeline.inheritance.deposits import CHANNELS

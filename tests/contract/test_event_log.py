@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 import pytest
 
 from bardo_pipeline.errors import ForkError, OverrideError, RecordError, RegressionError, StoreError
-from bardo_pipeline.events.digest import digest_column, row_digests
 from bardo_pipeline.events.life import LifeEvent, life_event
 from bardo_pipeline.events.overrides import Pinned
-from bardo_pipeline.events.schema import RECORD_SCHEMA
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
+from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.heads import TickRange
 from bardo_pipeline.storage.home import Home, bucket_of

@@ -13,8 +13,8 @@ import pytest
 from bardo_pipeline.errors import RecordError, RegressionError, SchemaVersionError
 from bardo_pipeline.events.arrivals import Quarantined
 from bardo_pipeline.events.life import Gap, LifeEvent, Published, Received, life_event
-from bardo_pipeline.events.record import SCHEMA_VERSION
-from bardo_pipeline.events.schema import MOMENT, RECORD_SCHEMA
+from bardo_pipeline.events.record.arrow_schema import MOMENT, RECORD_SCHEMA
+from bardo_pipeline.events.record.model import SCHEMA_VERSION
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.protocols import VECTORS_SCHEMA, Log
 from tests.logs import GOLEM, LATER, MINILM, NOMIC, NOW, accepted, append, embedder_of, ticks, vectors

@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from bardo_pipeline.errors import ForkError, NoHomeError, RegressionError, SchemaVersionError, StoreError
-from bardo_pipeline.events.schema import RECORD_SCHEMA
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.commits import Added
 from bardo_pipeline.storage.delta import AppendOnlyTable

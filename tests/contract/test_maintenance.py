@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.tending import tend
 from bardo_pipeline.errors import StoreError
-from bardo_pipeline.events.digest import fingerprint
+from bardo_pipeline.events.record.row_digest import fingerprint
 from bardo_pipeline.policy import CarePolicy, Policy
 from bardo_pipeline.storage.commits import commit_path
 from bardo_pipeline.storage.compaction import Compaction

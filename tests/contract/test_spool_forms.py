@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pytest
 
 from bardo_pipeline.events.custody import content_of, slice_contents
-from bardo_pipeline.events.schema import RECORD_SCHEMA
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from tests.examples import times
 from tests.processes import Forked
 from tests.records import records

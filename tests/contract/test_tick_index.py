@@ -16,7 +16,7 @@ import pytest
 
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.life import Reorg, Struck, life_event
-from bardo_pipeline.events.record import PHASES, REGIMES, TIERS
+from bardo_pipeline.events.record.model import PHASES, REGIMES, TIERS
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog

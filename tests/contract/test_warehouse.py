@@ -22,7 +22,7 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import ConfigError, DerivationError, QueryError
 from bardo_pipeline.events.library import KitOrdered
 from bardo_pipeline.events.life import EVERY_GOLEM, Steered, life_event
-from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire import entries as vocabulary
 from bardo_pipeline.grimoire.columns import confidence_of, half_life_of, micros, replaced
 from bardo_pipeline.grimoire.confidence import FOREVER_US

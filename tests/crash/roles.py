@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.events.digest import digest_column, row_digests
 from bardo_pipeline.events.life import Born, Traits, life_event
-from bardo_pipeline.events.record import DecisionCycleRecord
-from bardo_pipeline.events.schema import to_models
+from bardo_pipeline.events.record.arrow_schema import to_models
+from bardo_pipeline.events.record.model import DecisionCycleRecord
+from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.policy import CarePolicy, Policy, WriterPolicy
 from bardo_pipeline.storage.async_writer import AsyncEventWriter
 from bardo_pipeline.storage.desk import Drain

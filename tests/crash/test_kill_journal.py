@@ -16,8 +16,8 @@ import orjson
 import pytest
 
 from bardo_pipeline.errors import BackpressureError
-from bardo_pipeline.events.record import DecisionCycleRecord
-from bardo_pipeline.events.schema import to_models
+from bardo_pipeline.events.record.arrow_schema import to_models
+from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.policy import Policy, WriterPolicy
 from bardo_pipeline.storage.drainer import drain_once
 from bardo_pipeline.storage.home import Home

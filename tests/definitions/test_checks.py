@@ -17,7 +17,7 @@ from assets.checks import (
 from assets.stores import LazyStores
 from bardo_pipeline.derivation.belief import derive_consensus, derive_votes
 from bardo_pipeline.derivation.rebuild import derive_everything
-from bardo_pipeline.events.schema import RECORD_SCHEMA
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from tests.conftest import NOW, home_without_verdicts

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bardo_pipeline.curator.bridge import CROSSING_SCHEMA, crossings_of, is_elder
 from bardo_pipeline.curator.links import LINK_SCHEMA, links_of
-from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, CHANGE_CATEGORY
 from bardo_pipeline.grimoire.spans import GAS_SPANS
 from tests.examples import times

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bardo_pipeline.events.digest import fingerprint
 from bardo_pipeline.events.life import Died, life_event
-from bardo_pipeline.events.record import Vitality
+from bardo_pipeline.events.record.model import Vitality
+from bardo_pipeline.events.record.row_digest import fingerprint
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.as_of import LogAsOf
 from bardo_pipeline.storage.compaction import below, closed_below, tier_of

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from pydantic import BaseModel, Field
 
-from bardo_pipeline.events import examine, validate
-from bardo_pipeline.events.digest import row_digests
-from bardo_pipeline.events.record import DecisionCycleRecord
-from bardo_pipeline.events.schema import RECORD_SCHEMA
+from bardo_pipeline.events.record import check_batch, validate
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
+from bardo_pipeline.events.record.model import DecisionCycleRecord
+from bardo_pipeline.events.record.row_digest import row_digests
 from tests.records import records
 
 pytestmark = pytest.mark.row("EV-4")
@@ -51,9 +51,9 @@ def batch() -> pa.Table:
 
 
 def test_columns_side_by_side_show_what_the_whole_shows(batch: pa.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = examine.examine(batch)
-    monkeypatch.setattr(examine, "_BESIDE_ROWS", 1)
-    beside = examine.examine(batch)
+    whole = check_batch.examine(batch)
+    monkeypatch.setattr(check_batch, "_BESIDE_ROWS", 1)
+    beside = check_batch.examine(batch)
     assert beside.faults == whole.faults
     assert len(whole.errors()) > 50
     assert np.array_equal(beside.digests, whole.digests)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from bardo_pipeline.events.life import Traits
-from bardo_pipeline.events.record import EMOTIONS, PROBES
+from bardo_pipeline.events.record.model import EMOTIONS, PROBES
 from bardo_pipeline.heartbeat.fleet import RECALL
 from bardo_pipeline.market.market import Market
 from bardo_pipeline.mortality.affect import emotion_codes

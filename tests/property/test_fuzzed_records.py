@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from bardo_pipeline.events.record import DecisionCycleRecord
-from bardo_pipeline.events.schema import RECORD_SCHEMA, to_models
-from bardo_pipeline.events.validate import row_errors
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models
+from bardo_pipeline.events.record.model import DecisionCycleRecord
+from bardo_pipeline.events.record.validate import row_errors
 from bardo_pipeline.storage import json_keys, json_lines
 from bardo_pipeline.storage.json_lines import read_lines
 from bardo_pipeline.storage.lines import Lines

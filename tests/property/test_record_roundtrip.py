@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from bardo_pipeline.events.digest import fingerprint, row_digests
-from bardo_pipeline.events.record import DecisionCycleRecord
-from bardo_pipeline.events.schema import RECORD_SCHEMA, _annotation, _split_optional, to_models, to_table
-from bardo_pipeline.events.validate import check_table
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, _annotation, _split_optional, to_models, to_table
+from bardo_pipeline.events.record.model import DecisionCycleRecord
+from bardo_pipeline.events.record.row_digest import fingerprint, row_digests
+from bardo_pipeline.events.record.validate import check_table
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog

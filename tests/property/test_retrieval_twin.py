@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, DECAY_CLASSES
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.retrieve import Grimoire, Uses

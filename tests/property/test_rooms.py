@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bardo_pipeline.events.record import PHASES, TIERS
+from bardo_pipeline.events.record.model import PHASES, TIERS
 from bardo_pipeline.heartbeat.gate import (
     STEER,
     UNFORCED,

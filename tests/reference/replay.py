@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bardo_pipeline.events.digest import mix64
+from bardo_pipeline.events.record.row_digest import mix64
 from bardo_pipeline.policy import CuratorPolicy
 
 Row = Mapping[str, Any]

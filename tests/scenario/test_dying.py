@@ -21,8 +21,8 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.dying import PHASES_OF_DYING
 from bardo_pipeline.events.fabric import GolemEvent
 from bardo_pipeline.events.life import LifeEvent, life_event
-from bardo_pipeline.events.record import PHASES
-from bardo_pipeline.events.schema import RECORD_SCHEMA, to_models
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models
+from bardo_pipeline.events.record.model import PHASES
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.synthetic import synthetic_market
 from bardo_pipeline.policy import Policy

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bardo_pipeline.events.record import EMOTIONS
+from bardo_pipeline.events.record.model import EMOTIONS
 from bardo_pipeline.mortality.affect import CONGRUENCE_UNFELT, appraise, emotion_codes, pad_congruence
 from bardo_pipeline.policy import AffectPolicy, Policy
 

@@ -10,8 +10,8 @@ from bardo_pipeline.curator.playbook import PlaybookLog, Playbooks
 from bardo_pipeline.curator.state import from_table
 from bardo_pipeline.events.instincts import Default, DefaultsInherited, Instincts
 from bardo_pipeline.events.life import life_event
-from bardo_pipeline.events.record import REGIMES
-from bardo_pipeline.events.schema import LIFE_SCHEMA, to_table
+from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, to_table
+from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.inheritance.baldwin import defaults_of
 from bardo_pipeline.inheritance.succession import inherited_entries
 from bardo_pipeline.policy import InheritancePolicy, Policy

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from bardo_pipeline.events.columns import present, slots
+from bardo_pipeline.events.record.arrow_columns import present, slots
 
 SOME = [7, None, 0, 3, None, None, 1, 127, 2, None, 5, 6, None, 9, 8, None, 4, 11, None]
 

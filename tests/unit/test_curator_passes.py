@@ -13,7 +13,7 @@ from bardo_pipeline.curator.passes import PASSES
 from bardo_pipeline.curator.state import GrimoireState, from_table
 from bardo_pipeline.curator.weigh import interval
 from bardo_pipeline.derivation.reading import cycle_of
-from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entries import CATEGORIES, DOMAINS, ENTRY_KINDS, ENTRY_SCHEMA, PROVENANCES
 from bardo_pipeline.policy import CuratorPolicy, Policy
 from tests.curated import BAD, GOOD, INSTANT, POLICY, SILENCE, STRONG, WORSE, Told, lived

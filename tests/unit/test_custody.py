@@ -28,8 +28,8 @@ from bardo_pipeline.events.custody import (
     slice_contents,
     verified,
 )
-from bardo_pipeline.events.schema import RECORD_SCHEMA
-from bardo_pipeline.events.upcast import ADDED_LATER
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
+from bardo_pipeline.events.record.upcast import ADDED_LATER
 from tests.examples import times
 from tests.records import records
 

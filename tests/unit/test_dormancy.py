@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.inheritance.bottleneck import bottleneck
 from bardo_pipeline.inheritance.succession import inherited_entries
 from bardo_pipeline.policy import InheritancePolicy, Policy

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, EPISODE_SCHEMA, IMPORTANCE_TIERS, TEXT_FIELDS, episodes_of
-from bardo_pipeline.events.schema import RECORD_SCHEMA
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.grimoire.confidence import retention
 from bardo_pipeline.policy import Policy
 from tests.streams import START, action, outcome, record

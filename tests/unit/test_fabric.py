@@ -15,8 +15,8 @@ from bardo_pipeline.events.fabric_derived import life_events
 from bardo_pipeline.events.fabric_frames import Emitted
 from bardo_pipeline.events.fabric_records import RECORD_COLUMNS, record_events
 from bardo_pipeline.events.life import Died, Kind, Received, Steered, Struck, life_event
-from bardo_pipeline.events.record import Vitality
-from bardo_pipeline.events.schema import LIFE_SCHEMA, RECORD_SCHEMA, to_table
+from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, RECORD_SCHEMA, to_table
+from bardo_pipeline.events.record.model import Vitality
 from bardo_pipeline.events.sealing import PRIVATE
 from bardo_pipeline.policy import FabricPolicy
 from tests.property.test_fabric_twin import by_path

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bardo_pipeline.events.record import TIERS
+from bardo_pipeline.events.record.model import TIERS
 from bardo_pipeline.heartbeat.gate import (
     BIRTH,
     FORCES,

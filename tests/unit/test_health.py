@@ -14,7 +14,7 @@ from bardo_pipeline.derivation.health import faults, health_of
 from bardo_pipeline.derivation.memory import derive_episodes
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life import LifeEvent
-from bardo_pipeline.events.schema import RECORD_SCHEMA
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.policy import HealthPolicy, Policy, WriterPolicy
 from bardo_pipeline.storage.health import Backlog, backlog, intake, journals, leases, quarantined, spool
 from bardo_pipeline.storage.home import Home

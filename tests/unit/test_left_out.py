@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bardo_pipeline.events.left_out import LeftOut
 from bardo_pipeline.events.life import LifeEvent, Reorg, Steered, Struck, Withdrawn, life_event
-from bardo_pipeline.events.schema import LIFE_SCHEMA, to_table
+from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, to_table
 from tests.streams import START
 
 GOLEMS = ("g-0", "g-1", "g-2")

@@ -10,8 +10,8 @@ import pytest
 
 from bardo_pipeline.dreams.recorded_market import walk_of
 from bardo_pipeline.errors import ConfigError, TraceError
-from bardo_pipeline.events.record import DecisionCycleRecord
-from bardo_pipeline.events.validate import violations
+from bardo_pipeline.events.record.model import DecisionCycleRecord
+from bardo_pipeline.events.record.validate import violations
 from bardo_pipeline.heartbeat.defi.aave_loans import health_of, liquidation
 from bardo_pipeline.heartbeat.defi.aave_reserves import Reserves
 from bardo_pipeline.policy import Policy

@@ -14,8 +14,8 @@ from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state import GrimoireState, entry_id, to_table
 from bardo_pipeline.events.life import life_event
 from bardo_pipeline.events.overrides import Corrected, Order, Overrides, Pinned, Retracted, Unpinned
-from bardo_pipeline.events.schema import LIFE_SCHEMA
-from bardo_pipeline.events.schema import to_table as events_table
+from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA
+from bardo_pipeline.events.record.arrow_schema import to_table as events_table
 from bardo_pipeline.grimoire.columns import confidence_of
 from bardo_pipeline.inheritance.weismann import attenuate, leave_bloodstains, shed
 from tests import grimoires

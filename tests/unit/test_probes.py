@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bardo_pipeline.events.record import PROBES
+from bardo_pipeline.events.record.model import PROBES
 from bardo_pipeline.heartbeat.probes import ABSENT, HIGH, LOW, NONE, ProbeInputs, Probes, detail_arrow, evaluate
 from bardo_pipeline.policy import Policy, ProbePolicy
 

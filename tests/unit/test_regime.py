@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bardo_pipeline.events.record import REGIMES
+from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.market.market import Market
 from bardo_pipeline.market.regime import Features, features, schedule
 from bardo_pipeline.market.synthetic import flat_market, synthetic_market

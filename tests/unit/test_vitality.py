@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bardo_pipeline.events.record import PHASES
+from bardo_pipeline.events.record.model import PHASES
 from bardo_pipeline.mortality.vitality import (
     ALIVE,
     CAUSES,

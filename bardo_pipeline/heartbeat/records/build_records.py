@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from bardo_pipeline.events.record import EMOTIONS, PHASES, PROBES, REGIMES, SCHEMA_VERSION, TIERS
-from bardo_pipeline.events.schema import RECORD_SCHEMA
-from bardo_pipeline.events.upcast import absent
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
+from bardo_pipeline.events.record.model import EMOTIONS, PHASES, PROBES, REGIMES, SCHEMA_VERSION, TIERS
+from bardo_pipeline.events.record.upcast import absent
 from bardo_pipeline.heartbeat.gate import FORCES, gating_reasons
 from bardo_pipeline.heartbeat.probes import HIGH, detail_arrow
 from bardo_pipeline.heartbeat.records.arrow_builders import (

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from bardo_pipeline.events.schema import RECORD_SCHEMA
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.heartbeat.probes import Probes
 from bardo_pipeline.heartbeat.recall_table import Recall
 from bardo_pipeline.heartbeat.records.tick_buffers import Buffers

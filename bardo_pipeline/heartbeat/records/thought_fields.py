@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.events.record import PROBES, REGIMES, TIERS
+from bardo_pipeline.events.record.model import PROBES, REGIMES, TIERS
 from bardo_pipeline.grimoire.entries import ENTRY_KINDS
 from bardo_pipeline.heartbeat.decide import ACTIONS, BLOCKED, DEFERRED, EXECUTED, STATUS, WHY
 from bardo_pipeline.heartbeat.records.arrow_builders import (

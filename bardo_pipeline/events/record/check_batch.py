@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.errors import RecordError, SchemaVersionError
-from bardo_pipeline.events.columns import encoded, one
-from bardo_pipeline.events.digest import column_lanes, folded, row_digests
-from bardo_pipeline.events.record import SCHEMA_VERSION, DecisionCycleRecord
-from bardo_pipeline.events.schema import RECORD_SCHEMA
-from bardo_pipeline.events.validate import (
+from bardo_pipeline.events.record.arrow_columns import encoded, one
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
+from bardo_pipeline.events.record.model import SCHEMA_VERSION, DecisionCycleRecord
+from bardo_pipeline.events.record.row_digest import column_lanes, folded, row_digests
+from bardo_pipeline.events.record.validate import (
     check_bytes,
     check_names,
     column_violations,

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pydantic import BaseModel
 
 from bardo_pipeline.events.life import LifeEvent
-from bardo_pipeline.events.record import DecisionCycleRecord
+from bardo_pipeline.events.record.model import DecisionCycleRecord
 
 M = TypeVar("M", bound=BaseModel)
 MOMENT = pa.timestamp("us", tz="UTC")

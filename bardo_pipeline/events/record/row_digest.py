@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.events.columns import is_number, one, present, slots
-from bardo_pipeline.events.upcast import ADDED_LATER
+from bardo_pipeline.events.record.arrow_columns import is_number, one, present, slots
+from bardo_pipeline.events.record.upcast import ADDED_LATER
 
 U64 = np.uint64
 _GOLDEN, _M1, _M2 = U64(0x9E3779B97F4A7C15), U64(0xBF58476D1CE4E5B9), U64(0x94D049BB133111EB)

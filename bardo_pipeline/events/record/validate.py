@@ -22,9 +22,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from bardo_pipeline.errors import RecordError, SchemaVersionError
-from bardo_pipeline.events.columns import is_number, one, slots, text_offsets
-from bardo_pipeline.events.record import SCHEMA_VERSION
-from bardo_pipeline.events.schema import _annotation, _split_optional
+from bardo_pipeline.events.record.arrow_columns import is_number, one, slots, text_offsets
+from bardo_pipeline.events.record.arrow_schema import _annotation, _split_optional
+from bardo_pipeline.events.record.model import SCHEMA_VERSION
 
 
 class Rule(NamedTuple):

@@ -1,6 +1,6 @@
 """The DecisionCycleRecord: all that a golem observed, felt, thought, did and learned in one tick.
 
-These models stand at the doors; inside, records are Arrow tables whose schema is derived from them (schema.py).
+These models stand at the doors; inside, records are Arrow tables whose schema is derived from them (arrow_schema.py).
 Money is int64 micro-dollars. `recorded_at` is not here: it belongs to the log and stays outside every hash.
 Source: HB S6; the additions (predictions, resolutions, cycle_seen) are named in ARCHITECTURE.md.
 """

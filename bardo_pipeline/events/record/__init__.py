@@ -1,0 +1,1 @@
+"""The DecisionCycleRecord: model, Arrow schema, JSON, validation and upcasting."""
