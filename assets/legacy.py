@@ -35,7 +35,7 @@ from bardo_pipeline.derivation.legacy import (
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.the_dead import dead_golems
 from bardo_pipeline.derivation.verdicts import Verdicts, judge
-from bardo_pipeline.events.life import Judged
+from bardo_pipeline.events.life.events import Judged
 from bardo_pipeline.storage.totals import Digest
 
 DOCUMENTED = "bundles.txt"

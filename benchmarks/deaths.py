@@ -16,7 +16,7 @@ from bardo_pipeline.derivation.memory import derive_episodes
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succeeding import due
 from bardo_pipeline.derivation.the_dead import births_of, dead_golem, deaths_of
-from bardo_pipeline.events.life import Died, life_event
+from bardo_pipeline.events.life.events import Died, life_event
 from bardo_pipeline.events.record.model import Vitality
 from bardo_pipeline.grimoire.entries import CATEGORIES, MOMENT
 from bardo_pipeline.inheritance.bottleneck import bottleneck

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from bardo_pipeline.derivation.curation import Mind
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.events.life import life_event
+from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.heartbeat.fleet import Fleet, Founding, born
 from bardo_pipeline.heartbeat.recall_table import EntryNames, recall_of
 from bardo_pipeline.heartbeat.records.build_records import records_of

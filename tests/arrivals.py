@@ -11,8 +11,8 @@ from bardo_pipeline.curator.passes import Curation, curate
 from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.reception import Delivery
 from bardo_pipeline.curator.state import GrimoireState, to_table
-from bardo_pipeline.events.arrivals import Arrival
-from bardo_pipeline.events.overrides import Order
+from bardo_pipeline.events.life.override_events import Order
+from bardo_pipeline.events.life.received_knowledge import Arrival
 from bardo_pipeline.grimoire.columns import replaced
 from bardo_pipeline.inheritance.bundle import CROSSING_COLUMNS
 from bardo_pipeline.policy import Policy

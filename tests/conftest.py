@@ -15,8 +15,8 @@ import pytest
 from bardo_pipeline.derivation.altered import altered
 from bardo_pipeline.derivation.rebuild import derive_everything
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.events.dying import PHASES_OF_DYING
-from bardo_pipeline.events.life import LifeEvent
+from bardo_pipeline.events.life.events import LifeEvent
+from bardo_pipeline.events.life.thanatopsis_events import PHASES_OF_DYING
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.synthetic import synthetic_market

@@ -26,7 +26,7 @@ from bardo_pipeline.events.custody import (
     signed_message,
     slice_contents,
 )
-from bardo_pipeline.events.life import KeyRegistered, Published, life_event
+from bardo_pipeline.events.life.events import KeyRegistered, Published, life_event
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models
 from bardo_pipeline.events.record.check_batch import examine
 from bardo_pipeline.events.record.model import DecisionCycleRecord

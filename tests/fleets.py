@@ -19,11 +19,11 @@ import pyarrow as pa
 
 from bardo_pipeline.curator.structure import Structure
 from bardo_pipeline.derivation import births
-from bardo_pipeline.events.arrivals import Arrivals
-from bardo_pipeline.events.left_out import LeftOut
-from bardo_pipeline.events.life import Born, LifeEvent, Traits
-from bardo_pipeline.events.operations import Proposed
-from bardo_pipeline.events.overrides import Overrides
+from bardo_pipeline.events.life.events import Born, LifeEvent, Traits
+from bardo_pipeline.events.life.override_events import Overrides
+from bardo_pipeline.events.life.proposal_events import Proposed
+from bardo_pipeline.events.life.received_knowledge import Arrivals
+from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.market import Market, price_of_tick

@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 import pyarrow as pa
 
-from bardo_pipeline.events.life import Died, Gap, LifeEvent, Vitality, life_event
+from bardo_pipeline.events.life.events import Died, Gap, LifeEvent, Vitality, life_event
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.record.row_digest import row_digests
 from bardo_pipeline.retrieval.embedding import EmbedderIdentity

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.events.overrides import OVERRIDES, Order
+from bardo_pipeline.events.life.override_events import OVERRIDES, Order
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.runtime import living
 from tests.fleets import lively_market

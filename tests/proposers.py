@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from bardo_pipeline.curator.structure import Structure
-from bardo_pipeline.events.operations import Proposal
+from bardo_pipeline.events.life.proposal_events import Proposal
 from tests.streams import RALLY, SITUATIONS, SPAN, STORM, Situation, judged, record
 
 SOURCE = "openai-chat:loopback-1"

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.events.life import Died, life_event
+from bardo_pipeline.events.life.events import Died, life_event
 from bardo_pipeline.events.record.model import Vitality
 from bardo_pipeline.policy import Policy
 from tests.conftest import NOW

@@ -16,7 +16,7 @@ import pyarrow as pa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bardo_pipeline.events.custody import signed_message
-from bardo_pipeline.events.life import KeyRegistered, life_event
+from bardo_pipeline.events.life.events import KeyRegistered, life_event
 from bardo_pipeline.policy import Policy, WriterPolicy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog

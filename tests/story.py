@@ -17,7 +17,7 @@ from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.legacy import bequeath, published_bundles
 from bardo_pipeline.derivation.rebuild import derive_everything
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.events.life import Died, Received, life_event
+from bardo_pipeline.events.life.events import Died, Received, life_event
 from bardo_pipeline.events.record.model import Vitality
 from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.policy import Policy

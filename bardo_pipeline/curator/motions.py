@@ -15,7 +15,7 @@ import pyarrow as pa
 from bardo_pipeline.curator.evidence import judged_effects
 from bardo_pipeline.curator.state import GrimoireState
 from bardo_pipeline.curator.structure import Structure
-from bardo_pipeline.events.operations import Proposal
+from bardo_pipeline.events.life.proposal_events import Proposal
 from bardo_pipeline.policy import CuratorPolicy
 
 

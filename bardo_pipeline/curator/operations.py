@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from bardo_pipeline.events.operations import (
+from bardo_pipeline.events.life.proposal_events import (
     CITED_MAX,
     NOTE_LENGTH_MAX,
     OPERATIONS_MAX,

@@ -15,8 +15,8 @@ from bardo_pipeline.curator.decisions import RETRACTED as RETRACTED_OPERATION
 from bardo_pipeline.curator.playbook import entry_ids
 from bardo_pipeline.curator.state import ACTIVE, HEURISTIC, INSIGHT, RETRACTED, WARNING, GrimoireState
 from bardo_pipeline.curator.wave import Wave
-from bardo_pipeline.events.operations import Proposal
-from bardo_pipeline.events.overrides import Order
+from bardo_pipeline.events.life.override_events import Order
+from bardo_pipeline.events.life.proposal_events import Proposal
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, PPM, ppm
 from bardo_pipeline.grimoire.entries import DECAY_CLASSES
 from bardo_pipeline.policy import Policy

@@ -29,8 +29,8 @@ from bardo_pipeline.curator.reception import Delivery
 from bardo_pipeline.curator.state import GrimoireState
 from bardo_pipeline.curator.wave import Wave, wave_of
 from bardo_pipeline.curator.weigh import weigh
-from bardo_pipeline.events.operations import Proposal
-from bardo_pipeline.events.overrides import Order
+from bardo_pipeline.events.life.override_events import Order
+from bardo_pipeline.events.life.proposal_events import Proposal
 from bardo_pipeline.grimoire.columns import contiguous
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.policy import Policy

@@ -40,7 +40,7 @@ from bardo_pipeline.curator.state import (
 )
 from bardo_pipeline.curator.wave import Wave
 from bardo_pipeline.curator.weigh import standing
-from bardo_pipeline.events.arrivals import Arrival
+from bardo_pipeline.events.life.received_knowledge import Arrival
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, ppm
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.grimoire.spans import told_apart

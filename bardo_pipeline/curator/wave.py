@@ -15,7 +15,7 @@ from bardo_pipeline.curator.evidence import Evidence
 from bardo_pipeline.curator.motions import Motion
 from bardo_pipeline.curator.reception import Delivery
 from bardo_pipeline.curator.state import ACTIVE, GrimoireState
-from bardo_pipeline.events.overrides import Order
+from bardo_pipeline.events.life.override_events import Order
 
 
 @dataclass

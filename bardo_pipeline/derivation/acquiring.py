@@ -24,8 +24,8 @@ from bardo_pipeline.derivation.repairing import heeded_by
 from bardo_pipeline.derivation.shelves import found, kits_of, library_of, owner_named, refreshed
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import LibraryError, QueryError
-from bardo_pipeline.events.library import BundlePurchased, EntryExported, EntryPulled, KitOrdered
-from bardo_pipeline.events.life import EVERY_GOLEM, life_event
+from bardo_pipeline.events.life.events import EVERY_GOLEM, life_event
+from bardo_pipeline.events.life.library_events import BundlePurchased, EntryExported, EntryPulled, KitOrdered
 from bardo_pipeline.events.record.model import Part
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.inheritance.kits import pack_kit

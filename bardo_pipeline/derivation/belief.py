@@ -17,7 +17,7 @@ from bardo_pipeline.derivation.places import keep_place, place_of
 from bardo_pipeline.derivation.reading import curated, cycle_of
 from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, from_cycle
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.events.left_out import Cause, LeftOut
+from bardo_pipeline.events.life.retractions import Cause, LeftOut
 from bardo_pipeline.katabasis.consensus import consensus
 from bardo_pipeline.katabasis.votes import (
     DEATH_SCHEMA,

@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.events.arrivals import Quarantined
-from bardo_pipeline.events.instincts import DefaultsInherited, Instincts
-from bardo_pipeline.events.life import Born, LifeEvent, Received, life_event
-from bardo_pipeline.events.loan import LoanGranted
+from bardo_pipeline.events.life.events import Born, LifeEvent, Received, life_event
+from bardo_pipeline.events.life.inherited_defaults import DefaultsInherited, Instincts
+from bardo_pipeline.events.life.loan_granted import LoanGranted
+from bardo_pipeline.events.life.received_knowledge import Quarantined
 from bardo_pipeline.inheritance.baldwin import defaults_of
 from bardo_pipeline.inheritance.bundle import LIBRARIAN, Bundle
 from bardo_pipeline.inheritance.succession import inherited_entries

@@ -17,8 +17,8 @@ from pathlib import Path
 from bardo_pipeline.derivation.bundles import bundle_files, load_bundle, write_bundle
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import BundleError
-from bardo_pipeline.events.bundles import BundleImported
-from bardo_pipeline.events.life import life_event
+from bardo_pipeline.events.life.bundle_events import BundleImported
+from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.inheritance.bundle import ENTRIES, FILE_BYTES_MAX, Bundle
 from bardo_pipeline.inheritance.inspection import file_names, inspected
 from bardo_pipeline.inheritance.signature import signature_fault, signature_of

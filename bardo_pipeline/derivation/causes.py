@@ -15,7 +15,7 @@ from bardo_pipeline.derivation.places import ByGolem
 from bardo_pipeline.derivation.reading import closed_records, cycle_of
 from bardo_pipeline.derivation.repairing import without
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.events.left_out import LeftOut
+from bardo_pipeline.events.life.retractions import LeftOut
 
 _READ = ("golem_id", "tick", "observed_at", "observation")
 _KEPT_SCHEMA = pa.schema(

@@ -28,11 +28,11 @@ from bardo_pipeline.derivation.pages import follow_adoption, write_playbooks
 from bardo_pipeline.derivation.reading import cited_records, closed_records, curated, cycle_of
 from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, from_cycle, without
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.events.arrivals import Arrival, Arrivals
-from bardo_pipeline.events.instincts import Instincts
-from bardo_pipeline.events.left_out import LeftOut
-from bardo_pipeline.events.operations import Proposal, Proposed
-from bardo_pipeline.events.overrides import Overrides
+from bardo_pipeline.events.life.inherited_defaults import Instincts
+from bardo_pipeline.events.life.override_events import Overrides
+from bardo_pipeline.events.life.proposal_events import Proposal, Proposed
+from bardo_pipeline.events.life.received_knowledge import Arrival, Arrivals
+from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.columns import last_of_each
 from bardo_pipeline.inheritance.succession import inherited_entries, received_decisions

@@ -18,7 +18,7 @@ from bardo_pipeline.derivation.places import keep_place, kept_at
 from bardo_pipeline.derivation.reading import closed_through, cycle_of, keyed
 from bardo_pipeline.derivation.repairing import without
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.events.left_out import LeftOut
+from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.storage.delta import Part
 
 _AS_WIDE = 0.8

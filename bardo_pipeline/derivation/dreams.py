@@ -33,7 +33,7 @@ from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA, recalled, 
 from bardo_pipeline.dreams.lessons import lesson_id
 from bardo_pipeline.dreams.recorded_market import RATES
 from bardo_pipeline.dreams.replay_selection import DROWSY_COLUMNS, IMPORT, TAG, Bed, Due, cycles_of, dreams_due
-from bardo_pipeline.events.left_out import Cause, LeftOut
+from bardo_pipeline.events.life.retractions import Cause, LeftOut
 from bardo_pipeline.storage.projections import GrowingTable
 from bardo_pipeline.storage.totals import Written
 

@@ -22,8 +22,15 @@ from bardo_pipeline.derivation.belief import recorded_deaths
 from bardo_pipeline.derivation.reading import last_records
 from bardo_pipeline.derivation.slices import slices_of
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.events.dying import PHASES_OF_DYING, Accepted, Bequeathed, Dying, Reflected, Settled
-from bardo_pipeline.events.life import LifeEvent, life_event
+from bardo_pipeline.events.life.events import LifeEvent, life_event
+from bardo_pipeline.events.life.thanatopsis_events import (
+    PHASES_OF_DYING,
+    Accepted,
+    Bequeathed,
+    Dying,
+    Reflected,
+    Settled,
+)
 from bardo_pipeline.grimoire.columns import asked
 from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.katabasis.propositions import with_claims

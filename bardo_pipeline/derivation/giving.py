@@ -20,8 +20,8 @@ from bardo_pipeline.derivation.overriding import Grimoire, grimoire_of
 from bardo_pipeline.derivation.repair import withdraw
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError, RegressionError
-from bardo_pipeline.events.arrivals import Arrival, Quarantined
-from bardo_pipeline.events.life import LifeEvent, Received, life_event
+from bardo_pipeline.events.life.events import LifeEvent, Received, life_event
+from bardo_pipeline.events.life.received_knowledge import Arrival, Quarantined
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.inheritance.bundle import Bundle
 from bardo_pipeline.inheritance.chain import Claim, claims_of, unproven

@@ -21,8 +21,8 @@ from bardo_pipeline.derivation.measures import at_death
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.the_dead import Dead, advanced, births_of, deaths_of
 from bardo_pipeline.errors import QueryError
-from bardo_pipeline.events.instincts import Instincts
-from bardo_pipeline.events.life import Born, Died
+from bardo_pipeline.events.life.events import Born, Died
+from bardo_pipeline.events.life.inherited_defaults import Instincts
 from bardo_pipeline.grimoire.columns import asked
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.inheritance.bundle import EPISODES

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from bardo_pipeline.curator.passes import PASSES_EDITION
 from bardo_pipeline.derivation.identity import derivation_id, identity_of
 from bardo_pipeline.errors import DerivationError
-from bardo_pipeline.events.life import Adopted
+from bardo_pipeline.events.life.events import Adopted
 from bardo_pipeline.policy import OPERATIONAL, Policy
 from bardo_pipeline.storage.embedders import embedder_version, split_turn
 

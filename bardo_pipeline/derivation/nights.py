@@ -21,7 +21,7 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.dreams.dream_cycle import DREAM_SCHEMA, KNOWN_COLUMNS, known_then
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA, alive
 from bardo_pipeline.dreams.recorded_market import RATES
-from bardo_pipeline.events.left_out import LeftOut
+from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.grimoire.columns import contiguous
 
 _SCHEMAS = {

@@ -22,8 +22,8 @@ from bardo_pipeline.derivation.reading import last_records
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.the_dead import waiting_golems
 from bardo_pipeline.errors import LeaseError, RecordError
-from bardo_pipeline.events.dying import SILENCE
-from bardo_pipeline.events.life import Died, Gap, LifeEvent, life_event
+from bardo_pipeline.events.life.events import Died, Gap, LifeEvent, life_event
+from bardo_pipeline.events.life.thanatopsis_events import SILENCE
 from bardo_pipeline.events.record.model import PHASES
 from bardo_pipeline.mortality.silence import HEARD_SCHEMA, silent
 from bardo_pipeline.mortality.vitality import phase_codes

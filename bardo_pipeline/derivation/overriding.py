@@ -19,8 +19,8 @@ from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.lessons import decisions_of_dreams, known_entries
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import OverrideError, QueryError
-from bardo_pipeline.events.life import life_event
-from bardo_pipeline.events.overrides import Corrected, Order, Override, Pinned, Retracted, Unpinned
+from bardo_pipeline.events.life.events import life_event
+from bardo_pipeline.events.life.override_events import Corrected, Order, Override, Pinned, Retracted, Unpinned
 from bardo_pipeline.grimoire.columns import confidence_of, half_life_of
 from bardo_pipeline.grimoire.confidence import DAY_US, FOREVER_US
 from bardo_pipeline.grimoire.entries import ENTRY_KINDS, STATUSES

@@ -19,8 +19,8 @@ from bardo_pipeline.derivation.caps import lacking, over_cap
 from bardo_pipeline.derivation.proposing import ERRORS, TRIED_AGAIN
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import CostCapError, GatewayError, QueryError
-from bardo_pipeline.events.life import LifeEvent, life_event
-from bardo_pipeline.events.phrasing import Phrased, Wording
+from bardo_pipeline.events.life.events import LifeEvent, life_event
+from bardo_pipeline.events.life.testament_phrased import Phrased, Wording
 from bardo_pipeline.events.record.arrow_schema import to_models
 from bardo_pipeline.gateway.asking import ask
 from bardo_pipeline.gateway.settings import ModelSettings

@@ -29,8 +29,8 @@ from bardo_pipeline.errors import (
     RegressionError,
     UnreachableError,
 )
-from bardo_pipeline.events.life import LifeEvent, life_event
-from bardo_pipeline.events.operations import Asked, Outcome, ProposedOperation
+from bardo_pipeline.events.life.events import LifeEvent, life_event
+from bardo_pipeline.events.life.proposal_events import Asked, Outcome, ProposedOperation
 from bardo_pipeline.events.record.arrow_schema import to_models
 from bardo_pipeline.gateway.asking import Reply, ask
 from bardo_pipeline.gateway.settings import ModelSettings

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.evidence import EVIDENCE_COLUMNS
 from bardo_pipeline.derivation.repairing import without
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.events.left_out import LeftOut
-from bardo_pipeline.events.life import EVERY_GOLEM
-from bardo_pipeline.events.operations import Proposal
+from bardo_pipeline.events.life.events import EVERY_GOLEM
+from bardo_pipeline.events.life.proposal_events import Proposal
+from bardo_pipeline.events.life.retractions import LeftOut
 
 
 def last_event_time(stores: Stores) -> datetime | None:

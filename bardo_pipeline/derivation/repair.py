@@ -25,8 +25,8 @@ from bardo_pipeline.derivation.reading import cycle_of
 from bardo_pipeline.derivation.repairing import Heeded, without
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError
-from bardo_pipeline.events.left_out import Cause, LeftOut
-from bardo_pipeline.events.life import LifeEvent, Reorg, Struck, Withdrawn, life_event
+from bardo_pipeline.events.life.events import LifeEvent, Reorg, Struck, Withdrawn, life_event
+from bardo_pipeline.events.life.retractions import Cause, LeftOut
 from bardo_pipeline.grimoire.spans import WIDE_GAS_BANDS
 from bardo_pipeline.inheritance.roots import Root, roots_of
 from bardo_pipeline.market.confirmation_depth import Depth, depth_at

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.evidence import exploded
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.events.left_out import Cause, LeftOut
+from bardo_pipeline.events.life.retractions import Cause, LeftOut
 from bardo_pipeline.grimoire.columns import contiguous
 
 

@@ -21,7 +21,7 @@ from bardo_pipeline.derivation.places import keep_place, kept_at
 from bardo_pipeline.derivation.reading import curated, cycle_of, last_records, stretches
 from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, from_cycle
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.events.left_out import LeftOut
+from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.grimoire.columns import asked
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.katabasis.outcomes import (

@@ -16,10 +16,10 @@ from bardo_pipeline.curator.passes import PASSES_EDITION
 from bardo_pipeline.derivation.identity import derivation_id
 from bardo_pipeline.derivation.in_force import FIRST_EMBEDDER, InForce, in_force
 from bardo_pipeline.errors import DerivationError, EmbedderMismatch
-from bardo_pipeline.events.arrivals import Arrivals
-from bardo_pipeline.events.left_out import WITHDRAWALS, LeftOut
-from bardo_pipeline.events.operations import Proposed
-from bardo_pipeline.events.overrides import OVERRIDES, Overrides
+from bardo_pipeline.events.life.override_events import OVERRIDES, Overrides
+from bardo_pipeline.events.life.proposal_events import Proposed
+from bardo_pipeline.events.life.received_knowledge import Arrivals
+from bardo_pipeline.events.life.retractions import WITHDRAWALS, LeftOut
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedding import Embedder
 from bardo_pipeline.storage.as_of import LogAsOf, LogOfGolems

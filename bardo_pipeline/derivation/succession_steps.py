@@ -22,8 +22,8 @@ from bardo_pipeline.errors import (
     RegistrationError,
     SuccessionError,
 )
-from bardo_pipeline.events.life import Born, LifeEvent, life_event
-from bardo_pipeline.events.succession import STEPS, Advanced, Configured, Step
+from bardo_pipeline.events.life.events import Born, LifeEvent, life_event
+from bardo_pipeline.events.life.succession_events import STEPS, Advanced, Configured, Step
 from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.inheritance.standing import Standing, due_again, standings
 from bardo_pipeline.policy.stated import canonical, configuration_hash, understood, written

@@ -17,8 +17,8 @@ from bardo_pipeline.derivation.legacy import published_bundles
 from bardo_pipeline.derivation.reading import last_event_time
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import ConfigError, QueryError, SuccessionError
-from bardo_pipeline.events.life import EVERY_GOLEM, Born, Died, life_event
-from bardo_pipeline.events.succession import Advanced, Credited
+from bardo_pipeline.events.life.events import EVERY_GOLEM, Born, Died, life_event
+from bardo_pipeline.events.life.succession_events import Advanced, Credited
 from bardo_pipeline.grimoire.columns import asked
 from bardo_pipeline.heartbeat.fleet import Founding, golem_name
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from bardo_pipeline.derivation.measures import ENTRY_MEASURES, Candidate, Frames, frames_of
 from bardo_pipeline.errors import DerivationError
-from bardo_pipeline.events.life import FailedExpectation, Judged
+from bardo_pipeline.events.life.events import FailedExpectation, Judged
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.expectations import Expectation, bundle_expectations
 

@@ -11,8 +11,8 @@ from bardo_pipeline.derivation.births import owners_of
 from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import SignatureError
-from bardo_pipeline.events.bundles import BundleSigned
-from bardo_pipeline.events.life import LifeEvent, life_event
+from bardo_pipeline.events.life.bundle_events import BundleSigned
+from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.inheritance.bundle import SIGNATURE, Bundle
 from bardo_pipeline.inheritance.canonical import canonical
 from bardo_pipeline.inheritance.signature import signature_fault, signed, with_signature_file

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from bardo_pipeline.derivation.legacy import published_bundles
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError, WaiverError
-from bardo_pipeline.events.bundles import BundleWaived
-from bardo_pipeline.events.life import life_event
+from bardo_pipeline.events.life.bundle_events import BundleWaived
+from bardo_pipeline.events.life.events import life_event
 
 
 class Failing(NamedTuple):

@@ -16,7 +16,7 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.doors.options import EmbedderOption, FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.doors.tables import print_json, print_table
 from bardo_pipeline.errors import ConfigError
-from bardo_pipeline.events.left_out import Cause
+from bardo_pipeline.events.life.retractions import Cause
 from bardo_pipeline.storage.warehouse import build_warehouse
 from bardo_pipeline.storage.withdrawals import withdrawals
 

@@ -28,7 +28,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from bardo_pipeline.errors import RecordError, SignatureError
-from bardo_pipeline.events.life import KeyRegistered, KeyRevoked, KeyRotated, LifeEvent
+from bardo_pipeline.events.life.events import KeyRegistered, KeyRevoked, KeyRotated, LifeEvent
 from bardo_pipeline.events.record.arrow_columns import is_number, one, present, slots, text_offsets
 from bardo_pipeline.events.record.upcast import ADDED_LATER
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.events.fabric import EVENTS
 from bardo_pipeline.events.fabric_changes import Steps, tell_changes
 from bardo_pipeline.events.fabric_frames import Emitted, event_ids, flat, frame_of, one
-from bardo_pipeline.events.life import _ATTRIBUTE_OF
+from bardo_pipeline.events.life.events import _ATTRIBUTE_OF
 from bardo_pipeline.events.record.arrow_schema import arrow_schema
 
 DECISION_COLUMNS = (

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bardo_pipeline.curator.operations import Proposals
 from bardo_pipeline.curator.prompts import Prompt
 from bardo_pipeline.errors import ConfigError
-from bardo_pipeline.events.operations import Outcome, ProposedOperation
+from bardo_pipeline.events.life.proposal_events import Outcome, ProposedOperation
 from bardo_pipeline.gateway.prices import cost_micros, most_micros
 from bardo_pipeline.gateway.settings import URL, ModelSettings
 from bardo_pipeline.policy import GatewayPolicy

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bardo_pipeline.errors import ConfigError
-from bardo_pipeline.events.life import Born, Traits
-from bardo_pipeline.events.loan import LoanGranted
+from bardo_pipeline.events.life.events import Born, Traits
+from bardo_pipeline.events.life.loan_granted import LoanGranted
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.heartbeat.defi.aave_reserves import ASSETS
 from bardo_pipeline.inheritance.learning import PLACES

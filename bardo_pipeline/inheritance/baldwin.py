@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from bardo_pipeline.curator.playbook import entry_ids, moving, thresholds
 from bardo_pipeline.curator.state import from_table
-from bardo_pipeline.events.instincts import Default
+from bardo_pipeline.events.life.inherited_defaults import Default
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import attenuated, ppm
 from bardo_pipeline.policy import Policy

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from bardo_pipeline.events.succession import STEPS, Advanced, Step
+from bardo_pipeline.events.life.succession_events import STEPS, Advanced, Step
 from bardo_pipeline.policy import SuccessionPolicy
 
 

@@ -20,7 +20,7 @@ from bardo_pipeline.curator.decisions import DECISION_SCHEMA
 from bardo_pipeline.curator.state import to_table
 from bardo_pipeline.derivation.curation import Mind
 from bardo_pipeline.derivation.reading import cycle_of
-from bardo_pipeline.events.life import Born
+from bardo_pipeline.events.life.events import Born
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.heartbeat.decide import REBALANCE
 from bardo_pipeline.heartbeat.fleet import Fleet

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.errors import ConfigError
-from bardo_pipeline.events.life import Born
+from bardo_pipeline.events.life.events import Born
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.heartbeat.fleet import Founding, born, golem_name
 from bardo_pipeline.inheritance.conditions import CONDITIONS, HEIRS, ORPHANS, endowment, renamed

@@ -27,7 +27,7 @@ from bardo_pipeline.derivation.repair import withdraw
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.the_dead import commissioned
 from bardo_pipeline.errors import ConfigError
-from bardo_pipeline.events.life import Born, Died, LifeEvent, Steered, life_event
+from bardo_pipeline.events.life.events import Born, Died, LifeEvent, Steered, life_event
 from bardo_pipeline.events.record.model import PHASES, Vitality
 from bardo_pipeline.heartbeat.fleet import Fleet, born
 from bardo_pipeline.heartbeat.recall_table import EntryNames, recall_of

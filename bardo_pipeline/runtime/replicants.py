@@ -21,8 +21,8 @@ from bardo_pipeline.derivation.curation import Mind
 from bardo_pipeline.derivation.giving import report_of
 from bardo_pipeline.derivation.repair import withdraw
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.events.arrivals import Replicant
-from bardo_pipeline.events.life import Born, life_event
+from bardo_pipeline.events.life.events import Born, life_event
+from bardo_pipeline.events.life.received_knowledge import Replicant
 from bardo_pipeline.heartbeat.fleet import Fleet, born
 from bardo_pipeline.runtime.run import Run
 

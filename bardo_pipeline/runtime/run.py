@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from bardo_pipeline.events.life import Born
+from bardo_pipeline.events.life.events import Born
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.market import Market
 

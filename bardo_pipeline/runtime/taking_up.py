@@ -14,8 +14,8 @@ import orjson
 
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.the_dead import births_of, waiting_golems
-from bardo_pipeline.events.life import life_event
-from bardo_pipeline.events.succession import TakenUp
+from bardo_pipeline.events.life.events import life_event
+from bardo_pipeline.events.life.succession_events import TakenUp
 from bardo_pipeline.runtime.run import Heir, Run
 
 

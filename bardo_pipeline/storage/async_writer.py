@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Self, cast
 
 from bardo_pipeline.errors import BackpressureError, JournalError
-from bardo_pipeline.events.life import LifeEvent
+from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.desk import Drain

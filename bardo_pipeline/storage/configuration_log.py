@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.events.life import EVERY_GOLEM
-from bardo_pipeline.events.succession import Configured
+from bardo_pipeline.events.life.events import EVERY_GOLEM
+from bardo_pipeline.events.life.succession_events import Configured
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.stated import operations
 

@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from bardo_pipeline.errors import ConfigError
-from bardo_pipeline.events.left_out import LeftOut
+from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home

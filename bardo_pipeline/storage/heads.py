@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from bardo_pipeline.errors import DeclaredDeadError, RecordError, RegressionError
 from bardo_pipeline.events.custody import Tip
-from bardo_pipeline.events.dying import SILENCE
-from bardo_pipeline.events.life import LifeEvent
+from bardo_pipeline.events.life.events import LifeEvent
+from bardo_pipeline.events.life.thanatopsis_events import SILENCE
 from bardo_pipeline.events.record.arrow_columns import one
 
 Ticks = NDArray[np.int64]

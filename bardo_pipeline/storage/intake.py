@@ -26,7 +26,7 @@ from bardo_pipeline.errors import (
     StreamError,
 )
 from bardo_pipeline.events.custody import Payloads, Signature
-from bardo_pipeline.events.life import LifeEvent
+from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.record.check_batch import Examined, examine
 from bardo_pipeline.storage.json_lines import BadLine, Parsed, sentence_of
 from bardo_pipeline.storage.lines import Lines

@@ -23,7 +23,7 @@ import pyarrow.dataset as ds
 
 from bardo_pipeline.errors import LeaseError, StoreError
 from bardo_pipeline.events.custody import KeyRing, Payloads, Signature, Tip
-from bardo_pipeline.events.life import LifeEvent
+from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, MOMENT, to_models, to_table
 from bardo_pipeline.events.record.check_batch import Examined, examine
 from bardo_pipeline.events.record.thread_pool import at_once, divided, parts_of

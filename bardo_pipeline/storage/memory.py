@@ -25,9 +25,9 @@ from bardo_pipeline.events.custody import (
     rings_after,
     slice_contents,
 )
-from bardo_pipeline.events.dying import check_dying, rank_of, unsaid
-from bardo_pipeline.events.life import LifeEvent
-from bardo_pipeline.events.overrides import OVERRIDES
+from bardo_pipeline.events.life.events import LifeEvent
+from bardo_pipeline.events.life.override_events import OVERRIDES
+from bardo_pipeline.events.life.thanatopsis_events import check_dying, rank_of, unsaid
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, RECORD_SCHEMA, to_table
 from bardo_pipeline.events.record.check_batch import Examined
 from bardo_pipeline.events.record.model import DecisionCycleRecord

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.errors import BardoError, RecordError
 from bardo_pipeline.events.custody import Payloads, Signature
-from bardo_pipeline.events.life import LifeEvent
+from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.record.arrow_columns import required
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, MOMENT, RECORD_SCHEMA
 from bardo_pipeline.events.record.check_batch import Examined

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.events.custody import Tip
-from bardo_pipeline.events.life import LifeEvent
+from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.inheritance.bundle import SIGNATURE, read_bundle
 from bardo_pipeline.inheritance.signature import signature_fault
 from bardo_pipeline.storage.findings import Findings

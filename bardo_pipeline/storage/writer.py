@@ -33,7 +33,7 @@ from bardo_pipeline.errors import (
     SignatureError,
 )
 from bardo_pipeline.events.custody import KeyRing, Signature, Tip, content_of, link_of, signed_message
-from bardo_pipeline.events.life import LifeEvent
+from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.record.fast_json import glance
 from bardo_pipeline.events.record.model import SCHEMA_VERSION, DecisionCycleRecord
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests

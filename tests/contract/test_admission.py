@@ -33,7 +33,7 @@ from bardo_pipeline.events.custody import (
     slice_contents,
     verified,
 )
-from bardo_pipeline.events.life import KeyRegistered, KeyRevoked, KeyRotated, LifeEvent, life_event
+from bardo_pipeline.events.life.events import KeyRegistered, KeyRevoked, KeyRotated, LifeEvent, life_event
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.record.check_batch import examine
 from bardo_pipeline.policy import Policy

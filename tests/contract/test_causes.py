@@ -13,7 +13,7 @@ from bardo_pipeline.curator.structure import Structure
 from bardo_pipeline.derivation.causes import moments_at
 from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.events.life import Struck, life_event
+from bardo_pipeline.events.life.events import Struck, life_event
 from bardo_pipeline.policy import Policy
 from tests.causes import noise, records_of, with_crashes
 from tests.conftest import NOW

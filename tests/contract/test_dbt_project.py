@@ -14,9 +14,9 @@ from jinja2 import Template
 from bardo_pipeline.curator.passes import CYCLE_SCHEMA
 from bardo_pipeline.derivation.dying import PHASE_WORDS
 from bardo_pipeline.errors import BardoError, ConfigError, NoHomeError
-from bardo_pipeline.events.dying import Accepted, Cause
-from bardo_pipeline.events.left_out import WITHDRAWALS
-from bardo_pipeline.events.life import Steered, life_event
+from bardo_pipeline.events.life.events import Steered, life_event
+from bardo_pipeline.events.life.retractions import WITHDRAWALS
+from bardo_pipeline.events.life.thanatopsis_events import Accepted, Cause
 from bardo_pipeline.events.record.model import EMOTIONS, PHASES, REGIMES, TIERS
 from bardo_pipeline.grimoire import entries as vocabulary
 from bardo_pipeline.grimoire.spans import GAS_SPANS

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 import pytest
 
 from bardo_pipeline.errors import ForkError, OverrideError, RecordError, RegressionError, StoreError
-from bardo_pipeline.events.life import LifeEvent, life_event
-from bardo_pipeline.events.overrides import Pinned
+from bardo_pipeline.events.life.events import LifeEvent, life_event
+from bardo_pipeline.events.life.override_events import Pinned
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.policy import Policy

@@ -27,7 +27,7 @@ from bardo_pipeline.errors import (
     RefusalError,
     UnreachableError,
 )
-from bardo_pipeline.events.life import Gap, life_event
+from bardo_pipeline.events.life.events import Gap, life_event
 from bardo_pipeline.gateway.asking import ask
 from bardo_pipeline.gateway.prices import cost_micros, most_micros
 from bardo_pipeline.gateway.settings import ModelSettings

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from bardo_pipeline.errors import RecordError, RegressionError, SchemaVersionError
-from bardo_pipeline.events.arrivals import Quarantined
-from bardo_pipeline.events.life import Gap, LifeEvent, Published, Received, life_event
+from bardo_pipeline.events.life.events import Gap, LifeEvent, Published, Received, life_event
+from bardo_pipeline.events.life.received_knowledge import Quarantined
 from bardo_pipeline.events.record.arrow_schema import MOMENT, RECORD_SCHEMA
 from bardo_pipeline.events.record.model import SCHEMA_VERSION
 from bardo_pipeline.storage.log import EventLog

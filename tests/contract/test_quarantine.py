@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from bardo_pipeline.doors.cli import app
 from bardo_pipeline.errors import QueryError, StoreError
 from bardo_pipeline.events.custody import Signature, content_of, signed_message
-from bardo_pipeline.events.life import Gap, KeyRegistered, life_event
+from bardo_pipeline.events.life.events import Gap, KeyRegistered, life_event
 from bardo_pipeline.events.record.json_schema import life_json_schema, record_json_schema
 from bardo_pipeline.policy import Policy, WriterPolicy
 from bardo_pipeline.storage.home import Home

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bardo_pipeline.events.life import Gap, KeyRegistered, LifeEvent, life_event
+from bardo_pipeline.events.life.events import Gap, KeyRegistered, LifeEvent, life_event
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, to_models
 from bardo_pipeline.storage.leases import Lease
 from bardo_pipeline.storage.log import EventLog

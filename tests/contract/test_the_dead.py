@@ -22,9 +22,9 @@ from bardo_pipeline.derivation.the_dead import (
     dead_golems,
     unfinished,
 )
-from bardo_pipeline.events.life import Born, Died, Judged, LifeEvent, Published, life_event
+from bardo_pipeline.events.life.events import Born, Died, Judged, LifeEvent, Published, life_event
+from bardo_pipeline.events.life.succession_events import STEPS, Advanced, Step
 from bardo_pipeline.events.record.model import Part, Vitality
-from bardo_pipeline.events.succession import STEPS, Advanced, Step
 from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from bardo_pipeline.errors import QueryError
-from bardo_pipeline.events.life import Reorg, Struck, life_event
+from bardo_pipeline.events.life.events import Reorg, Struck, life_event
 from bardo_pipeline.events.record.model import PHASES, REGIMES, TIERS
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home

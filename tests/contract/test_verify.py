@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bardo_pipeline.errors import ConfigError, StoreError
 from bardo_pipeline.events.custody import content_of, link_of
-from bardo_pipeline.events.life import Gap, KeyRevoked, Struck, life_event
+from bardo_pipeline.events.life.events import Gap, KeyRevoked, Struck, life_event
 from bardo_pipeline.policy import CarePolicy, Policy
 from bardo_pipeline.storage.drainer import drain_once
 from bardo_pipeline.storage.home import Home

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.events.life import Born, Traits, life_event
+from bardo_pipeline.events.life.events import Born, Traits, life_event
 from bardo_pipeline.events.record.arrow_schema import to_models
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests

@@ -13,7 +13,7 @@ from bardo_pipeline.derivation.belief import derive_votes
 from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.memory import derive_episodes
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.events.life import Died, LifeEvent, Vitality, life_event
+from bardo_pipeline.events.life.events import Died, LifeEvent, Vitality, life_event
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from jobs.curator import what_is_new

@@ -31,7 +31,7 @@ from bardo_pipeline.curator.passes import Curation, curate
 from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state import GrimoireState, entry_id, from_table, to_table
 from bardo_pipeline.curator.structure import Structures
-from bardo_pipeline.events.overrides import Order
+from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.grimoire.spans import GAS_SPANS
 from bardo_pipeline.inheritance.succession import received_decisions

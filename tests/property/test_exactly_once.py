@@ -18,7 +18,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from bardo_pipeline.errors import BardoError
-from bardo_pipeline.events.life import Gap, life_event
+from bardo_pipeline.events.life.events import Gap, life_event
 from bardo_pipeline.events.record.row_digest import row_digests
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home

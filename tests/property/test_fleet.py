@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bardo_pipeline.events.life import Traits
+from bardo_pipeline.events.life.events import Traits
 from bardo_pipeline.events.record.model import EMOTIONS, PROBES
 from bardo_pipeline.heartbeat.fleet import RECALL
 from bardo_pipeline.market.market import Market

@@ -44,7 +44,7 @@ from bardo_pipeline.derivation.of_grimoire import OF_GRIMOIRE, derive_of_grimoir
 from bardo_pipeline.derivation.rebuild import rebuild
 from bardo_pipeline.derivation.scarring import derive_failures, derive_scars
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.events.life import Died, Gap, LifeEvent, life_event
+from bardo_pipeline.events.life.events import Died, Gap, LifeEvent, life_event
 from bardo_pipeline.events.record.model import Vitality
 from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.policy import Policy

@@ -22,8 +22,8 @@ from bardo_pipeline.derivation.proof import remains
 from bardo_pipeline.derivation.proposing import living_golems, propose
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import RegressionError
-from bardo_pipeline.events.life import LifeEvent, life_event
-from bardo_pipeline.events.operations import Asked, ProposedOperation, ProposedSituation
+from bardo_pipeline.events.life.events import LifeEvent, life_event
+from bardo_pipeline.events.life.proposal_events import Asked, ProposedOperation, ProposedSituation
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.runtime import living
 from tests.conftest import NOW

@@ -29,9 +29,9 @@ from bardo_pipeline.derivation.proof import remains
 from bardo_pipeline.derivation.rebuild import rebuild
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import OverrideError, QueryError
-from bardo_pipeline.events.life import LifeEvent, life_event
-from bardo_pipeline.events.operations import Asked
-from bardo_pipeline.events.overrides import Corrected, Override, Pinned, Retracted, Unpinned
+from bardo_pipeline.events.life.events import LifeEvent, life_event
+from bardo_pipeline.events.life.override_events import Corrected, Override, Pinned, Retracted, Unpinned
+from bardo_pipeline.events.life.proposal_events import Asked
 from bardo_pipeline.runtime import living
 from bardo_pipeline.storage.intake import record_events
 from tests.conftest import NOW

@@ -33,7 +33,7 @@ from bardo_pipeline.derivation.proof import remains
 from bardo_pipeline.derivation.rebuild import rebuild
 from bardo_pipeline.derivation.repair import Recorded, reorg, strike, withdraw
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.events.life import Reorg, Struck, life_event
+from bardo_pipeline.events.life.events import Reorg, Struck, life_event
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.runtime import living
 from bardo_pipeline.storage import delta

@@ -18,7 +18,7 @@ from bardo_pipeline.derivation.proof import remains
 from bardo_pipeline.derivation.repair import strike
 from bardo_pipeline.derivation.scarring import derive_failures, derive_scars
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.events.life import LifeEvent
+from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.katabasis.outcomes import ENDED_SCHEMA, OUTCOME_SCHEMA, outcomes_of
 from bardo_pipeline.katabasis.scars import FAILURE_SCHEMA, SCAR_SCHEMA, scars_of
 from tests.conftest import NOW

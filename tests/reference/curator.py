@@ -17,8 +17,8 @@ from typing import Any
 
 from bardo_pipeline.curator.decisions import DECISION_SCHEMA, OPERATIONS, REASONS
 from bardo_pipeline.curator.structure import Structure
-from bardo_pipeline.events.operations import Proposal
-from bardo_pipeline.events.overrides import Order
+from bardo_pipeline.events.life.override_events import Order
+from bardo_pipeline.events.life.proposal_events import Proposal
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entries import DECAY_CLASSES, ENTRY_SCHEMA
 from bardo_pipeline.grimoire.wording import baseline_text, causal_text, pattern_text, size_word

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from bardo_pipeline.curator.structure import Structure
-from bardo_pipeline.events.operations import Proposal
+from bardo_pipeline.events.life.proposal_events import Proposal
 from bardo_pipeline.policy import CuratorPolicy
 
 Record = Mapping[str, Any]

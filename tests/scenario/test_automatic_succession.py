@@ -23,8 +23,8 @@ from bardo_pipeline.derivation.succeeding import at_heartbeat, due, summon, work
 from bardo_pipeline.derivation.the_dead import Wish, births_of, commit_credit, credit_micros, dead_golem
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.fabric import GolemEvent
-from bardo_pipeline.events.life import Died, LifeEvent, life_event
-from bardo_pipeline.events.succession import STEPS
+from bardo_pipeline.events.life.events import Died, LifeEvent, life_event
+from bardo_pipeline.events.life.succession_events import STEPS
 from bardo_pipeline.policy.stated import parse
 from bardo_pipeline.storage.provisioning import FileRegistry
 from jobs.succession import succession_job

@@ -18,9 +18,9 @@ from bardo_pipeline.derivation.fabric import watch
 from bardo_pipeline.derivation.legacy import published_bundles
 from bardo_pipeline.derivation.observing import bury
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.events.dying import PHASES_OF_DYING
 from bardo_pipeline.events.fabric import GolemEvent
-from bardo_pipeline.events.life import LifeEvent, life_event
+from bardo_pipeline.events.life.events import LifeEvent, life_event
+from bardo_pipeline.events.life.thanatopsis_events import PHASES_OF_DYING
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models
 from bardo_pipeline.events.record.model import PHASES
 from bardo_pipeline.heartbeat.fleet import Founding

@@ -16,8 +16,8 @@ from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.rebuild import rebuild
 from bardo_pipeline.derivation.repair import strike, withdraw
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.events.arrivals import Replicant
-from bardo_pipeline.events.life import Born, life_event
+from bardo_pipeline.events.life.events import Born, life_event
+from bardo_pipeline.events.life.received_knowledge import Replicant
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from tests.bundles import bundle_of
 from tests.commands import bardo

@@ -18,8 +18,8 @@ from bardo_pipeline.derivation.overriding import grimoire_of
 from bardo_pipeline.derivation.rebuild import rebuild
 from bardo_pipeline.derivation.repair import strike, withdraw
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.events.library import EntryPulled
-from bardo_pipeline.events.life import Born, life_event
+from bardo_pipeline.events.life.events import Born, life_event
+from bardo_pipeline.events.life.library_events import EntryPulled
 from tests.commands import bardo
 from tests.conftest import NOW, copy_home
 from tests.owners import live_until

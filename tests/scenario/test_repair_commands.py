@@ -10,7 +10,7 @@ import pytest
 
 from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.events.life import Reorg, life_event
+from bardo_pipeline.events.life.events import Reorg, life_event
 from tests.commands import bardo
 from tests.conftest import NOW, copy_home
 from tests.property.test_laws import birth_of, stores_at

@@ -13,8 +13,8 @@ from bardo_pipeline.derivation.dying import phases_of
 from bardo_pipeline.derivation.observing import bury, declarations, observe
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import DeclaredDeadError
-from bardo_pipeline.events.dying import PHASES_OF_DYING
-from bardo_pipeline.events.life import LifeEvent, life_event
+from bardo_pipeline.events.life.events import LifeEvent, life_event
+from bardo_pipeline.events.life.thanatopsis_events import PHASES_OF_DYING
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.policy import Policy

@@ -12,7 +12,7 @@ import pytest
 from bardo_pipeline.derivation import legacy
 from bardo_pipeline.derivation.memory import derive_episodes
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.events.life import LifeEvent, life_event
+from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.record.arrow_schema import to_models
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.synthetic import synthetic_market

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bardo_pipeline import errors
-from bardo_pipeline.events.life import KeyRegistered, life_event
+from bardo_pipeline.events.life.events import KeyRegistered, life_event
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.policy import Policy

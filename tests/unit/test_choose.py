@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bardo_pipeline.events.life import Traits
+from bardo_pipeline.events.life.events import Traits
 from bardo_pipeline.heartbeat.decide import COLLECT, ENTER, EXECUTED, HOLD, Choice, choose
 from bardo_pipeline.heartbeat.defi.rebalance import try_inaction
 from bardo_pipeline.heartbeat.fleet import Fleet, born

@@ -17,8 +17,8 @@ from bardo_pipeline.curator.state import GrimoireState, entry_id, from_table, to
 from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.lineage import lineage_of
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.events.life import life_event
-from bardo_pipeline.events.overrides import Order
+from bardo_pipeline.events.life.events import life_event
+from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.grimoire.spans import told_apart
 from bardo_pipeline.heartbeat.fleet import Founding, born

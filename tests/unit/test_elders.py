@@ -8,7 +8,7 @@ import pytest
 
 from bardo_pipeline.derivation.of_grimoire import derive_of_grimoire, elders
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.events.life import life_event
+from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home

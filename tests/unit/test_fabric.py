@@ -14,7 +14,7 @@ from bardo_pipeline.events.fabric_changes import NEIGHBOUR_COLUMNS
 from bardo_pipeline.events.fabric_derived import life_events
 from bardo_pipeline.events.fabric_frames import Emitted
 from bardo_pipeline.events.fabric_records import RECORD_COLUMNS, record_events
-from bardo_pipeline.events.life import Died, Kind, Received, Steered, Struck, life_event
+from bardo_pipeline.events.life.events import Died, Kind, Received, Steered, Struck, life_event
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, RECORD_SCHEMA, to_table
 from bardo_pipeline.events.record.model import Vitality
 from bardo_pipeline.events.sealing import PRIVATE

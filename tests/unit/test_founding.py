@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from bardo_pipeline.errors import ConfigError
-from bardo_pipeline.events.life import Born
+from bardo_pipeline.events.life.events import Born
 from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.policy import MortalityPolicy, Policy
 

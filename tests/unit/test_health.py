@@ -13,7 +13,7 @@ from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.health import faults, health_of
 from bardo_pipeline.derivation.memory import derive_episodes
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.events.life import LifeEvent
+from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.policy import HealthPolicy, Policy, WriterPolicy
 from bardo_pipeline.storage.health import Backlog, backlog, intake, journals, leases, quarantined, spool

@@ -23,7 +23,7 @@ from bardo_pipeline.derivation.in_force import adoptions_of, in_force
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.doors.cli import app
 from bardo_pipeline.errors import DerivationError
-from bardo_pipeline.events.life import EVERY_GOLEM, Adopted, LifeEvent, life_event
+from bardo_pipeline.events.life.events import EVERY_GOLEM, Adopted, LifeEvent, life_event
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, to_table
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.embedders import embedder_version

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bardo_pipeline.events.left_out import LeftOut
-from bardo_pipeline.events.life import LifeEvent, Reorg, Steered, Struck, Withdrawn, life_event
+from bardo_pipeline.events.life.events import LifeEvent, Reorg, Steered, Struck, Withdrawn, life_event
+from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, to_table
 from tests.streams import START
 

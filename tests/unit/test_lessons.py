@@ -15,7 +15,7 @@ from bardo_pipeline.dreams.counterfactuals import CHANGES
 from bardo_pipeline.dreams.hypotheses import OPERATIONS
 from bardo_pipeline.dreams.hypothesis_table import to_table
 from bardo_pipeline.dreams.lessons import MEANING, lesson_decisions, lessons_of
-from bardo_pipeline.events.overrides import Order
+from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.grimoire.columns import confidence_of, floor_of, half_life_of
 from bardo_pipeline.grimoire.confidence import DAY_US
 from bardo_pipeline.grimoire.entries import CHANGE_CATEGORY, ENTRY_SCHEMA

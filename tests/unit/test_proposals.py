@@ -13,7 +13,7 @@ from bardo_pipeline.curator.operations import Proposals
 from bardo_pipeline.curator.passes import curate
 from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state import GrimoireState, entry_id, to_table
-from bardo_pipeline.events.operations import AnomalyBand, GasBand, Proposal
+from bardo_pipeline.events.life.proposal_events import AnomalyBand, GasBand, Proposal
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS
 from bardo_pipeline.policy import Policy
 from tests.proposers import SOURCE, Disputed, situation

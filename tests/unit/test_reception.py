@@ -11,9 +11,9 @@ from pydantic import ValidationError
 
 from bardo_pipeline.curator.reception import verdicts
 from bardo_pipeline.errors import RegressionError
-from bardo_pipeline.events.arrivals import Quarantined, check_arrivals
-from bardo_pipeline.events.life import LifeEvent, life_event
-from bardo_pipeline.events.life import Received as Came
+from bardo_pipeline.events.life.events import LifeEvent, life_event
+from bardo_pipeline.events.life.events import Received as Came
+from bardo_pipeline.events.life.received_knowledge import Quarantined, check_arrivals
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.inheritance.chain import Claim, claims_of, unproven
 from tests.arrivals import BRIEF, Received, claim, crossing, delivery

@@ -13,8 +13,8 @@ from bardo_pipeline.derivation.legacy import published_bundles
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.waiving import failing, waive
 from bardo_pipeline.errors import QueryError, WaiverError
-from bardo_pipeline.events.bundles import BundleWaived
-from bardo_pipeline.events.life import FailedExpectation, Judged, life_event
+from bardo_pipeline.events.life.bundle_events import BundleWaived
+from bardo_pipeline.events.life.events import FailedExpectation, Judged, life_event
 from tests.conftest import NOW, copy_home
 
 CRITICAL = FailedExpectation(expectation="hashes_match", severity="critical", observed="1 failed: 1")

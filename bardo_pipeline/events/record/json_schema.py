@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
-from bardo_pipeline.events.life import _ATTRIBUTE_OF, LifeEvent
+from bardo_pipeline.events.life.events import _ATTRIBUTE_OF, LifeEvent
 from bardo_pipeline.events.record.model import SCHEMA_VERSION, DecisionCycleRecord
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

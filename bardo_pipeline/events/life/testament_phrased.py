@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from bardo_pipeline.events.operations import Outcome
+from bardo_pipeline.events.life.proposal_events import Outcome
 from bardo_pipeline.events.record.model import Name, Part, Spent, Text, Whole
 
 WORDING_LENGTH_MAX = 1_000

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.errors import RegressionError
-from bardo_pipeline.events.due import by_golem, cycle_after, due
+from bardo_pipeline.events.life.effective_cycle import by_golem, cycle_after, due
 from bardo_pipeline.events.record.model import Name, Part, Text, Whole
 
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
 from bardo_pipeline.errors import OverrideError
-from bardo_pipeline.events.due import by_golem, cycle_after, due
+from bardo_pipeline.events.life.effective_cycle import by_golem, cycle_after, due
 from bardo_pipeline.events.record.model import Name, Part, Tick, Unit, Whole
 
 Said = Annotated[str, Field(min_length=1, max_length=4_096)]

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from bardo_pipeline.events.overrides import Said
+from bardo_pipeline.events.life.override_events import Said
 from bardo_pipeline.events.record.model import Name, Part, Whole
 
 

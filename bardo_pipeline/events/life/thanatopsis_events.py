@@ -17,7 +17,7 @@ from bardo_pipeline.errors import RecordError
 from bardo_pipeline.events.record.model import Name, Part, Spent, Text, Tick, Unit, Whole
 
 if TYPE_CHECKING:
-    from bardo_pipeline.events.life import LifeEvent
+    from bardo_pipeline.events.life.events import LifeEvent
 
 Cause = Literal["economic", "epistemic", "stochastic", "silence"]
 """What a golem dies of: a component of its vitality at zero, or that nothing was heard of it (an observer says so)."""

@@ -16,8 +16,7 @@ from typing import Annotated, Literal, Self
 import orjson
 from pydantic import Field, model_validator
 
-from bardo_pipeline.events.arrivals import Quarantined, Replicant
-from bardo_pipeline.events.bundles import (
+from bardo_pipeline.events.life.bundle_events import (
     BundleImported,
     BundleSigned,
     BundleWaived,
@@ -25,13 +24,15 @@ from bardo_pipeline.events.bundles import (
     OwnerKeyRevoked,
     PublicKey,
 )
-from bardo_pipeline.events.dying import Accepted, Bequeathed, Cause, Reflected, Settled
-from bardo_pipeline.events.instincts import DefaultsInherited
-from bardo_pipeline.events.library import BundlePurchased, EntryExported, EntryPulled, KitOrdered
-from bardo_pipeline.events.loan import LoanGranted
-from bardo_pipeline.events.operations import Asked
-from bardo_pipeline.events.overrides import Corrected, Override, Pinned, Retracted, Unpinned
-from bardo_pipeline.events.phrasing import Phrased
+from bardo_pipeline.events.life.inherited_defaults import DefaultsInherited
+from bardo_pipeline.events.life.library_events import BundlePurchased, EntryExported, EntryPulled, KitOrdered
+from bardo_pipeline.events.life.loan_granted import LoanGranted
+from bardo_pipeline.events.life.override_events import Corrected, Override, Pinned, Retracted, Unpinned
+from bardo_pipeline.events.life.proposal_events import Asked
+from bardo_pipeline.events.life.received_knowledge import Quarantined, Replicant
+from bardo_pipeline.events.life.succession_events import Advanced, Configured, Credited, TakenUp
+from bardo_pipeline.events.life.testament_phrased import Phrased
+from bardo_pipeline.events.life.thanatopsis_events import Accepted, Bequeathed, Cause, Reflected, Settled
 from bardo_pipeline.events.record.model import (
     SCHEMA_VERSION,
     LivedTick,
@@ -46,7 +47,6 @@ from bardo_pipeline.events.record.model import (
     Vitality,
     Whole,
 )
-from bardo_pipeline.events.succession import Advanced, Configured, Credited, TakenUp
 
 Kind = Literal[
     "GolemBorn", "DeathDeclared", "BundleJudged", "BundlePublished", "KnowledgeReceived",

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from bardo_pipeline.errors import RegressionError
-from bardo_pipeline.events.due import by_golem, cycle_after, due
+from bardo_pipeline.events.life.effective_cycle import by_golem, cycle_after, due
 from bardo_pipeline.events.record.model import Name, Part, Regime, Spent, Text, Tick, Unit, Whole
 
 OPERATIONS_MAX = 16

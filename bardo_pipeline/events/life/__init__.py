@@ -1,0 +1,1 @@
+"""Life events: birth, death, succession, bundles, overrides and retractions."""
