@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from bardo_pipeline.events.custody import (
+from bardo_pipeline.events.custody.hash_chain import (
     GENESIS,
     Payloads,
     Signature,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bardo_pipeline.events.custody import GENESIS, Signature, content_of, link_of
+from bardo_pipeline.events.custody.hash_chain import GENESIS, Signature, content_of, link_of
 from bardo_pipeline.storage.frames import Draft, Segment, segment_header
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from bardo_pipeline.events.custody import signed_message
+from bardo_pipeline.events.custody.hash_chain import signed_message
 from bardo_pipeline.events.life.events import KeyRegistered, life_event
 from bardo_pipeline.policy import Policy, WriterPolicy
 from bardo_pipeline.storage.home import Home

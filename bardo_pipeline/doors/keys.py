@@ -17,7 +17,7 @@ from rich.console import Console
 from bardo_pipeline.doors.options import FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.doors.tables import print_json, print_table
 from bardo_pipeline.errors import ConfigError
-from bardo_pipeline.events.custody import Key, KeyRing, rotation_message
+from bardo_pipeline.events.custody.hash_chain import Key, KeyRing, rotation_message
 from bardo_pipeline.events.life.events import KeyRegistered, KeyRevoked, KeyRotated, life_event
 from bardo_pipeline.events.record.model import Part
 from bardo_pipeline.inheritance.signature import key_id_of

@@ -14,8 +14,8 @@ from rich.console import Console
 from bardo_pipeline.doors.options import HomeOption, now, root_of
 from bardo_pipeline.doors.tables import print_table
 from bardo_pipeline.errors import QueryError
+from bardo_pipeline.events.custody.sealing import SECRET_BYTES, open_parts
 from bardo_pipeline.events.record.model import Sealed
-from bardo_pipeline.events.sealing import SECRET_BYTES, open_parts
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.seal_keys import SealKeys, states_of

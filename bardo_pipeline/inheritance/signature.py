@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from bardo_pipeline.events.custody import verified
+from bardo_pipeline.events.custody.hash_chain import verified
 from bardo_pipeline.inheritance.bundle import SIGNATURE, Bundle
 from bardo_pipeline.inheritance.canonical import canonical
 

@@ -16,13 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.errors import BardoError, ForkError, LeaseError, RegressionError
-from bardo_pipeline.events.custody import KeyRing, Tip, check_rings, rings_after
+from bardo_pipeline.events.custody.hash_chain import KeyRing, Tip, check_rings, rings_after
+from bardo_pipeline.events.custody.sealing import unsealed
 from bardo_pipeline.events.life.events import LifeEvent, arrivals_of, askings_of, overrides_of
 from bardo_pipeline.events.life.override_events import OVERRIDES, check_overrides
 from bardo_pipeline.events.life.proposal_events import check_askings
 from bardo_pipeline.events.life.received_knowledge import check_arrivals
 from bardo_pipeline.events.life.thanatopsis_events import PHASES_OF_DYING, check_dying, unsaid
-from bardo_pipeline.events.sealing import unsealed
 from bardo_pipeline.storage.heads import Groups, Head, Heads, Ticks, check_deaths, golem_column, grouped, past_death
 
 Wrong = dict[int, BardoError]

@@ -29,7 +29,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from bardo_pipeline.errors import ConfigError, CustodyError, SchemaVersionError
-from bardo_pipeline.events.custody import Tip
+from bardo_pipeline.events.custody.hash_chain import Tip
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.frames import written_bytes
 from bardo_pipeline.storage.home import Home, make_folder, replace_file, sync_folder

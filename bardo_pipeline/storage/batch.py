@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from bardo_pipeline.events.custody import Payloads
+from bardo_pipeline.events.custody.hash_chain import Payloads
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.events.record.check_batch import Examined
 from bardo_pipeline.events.record.row_digest import digest_column

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bardo_pipeline.errors import JournalError
-from bardo_pipeline.events.custody import Signature, content_of, link_of
+from bardo_pipeline.events.custody.hash_chain import Signature, content_of, link_of
 
 _HEADER = struct.Struct("<8sIIQ")
 _HEAD = struct.Struct("<4sIHHHHQQQq32s32sI")

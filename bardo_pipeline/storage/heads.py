@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bardo_pipeline.errors import DeclaredDeadError, RecordError, RegressionError
-from bardo_pipeline.events.custody import Tip
+from bardo_pipeline.events.custody.hash_chain import Tip
 from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.life.thanatopsis_events import SILENCE
 from bardo_pipeline.events.record.arrow_columns import one

@@ -25,7 +25,7 @@ from bardo_pipeline.errors import (
     SignatureError,
     StreamError,
 )
-from bardo_pipeline.events.custody import Payloads, Signature
+from bardo_pipeline.events.custody.hash_chain import Payloads, Signature
 from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.record.check_batch import Examined, examine
 from bardo_pipeline.storage.json_lines import BadLine, Parsed, sentence_of

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.errors import SignatureError
-from bardo_pipeline.events.custody import KeyRing, Signature, Tip, link_of, slice_contents
+from bardo_pipeline.events.custody.hash_chain import KeyRing, Signature, Tip, link_of, slice_contents
 from bardo_pipeline.events.record.upcast import absent
 from bardo_pipeline.storage.admission import Known, Sent, Verdicts, Wrong
 from bardo_pipeline.storage.heads import Groups

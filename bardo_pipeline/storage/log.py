@@ -22,13 +22,13 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from bardo_pipeline.errors import LeaseError, StoreError
-from bardo_pipeline.events.custody import KeyRing, Payloads, Signature, Tip
+from bardo_pipeline.events.custody.hash_chain import KeyRing, Payloads, Signature, Tip
+from bardo_pipeline.events.custody.sealing import must_be_sealed
 from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, MOMENT, to_models, to_table
 from bardo_pipeline.events.record.check_batch import Examined, examine
 from bardo_pipeline.events.record.thread_pool import at_once, divided, parts_of
 from bardo_pipeline.events.record.validate import check_table
-from bardo_pipeline.events.sealing import must_be_sealed
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedding import EmbedderIdentity
 from bardo_pipeline.storage.admission import Known, Verdicts, Wrong, judge

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.errors import BardoError, ForkError, RegressionError, SignatureError, StoreError
-from bardo_pipeline.events.custody import (
+from bardo_pipeline.events.custody.hash_chain import (
     KeyRing,
     Payloads,
     Signature,
@@ -25,6 +25,7 @@ from bardo_pipeline.events.custody import (
     rings_after,
     slice_contents,
 )
+from bardo_pipeline.events.custody.sealing import unsealed
 from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.life.override_events import OVERRIDES
 from bardo_pipeline.events.life.thanatopsis_events import check_dying, rank_of, unsaid
@@ -33,7 +34,6 @@ from bardo_pipeline.events.record.check_batch import Examined
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.events.record.validate import check_table
-from bardo_pipeline.events.sealing import unsealed
 from bardo_pipeline.retrieval.embedding import EmbedderIdentity
 from bardo_pipeline.storage.admission import check_lives
 from bardo_pipeline.storage.heads import HEADS_SCHEMA, TickRange, past_death

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.errors import QueryError, StoreError
-from bardo_pipeline.events.custody import Signature
+from bardo_pipeline.events.custody.hash_chain import Signature
 from bardo_pipeline.events.record.arrow_columns import required
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.policy import Policy

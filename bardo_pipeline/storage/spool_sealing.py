@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.errors import BardoError, RecordError, SchemaVersionError, SealError
+from bardo_pipeline.events.custody.sealing import SealKey, must_be_sealed, seal_table, withheld
 from bardo_pipeline.events.record.arrow_schema import to_models
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.events.record.validate import row_errors
-from bardo_pipeline.events.sealing import SealKey, must_be_sealed, seal_table, withheld
 from bardo_pipeline.storage.json_lines import Parsed
 from bardo_pipeline.storage.lines import Lines
 from bardo_pipeline.storage.log import EventLog

@@ -2,7 +2,7 @@
 
 For lines: line N signs line N of the file, as "KEY_ID BASE64"; an empty line signs nothing. For Arrow: one JSON object
 a line, {"golem_id", "key_id", "signature", "batch"}, each signing a golem's slice of a record batch (from 0).
-What is signed: events/custody.py.
+What is signed: events/custody/hash_chain.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 import orjson
 
 from bardo_pipeline.errors import SignatureError
-from bardo_pipeline.events.custody import Signature
+from bardo_pipeline.events.custody.hash_chain import Signature
 
 _LINE_BYTES_MAX = 4096
 

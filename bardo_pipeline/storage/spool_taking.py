@@ -17,7 +17,7 @@ from threading import Lock
 import pyarrow as pa
 
 from bardo_pipeline.errors import BardoError, RecordError, SchemaVersionError, SignatureError
-from bardo_pipeline.events.custody import Signature, content_of
+from bardo_pipeline.events.custody.hash_chain import Signature, content_of
 from bardo_pipeline.policy import WriterPolicy
 from bardo_pipeline.storage.arrow_files import Batch, read_batches, rows_as_stream
 from bardo_pipeline.storage.intake import Looked, Outcome, Refusal, Stamp, admit_batch, admit_lines, record_events

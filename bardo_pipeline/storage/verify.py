@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bardo_pipeline.errors import BardoError, ConfigError, StoreError
-from bardo_pipeline.events.custody import KeyRing, Tip, rings_after
+from bardo_pipeline.events.custody.hash_chain import KeyRing, Tip, rings_after
 from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, to_models
 from bardo_pipeline.events.record.upcast import upcast

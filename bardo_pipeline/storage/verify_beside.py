@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bardo_pipeline.errors import BundleError
-from bardo_pipeline.events.custody import Tip
+from bardo_pipeline.events.custody.hash_chain import Tip
 from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.inheritance.bundle import SIGNATURE, read_bundle
 from bardo_pipeline.inheritance.signature import signature_fault

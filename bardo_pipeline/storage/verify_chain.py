@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from bardo_pipeline.events.custody import GENESIS, Tip
+from bardo_pipeline.events.custody.hash_chain import GENESIS, Tip
 from bardo_pipeline.storage.findings import Findings
 from bardo_pipeline.storage.protocols import CYCLES_SCHEMA
 from bardo_pipeline.storage.verify_tables import Described

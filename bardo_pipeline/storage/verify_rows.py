@@ -1,7 +1,7 @@
 """Verify the rows: each against its digest, and what its link covers against the link.
 
 File by file, so that memory is bounded by the largest file; a slice that lies in several files is put together at the
-end. Source: X-9; events/custody.py says which bytes are hashed.
+end. Source: X-9; events/custody/hash_chain.py says which bytes are hashed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from bardo_pipeline.errors import BardoError, RecordError, SignatureError
-from bardo_pipeline.events.custody import KeyRing, Signature, content_of, link_of, slice_contents
+from bardo_pipeline.events.custody.hash_chain import KeyRing, Signature, content_of, link_of, slice_contents
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.events.record.upcast import upcast

@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bardo_pipeline.errors import BardoError, ForkError, LeaseError, RecordError, SignatureError, StoreError
-from bardo_pipeline.events.custody import (
+from bardo_pipeline.events.custody.hash_chain import (
     GENESIS,
     Payloads,
     Signature,

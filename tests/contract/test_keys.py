@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bardo_pipeline.errors import BardoError, RecordError, SignatureError
-from bardo_pipeline.events.custody import KeyRing, rotation_message
+from bardo_pipeline.events.custody.hash_chain import KeyRing, rotation_message
 from bardo_pipeline.events.life.events import KeyRegistered, KeyRevoked, KeyRotated, LifeEvent, life_event
 from bardo_pipeline.events.record.model import Part
 from bardo_pipeline.policy import Policy

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from bardo_pipeline.doors.cli import app
 from bardo_pipeline.errors import QueryError, StoreError
-from bardo_pipeline.events.custody import Signature, content_of, signed_message
+from bardo_pipeline.events.custody.hash_chain import Signature, content_of, signed_message
 from bardo_pipeline.events.life.events import Gap, KeyRegistered, life_event
 from bardo_pipeline.events.record.json_schema import life_json_schema, record_json_schema
 from bardo_pipeline.policy import Policy, WriterPolicy
@@ -136,7 +136,7 @@ class TestAnotherTry:
 
     @pytest.mark.row("X-9")
     def test_a_signed_slice_of_an_arrow_file_is_tried_as_one(self, place: Place) -> None:
-        from bardo_pipeline.events.custody import slice_contents
+        from bardo_pipeline.events.custody.hash_chain import slice_contents
 
         table = records(10, golems=1)
         value = KEY.sign(signed_message("golem-0000", slice_contents(table, [0, 10])[0]))
@@ -176,7 +176,7 @@ class TestAnotherTry:
     ) -> None:
         """As after an upgrade that knows the columns which the old version did not."""
         from bardo_pipeline.errors import SchemaVersionError
-        from bardo_pipeline.events.custody import slice_contents
+        from bardo_pipeline.events.custody.hash_chain import slice_contents
         from bardo_pipeline.storage import arrow_files
 
         register_key(place, "golem-0000")

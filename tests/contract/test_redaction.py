@@ -22,10 +22,10 @@ from bardo_pipeline.derivation.rebuild import derive_everything
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.doors.cli import app
 from bardo_pipeline.errors import LeaseError, SealError
+from bardo_pipeline.events.custody.sealing import PRIVATE, PrivateParts, SealKey, is_plain, open_parts, seal_table
 from bardo_pipeline.events.life.events import LifeEvent, SealKeyMade, life_event
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models
 from bardo_pipeline.events.record.check_batch import examine
-from bardo_pipeline.events.sealing import PRIVATE, PrivateParts, SealKey, is_plain, open_parts, seal_table
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.backup import back_up, restore
 from bardo_pipeline.storage.home import Home

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bardo_pipeline.events.custody import GENESIS, content_of, link_of
+from bardo_pipeline.events.custody.hash_chain import GENESIS, content_of, link_of
 from bardo_pipeline.events.life.events import Gap, life_event
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models
 from bardo_pipeline.events.record.model import DecisionCycleRecord

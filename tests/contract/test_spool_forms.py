@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from bardo_pipeline.events.custody import content_of, slice_contents
+from bardo_pipeline.events.custody.hash_chain import content_of, slice_contents
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from tests.examples import times
 from tests.processes import Forked

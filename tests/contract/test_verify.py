@@ -14,7 +14,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bardo_pipeline.errors import ConfigError, StoreError
-from bardo_pipeline.events.custody import content_of, link_of
+from bardo_pipeline.events.custody.hash_chain import content_of, link_of
 from bardo_pipeline.events.life.events import Gap, KeyRevoked, Struck, life_event
 from bardo_pipeline.policy import CarePolicy, Policy
 from bardo_pipeline.storage.drainer import drain_once

@@ -22,7 +22,7 @@ from bardo_pipeline.errors import (
     RegressionError,
     SchemaVersionError,
 )
-from bardo_pipeline.events.custody import Tip, content_of, link_of
+from bardo_pipeline.events.custody.hash_chain import Tip, content_of, link_of
 from bardo_pipeline.events.record.model import SCHEMA_VERSION
 from bardo_pipeline.storage.drainer import drain_once
 from bardo_pipeline.storage.frames import read, segment_path

@@ -24,7 +24,7 @@ from bardo_pipeline.errors import (
     SignatureError,
     StoreError,
 )
-from bardo_pipeline.events.custody import Tip, content_of, signed_message, verified
+from bardo_pipeline.events.custody.hash_chain import Tip, content_of, signed_message, verified
 from bardo_pipeline.events.life.events import KeyRegistered, LifeEvent, life_event
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage import drainer, rings

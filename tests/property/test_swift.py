@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
+from bardo_pipeline.events.custody.sealing import has_private_parts
 from bardo_pipeline.events.record import fast_json
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.record.model import SCHEMA_VERSION, DecisionCycleRecord
-from bardo_pipeline.events.sealing import has_private_parts
 from tests import fuzz
 from tests.examples import times
 

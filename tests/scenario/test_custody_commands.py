@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from bardo_pipeline.derivation.rebuild import rebuild
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import SignatureError
-from bardo_pipeline.events.custody import slice_contents, verified
+from bardo_pipeline.events.custody.hash_chain import slice_contents, verified
 from bardo_pipeline.storage.backup import back_up, restore
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bardo_pipeline.events.custody import (
+from bardo_pipeline.events.custody.hash_chain import (
     GENESIS,
     Payloads,
     content_of,

@@ -9,6 +9,7 @@ from typing import get_args
 import pyarrow as pa
 import pytest
 
+from bardo_pipeline.events.custody.sealing import PRIVATE
 from bardo_pipeline.events.fabric import CATEGORIES, EVENTS, GolemEvent
 from bardo_pipeline.events.fabric_changes import NEIGHBOUR_COLUMNS
 from bardo_pipeline.events.fabric_derived import life_events
@@ -17,7 +18,6 @@ from bardo_pipeline.events.fabric_records import RECORD_COLUMNS, record_events
 from bardo_pipeline.events.life.events import Died, Kind, Received, Steered, Struck, life_event
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, RECORD_SCHEMA, to_table
 from bardo_pipeline.events.record.model import Vitality
-from bardo_pipeline.events.sealing import PRIVATE
 from bardo_pipeline.policy import FabricPolicy
 from tests.property.test_fabric_twin import by_path
 from tests.streams import START, action, full

@@ -10,9 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bardo_pipeline.errors import SealError
-from bardo_pipeline.events.record.model import DecisionCycleRecord, Sealed
-from bardo_pipeline.events.record.upcast import absent
-from bardo_pipeline.events.sealing import (
+from bardo_pipeline.events.custody.sealing import (
     PrivateParts,
     SealKey,
     must_be_sealed,
@@ -21,6 +19,8 @@ from bardo_pipeline.events.sealing import (
     seal_table,
     withheld,
 )
+from bardo_pipeline.events.record.model import DecisionCycleRecord, Sealed
+from bardo_pipeline.events.record.upcast import absent
 from tests.logs import GOLEM, OTHER
 from tests.private import MARK, SECRET, models, private, some
 from tests.records import records

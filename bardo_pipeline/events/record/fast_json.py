@@ -17,9 +17,9 @@ import msgspec
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from bardo_pipeline.events.custody.sealing import has_private_parts
 from bardo_pipeline.events.record.arrow_schema import _annotation
 from bardo_pipeline.events.record.model import DecisionCycleRecord, Moment
-from bardo_pipeline.events.sealing import has_private_parts
 
 _IN_UTC = get_args(Moment)[1]  # looked at where the moment is
 _judge = DecisionCycleRecord.__pydantic_validator__.validate_json

@@ -1,0 +1,1 @@
+"""Custody: the hash chain, its keys and the sealing of private parts."""
