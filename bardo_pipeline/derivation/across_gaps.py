@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.events.fabric_changes import NEIGHBOUR_COLUMNS, Steps
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
+from bardo_pipeline.events.stream.from_changes import NEIGHBOUR_COLUMNS, Steps
 
 _STEP = pa.schema([RECORD_SCHEMA.field(name) for name in NEIGHBOUR_COLUMNS])
 _BESIDE = [*NEIGHBOUR_COLUMNS, "recorded_at", "version"]

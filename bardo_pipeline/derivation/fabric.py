@@ -32,17 +32,17 @@ from bardo_pipeline.derivation.fabric_sources import (
 from bardo_pipeline.derivation.neighbours import Neighbours
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import BundleError, QueryError
-from bardo_pipeline.events.fabric import CATEGORIES, EVENTS, GolemEvent
-from bardo_pipeline.events.fabric_changes import NEIGHBOUR_COLUMNS
-from bardo_pipeline.events.fabric_derived import (
+from bardo_pipeline.events.stream.catalogue import CATEGORIES, EVENTS, GolemEvent
+from bardo_pipeline.events.stream.event_table import Emitted
+from bardo_pipeline.events.stream.from_changes import NEIGHBOUR_COLUMNS
+from bardo_pipeline.events.stream.from_projections import (
     CYCLE_COLUMNS,
     DECISION_COLUMNS,
     cycle_events,
     decision_events,
     life_events,
 )
-from bardo_pipeline.events.fabric_frames import Emitted
-from bardo_pipeline.events.fabric_records import RECORD_COLUMNS, record_events
+from bardo_pipeline.events.stream.from_records import RECORD_COLUMNS, record_events
 from bardo_pipeline.inheritance.bundle import ENTRIES, EPISODES
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta import AppendOnlyTable

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.fabric_sources import Commit
-from bardo_pipeline.events.fabric_changes import NEIGHBOUR_COLUMNS
+from bardo_pipeline.events.stream.from_changes import NEIGHBOUR_COLUMNS
 from bardo_pipeline.storage.log import EventLog
 
 Key = tuple[str, int]

@@ -12,7 +12,7 @@ import typer
 from bardo_pipeline.derivation.fabric import watch as watched
 from bardo_pipeline.doors.options import EmbedderOption, HomeOption, root_of
 from bardo_pipeline.errors import ConfigError
-from bardo_pipeline.events.fabric import CATEGORIES, GolemEvent
+from bardo_pipeline.events.stream.catalogue import CATEGORIES, GolemEvent
 
 FORMATS = ("table", "json")
 

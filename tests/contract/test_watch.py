@@ -24,8 +24,8 @@ from bardo_pipeline.derivation.fabric_sources import Mark, Place
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.doors.cli import app
 from bardo_pipeline.errors import QueryError
-from bardo_pipeline.events.fabric import GolemEvent
 from bardo_pipeline.events.life.events import Gap, Struck, life_event
+from bardo_pipeline.events.stream.catalogue import GolemEvent
 from bardo_pipeline.policy import FabricPolicy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bardo_pipeline.curator.decisions import OPERATIONS
-from bardo_pipeline.events.fabric import GolemEvent
-from bardo_pipeline.events.fabric_changes import NEIGHBOUR_COLUMNS
-from bardo_pipeline.events.fabric_derived import CYCLE_COLUMNS, DECISION_COLUMNS, cycle_events, decision_events
-from bardo_pipeline.events.fabric_frames import Emitted
-from bardo_pipeline.events.fabric_records import RECORD_COLUMNS, record_events
+from bardo_pipeline.events.stream.catalogue import GolemEvent
+from bardo_pipeline.events.stream.event_table import Emitted
+from bardo_pipeline.events.stream.from_changes import NEIGHBOUR_COLUMNS
+from bardo_pipeline.events.stream.from_projections import CYCLE_COLUMNS, DECISION_COLUMNS, cycle_events, decision_events
+from bardo_pipeline.events.stream.from_records import RECORD_COLUMNS, record_events
 from bardo_pipeline.policy import FabricPolicy
 from tests.records import records
 from tests.reference import fabric as twin

@@ -1,4 +1,4 @@
-"""The event fabric, a row at a time: what events/fabric_records.py and fabric_derived.py do to columns."""
+"""The event fabric, a row at a time: what events/stream/from_records.py and from_projections.py do to columns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from bardo_pipeline.events.fabric import EVENTS
+from bardo_pipeline.events.stream.catalogue import EVENTS
 
 Row = Mapping[str, Any]
 

@@ -22,9 +22,9 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succeeding import at_heartbeat, due, summon, work_off
 from bardo_pipeline.derivation.the_dead import Wish, births_of, commit_credit, credit_micros, dead_golem
 from bardo_pipeline.errors import ConfigError
-from bardo_pipeline.events.fabric import GolemEvent
 from bardo_pipeline.events.life.events import Died, LifeEvent, life_event
 from bardo_pipeline.events.life.succession_events import STEPS
+from bardo_pipeline.events.stream.catalogue import GolemEvent
 from bardo_pipeline.policy.stated import parse
 from bardo_pipeline.storage.provisioning import FileRegistry
 from jobs.succession import succession_job

@@ -18,11 +18,11 @@ from bardo_pipeline.derivation.fabric import watch
 from bardo_pipeline.derivation.legacy import published_bundles
 from bardo_pipeline.derivation.observing import bury
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.events.fabric import GolemEvent
 from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.life.thanatopsis_events import PHASES_OF_DYING
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models
 from bardo_pipeline.events.record.model import PHASES
+from bardo_pipeline.events.stream.catalogue import GolemEvent
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.synthetic import synthetic_market
 from bardo_pipeline.policy import Policy

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 
 from bardo_pipeline.events.custody.sealing import PRIVATE
-from bardo_pipeline.events.fabric import CATEGORIES, EVENTS, GolemEvent
-from bardo_pipeline.events.fabric_changes import NEIGHBOUR_COLUMNS
-from bardo_pipeline.events.fabric_derived import life_events
-from bardo_pipeline.events.fabric_frames import Emitted
-from bardo_pipeline.events.fabric_records import RECORD_COLUMNS, record_events
 from bardo_pipeline.events.life.events import Died, Kind, Received, Steered, Struck, life_event
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, RECORD_SCHEMA, to_table
 from bardo_pipeline.events.record.model import Vitality
+from bardo_pipeline.events.stream.catalogue import CATEGORIES, EVENTS, GolemEvent
+from bardo_pipeline.events.stream.event_table import Emitted
+from bardo_pipeline.events.stream.from_changes import NEIGHBOUR_COLUMNS
+from bardo_pipeline.events.stream.from_projections import life_events
+from bardo_pipeline.events.stream.from_records import RECORD_COLUMNS, record_events
 from bardo_pipeline.policy import FabricPolicy
 from tests.property.test_fabric_twin import by_path
 from tests.streams import START, action, full

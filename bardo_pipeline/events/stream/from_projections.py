@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.events.fabric import EVENTS
-from bardo_pipeline.events.fabric_changes import Steps, tell_changes
-from bardo_pipeline.events.fabric_frames import Emitted, event_ids, flat, frame_of, one
 from bardo_pipeline.events.life.events import _ATTRIBUTE_OF
 from bardo_pipeline.events.record.arrow_schema import arrow_schema
+from bardo_pipeline.events.stream.catalogue import EVENTS
+from bardo_pipeline.events.stream.event_table import Emitted, event_ids, flat, frame_of, one
+from bardo_pipeline.events.stream.from_changes import Steps, tell_changes
 
 DECISION_COLUMNS = (
     "golem_id", "revision", "cycle", "seq", "at", "operation", "entry_id", "kind", "category", "confidence_ppm",

@@ -1,6 +1,6 @@
 """The event fabric: every typed event by name, with its category and its payload. Data.
 
-An event is never logged: fabric_records.py and fabric_derived.py make it of a record, a life event or a projection,
+An event is never logged: from_records.py and from_projections.py make it of a record, a life event or a projection,
 under an id that names its cause, so that it is the same whoever derives it, and when. Names and payloads are the
 documents' (HB S7, S12, S18; TOOLS; MEM); docs/events.md lists them, what was added, and which have no cause yet.
 Source: EV-7; HB "The Event Fabric".
@@ -13,7 +13,21 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, SerializeAsAny
 
-from bardo_pipeline.events.fabric_payloads import (
+from bardo_pipeline.events.life import (
+    bundle_events,
+    events,
+    inherited_defaults,
+    library_events,
+    loan_granted,
+    override_events,
+    proposal_events,
+    received_knowledge,
+    succession_events,
+    testament_phrased,
+    thanatopsis_events,
+)
+from bardo_pipeline.events.record.model import Part
+from bardo_pipeline.events.stream.payloads import (
     AccuracyUpdate,
     ActionTaken,
     Consolidated,
@@ -48,20 +62,6 @@ from bardo_pipeline.events.fabric_payloads import (
     ToolUpdated,
     VitalityChanged,
 )
-from bardo_pipeline.events.life import (
-    bundle_events,
-    events,
-    inherited_defaults,
-    library_events,
-    loan_granted,
-    override_events,
-    proposal_events,
-    received_knowledge,
-    succession_events,
-    testament_phrased,
-    thanatopsis_events,
-)
-from bardo_pipeline.events.record.model import Part
 
 CATEGORIES = (
     "prediction",
@@ -188,7 +188,7 @@ class GolemEvent(BaseModel):
 
     @classmethod
     def of(cls, name: str, row: dict[str, Any], position: str = "") -> GolemEvent:
-        """The event of a row of a frame (fabric_frames.py)."""
+        """The event of a row of a frame (event_table.py)."""
         family = EVENTS[name]
         return cls.model_construct(
             event_id=row["event_id"],

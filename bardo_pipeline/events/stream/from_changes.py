@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.events.fabric_frames import Emitted, event_ids, frame_of, one
+from bardo_pipeline.events.stream.event_table import Emitted, event_ids, frame_of, one
 
 NEIGHBOUR_COLUMNS = ("golem_id", "tick", "observed_at", "regime", "phase")
 """What a record's neighbours say of themselves, for what changed from one tick to the next."""

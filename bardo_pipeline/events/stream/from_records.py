@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.events.fabric import EVENTS
-from bardo_pipeline.events.fabric_changes import Steps, steps_within, tell_changes
-from bardo_pipeline.events.fabric_frames import Emitted, event_ids, flat, frame_of, one, relisted
 from bardo_pipeline.events.record.arrow_schema import MOMENT
+from bardo_pipeline.events.stream.catalogue import EVENTS
+from bardo_pipeline.events.stream.event_table import Emitted, event_ids, flat, frame_of, one, relisted
+from bardo_pipeline.events.stream.from_changes import Steps, steps_within, tell_changes
 from bardo_pipeline.policy import FabricPolicy
 
 RECORD_COLUMNS = (

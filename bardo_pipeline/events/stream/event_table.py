@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.events.fabric import EVENTS, GolemEvent
 from bardo_pipeline.events.record.arrow_schema import MOMENT, arrow_schema
+from bardo_pipeline.events.stream.catalogue import EVENTS, GolemEvent
 
 FRAME = pa.schema(
     [

@@ -1,0 +1,1 @@
+"""The event stream: the catalogue of event kinds and their payloads."""
