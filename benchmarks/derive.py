@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.curator.curate import curate
 from bardo_pipeline.curator.evidence import EVIDENCE_COLUMNS
-from bardo_pipeline.curator.passes import curate
 from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state import GrimoireState, to_table
 from benchmarks.figures import Figure, derive, seconds

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bardo_pipeline.curator.passes import Curation, curate
+from bardo_pipeline.curator.curate import Curation, curate
 from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.reception import Delivery
 from bardo_pipeline.curator.state import GrimoireState, to_table

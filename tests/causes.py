@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bardo_pipeline.curator.passes import Curation, curate
+from bardo_pipeline.curator.curate import Curation, curate
 from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state import GrimoireState, to_table
 from bardo_pipeline.policy import Policy

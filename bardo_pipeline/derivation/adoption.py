@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.passes import PASSES_EDITION
+from bardo_pipeline.curator.curate import PASSES_EDITION
 from bardo_pipeline.derivation.beside import build, recorded
 from bardo_pipeline.derivation.in_force import in_force
 from bardo_pipeline.derivation.memory import refresh_index

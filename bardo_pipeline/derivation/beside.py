@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from bardo_pipeline.curator.passes import PASSES_EDITION
+from bardo_pipeline.curator.curate import PASSES_EDITION
 from bardo_pipeline.derivation.altered import Setting, differences, settings_of
 from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.dreams import DREAMT, derive_dreams

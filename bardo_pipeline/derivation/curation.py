@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.curator.curate import CYCLE_SCHEMA, Curation, curate
 from bardo_pipeline.curator.decisions import DECISION_SCHEMA, fold
 from bardo_pipeline.curator.evidence import EVIDENCE_COLUMNS
-from bardo_pipeline.curator.passes import CYCLE_SCHEMA, Curation, curate
 from bardo_pipeline.curator.playbook import PLAYBOOK_SCHEMA, PlaybookLog, Playbooks
 from bardo_pipeline.curator.reception import Delivery
 from bardo_pipeline.curator.state import GrimoireState, from_table, to_table

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 
-from bardo_pipeline.curator.passes import PASSES_EDITION
+from bardo_pipeline.curator.curate import PASSES_EDITION
 from bardo_pipeline.policy import Policy
 
 

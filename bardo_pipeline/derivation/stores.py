@@ -12,7 +12,7 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.passes import PASSES_EDITION
+from bardo_pipeline.curator.curate import PASSES_EDITION
 from bardo_pipeline.derivation.identity import derivation_id
 from bardo_pipeline.derivation.in_force import FIRST_EMBEDDER, InForce, in_force
 from bardo_pipeline.errors import DerivationError, EmbedderMismatch

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bardo_pipeline.curator.weigh import interval
+from bardo_pipeline.curator.passes.weigh import interval
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.columns import asked, confidence_of, whole
 from bardo_pipeline.grimoire.entries import MOMENT

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from bardo_pipeline.curator.bridge import CROSSING_SCHEMA
+from bardo_pipeline.curator.curate import CYCLE_SCHEMA
 from bardo_pipeline.curator.decisions import DECISION_KEY, DECISION_SCHEMA
 from bardo_pipeline.curator.episodes import EPISODE_SCHEMA
 from bardo_pipeline.curator.links import LINK_SCHEMA
-from bardo_pipeline.curator.passes import CYCLE_SCHEMA
 from bardo_pipeline.curator.playbook import PLAYBOOK_SCHEMA
 from bardo_pipeline.dreams.dream_cycle import DREAM_KEY, DREAM_SCHEMA
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_KEY, HYPOTHESIS_SCHEMA

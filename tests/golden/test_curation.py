@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bardo_pipeline.curator.passes import Curation, curate
+from bardo_pipeline.curator.curate import Curation, curate
 from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state import GrimoireState
 from tests.streams import BAD, FOG, GOOD, KEEN, LULL, MILD, RALLY, SILENCE, STORIES, STORM, Life, cycles_of, stream

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bardo_pipeline.curator import state as working
 from bardo_pipeline.curator.causal import Moments, from_table
-from bardo_pipeline.curator.passes import curate
+from bardo_pipeline.curator.curate import curate
 from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state import GrimoireState, to_table
 from bardo_pipeline.curator.variables import WARM

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bardo_pipeline.curator.passes import curate
+from bardo_pipeline.curator.curate import curate
 from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state import GrimoireState
 from bardo_pipeline.derivation.asking import grimoire_of, standing

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from bardo_pipeline.curator.curate import Curation, curate
 from bardo_pipeline.curator.decisions import (
     ADMITTED,
     BORNE_OUT,
@@ -27,7 +28,6 @@ from bardo_pipeline.curator.decisions import (
     fold,
 )
 from bardo_pipeline.curator.evidence import gather_evidence, is_episode, is_verified
-from bardo_pipeline.curator.passes import Curation, curate
 from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state import GrimoireState, entry_id, from_table, to_table
 from bardo_pipeline.curator.structure import Structures

@@ -1,4 +1,4 @@
-"""The row-at-a-time twins of curator/reception.py and curator/quarantine.py, as their docstrings write the rules."""
+"""The row-at-a-time twins of curator/reception.py and curator/passes/admit_received.py, as their docstrings write the rules."""
 
 from __future__ import annotations
 

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from bardo_pipeline.curator.curate import Curation, curate
 from bardo_pipeline.curator.decisions import fold
 from bardo_pipeline.curator.links import links_of
-from bardo_pipeline.curator.passes import Curation, curate
 from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state import GrimoireState, entry_id, from_table, to_table
 from bardo_pipeline.derivation.curation import derive_curation

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.main import get_command
 
-from bardo_pipeline.curator.passes import PASSES_EDITION
+from bardo_pipeline.curator.curate import PASSES_EDITION
 from bardo_pipeline.derivation.adoption import switch_to
 from bardo_pipeline.derivation.altered import altered
 from bardo_pipeline.derivation.beside import open_beside

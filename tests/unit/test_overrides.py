@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from bardo_pipeline.curator.passes import curate
+from bardo_pipeline.curator.curate import curate
 from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state import GrimoireState, entry_id, to_table
 from bardo_pipeline.events.life.events import life_event

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from bardo_pipeline.curator.curate import curate
 from bardo_pipeline.curator.operations import Proposals
-from bardo_pipeline.curator.passes import curate
 from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state import GrimoireState, entry_id, to_table
 from bardo_pipeline.events.life.proposal_events import AnomalyBand, GasBand, Proposal

@@ -11,24 +11,24 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from bardo_pipeline.curator.compress import compress, lead
-from bardo_pipeline.curator.consolidate import consolidate
 from bardo_pipeline.curator.decisions import DECISION_SCHEMA, DecisionLog
-from bardo_pipeline.curator.distil import distil
 from bardo_pipeline.curator.evidence import gather_evidence
-from bardo_pipeline.curator.links_causal import learn_links
 from bardo_pipeline.curator.motions import Agenda
-from bardo_pipeline.curator.overrides import heed, retract
-from bardo_pipeline.curator.phage import phage
+from bardo_pipeline.curator.passes.admit_received import receive, shadow
+from bardo_pipeline.curator.passes.compress import compress, lead
+from bardo_pipeline.curator.passes.consolidate import consolidate
+from bardo_pipeline.curator.passes.distil import distil
+from bardo_pipeline.curator.passes.learn_causal_links import learn_links
+from bardo_pipeline.curator.passes.model_proposals import consider, stage
+from bardo_pipeline.curator.passes.owner_overrides import heed, retract
+from bardo_pipeline.curator.passes.phage import phage
+from bardo_pipeline.curator.passes.promote import promote
+from bardo_pipeline.curator.passes.prune import prune
+from bardo_pipeline.curator.passes.weigh import weigh
 from bardo_pipeline.curator.playbook import PlaybookLog, Playbooks
-from bardo_pipeline.curator.promote import promote
-from bardo_pipeline.curator.proposals import consider, stage
-from bardo_pipeline.curator.prune import prune
-from bardo_pipeline.curator.quarantine import receive, shadow
 from bardo_pipeline.curator.reception import Delivery
 from bardo_pipeline.curator.state import GrimoireState
 from bardo_pipeline.curator.wave import Wave, wave_of
-from bardo_pipeline.curator.weigh import weigh
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.events.life.proposal_events import Proposal
 from bardo_pipeline.grimoire.columns import contiguous

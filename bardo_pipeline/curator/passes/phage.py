@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from bardo_pipeline.curator.decisions import CONTRADICTED
-from bardo_pipeline.curator.distil import vote
+from bardo_pipeline.curator.passes.distil import vote
 from bardo_pipeline.curator.state import ACTIVE, GrimoireState
 from bardo_pipeline.curator.wave import Wave
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, ppm

@@ -16,7 +16,6 @@ import numpy as np
 
 from bardo_pipeline.curator.causal import Key, Memory, Stretch
 from bardo_pipeline.curator.decisions import CONTRADICTED, CREATED, REINFORCED, STAGED
-from bardo_pipeline.curator.distil import create, vote
 from bardo_pipeline.curator.granger import (
     Floats,
     Found,
@@ -30,6 +29,7 @@ from bardo_pipeline.curator.granger import (
     spread_of,
     tasks,
 )
+from bardo_pipeline.curator.passes.distil import create, vote
 from bardo_pipeline.curator.state import (
     ACTIVE,
     CANDIDATE,

@@ -25,7 +25,8 @@ from bardo_pipeline.curator.decisions import (
     Considered,
 )
 from bardo_pipeline.curator.decisions import PRUNED as PRUNED_OPERATION
-from bardo_pipeline.curator.distil import vote
+from bardo_pipeline.curator.passes.distil import vote
+from bardo_pipeline.curator.passes.weigh import standing
 from bardo_pipeline.curator.playbook import entry_ids
 from bardo_pipeline.curator.reception import verdicts
 from bardo_pipeline.curator.state import (
@@ -39,7 +40,6 @@ from bardo_pipeline.curator.state import (
     rows_of,
 )
 from bardo_pipeline.curator.wave import Wave
-from bardo_pipeline.curator.weigh import standing
 from bardo_pipeline.events.life.received_knowledge import Arrival
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, ppm
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA

@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from bardo_pipeline.curator.decisions import CONTRADICTED, CREATED, EDITED, REINFORCED, STAGED
+from bardo_pipeline.curator.passes.weigh import standing
 from bardo_pipeline.curator.state import ACTIVE, FOLDED, INSIGHT, GrimoireState, is_quarantined, size_bands
 from bardo_pipeline.curator.wave import Wave
-from bardo_pipeline.curator.weigh import standing
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, PPM, ppm
 from bardo_pipeline.policy import Policy
 
