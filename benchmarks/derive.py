@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.curate import curate
-from bardo_pipeline.curator.evidence import EVIDENCE_COLUMNS
 from bardo_pipeline.curator.playbook import Playbooks
-from bardo_pipeline.curator.state import GrimoireState, to_table
+from bardo_pipeline.curator.state.evidence import EVIDENCE_COLUMNS
+from bardo_pipeline.curator.state.grimoire_state import GrimoireState, to_table
 from benchmarks.figures import Figure, derive, seconds
 from benchmarks.growth import batches, cycles_for
 from benchmarks.world import GOLEMS, NOW, SPAN, World

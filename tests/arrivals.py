@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from bardo_pipeline.curator.curate import Curation, curate
 from bardo_pipeline.curator.playbook import Playbooks
-from bardo_pipeline.curator.reception import Delivery
-from bardo_pipeline.curator.state import GrimoireState, to_table
+from bardo_pipeline.curator.state.grimoire_state import GrimoireState, to_table
+from bardo_pipeline.curator.state.received_entries import Delivery
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.events.life.received_knowledge import Arrival
 from bardo_pipeline.grimoire.columns import replaced

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from bardo_pipeline.curator.curate import Curation, curate
 from bardo_pipeline.curator.playbook import Playbooks
-from bardo_pipeline.curator.state import GrimoireState, to_table
+from bardo_pipeline.curator.state.grimoire_state import GrimoireState, to_table
 from bardo_pipeline.policy import Policy
 from tests.streams import record, table
 

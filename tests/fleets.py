@@ -17,7 +17,7 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 
-from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.derivation import births
 from bardo_pipeline.events.life.events import Born, LifeEvent, Traits
 from bardo_pipeline.events.life.override_events import Overrides

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.events.life.proposal_events import Proposal
 from tests.streams import RALLY, SITUATIONS, SPAN, STORM, Situation, judged, record
 

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from bardo_pipeline.curator.state import entry_id
-from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.curator.state.grimoire_state import entry_id
+from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.legacy import bequeath, published_bundles
 from bardo_pipeline.derivation.rebuild import derive_everything

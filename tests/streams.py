@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from bardo_pipeline.curator.evidence import EVIDENCE_COLUMNS
-from bardo_pipeline.curator.state import entry_id
-from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.curator.state.evidence import EVIDENCE_COLUMNS
+from bardo_pipeline.curator.state.grimoire_state import entry_id
+from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.policy import CuratorPolicy, Policy
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bardo_pipeline.curator.evidence import Market, market_codes
 from bardo_pipeline.curator.granger import Bases
+from bardo_pipeline.curator.state.evidence import Market, market_codes
 from bardo_pipeline.curator.variables import (
     COLUMNS,
     CONSTANT,

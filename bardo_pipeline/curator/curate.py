@@ -11,9 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from bardo_pipeline.curator.decisions import DECISION_SCHEMA, DecisionLog
-from bardo_pipeline.curator.evidence import gather_evidence
-from bardo_pipeline.curator.motions import Agenda
 from bardo_pipeline.curator.passes.admit_received import receive, shadow
 from bardo_pipeline.curator.passes.compress import compress, lead
 from bardo_pipeline.curator.passes.consolidate import consolidate
@@ -26,9 +23,12 @@ from bardo_pipeline.curator.passes.promote import promote
 from bardo_pipeline.curator.passes.prune import prune
 from bardo_pipeline.curator.passes.weigh import weigh
 from bardo_pipeline.curator.playbook import PlaybookLog, Playbooks
-from bardo_pipeline.curator.reception import Delivery
-from bardo_pipeline.curator.state import GrimoireState
-from bardo_pipeline.curator.wave import Wave, wave_of
+from bardo_pipeline.curator.state.cycle_batch import Wave, wave_of
+from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, DecisionLog
+from bardo_pipeline.curator.state.evidence import gather_evidence
+from bardo_pipeline.curator.state.grimoire_state import GrimoireState
+from bardo_pipeline.curator.state.proposal_agenda import Agenda
+from bardo_pipeline.curator.state.received_entries import Delivery
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.events.life.proposal_events import Proposal
 from bardo_pipeline.grimoire.columns import contiguous

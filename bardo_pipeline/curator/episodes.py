@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.evidence import is_episode, is_verified
+from bardo_pipeline.curator.state.evidence import is_episode, is_verified
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.columns import contiguous
 from bardo_pipeline.grimoire.confidence import DAY_US

@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from bardo_pipeline.curator.state import ACTIVE, HEURISTIC, WARNING, GrimoireState, entry_id, rule_texts
+from bardo_pipeline.curator.state.grimoire_state import ACTIVE, HEURISTIC, WARNING, GrimoireState, entry_id, rule_texts
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entries import ENTRY_KINDS, MOMENT

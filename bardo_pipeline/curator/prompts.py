@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel
 
-from bardo_pipeline.curator.decisions import fold
-from bardo_pipeline.curator.operations import SCHEMA_EDITION, Proposals
 from bardo_pipeline.curator.replay import replayed
+from bardo_pipeline.curator.state.decision_log import fold
+from bardo_pipeline.curator.state.proposal_schema import SCHEMA_EDITION, Proposals
 from bardo_pipeline.policy import Policy
 
 SITUATION = ("chain", "protocol", "pair", "tool", "action_type", "regime", "anomaly_band", "gas_band")

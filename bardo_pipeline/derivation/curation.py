@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.curate import CYCLE_SCHEMA, Curation, curate
-from bardo_pipeline.curator.decisions import DECISION_SCHEMA, fold
-from bardo_pipeline.curator.evidence import EVIDENCE_COLUMNS
 from bardo_pipeline.curator.playbook import PLAYBOOK_SCHEMA, PlaybookLog, Playbooks
-from bardo_pipeline.curator.reception import Delivery
-from bardo_pipeline.curator.state import GrimoireState, from_table, to_table
+from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, fold
+from bardo_pipeline.curator.state.evidence import EVIDENCE_COLUMNS
+from bardo_pipeline.curator.state.grimoire_state import GrimoireState, from_table, to_table
+from bardo_pipeline.curator.state.received_entries import Delivery
 from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.causes import keep_moments, moments_at
 from bardo_pipeline.derivation.cycle_reader import CycleReader

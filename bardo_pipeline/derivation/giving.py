@@ -14,7 +14,7 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.reception import verdicts
+from bardo_pipeline.curator.state.received_entries import verdicts
 from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.overriding import Grimoire, grimoire_of
 from bardo_pipeline.derivation.repair import withdraw

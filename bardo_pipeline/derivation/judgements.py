@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.evidence import exploded
-from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.curator.state.evidence import exploded
+from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.derivation.repairing import without
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.record.model import REGIMES

@@ -12,7 +12,7 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.decisions import fold
+from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.derivation.reading import curated
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.curate import Curation
-from bardo_pipeline.curator.decisions import DECISION_SCHEMA, fold
+from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, fold
 from bardo_pipeline.derivation.births import owners_of
 from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.reading import curated, cycle_of

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.decisions import DECISION_SCHEMA
-from bardo_pipeline.curator.evidence import exploded
+from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA
+from bardo_pipeline.curator.state.evidence import exploded
 from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.lessons import decisions_of_dreams, known_entries, withdrawn_of_dreams
 from bardo_pipeline.derivation.stores import Stores

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.decisions import DECISION_SCHEMA
+from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA
 from bardo_pipeline.derivation.places import ByGolem
 from bardo_pipeline.derivation.repairing import Heeded, from_cycle
 from bardo_pipeline.derivation.stores import Stores

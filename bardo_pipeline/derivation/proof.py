@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.curate import Curation
-from bardo_pipeline.curator.decisions import fold
-from bardo_pipeline.curator.evidence import exploded
+from bardo_pipeline.curator.state.decision_log import fold
+from bardo_pipeline.curator.state.evidence import exploded
 from bardo_pipeline.derivation.belief import owners, recorded_deaths
 from bardo_pipeline.derivation.bundles import read_bundle_folder
 from bardo_pipeline.derivation.candidates import candidate_folder

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.decisions import fold
+from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.derivation.belief import derive_consensus, derive_votes, recorded_deaths
 from bardo_pipeline.derivation.crediting import derive_credits
 from bardo_pipeline.derivation.curation import derive_curation

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.evidence import EVIDENCE_COLUMNS, gather_evidence
-from bardo_pipeline.curator.structure import Structures
+from bardo_pipeline.curator.state.evidence import EVIDENCE_COLUMNS, gather_evidence
+from bardo_pipeline.curator.state.structures import Structures
 from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.reading import cycle_of
 from bardo_pipeline.derivation.repairing import Heeded, without

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.evidence import exploded
+from bardo_pipeline.curator.state.evidence import exploded
 from bardo_pipeline.dreams.recorded_market import Walk
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.columns import contiguous

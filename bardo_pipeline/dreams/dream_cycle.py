@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.evidence import is_episode
+from bardo_pipeline.curator.state.evidence import is_episode
 from bardo_pipeline.dreams.counterfactuals import IMAGINED_COLUMNS, Decisions, decisions_of, imagine
 from bardo_pipeline.dreams.hypotheses import (
     OP_CONFIRMED,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.grimoire import confidence as conf
 from bardo_pipeline.grimoire.confidence import DAY_US, ppm
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS

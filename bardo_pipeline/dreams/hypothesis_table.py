@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.dreams.counterfactuals import CHANGES
 from bardo_pipeline.dreams.hypotheses import GONE, OPERATIONS, STATES, SUMS, Hypotheses, interval
 from bardo_pipeline.grimoire.confidence import DAY_US

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bardo_pipeline.curator.decisions import DECISION_SCHEMA, OPERATIONS, PINNED, REASONS, RETRACTED, UNPINNED
+from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, OPERATIONS, PINNED, REASONS, RETRACTED, UNPINNED
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.grimoire.columns import confidence_of
 from bardo_pipeline.policy import Policy

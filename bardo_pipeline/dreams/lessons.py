@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.decisions import CONTRADICTED as OPPOSED
-from bardo_pipeline.curator.decisions import (
+from bardo_pipeline.curator.state.decision_log import CONTRADICTED as OPPOSED
+from bardo_pipeline.curator.state.decision_log import (
     CREATED,
     DECISION_SCHEMA,
     NOTED,
@@ -27,8 +27,8 @@ from bardo_pipeline.curator.decisions import (
     STAGED,
     fold,
 )
-from bardo_pipeline.curator.state import entry_id
-from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.curator.state.grimoire_state import entry_id
+from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.dreams.hypotheses import STATES
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA, SITUATED, text_of
 from bardo_pipeline.dreams.lesson_overrides import obeyed

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.evidence import exploded
+from bardo_pipeline.curator.state.evidence import exploded
 from bardo_pipeline.grimoire.columns import contiguous
 from bardo_pipeline.heartbeat.decide import ACTIONS, COLLECT, ENTER, LEAVE, REBALANCE
 from bardo_pipeline.heartbeat.defi.uniswap_v3 import fees_micros, share_of_ways, sqrt_price

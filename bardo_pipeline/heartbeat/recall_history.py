@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.state import WARNING, GrimoireState, from_table
+from bardo_pipeline.curator.state.grimoire_state import WARNING, GrimoireState, from_table
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.heartbeat.fleet import RECALL
 from bardo_pipeline.heartbeat.recall_table import EntryNames, recall_of

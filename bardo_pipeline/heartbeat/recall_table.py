@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bardo_pipeline.curator.playbook import entry_ids
-from bardo_pipeline.curator.state import ACTIVE, WARNING, GrimoireState
+from bardo_pipeline.curator.state.grimoire_state import ACTIVE, WARNING, GrimoireState
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entries import CAME_OVER, PROVENANCES
 from bardo_pipeline.grimoire.spans import COVERS

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.curator.playbook import entry_ids, moving, thresholds
-from bardo_pipeline.curator.state import from_table
+from bardo_pipeline.curator.state.grimoire_state import from_table
 from bardo_pipeline.events.life.inherited_defaults import Default
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import attenuated, ppm

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bardo_pipeline.curator.decisions import OPERATIONS, RECEIVED
+from bardo_pipeline.curator.state.decision_log import OPERATIONS, RECEIVED
 from bardo_pipeline.events.record.arrow_columns import listed, required
 from bardo_pipeline.grimoire.columns import asked, confidence_of, micros
 from bardo_pipeline.grimoire.confidence import PPM, ppm

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from bardo_pipeline.curator.state import entry_id
-from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.curator.state.grimoire_state import entry_id
+from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.events.record.model import REGIMES, Moment, Name, Whole
 from bardo_pipeline.grimoire.confidence import PPM

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.decisions import DECISION_SCHEMA, OPERATIONS, REASONS, RECEIVED
+from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, OPERATIONS, REASONS, RECEIVED
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.inheritance.bundle import Bundle
 from bardo_pipeline.inheritance.weismann import SHED_COLUMNS, fading

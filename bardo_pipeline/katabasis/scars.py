@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.errors import DerivationError
 from bardo_pipeline.events.record.arrow_columns import one
 from bardo_pipeline.grimoire.columns import Whole, asked, contiguous, micros, truth, whole

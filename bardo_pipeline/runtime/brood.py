@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.decisions import DECISION_SCHEMA
-from bardo_pipeline.curator.state import to_table
+from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA
+from bardo_pipeline.curator.state.grimoire_state import to_table
 from bardo_pipeline.derivation.curation import Mind
 from bardo_pipeline.derivation.reading import cycle_of
 from bardo_pipeline.events.life.events import Born

@@ -15,7 +15,7 @@ from datetime import datetime
 
 import numpy as np
 
-from bardo_pipeline.curator.state import CANDIDATE, is_quarantined, rule_texts
+from bardo_pipeline.curator.state.grimoire_state import CANDIDATE, is_quarantined, rule_texts
 from bardo_pipeline.derivation.births import Beginning
 from bardo_pipeline.derivation.curation import Mind
 from bardo_pipeline.derivation.giving import report_of

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.decisions import fold
+from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.derivation.judgements import judgements
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.heartbeat.fleet import Founding

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.derivation.causes import moments_at
 from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.stores import Stores

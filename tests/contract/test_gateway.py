@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from bardo_pipeline.curator.operations import Proposals
 from bardo_pipeline.curator.prompts import Prompt
+from bardo_pipeline.curator.state.proposal_schema import Proposals
 from bardo_pipeline.derivation.caps import memory_budget
 from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.proposing import Asking, living_golems, propose, question

@@ -14,7 +14,7 @@ import duckdb
 import orjson
 import pyarrow as pa
 
-from bardo_pipeline.curator.decisions import fold
+from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import BardoError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bardo_pipeline.curator.decisions import fold
+from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.runtime.living import Living

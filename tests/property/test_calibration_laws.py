@@ -9,7 +9,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from bardo_pipeline.curator.curate import CYCLE_SCHEMA
-from bardo_pipeline.curator.decisions import DECISION_SCHEMA
+from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.calibration import (
     BELIEF_SCHEMA,

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from bardo_pipeline.curator.curate import curate
 from bardo_pipeline.curator.playbook import Playbooks
-from bardo_pipeline.curator.state import GrimoireState
+from bardo_pipeline.curator.state.grimoire_state import GrimoireState
 from bardo_pipeline.derivation.asking import grimoire_of, standing
 from bardo_pipeline.derivation.crediting import derive_credits
 from bardo_pipeline.derivation.curation import derive_curation

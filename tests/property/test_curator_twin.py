@@ -12,7 +12,8 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from bardo_pipeline.curator.curate import Curation, curate
-from bardo_pipeline.curator.decisions import (
+from bardo_pipeline.curator.playbook import Playbooks
+from bardo_pipeline.curator.state.decision_log import (
     ADMITTED,
     BORNE_OUT,
     CORRECTED,
@@ -27,10 +28,9 @@ from bardo_pipeline.curator.decisions import (
     UNPINNED,
     fold,
 )
-from bardo_pipeline.curator.evidence import gather_evidence, is_episode, is_verified
-from bardo_pipeline.curator.playbook import Playbooks
-from bardo_pipeline.curator.state import GrimoireState, entry_id, from_table, to_table
-from bardo_pipeline.curator.structure import Structures
+from bardo_pipeline.curator.state.evidence import gather_evidence, is_episode, is_verified
+from bardo_pipeline.curator.state.grimoire_state import GrimoireState, entry_id, from_table, to_table
+from bardo_pipeline.curator.state.structures import Structures
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.grimoire.spans import GAS_SPANS

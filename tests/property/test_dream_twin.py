@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.dreams import hypotheses as hyp
 from bardo_pipeline.dreams import replay_selection
 from bardo_pipeline.dreams.dream_cycle import KNOWN_COLUMNS, Asleep, _known

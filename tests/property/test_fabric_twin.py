@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bardo_pipeline.curator.decisions import OPERATIONS
+from bardo_pipeline.curator.state.decision_log import OPERATIONS
 from bardo_pipeline.events.stream.catalogue import GolemEvent
 from bardo_pipeline.events.stream.event_table import Emitted
 from bardo_pipeline.events.stream.from_changes import NEIGHBOUR_COLUMNS

@@ -29,9 +29,9 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from bardo_pipeline.curator.curate import Curation, curate
-from bardo_pipeline.curator.decisions import DECISION_KEY, fold
 from bardo_pipeline.curator.playbook import Playbooks
-from bardo_pipeline.curator.state import GrimoireState, from_table, to_table
+from bardo_pipeline.curator.state.decision_log import DECISION_KEY, fold
+from bardo_pipeline.curator.state.grimoire_state import GrimoireState, from_table, to_table
 from bardo_pipeline.derivation.belief import derive_consensus, derive_votes
 from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.crediting import derive_credits

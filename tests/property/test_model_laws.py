@@ -16,7 +16,7 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from bardo_pipeline.curator.state import entry_id
+from bardo_pipeline.curator.state.grimoire_state import entry_id
 from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.proof import remains
 from bardo_pipeline.derivation.proposing import living_golems, propose

@@ -20,8 +20,8 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from bardo_pipeline.curator.state import entry_id
-from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.curator.state.grimoire_state import entry_id
+from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.derivation import overriding
 from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.memory import refresh_index

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from bardo_pipeline.curator.decisions import DECISION_SCHEMA, fold
-from bardo_pipeline.curator.reception import verdicts
+from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, fold
+from bardo_pipeline.curator.state.received_entries import verdicts
 from bardo_pipeline.grimoire.entries import CAME_OVER
 from tests.arrivals import BRIEF, Received, claim, crossing, delivery
 from tests.examples import times

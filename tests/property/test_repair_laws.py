@@ -23,7 +23,7 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from bardo_pipeline.curator.state import to_table
+from bardo_pipeline.curator.state.grimoire_state import to_table
 from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.curation import derive_curation, relived
 from bardo_pipeline.derivation.legacy import overtaken_bundles, published_bundles

@@ -15,8 +15,8 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Any
 
-from bardo_pipeline.curator.decisions import DECISION_SCHEMA, OPERATIONS, REASONS
-from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, OPERATIONS, REASONS
+from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.events.life.proposal_events import Proposal
 from bardo_pipeline.events.record.model import REGIMES

@@ -1,4 +1,4 @@
-"""The row-at-a-time twin of curator/evidence.py: what each record says about which structure."""
+"""The row-at-a-time twin of curator/state/evidence.py: what each record says about which structure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
-from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.events.life.proposal_events import Proposal
 from bardo_pipeline.policy import CuratorPolicy
 

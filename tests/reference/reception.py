@@ -1,4 +1,4 @@
-"""The row-at-a-time twins of curator/reception.py and curator/passes/admit_received.py, as their docstrings write the rules."""
+"""The row-at-a-time twins of curator/state/received_entries.py and curator/passes/admit_received.py, as their docstrings write the rules."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
-from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.grimoire.spans import parts_of
 from bardo_pipeline.policy import Policy
 from tests.reference.bottleneck import confidence_by_row

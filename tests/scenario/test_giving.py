@@ -7,7 +7,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.derivation import giving
 from bardo_pipeline.derivation.births import beginning
 from bardo_pipeline.derivation.bundle_archives import files_at, import_bundle

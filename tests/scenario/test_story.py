@@ -12,7 +12,7 @@ import orjson
 import pyarrow.compute as pc
 import pytest
 
-from bardo_pipeline.curator.decisions import fold
+from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.derivation.bloodstains import bloodstain, bloodstains
 from bardo_pipeline.derivation.curation import mind_before
 from bardo_pipeline.derivation.legacy import published_bundles

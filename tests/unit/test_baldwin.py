@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bardo_pipeline.curator.playbook import PlaybookLog, Playbooks
-from bardo_pipeline.curator.state import from_table
+from bardo_pipeline.curator.state.grimoire_state import from_table
 from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.events.life.inherited_defaults import Default, DefaultsInherited, Instincts
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, to_table

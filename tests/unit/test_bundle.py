@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bardo_pipeline.curator.decisions import fold
-from bardo_pipeline.curator.state import from_table, to_table
+from bardo_pipeline.curator.state.decision_log import fold
+from bardo_pipeline.curator.state.grimoire_state import from_table, to_table
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.inheritance.bundle import (
     CROSSING_COLUMNS,

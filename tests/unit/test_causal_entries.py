@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bardo_pipeline.curator.state import from_table, to_table
-from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.curator.state.grimoire_state import from_table, to_table
+from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.inheritance import testament
 from tests.grimoires import DIED, POLICY, deaths, decided, decisions, entry, grimoire
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from bardo_pipeline.curator.granger import critical, tasks
-from bardo_pipeline.curator.state import GrimoireState, from_table
-from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.curator.state.grimoire_state import GrimoireState, from_table
+from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.grimoire.confidence import PPM
 from tests.causes import POLICY, World, learned, links, noise, records_of, with_crashes
 from tests.grimoires import entry, grimoire

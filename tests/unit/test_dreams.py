@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.dreams import hypotheses as hyp
 from bardo_pipeline.dreams import replay_selection
 from bardo_pipeline.dreams.hypotheses import Evidence, Hypotheses, Sleepers

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bardo_pipeline.curator.state import GrimoireState
+from bardo_pipeline.curator.state.grimoire_state import GrimoireState
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.storage.home import Home
 from tests.curated import BAD, GOOD, POLICY, SILENCE, STRONG, WORSE, Told, lived

@@ -10,9 +10,9 @@ import pytest
 from pydantic import ValidationError
 
 from bardo_pipeline.curator.curate import curate
-from bardo_pipeline.curator.operations import Proposals
 from bardo_pipeline.curator.playbook import Playbooks
-from bardo_pipeline.curator.state import GrimoireState, entry_id, to_table
+from bardo_pipeline.curator.state.grimoire_state import GrimoireState, entry_id, to_table
+from bardo_pipeline.curator.state.proposal_schema import Proposals
 from bardo_pipeline.events.life.proposal_events import AnomalyBand, GasBand, Proposal
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS
 from bardo_pipeline.policy import Policy

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from bardo_pipeline.curator.reception import verdicts
+from bardo_pipeline.curator.state.received_entries import verdicts
 from bardo_pipeline.errors import RegressionError
 from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.life.events import Received as Came

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.bounds import Found, bounds

@@ -13,7 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.decisions import (
+from bardo_pipeline.curator.passes.distil import vote
+from bardo_pipeline.curator.passes.weigh import standing
+from bardo_pipeline.curator.playbook import entry_ids
+from bardo_pipeline.curator.state.cycle_batch import Wave
+from bardo_pipeline.curator.state.decision_log import (
     ADMITTED,
     BORNE_OUT,
     NOTED,
@@ -24,12 +28,8 @@ from bardo_pipeline.curator.decisions import (
     STAGED,
     Considered,
 )
-from bardo_pipeline.curator.decisions import PRUNED as PRUNED_OPERATION
-from bardo_pipeline.curator.passes.distil import vote
-from bardo_pipeline.curator.passes.weigh import standing
-from bardo_pipeline.curator.playbook import entry_ids
-from bardo_pipeline.curator.reception import verdicts
-from bardo_pipeline.curator.state import (
+from bardo_pipeline.curator.state.decision_log import PRUNED as PRUNED_OPERATION
+from bardo_pipeline.curator.state.grimoire_state import (
     ACTIVE,
     CANDIDATE,
     FOLDED,
@@ -39,7 +39,7 @@ from bardo_pipeline.curator.state import (
     is_quarantined,
     rows_of,
 )
-from bardo_pipeline.curator.wave import Wave
+from bardo_pipeline.curator.state.received_entries import verdicts
 from bardo_pipeline.events.life.received_knowledge import Arrival
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, ppm
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA

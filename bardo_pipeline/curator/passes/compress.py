@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from bardo_pipeline.curator.decisions import CORRECTED, CREATED, GENERALIZED, PARTED
-from bardo_pipeline.curator.decisions import FOLDED as FOLDED_OPERATION
-from bardo_pipeline.curator.decisions import PRUNED as PRUNED_OPERATION
-from bardo_pipeline.curator.decisions import RETRACTED as RETRACTED_OPERATION
 from bardo_pipeline.curator.passes.distil import create
 from bardo_pipeline.curator.passes.owner_overrides import FORGOTTEN
 from bardo_pipeline.curator.passes.weigh import interval, standing
-from bardo_pipeline.curator.state import ACTIVE, COLUMNS, FOLDED, PRUNED, RETRACTED, GrimoireState
-from bardo_pipeline.curator.wave import Wave
+from bardo_pipeline.curator.state.cycle_batch import Wave
+from bardo_pipeline.curator.state.decision_log import CORRECTED, CREATED, GENERALIZED, PARTED
+from bardo_pipeline.curator.state.decision_log import FOLDED as FOLDED_OPERATION
+from bardo_pipeline.curator.state.decision_log import PRUNED as PRUNED_OPERATION
+from bardo_pipeline.curator.state.decision_log import RETRACTED as RETRACTED_OPERATION
+from bardo_pipeline.curator.state.grimoire_state import ACTIVE, COLUMNS, FOLDED, PRUNED, RETRACTED, GrimoireState
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.spans import COVERS, GAS_SPANS, SINGLE
 from bardo_pipeline.policy import Policy

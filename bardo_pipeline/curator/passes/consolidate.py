@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from bardo_pipeline.curator.decisions import CONTRADICTED, CREATED, REINFORCED, STAGED
 from bardo_pipeline.curator.passes.distil import create, vote
-from bardo_pipeline.curator.state import ACTIVE, GrimoireState
-from bardo_pipeline.curator.wave import Wave
+from bardo_pipeline.curator.state.cycle_batch import Wave
+from bardo_pipeline.curator.state.decision_log import CONTRADICTED, CREATED, REINFORCED, STAGED
+from bardo_pipeline.curator.state.grimoire_state import ACTIVE, GrimoireState
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, ppm
 from bardo_pipeline.policy import Policy
 

@@ -10,10 +10,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from bardo_pipeline.curator.decisions import CONTRADICTED, CREATED, EDITED, REINFORCED, STAGED
 from bardo_pipeline.curator.passes.weigh import standing
-from bardo_pipeline.curator.state import ACTIVE, FOLDED, INSIGHT, GrimoireState, is_quarantined, size_bands
-from bardo_pipeline.curator.wave import Wave
+from bardo_pipeline.curator.state.cycle_batch import Wave
+from bardo_pipeline.curator.state.decision_log import CONTRADICTED, CREATED, EDITED, REINFORCED, STAGED
+from bardo_pipeline.curator.state.grimoire_state import (
+    ACTIVE,
+    FOLDED,
+    INSIGHT,
+    GrimoireState,
+    is_quarantined,
+    size_bands,
+)
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, PPM, ppm
 from bardo_pipeline.policy import Policy
 

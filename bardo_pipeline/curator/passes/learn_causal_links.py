@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from bardo_pipeline.curator.causal import Key, Memory, Stretch
-from bardo_pipeline.curator.decisions import CONTRADICTED, CREATED, REINFORCED, STAGED
 from bardo_pipeline.curator.granger import (
     Floats,
     Found,
@@ -30,7 +29,9 @@ from bardo_pipeline.curator.granger import (
     tasks,
 )
 from bardo_pipeline.curator.passes.distil import create, vote
-from bardo_pipeline.curator.state import (
+from bardo_pipeline.curator.state.cycle_batch import Wave
+from bardo_pipeline.curator.state.decision_log import CONTRADICTED, CREATED, REINFORCED, STAGED
+from bardo_pipeline.curator.state.grimoire_state import (
     ACTIVE,
     CANDIDATE,
     CAUSAL_LINK,
@@ -39,9 +40,8 @@ from bardo_pipeline.curator.state import (
     GrimoireState,
     is_quarantined,
 )
-from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.curator.variables import CONSTANT, SCALE, Column
-from bardo_pipeline.curator.wave import Wave
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entries import CAUSAL_VARIABLES
 from bardo_pipeline.policy import Policy

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bardo_pipeline.curator.decisions import CONTRADICTED, NOTED, REINFORCED, STAGED, Considered
-from bardo_pipeline.curator.motions import Motion
 from bardo_pipeline.curator.passes.distil import vote
 from bardo_pipeline.curator.passes.owner_overrides import answering, turns
 from bardo_pipeline.curator.passes.weigh import standing
-from bardo_pipeline.curator.state import ACTIVE, GrimoireState
-from bardo_pipeline.curator.wave import Wave
+from bardo_pipeline.curator.state.cycle_batch import Wave
+from bardo_pipeline.curator.state.decision_log import CONTRADICTED, NOTED, REINFORCED, STAGED, Considered
+from bardo_pipeline.curator.state.grimoire_state import ACTIVE, GrimoireState
+from bardo_pipeline.curator.state.proposal_agenda import Motion
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.policy import Policy
 

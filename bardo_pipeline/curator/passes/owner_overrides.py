@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bardo_pipeline.curator.decisions import CORRECTED, PINNED, UNPINNED
-from bardo_pipeline.curator.decisions import RETRACTED as RETRACTED_OPERATION
 from bardo_pipeline.curator.playbook import entry_ids
-from bardo_pipeline.curator.state import ACTIVE, HEURISTIC, INSIGHT, RETRACTED, WARNING, GrimoireState
-from bardo_pipeline.curator.wave import Wave
+from bardo_pipeline.curator.state.cycle_batch import Wave
+from bardo_pipeline.curator.state.decision_log import CORRECTED, PINNED, UNPINNED
+from bardo_pipeline.curator.state.decision_log import RETRACTED as RETRACTED_OPERATION
+from bardo_pipeline.curator.state.grimoire_state import ACTIVE, HEURISTIC, INSIGHT, RETRACTED, WARNING, GrimoireState
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.events.life.proposal_events import Proposal
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, PPM, ppm

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from bardo_pipeline.curator.decisions import DEMOTED, PROMOTED
-from bardo_pipeline.curator.state import HEURISTIC, INSIGHT, WARNING, GrimoireState
-from bardo_pipeline.curator.wave import Wave
+from bardo_pipeline.curator.state.cycle_batch import Wave
+from bardo_pipeline.curator.state.decision_log import DEMOTED, PROMOTED
+from bardo_pipeline.curator.state.grimoire_state import HEURISTIC, INSIGHT, WARNING, GrimoireState
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, ppm
 from bardo_pipeline.policy import Policy
 

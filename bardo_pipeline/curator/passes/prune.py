@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from bardo_pipeline.curator.decisions import PRUNED as PRUNED_OPERATION
-from bardo_pipeline.curator.state import PRUNED, GrimoireState
-from bardo_pipeline.curator.wave import Wave
+from bardo_pipeline.curator.state.cycle_batch import Wave
+from bardo_pipeline.curator.state.decision_log import PRUNED as PRUNED_OPERATION
+from bardo_pipeline.curator.state.grimoire_state import PRUNED, GrimoireState
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.policy import Policy
 

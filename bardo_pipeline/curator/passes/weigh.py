@@ -13,8 +13,8 @@ import math
 
 import numpy as np
 
-from bardo_pipeline.curator.state import FOLDED, PRUNED, GrimoireState
-from bardo_pipeline.curator.wave import Wave
+from bardo_pipeline.curator.state.cycle_batch import Wave
+from bardo_pipeline.curator.state.grimoire_state import FOLDED, PRUNED, GrimoireState
 from bardo_pipeline.policy import Policy
 
 _SUM_MAX = 2**62

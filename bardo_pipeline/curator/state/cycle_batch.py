@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bardo_pipeline.curator.decisions import Considered, DecisionLog
-from bardo_pipeline.curator.evidence import Evidence
-from bardo_pipeline.curator.motions import Motion
-from bardo_pipeline.curator.reception import Delivery
-from bardo_pipeline.curator.state import ACTIVE, GrimoireState
+from bardo_pipeline.curator.state.decision_log import Considered, DecisionLog
+from bardo_pipeline.curator.state.evidence import Evidence
+from bardo_pipeline.curator.state.grimoire_state import ACTIVE, GrimoireState
+from bardo_pipeline.curator.state.proposal_agenda import Motion
+from bardo_pipeline.curator.state.received_entries import Delivery
 from bardo_pipeline.events.life.override_events import Order
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.state import COLUMNS, GrimoireState, entry_columns, entry_id
+from bardo_pipeline.curator.state.grimoire_state import COLUMNS, GrimoireState, entry_columns, entry_id
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.policy import Policy

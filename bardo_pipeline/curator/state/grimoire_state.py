@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.curator.causal import Moments
-from bardo_pipeline.curator.structure import Structure, Structures
+from bardo_pipeline.curator.state.structures import Structure, Structures
 from bardo_pipeline.grimoire import confidence as conf
 from bardo_pipeline.grimoire.columns import contiguous, in_order
 from bardo_pipeline.grimoire.entries import (

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from bardo_pipeline.curator.evidence import judged_effects
-from bardo_pipeline.curator.state import GrimoireState
-from bardo_pipeline.curator.structure import Structure
+from bardo_pipeline.curator.state.evidence import judged_effects
+from bardo_pipeline.curator.state.grimoire_state import GrimoireState
+from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.events.life.proposal_events import Proposal
 from bardo_pipeline.policy import CuratorPolicy
 

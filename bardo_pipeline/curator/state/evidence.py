@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.structure import Structure, Structures
+from bardo_pipeline.curator.state.structures import Structure, Structures
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.columns import contiguous
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, BASELINE_METRICS, GAS_BANDS

@@ -1,0 +1,1 @@
+"""Curator state: the grimoire during a cycle, its structures, evidence and decisions."""
