@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from bardo_pipeline.curator.causal import MOMENTS_SCHEMA, Moments, from_table
+from bardo_pipeline.curator.causality.lagged_moments import MOMENTS_SCHEMA, Moments, from_table
 from bardo_pipeline.derivation.places import ByGolem
 from bardo_pipeline.derivation.reading import closed_records, cycle_of
 from bardo_pipeline.derivation.repairing import without

@@ -92,7 +92,7 @@ CAUSAL_VARIABLES = (
     "gas_gwei",
     "hour_14_to_16_utc",
 )
-"""The variables of the causal graph; how each is read from an observation: curator/variables.py."""
+"""The variables of the causal graph; how each is read from an observation: curator/causality/variables.py."""
 
 EFFECT_CATEGORY = {
     "gas_gwei": "gas_timing",

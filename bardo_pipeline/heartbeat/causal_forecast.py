@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bardo_pipeline.curator.granger import EFFECTS, Task, tasks
+from bardo_pipeline.curator.causality.granger import EFFECTS, Task, tasks
+from bardo_pipeline.curator.causality.variables import COLUMNS, PRICE_RETURN, SCALE, Column
 from bardo_pipeline.curator.state.grimoire_state import ACTIVE, CANDIDATE, GrimoireState, is_quarantined
-from bardo_pipeline.curator.variables import COLUMNS, PRICE_RETURN, SCALE, Column
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entries import CAUSAL_VARIABLES
 from bardo_pipeline.heartbeat.probes import LINK_CANDIDATE, LINK_INVALIDATED

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bardo_pipeline.curator.causal import Moments, from_table
+from bardo_pipeline.curator.causality.lagged_moments import Moments, from_table
+from bardo_pipeline.curator.causality.variables import WARM
 from bardo_pipeline.curator.curate import curate
 from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state import grimoire_state as working
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState, to_table
-from bardo_pipeline.curator.variables import WARM
 from bardo_pipeline.policy import Policy
 from tests.causes import noise, records_of, with_crashes
 from tests.examples import times

@@ -1,6 +1,6 @@
 """The row-at-a-time twin of the causal moments: one tick after another, all variables by their definitions.
 
-It says what curator/variables.py says in its table, with lists and loops; sums are Python's integers.
+It says what curator/causality/variables.py says in its table, with lists and loops; sums are Python's integers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from bardo_pipeline.curator.variables import ALL_VARIABLES, COLUMNS, LIMIT, QUIET, SCALE, WARM, WINDOW
+from bardo_pipeline.curator.causality.variables import ALL_VARIABLES, COLUMNS, LIMIT, QUIET, SCALE, WARM, WINDOW
 from bardo_pipeline.policy import CausalPolicy, Policy
 
 Row = Mapping[str, Any]

@@ -8,7 +8,7 @@ from functools import cache
 import pyarrow as pa
 import pytest
 
-from bardo_pipeline.curator.granger import critical, tasks
+from bardo_pipeline.curator.causality.granger import critical, tasks
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState, from_table
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.grimoire.confidence import PPM

@@ -8,9 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bardo_pipeline.curator.causality.variables import (
+    ALL_VARIABLES,
+    PRICE_EXCURSION,
+    SCALE,
+    WARM,
+    readings,
+    standardised,
+)
 from bardo_pipeline.curator.state.grimoire_state import from_table
 from bardo_pipeline.curator.state.structures import Structure
-from bardo_pipeline.curator.variables import ALL_VARIABLES, PRICE_EXCURSION, SCALE, WARM, readings, standardised
 from bardo_pipeline.heartbeat.causal_forecast import foresight_of, nothing_foreseen
 from bardo_pipeline.heartbeat.fleet import Fleet, Founding, born
 from bardo_pipeline.heartbeat.observe import PRICE, forecast

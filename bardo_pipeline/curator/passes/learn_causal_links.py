@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bardo_pipeline.curator.causal import Key, Memory, Stretch
-from bardo_pipeline.curator.granger import (
+from bardo_pipeline.curator.causality.granger import (
     Floats,
     Found,
     Heard,
@@ -28,6 +27,8 @@ from bardo_pipeline.curator.granger import (
     spread_of,
     tasks,
 )
+from bardo_pipeline.curator.causality.lagged_moments import Key, Memory, Stretch
+from bardo_pipeline.curator.causality.variables import CONSTANT, SCALE, Column
 from bardo_pipeline.curator.passes.distil import create, vote
 from bardo_pipeline.curator.state.cycle_batch import Wave
 from bardo_pipeline.curator.state.decision_log import CONTRADICTED, CREATED, REINFORCED, STAGED
@@ -41,7 +42,6 @@ from bardo_pipeline.curator.state.grimoire_state import (
     is_quarantined,
 )
 from bardo_pipeline.curator.state.structures import Structure
-from bardo_pipeline.curator.variables import CONSTANT, SCALE, Column
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entries import CAUSAL_VARIABLES
 from bardo_pipeline.policy import Policy

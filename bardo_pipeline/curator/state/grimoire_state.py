@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 import numpy as np
 import pyarrow as pa
 
-from bardo_pipeline.curator.causal import Moments
+from bardo_pipeline.curator.causality.lagged_moments import Moments
 from bardo_pipeline.curator.state.structures import Structure, Structures
 from bardo_pipeline.grimoire import confidence as conf
 from bardo_pipeline.grimoire.columns import contiguous, in_order
@@ -53,7 +53,7 @@ class GrimoireState:
 
     block: int64 [COLUMNS, rows], one line a column, so that rows are copied whole in one pass. golem, structure,
     origin: codes into `golems`, `structures`, `golems`. Everything else as in ENTRY_SCHEMA, moments in UTC
-    microseconds. moments: what their ticks say of causes; kept beside the entries (causal.py).
+    microseconds. moments: what their ticks say of causes; kept beside the entries (lagged_moments.py).
     """
 
     golems: list[str] = field(default_factory=list)

@@ -17,7 +17,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from bardo_pipeline.curator.variables import (
+from bardo_pipeline.curator.causality.variables import (
     ALL_VARIABLES,
     COLUMNS,
     CONSTANT,

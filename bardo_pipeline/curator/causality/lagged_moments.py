@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bardo_pipeline.curator.granger import Bases
-from bardo_pipeline.curator.state.evidence import Market, market_codes
-from bardo_pipeline.curator.variables import (
+from bardo_pipeline.curator.causality.granger import Bases
+from bardo_pipeline.curator.causality.variables import (
     COLUMNS,
     CONSTANT,
     READINGS,
@@ -28,6 +27,7 @@ from bardo_pipeline.curator.variables import (
     readings,
     standardised,
 )
+from bardo_pipeline.curator.state.evidence import Market, market_codes
 from bardo_pipeline.policy import Policy
 
 _BATCH_ROWS, _FEW_ROWS = 2_000, 50

@@ -1,0 +1,1 @@
+"""Causality: variables, lagged moments and the Granger test."""
