@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bardo_pipeline.curator.bridge import dreams_that_cross
+from bardo_pipeline.curator.views.crossings import dreams_that_cross
 from bardo_pipeline.derivation.belief import owners
 from bardo_pipeline.derivation.in_force import in_force
 from bardo_pipeline.derivation.lessons import known_at, known_entries

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.episodes import EPISODE_SCHEMA, TEXT_FIELDS
-from bardo_pipeline.curator.links import links_of
+from bardo_pipeline.curator.views.entry_links import links_of
 from bardo_pipeline.derivation.bundles import load_bundle, write_bundle
 from bardo_pipeline.derivation.identity import knowledge_id
 from bardo_pipeline.derivation.reading import stretches

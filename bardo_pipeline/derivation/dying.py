@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.bridge import crossings_of, is_elder
+from bardo_pipeline.curator.views.crossings import crossings_of, is_elder
 from bardo_pipeline.derivation.belief import recorded_deaths
 from bardo_pipeline.derivation.reading import last_records
 from bardo_pipeline.derivation.slices import slices_of

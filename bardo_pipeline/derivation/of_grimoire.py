@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.bridge import crossings_of, is_elder
-from bardo_pipeline.curator.links import links_of
+from bardo_pipeline.curator.views.crossings import crossings_of, is_elder
+from bardo_pipeline.curator.views.entry_links import links_of
 from bardo_pipeline.derivation.lessons import known_in
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.grimoire.entries import METRIC_UNIT

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from bardo_pipeline.curator.novelty import ranked
 from bardo_pipeline.curator.state.received_entries import VERDICTS
+from bardo_pipeline.curator.views.surprise_ranking import ranked
 from bardo_pipeline.derivation.giving import Offer, give, offered
 from bardo_pipeline.derivation.overriding import grimoire_of
 from bardo_pipeline.derivation.stores import Stores

@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from bardo_pipeline.curator.bridge import PARTS, crossings_of
-from bardo_pipeline.curator.links import links_of
+from bardo_pipeline.curator.views.crossings import PARTS, crossings_of
+from bardo_pipeline.curator.views.entry_links import links_of
 from bardo_pipeline.derivation import overriding
 from bardo_pipeline.derivation.of_grimoire import elders
 from bardo_pipeline.derivation.overriding import Grimoire, Spoken, chosen, decisions_about, find, grimoire_of, waiting

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from bardo_pipeline.curator.novelty import parts_apart, ranked
+from bardo_pipeline.curator.views.surprise_ranking import parts_apart, ranked
 from bardo_pipeline.grimoire.spans import parts_of
 from tests.examples import times
 from tests.grimoires import DAY, DIED, POLICY, baseline, causal, entry, grimoire, pattern, shuffled

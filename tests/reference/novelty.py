@@ -1,4 +1,4 @@
-"""The row-at-a-time twin of curator/novelty.py, as its docstring writes the formula."""
+"""The row-at-a-time twin of curator/views/surprise_ranking.py, as its docstring writes the formula."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
-from bardo_pipeline.curator.novelty import PARTS
+from bardo_pipeline.curator.views.surprise_ranking import PARTS
 from bardo_pipeline.grimoire.spans import parts_of
 from bardo_pipeline.policy import Policy
 from tests.reference.bottleneck import confidence_by_row

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from bardo_pipeline.curator.bridge import crossings_of, dreams_that_cross
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, fold
 from bardo_pipeline.curator.state.structures import Structure
+from bardo_pipeline.curator.views.crossings import crossings_of, dreams_that_cross
 from bardo_pipeline.dreams.counterfactuals import CHANGES
 from bardo_pipeline.dreams.hypotheses import OPERATIONS
 from bardo_pipeline.dreams.hypothesis_table import to_table

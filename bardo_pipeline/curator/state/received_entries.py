@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bardo_pipeline.curator.novelty import NOVELTY_SCHEMA, PARTS, parts_apart, ranked
+from bardo_pipeline.curator.views.surprise_ranking import NOVELTY_SCHEMA, PARTS, parts_apart, ranked
 from bardo_pipeline.events.life.received_knowledge import Arrival
 from bardo_pipeline.grimoire.columns import asked, confidence_of, replaced, truth, whole
 from bardo_pipeline.grimoire.confidence import ppm

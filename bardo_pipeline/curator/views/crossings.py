@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.links import links_of
+from bardo_pipeline.curator.views.entry_links import links_of
 from bardo_pipeline.events.record.arrow_columns import one, present
 from bardo_pipeline.grimoire.columns import Truth, Whole, contiguous, in_order, is_word, micros, truth, whole
 from bardo_pipeline.grimoire.confidence import PPM, ppm
