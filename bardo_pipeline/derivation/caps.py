@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from bardo_pipeline.curator.prompts import Prompt
+from bardo_pipeline.curator.model_prompt import Prompt
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.gateway.asking import Reply
 from bardo_pipeline.gateway.prices import most_micros

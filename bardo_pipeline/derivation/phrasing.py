@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.prompts import Prompt
+from bardo_pipeline.curator.model_prompt import Prompt
 from bardo_pipeline.derivation.caps import lacking, over_cap
 from bardo_pipeline.derivation.proposing import ERRORS, TRIED_AGAIN
 from bardo_pipeline.derivation.stores import Stores

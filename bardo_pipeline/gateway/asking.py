@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bardo_pipeline.curator.prompts import Prompt
+from bardo_pipeline.curator.model_prompt import Prompt
 from bardo_pipeline.curator.state.proposal_schema import Proposals
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.proposal_events import Outcome, ProposedOperation

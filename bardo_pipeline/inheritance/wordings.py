@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
-from bardo_pipeline.curator.prompts import Prompt
+from bardo_pipeline.curator.model_prompt import Prompt
 from bardo_pipeline.events.life.testament_phrased import WORDING_LENGTH_MAX, Wording
 from bardo_pipeline.events.record.model import Whole
 from bardo_pipeline.inheritance.phrasing import fault_of

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bardo_pipeline.curator.prompts import Prompt
+from bardo_pipeline.curator.model_prompt import Prompt
 from bardo_pipeline.curator.state.proposal_schema import Proposals
 from bardo_pipeline.derivation.caps import memory_budget
 from bardo_pipeline.derivation.curation import derive_curation
