@@ -24,9 +24,9 @@ from bardo_pipeline.events.life.testament_phrased import Phrased, Wording
 from bardo_pipeline.events.record.arrow_schema import to_models
 from bardo_pipeline.gateway.asking import ask
 from bardo_pipeline.gateway.settings import ModelSettings
-from bardo_pipeline.inheritance.phrasing import fault_of
+from bardo_pipeline.inheritance.phrasing.model_answers import Phrasing, Sentence, judged, prompt_of, sentences_of
+from bardo_pipeline.inheritance.phrasing.wording_check import fault_of
 from bardo_pipeline.inheritance.testament import CATEGORIES
-from bardo_pipeline.inheritance.wordings import Phrasing, Sentence, judged, prompt_of, sentences_of
 
 
 @dataclass(frozen=True)

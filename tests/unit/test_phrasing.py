@@ -17,9 +17,9 @@ from bardo_pipeline.grimoire.wording import (
     causal_text,
     pattern_text,
 )
-from bardo_pipeline.inheritance.phrasing import fault_of
+from bardo_pipeline.inheritance.phrasing.model_answers import Phrasing, Sentence, judged, prompt_of, sentences_of
+from bardo_pipeline.inheritance.phrasing.wording_check import fault_of
 from bardo_pipeline.inheritance.testament import CATEGORIES
-from bardo_pipeline.inheritance.wordings import Phrasing, Sentence, judged, prompt_of, sentences_of
 
 pytestmark = pytest.mark.row("INH-3")
 
