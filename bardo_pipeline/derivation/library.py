@@ -25,14 +25,14 @@ from bardo_pipeline.derivation.repairing import heeded_by
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.grimoire.columns import asked
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
-from bardo_pipeline.inheritance.deposits import (
+from bardo_pipeline.inheritance.library.deposits import (
     DEPOSIT_SCHEMA,
     death_deposits,
     export_deposits,
     pull_deposits,
     purchase_deposits,
 )
-from bardo_pipeline.inheritance.library import (
+from bardo_pipeline.inheritance.library.library_entries import (
     EQUIPPED_SCHEMA,
     KIT_SCHEMA,
     LIBRARY_SCHEMA,

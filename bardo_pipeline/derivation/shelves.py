@@ -16,8 +16,8 @@ from bardo_pipeline.derivation.library import derive_library
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.grimoire.columns import confidence_of, replaced
-from bardo_pipeline.inheritance.deposits import CHANNELS
-from bardo_pipeline.inheritance.kits import as_entries
+from bardo_pipeline.inheritance.library.deposits import CHANNELS
+from bardo_pipeline.inheritance.library.kits import as_entries
 
 
 def owner_named(stores: Stores, owner: str | None) -> str:

@@ -18,7 +18,7 @@ from bardo_pipeline.curator.views.entry_links import LINK_SCHEMA
 from bardo_pipeline.dreams.dream_cycle import DREAM_KEY, DREAM_SCHEMA
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_KEY, HYPOTHESIS_SCHEMA
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
-from bardo_pipeline.inheritance.library import KIT_SCHEMA, LIBRARY_SCHEMA, PLAYBOOK_DEPOSIT_SCHEMA
+from bardo_pipeline.inheritance.library.library_entries import KIT_SCHEMA, LIBRARY_SCHEMA, PLAYBOOK_DEPOSIT_SCHEMA
 from bardo_pipeline.inheritance.testament import TESTAMENT_SCHEMA
 from bardo_pipeline.katabasis.consensus import CONSENSUS_SCHEMA
 from bardo_pipeline.katabasis.scars import FAILURE_SCHEMA, SCAR_SCHEMA

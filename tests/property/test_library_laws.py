@@ -9,8 +9,8 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from bardo_pipeline.inheritance.deposits import CHANNELS, DEPOSIT_SCHEMA
-from bardo_pipeline.inheritance.library import EQUIPPED_SCHEMA, LIVES_SCHEMA, Libraries, libraries
+from bardo_pipeline.inheritance.library.deposits import CHANNELS, DEPOSIT_SCHEMA
+from bardo_pipeline.inheritance.library.library_entries import EQUIPPED_SCHEMA, LIVES_SCHEMA, Libraries, libraries
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.library import LibraryPolicy
 from tests.examples import times

@@ -1,4 +1,4 @@
-"""The row-at-a-time twin of inheritance/library.py, as INH S14 and the canon say it."""
+"""The row-at-a-time twin of inheritance/library/library_entries.py, as INH S14 and the canon say it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from bardo_pipeline.grimoire.spans import parts_of
-from bardo_pipeline.inheritance.deposits import CHANNELS, CONTENT
+from bardo_pipeline.inheritance.library.deposits import CHANNELS, CONTENT
 from bardo_pipeline.policy import Policy
 
 Row = Mapping[str, Any]

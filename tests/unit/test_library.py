@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bardo_pipeline.inheritance.deposits import DEPOSIT_SCHEMA, death_deposits, pull_deposits
-from bardo_pipeline.inheritance.library import (
+from bardo_pipeline.inheritance.library.deposits import DEPOSIT_SCHEMA, death_deposits, pull_deposits
+from bardo_pipeline.inheritance.library.library_entries import (
     EQUIPPED_SCHEMA,
     KIT_SCHEMA,
     LIBRARY_SCHEMA,

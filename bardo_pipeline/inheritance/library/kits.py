@@ -36,7 +36,7 @@ from bardo_pipeline.inheritance.bundle import (
     seal,
 )
 from bardo_pipeline.inheritance.canonical import canonical, jsonl
-from bardo_pipeline.inheritance.deposits import CONTENT
+from bardo_pipeline.inheritance.library.deposits import CONTENT
 from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.inheritance.weismann import SHED_COLUMNS, attenuate, shed
 from bardo_pipeline.policy import Policy

@@ -1,0 +1,1 @@
+"""The library of an owner: deposits, entries and kits."""
