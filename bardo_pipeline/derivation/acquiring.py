@@ -28,9 +28,9 @@ from bardo_pipeline.events.life.events import EVERY_GOLEM, life_event
 from bardo_pipeline.events.life.library_events import BundlePurchased, EntryExported, EntryPulled, KitOrdered
 from bardo_pipeline.events.record.model import Part
 from bardo_pipeline.grimoire.confidence import PPM, ppm
+from bardo_pipeline.inheritance.bundle_provenance import root_said
 from bardo_pipeline.inheritance.library.kits import pack_kit
 from bardo_pipeline.inheritance.library.library_entries import LIBRARY_SCHEMA
-from bardo_pipeline.inheritance.roots import root_said
 from bardo_pipeline.storage.json_lines import sentence_of
 
 

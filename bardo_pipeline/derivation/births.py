@@ -20,8 +20,8 @@ from bardo_pipeline.events.life.inherited_defaults import DefaultsInherited, Ins
 from bardo_pipeline.events.life.loan_granted import LoanGranted
 from bardo_pipeline.events.life.received_knowledge import Quarantined
 from bardo_pipeline.inheritance.baldwin import defaults_of
-from bardo_pipeline.inheritance.bundle import LIBRARIAN, Bundle
-from bardo_pipeline.inheritance.succession import inherited_entries
+from bardo_pipeline.inheritance.bundle_files import LIBRARIAN, Bundle
+from bardo_pipeline.inheritance.heir_entries import inherited_entries
 
 
 class Beginning(NamedTuple):

@@ -19,9 +19,9 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.events.life.bundle_events import BundleImported
 from bardo_pipeline.events.life.events import life_event
-from bardo_pipeline.inheritance.bundle import ENTRIES, FILE_BYTES_MAX, Bundle
-from bardo_pipeline.inheritance.inspection import file_names, inspected
-from bardo_pipeline.inheritance.signature import signature_fault, signature_of
+from bardo_pipeline.inheritance.bundle_files import ENTRIES, FILE_BYTES_MAX, Bundle
+from bardo_pipeline.inheritance.bundle_inspection import file_names, inspected
+from bardo_pipeline.inheritance.bundle_signature import signature_fault, signature_of
 from bardo_pipeline.storage.home import replace_file
 
 ARCHIVE_BYTES_MAX = 2 * FILE_BYTES_MAX

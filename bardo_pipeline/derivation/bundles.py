@@ -8,8 +8,8 @@ import tempfile
 from pathlib import Path
 
 from bardo_pipeline.errors import BundleError
-from bardo_pipeline.inheritance.bundle import FILE_BYTES_MAX, Bundle, read_bundle
-from bardo_pipeline.inheritance.inspection import is_hash
+from bardo_pipeline.inheritance.bundle_files import FILE_BYTES_MAX, Bundle, read_bundle
+from bardo_pipeline.inheritance.bundle_inspection import is_hash
 from bardo_pipeline.storage.home import Home
 
 

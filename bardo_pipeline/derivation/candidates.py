@@ -23,8 +23,8 @@ from bardo_pipeline.derivation.slices import in_slices
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.grimoire.columns import PerGolem, asked
 from bardo_pipeline.inheritance.bottleneck import bottleneck
-from bardo_pipeline.inheritance.bundle import pack
-from bardo_pipeline.inheritance.learning import (
+from bardo_pipeline.inheritance.bundle_files import pack
+from bardo_pipeline.inheritance.learning_state import (
     LEARNING_COLUMNS,
     THOUGHT_COLUMNS,
     Learning,
@@ -32,7 +32,7 @@ from bardo_pipeline.inheritance.learning import (
     attention_of,
     learned,
 )
-from bardo_pipeline.inheritance.procedures import procedures_of
+from bardo_pipeline.inheritance.playbook_rules import procedures_of
 from bardo_pipeline.inheritance.weismann import attenuate, leave_bloodstains, shed
 from bardo_pipeline.storage.tables import CANDIDATE_SCHEMA
 

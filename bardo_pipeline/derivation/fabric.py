@@ -43,7 +43,7 @@ from bardo_pipeline.events.stream.from_projections import (
     life_events,
 )
 from bardo_pipeline.events.stream.from_records import RECORD_COLUMNS, record_events
-from bardo_pipeline.inheritance.bundle import ENTRIES, EPISODES
+from bardo_pipeline.inheritance.bundle_files import ENTRIES, EPISODES
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta import AppendOnlyTable
 from bardo_pipeline.storage.home import Home

@@ -25,10 +25,10 @@ from bardo_pipeline.events.life.events import Born, Died
 from bardo_pipeline.events.life.inherited_defaults import Instincts
 from bardo_pipeline.grimoire.columns import asked
 from bardo_pipeline.grimoire.entries import MOMENT
-from bardo_pipeline.inheritance.bundle import EPISODES
-from bardo_pipeline.inheritance.preview import Preview, preview
-from bardo_pipeline.inheritance.standing import Standing, standings
-from bardo_pipeline.inheritance.succession import inherited_entries
+from bardo_pipeline.inheritance.bundle_files import EPISODES
+from bardo_pipeline.inheritance.heir_entries import inherited_entries
+from bardo_pipeline.inheritance.inheritance_preview import Preview, preview
+from bardo_pipeline.inheritance.succession_state import Standing, standings
 from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.inheritance.weismann import leave_bloodstains
 

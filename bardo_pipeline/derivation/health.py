@@ -20,7 +20,7 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.the_dead import advanced, halted_by_themselves, unfinished, waiting_golems
 from bardo_pipeline.derivation.waiving import failing
 from bardo_pipeline.events.record.arrow_schema import MOMENT
-from bardo_pipeline.inheritance.standing import standings
+from bardo_pipeline.inheritance.succession_state import standings
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.drift import PPM
 from bardo_pipeline.storage.health import (

@@ -34,7 +34,7 @@ from bardo_pipeline.derivation.verdicts import Verdicts, judge
 from bardo_pipeline.derivation.vouching import Voucher
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.events.life.events import LifeEvent, Published, life_event
-from bardo_pipeline.inheritance.bundle import Bundle, open_bundle
+from bardo_pipeline.inheritance.bundle_files import Bundle, open_bundle
 from bardo_pipeline.inheritance.testament import TESTAMENT_SCHEMA, testaments
 from bardo_pipeline.inheritance.weismann import leave_bloodstains
 from bardo_pipeline.storage.totals import Written

@@ -13,9 +13,9 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import SignatureError
 from bardo_pipeline.events.life.bundle_events import BundleSigned
 from bardo_pipeline.events.life.events import LifeEvent, life_event
-from bardo_pipeline.inheritance.bundle import SIGNATURE, Bundle
-from bardo_pipeline.inheritance.canonical import canonical
-from bardo_pipeline.inheritance.signature import signature_fault, signed, with_signature_file
+from bardo_pipeline.inheritance.bundle_files import SIGNATURE, Bundle
+from bardo_pipeline.inheritance.bundle_signature import signature_fault, signed, with_signature_file
+from bardo_pipeline.inheritance.canonical_json import canonical
 from bardo_pipeline.storage.home import replace_file
 from bardo_pipeline.storage.owner_keys import OwnerKeys
 

@@ -28,10 +28,18 @@ from bardo_pipeline.doors.phrasing import show_words
 from bardo_pipeline.doors.tables import print_json, print_table
 from bardo_pipeline.errors import BundleError, ConfigError, NoHomeError, QueryError
 from bardo_pipeline.grimoire.confidence import PPM
-from bardo_pipeline.inheritance.bundle import EPISODES, LINKS, PROCEDURES, SIGNATURE, TESTAMENT, TESTAMENT_PAGE, Bundle
-from bardo_pipeline.inheritance.comparison import compared
-from bardo_pipeline.inheritance.inspection import faults_of, inspected
-from bardo_pipeline.inheritance.signature import signature_fault, signature_of
+from bardo_pipeline.inheritance.bundle_comparison import compared
+from bardo_pipeline.inheritance.bundle_files import (
+    EPISODES,
+    LINKS,
+    PROCEDURES,
+    SIGNATURE,
+    TESTAMENT,
+    TESTAMENT_PAGE,
+    Bundle,
+)
+from bardo_pipeline.inheritance.bundle_inspection import faults_of, inspected
+from bardo_pipeline.inheritance.bundle_signature import signature_fault, signature_of
 from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.owner_keys import OwnerKeys

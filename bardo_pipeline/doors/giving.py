@@ -20,7 +20,7 @@ from bardo_pipeline.doors.tables import print_json, print_table
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
-from bardo_pipeline.inheritance.inspection import inspected
+from bardo_pipeline.inheritance.bundle_inspection import inspected
 
 _RELATIONS = {"opposed": "oppose what it holds", "unknown": "are new", "same": "it knows"}
 

@@ -29,8 +29,8 @@ from bardo_pipeline.doors.tables import print_json, print_table
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.heartbeat.fleet import Founding
-from bardo_pipeline.inheritance.preview import BANDS, GROUPS, Preview
-from bardo_pipeline.inheritance.standing import Standing, standings
+from bardo_pipeline.inheritance.inheritance_preview import BANDS, GROUPS, Preview
+from bardo_pipeline.inheritance.succession_state import Standing, standings
 from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.stated import written

@@ -20,7 +20,7 @@ from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.custody.hash_chain import Key, KeyRing, rotation_message
 from bardo_pipeline.events.life.events import KeyRegistered, KeyRevoked, KeyRotated, life_event
 from bardo_pipeline.events.record.model import Part
-from bardo_pipeline.inheritance.signature import key_id_of
+from bardo_pipeline.inheritance.bundle_signature import key_id_of
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.json_lines import sentence_of
 from bardo_pipeline.storage.log import EventLog

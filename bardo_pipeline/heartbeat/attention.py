@@ -3,7 +3,7 @@
 A situation is a regime and how far off its range the price is. Of the thoughts there, some led to an act and the others
 to none; drawn towards none of them in vain, that share is the chance that a surprise is let pass. Every thought makes
 those before it in the same situation count a little less. So the chance never reaches one, and what has changed is
-found out. It is part of what a golem leaves to its heir (inheritance/learning.py tells it from the records).
+found out. It is part of what a golem leaves to its heir (inheritance/learning_state.py tells it from the records).
 Source: HB S5 (strategy confidence: no compute on settled questions; learned gating; discount 0.99), HB-9 (was the tier
 right: did thought find something to do that suppression would have missed), HB-10 (learning state travels).
 """
@@ -14,7 +14,7 @@ import numpy as np
 
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.observe import Sight
-from bardo_pipeline.inheritance.learning import BANDS
+from bardo_pipeline.inheritance.learning_state import BANDS
 from bardo_pipeline.mortality.chance import STREAM_ATTENTION, uniform
 from bardo_pipeline.policy import Policy
 

@@ -24,7 +24,7 @@ from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.events import Born
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.heartbeat.fleet import Founding, born, golem_name
-from bardo_pipeline.inheritance.conditions import CONDITIONS, HEIRS, ORPHANS, endowment, renamed
+from bardo_pipeline.inheritance.endowment_conditions import CONDITIONS, HEIRS, ORPHANS, endowment, renamed
 from bardo_pipeline.market.market import Market
 from bardo_pipeline.market.synthetic import synthetic_market
 from bardo_pipeline.market.synthetic_spec import graded_spec

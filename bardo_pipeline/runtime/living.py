@@ -35,7 +35,7 @@ from bardo_pipeline.heartbeat.records.build_records import records_of
 from bardo_pipeline.heartbeat.records.chunk_rows import Chunk, kind
 from bardo_pipeline.heartbeat.records.tick_buffers import Buffers
 from bardo_pipeline.heartbeat.step import Interventions, step
-from bardo_pipeline.inheritance.learning import attention_of, forecast_variances
+from bardo_pipeline.inheritance.learning_state import attention_of, forecast_variances
 from bardo_pipeline.market.tick_series import Tape, tape_of
 from bardo_pipeline.mortality.vitality import CAUSES
 from bardo_pipeline.runtime.replicants import Replicants

@@ -25,7 +25,7 @@ from bardo_pipeline.grimoire.columns import confidence_of, replaced
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.inheritance.bottleneck import bottleneck
-from bardo_pipeline.inheritance.succession import as_inherited
+from bardo_pipeline.inheritance.heir_entries import as_inherited
 from bardo_pipeline.inheritance.weismann import attenuate, leave_bloodstains, shed
 from bardo_pipeline.market.planted_truths import planted_truths
 from bardo_pipeline.market.synthetic import synthetic_market

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from bardo_pipeline.errors import SignatureError
 from bardo_pipeline.events.life.bundle_events import OwnerKeyRegistered, OwnerKeyRevoked
 from bardo_pipeline.events.life.events import EVERY_GOLEM, life_event
-from bardo_pipeline.inheritance.signature import key_id_of
+from bardo_pipeline.inheritance.bundle_signature import key_id_of
 from bardo_pipeline.storage.home import Home, make_folder, replace_file
 from bardo_pipeline.storage.log import EventLog
 

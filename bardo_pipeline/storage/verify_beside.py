@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.events.custody.hash_chain import Tip
 from bardo_pipeline.events.life.events import LifeEvent
-from bardo_pipeline.inheritance.bundle import SIGNATURE, read_bundle
-from bardo_pipeline.inheritance.signature import signature_fault
+from bardo_pipeline.inheritance.bundle_files import SIGNATURE, read_bundle
+from bardo_pipeline.inheritance.bundle_signature import signature_fault
 from bardo_pipeline.storage.findings import Findings
 from bardo_pipeline.storage.frames import Frame, parse, segment_numbers, segment_path
 from bardo_pipeline.storage.heads import Head, Heads

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.derivation.bundle_archives import ARCHIVE_BYTES_MAX, archive, unpacked
 from bardo_pipeline.errors import BundleError
-from bardo_pipeline.inheritance.bundle import (
+from bardo_pipeline.inheritance.bundle_files import (
     ENTRIES,
     FILE_BYTES_MAX,
     FILES,
@@ -30,9 +30,9 @@ from bardo_pipeline.inheritance.bundle import (
     open_bundle,
     seal,
 )
-from bardo_pipeline.inheritance.canonical import canonical
-from bardo_pipeline.inheritance.inspection import faults_of
-from bardo_pipeline.inheritance.signature import signature_fault, signed, with_signature_file
+from bardo_pipeline.inheritance.bundle_inspection import faults_of
+from bardo_pipeline.inheritance.bundle_signature import signature_fault, signed, with_signature_file
+from bardo_pipeline.inheritance.canonical_json import canonical
 from tests.bundles import bundle_of
 from tests.examples import times
 from tests.grimoires import POLICY, baseline, causal, entry, pattern

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bardo_pipeline.grimoire.columns import confidence_of
-from bardo_pipeline.inheritance.bundle import CROSSING_COLUMNS
-from bardo_pipeline.inheritance.preview import BANDS, GROUPS, histogram, preview
-from bardo_pipeline.inheritance.succession import inherited_entries
+from bardo_pipeline.inheritance.bundle_files import CROSSING_COLUMNS
+from bardo_pipeline.inheritance.heir_entries import inherited_entries
+from bardo_pipeline.inheritance.inheritance_preview import BANDS, GROUPS, histogram, preview
 from tests.bundles import bundle_of
 from tests.examples import some
 from tests.grimoires import DAY, DIED, POLICY, deaths, entry, grimoire

@@ -1,4 +1,4 @@
-"""The inheritance preview, entry by entry: the twin of inheritance/preview.py."""
+"""The inheritance preview, entry by entry: the twin of inheritance/inheritance_preview.py."""
 
 from __future__ import annotations
 

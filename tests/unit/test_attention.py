@@ -18,7 +18,7 @@ from bardo_pipeline.heartbeat.records.build_records import records_of
 from bardo_pipeline.heartbeat.records.chunk_rows import Chunk
 from bardo_pipeline.heartbeat.records.tick_buffers import Buffers
 from bardo_pipeline.heartbeat.step import step
-from bardo_pipeline.inheritance.learning import MILLI, PLACES, THOUGHT_COLUMNS, attended, attention_of
+from bardo_pipeline.inheritance.learning_state import MILLI, PLACES, THOUGHT_COLUMNS, attended, attention_of
 from bardo_pipeline.market.synthetic import synthetic_market
 from bardo_pipeline.market.tick_series import Tape, tape_of
 from bardo_pipeline.policy import Policy

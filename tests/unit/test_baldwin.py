@@ -13,7 +13,7 @@ from bardo_pipeline.events.life.inherited_defaults import Default, DefaultsInher
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, to_table
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.inheritance.baldwin import defaults_of
-from bardo_pipeline.inheritance.succession import inherited_entries
+from bardo_pipeline.inheritance.heir_entries import inherited_entries
 from bardo_pipeline.policy import InheritancePolicy, Policy
 from tests.bundles import bundle_of
 from tests.grimoires import DAY, DIED, POLICY, entry, grimoire, pattern

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.curator.state.grimoire_state import from_table, to_table
 from bardo_pipeline.errors import BundleError
-from bardo_pipeline.inheritance.bundle import (
+from bardo_pipeline.inheritance.bundle_files import (
     CROSSING_COLUMNS,
     ENTRIES,
     FILES,
@@ -20,8 +20,8 @@ from bardo_pipeline.inheritance.bundle import (
     read_bundle,
     seal,
 )
-from bardo_pipeline.inheritance.canonical import canonical
-from bardo_pipeline.inheritance.succession import inherited_entries, received_decisions
+from bardo_pipeline.inheritance.canonical_json import canonical
+from bardo_pipeline.inheritance.heir_entries import inherited_entries, received_decisions
 from bardo_pipeline.inheritance.weismann import SHED_COLUMNS
 from bardo_pipeline.quality.expectations import FORBIDDEN_NAMES, FORBIDDEN_PATTERNS
 from tests.bundles import bundle_of, crossing_of

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 
-from bardo_pipeline.inheritance.canonical import canonical, jsonl
+from bardo_pipeline.inheritance.canonical_json import canonical, jsonl
 
 pytestmark = pytest.mark.row("INH-8")
 

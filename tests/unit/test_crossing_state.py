@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from bardo_pipeline.heartbeat.fleet import Fleet, Founding, born
-from bardo_pipeline.inheritance.bundle import ENTRIES, LEARNING, LINKS, PROCEDURES, read_bundle, seal
-from bardo_pipeline.inheritance.learning import PLACES, UNIT, Attention, forecast_variances, learned
+from bardo_pipeline.inheritance.bundle_files import ENTRIES, LEARNING, LINKS, PROCEDURES, read_bundle, seal
+from bardo_pipeline.inheritance.learning_state import PLACES, UNIT, Attention, forecast_variances, learned
 from tests.bundles import bundle_of
 from tests.grimoires import POLICY, entry, pattern
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.inheritance.bottleneck import bottleneck
-from bardo_pipeline.inheritance.succession import inherited_entries
+from bardo_pipeline.inheritance.heir_entries import inherited_entries
 from bardo_pipeline.policy import InheritancePolicy, Policy
 from bardo_pipeline.retrieval.retrieve import Grimoire
 from bardo_pipeline.retrieval.situation import Situation, wakefulness

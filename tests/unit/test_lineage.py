@@ -12,7 +12,7 @@ import pytest
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.columns import confidence_of
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
-from bardo_pipeline.inheritance.conditions import CLONES, CONDITIONS, HEIRS, ORPHANS, TOTAL_RECALL, endowment
+from bardo_pipeline.inheritance.endowment_conditions import CLONES, CONDITIONS, HEIRS, ORPHANS, TOTAL_RECALL, endowment
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.lineage import LIFETIME, Lived, gain, gains, interval, lineage_bounds
 from bardo_pipeline.runtime.lineage import Descent, graded, live_synthetic

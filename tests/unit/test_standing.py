@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from bardo_pipeline.events.life.succession_events import STEPS, Advanced
-from bardo_pipeline.inheritance.standing import Standing, due_again, standings
+from bardo_pipeline.inheritance.succession_state import Standing, due_again, standings
 from bardo_pipeline.policy import Policy
 from tests.examples import some
 

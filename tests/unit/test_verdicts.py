@@ -18,7 +18,7 @@ from bardo_pipeline.derivation.measures import (
     row_by_row,
 )
 from bardo_pipeline.derivation.verdicts import Verdicts, judge
-from bardo_pipeline.inheritance.bundle import (
+from bardo_pipeline.inheritance.bundle_files import (
     ENTRIES,
     EPISODES,
     FILES,
@@ -29,7 +29,7 @@ from bardo_pipeline.inheritance.bundle import (
     open_bundle,
     seal,
 )
-from bardo_pipeline.inheritance.canonical import canonical
+from bardo_pipeline.inheritance.canonical_json import canonical
 from bardo_pipeline.policy import InheritancePolicy, Policy, StewardPolicy
 from bardo_pipeline.quality.expectations import bundle_expectations
 from tests.bundles import bundle_of, candidate_of

@@ -18,7 +18,7 @@ import pyarrow as pa
 from bardo_pipeline.curator.views.entry_links import links_of
 from bardo_pipeline.grimoire.columns import confidence_of, replaced
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
-from bardo_pipeline.inheritance.bundle import (
+from bardo_pipeline.inheritance.bundle_files import (
     BUNDLE_VERSION,
     CROSSING_COLUMNS,
     ENTRIES,
@@ -35,7 +35,7 @@ from bardo_pipeline.inheritance.bundle import (
     Bundle,
     seal,
 )
-from bardo_pipeline.inheritance.canonical import canonical, jsonl
+from bardo_pipeline.inheritance.canonical_json import canonical, jsonl
 from bardo_pipeline.inheritance.library.deposits import CONTENT
 from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.inheritance.weismann import SHED_COLUMNS, attenuate, shed

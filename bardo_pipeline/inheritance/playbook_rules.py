@@ -21,7 +21,7 @@ _PROCEDURES = """
 
 
 def procedures_of(crossing: pa.Table, books: pa.Table) -> pa.Table:
-    """Rules that cross and stood in their golem's playbook: golem_id and PROCEDURE_COLUMNS (bundle.py), by golem,
+    """Rules that cross and stood in their golem's playbook: golem_id and PROCEDURE_COLUMNS (bundle_files.py), by golem,
     those in force first.
 
     crossing: what crosses, attenuated. books: the last playbook of each golem (golem_id, cause_entries,

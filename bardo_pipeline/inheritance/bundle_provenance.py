@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.events.life.retractions import LeftOut
-from bardo_pipeline.inheritance.bundle import Bundle
+from bardo_pipeline.inheritance.bundle_files import Bundle
 
 
 class Root(NamedTuple):

@@ -20,7 +20,7 @@ import pyarrow.json as pj
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, STRUCTURE_FIELDS
 from bardo_pipeline.inheritance.bottleneck import SELECTED_SCHEMA
-from bardo_pipeline.inheritance.canonical import canonical, jsonl
+from bardo_pipeline.inheritance.canonical_json import canonical, jsonl
 from bardo_pipeline.inheritance.divergence import divergence_counts
 from bardo_pipeline.inheritance.testament import CATEGORIES
 
@@ -164,7 +164,7 @@ def pack(
 
     entries: what crosses (SELECTED_SCHEMA after attenuate and shed), of this golem alone. episodes: those to take
     along, any columns, in order. testament: a row of TESTAMENT_SCHEMA. links: LINK_COLUMNS among those entries.
-    procedures: PROCEDURE_COLUMNS. learning: its learning state (learning.py). lineage: the golem's ancestors, oldest
+    procedures: PROCEDURE_COLUMNS. learning: its learning state (learning_state.py). lineage: the golem's ancestors, oldest
     first, as JSON objects. died_at: UTC. source_watermark: the last tick of the log that this was derived from.
     left_out: what of the golem's stream it was made without (canon 20), as a JSON object; the manifest is silent where
     that is None.

@@ -11,7 +11,7 @@ import orjson
 import pyarrow as pa
 
 from bardo_pipeline.grimoire.columns import asked
-from bardo_pipeline.inheritance.bundle import PLAYBOOK, TESTAMENT, Bundle
+from bardo_pipeline.inheritance.bundle_files import PLAYBOOK, TESTAMENT, Bundle
 from bardo_pipeline.inheritance.testament import CATEGORIES
 
 CHANGE_SCHEMA = pa.schema(

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, OPERATIONS, REASONS, RECEIVED
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
-from bardo_pipeline.inheritance.bundle import Bundle
+from bardo_pipeline.inheritance.bundle_files import Bundle
 from bardo_pipeline.inheritance.weismann import SHED_COLUMNS, fading
 from bardo_pipeline.policy import Policy
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.grimoire.columns import confidence_of, moments, replaced
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.inheritance.bottleneck import bottleneck
-from bardo_pipeline.inheritance.succession import as_inherited
+from bardo_pipeline.inheritance.heir_entries import as_inherited
 from bardo_pipeline.inheritance.weismann import attenuate, fading, leave_bloodstains, shed
 from bardo_pipeline.katabasis.votes import of_the_dead
 from bardo_pipeline.policy import Policy

@@ -14,8 +14,8 @@ import orjson
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bardo_pipeline.events.custody.hash_chain import verified
-from bardo_pipeline.inheritance.bundle import SIGNATURE, Bundle
-from bardo_pipeline.inheritance.canonical import canonical
+from bardo_pipeline.inheritance.bundle_files import SIGNATURE, Bundle
+from bardo_pipeline.inheritance.canonical_json import canonical
 
 _PARTS = ("owner_id", "key_id", "public_key", "signature")
 
