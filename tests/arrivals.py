@@ -13,7 +13,7 @@ from bardo_pipeline.curator.state.grimoire_state import GrimoireState, to_table
 from bardo_pipeline.curator.state.received_entries import Delivery
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.events.life.received_knowledge import Arrival
-from bardo_pipeline.grimoire.columns import replaced
+from bardo_pipeline.grimoire.entry_columns import replaced
 from bardo_pipeline.inheritance.bundle_files import CROSSING_COLUMNS
 from bardo_pipeline.policy import Policy
 from tests.bundles import crossing_of

@@ -11,9 +11,9 @@ import pyarrow as pa
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, REASONS
 from bardo_pipeline.curator.state.grimoire_state import entry_id
 from bardo_pipeline.curator.state.structures import Structure
-from bardo_pipeline.grimoire.columns import confidence_of
 from bardo_pipeline.grimoire.entries import COUNTED_FIELDS, DECAY_CLASSES, ENTRY_SCHEMA, MOMENT
-from bardo_pipeline.grimoire.wording import baseline_text, pattern_text
+from bardo_pipeline.grimoire.entry_columns import confidence_of
+from bardo_pipeline.grimoire.entry_text import baseline_text, pattern_text
 from bardo_pipeline.inheritance.weismann import fading
 from bardo_pipeline.policy import Policy
 

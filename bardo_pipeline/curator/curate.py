@@ -31,8 +31,8 @@ from bardo_pipeline.curator.state.proposal_agenda import Agenda
 from bardo_pipeline.curator.state.received_entries import Delivery
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.events.life.proposal_events import Proposal
-from bardo_pipeline.grimoire.columns import contiguous
 from bardo_pipeline.grimoire.entries import MOMENT
+from bardo_pipeline.grimoire.entry_columns import contiguous
 from bardo_pipeline.policy import Policy
 
 PASSES: tuple[Callable[[GrimoireState, Wave, Policy], None], ...] = (

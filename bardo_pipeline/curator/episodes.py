@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.evidence import is_episode, is_verified
 from bardo_pipeline.events.record.model import REGIMES
-from bardo_pipeline.grimoire.columns import contiguous
 from bardo_pipeline.grimoire.confidence import DAY_US
 from bardo_pipeline.grimoire.entries import MOMENT
-from bardo_pipeline.grimoire.wording import REGIME_WORDS
+from bardo_pipeline.grimoire.entry_columns import contiguous
+from bardo_pipeline.grimoire.entry_text import REGIME_WORDS
 from bardo_pipeline.policy import DecayPolicy, Policy
 
 IMPORTANCE_TIERS = ("routine", "notable", "critical", "emergency")

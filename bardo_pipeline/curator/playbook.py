@@ -19,7 +19,7 @@ from bardo_pipeline.curator.state.grimoire_state import ACTIVE, HEURISTIC, WARNI
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entries import ENTRY_KINDS, MOMENT
-from bardo_pipeline.grimoire.spans import GAS_SPANS
+from bardo_pipeline.grimoire.gas_bands import GAS_SPANS
 from bardo_pipeline.policy import Policy
 
 _REGIME_THRESHOLDS = [pa.field(r, pa.float64(), nullable=False) for r in REGIMES]

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.grimoire.columns import contiguous, flag
 from bardo_pipeline.grimoire.confidence import PPM
+from bardo_pipeline.grimoire.entry_columns import contiguous, flag
 from bardo_pipeline.mortality.chance import drawn, seed_of
 from bardo_pipeline.policy import CuratorPolicy
 

@@ -24,8 +24,8 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.vectors import recorded_vectors
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.record.arrow_columns import one
-from bardo_pipeline.grimoire.columns import micros
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
+from bardo_pipeline.grimoire.entry_columns import micros
 from bardo_pipeline.retrieval.credits import totals
 from bardo_pipeline.retrieval.embedding import check_question
 from bardo_pipeline.retrieval.retrieve import Answer, AsOf, Grimoire, Uses

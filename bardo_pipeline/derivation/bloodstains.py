@@ -19,8 +19,8 @@ from bardo_pipeline.derivation.reading import stretches
 from bardo_pipeline.derivation.scarring import deaths_with_ticks
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError
-from bardo_pipeline.grimoire.columns import contiguous
 from bardo_pipeline.grimoire.entries import GAS_BANDS
+from bardo_pipeline.grimoire.entry_columns import contiguous
 from bardo_pipeline.katabasis.bloodstain import bloodstain_of
 from bardo_pipeline.katabasis.scars import market_regimes
 

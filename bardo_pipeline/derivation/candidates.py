@@ -21,7 +21,7 @@ from bardo_pipeline.derivation.reading import stretches
 from bardo_pipeline.derivation.repairing import heeded_by
 from bardo_pipeline.derivation.slices import in_slices
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.grimoire.columns import PerGolem, asked
+from bardo_pipeline.grimoire.entry_columns import PerGolem, asked
 from bardo_pipeline.inheritance.bottleneck import bottleneck
 from bardo_pipeline.inheritance.bundle_files import pack
 from bardo_pipeline.inheritance.learning_state import (

@@ -34,7 +34,7 @@ from bardo_pipeline.events.life.proposal_events import Proposal, Proposed
 from bardo_pipeline.events.life.received_knowledge import Arrival, Arrivals
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.events.record.model import REGIMES
-from bardo_pipeline.grimoire.columns import last_of_each
+from bardo_pipeline.grimoire.entry_columns import last_of_each
 from bardo_pipeline.inheritance.heir_entries import inherited_entries, received_decisions
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.totals import Written

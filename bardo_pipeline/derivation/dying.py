@@ -31,7 +31,7 @@ from bardo_pipeline.events.life.thanatopsis_events import (
     Reflected,
     Settled,
 )
-from bardo_pipeline.grimoire.columns import asked
+from bardo_pipeline.grimoire.entry_columns import asked
 from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.katabasis.propositions import with_claims
 from bardo_pipeline.mortality.reserve import bears_reflection, legacy_costs, reflection_costs

@@ -23,8 +23,8 @@ from bardo_pipeline.derivation.the_dead import Dead, advanced, births_of, deaths
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.life.events import Born, Died
 from bardo_pipeline.events.life.inherited_defaults import Instincts
-from bardo_pipeline.grimoire.columns import asked
 from bardo_pipeline.grimoire.entries import MOMENT
+from bardo_pipeline.grimoire.entry_columns import asked
 from bardo_pipeline.inheritance.bundle_files import EPISODES
 from bardo_pipeline.inheritance.heir_entries import inherited_entries
 from bardo_pipeline.inheritance.inheritance_preview import Preview, preview

@@ -14,8 +14,8 @@ from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.derivation.repairing import without
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.record.model import REGIMES
-from bardo_pipeline.grimoire.columns import contiguous
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS, MOMENT
+from bardo_pipeline.grimoire.entry_columns import contiguous
 
 COLUMNS = ("golem_id", "tick", "observed_at", "observation", "resolutions")
 

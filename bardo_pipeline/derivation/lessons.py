@@ -18,8 +18,8 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA
 from bardo_pipeline.dreams.lessons import lesson_decisions, lessons_of
 from bardo_pipeline.events.life.override_events import Order
-from bardo_pipeline.grimoire.columns import in_order
 from bardo_pipeline.grimoire.entries import MOMENT
+from bardo_pipeline.grimoire.entry_columns import in_order
 from bardo_pipeline.storage.renewed import RenewedTable
 from bardo_pipeline.storage.totals import Written
 

@@ -23,8 +23,8 @@ from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.reading import curated, cycle_of
 from bardo_pipeline.derivation.repairing import heeded_by
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.grimoire.columns import asked
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
+from bardo_pipeline.grimoire.entry_columns import asked
 from bardo_pipeline.inheritance.library.deposits import (
     DEPOSIT_SCHEMA,
     death_deposits,

@@ -21,7 +21,7 @@ from bardo_pipeline.derivation.lessons import decisions_of_dreams, known_entries
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.grimoire.entries import DREAMT
-from bardo_pipeline.grimoire.spans import parts_of
+from bardo_pipeline.grimoire.gas_bands import parts_of
 
 
 @dataclass(frozen=True)

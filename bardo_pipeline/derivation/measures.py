@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.grimoire import confidence as conf
-from bardo_pipeline.grimoire.columns import confidence_of, contiguous, flag, floor_of, micros, whole
 from bardo_pipeline.grimoire.confidence import DAY_US, PPM
 from bardo_pipeline.grimoire.entries import DECAY_CLASSES
+from bardo_pipeline.grimoire.entry_columns import confidence_of, contiguous, flag, floor_of, micros, whole
 from bardo_pipeline.inheritance.bundle_files import ENTRIES, EPISODES, LINKS, TESTAMENT_PAGE, Bundle, mismatches
 from bardo_pipeline.inheritance.weismann import crossing_limit
 from bardo_pipeline.katabasis.votes import of_the_dead

@@ -15,7 +15,7 @@ from bardo_pipeline.curator.state.evidence import EVIDENCE_COLUMNS, gather_evide
 from bardo_pipeline.curator.state.structures import Structures
 from bardo_pipeline.derivation.repairing import without
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.grimoire.columns import contiguous, moments
+from bardo_pipeline.grimoire.entry_columns import contiguous, moments
 from bardo_pipeline.policy import CuratorPolicy
 from bardo_pipeline.quality.calibration import OUTCOME_SCHEMA
 

@@ -21,9 +21,9 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import OverrideError, QueryError
 from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.events.life.override_events import Corrected, Order, Override, Pinned, Retracted, Unpinned
-from bardo_pipeline.grimoire.columns import confidence_of, half_life_of
 from bardo_pipeline.grimoire.confidence import DAY_US, FOREVER_US
 from bardo_pipeline.grimoire.entries import ENTRY_KINDS, STATUSES
+from bardo_pipeline.grimoire.entry_columns import confidence_of, half_life_of
 from bardo_pipeline.storage.json_lines import sentence_of
 
 _ATTEMPTS = 20

@@ -36,7 +36,7 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.dreams.lessons import lessons_of
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
-from bardo_pipeline.grimoire.columns import contiguous
+from bardo_pipeline.grimoire.entry_columns import contiguous
 from bardo_pipeline.inheritance.bundle_files import EPISODES
 from bardo_pipeline.inheritance.testament import CATEGORIES, testaments
 from bardo_pipeline.katabasis.consensus import consensus

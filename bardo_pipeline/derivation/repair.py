@@ -27,7 +27,7 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.life.events import LifeEvent, Reorg, Struck, Withdrawn, life_event
 from bardo_pipeline.events.life.retractions import Cause, LeftOut
-from bardo_pipeline.grimoire.spans import WIDE_GAS_BANDS
+from bardo_pipeline.grimoire.gas_bands import WIDE_GAS_BANDS
 from bardo_pipeline.inheritance.bundle_provenance import Root, roots_of
 from bardo_pipeline.market.confirmation_depth import Depth, depth_at
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.state.evidence import exploded
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.retractions import Cause, LeftOut
-from bardo_pipeline.grimoire.columns import contiguous
+from bardo_pipeline.grimoire.entry_columns import contiguous
 
 
 class Heeded:

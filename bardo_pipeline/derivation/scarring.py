@@ -22,8 +22,8 @@ from bardo_pipeline.derivation.reading import curated, cycle_of, last_records, s
 from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, from_cycle
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.retractions import LeftOut
-from bardo_pipeline.grimoire.columns import asked
 from bardo_pipeline.grimoire.confidence import ppm
+from bardo_pipeline.grimoire.entry_columns import asked
 from bardo_pipeline.katabasis.outcomes import (
     ENDED_SCHEMA,
     OUTCOME_COLUMNS,

@@ -16,8 +16,8 @@ from bardo_pipeline.derivation.lessons import known_entries
 from bardo_pipeline.derivation.memory import refresh_index, similar_episodes
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError
-from bardo_pipeline.grimoire.columns import micros
 from bardo_pipeline.grimoire.confidence import DAY_US, retention
+from bardo_pipeline.grimoire.entry_columns import micros
 from bardo_pipeline.retrieval.embedding import check_question, text_hash
 from bardo_pipeline.retrieval.search import FOUND_SCHEMA, Filters, first_of_each_text, ranked, search_entries
 

@@ -15,7 +15,7 @@ from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.library import derive_library
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError
-from bardo_pipeline.grimoire.columns import confidence_of, replaced
+from bardo_pipeline.grimoire.entry_columns import confidence_of, replaced
 from bardo_pipeline.inheritance.library.deposits import CHANNELS
 from bardo_pipeline.inheritance.library.kits import as_entries
 

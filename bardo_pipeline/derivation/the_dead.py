@@ -19,7 +19,7 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import ConfigError, QueryError, SuccessionError
 from bardo_pipeline.events.life.events import EVERY_GOLEM, Born, Died, life_event
 from bardo_pipeline.events.life.succession_events import Advanced, Credited
-from bardo_pipeline.grimoire.columns import asked
+from bardo_pipeline.grimoire.entry_columns import asked
 from bardo_pipeline.heartbeat.fleet import Founding, golem_name
 
 

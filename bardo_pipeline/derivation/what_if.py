@@ -22,8 +22,8 @@ from bardo_pipeline.derivation.rebuild import derive_everything
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import SchemaVersionError
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
-from bardo_pipeline.grimoire.columns import contiguous
 from bardo_pipeline.grimoire.confidence import DAY_US
+from bardo_pipeline.grimoire.entry_columns import contiguous
 from bardo_pipeline.heartbeat.recall_history import Asked, History, Recalled
 from bardo_pipeline.heartbeat.recall_table import EntryNames
 from bardo_pipeline.policy import Policy

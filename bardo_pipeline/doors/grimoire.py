@@ -20,9 +20,9 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.doors.options import EmbedderOption, FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.doors.tables import print_json, print_table
 from bardo_pipeline.events.life.override_events import Order
-from bardo_pipeline.grimoire.columns import confidence_of
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
+from bardo_pipeline.grimoire.entry_columns import confidence_of
 from bardo_pipeline.policy import Policy
 
 app = typer.Typer(

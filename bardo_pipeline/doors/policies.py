@@ -22,8 +22,8 @@ from bardo_pipeline.derivation.what_if import WhatIf, compare, what_if
 from bardo_pipeline.doors.options import HomeOption, JsonOption, now, root_of
 from bardo_pipeline.doors.tables import print_json, print_table
 from bardo_pipeline.errors import ConfigError
-from bardo_pipeline.grimoire.columns import asked
 from bardo_pipeline.grimoire.confidence import PPM
+from bardo_pipeline.grimoire.entry_columns import asked
 from bardo_pipeline.quality.calibration import Calibration
 
 out = Console(soft_wrap=False, highlight=False)

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.state.evidence import exploded
 from bardo_pipeline.dreams.recorded_market import Walk
 from bardo_pipeline.events.record.model import REGIMES
-from bardo_pipeline.grimoire.columns import contiguous
+from bardo_pipeline.grimoire.entry_columns import contiguous
 from bardo_pipeline.heartbeat.decide import ACTIONS, REBALANCE
 from bardo_pipeline.heartbeat.defi.rebalance import MEDIAN_LUCK
 from bardo_pipeline.heartbeat.defi.uniswap_v3 import (

@@ -33,10 +33,10 @@ from bardo_pipeline.dreams.hypothesis_table import to_table
 from bardo_pipeline.dreams.recorded_market import RATES, Walk, charges, rates_of, walk_of
 from bardo_pipeline.dreams.replay_selection import BEGAN_BY, Due, chosen, depotentiated, salience, scar_salience
 from bardo_pipeline.events.record.model import REGIMES
-from bardo_pipeline.grimoire.columns import contiguous
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS, MOMENT
-from bardo_pipeline.grimoire.spans import COVERS, GAS_SPANS
+from bardo_pipeline.grimoire.entry_columns import contiguous
+from bardo_pipeline.grimoire.gas_bands import COVERS, GAS_SPANS
 from bardo_pipeline.heartbeat.fleet import CELLS
 from bardo_pipeline.heartbeat.recall_table import CELL_ANOMALY, CELL_GAS, CELL_REGIME
 from bardo_pipeline.mortality.chance import rank_within, seed_of

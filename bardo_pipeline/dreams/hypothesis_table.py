@@ -17,7 +17,7 @@ from bardo_pipeline.dreams.counterfactuals import CHANGES
 from bardo_pipeline.dreams.hypotheses import GONE, OPERATIONS, STATES, SUMS, Hypotheses, interval
 from bardo_pipeline.grimoire.confidence import DAY_US
 from bardo_pipeline.grimoire.entries import DECAY_CLASSES, DREAMT, MOMENT
-from bardo_pipeline.grimoire.wording import counterfactual_text
+from bardo_pipeline.grimoire.entry_text import counterfactual_text
 from bardo_pipeline.policy import Policy
 
 SITUATED = ("chain", "protocol", "pair", "tool", "action_type", "regime", "anomaly_band", "gas_band")

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, OPERATIONS, PINNED, REASONS, RETRACTED, UNPINNED
 from bardo_pipeline.events.life.override_events import Order
-from bardo_pipeline.grimoire.columns import confidence_of
+from bardo_pipeline.grimoire.entry_columns import confidence_of
 from bardo_pipeline.policy import Policy
 
 _WORDS = {"EntryPinned": PINNED, "EntryUnpinned": UNPINNED, "EntryRetracted": RETRACTED}

@@ -33,8 +33,8 @@ from bardo_pipeline.dreams.hypotheses import STATES
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA, SITUATED, text_of
 from bardo_pipeline.dreams.lesson_overrides import obeyed
 from bardo_pipeline.events.life.override_events import Order
-from bardo_pipeline.grimoire.columns import replaced
 from bardo_pipeline.grimoire.entries import COUNTED_FIELDS, DREAMT, ENTRY_SCHEMA, MOMENT
+from bardo_pipeline.grimoire.entry_columns import replaced
 from bardo_pipeline.inheritance.weismann import fading
 from bardo_pipeline.policy import Policy
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.grimoire.columns import contiguous
+from bardo_pipeline.grimoire.entry_columns import contiguous
 from bardo_pipeline.mortality.chance import drawn
 from bardo_pipeline.policy import DreamPolicy, Policy
 

@@ -13,7 +13,7 @@ ENTRY_KINDS = ("insight", "heuristic", "warning", "causal_link", "strategy_fragm
 STATUSES = ("candidate", "active", "pruned", "retracted", "folded")
 """A candidate gathers evidence, an active entry is known, a pruned one is forgotten, a retracted one was taken
 out by its owner. What was pruned or retracted can be learned again, from evidence that came later. A folded one is told
-by a wider rule of its golem, which stands for it (spans.py)."""
+by a wider rule of its golem, which stands for it (gas_bands.py)."""
 
 PROVENANCES = ("self", "death_testament", "dream_counterfactual", "import", "replicant")
 """Where an entry came from; succession is the death testament (canon 3), a counterfactual a dream (KAT, Loop 3), an
@@ -62,7 +62,7 @@ ANOMALY_BANDS = ("calm", "stirred", "strained", "stretched", "broken")
 """Bands of the anomaly score, between the policy's four edges."""
 
 GAS_BANDS = ("cheap", "normal", "dear")
-"""Bands of the gas price relative to its hour, between the policy's two edges; wider rules span several (spans.py)."""
+"""Bands of the gas price relative to its hour, between the policy's two edges; wider rules span several (gas_bands.py)."""
 
 BASELINE_METRICS = ("gas_price", "pool_volume", "slippage", "gas_cost")
 """What a baseline fact describes."""

@@ -16,7 +16,7 @@ from bardo_pipeline.curator.playbook import entry_ids
 from bardo_pipeline.curator.state.grimoire_state import ACTIVE, WARNING, GrimoireState
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entries import CAME_OVER, PROVENANCES
-from bardo_pipeline.grimoire.spans import COVERS
+from bardo_pipeline.grimoire.gas_bands import COVERS
 from bardo_pipeline.heartbeat.causal_forecast import Foresight, foresight_of, nothing_foreseen
 from bardo_pipeline.heartbeat.fleet import CELLS, RECALL
 from bardo_pipeline.policy import Policy

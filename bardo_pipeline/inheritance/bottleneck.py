@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bardo_pipeline.grimoire.columns import confidence_of, contiguous, flag, micros, truth, whole
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entries import CATEGORIES, ENTRY_SCHEMA
+from bardo_pipeline.grimoire.entry_columns import confidence_of, contiguous, flag, micros, truth, whole
 from bardo_pipeline.policy import InheritancePolicy, Policy
 
 RULES = ("anti_knowledge", "bloodstain", "baldwin", "diversity", "fill")

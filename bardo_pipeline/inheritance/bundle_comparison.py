@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from bardo_pipeline.grimoire.columns import asked
+from bardo_pipeline.grimoire.entry_columns import asked
 from bardo_pipeline.inheritance.bundle_files import PLAYBOOK, TESTAMENT, Bundle
 from bardo_pipeline.inheritance.testament import CATEGORIES
 

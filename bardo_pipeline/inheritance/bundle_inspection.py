@@ -36,7 +36,7 @@ from bardo_pipeline.grimoire.entries import (
     SOURCES,
 )
 from bardo_pipeline.grimoire.entries import CATEGORIES as ENTRY_CATEGORIES
-from bardo_pipeline.grimoire.spans import GAS_SPANS
+from bardo_pipeline.grimoire.gas_bands import GAS_SPANS
 from bardo_pipeline.inheritance.bottleneck import RULES
 from bardo_pipeline.inheritance.bundle_files import (
     CROSSING_SCHEMA,

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from bardo_pipeline.curator.state.decision_log import OPERATIONS, RECEIVED
 from bardo_pipeline.events.record.arrow_columns import listed, required
-from bardo_pipeline.grimoire.columns import asked, confidence_of, micros
 from bardo_pipeline.grimoire.confidence import PPM, ppm
-from bardo_pipeline.grimoire.spans import told_apart
+from bardo_pipeline.grimoire.entry_columns import asked, confidence_of, micros
+from bardo_pipeline.grimoire.gas_bands import told_apart
 from bardo_pipeline.katabasis.votes import of_the_dead
 from bardo_pipeline.policy import DivergencePolicy, Policy
 

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.grimoire.columns import confidence_of, moments, replaced
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
+from bardo_pipeline.grimoire.entry_columns import confidence_of, moments, replaced
 from bardo_pipeline.inheritance.bottleneck import bottleneck
 from bardo_pipeline.inheritance.heir_entries import as_inherited
 from bardo_pipeline.inheritance.weismann import attenuate, fading, leave_bloodstains, shed

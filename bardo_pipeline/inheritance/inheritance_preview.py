@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bardo_pipeline.grimoire.columns import confidence_of
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entries import MOMENT
+from bardo_pipeline.grimoire.entry_columns import confidence_of
 from bardo_pipeline.policy import Policy
 
 BANDS = 10

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.events.record.model import REGIMES
-from bardo_pipeline.grimoire.columns import asked
+from bardo_pipeline.grimoire.entry_columns import asked
 from bardo_pipeline.policy import Policy
 
 QUANTITIES = ("price", "gas", "health")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from bardo_pipeline.grimoire.columns import asked
+from bardo_pipeline.grimoire.entry_columns import asked
 
 _PROCEDURES = """
     with told as (

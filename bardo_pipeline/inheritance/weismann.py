@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bardo_pipeline.grimoire import confidence as conf
-from bardo_pipeline.grimoire.columns import (
+from bardo_pipeline.grimoire.entry_columns import (
     confidence_of,
     flag,
     floor_of,

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.grimoire.columns import asked, contiguous, micros
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entries import MOMENT
+from bardo_pipeline.grimoire.entry_columns import asked, contiguous, micros
 from bardo_pipeline.policy import KatabasisPolicy
 
 CONSENSUS_SCHEMA = pa.schema(

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.events.record.arrow_columns import one
-from bardo_pipeline.grimoire.columns import asked
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entries import MOMENT
+from bardo_pipeline.grimoire.entry_columns import asked
 from bardo_pipeline.policy import Policy
 
 OUTCOME_COLUMNS = ("golem_id", "tick", "observed_at", "actions", "outcome", "resolutions")

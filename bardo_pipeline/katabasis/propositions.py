@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bardo_pipeline.grimoire.columns import contiguous, truth, whole
-from bardo_pipeline.grimoire.spans import told_apart
-from bardo_pipeline.grimoire.wording import ACTION_WORDS, GAS_WORDS, REGIME_WORDS
+from bardo_pipeline.grimoire.entry_columns import contiguous, truth, whole
+from bardo_pipeline.grimoire.entry_text import ACTION_WORDS, GAS_WORDS, REGIME_WORDS
+from bardo_pipeline.grimoire.gas_bands import told_apart
 
 PUBLIC_METRICS = ("gas_price", "pool_volume")
 """Baselines that anyone can read off the chain. Slippage and gas cost were measured on the golem's own trades, and the

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bardo_pipeline.grimoire.wording import (
+from bardo_pipeline.grimoire.entry_text import (
     ACTION_WORDS,
     ANOMALY_WORDS,
     CAUSE_WORDS,

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bardo_pipeline.errors import DerivationError
-from bardo_pipeline.grimoire.columns import asked, confidence_of, contiguous, micros
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entries import MOMENT
+from bardo_pipeline.grimoire.entry_columns import asked, confidence_of, contiguous, micros
 from bardo_pipeline.katabasis.propositions import with_claims
 from bardo_pipeline.policy import Policy
 

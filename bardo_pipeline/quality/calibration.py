@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from bardo_pipeline.events.record.arrow_columns import required
 from bardo_pipeline.grimoire import confidence as conf
-from bardo_pipeline.grimoire.columns import floor_of, half_life_of, micros, moments, whole
 from bardo_pipeline.grimoire.confidence import DAY_US, PPM
 from bardo_pipeline.grimoire.entries import MOMENT
-from bardo_pipeline.grimoire.spans import told_apart
+from bardo_pipeline.grimoire.entry_columns import floor_of, half_life_of, micros, moments, whole
+from bardo_pipeline.grimoire.gas_bands import told_apart
 from bardo_pipeline.policy import DecayPolicy
 
 Whole = NDArray[np.int64]

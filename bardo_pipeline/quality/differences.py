@@ -8,7 +8,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.grimoire.columns import asked, confidence_of
+from bardo_pipeline.grimoire.entry_columns import asked, confidence_of
 from bardo_pipeline.policy import DecayPolicy
 
 CHANGE_SCHEMA = pa.schema(

@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 
 from bardo_pipeline.events.record.arrow_columns import required
 from bardo_pipeline.grimoire import confidence as conf
-from bardo_pipeline.grimoire.columns import asked, floor_of, half_life_of, micros, whole
 from bardo_pipeline.grimoire.confidence import PPM
-from bardo_pipeline.grimoire.spans import told_apart
+from bardo_pipeline.grimoire.entry_columns import asked, floor_of, half_life_of, micros, whole
+from bardo_pipeline.grimoire.gas_bands import told_apart
 from bardo_pipeline.policy import Policy
 
 Ints = NDArray[np.int64]

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.grimoire.columns import confidence_of, micros, whole
 from bardo_pipeline.grimoire.confidence import PPM
-from bardo_pipeline.grimoire.spans import told_apart
+from bardo_pipeline.grimoire.entry_columns import confidence_of, micros, whole
+from bardo_pipeline.grimoire.gas_bands import told_apart
 from bardo_pipeline.policy import Policy, WorthPolicy
 from bardo_pipeline.quality.truths import PlantedTruth
 from bardo_pipeline.quality.yardstick import Yardstick, cell_name, cells_of

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.events.record.arrow_columns import one
-from bardo_pipeline.grimoire.columns import Whole, asked
 from bardo_pipeline.grimoire.entries import MOMENT
+from bardo_pipeline.grimoire.entry_columns import Whole, asked
 from bardo_pipeline.policy import CuratorPolicy
 
 CREDIT_COLUMNS = ("golem_id", "tick", "observed_at", "retrieved_entries", "resolutions")

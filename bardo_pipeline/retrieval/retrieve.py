@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.record.arrow_columns import one
 from bardo_pipeline.events.record.model import REGIMES
-from bardo_pipeline.grimoire.columns import flag, floor_of, half_life_of, micros, moments, whole
 from bardo_pipeline.grimoire.confidence import PPM, confidence_at, ppm
 from bardo_pipeline.grimoire.entries import BASELINE_METRICS, MOMENT
+from bardo_pipeline.grimoire.entry_columns import flag, floor_of, half_life_of, micros, moments, whole
 from bardo_pipeline.mortality.affect import pad_congruence
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.bounds import Bounds, Measures

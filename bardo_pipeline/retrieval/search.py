@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.record.arrow_columns import one
 from bardo_pipeline.events.record.model import REGIMES
-from bardo_pipeline.grimoire.columns import confidence_of, whole
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entries import CATEGORIES, DOMAINS, DREAMT, ENTRY_KINDS, STATUSES
+from bardo_pipeline.grimoire.entry_columns import confidence_of, whole
 from bardo_pipeline.policy import Policy, RetrievalPolicy
 from bardo_pipeline.retrieval.scoring import Floats, Truth, Whole
 

@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import ConfigError
-from bardo_pipeline.grimoire.columns import confidence_of, replaced
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
+from bardo_pipeline.grimoire.entry_columns import confidence_of, replaced
 from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.inheritance.bottleneck import bottleneck
 from bardo_pipeline.inheritance.heir_entries import as_inherited

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bardo_pipeline.events.record.arrow_columns import one, present
-from bardo_pipeline.grimoire.columns import Truth, truth
-from bardo_pipeline.grimoire.joins import Pairs, matched, places
+from bardo_pipeline.grimoire.entry_columns import Truth, truth
+from bardo_pipeline.grimoire.integer_joins import Pairs, matched, places
 
 
 def chosen(rows: pa.Table, column: str, words: pa.Array) -> pa.Table:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
-from bardo_pipeline.grimoire.columns import last_of_each
+from bardo_pipeline.grimoire.entry_columns import last_of_each
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta import AppendOnlyTable
 from bardo_pipeline.storage.renewed import RenewedTable

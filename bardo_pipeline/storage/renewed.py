@@ -21,7 +21,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from bardo_pipeline.errors import SchemaVersionError, StoreError
 from bardo_pipeline.events.record.arrow_columns import one
-from bardo_pipeline.grimoire.columns import in_order
+from bardo_pipeline.grimoire.entry_columns import in_order
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.commits import (
     CHECKPOINT_COMMITS,

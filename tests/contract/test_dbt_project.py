@@ -19,7 +19,7 @@ from bardo_pipeline.events.life.retractions import WITHDRAWALS
 from bardo_pipeline.events.life.thanatopsis_events import Accepted, Cause
 from bardo_pipeline.events.record.model import EMOTIONS, PHASES, REGIMES, TIERS
 from bardo_pipeline.grimoire import entries as vocabulary
-from bardo_pipeline.grimoire.spans import GAS_SPANS
+from bardo_pipeline.grimoire.gas_bands import GAS_SPANS
 from bardo_pipeline.inheritance.library.deposits import CHANNELS
 from bardo_pipeline.katabasis.consensus import CONSENSUS_SCHEMA
 from bardo_pipeline.policy import DecayPolicy, Policy

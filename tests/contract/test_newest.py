@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from bardo_pipeline.grimoire.columns import last_of_each
+from bardo_pipeline.grimoire.entry_columns import last_of_each
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.projections import GrowingTable
 from bardo_pipeline.storage.tables import TABLES

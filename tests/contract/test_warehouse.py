@@ -24,8 +24,8 @@ from bardo_pipeline.events.life.events import EVERY_GOLEM, Steered, life_event
 from bardo_pipeline.events.life.library_events import KitOrdered
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire import entries as vocabulary
-from bardo_pipeline.grimoire.columns import confidence_of, half_life_of, micros, replaced
 from bardo_pipeline.grimoire.confidence import FOREVER_US
+from bardo_pipeline.grimoire.entry_columns import confidence_of, half_life_of, micros, replaced
 from bardo_pipeline.katabasis.consensus import CONSENSUS_SCHEMA
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home

@@ -12,7 +12,7 @@ from bardo_pipeline.curator.views.crossings import CROSSING_SCHEMA, crossings_of
 from bardo_pipeline.curator.views.entry_links import LINK_SCHEMA, links_of
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, CHANGE_CATEGORY
-from bardo_pipeline.grimoire.spans import GAS_SPANS
+from bardo_pipeline.grimoire.gas_bands import GAS_SPANS
 from tests.examples import times
 from tests.grimoires import DIED, POLICY, baseline, causal, dreamt, entry, grimoire, pattern
 from tests.reference.bridge import crossings_by_row, links_by_row

@@ -33,7 +33,7 @@ from bardo_pipeline.curator.state.grimoire_state import GrimoireState, entry_id,
 from bardo_pipeline.curator.state.structures import Structures
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
-from bardo_pipeline.grimoire.spans import GAS_SPANS
+from bardo_pipeline.grimoire.gas_bands import GAS_SPANS
 from bardo_pipeline.inheritance.heir_entries import received_decisions
 from bardo_pipeline.inheritance.weismann import SHED_COLUMNS, fading
 from bardo_pipeline.policy import Policy

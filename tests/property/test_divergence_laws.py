@@ -7,7 +7,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from bardo_pipeline.grimoire.spans import parts_of
+from bardo_pipeline.grimoire.gas_bands import parts_of
 from bardo_pipeline.inheritance.divergence import SAID_SCHEMA, divergences
 from tests.examples import times
 from tests.grimoires import DAY, DIED, POLICY, baseline, deaths, decided, decisions, entry, grimoire, pattern, shuffled

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from bardo_pipeline.grimoire.columns import floor_of, whole
+from bardo_pipeline.grimoire.entry_columns import floor_of, whole
 from bardo_pipeline.inheritance.bottleneck import RULES, bottleneck
 from bardo_pipeline.inheritance.weismann import attenuate, crossing_limit, leave_bloodstains, shed
 from bardo_pipeline.policy import InheritancePolicy, Policy

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bardo_pipeline.grimoire.joins import codes, matched, places
+from bardo_pipeline.grimoire.integer_joins import codes, matched, places
 from tests.examples import times
 
 examples = settings(max_examples=times(60), deadline=None, derandomize=True)

@@ -7,7 +7,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from bardo_pipeline.curator.views.surprise_ranking import parts_apart, ranked
-from bardo_pipeline.grimoire.spans import parts_of
+from bardo_pipeline.grimoire.gas_bands import parts_of
 from tests.examples import times
 from tests.grimoires import DAY, DIED, POLICY, baseline, causal, entry, grimoire, pattern, shuffled
 from tests.reference.novelty import ranked_by_row

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bardo_pipeline.grimoire.columns import confidence_of
+from bardo_pipeline.grimoire.entry_columns import confidence_of
 from bardo_pipeline.inheritance.bundle_files import CROSSING_COLUMNS
 from bardo_pipeline.inheritance.heir_entries import inherited_entries
 from bardo_pipeline.inheritance.inheritance_preview import BANDS, GROUPS, histogram, preview

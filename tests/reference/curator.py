@@ -21,7 +21,7 @@ from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.events.life.proposal_events import Proposal
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entries import DECAY_CLASSES, ENTRY_SCHEMA
-from bardo_pipeline.grimoire.wording import baseline_text, causal_text, pattern_text, size_word
+from bardo_pipeline.grimoire.entry_text import baseline_text, causal_text, pattern_text, size_word
 from bardo_pipeline.policy import Policy
 from tests.reference.confidence import confidence_at, fades_at_us, floor_ppm, half_life_us
 from tests.reference.evidence import ANOMALY_BANDS, Cited, Group, Pooled, cited_by_row, evidence_by_row

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from bardo_pipeline.grimoire.spans import parts_of
+from bardo_pipeline.grimoire.gas_bands import parts_of
 from bardo_pipeline.policy import Policy
 from tests.reference.bottleneck import confidence_by_row
 

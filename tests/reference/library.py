@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from bardo_pipeline.grimoire.spans import parts_of
+from bardo_pipeline.grimoire.gas_bands import parts_of
 from bardo_pipeline.inheritance.library.deposits import CHANNELS, CONTENT
 from bardo_pipeline.policy import Policy
 

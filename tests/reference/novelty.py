@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from bardo_pipeline.curator.views.surprise_ranking import PARTS
-from bardo_pipeline.grimoire.spans import parts_of
+from bardo_pipeline.grimoire.gas_bands import parts_of
 from bardo_pipeline.policy import Policy
 from tests.reference.bottleneck import confidence_by_row
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from bardo_pipeline.curator.state.structures import Structure
-from bardo_pipeline.grimoire.spans import parts_of
+from bardo_pipeline.grimoire.gas_bands import parts_of
 from bardo_pipeline.policy import Policy
 from tests.reference.bottleneck import confidence_by_row
 from tests.reference.curator import _sure

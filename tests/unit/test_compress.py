@@ -20,7 +20,7 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
-from bardo_pipeline.grimoire.spans import told_apart
+from bardo_pipeline.grimoire.gas_bands import told_apart
 from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.heartbeat.recall_table import CELL_GAS, EntryNames, recall_of
 from bardo_pipeline.inheritance.weismann import SHED_COLUMNS, fading

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bardo_pipeline.grimoire.columns import in_order
+from bardo_pipeline.grimoire.entry_columns import in_order
 from bardo_pipeline.storage.in_place import amended, chosen, differing
 from tests.examples import some
 

@@ -16,10 +16,10 @@ from bardo_pipeline.dreams.hypotheses import OPERATIONS
 from bardo_pipeline.dreams.hypothesis_table import to_table
 from bardo_pipeline.dreams.lessons import MEANING, lesson_decisions, lessons_of
 from bardo_pipeline.events.life.override_events import Order
-from bardo_pipeline.grimoire.columns import confidence_of, floor_of, half_life_of
 from bardo_pipeline.grimoire.confidence import DAY_US
 from bardo_pipeline.grimoire.entries import CHANGE_CATEGORY, ENTRY_SCHEMA
-from bardo_pipeline.grimoire.wording import CHANGE_WORDS
+from bardo_pipeline.grimoire.entry_columns import confidence_of, floor_of, half_life_of
+from bardo_pipeline.grimoire.entry_text import CHANGE_WORDS
 from tests.grimoires import grimoire
 from tests.owners import order
 from tests.unit.test_dreams import POLICY, WHERE, Night, staged

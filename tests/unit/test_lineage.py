@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 import pytest
 
 from bardo_pipeline.errors import ConfigError
-from bardo_pipeline.grimoire.columns import confidence_of
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
+from bardo_pipeline.grimoire.entry_columns import confidence_of
 from bardo_pipeline.inheritance.endowment_conditions import CLONES, CONDITIONS, HEIRS, ORPHANS, TOTAL_RECALL, endowment
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.lineage import LIFETIME, Lived, gain, gains, interval, lineage_bounds

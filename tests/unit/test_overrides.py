@@ -16,7 +16,7 @@ from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.events.life.override_events import Corrected, Order, Overrides, Pinned, Retracted, Unpinned
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA
 from bardo_pipeline.events.record.arrow_schema import to_table as events_table
-from bardo_pipeline.grimoire.columns import confidence_of
+from bardo_pipeline.grimoire.entry_columns import confidence_of
 from bardo_pipeline.inheritance.weismann import attenuate, leave_bloodstains, shed
 from tests import grimoires
 from tests.owners import order

@@ -6,7 +6,7 @@ from itertools import pairwise, product
 
 import pytest
 
-from bardo_pipeline.grimoire.wording import (
+from bardo_pipeline.grimoire.entry_text import (
     ANOMALY_WORDS,
     CAUSE_WORDS,
     EFFECT_WORDS,

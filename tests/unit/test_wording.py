@@ -7,7 +7,7 @@ import pytest
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, BASELINE_METRICS, DECAY_CLASSES, GAS_BANDS
-from bardo_pipeline.grimoire.wording import ACTION_WORDS, banded, baseline_text, pattern_text, size_word
+from bardo_pipeline.grimoire.entry_text import ACTION_WORDS, banded, baseline_text, pattern_text, size_word
 
 pytestmark = pytest.mark.row("MEM-7")
 

@@ -31,8 +31,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bardo_pipeline.grimoire.columns import contiguous
 from bardo_pipeline.grimoire.entries import CAUSAL_VARIABLES
+from bardo_pipeline.grimoire.entry_columns import contiguous
 from bardo_pipeline.policy import CausalPolicy
 
 Ints = NDArray[np.int64]

@@ -43,7 +43,7 @@ from bardo_pipeline.curator.state.received_entries import verdicts
 from bardo_pipeline.events.life.received_knowledge import Arrival
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, ppm
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
-from bardo_pipeline.grimoire.spans import told_apart
+from bardo_pipeline.grimoire.gas_bands import told_apart
 from bardo_pipeline.policy import Policy
 
 

@@ -21,7 +21,7 @@ from bardo_pipeline.curator.state.decision_log import PRUNED as PRUNED_OPERATION
 from bardo_pipeline.curator.state.decision_log import RETRACTED as RETRACTED_OPERATION
 from bardo_pipeline.curator.state.grimoire_state import ACTIVE, COLUMNS, FOLDED, PRUNED, RETRACTED, GrimoireState
 from bardo_pipeline.grimoire.confidence import ppm
-from bardo_pipeline.grimoire.spans import COVERS, GAS_SPANS, SINGLE
+from bardo_pipeline.grimoire.gas_bands import COVERS, GAS_SPANS, SINGLE
 from bardo_pipeline.policy import Policy
 
 CHEAP, NORMAL, DEAR, NOT_DEAR, NOT_CHEAP, ANY = range(len(GAS_SPANS))

@@ -16,7 +16,6 @@ import pyarrow as pa
 from bardo_pipeline.curator.causality.lagged_moments import Moments
 from bardo_pipeline.curator.state.structures import Structure, Structures
 from bardo_pipeline.grimoire import confidence as conf
-from bardo_pipeline.grimoire.columns import contiguous, in_order
 from bardo_pipeline.grimoire.entries import (
     CAME_OVER,
     COUNTED_FIELDS,
@@ -26,8 +25,9 @@ from bardo_pipeline.grimoire.entries import (
     PROVENANCES,
     STATUSES,
 )
-from bardo_pipeline.grimoire.joins import places
-from bardo_pipeline.grimoire.wording import SIZE_EDGES_PPM, baseline_text, causal_text, pattern_text
+from bardo_pipeline.grimoire.entry_columns import contiguous, in_order
+from bardo_pipeline.grimoire.entry_text import SIZE_EDGES_PPM, baseline_text, causal_text, pattern_text
+from bardo_pipeline.grimoire.integer_joins import places
 from bardo_pipeline.policy import CuratorPolicy, DecayPolicy
 
 INSIGHT, HEURISTIC, WARNING, CAUSAL_LINK = 0, 1, 2, 3

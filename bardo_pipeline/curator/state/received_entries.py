@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from bardo_pipeline.curator.views.surprise_ranking import NOVELTY_SCHEMA, PARTS, parts_apart, ranked
 from bardo_pipeline.events.life.received_knowledge import Arrival
-from bardo_pipeline.grimoire.columns import asked, confidence_of, replaced, truth, whole
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entries import CAME_OVER
-from bardo_pipeline.grimoire.spans import told_apart
+from bardo_pipeline.grimoire.entry_columns import asked, confidence_of, replaced, truth, whole
+from bardo_pipeline.grimoire.gas_bands import told_apart
 from bardo_pipeline.policy import Policy
 
 VERDICTS = ("accepted", "redundant", "contradicted", "anomalous", "unproven", "deferred")

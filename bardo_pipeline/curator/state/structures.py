@@ -22,7 +22,7 @@ from bardo_pipeline.grimoire.entries import (
     EFFECT_CATEGORY,
     METRIC_CATEGORY,
 )
-from bardo_pipeline.grimoire.spans import GAS_SPANS
+from bardo_pipeline.grimoire.gas_bands import GAS_SPANS
 
 ACTION_CATEGORY = {
     "rebalance": "rebalance_timing",

@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.views.entry_links import links_of
 from bardo_pipeline.events.record.arrow_columns import one, present
-from bardo_pipeline.grimoire.columns import Truth, Whole, contiguous, in_order, is_word, micros, truth, whole
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entries import MOMENT
-from bardo_pipeline.grimoire.joins import matched, places, worded
+from bardo_pipeline.grimoire.entry_columns import Truth, Whole, contiguous, in_order, is_word, micros, truth, whole
+from bardo_pipeline.grimoire.integer_joins import matched, places, worded
 from bardo_pipeline.policy import BridgePolicy, Policy
 
 PARTS = ("specificity", "actionability", "novelty", "verifiability", "consistency")

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bardo_pipeline.grimoire.columns import Truth, Whole, is_word, whole
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS
-from bardo_pipeline.grimoire.joins import Pairs, codes, matched, places
-from bardo_pipeline.grimoire.spans import COVERS, GAS_SPANS, SINGLE
+from bardo_pipeline.grimoire.entry_columns import Truth, Whole, is_word, whole
+from bardo_pipeline.grimoire.gas_bands import COVERS, GAS_SPANS, SINGLE
+from bardo_pipeline.grimoire.integer_joins import Pairs, codes, matched, places
 
 LINK_SCHEMA = pa.schema(
     [

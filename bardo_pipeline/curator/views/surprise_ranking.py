@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bardo_pipeline.grimoire.columns import asked, confidence_of
-from bardo_pipeline.grimoire.spans import told_apart
+from bardo_pipeline.grimoire.entry_columns import asked, confidence_of
+from bardo_pipeline.grimoire.gas_bands import told_apart
 from bardo_pipeline.policy import Policy
 
 Ints = NDArray[np.int64]

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.grimoire.columns import Truth, Whole, asked, confidence_of, contiguous, micros, truth, whole
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT, STRUCTURE_FIELDS
+from bardo_pipeline.grimoire.entry_columns import Truth, Whole, asked, confidence_of, contiguous, micros, truth, whole
 from bardo_pipeline.inheritance.weismann import leave_bloodstains
 from bardo_pipeline.policy import Policy
 

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.curator.views.entry_links import links_of
-from bardo_pipeline.grimoire.columns import confidence_of, replaced
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
+from bardo_pipeline.grimoire.entry_columns import confidence_of, replaced
 from bardo_pipeline.inheritance.bundle_files import (
     BUNDLE_VERSION,
     CROSSING_COLUMNS,

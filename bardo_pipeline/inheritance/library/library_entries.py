@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.grimoire.columns import Truth, asked, contiguous, micros, truth, whole
 from bardo_pipeline.grimoire.confidence import DAY_US, ppm
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
-from bardo_pipeline.grimoire.spans import told_apart
+from bardo_pipeline.grimoire.entry_columns import Truth, asked, contiguous, micros, truth, whole
+from bardo_pipeline.grimoire.gas_bands import told_apart
 from bardo_pipeline.inheritance.library.deposits import CHANNELS, CONTENT, OVERFLOW, deposited
 from bardo_pipeline.katabasis.propositions import level_steps
 from bardo_pipeline.policy import Policy

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bardo_pipeline.events.record.arrow_columns import one, present, slots
-from bardo_pipeline.grimoire.columns import Whole
+from bardo_pipeline.grimoire.entry_columns import Whole
 
 _ROOM = 2**62
 
