@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from bardo_pipeline.derivation.reading import cycle_of
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
-from bardo_pipeline.katabasis.outcomes import ENDED_SCHEMA, failures_among, outcomes_of
-from bardo_pipeline.katabasis.scars import RULE_COLUMNS, failures_of
+from bardo_pipeline.katabasis.action_outcomes import ENDED_SCHEMA, failures_among, outcomes_of
+from bardo_pipeline.katabasis.scar_rules import RULE_COLUMNS, failures_of
 from bardo_pipeline.policy import Policy
 from tests.streams import START, STORM, Situation, action, full, judged, outcome, record
 

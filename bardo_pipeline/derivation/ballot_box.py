@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.places import keep_place, kept_at, place_of
-from bardo_pipeline.katabasis.consensus import decisive
-from bardo_pipeline.katabasis.votes import VOTE_SCHEMA
+from bardo_pipeline.katabasis.anonymous_votes import VOTE_SCHEMA
+from bardo_pipeline.katabasis.weighted_consensus import decisive
 from bardo_pipeline.storage.projections import GrowingTable
 
 

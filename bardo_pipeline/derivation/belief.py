@@ -18,8 +18,7 @@ from bardo_pipeline.derivation.reading import curated, cycle_of
 from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, from_cycle
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.retractions import Cause, LeftOut
-from bardo_pipeline.katabasis.consensus import consensus
-from bardo_pipeline.katabasis.votes import (
+from bardo_pipeline.katabasis.anonymous_votes import (
     DEATH_SCHEMA,
     VOTE_CAUSE_SCHEMA,
     Ballots,
@@ -27,6 +26,7 @@ from bardo_pipeline.katabasis.votes import (
     death_votes,
     routine_votes,
 )
+from bardo_pipeline.katabasis.weighted_consensus import consensus
 from bardo_pipeline.storage.projections import GrowingTable
 from bardo_pipeline.storage.totals import Written
 

@@ -21,8 +21,8 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.grimoire.entries import GAS_BANDS
 from bardo_pipeline.grimoire.entry_columns import contiguous
-from bardo_pipeline.katabasis.bloodstain import bloodstain_of
-from bardo_pipeline.katabasis.scars import market_regimes
+from bardo_pipeline.katabasis.bloodstain_artefact import bloodstain_of
+from bardo_pipeline.katabasis.scar_rules import market_regimes
 
 _MARKET = ("golem_id", "tick", "observation", "regime")
 _OBSERVED = ("chain", "protocol", "pair", "price_return", "sigma_ratio", "gas_gwei", "gas_hour_ratio")

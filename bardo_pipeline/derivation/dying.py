@@ -102,7 +102,7 @@ class _Held:
             entries = self._stores.projections.renewed("grimoire").read(only=golems)
             entries = entries.filter(pc.equal(entries["status"], "active"))
             claims = with_claims(entries).select(["golem_id", "proposition_id"])
-            claimed = _counted(claims.group_by(claims.column_names).aggregate([]))  # one vote each (votes.py)
+            claimed = _counted(claims.group_by(claims.column_names).aggregate([]))  # one vote each (anonymous_votes.py)
             held, offered = _counted(entries), _offers(entries, due.elders(golems), self._stores.policy)
             self._known |= {g: _Holding(held.get(g, 0), claimed.get(g, 0), offered.get(g, [])) for g in golems}
         return self._known

@@ -23,7 +23,7 @@ from bardo_pipeline.grimoire.entries import DECAY_CLASSES
 from bardo_pipeline.grimoire.entry_columns import confidence_of, contiguous, flag, floor_of, micros, whole
 from bardo_pipeline.inheritance.bundle_files import ENTRIES, EPISODES, LINKS, TESTAMENT_PAGE, Bundle, mismatches
 from bardo_pipeline.inheritance.weismann import crossing_limit
-from bardo_pipeline.katabasis.votes import of_the_dead
+from bardo_pipeline.katabasis.anonymous_votes import of_the_dead
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.expectations import (
     FORBIDDEN_NAMES,

@@ -39,9 +39,9 @@ from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.grimoire.entry_columns import contiguous
 from bardo_pipeline.inheritance.bundle_files import EPISODES
 from bardo_pipeline.inheritance.testament import CATEGORIES, testaments
-from bardo_pipeline.katabasis.consensus import consensus
-from bardo_pipeline.katabasis.scars import FAILURE_SCHEMA, scars_of
-from bardo_pipeline.katabasis.votes import Ballots, backed_votes, death_votes, routine_votes
+from bardo_pipeline.katabasis.anonymous_votes import Ballots, backed_votes, death_votes, routine_votes
+from bardo_pipeline.katabasis.scar_rules import FAILURE_SCHEMA, scars_of
+from bardo_pipeline.katabasis.weighted_consensus import consensus
 from bardo_pipeline.retrieval.credits import signs_of
 from bardo_pipeline.storage.tables import TABLES
 from bardo_pipeline.storage.warehouse import query

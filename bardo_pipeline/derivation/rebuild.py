@@ -36,9 +36,9 @@ from bardo_pipeline.derivation.scarring import deaths_with_ticks, derive_failure
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.dreams.lessons import lessons_of
 from bardo_pipeline.errors import DerivationError
-from bardo_pipeline.katabasis.consensus import consensus
-from bardo_pipeline.katabasis.scars import scars_of
-from bardo_pipeline.katabasis.votes import backed_votes
+from bardo_pipeline.katabasis.anonymous_votes import backed_votes
+from bardo_pipeline.katabasis.scar_rules import scars_of
+from bardo_pipeline.katabasis.weighted_consensus import consensus
 from bardo_pipeline.storage.as_of import LogAsOf
 from bardo_pipeline.storage.projections import Projections
 from bardo_pipeline.storage.tables import TABLES

@@ -24,7 +24,7 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entry_columns import asked
-from bardo_pipeline.katabasis.outcomes import (
+from bardo_pipeline.katabasis.action_outcomes import (
     ENDED_SCHEMA,
     OUTCOME_COLUMNS,
     OUTCOME_SCHEMA,
@@ -32,7 +32,7 @@ from bardo_pipeline.katabasis.outcomes import (
     failures_among,
     outcomes_of,
 )
-from bardo_pipeline.katabasis.scars import (
+from bardo_pipeline.katabasis.scar_rules import (
     FAILURE_COLUMNS,
     FAILURE_SCHEMA,
     RULE_COLUMNS,

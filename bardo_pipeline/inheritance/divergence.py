@@ -21,7 +21,7 @@ from bardo_pipeline.events.record.arrow_columns import listed, required
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entry_columns import asked, confidence_of, micros
 from bardo_pipeline.grimoire.gas_bands import told_apart
-from bardo_pipeline.katabasis.votes import of_the_dead
+from bardo_pipeline.katabasis.anonymous_votes import of_the_dead
 from bardo_pipeline.policy import DivergencePolicy, Policy
 
 AGAINST = ("contradicted", "demoted", "retracted")

@@ -15,7 +15,7 @@ from bardo_pipeline.grimoire.entry_columns import confidence_of, moments, replac
 from bardo_pipeline.inheritance.bottleneck import bottleneck
 from bardo_pipeline.inheritance.heir_entries import as_inherited
 from bardo_pipeline.inheritance.weismann import attenuate, fading, leave_bloodstains, shed
-from bardo_pipeline.katabasis.votes import of_the_dead
+from bardo_pipeline.katabasis.anonymous_votes import of_the_dead
 from bardo_pipeline.policy import Policy
 
 CONDITIONS = ("heirs", "orphans", "clones", "total_recall")

@@ -18,7 +18,7 @@ from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.grimoire.entry_columns import asked, confidence_of, whole
 from bardo_pipeline.grimoire.entry_text import ACTION_WORDS, ANOMALY_WORDS, GAS_WORDS, REGIME_WORDS
 from bardo_pipeline.inheritance.divergence import DIVERGENCE_FIELDS, SAID_SCHEMA, divergence_words, divergences
-from bardo_pipeline.katabasis.votes import of_the_dead
+from bardo_pipeline.katabasis.anonymous_votes import of_the_dead
 from bardo_pipeline.policy import Policy
 
 CATEGORIES: dict[str, str] = {

@@ -23,7 +23,7 @@ from bardo_pipeline.grimoire.entry_columns import (
     truth,
     whole,
 )
-from bardo_pipeline.katabasis.votes import of_the_dead
+from bardo_pipeline.katabasis.anonymous_votes import of_the_dead
 from bardo_pipeline.policy import InheritancePolicy, Policy
 
 Ints = NDArray[np.int64]

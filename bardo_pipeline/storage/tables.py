@@ -20,9 +20,9 @@ from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_KEY, HYPOTHESIS_SC
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.inheritance.library.library_entries import KIT_SCHEMA, LIBRARY_SCHEMA, PLAYBOOK_DEPOSIT_SCHEMA
 from bardo_pipeline.inheritance.testament import TESTAMENT_SCHEMA
-from bardo_pipeline.katabasis.consensus import CONSENSUS_SCHEMA
-from bardo_pipeline.katabasis.scars import FAILURE_SCHEMA, SCAR_SCHEMA
-from bardo_pipeline.katabasis.votes import VOTE_CAUSE_SCHEMA, VOTE_SCHEMA
+from bardo_pipeline.katabasis.anonymous_votes import VOTE_CAUSE_SCHEMA, VOTE_SCHEMA
+from bardo_pipeline.katabasis.scar_rules import FAILURE_SCHEMA, SCAR_SCHEMA
+from bardo_pipeline.katabasis.weighted_consensus import CONSENSUS_SCHEMA
 from bardo_pipeline.retrieval.credits import CREDIT_SCHEMA
 
 FACT_SCHEMA = pa.schema(

@@ -21,7 +21,7 @@ from bardo_pipeline.events.record.model import EMOTIONS, PHASES, REGIMES, TIERS
 from bardo_pipeline.grimoire import entries as vocabulary
 from bardo_pipeline.grimoire.gas_bands import GAS_SPANS
 from bardo_pipeline.inheritance.library.deposits import CHANNELS
-from bardo_pipeline.katabasis.consensus import CONSENSUS_SCHEMA
+from bardo_pipeline.katabasis.weighted_consensus import CONSENSUS_SCHEMA
 from bardo_pipeline.policy import DecayPolicy, Policy
 from bardo_pipeline.storage.dbt_sources import Plugin
 from bardo_pipeline.storage.home import Home

@@ -26,7 +26,7 @@ from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire import entries as vocabulary
 from bardo_pipeline.grimoire.confidence import FOREVER_US
 from bardo_pipeline.grimoire.entry_columns import confidence_of, half_life_of, micros, replaced
-from bardo_pipeline.katabasis.consensus import CONSENSUS_SCHEMA
+from bardo_pipeline.katabasis.weighted_consensus import CONSENSUS_SCHEMA
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.owner_keys import OwnerKeys

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bardo_pipeline.derivation.ballot_box import BallotBox
-from bardo_pipeline.katabasis.consensus import decisive
+from bardo_pipeline.katabasis.weighted_consensus import decisive
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.projections import GrowingTable
 from bardo_pipeline.storage.tables import TABLES

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from bardo_pipeline.katabasis.consensus import CONSENSUS_SCHEMA, consensus
-from bardo_pipeline.katabasis.votes import VOTE_SCHEMA
+from bardo_pipeline.katabasis.anonymous_votes import VOTE_SCHEMA
+from bardo_pipeline.katabasis.weighted_consensus import CONSENSUS_SCHEMA, consensus
 from tests.examples import times
 from tests.grimoires import DIED, POLICY, shuffled
 from tests.reference.consensus import consensus_by_row

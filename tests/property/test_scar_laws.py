@@ -19,8 +19,8 @@ from bardo_pipeline.derivation.repair import strike
 from bardo_pipeline.derivation.scarring import derive_failures, derive_scars
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.events import LifeEvent
-from bardo_pipeline.katabasis.outcomes import ENDED_SCHEMA, OUTCOME_SCHEMA, outcomes_of
-from bardo_pipeline.katabasis.scars import FAILURE_SCHEMA, SCAR_SCHEMA, scars_of
+from bardo_pipeline.katabasis.action_outcomes import ENDED_SCHEMA, OUTCOME_SCHEMA, outcomes_of
+from bardo_pipeline.katabasis.scar_rules import FAILURE_SCHEMA, SCAR_SCHEMA, scars_of
 from tests.conftest import NOW
 from tests.examples import some, times
 from tests.property.test_laws import beside, birth_of, death_of, stores_at

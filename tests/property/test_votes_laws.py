@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bardo_pipeline.katabasis.votes import Ballots, backed_votes, death_votes, routine_votes
+from bardo_pipeline.katabasis.anonymous_votes import Ballots, backed_votes, death_votes, routine_votes
 from tests.examples import times
 from tests.grimoires import POLICY, deaths, decided, decisions, entry, grimoire, shuffled
 

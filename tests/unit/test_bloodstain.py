@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bardo_pipeline.katabasis.bloodstain import PUBLIC_MECHANISMS, bloodstain_of, echo_of, pattern_words
-from bardo_pipeline.katabasis.scar_words import MECHANISMS
-from bardo_pipeline.katabasis.scars import scars_of
+from bardo_pipeline.katabasis.bloodstain_artefact import PUBLIC_MECHANISMS, bloodstain_of, echo_of, pattern_words
+from bardo_pipeline.katabasis.scar_rules import scars_of
+from bardo_pipeline.katabasis.scar_text import MECHANISMS
 from tests.examples import times
 from tests.scars import POLICY, act, deaths, failures, moment
 from tests.streams import RALLY, STORM

@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bardo_pipeline.katabasis.consensus import CONSENSUS_SCHEMA, consensus
-from bardo_pipeline.katabasis.votes import VOTE_SCHEMA
+from bardo_pipeline.katabasis.anonymous_votes import VOTE_SCHEMA
+from bardo_pipeline.katabasis.weighted_consensus import CONSENSUS_SCHEMA, consensus
 from tests.grimoires import DAY, DIED, POLICY
 
 pytestmark = pytest.mark.row("KAT-5")

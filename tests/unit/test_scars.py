@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bardo_pipeline.errors import DerivationError
-from bardo_pipeline.katabasis.outcomes import outcomes_of
-from bardo_pipeline.katabasis.scars import scar_confidence, scars_of
+from bardo_pipeline.katabasis.action_outcomes import outcomes_of
+from bardo_pipeline.katabasis.scar_rules import scar_confidence, scars_of
 from tests.scars import ALIVE, NO_RULES, POLICY, act, check, deaths, ended, failures, moment, rule, table
 from tests.streams import LULL, RALLY, STORM
 

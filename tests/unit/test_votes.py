@@ -6,8 +6,14 @@ import pyarrow as pa
 import pytest
 
 from bardo_pipeline.errors import DerivationError
+from bardo_pipeline.katabasis.anonymous_votes import (
+    VOTE_CAUSE_SCHEMA,
+    VOTE_SCHEMA,
+    backed_votes,
+    death_votes,
+    routine_votes,
+)
 from bardo_pipeline.katabasis.propositions import proposition_id, with_claims
-from bardo_pipeline.katabasis.votes import VOTE_CAUSE_SCHEMA, VOTE_SCHEMA, backed_votes, death_votes, routine_votes
 from tests.grimoires import DAY, DIED, POLICY, baseline, deaths, decided, decisions, entry, grimoire, pattern
 
 OWNERS = pa.table({"golem_id": ["g-1", "g-2"], "owner_id": ["owner-1", "owner-2"]})

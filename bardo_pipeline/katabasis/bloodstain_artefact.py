@@ -15,9 +15,9 @@ from typing import Any
 import orjson
 
 from bardo_pipeline.grimoire.entry_text import CAUSE_WORDS, GAS_WORDS, REGIME_WORDS
+from bardo_pipeline.katabasis.anonymous_votes import LIVING_WEIGHT_TENTHS
 from bardo_pipeline.katabasis.propositions import RANGE_WORDS
-from bardo_pipeline.katabasis.scar_words import MECHANISMS, UNEXPLAINED
-from bardo_pipeline.katabasis.votes import LIVING_WEIGHT_TENTHS
+from bardo_pipeline.katabasis.scar_text import MECHANISMS, UNEXPLAINED
 
 BLOODSTAIN_VERSION = 1
 

@@ -16,8 +16,8 @@ from bardo_pipeline.events.record.arrow_columns import one
 from bardo_pipeline.grimoire.confidence import DAY_US, FOREVER_US, confidence_at, ppm
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS, MOMENT
 from bardo_pipeline.grimoire.entry_columns import Whole, asked, contiguous, micros, truth, whole
-from bardo_pipeline.katabasis.outcomes import OUTCOME_COLUMNS
-from bardo_pipeline.katabasis.scar_words import UNEXPLAINED, context, narrative
+from bardo_pipeline.katabasis.action_outcomes import OUTCOME_COLUMNS
+from bardo_pipeline.katabasis.scar_text import UNEXPLAINED, context, narrative
 from bardo_pipeline.policy import Policy
 
 FAILURE_COLUMNS = (*OUTCOME_COLUMNS, "observation", "regime", "pad_after", "playbook_version")
