@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entry_columns import contiguous, flag
-from bardo_pipeline.mortality.chance import drawn, seed_of
+from bardo_pipeline.mortality.random_streams import drawn, seed_of
 from bardo_pipeline.policy import CuratorPolicy
 
 REPLAY_COLUMNS = (

@@ -34,7 +34,7 @@ from bardo_pipeline.events.life.thanatopsis_events import (
 from bardo_pipeline.grimoire.entry_columns import asked
 from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.katabasis.propositions import with_claims
-from bardo_pipeline.mortality.reserve import bears_reflection, legacy_costs, reflection_costs
+from bardo_pipeline.mortality.death_reserve import bears_reflection, legacy_costs, reflection_costs
 from bardo_pipeline.policy import Policy
 
 PHASE_WORDS = dict(zip(PHASES_OF_DYING, ("acceptance", "settlement", "reflection", "legacy"), strict=True))

@@ -25,7 +25,7 @@ from bardo_pipeline.errors import LeaseError, RecordError
 from bardo_pipeline.events.life.events import Died, Gap, LifeEvent, life_event
 from bardo_pipeline.events.life.thanatopsis_events import SILENCE
 from bardo_pipeline.events.record.model import PHASES
-from bardo_pipeline.mortality.silence import HEARD_SCHEMA, silent
+from bardo_pipeline.mortality.silence_limit import HEARD_SCHEMA, silent
 from bardo_pipeline.mortality.vitality import phase_codes
 from bardo_pipeline.storage.drainer import drain_once
 from bardo_pipeline.storage.leases import lease_path, leased, stale

@@ -39,7 +39,7 @@ from bardo_pipeline.grimoire.entry_columns import contiguous
 from bardo_pipeline.grimoire.gas_bands import COVERS, GAS_SPANS
 from bardo_pipeline.heartbeat.fleet import CELLS
 from bardo_pipeline.heartbeat.recall_table import CELL_ANOMALY, CELL_GAS, CELL_REGIME
-from bardo_pipeline.mortality.chance import rank_within, seed_of
+from bardo_pipeline.mortality.random_streams import rank_within, seed_of
 from bardo_pipeline.policy import Policy
 
 DREAM_COLUMNS = (

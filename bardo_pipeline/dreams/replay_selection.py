@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.grimoire.entry_columns import contiguous
-from bardo_pipeline.mortality.chance import drawn
+from bardo_pipeline.mortality.random_streams import drawn
 from bardo_pipeline.policy import DreamPolicy, Policy
 
 DROWSY_COLUMNS = ("golem_id", "tick", "observed_at", "tier", "actions", "vitality", "dream_tag")

@@ -15,7 +15,7 @@ import numpy as np
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.observe import Sight
 from bardo_pipeline.inheritance.learning_state import BANDS
-from bardo_pipeline.mortality.chance import STREAM_ATTENTION, uniform
+from bardo_pipeline.mortality.random_streams import STREAM_ATTENTION, uniform
 from bardo_pipeline.policy import Policy
 
 

@@ -24,7 +24,7 @@ from bardo_pipeline.heartbeat.observe import Sight
 from bardo_pipeline.heartbeat.recall_table import Recall
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.mortality.affect import pad_congruence
-from bardo_pipeline.mortality.chance import STREAM_EXECUTION, uniform
+from bardo_pipeline.mortality.random_streams import STREAM_EXECUTION, uniform
 from bardo_pipeline.policy import Policy
 
 HOLD, REBALANCE, ENTER, LEAVE, COLLECT = range(5)

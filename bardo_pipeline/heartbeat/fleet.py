@@ -18,7 +18,7 @@ from bardo_pipeline.events.life.loan_granted import LoanGranted
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.heartbeat.defi.aave_reserves import ASSETS
 from bardo_pipeline.inheritance.learning_state import PLACES
-from bardo_pipeline.mortality.chance import (
+from bardo_pipeline.mortality.random_streams import (
     STREAM_FORECAST,
     STREAM_LIFESPAN,
     STREAM_THRESHOLD,

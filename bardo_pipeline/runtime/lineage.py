@@ -29,7 +29,7 @@ from bardo_pipeline.market.market import Market
 from bardo_pipeline.market.synthetic import synthetic_market
 from bardo_pipeline.market.synthetic_spec import graded_spec
 from bardo_pipeline.market.tick_series import Tape, tape_of
-from bardo_pipeline.mortality.chance import seed_of
+from bardo_pipeline.mortality.random_streams import seed_of
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.bounds import Bound
 from bardo_pipeline.quality.lineage import Gain, Lived, gains, lineage_bounds

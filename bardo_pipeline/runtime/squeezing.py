@@ -31,7 +31,7 @@ from bardo_pipeline.market.planted_truths import planted_truths
 from bardo_pipeline.market.synthetic import synthetic_market
 from bardo_pipeline.market.synthetic_spec import graded_spec
 from bardo_pipeline.market.tick_series import Tape, tape_of
-from bardo_pipeline.mortality.chance import seed_of
+from bardo_pipeline.mortality.random_streams import seed_of
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.questions import questions
 from bardo_pipeline.quality.worth import RIGHT, VERDICTS, Ground, look

@@ -14,7 +14,7 @@ from bardo_pipeline.dreams import replay_selection
 from bardo_pipeline.dreams.dream_cycle import KNOWN_COLUMNS, Asleep, _known
 from bardo_pipeline.dreams.hypothesis_table import to_table
 from bardo_pipeline.dreams.lessons import lessons_of
-from bardo_pipeline.mortality.chance import seed_of
+from bardo_pipeline.mortality.random_streams import seed_of
 from bardo_pipeline.policy import Policy
 from tests.examples import times
 from tests.grimoires import decided, decisions, pattern

@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from bardo_pipeline.errors import RecordError
 from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.life.thanatopsis_events import PHASES_OF_DYING, Accepted, Bequeathed, Reflected, Settled
-from bardo_pipeline.mortality.reserve import bears_reflection, legacy_costs, reflection_costs
-from bardo_pipeline.mortality.silence import HEARD_SCHEMA, SILENT_SCHEMA, silent
+from bardo_pipeline.mortality.death_reserve import bears_reflection, legacy_costs, reflection_costs
+from bardo_pipeline.mortality.silence_limit import HEARD_SCHEMA, SILENT_SCHEMA, silent
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.memory import MemoryEventLog
 from tests.examples import some

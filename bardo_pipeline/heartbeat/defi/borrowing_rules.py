@@ -28,7 +28,7 @@ from bardo_pipeline.heartbeat.defi.rebalance import MEDIAN_LUCK, gas_micros, sli
 from bardo_pipeline.heartbeat.defi.uniswap_v3 import token1_share, worth
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.market.tick_series import Tape
-from bardo_pipeline.mortality.chance import STREAM_LOAN, uniform
+from bardo_pipeline.mortality.random_streams import STREAM_LOAN, uniform
 from bardo_pipeline.policy import Policy
 
 WHY_RATIO, WHY_RATE, WHY_DEAR = range(len(WHY), len(WHY) + 3)
