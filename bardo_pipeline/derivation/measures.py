@@ -1,7 +1,7 @@
 """Measures: what can be counted of candidate bundles, in two frames for the expectations. No judgement is made here.
 
 There is a row per candidate, and one per entry of it. Of what is beside the record of its golem, each measure is a
-number of its own; limits and severities are in quality/expectations.py. Source: P-5; INH S7, S8.
+number of its own; limits and severities are in quality/bundle_expectations.py. Source: P-5; INH S7, S8.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bardo_pipeline.inheritance.bundle_files import ENTRIES, EPISODES, LINKS, TE
 from bardo_pipeline.inheritance.weismann import crossing_limit
 from bardo_pipeline.katabasis.anonymous_votes import of_the_dead
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.quality.expectations import (
+from bardo_pipeline.quality.bundle_expectations import (
     FORBIDDEN_NAMES,
     PROVENANCE_MOMENTS,
     PROVENANCE_NUMBERS,

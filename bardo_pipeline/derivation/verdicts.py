@@ -2,7 +2,7 @@
 
 One run of Great Expectations over frames with a row a bundle and a row an entry; which bundle failed what is read off
 the rows that failed. The frames hold measures, not judgements: limits and severities are in
-quality/expectations.py. Source: P-5, architecture ("one expectations run judges all candidate bundles and gives a
+quality/bundle_expectations.py. Source: P-5, architecture ("one expectations run judges all candidate bundles and gives a
 verdict a bundle").
 """
 
@@ -19,7 +19,7 @@ from bardo_pipeline.derivation.measures import ENTRY_MEASURES, Candidate, Frames
 from bardo_pipeline.errors import DerivationError
 from bardo_pipeline.events.life.events import FailedExpectation, Judged
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.quality.expectations import Expectation, bundle_expectations
+from bardo_pipeline.quality.bundle_expectations import Expectation, bundle_expectations
 
 JUDGED_AT_ONCE = 512
 """Candidates whose measures are held at once."""

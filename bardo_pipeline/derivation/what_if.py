@@ -34,7 +34,7 @@ from bardo_pipeline.quality.calibration import (
     calibration,
     judge_beliefs,
 )
-from bardo_pipeline.quality.differences import CHANGE_SCHEMA, entry_changes
+from bardo_pipeline.quality.grimoire_differences import CHANGE_SCHEMA, entry_changes
 from bardo_pipeline.storage.tables import TABLES
 
 NAMING = frozenset({"policy_hash", "bundle_hash", "cause_bundle", "derivation_id"})

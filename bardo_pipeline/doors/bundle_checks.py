@@ -14,7 +14,7 @@ from bardo_pipeline.derivation.waiving import Failing, failing, waive
 from bardo_pipeline.doors.options import FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.doors.tables import print_json, print_table
 from bardo_pipeline.errors import QueryError
-from bardo_pipeline.quality.expectations import bundle_expectations
+from bardo_pipeline.quality.bundle_expectations import bundle_expectations
 
 out = Console(soft_wrap=False, highlight=False)
 

@@ -8,9 +8,9 @@ from html import escape
 from bardo_pipeline.doors.plots import Line, Mark, bars, lines
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.policy import WorthPolicy
-from bardo_pipeline.quality.bounds import Bound
 from bardo_pipeline.quality.calibration import Calibration
-from bardo_pipeline.quality.worth import VERDICTS, Look
+from bardo_pipeline.quality.grimoire_precision import VERDICTS, Look
+from bardo_pipeline.quality.memory_targets import Bound
 from bardo_pipeline.runtime.worth import Foretold, Report
 
 _STYLE = """

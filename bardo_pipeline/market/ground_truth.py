@@ -17,7 +17,7 @@ from bardo_pipeline.heartbeat.step import step
 from bardo_pipeline.market.market import Market
 from bardo_pipeline.market.tick_series import tape_of
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.quality.yardstick import Judged
+from bardo_pipeline.quality.true_effects import Judged
 
 _CHUNK_TICKS = 1_000
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bardo_pipeline.errors import TraceError
 from bardo_pipeline.heartbeat.defi.aave_reserves import Reserves
-from bardo_pipeline.quality.truths import PlantedTruth
+from bardo_pipeline.quality.market_truths import PlantedTruth
 
 FloatBars = NDArray[np.float64]
 IntBars = NDArray[np.int64]

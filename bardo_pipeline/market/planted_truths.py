@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from bardo_pipeline.market.synthetic_spec import SyntheticSpec
-from bardo_pipeline.quality.truths import PlantedTruth
+from bardo_pipeline.quality.market_truths import PlantedTruth
 
 
 def planted_truths(spec: SyntheticSpec) -> tuple[PlantedTruth, ...]:

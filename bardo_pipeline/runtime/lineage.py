@@ -31,8 +31,8 @@ from bardo_pipeline.market.synthetic_spec import graded_spec
 from bardo_pipeline.market.tick_series import Tape, tape_of
 from bardo_pipeline.mortality.random_streams import seed_of
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.quality.bounds import Bound
-from bardo_pipeline.quality.lineage import Gain, Lived, gains, lineage_bounds
+from bardo_pipeline.quality.lineage_statistics import Gain, Lived, gains, lineage_bounds
+from bardo_pipeline.quality.memory_targets import Bound
 from bardo_pipeline.runtime.brood import Brood, Lives, Start
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

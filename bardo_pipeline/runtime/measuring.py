@@ -18,7 +18,7 @@ from bardo_pipeline.market.ground_truth import outcomes, usual_levels
 from bardo_pipeline.market.synthetic import synthetic_market
 from bardo_pipeline.market.synthetic_spec import SyntheticSpec
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.quality.yardstick import Judged, Yardstick, measure
+from bardo_pipeline.quality.true_effects import Judged, Yardstick, measure
 
 _ALONE_BARS = 50_000
 """Fewer bars are measured sooner than another process starts."""

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.asking import text_vectors
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.quality.questions import Asked, Question, asked, questions
-from bardo_pipeline.quality.worth import Look
+from bardo_pipeline.quality.grimoire_precision import Look
+from bardo_pipeline.quality.known_questions import Asked, Question, asked, questions
 from bardo_pipeline.retrieval.retrieve import Grimoire
 from bardo_pipeline.retrieval.situation import Situation
 

@@ -33,8 +33,8 @@ from bardo_pipeline.market.synthetic_spec import graded_spec
 from bardo_pipeline.market.tick_series import Tape, tape_of
 from bardo_pipeline.mortality.random_streams import seed_of
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.quality.questions import questions
-from bardo_pipeline.quality.worth import RIGHT, VERDICTS, Ground, look
+from bardo_pipeline.quality.grimoire_precision import RIGHT, VERDICTS, Ground, look
+from bardo_pipeline.quality.known_questions import questions
 from bardo_pipeline.retrieval.retrieve import Grimoire
 from bardo_pipeline.retrieval.situation import Situation
 from bardo_pipeline.runtime.brood import Brood, Start

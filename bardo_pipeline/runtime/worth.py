@@ -23,12 +23,12 @@ from bardo_pipeline.market.planted_truths import planted_truths
 from bardo_pipeline.market.synthetic import null_market, synthetic_market
 from bardo_pipeline.market.synthetic_spec import graded_spec
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.quality.bounds import Bound, Found, bounds
 from bardo_pipeline.quality.calibration import Calibration, beliefs_at_closes, calibration, judge_beliefs
-from bardo_pipeline.quality.fading import Fade, fades
-from bardo_pipeline.quality.questions import Asked
-from bardo_pipeline.quality.worth import Ground, Look, look
-from bardo_pipeline.quality.yardstick import windows_met
+from bardo_pipeline.quality.fade_times import Fade, fades
+from bardo_pipeline.quality.grimoire_precision import Ground, Look, look
+from bardo_pipeline.quality.known_questions import Asked
+from bardo_pipeline.quality.memory_targets import Bound, Found, bounds
+from bardo_pipeline.quality.true_effects import windows_met
 from bardo_pipeline.runtime.living import Living
 from bardo_pipeline.runtime.measuring import Other, levels_on, measuring
 from bardo_pipeline.runtime.questioning import questioned

@@ -23,7 +23,7 @@ from bardo_pipeline.inheritance.bundle_files import (
 from bardo_pipeline.inheritance.canonical_json import canonical
 from bardo_pipeline.inheritance.heir_entries import inherited_entries, received_decisions
 from bardo_pipeline.inheritance.weismann import SHED_COLUMNS
-from bardo_pipeline.quality.expectations import FORBIDDEN_NAMES, FORBIDDEN_PATTERNS
+from bardo_pipeline.quality.bundle_expectations import FORBIDDEN_NAMES, FORBIDDEN_PATTERNS
 from tests.bundles import bundle_of, crossing_of
 from tests.examples import times
 from tests.grimoires import DAY, DIED, POLICY, baseline, confidence_at, entry, grimoire, shuffled

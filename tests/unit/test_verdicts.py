@@ -31,7 +31,7 @@ from bardo_pipeline.inheritance.bundle_files import (
 )
 from bardo_pipeline.inheritance.canonical_json import canonical
 from bardo_pipeline.policy import InheritancePolicy, Policy, StewardPolicy
-from bardo_pipeline.quality.expectations import bundle_expectations
+from bardo_pipeline.quality.bundle_expectations import bundle_expectations
 from tests.bundles import bundle_of, candidate_of
 from tests.grimoires import DAY, DIED, POLICY, baseline, entry
 

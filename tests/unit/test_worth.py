@@ -12,12 +12,12 @@ import pytest
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.quality.bounds import Found, bounds
-from bardo_pipeline.quality.fading import fades
-from bardo_pipeline.quality.questions import asked, questions, words_for
-from bardo_pipeline.quality.truths import PlantedTruth
-from bardo_pipeline.quality.worth import Ground, Look, judge_link, look
-from bardo_pipeline.quality.yardstick import CELLS, Judged, Yardstick, cell_name, measure, windows_met
+from bardo_pipeline.quality.fade_times import fades
+from bardo_pipeline.quality.grimoire_precision import Ground, Look, judge_link, look
+from bardo_pipeline.quality.known_questions import asked, questions, words_for
+from bardo_pipeline.quality.market_truths import PlantedTruth
+from bardo_pipeline.quality.memory_targets import Found, bounds
+from bardo_pipeline.quality.true_effects import CELLS, Judged, Yardstick, cell_name, measure, windows_met
 from bardo_pipeline.runtime.worth import found_in
 from tests.grimoires import DAY, DIED, decisions, entry, grimoire, pattern
 

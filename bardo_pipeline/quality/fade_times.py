@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.grimoire.confidence import DAY_US, PPM
 from bardo_pipeline.grimoire.entry_columns import confidence_of, half_life_of
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.quality.worth import EXPIRED, RIGHT, VERDICTS, Ground, Look
+from bardo_pipeline.quality.grimoire_precision import EXPIRED, RIGHT, VERDICTS, Ground, Look
 
 
 class Fade(NamedTuple):

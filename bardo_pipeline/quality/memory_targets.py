@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from bardo_pipeline.policy import WorthPolicy
-from bardo_pipeline.quality.fading import Fade
-from bardo_pipeline.quality.worth import Look
+from bardo_pipeline.quality.fade_times import Fade
+from bardo_pipeline.quality.grimoire_precision import Look
 
 
 class Bound(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.quality.worth import RIGHT, VERDICTS
+from bardo_pipeline.quality.grimoire_precision import RIGHT, VERDICTS
 
 _REGIMES = {
     "trending_up": "The price keeps climbing",

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bardo_pipeline.policy import WorthPolicy
-from bardo_pipeline.quality.bounds import Bound
+from bardo_pipeline.quality.memory_targets import Bound
 
 Floats = NDArray[np.float64]
 

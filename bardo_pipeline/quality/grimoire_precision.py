@@ -18,8 +18,8 @@ from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entry_columns import confidence_of, micros, whole
 from bardo_pipeline.grimoire.gas_bands import told_apart
 from bardo_pipeline.policy import Policy, WorthPolicy
-from bardo_pipeline.quality.truths import PlantedTruth
-from bardo_pipeline.quality.yardstick import Yardstick, cell_name, cells_of
+from bardo_pipeline.quality.market_truths import PlantedTruth
+from bardo_pipeline.quality.true_effects import Yardstick, cell_name, cells_of
 
 VERDICTS = ("right", "wrong", "unsupported", "expired", "decoy")
 RIGHT, WRONG, UNSUPPORTED, EXPIRED, DECOY = range(5)
