@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bardo_pipeline.curator.episodes import EPISODE_SCHEMA
-from bardo_pipeline.retrieval.embedding import text_hash
+from bardo_pipeline.retrieval.embedder_interface import text_hash
 from tests.conftest import NOW
 
 REGIMES = ("a rising trend", "a volatile market", "a calm market", "an unclear market", "a falling trend")

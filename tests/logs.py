@@ -13,7 +13,7 @@ import pyarrow as pa
 from bardo_pipeline.events.life.events import Died, Gap, LifeEvent, Vitality, life_event
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.record.row_digest import row_digests
-from bardo_pipeline.retrieval.embedding import EmbedderIdentity
+from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
 from bardo_pipeline.storage.protocols import VECTORS_SCHEMA, Appended, Log
 from tests.records import records
 

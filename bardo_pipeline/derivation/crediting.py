@@ -20,7 +20,7 @@ from bardo_pipeline.derivation.reading import closed_records, curated, cycle_of
 from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, from_cycle, without
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.retractions import LeftOut
-from bardo_pipeline.retrieval.credits import CREDIT_COLUMNS, SIGN_SCHEMA, credits_of, signs_of
+from bardo_pipeline.retrieval.credit_rules import CREDIT_COLUMNS, SIGN_SCHEMA, credits_of, signs_of
 from bardo_pipeline.storage.totals import Written
 
 

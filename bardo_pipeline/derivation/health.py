@@ -22,7 +22,7 @@ from bardo_pipeline.derivation.waiving import failing
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.inheritance.succession_state import standings
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.retrieval.drift import PPM
+from bardo_pipeline.retrieval.embedder_drift import PPM
 from bardo_pipeline.storage.health import (
     Backlog,
     Intake,

@@ -20,7 +20,7 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.vectors import must_match, recorded_vectors
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.grimoire.entries import MOMENT
-from bardo_pipeline.retrieval.embedding import check_question
+from bardo_pipeline.retrieval.embedder_interface import check_question
 from bardo_pipeline.storage.totals import Written
 from bardo_pipeline.storage.vectors import EpisodeIndex
 

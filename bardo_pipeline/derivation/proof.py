@@ -42,7 +42,7 @@ from bardo_pipeline.inheritance.testament import CATEGORIES, testaments
 from bardo_pipeline.katabasis.anonymous_votes import Ballots, backed_votes, death_votes, routine_votes
 from bardo_pipeline.katabasis.scar_rules import FAILURE_SCHEMA, scars_of
 from bardo_pipeline.katabasis.weighted_consensus import consensus
-from bardo_pipeline.retrieval.credits import signs_of
+from bardo_pipeline.retrieval.credit_rules import signs_of
 from bardo_pipeline.storage.tables import TABLES
 from bardo_pipeline.storage.warehouse import query
 

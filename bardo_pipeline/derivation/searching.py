@@ -18,8 +18,8 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.grimoire.confidence import DAY_US, retention
 from bardo_pipeline.grimoire.entry_columns import micros
-from bardo_pipeline.retrieval.embedding import check_question, text_hash
-from bardo_pipeline.retrieval.search import FOUND_SCHEMA, Filters, first_of_each_text, ranked, search_entries
+from bardo_pipeline.retrieval.embedder_interface import check_question, text_hash
+from bardo_pipeline.retrieval.hybrid_search import FOUND_SCHEMA, Filters, first_of_each_text, ranked, search_entries
 
 STORES = ("entries", "episodes", "both")
 OF_EPISODES = ("chain", "pair", "regime")

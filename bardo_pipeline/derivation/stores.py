@@ -21,7 +21,7 @@ from bardo_pipeline.events.life.proposal_events import Proposed
 from bardo_pipeline.events.life.received_knowledge import Arrivals
 from bardo_pipeline.events.life.retractions import WITHDRAWALS, LeftOut
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.retrieval.embedding import Embedder
+from bardo_pipeline.retrieval.embedder_interface import Embedder
 from bardo_pipeline.storage.as_of import LogAsOf, LogOfGolems
 from bardo_pipeline.storage.configuration_log import operated
 from bardo_pipeline.storage.derivations import Description, describe

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import EmbedderMismatch, EmbeddingPaused
 from bardo_pipeline.events.record.arrow_schema import MOMENT
-from bardo_pipeline.retrieval.drift import drift_of, norm_variance_of
-from bardo_pipeline.retrieval.embedding import text_hash, unit
-from bardo_pipeline.retrieval.references import REFERENCE_TEXTS
+from bardo_pipeline.retrieval.embedder_drift import drift_of, norm_variance_of
+from bardo_pipeline.retrieval.embedder_interface import text_hash, unit
+from bardo_pipeline.retrieval.reference_texts import REFERENCE_TEXTS
 from bardo_pipeline.storage.embedding_log import Checked
 from bardo_pipeline.storage.protocols import VECTORS_SCHEMA
 

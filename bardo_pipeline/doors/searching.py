@@ -13,7 +13,7 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.doors.embedding import warn_of_drift
 from bardo_pipeline.doors.options import EmbedderOption, HomeOption, JsonOption, now, root_of
 from bardo_pipeline.doors.tables import print_json, print_table
-from bardo_pipeline.retrieval.search import Filters
+from bardo_pipeline.retrieval.hybrid_search import Filters
 
 out = Console(soft_wrap=False)
 

@@ -24,7 +24,7 @@ from bardo_pipeline.grimoire.entries import BASELINE_METRICS, MOMENT
 from bardo_pipeline.grimoire.entry_columns import flag, floor_of, half_life_of, micros, moments, whole
 from bardo_pipeline.mortality.affect import pad_congruence
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.retrieval.bounds import Bounds, Measures
+from bardo_pipeline.retrieval.score_bounds import Bounds, Measures
 from bardo_pipeline.retrieval.scoring import (
     FACTORS,
     LAYER_OF_PROVENANCE,

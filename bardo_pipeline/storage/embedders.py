@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bardo_pipeline.errors import ConfigError
-from bardo_pipeline.retrieval.embedding import PREPROCESS, Embedder, EmbedderIdentity, preprocess, spell, unit
+from bardo_pipeline.retrieval.embedder_interface import PREPROCESS, Embedder, EmbedderIdentity, preprocess, spell, unit
 from bardo_pipeline.storage.bert import bert_graph
 from bardo_pipeline.storage.sums import hash_file
 

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.retrieval.drift import Drift, Verdict
-from bardo_pipeline.retrieval.embedding import EmbedderIdentity
+from bardo_pipeline.retrieval.embedder_drift import Drift, Verdict
+from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
 from bardo_pipeline.storage.delta import AppendOnlyTable
 from bardo_pipeline.storage.faults import writing_to
 from bardo_pipeline.storage.home import Home
@@ -56,7 +56,7 @@ EMBEDDING_SCHEMA = pa.schema(
     ]
 )
 """One row an event. number: from 1, in the order of recording. name: what `open_embedder` knows it by, with its turn.
-embedder: its identity's key. A DriftChecked carries the figures from `texts` to `says` (drift.py), a ReembeddingBegan
+embedder: its identity's key. A DriftChecked carries the figures from `texts` to `says` (embedder_drift.py), a ReembeddingBegan
 the derivation that it makes and how often that had been adopted before."""
 
 _MEASURES = ("texts", "distance_mean_ppm", "distance_max_ppm", "neighbours_ppm", "norm_variance_ppm", "norm_first_ppm")

@@ -30,7 +30,7 @@ from bardo_pipeline.events.record.check_batch import Examined, examine
 from bardo_pipeline.events.record.thread_pool import at_once, divided, parts_of
 from bardo_pipeline.events.record.validate import check_table
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.retrieval.embedding import EmbedderIdentity
+from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
 from bardo_pipeline.storage.admission import Known, Verdicts, Wrong, judge
 from bardo_pipeline.storage.batch import Batch, Stamp
 from bardo_pipeline.storage.commits import Added

@@ -34,7 +34,7 @@ from bardo_pipeline.events.record.check_batch import Examined
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.events.record.validate import check_table
-from bardo_pipeline.retrieval.embedding import EmbedderIdentity
+from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
 from bardo_pipeline.storage.admission import check_lives
 from bardo_pipeline.storage.heads import HEADS_SCHEMA, TickRange, past_death
 from bardo_pipeline.storage.home import bucket_of

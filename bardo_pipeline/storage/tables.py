@@ -23,7 +23,7 @@ from bardo_pipeline.inheritance.testament import TESTAMENT_SCHEMA
 from bardo_pipeline.katabasis.anonymous_votes import VOTE_CAUSE_SCHEMA, VOTE_SCHEMA
 from bardo_pipeline.katabasis.scar_rules import FAILURE_SCHEMA, SCAR_SCHEMA
 from bardo_pipeline.katabasis.weighted_consensus import CONSENSUS_SCHEMA
-from bardo_pipeline.retrieval.credits import CREDIT_SCHEMA
+from bardo_pipeline.retrieval.credit_rules import CREDIT_SCHEMA
 
 FACT_SCHEMA = pa.schema(
     [

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from bardo_pipeline.events.record.arrow_schema import MOMENT
-from bardo_pipeline.retrieval.embedding import EmbedderIdentity
+from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
 from bardo_pipeline.storage.delta import AppendOnlyTable
 
 

@@ -20,7 +20,7 @@ from bardo_pipeline.derivation.memory import refresh_index, similar_episodes
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import ConfigError, QueryError, StoreError
 from bardo_pipeline.policy import GrowthPolicy, Policy
-from bardo_pipeline.retrieval.embedding import Embedder, text_hash
+from bardo_pipeline.retrieval.embedder_interface import Embedder, text_hash
 from bardo_pipeline.storage import approximate, lance, nearest, vectors
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.nearest import MATCH_SCHEMA

@@ -22,7 +22,7 @@ from bardo_pipeline.derivation.asking import grimoire_of, standing
 from bardo_pipeline.derivation.crediting import derive_credits
 from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
-from bardo_pipeline.retrieval.credits import CREDIT_COLUMNS, CREDIT_SCHEMA, credits_of, signs_of, totals
+from bardo_pipeline.retrieval.credit_rules import CREDIT_COLUMNS, CREDIT_SCHEMA, credits_of, signs_of, totals
 from tests.conftest import NOW
 from tests.examples import times
 from tests.property.test_laws import BRIEF, beside, birth_of, stores_at

@@ -48,7 +48,7 @@ from bardo_pipeline.events.life.events import Died, Gap, LifeEvent, life_event
 from bardo_pipeline.events.record.model import Vitality
 from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.retrieval.embedding import EmbedderIdentity, unit
+from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity, unit
 from bardo_pipeline.runtime import living
 from bardo_pipeline.storage import delta, renewed
 from bardo_pipeline.storage.home import Home

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.grimoire.entries import STATUSES
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.retrieval.search import Filters, Words, fused, likeness, search_entries
+from bardo_pipeline.retrieval.hybrid_search import Filters, Words, fused, likeness, search_entries
 from tests.grimoires import DAY, DIED, baseline, entry, grimoire
 from tests.reference.search import bm25, searched
 from tests.reference.search import fused as fused_by_row

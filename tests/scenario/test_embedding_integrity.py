@@ -27,8 +27,8 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.vectors import check_drift, paused, recorded_vectors, suspects
 from bardo_pipeline.doors.embedding import warn_of_drift
 from bardo_pipeline.errors import ConfigError, EmbedderMismatch, EmbeddingPaused, RecordError
-from bardo_pipeline.retrieval.embedding import EmbedderIdentity
-from bardo_pipeline.retrieval.references import REFERENCE_TEXTS
+from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
+from bardo_pipeline.retrieval.reference_texts import REFERENCE_TEXTS
 from bardo_pipeline.storage.as_of import LogAsOf
 from bardo_pipeline.storage.embedders import open_embedder
 from bardo_pipeline.storage.protocols import VECTORS_SCHEMA

@@ -14,7 +14,7 @@ import pytest
 from bardo_pipeline.derivation import searching
 from bardo_pipeline.derivation.searching import latest, search
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.retrieval.search import Filters
+from bardo_pipeline.retrieval.hybrid_search import Filters
 from tests.commands import bardo
 from tests.conftest import NOW, copy_home
 

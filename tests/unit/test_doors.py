@@ -25,7 +25,7 @@ from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.market.synthetic import flat_market
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.retrieval.embedding import check_question
+from bardo_pipeline.retrieval.embedder_interface import check_question
 from bardo_pipeline.retrieval.retrieve import HIT_SCHEMA, Answer, AsOf
 from bardo_pipeline.retrieval.situation import Decision, Situation
 
