@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bardo_pipeline.policy.configuration import NOT_READ, RUN, keys, reader_of, sections, setting_of
-from bardo_pipeline.policy.stated import toml
+from bardo_pipeline.policy.golem_configuration import NOT_READ, RUN, keys, reader_of, sections, setting_of
+from bardo_pipeline.policy.toml_config import toml
 
 _HEAD = """# Configuration
 

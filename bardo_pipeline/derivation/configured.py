@@ -18,8 +18,8 @@ from bardo_pipeline.derivation.beside import build, open_beside
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.events import EVERY_GOLEM, life_event
 from bardo_pipeline.events.life.succession_events import Configured
-from bardo_pipeline.policy.configuration import Configuration
-from bardo_pipeline.policy.stated import SILENT, Stated, canonical, configuration_hash, understood
+from bardo_pipeline.policy.golem_configuration import Configuration
+from bardo_pipeline.policy.toml_config import SILENT, Stated, canonical, configuration_hash, understood
 from bardo_pipeline.storage.configuration_log import in_order, last_of_home, newest
 
 Tell = Callable[[str], None]

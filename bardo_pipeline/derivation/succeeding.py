@@ -35,7 +35,7 @@ from bardo_pipeline.errors import ProvisioningError, SuccessionError
 from bardo_pipeline.events.life.events import Born, life_event
 from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.inheritance.succession_state import Standing, standings
-from bardo_pipeline.policy.stated import canonical
+from bardo_pipeline.policy.toml_config import canonical
 
 # automatically
 

@@ -26,7 +26,7 @@ from bardo_pipeline.events.life.events import Born, LifeEvent, life_event
 from bardo_pipeline.events.life.succession_events import STEPS, Advanced, Configured, Step
 from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.inheritance.succession_state import Standing, due_again, standings
-from bardo_pipeline.policy.stated import canonical, configuration_hash, understood, written
+from bardo_pipeline.policy.toml_config import canonical, configuration_hash, understood, written
 from bardo_pipeline.storage.provisioning import FileRegistry, HomeProvisioner, Provisioner, Registry
 
 PPM = 1_000_000

@@ -14,8 +14,8 @@ from bardo_pipeline.doors.options import ConfigOption, HomeOption, JsonOption, n
 from bardo_pipeline.doors.tables import print_json, print_table
 from bardo_pipeline.errors import ConfigError, NoHomeError
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.policy.configuration import NOT_READ, Configuration, keys, reader_of
-from bardo_pipeline.policy.stated import SILENT, Stated, canonical, configuration_hash, flat, toml, written
+from bardo_pipeline.policy.golem_configuration import NOT_READ, Configuration, keys, reader_of
+from bardo_pipeline.policy.toml_config import SILENT, Stated, canonical, configuration_hash, flat, toml, written
 from bardo_pipeline.storage.configuration_file import FILE, stated_in
 
 app = typer.Typer(help="A golem's configuration: bardo.toml, its documented defaults, and what is in force.")

@@ -33,7 +33,7 @@ from bardo_pipeline.inheritance.inheritance_preview import BANDS, GROUPS, Previe
 from bardo_pipeline.inheritance.succession_state import Standing, standings
 from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.policy.stated import written
+from bardo_pipeline.policy.toml_config import written
 from bardo_pipeline.storage.home import Home
 
 out = Console(soft_wrap=False, highlight=False)

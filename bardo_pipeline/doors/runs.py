@@ -28,7 +28,7 @@ from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.market import Market
 from bardo_pipeline.market.synthetic import flat_market, synthetic_market
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.policy.stated import Stated
+from bardo_pipeline.policy.toml_config import Stated
 from bardo_pipeline.runtime import living
 from bardo_pipeline.runtime.run import Ending, Run, Succeed
 from bardo_pipeline.runtime.run import Progress as Told

@@ -9,22 +9,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from bardo_pipeline.policy.dying import DyingPolicy
-from bardo_pipeline.policy.keeping import (
-    CarePolicy,
-    EmbeddingPolicy,
-    FabricPolicy,
-    GatewayPolicy,
-    GrowthPolicy,
-    HealthPolicy,
-    LogPolicy,
-    ReorgPolicy,
-    WorthPolicy,
-    WriterPolicy,
-)
-from bardo_pipeline.policy.lending import LendingPolicy
-from bardo_pipeline.policy.library import LibraryPolicy
-from bardo_pipeline.policy.living import (
+from bardo_pipeline.policy.agent import (
     AffectPolicy,
     AnomalyPolicy,
     CagePolicy,
@@ -37,8 +22,9 @@ from bardo_pipeline.policy.living import (
     RegimePolicy,
     TraitPolicy,
 )
-from bardo_pipeline.policy.part import Frozen
-from bardo_pipeline.policy.passing_on import (
+from bardo_pipeline.policy.base import Frozen
+from bardo_pipeline.policy.death import DyingPolicy
+from bardo_pipeline.policy.inheritance import (
     BridgePolicy,
     DivergencePolicy,
     InheritancePolicy,
@@ -47,13 +33,27 @@ from bardo_pipeline.policy.passing_on import (
     StewardPolicy,
     SuccessionPolicy,
 )
-from bardo_pipeline.policy.remembering import (
+from bardo_pipeline.policy.library_limits import LibraryPolicy
+from bardo_pipeline.policy.loans import LendingPolicy
+from bardo_pipeline.policy.memory import (
     CausalPolicy,
     CuratorPolicy,
     DecayPolicy,
     DreamPolicy,
     EpisodePolicy,
     RetrievalPolicy,
+)
+from bardo_pipeline.policy.operations import (
+    CarePolicy,
+    EmbeddingPolicy,
+    FabricPolicy,
+    GatewayPolicy,
+    GrowthPolicy,
+    HealthPolicy,
+    LogPolicy,
+    ReorgPolicy,
+    WorthPolicy,
+    WriterPolicy,
 )
 
 __all__ = [

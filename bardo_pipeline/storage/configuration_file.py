@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bardo_pipeline.errors import ConfigError
-from bardo_pipeline.policy.stated import SILENT, Stated, parse
+from bardo_pipeline.policy.toml_config import SILENT, Stated, parse
 
 FILE = "bardo.toml"
 """In the home's own folder, unless --config names another."""

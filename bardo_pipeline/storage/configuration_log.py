@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.events.life.events import EVERY_GOLEM
 from bardo_pipeline.events.life.succession_events import Configured
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.policy.stated import operations
+from bardo_pipeline.policy.toml_config import operations
 
 
 def last_of_home(configurations: pa.Table) -> Configured | None:

@@ -18,7 +18,7 @@ from bardo_pipeline.gateway.prices import most_micros
 from bardo_pipeline.gateway.settings import ModelSettings
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.policy.stated import parse
+from bardo_pipeline.policy.toml_config import parse
 from bardo_pipeline.runtime import living
 from bardo_pipeline.storage.home import Home
 from jobs.schedules import every_fourth_hour

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bardo_pipeline.inheritance.library.deposits import CHANNELS, DEPOSIT_SCHEMA
 from bardo_pipeline.inheritance.library.library_entries import EQUIPPED_SCHEMA, LIVES_SCHEMA, Libraries, libraries
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.policy.library import LibraryPolicy
+from bardo_pipeline.policy.library_limits import LibraryPolicy
 from tests.examples import times
 from tests.grimoires import DAY, DIED, baseline, causal, entry, grimoire, pattern, shuffled
 from tests.reference.library import libraries_by_row

@@ -25,7 +25,7 @@ from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.events import Died, LifeEvent, life_event
 from bardo_pipeline.events.life.succession_events import STEPS
 from bardo_pipeline.events.stream.catalogue import GolemEvent
-from bardo_pipeline.policy.stated import parse
+from bardo_pipeline.policy.toml_config import parse
 from bardo_pipeline.storage.provisioning import FileRegistry
 from jobs.succession import succession_job
 from sensors.successions import successions_due

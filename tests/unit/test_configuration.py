@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.policy import OPERATIONAL, Policy
-from bardo_pipeline.policy.configuration import (
+from bardo_pipeline.policy.golem_configuration import (
     NOT_READ,
     RUN,
     Configuration,
@@ -22,7 +22,7 @@ from bardo_pipeline.policy.configuration import (
     reader_of,
     setting_of,
 )
-from bardo_pipeline.policy.stated import (
+from bardo_pipeline.policy.toml_config import (
     SILENT,
     canonical,
     configuration_hash,

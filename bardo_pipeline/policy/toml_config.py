@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.policy import OPERATIONAL, Policy
-from bardo_pipeline.policy.configuration import (
+from bardo_pipeline.policy.golem_configuration import (
     Configuration,
     in_key_units,
     in_setting_units,

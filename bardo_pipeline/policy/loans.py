@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from bardo_pipeline.policy.part import Count, Frozen, Positive, Unit
+from bardo_pipeline.policy.base import Count, Frozen, Positive, Unit
 
 _AAVE = "Aave v3 on Polygon, proto_polygon_v3 in 2023"
 

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from bardo_pipeline.policy.part import Count, Frozen, Positive, Unit
+from bardo_pipeline.policy.base import Count, Frozen, Positive, Unit
 
 
 class EpisodePolicy(Frozen):

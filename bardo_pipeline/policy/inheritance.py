@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from bardo_pipeline.policy.part import Count, Frozen, Positive, Unit
+from bardo_pipeline.policy.base import Count, Frozen, Positive, Unit
 
 
 class BridgePolicy(Frozen):

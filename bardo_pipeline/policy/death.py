@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from bardo_pipeline.policy.part import Count, Frozen, Positive
+from bardo_pipeline.policy.base import Count, Frozen, Positive
 
 
 class DyingPolicy(Frozen):
