@@ -11,7 +11,7 @@ from assets.materialized import markdown_table
 from assets.stores import LazyStores
 from bardo_pipeline.derivation.phrasing import phrase_all
 from bardo_pipeline.derivation.proposing import propose_all
-from bardo_pipeline.gateway.settings import MODEL, ModelSettings
+from bardo_pipeline.gateway.model_settings import MODEL, ModelSettings
 
 
 @dg.op(out=dg.Out(dg.Nothing))

@@ -12,7 +12,7 @@ from assets.stores import LazyStores
 from bardo_pipeline.derivation import dreams
 from bardo_pipeline.derivation.proposing import living_golems
 from bardo_pipeline.errors import NoHomeError
-from bardo_pipeline.gateway.settings import MODEL, ModelSettings
+from bardo_pipeline.gateway.model_settings import MODEL, ModelSettings
 from bardo_pipeline.storage.home import Home
 from jobs.curator import curator_job, what_is_new
 from jobs.dream import dream_job

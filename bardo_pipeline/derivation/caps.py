@@ -10,9 +10,9 @@ from datetime import datetime
 
 from bardo_pipeline.curator.model_prompt import Prompt
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.gateway.asking import Reply
-from bardo_pipeline.gateway.prices import most_micros
-from bardo_pipeline.gateway.settings import ModelSettings
+from bardo_pipeline.gateway.model_prices import most_micros
+from bardo_pipeline.gateway.model_request import Reply
+from bardo_pipeline.gateway.model_settings import ModelSettings
 
 ASKINGS = {"ModelAsked": "asked", "TestamentPhrased": "phrased"}
 """Every kind of event that tells what asking cost, and its payload."""

@@ -32,8 +32,8 @@ from bardo_pipeline.errors import (
 from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.life.proposal_events import Asked, Outcome, ProposedOperation
 from bardo_pipeline.events.record.arrow_schema import to_models
-from bardo_pipeline.gateway.asking import Reply, ask
-from bardo_pipeline.gateway.settings import ModelSettings
+from bardo_pipeline.gateway.model_request import Reply, ask
+from bardo_pipeline.gateway.model_settings import ModelSettings
 
 TRIED_AGAIN: tuple[Outcome, ...] = ("timed_out", "failed", "over_cap")
 """Outcomes after which the same question may be asked again, if the caller wants that: nothing was answered."""

@@ -15,7 +15,7 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.doors.options import EmbedderOption, HomeOption, now, root_of
 from bardo_pipeline.doors.tables import print_table
 from bardo_pipeline.errors import ConfigError
-from bardo_pipeline.gateway.settings import ModelSettings
+from bardo_pipeline.gateway.model_settings import ModelSettings
 
 out = Console(soft_wrap=False, highlight=False)
 

@@ -15,7 +15,7 @@ from bardo_pipeline.doors.options import EmbedderOption, HomeOption, now, root_o
 from bardo_pipeline.doors.tables import print_table
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.proposal_events import ProposedOperation
-from bardo_pipeline.gateway.settings import ModelSettings
+from bardo_pipeline.gateway.model_settings import ModelSettings
 
 out = Console(soft_wrap=False, highlight=False)
 

@@ -18,8 +18,8 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import AnswerError, CostCapError, GatewayError, QueryError, RefusalError, UnreachableError
 from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.events.life.testament_phrased import Phrased, Wording
-from bardo_pipeline.gateway.prices import most_micros
-from bardo_pipeline.gateway.settings import ModelSettings
+from bardo_pipeline.gateway.model_prices import most_micros
+from bardo_pipeline.gateway.model_settings import ModelSettings
 from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.policy import GatewayPolicy, Policy
 from tests.commands import bardo

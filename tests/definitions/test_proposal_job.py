@@ -14,8 +14,8 @@ from bardo_pipeline.derivation.configured import record_configuration
 from bardo_pipeline.derivation.phrasing import questions
 from bardo_pipeline.derivation.proposing import living_golems, propose, propose_all, question
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.gateway.prices import most_micros
-from bardo_pipeline.gateway.settings import ModelSettings
+from bardo_pipeline.gateway.model_prices import most_micros
+from bardo_pipeline.gateway.model_settings import ModelSettings
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.toml_config import parse

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from bardo_pipeline.gateway.settings import ModelSettings
+from bardo_pipeline.gateway.model_settings import ModelSettings
 from bardo_pipeline.policy import GatewayPolicy
 
 

@@ -16,8 +16,8 @@ from bardo_pipeline.curator.model_prompt import Prompt
 from bardo_pipeline.curator.state.proposal_schema import Proposals
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.proposal_events import Outcome, ProposedOperation
-from bardo_pipeline.gateway.prices import cost_micros, most_micros
-from bardo_pipeline.gateway.settings import URL, ModelSettings
+from bardo_pipeline.gateway.model_prices import cost_micros, most_micros
+from bardo_pipeline.gateway.model_settings import URL, ModelSettings
 from bardo_pipeline.policy import GatewayPolicy
 
 if TYPE_CHECKING:
