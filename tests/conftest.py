@@ -21,7 +21,7 @@ from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.synthetic import synthetic_market
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.runtime.living import Living, Run
+from bardo_pipeline.runtime.fleet_run import Living, Run
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
 from bardo_pipeline.storage.warehouse import build_warehouse

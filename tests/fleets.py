@@ -29,7 +29,7 @@ from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.market import Market, price_of_tick
 from bardo_pipeline.market.synthetic import SyntheticSpec, synthetic_market
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.runtime import living
+from bardo_pipeline.runtime import fleet_run
 from tests import grimoires
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -96,12 +96,12 @@ class Lived:
         return self.records.filter(pa.compute.equal(self.records["golem_id"], golem_id))
 
 
-class Unhoused(living.Living):
+class Unhoused(fleet_run.Living):
     """The runtime without a home. lineages: which founders of the run are in this fleet."""
 
     def __init__(
         self,
-        run: living.Run,
+        run: fleet_run.Run,
         policy: Policy,
         lineages: Sequence[int],
         inherited: pa.Table | None,
@@ -155,7 +155,7 @@ def live(
     lineages: numbers of its founders; a founder is the same golem whoever else is in the fleet. inherited: what
     everyone begins with (ENTRY_SCHEMA, whoever's). traits: everyone's, instead of drawn ones.
     """
-    run = living.Run("fleet", market, len(lineages), generations, founding, steers=steers or {}, killed=killed)
+    run = fleet_run.Run("fleet", market, len(lineages), generations, founding, steers=steers or {}, killed=killed)
     fleet = Unhoused(run, policy or Policy(), lineages, inherited, traits)
     instead = {
         "load_bundle": lambda *_: SimpleNamespace(
@@ -165,7 +165,7 @@ def live(
         "inherited_entries": lambda _, heir, __: _owned(inherited, heir),
     }
     with (
-        patch.object(living, "commit", lambda _, mind: mind.pending.clear()),
+        patch.object(fleet_run, "commit", lambda _, mind: mind.pending.clear()),
         patch.multiple(births, **instead),
     ):
         fleet.live()

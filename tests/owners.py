@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.override_events import OVERRIDES, Order
 from bardo_pipeline.heartbeat.fleet import Founding
-from bardo_pipeline.runtime import living
+from bardo_pipeline.runtime import fleet_run
 from tests.fleets import lively_market
 from tests.streams import START
 
 FOUNDING = Founding(owners=("owner-1",), credit_share=0.03, lifespan_ticks=(320, 420))
-RUN = living.Run("run", lively_market(460, 11), 2, 2, FOUNDING)
+RUN = fleet_run.Run("run", lively_market(460, 11), 2, 2, FOUNDING)
 """Two golems, the first of whom knows four facts from its sixth cycle on and dies in its eighth, and their heirs."""
 
 
@@ -28,12 +28,12 @@ class Interrupted(Exception):
 def live_until(stores: Stores, tick: int | None, at: datetime) -> None:
     """Live the run up to a tick, or to its end; what was lived before is lived again, the same."""
 
-    def stop(progress: living.Progress) -> None:
+    def stop(progress: fleet_run.Progress) -> None:
         if progress.ticks_done == tick:
             raise Interrupted
 
     with suppress(Interrupted):
-        living.Living(stores, RUN, lambda: at).live(stop)
+        fleet_run.Living(stores, RUN, lambda: at).live(stop)
     stores.log.close()
 
 

@@ -10,7 +10,7 @@ from bardo_pipeline.derivation.legacy import bequeath
 from bardo_pipeline.derivation.memory import refresh_index
 from bardo_pipeline.derivation.repair import withdraw
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.runtime import living
+from bardo_pipeline.runtime import fleet_run
 from bardo_pipeline.storage.tables import TABLES
 from tests.conftest import NOW
 from tests.property.test_laws import POLICY, beside, derive_all, fingerprints, small_run, stores_at
@@ -22,7 +22,7 @@ RENEWED = tuple(name for name, spec in TABLES.items() if not spec.grows)
 def lived_home(root: Path) -> Stores:
     """Two lineages that lived, learned, died and bequeathed over some hours, everything derived."""
     stores = stores_at(root, POLICY)
-    living.Living(stores, small_run("run"), lambda: NOW).live()
+    fleet_run.Living(stores, small_run("run"), lambda: NOW).live()
     all_again(stores)
     return stores
 

@@ -14,7 +14,7 @@ from bardo_pipeline.doors.plots import Line, lines
 from bardo_pipeline.doors.tables import print_table
 from bardo_pipeline.doors.worth_page import page, table
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.runtime.squeezing import WAYS, Kept, Squeeze, Squeezed, squeeze
+from bardo_pipeline.runtime.bottleneck_evaluation import WAYS, Kept, Squeeze, Squeezed, squeeze
 
 _NAMES = ("budget", "way", "entries", "truths", "answers", "worth")
 

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from bardo_pipeline.doors.tables import print_table
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.quality.memory_targets import Bound
-from bardo_pipeline.runtime.worth import Tell
+from bardo_pipeline.runtime.memory_evaluation import Tell
 
 out = Console(soft_wrap=False)
 

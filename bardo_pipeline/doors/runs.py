@@ -29,10 +29,10 @@ from bardo_pipeline.market.market import Market
 from bardo_pipeline.market.synthetic import flat_market, synthetic_market
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.toml_config import Stated
-from bardo_pipeline.runtime import living
-from bardo_pipeline.runtime.run import Ending, Run, Succeed
-from bardo_pipeline.runtime.run import Progress as Told
-from bardo_pipeline.runtime.taking_up import passes
+from bardo_pipeline.runtime import fleet_run
+from bardo_pipeline.runtime.resume_golems import passes
+from bardo_pipeline.runtime.run_settings import Ending, Run, Succeed
+from bardo_pipeline.runtime.run_settings import Progress as Told
 from bardo_pipeline.storage.configuration_file import stated_in
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.owner_keys import OwnerKeys
@@ -139,7 +139,7 @@ def _lived(stores: Stores, run: Run, clock: Callable[[], datetime], progress: Pr
     if run.golems < 1 and not beside:
         raise ConfigError(f"nobody is there to live: no golem waits for a run of {run.market.name}; give --golems")
     for one in [*([run] if run.golems else []), *beside]:
-        life = living.Living(stores, one, clock)
+        life = fleet_run.Living(stores, one, clock)
         task = progress.add_task("living heirs" if one.heirs else "living", total=life.tape.ticks, now="")
         heirs = {heir.golem_id for heir in one.heirs}
 

@@ -21,7 +21,7 @@ from bardo_pipeline.doors.options import check_format, moment_of
 from bardo_pipeline.doors.tables import print_json, print_table
 from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.events.life.events import Gap, life_event
-from bardo_pipeline.runtime.run import Ending
+from bardo_pipeline.runtime.run_settings import Ending
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.warehouse import query
 

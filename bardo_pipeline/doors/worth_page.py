@@ -11,7 +11,7 @@ from bardo_pipeline.policy import WorthPolicy
 from bardo_pipeline.quality.calibration import Calibration
 from bardo_pipeline.quality.grimoire_precision import VERDICTS, Look
 from bardo_pipeline.quality.memory_targets import Bound
-from bardo_pipeline.runtime.worth import Foretold, Report
+from bardo_pipeline.runtime.memory_evaluation import Foretold, Report
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1d2327; max-width: 1180px; margin: 2rem auto; padding: 0 1rem; }

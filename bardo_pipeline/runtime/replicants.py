@@ -24,7 +24,7 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.events import Born, life_event
 from bardo_pipeline.events.life.received_knowledge import Replicant
 from bardo_pipeline.heartbeat.fleet import Fleet, born
-from bardo_pipeline.runtime.run import Run
+from bardo_pipeline.runtime.run_settings import Run
 
 LIFESPAN_TICKS = (200, 400)
 """Bounds of a replicant's lifespan: four to eight cycles of the curator."""

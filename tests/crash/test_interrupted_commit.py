@@ -9,7 +9,7 @@ import pytest
 from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.runtime.living import Living
+from bardo_pipeline.runtime.fleet_run import Living
 from bardo_pipeline.storage.projections import GrowingTable
 from bardo_pipeline.storage.renewed import RenewedTable
 from tests.conftest import NOW, copy_home, home_without_verdicts

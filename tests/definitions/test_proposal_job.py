@@ -19,7 +19,7 @@ from bardo_pipeline.gateway.model_settings import ModelSettings
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.toml_config import parse
-from bardo_pipeline.runtime import living
+from bardo_pipeline.runtime import fleet_run
 from bardo_pipeline.storage.home import Home
 from jobs.schedules import every_fourth_hour
 from tests.commands import bardo
@@ -40,7 +40,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
     Home.create(root, Policy(), NOW)
     stores = Stores.open(root)
     founding = Founding(credit_share=0.03, lifespan_ticks=(2_000, 2_000))
-    living.Living(stores, living.Run("run", lively_market(330), 2, 1, founding), lambda: NOW).live()
+    fleet_run.Living(stores, fleet_run.Run("run", lively_market(330), 2, 1, founding), lambda: NOW).live()
     stores.log.close()
     assert len(living_golems(stores)) == 2
     return root

@@ -16,7 +16,7 @@ from bardo_pipeline.heartbeat.fleet import RECALL
 from bardo_pipeline.market.market import Market
 from bardo_pipeline.mortality.affect import emotion_codes
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.runtime import living
+from bardo_pipeline.runtime import fleet_run
 from tests.crowds import SHORT, STEERS, Row, cage, crowd, heirs, known, told
 from tests.fleets import FOUNDING, Lived, drawn_market, live, lively_market
 from tests.reference import position as twin
@@ -198,7 +198,7 @@ def test_inaction_on_suppressed_ticks_is_judged_too_and_names_nothing_that_was_r
 @cache
 def blind() -> Lived:
     """The crowd of `crowd`, but nobody predicts."""
-    with patch.object(living, "Run", partial(living.Run, oracle=False)):
+    with patch.object(fleet_run, "Run", partial(fleet_run.Run, oracle=False)):
         return live(lively_market(900), lineages=range(5), founding=SHORT, generations=3, steers=STEERS)
 
 

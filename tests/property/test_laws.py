@@ -49,7 +49,7 @@ from bardo_pipeline.events.record.model import Vitality
 from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity, unit
-from bardo_pipeline.runtime import living
+from bardo_pipeline.runtime import fleet_run
 from bardo_pipeline.storage import delta, renewed
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.tables import TABLES
@@ -429,18 +429,18 @@ def test_what_is_written_while_a_job_reads_is_neither_lost_nor_halved(
     assert fingerprints(stores) == at_once([g.birth, g.part(1, 14), g.death], tmp_path / "orderly")
 
 
-def small_run(name: str) -> living.Run:
+def small_run(name: str) -> fleet_run.Run:
     founding = Founding(owners=("owner-1", "owner-2"), credit_share=0.03, lifespan_ticks=(120, 200))
-    return living.Run(name, lively_market(330), 2, 2, founding)
+    return fleet_run.Run(name, lively_market(330), 2, 2, founding)
 
 
 @pytest.mark.row("P-2")
 def test_a_job_that_derives_while_golems_live_finds_what_they_find(tmp_path: Path) -> None:
     undisturbed = stores_at(tmp_path / "alone", POLICY)
-    ending = living.Living(undisturbed, small_run("run"), lambda: NOW).live()
+    ending = fleet_run.Living(undisturbed, small_run("run"), lambda: NOW).live()
     derive_all(undisturbed)
     busy, job = stores_at(tmp_path / "busy", POLICY), with_hashes(Stores.open(tmp_path / "busy"))
-    assert living.Living(busy, small_run("run"), lambda: NOW).live(lambda _: derive_all(job)) == ending
+    assert fleet_run.Living(busy, small_run("run"), lambda: NOW).live(lambda _: derive_all(job)) == ending
     derive_all(job)
     assert ending.deaths >= 2
     assert ending.births >= 4
@@ -462,8 +462,8 @@ def test_whoever_commits_keeps_everybody_else_out(tmp_path: Path, monkeypatch: p
                 held.append(True)
         return commit(stores, mind)
 
-    monkeypatch.setattr(living, "commit", watched)
-    living.Living(stores, small_run("run"), lambda: NOW).live()
+    monkeypatch.setattr(fleet_run, "commit", watched)
+    fleet_run.Living(stores, small_run("run"), lambda: NOW).live()
     assert len(held) >= 2
     assert all(held)
 

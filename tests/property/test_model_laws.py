@@ -25,7 +25,7 @@ from bardo_pipeline.errors import RegressionError
 from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.life.proposal_events import Asked, ProposedOperation, ProposedSituation
 from bardo_pipeline.heartbeat.fleet import Founding
-from bardo_pipeline.runtime import living
+from bardo_pipeline.runtime import fleet_run
 from tests.conftest import NOW
 from tests.examples import some
 from tests.fleets import lively_market
@@ -204,7 +204,7 @@ def test_of_a_dead_golem_and_of_a_past_state_nothing_can_be_proposed(tmp_path: P
 
 # beside those who live
 
-RUN = living.Run(
+RUN = fleet_run.Run(
     "run", lively_market(460, 11), 2, 2, Founding(owners=("owner-1",), credit_share=0.03, lifespan_ticks=(320, 420))
 )
 
@@ -220,14 +220,14 @@ def test_a_fleet_that_lives_heeds_what_a_model_proposes_and_so_does_the_job_besi
         add = operation("ADD", 0, "any", (1, 2)).model_dump(exclude={"entry_id", "note"})
         provider.says(operations(add))
 
-        def meanwhile(progress: living.Progress) -> None:
+        def meanwhile(progress: fleet_run.Progress) -> None:
             if progress.ticks_done % 100 == 0:
                 derive_curation(job)
                 for golem_id in living_golems(job):
                     asking = propose(job, golem_id, provider.settings, clock=lambda: NOW)
                     asked.extend([asking] if asking.event is not None else [])
 
-        living.Living(stores, RUN, lambda: NOW).live(meanwhile)
+        fleet_run.Living(stores, RUN, lambda: NOW).live(meanwhile)
         all_again(stores)
         requests = len(provider.requests)
         assert requests == len(asked) > 2
@@ -237,6 +237,6 @@ def test_a_fleet_that_lives_heeds_what_a_model_proposes_and_so_does_the_job_besi
         assert judged <= {asking.event.event_id for asking in asked}
         assert fingerprints(stores) == known_anew(stores, tmp_path / "beside")
         version = stores.log.version
-        living.Living(stores_at(tmp_path / "home", POLICY), RUN, lambda: NOW).live()
+        fleet_run.Living(stores_at(tmp_path / "home", POLICY), RUN, lambda: NOW).live()
         assert stores.log.version == version, "the same run again lives the same"
         assert len(provider.requests) == requests, "neither a rebuild nor a repeated run asks"

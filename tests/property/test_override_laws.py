@@ -32,7 +32,7 @@ from bardo_pipeline.errors import OverrideError, QueryError
 from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.life.override_events import Corrected, Override, Pinned, Retracted, Unpinned
 from bardo_pipeline.events.life.proposal_events import Asked
-from bardo_pipeline.runtime import living
+from bardo_pipeline.runtime import fleet_run
 from bardo_pipeline.storage.intake import record_events
 from tests.conftest import NOW
 from tests.examples import some
@@ -276,7 +276,7 @@ def test_a_fleet_that_lives_heeds_its_owner_and_so_does_the_job_beside_it(tmp_pa
     stores, job = stores_at(tmp_path / "home", POLICY), stores_at(tmp_path / "home", POLICY)
     said: list[overriding.Spoken] = []
 
-    def meanwhile(progress: living.Progress) -> None:
+    def meanwhile(progress: fleet_run.Progress) -> None:
         if progress.ticks_done % 100 == 0:
             for number, golem_id in enumerate(sorted(births(job))):
                 entry = sure(job, golem_id)
@@ -288,7 +288,7 @@ def test_a_fleet_that_lives_heeds_its_owner_and_so_does_the_job_beside_it(tmp_pa
         if progress.ticks_done % 150 == 0:
             derive_curation(job)
 
-    living.Living(stores, RUN, lambda: NOW).live(meanwhile)
+    fleet_run.Living(stores, RUN, lambda: NOW).live(meanwhile)
     all_again(stores)
     assert len(said) > 4
     decided = stores.projections.read("curation")
@@ -297,7 +297,7 @@ def test_a_fleet_that_lives_heeds_its_owner_and_so_does_the_job_beside_it(tmp_pa
     assert heeded <= {one.event_id for one in said}
     assert fingerprints(stores) == known_anew(stores, tmp_path / "beside")
     version = stores.log.version
-    living.Living(stores_at(tmp_path / "home", POLICY), RUN, lambda: NOW).live()
+    fleet_run.Living(stores_at(tmp_path / "home", POLICY), RUN, lambda: NOW).live()
     assert stores.log.version == version, "the same run again lives the same"
 
 
@@ -306,15 +306,15 @@ def test_what_an_owner_says_between_a_golems_last_record_and_its_death_is_heeded
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stores, owner = stores_at(tmp_path / "home", POLICY), stores_at(tmp_path / "home", POLICY)
-    bury, said = living.Living._bury, list[overriding.Spoken]()
+    bury, said = fleet_run.Living._bury, list[overriding.Spoken]()
 
-    def speak_and_bury(self: living.Living, dead: dict[str, int], stop: int) -> Any:
+    def speak_and_bury(self: fleet_run.Living, dead: dict[str, int], stop: int) -> Any:
         for golem_id in dead:
             said.append(overriding.retract(owner, golem_id, sure(owner, golem_id) or "none", "a lie", now=NOW))
         return bury(self, dead, stop)
 
-    monkeypatch.setattr(living.Living, "_bury", speak_and_bury)
-    living.Living(stores, RUN, lambda: NOW).live()
+    monkeypatch.setattr(fleet_run.Living, "_bury", speak_and_bury)
+    fleet_run.Living(stores, RUN, lambda: NOW).live()
     all_again(stores)
     decided = stores.projections.growing("curation").read()
     heeded = set(decided["cause_event"].to_pylist()) - {None}

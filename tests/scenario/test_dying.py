@@ -26,7 +26,7 @@ from bardo_pipeline.events.stream.catalogue import GolemEvent
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.synthetic import synthetic_market
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.runtime.living import Living, Run
+from bardo_pipeline.runtime.fleet_run import Living, Run
 from bardo_pipeline.storage.home import Home
 from tests.conftest import LIVELY, NOW
 

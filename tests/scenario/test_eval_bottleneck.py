@@ -11,7 +11,7 @@ import pytest
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.runtime.squeezing import BUDGETS, POOL, WAYS, Squeeze, as_one, chosen
+from bardo_pipeline.runtime.bottleneck_evaluation import BUDGETS, POOL, WAYS, Squeeze, as_one, chosen
 from tests.commands import bardo
 from tests.grimoires import DIED, entry, grimoire, pattern
 from tests.scenario.test_eval_command import Page

@@ -7,9 +7,9 @@ import pytest
 
 from bardo_pipeline.market.synthetic_spec import graded_spec
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.runtime import measuring
-from bardo_pipeline.runtime.measuring import Other, levels_on
-from bardo_pipeline.runtime.worth import START, lasting
+from bardo_pipeline.runtime import truth_measurement
+from bardo_pipeline.runtime.memory_evaluation import START, lasting
+from bardo_pipeline.runtime.truth_measurement import Other, levels_on
 
 GROUPS = [[Other(11 + number, graded_spec(turn), 800, START, number) for number in range(2)] for turn in (None, 0)]
 
@@ -18,12 +18,12 @@ GROUPS = [[Other(11 + number, graded_spec(turn), 800, START, number) for number 
 def test_another_process_measures_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = Policy()
     told: list[float] = []
-    with measuring.measuring(GROUPS, lasting(800), policy) as measured:
+    with truth_measurement.measuring(GROUPS, lasting(800), policy) as measured:
         alone = measured(told.append)
     assert told == [0.0, 0.25, 0.5, 0.75]
-    monkeypatch.setattr(measuring, "_ALONE_BARS", 0)
-    monkeypatch.setattr(measuring.os, "cpu_count", lambda: 2)
-    with measuring.measuring(GROUPS, lasting(800), policy) as measured:
+    monkeypatch.setattr(truth_measurement, "_ALONE_BARS", 0)
+    monkeypatch.setattr(truth_measurement.os, "cpu_count", lambda: 2)
+    with truth_measurement.measuring(GROUPS, lasting(800), policy) as measured:
         beside = measured(told.append)
     assert len(alone) == 2
     assert alone[0].windows.sum() > 3

@@ -12,7 +12,7 @@ from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.market import Market
 from bardo_pipeline.market.synthetic import flat_market
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.runtime.living import Living, Run
+from bardo_pipeline.runtime.fleet_run import Living, Run
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.traces import read_trace
 from tests.conftest import NOW

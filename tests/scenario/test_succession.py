@@ -17,26 +17,26 @@ from bardo_pipeline.events.record.arrow_schema import to_models
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.synthetic import synthetic_market
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.runtime import living
+from bardo_pipeline.runtime import fleet_run
 from bardo_pipeline.storage.home import Home
 from tests.conftest import NOW, copy_home, one_at_a_time
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def run_of() -> living.Run:
+def run_of() -> fleet_run.Run:
     """A run of three golems who all die at tick 150."""
     market = synthetic_market(seed=7, bars=420, start=START)
     founding = Founding(lifespan_ticks=(150, 150))
-    return living.Run("s", market, golems=3, generations=2, founding=founding)
+    return fleet_run.Run("s", market, golems=3, generations=2, founding=founding)
 
 
-def lived(root: Path) -> tuple[Stores, living.Ending]:
+def lived(root: Path) -> tuple[Stores, fleet_run.Ending]:
     """The run in a fresh home, or once more."""
     if not root.exists():
         Home.create(root, Policy(), NOW)
     stores = Stores.open(root)
-    return stores, living.Living(stores, run_of(), lambda: NOW).live()
+    return stores, fleet_run.Living(stores, run_of(), lambda: NOW).live()
 
 
 @pytest.fixture(scope="session")
@@ -75,7 +75,7 @@ def test_one_spoilt_bundle_stops_its_own_heir_and_no_other(tmp_path: Path, monke
         legacy.judge_candidates(stores, now=now)
         return legacy.publish(stores, now=now)
 
-    monkeypatch.setattr(living, "bequeath", bequeath_with_a_spoiler)
+    monkeypatch.setattr(fleet_run, "bequeath", bequeath_with_a_spoiler)
     stores, ending = lived(tmp_path / "home")
     births = stores.log.life("GolemBorn")["born"].to_pylist()
     heirs_of = {b["predecessor_id"] for b in births if b["predecessor_id"]}

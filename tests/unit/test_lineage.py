@@ -15,7 +15,7 @@ from bardo_pipeline.grimoire.entry_columns import confidence_of
 from bardo_pipeline.inheritance.endowment_conditions import CLONES, CONDITIONS, HEIRS, ORPHANS, TOTAL_RECALL, endowment
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.lineage_statistics import LIFETIME, Lived, gain, gains, interval, lineage_bounds
-from bardo_pipeline.runtime.lineage import Descent, graded, live_synthetic
+from bardo_pipeline.runtime.lineage_evaluation import Descent, graded, live_synthetic
 from tests.grimoires import entry, grimoire
 
 POLICY = Policy()

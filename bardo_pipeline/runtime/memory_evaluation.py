@@ -29,10 +29,10 @@ from bardo_pipeline.quality.grimoire_precision import Ground, Look, look
 from bardo_pipeline.quality.known_questions import Asked
 from bardo_pipeline.quality.memory_targets import Bound, Found, bounds
 from bardo_pipeline.quality.true_effects import windows_met
-from bardo_pipeline.runtime.living import Living
-from bardo_pipeline.runtime.measuring import Other, levels_on, measuring
-from bardo_pipeline.runtime.questioning import questioned
-from bardo_pipeline.runtime.run import Run
+from bardo_pipeline.runtime.fleet_run import Living
+from bardo_pipeline.runtime.question_evaluation import questioned
+from bardo_pipeline.runtime.run_settings import Run
+from bardo_pipeline.runtime.truth_measurement import Other, levels_on, measuring
 from bardo_pipeline.storage.home import Home
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -33,7 +33,7 @@ from bardo_pipeline.mortality.random_streams import seed_of
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.lineage_statistics import Gain, Lived, gains, lineage_bounds
 from bardo_pipeline.quality.memory_targets import Bound
-from bardo_pipeline.runtime.brood import Brood, Lives, Start
+from bardo_pipeline.runtime.in_memory_fleet import Brood, Lives, Start
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DAY_BARS = 1_440

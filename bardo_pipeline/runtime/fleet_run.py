@@ -39,7 +39,7 @@ from bardo_pipeline.inheritance.learning_state import attention_of, forecast_var
 from bardo_pipeline.market.tick_series import Tape, tape_of
 from bardo_pipeline.mortality.vitality import CAUSES
 from bardo_pipeline.runtime.replicants import Replicants
-from bardo_pipeline.runtime.run import Ending, Progress, Run
+from bardo_pipeline.runtime.run_settings import Ending, Progress, Run
 
 COMMIT_CHUNKS = 8
 """Chunks between commits of what was curated; a death commits at once."""

@@ -37,9 +37,9 @@ from bardo_pipeline.quality.grimoire_precision import RIGHT, VERDICTS, Ground, l
 from bardo_pipeline.quality.known_questions import questions
 from bardo_pipeline.retrieval.retrieve import Grimoire
 from bardo_pipeline.retrieval.situation import Situation
-from bardo_pipeline.runtime.brood import Brood, Start
-from bardo_pipeline.runtime.measuring import Other, levels_on, measuring
-from bardo_pipeline.runtime.worth import DAY_BARS, START, Tell, lasting
+from bardo_pipeline.runtime.in_memory_fleet import Brood, Start
+from bardo_pipeline.runtime.memory_evaluation import DAY_BARS, START, Tell, lasting
+from bardo_pipeline.runtime.truth_measurement import Other, levels_on, measuring
 from bardo_pipeline.storage.home import Home
 
 BUDGETS = tuple(16 << doubling for doubling in range(10))
