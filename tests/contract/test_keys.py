@@ -15,9 +15,9 @@ from bardo_pipeline.events.record.model import Part
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
-from bardo_pipeline.storage.memory import MemoryEventLog
 from bardo_pipeline.storage.protocols import Log
 from tests.custody import NOW
+from tests.doubles.memory_event_log import MemoryEventLog
 
 GOLEM = "golem-0000"
 KEYS = [Ed25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in range(3)]

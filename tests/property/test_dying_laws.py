@@ -18,7 +18,7 @@ from bardo_pipeline.events.life.thanatopsis_events import PHASES_OF_DYING, Accep
 from bardo_pipeline.mortality.death_reserve import bears_reflection, legacy_costs, reflection_costs
 from bardo_pipeline.mortality.silence_limit import HEARD_SCHEMA, SILENT_SCHEMA, silent
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.memory import MemoryEventLog
+from tests.doubles.memory_event_log import MemoryEventLog
 from tests.examples import some
 from tests.logs import NOW, append, died, ticks
 from tests.reference.dying import costs_by_row, silent_by_row

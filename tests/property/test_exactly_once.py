@@ -23,8 +23,8 @@ from bardo_pipeline.events.record.row_digest import row_digests
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log import EventLog
-from bardo_pipeline.storage.memory import MemoryEventLog
 from bardo_pipeline.storage.protocols import Log
+from tests.doubles.memory_event_log import MemoryEventLog
 from tests.examples import times
 from tests.records import records
 
