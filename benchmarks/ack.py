@@ -29,7 +29,7 @@ from bardo_pipeline.storage.desk import Drain
 from bardo_pipeline.storage.drainer import drain_once
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journals import journal_depth
-from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.writer import EventWriter
 from benchmarks.figures import Figure
 from benchmarks.sizes import CYCLE_INDEX

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.log.event_log import EventLog
 from benchmarks.figures import Figure, derive_incremental
 from benchmarks.growth import TOGETHER, Grower, cycles_for
 from benchmarks.index import index_figures

@@ -31,7 +31,7 @@ from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.quarantine import Quarantine
 from bardo_pipeline.storage.spool import Spool
 from tests.records import records
@@ -367,7 +367,7 @@ class Fuzz:
     def read_back(self) -> None:
         """All that was accepted, through DuckDB, which aborts on text that is none."""
         from bardo_pipeline.storage.delta import AppendOnlyTable
-        from bardo_pipeline.storage.protocols import CYCLES_SCHEMA
+        from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA
 
         files = AppendOnlyTable(self.home.cycles, CYCLES_SCHEMA, ["golem_id", "tick"]).files()
         with duckdb.connect() as con:

@@ -13,7 +13,7 @@ from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.policy import Policy, WriterPolicy
 from bardo_pipeline.storage.drainer import DrainReport, drain_once
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.writer import EventWriter
 from tests.logs import GOLEM, NOW
 from tests.records import records

@@ -20,7 +20,7 @@ from bardo_pipeline.events.life.events import EVERY_GOLEM, life_event
 from bardo_pipeline.events.life.succession_events import Configured
 from bardo_pipeline.policy.golem_configuration import Configuration
 from bardo_pipeline.policy.toml_config import SILENT, Stated, canonical, configuration_hash, understood
-from bardo_pipeline.storage.configuration_log import in_order, last_of_home, newest
+from bardo_pipeline.storage.log.configuration_events import in_order, last_of_home, newest
 
 Tell = Callable[[str], None]
 

@@ -47,7 +47,7 @@ from bardo_pipeline.inheritance.bundle_files import ENTRIES, EPISODES
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta import AppendOnlyTable
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.protocols import LIFE_LOG_SCHEMA
+from bardo_pipeline.storage.log.protocol import LIFE_LOG_SCHEMA
 
 _CHUNK = 1_000  # events that are made at a time
 

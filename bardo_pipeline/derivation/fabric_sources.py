@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.storage.delta import AppendOnlyTable
-from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.log.event_log import EventLog
 
 SOURCES = ("life", "records", "decisions", "cycles")
 """In the order in which commits of one moment follow each other."""

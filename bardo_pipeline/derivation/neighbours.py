@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.fabric_sources import Commit
 from bardo_pipeline.events.stream.from_changes import NEIGHBOUR_COLUMNS
-from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.log.event_log import EventLog
 
 Key = tuple[str, int]
 """A golem and a tick."""

@@ -39,7 +39,7 @@ from bardo_pipeline.errors import DerivationError
 from bardo_pipeline.katabasis.anonymous_votes import backed_votes
 from bardo_pipeline.katabasis.scar_rules import scars_of
 from bardo_pipeline.katabasis.weighted_consensus import consensus
-from bardo_pipeline.storage.as_of import LogAsOf
+from bardo_pipeline.storage.log.snapshot import LogAsOf
 from bardo_pipeline.storage.projections import Projections
 from bardo_pipeline.storage.tables import TABLES
 from bardo_pipeline.storage.totals import Digest

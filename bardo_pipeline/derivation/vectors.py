@@ -20,8 +20,8 @@ from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.retrieval.embedder_drift import drift_of, norm_variance_of
 from bardo_pipeline.retrieval.embedder_interface import text_hash, unit
 from bardo_pipeline.retrieval.reference_texts import REFERENCE_TEXTS
-from bardo_pipeline.storage.embedding_log import Checked
-from bardo_pipeline.storage.protocols import VECTORS_SCHEMA
+from bardo_pipeline.storage.log.embedding_table import Checked
+from bardo_pipeline.storage.log.protocol import VECTORS_SCHEMA
 
 Tell = Callable[[int, int], None]
 """Told how many of how many texts are embedded."""

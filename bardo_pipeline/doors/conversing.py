@@ -15,7 +15,7 @@ from bardo_pipeline.doors.tables import print_table
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.storage.conversations import DEFAULT_SESSION, Conversations, conversation_tail
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.log.event_log import EventLog
 
 app = typer.Typer(help="What owners and golems say to each other, kept beside the log as JSON lines.")
 out = Console(soft_wrap=False)

@@ -16,7 +16,7 @@ from bardo_pipeline.derivation.vectors import check_drift, paused, suspects
 from bardo_pipeline.doors.options import EmbedderOption, FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.doors.tables import print_json, print_table
 from bardo_pipeline.retrieval.embedder_drift import PPM
-from bardo_pipeline.storage.embedding_log import Checked
+from bardo_pipeline.storage.log.embedding_table import Checked
 
 out = Console(soft_wrap=False, highlight=False)
 

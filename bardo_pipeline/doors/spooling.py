@@ -20,7 +20,7 @@ from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.record.json_schema import life_json_schema, record_json_schema
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.quarantine import Quarantine
 from bardo_pipeline.storage.retrial import retry as retry_items
 from bardo_pipeline.storage.spool import Spool

@@ -15,7 +15,7 @@ from bardo_pipeline.doors.options import HomeOption, now, root_of
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.drainer import Drainer, DrainReport, only_drainer, serve
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.yielding import yielding
 
 out = Console(soft_wrap=False)

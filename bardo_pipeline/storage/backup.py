@@ -33,8 +33,8 @@ from bardo_pipeline.events.custody.hash_chain import Tip
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.frames import written_bytes
 from bardo_pipeline.storage.home import Home, make_folder, replace_file, sync_folder
-from bardo_pipeline.storage.log import EventLog
-from bardo_pipeline.storage.sums import CHECKPOINT, COMMIT, Sum, hash_file, read_sums
+from bardo_pipeline.storage.log.checksum_manifest import CHECKPOINT, COMMIT, Sum, hash_file, read_sums
+from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.verify import fleet_digest, pins_of, still
 from bardo_pipeline.storage.verify_tables import Pin
 

@@ -34,8 +34,8 @@ from bardo_pipeline.storage.commits import Added, StoredFile, commit_path
 from bardo_pipeline.storage.delta import AppendOnlyTable
 from bardo_pipeline.storage.history import absolute
 from bardo_pipeline.storage.home import sync_file, sync_folder
+from bardo_pipeline.storage.log.checksum_manifest import adds_of
 from bardo_pipeline.storage.parquet import leaves_of, scan
-from bardo_pipeline.storage.sums import adds_of
 
 Tier = Literal["fresh", "warm", "cold"]
 

@@ -45,8 +45,8 @@ from bardo_pipeline.storage.commits import (
 from bardo_pipeline.storage.faults import writing_to
 from bardo_pipeline.storage.history import DataFile, absolute, brought_between, still_there, within
 from bardo_pipeline.storage.home import sync_file, sync_folder
+from bardo_pipeline.storage.log.checksum_manifest import Sums
 from bardo_pipeline.storage.parquet import rows_in, scan, write_fresh
-from bardo_pipeline.storage.sums import Sums
 from bardo_pipeline.storage.transactions import Transactions
 
 _PART_ROWS = 100_000

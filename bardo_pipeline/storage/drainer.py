@@ -38,7 +38,7 @@ from bardo_pipeline.storage.journals import (
 from bardo_pipeline.storage.json_lines import read_lines
 from bardo_pipeline.storage.leases import clear, stale
 from bardo_pipeline.storage.lines import Lines
-from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.quarantine import Quarantine, QuarantineItem
 from bardo_pipeline.storage.spares import retire
 from bardo_pipeline.storage.yielding import yielding

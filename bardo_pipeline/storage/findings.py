@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from bardo_pipeline.storage.heads import TickRange
+from bardo_pipeline.storage.log.stream_heads import TickRange
 
 
 @dataclass(frozen=True)

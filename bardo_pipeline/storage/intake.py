@@ -30,7 +30,7 @@ from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.record.check_batch import Examined, examine
 from bardo_pipeline.storage.json_lines import BadLine, Parsed, sentence_of
 from bardo_pipeline.storage.lines import Lines
-from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.log.event_log import EventLog
 
 _OF_A_ROW = (InputError, StreamError, LeaseError)
 """What is wrong with something that was sent; any other error is the log's own."""

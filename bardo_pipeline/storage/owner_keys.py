@@ -19,7 +19,7 @@ from bardo_pipeline.events.life.bundle_events import OwnerKeyRegistered, OwnerKe
 from bardo_pipeline.events.life.events import EVERY_GOLEM, life_event
 from bardo_pipeline.inheritance.bundle_signature import key_id_of
 from bardo_pipeline.storage.home import Home, make_folder, replace_file
-from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.log.event_log import EventLog
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta import AppendOnlyTable
 from bardo_pipeline.storage.home import Home, make_folder, replace_file, sync_folder
-from bardo_pipeline.storage.protocols import utc
-from bardo_pipeline.storage.sums import Sums
+from bardo_pipeline.storage.log.checksum_manifest import Sums
+from bardo_pipeline.storage.log.protocol import utc
 
 Source = Literal["spool", "journal"]
 Ruling = Literal["retried", "dropped"]

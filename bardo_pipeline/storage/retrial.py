@@ -20,7 +20,7 @@ from bardo_pipeline.storage.arrow_files import read_batches
 from bardo_pipeline.storage.intake import Looked, Stamp, admit_batch, admit_lines, record_events
 from bardo_pipeline.storage.json_lines import read_lines
 from bardo_pipeline.storage.lines import Lines
-from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.quarantine import Quarantine, QuarantineItem
 from bardo_pipeline.storage.spool import ARROW, LIFE, owner_of
 from bardo_pipeline.storage.spool_sealing import Seals

@@ -20,7 +20,7 @@ from bardo_pipeline.events.custody.sealing import SECRET_BYTES, SealKey
 from bardo_pipeline.events.life.events import LifeEvent, SealKeyDestroyed, SealKeyMade, life_event
 from bardo_pipeline.events.record.arrow_schema import to_models
 from bardo_pipeline.storage.home import Home, sync_folder
-from bardo_pipeline.storage.protocols import Log
+from bardo_pipeline.storage.log.protocol import Log
 
 KINDS = ("SealKeyMade", "SealKeyDestroyed")
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home, make_folder
-from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.quarantine import Kept, Quarantine
 from bardo_pipeline.storage.spool_taking import Taken, Taking
 

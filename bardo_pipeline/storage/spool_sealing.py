@@ -18,7 +18,7 @@ from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.events.record.validate import row_errors
 from bardo_pipeline.storage.json_lines import Parsed
 from bardo_pipeline.storage.lines import Lines
-from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.quarantine import Kept
 from bardo_pipeline.storage.seal_keys import SealKeys
 

@@ -23,7 +23,7 @@ from bardo_pipeline.storage.arrow_files import Batch, read_batches, rows_as_stre
 from bardo_pipeline.storage.intake import Looked, Outcome, Refusal, Stamp, admit_batch, admit_lines, record_events
 from bardo_pipeline.storage.json_lines import Parsed, Part, groups_of, read_group, together
 from bardo_pipeline.storage.lines import Lines
-from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.quarantine import Kept, Quarantine, QuarantineItem
 from bardo_pipeline.storage.spool_lines import Block, blocks_of
 from bardo_pipeline.storage.spool_sealing import Seals

@@ -23,10 +23,10 @@ from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, to_models
 from bardo_pipeline.events.record.upcast import upcast
 from bardo_pipeline.storage.findings import Findings, Report
-from bardo_pipeline.storage.heads import Heads
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.protocols import LIFE_LOG_SCHEMA
-from bardo_pipeline.storage.sums import Sums
+from bardo_pipeline.storage.log.checksum_manifest import Sums
+from bardo_pipeline.storage.log.protocol import LIFE_LOG_SCHEMA
+from bardo_pipeline.storage.log.stream_heads import Heads
 from bardo_pipeline.storage.verify_beside import (
     check_bundles,
     check_heads,

@@ -16,7 +16,7 @@ import pyarrow.dataset as ds
 
 from bardo_pipeline.events.custody.hash_chain import GENESIS, Tip
 from bardo_pipeline.storage.findings import Findings
-from bardo_pipeline.storage.protocols import CYCLES_SCHEMA
+from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA
 from bardo_pipeline.storage.verify_tables import Described
 
 _GROUP_ROWS = 2_000_000

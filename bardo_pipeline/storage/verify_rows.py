@@ -26,7 +26,7 @@ from bardo_pipeline.storage.findings import Findings
 from bardo_pipeline.storage.home import bucket_of
 from bardo_pipeline.storage.json_lines import read_lines
 from bardo_pipeline.storage.lines import Lines
-from bardo_pipeline.storage.protocols import CYCLES_SCHEMA
+from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA
 from bardo_pipeline.storage.verify_tables import Described, check_bounds, check_count
 
 _ROWS = 65_536

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bardo_pipeline.storage.findings import Findings
-from bardo_pipeline.storage.sums import CHECKPOINT, COMMIT, Sum, hash_file, read_sums
+from bardo_pipeline.storage.log.checksum_manifest import CHECKPOINT, COMMIT, Sum, hash_file, read_sums
 
 _ACTIONS = frozenset({"commitInfo", "protocol", "metaData", "add", "remove", "txn", "domainMetadata"})
 _IN_CHECKPOINTS = [

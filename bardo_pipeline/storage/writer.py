@@ -43,13 +43,13 @@ from bardo_pipeline.storage.desk import Desk, Drain
 from bardo_pipeline.storage.drainer import DrainReport
 from bardo_pipeline.storage.faults import writing_to
 from bardo_pipeline.storage.frames import HEAD_BYTES, Draft
-from bardo_pipeline.storage.heads import Head, TickRange, past_death
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal import Journal
 from bardo_pipeline.storage.journals import LOG
 from bardo_pipeline.storage.json_lines import read_lines, sentence_of
 from bardo_pipeline.storage.leases import Lease
 from bardo_pipeline.storage.lines import Lines
+from bardo_pipeline.storage.log.stream_heads import Head, TickRange, past_death
 from bardo_pipeline.storage.seal_keys import SealKeys
 from bardo_pipeline.storage.tickets import Ticket
 

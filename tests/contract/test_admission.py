@@ -39,8 +39,8 @@ from bardo_pipeline.events.record.check_batch import examine
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.leases import Lease, leased
-from bardo_pipeline.storage.log import EventLog
-from bardo_pipeline.storage.protocols import Admitted, Log
+from bardo_pipeline.storage.log.event_log import EventLog
+from bardo_pipeline.storage.log.protocol import Admitted, Log
 from tests.examples import times
 from tests.logs import GOLEM, NOW, ORDER, OTHER, SEGMENTS, accepted, died
 from tests.records import records

@@ -14,7 +14,7 @@ from bardo_pipeline.storage.conversations import Conversations
 from bardo_pipeline.storage.drainer import drain_once
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journals import journal_depth
-from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.seal_keys import SealKeys
 from bardo_pipeline.storage.verify import verify
 from tests import custody

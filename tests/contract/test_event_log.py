@@ -15,10 +15,10 @@ from bardo_pipeline.events.life.override_events import Pinned
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.heads import TickRange
 from bardo_pipeline.storage.home import Home, bucket_of
-from bardo_pipeline.storage.log import EventLog
-from bardo_pipeline.storage.protocols import CYCLES_SCHEMA, Appended, Log
+from bardo_pipeline.storage.log.event_log import EventLog
+from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA, Appended, Log
+from bardo_pipeline.storage.log.stream_heads import TickRange
 from tests.logs import GOLEM, LATER, NOW, accepted, append, content, died, head, on_record, same, ticks
 from tests.records import records
 

@@ -14,8 +14,8 @@ from bardo_pipeline.events.life.events import KeyRegistered, KeyRevoked, KeyRota
 from bardo_pipeline.events.record.model import Part
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.log import EventLog
-from bardo_pipeline.storage.protocols import Log
+from bardo_pipeline.storage.log.event_log import EventLog
+from bardo_pipeline.storage.log.protocol import Log
 from tests.custody import NOW
 from tests.doubles.memory_event_log import MemoryEventLog
 

@@ -19,8 +19,8 @@ from bardo_pipeline.errors import StoreError
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage import delta
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.log import EventLog
-from bardo_pipeline.storage.protocols import Log
+from bardo_pipeline.storage.log.event_log import EventLog
+from bardo_pipeline.storage.log.protocol import Log
 from tests.logs import LATER, MINILM, NOW, accepted, append, head, on_record, ticks, vectors
 from tests.records import records
 
@@ -107,7 +107,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from bardo_pipeline.errors import StoreError
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.log.event_log import EventLog
 from tests.records import records
 home = Home.open(Path(sys.argv[1]))
 log = EventLog(home)

@@ -15,8 +15,8 @@ from bardo_pipeline.events.life.events import Gap, LifeEvent, Published, Receive
 from bardo_pipeline.events.life.received_knowledge import Quarantined
 from bardo_pipeline.events.record.arrow_schema import MOMENT, RECORD_SCHEMA
 from bardo_pipeline.events.record.model import SCHEMA_VERSION
-from bardo_pipeline.storage.log import EventLog
-from bardo_pipeline.storage.protocols import VECTORS_SCHEMA, Log
+from bardo_pipeline.storage.log.event_log import EventLog
+from bardo_pipeline.storage.log.protocol import VECTORS_SCHEMA, Log
 from tests.logs import GOLEM, LATER, MINILM, NOMIC, NOW, accepted, append, embedder_of, ticks, vectors
 from tests.records import records
 

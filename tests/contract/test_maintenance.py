@@ -26,9 +26,9 @@ from bardo_pipeline.storage.compaction import Compaction
 from bardo_pipeline.storage.dbt_sources import _files
 from bardo_pipeline.storage.delta import AppendOnlyTable
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.log.event_log import EventLog
+from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA
 from bardo_pipeline.storage.maintenance import MaintenanceReport, maintain
-from bardo_pipeline.storage.protocols import CYCLES_SCHEMA
 from bardo_pipeline.storage.verify import verify
 from tests.commands import bardo
 from tests.conftest import NOW, copy_home

@@ -30,8 +30,8 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.backup import back_up, restore
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.leases import Lease
-from bardo_pipeline.storage.log import EventLog
-from bardo_pipeline.storage.protocols import Log
+from bardo_pipeline.storage.log.event_log import EventLog
+from bardo_pipeline.storage.log.protocol import Log
 from bardo_pipeline.storage.quarantine import Quarantine
 from bardo_pipeline.storage.retrial import retry
 from bardo_pipeline.storage.seal_keys import SealKeys, sealing_golems, states_of

@@ -20,7 +20,7 @@ from bardo_pipeline.storage import rings
 from bardo_pipeline.storage.async_writer import AsyncEventWriter
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal import Journal
-from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.tickets import Ticket
 from bardo_pipeline.storage.writer import EventWriter
 from tests.logs import GOLEM, OTHER

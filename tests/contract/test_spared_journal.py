@@ -11,7 +11,7 @@ from bardo_pipeline.storage.backup import back_up, restore
 from bardo_pipeline.storage.drainer import drain_once
 from bardo_pipeline.storage.frames import read, segment_numbers, segment_path
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.verify import verify
 from bardo_pipeline.storage.writer import EventWriter
 from tests.logs import NOW, OTHER

@@ -19,10 +19,10 @@ from bardo_pipeline.events.life.events import Gap, KeyRevoked, Struck, life_even
 from bardo_pipeline.policy import CarePolicy, Policy
 from bardo_pipeline.storage.drainer import drain_once
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.log.checksum_manifest import Sums, read_sums
+from bardo_pipeline.storage.log.event_log import EventLog
+from bardo_pipeline.storage.log.protocol import LIFE_LOG_SCHEMA
 from bardo_pipeline.storage.maintenance import maintain
-from bardo_pipeline.storage.protocols import LIFE_LOG_SCHEMA
-from bardo_pipeline.storage.sums import Sums, read_sums
 from bardo_pipeline.storage.verify import verify
 from tests import custody
 from tests.custody import ARROW, JSON, NOW, append, change, data_files, forge, named, place

@@ -28,7 +28,7 @@ from bardo_pipeline.events.life.events import Gap, Struck, life_event
 from bardo_pipeline.events.stream.catalogue import GolemEvent
 from bardo_pipeline.policy import FabricPolicy
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.log.event_log import EventLog
 from tests.commands import command
 from tests.examples import times
 from tests.processes import Forked

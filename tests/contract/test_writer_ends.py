@@ -34,7 +34,7 @@ from bardo_pipeline.storage.frames import HEADER_BYTES, segment_header, segment_
 from bardo_pipeline.storage.health import journals
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal import ROOM_SECONDS
-from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.quarantine import Quarantine
 from bardo_pipeline.storage.tickets import Ticket
 from bardo_pipeline.storage.writer import Signer

@@ -30,14 +30,14 @@ from bardo_pipeline.storage.async_writer import AsyncEventWriter
 from bardo_pipeline.storage.backup import back_up, restore
 from bardo_pipeline.storage.conversations import Conversations
 from bardo_pipeline.storage.drainer import Drainer, drain_once
-from bardo_pipeline.storage.heads import TickRange
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.log.checksum_manifest import Sums
+from bardo_pipeline.storage.log.event_log import EventLog
+from bardo_pipeline.storage.log.stream_heads import TickRange
 from bardo_pipeline.storage.maintenance import maintain
 from bardo_pipeline.storage.quarantine import Quarantine
 from bardo_pipeline.storage.seal_keys import SealKeys
 from bardo_pipeline.storage.spool import Spool
-from bardo_pipeline.storage.sums import Sums
 from bardo_pipeline.storage.tick_index import TickIndex
 from bardo_pipeline.storage.writer import EventWriter
 from tests.crash.power import MODES, Acknowledged, Disk, Killed, Listed, Mode, Synced, rebuild

@@ -27,7 +27,7 @@ from bardo_pipeline.storage.async_writer import AsyncEventWriter
 from bardo_pipeline.storage.desk import Drain
 from bardo_pipeline.storage.drainer import Drainer
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.maintenance import maintain
 from bardo_pipeline.storage.spool import Spool
 from bardo_pipeline.storage.writer import EventWriter

@@ -21,7 +21,7 @@ from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.policy import Policy, WriterPolicy
 from bardo_pipeline.storage.drainer import drain_once
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.quarantine import Quarantine
 from bardo_pipeline.storage.verify import verify
 from bardo_pipeline.storage.writer import EventWriter

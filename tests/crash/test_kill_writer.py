@@ -19,7 +19,7 @@ from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.record.row_digest import row_digests
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.log.event_log import EventLog
 from tests.processes import Forked
 from tests.records import records
 

@@ -11,7 +11,7 @@ from assets.quarantine import QUARANTINE
 from assets.stores import LazyStores
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.log.event_log import EventLog
 from sensors.spool import files_dropped
 from tests import fuzz
 from tests.conftest import NOW

@@ -35,10 +35,9 @@ from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.events.record.validate import check_table
 from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
-from bardo_pipeline.storage.admission import check_lives
-from bardo_pipeline.storage.heads import HEADS_SCHEMA, TickRange, past_death
 from bardo_pipeline.storage.home import bucket_of
-from bardo_pipeline.storage.protocols import (
+from bardo_pipeline.storage.log.admission import check_lives
+from bardo_pipeline.storage.log.protocol import (
     CYCLES_SCHEMA,
     LIFE_LOG_SCHEMA,
     VECTORS_SCHEMA,
@@ -50,6 +49,7 @@ from bardo_pipeline.storage.protocols import (
     check_vectors,
     utc,
 )
+from bardo_pipeline.storage.log.stream_heads import HEADS_SCHEMA, TickRange, past_death
 
 Row = dict[str, Any]
 
@@ -86,7 +86,7 @@ class _Judged(NamedTuple):
 
 
 class MemoryEventLog:
-    """The log in memory. See `Log` in protocols.py for what each method promises."""
+    """The log in memory. See `Log` in protocol.py for what each method promises."""
 
     def __init__(self, bucket_count: int = 16) -> None:
         self._bucket_count = bucket_count

@@ -19,7 +19,7 @@ from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.events.record.upcast import upcast
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.log.event_log import EventLog
 from tests.records import records
 
 LOGS = Path(__file__).parent / "event_logs"

@@ -22,8 +22,8 @@ from bardo_pipeline.events.life.events import Gap, life_event
 from bardo_pipeline.events.record.row_digest import row_digests
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.log import EventLog
-from bardo_pipeline.storage.protocols import Log
+from bardo_pipeline.storage.log.event_log import EventLog
+from bardo_pipeline.storage.log.protocol import Log
 from tests.doubles.memory_event_log import MemoryEventLog
 from tests.examples import times
 from tests.records import records

@@ -26,7 +26,7 @@ from bardo_pipeline.events.record.row_digest import fingerprint, row_digests
 from bardo_pipeline.events.record.validate import check_table
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.log.event_log import EventLog
 from tests.examples import times
 from tests.records import records
 

@@ -29,9 +29,9 @@ from bardo_pipeline.doors.embedding import warn_of_drift
 from bardo_pipeline.errors import ConfigError, EmbedderMismatch, EmbeddingPaused, RecordError
 from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
 from bardo_pipeline.retrieval.reference_texts import REFERENCE_TEXTS
-from bardo_pipeline.storage.as_of import LogAsOf
 from bardo_pipeline.storage.embedders import open_embedder
-from bardo_pipeline.storage.protocols import VECTORS_SCHEMA
+from bardo_pipeline.storage.log.protocol import VECTORS_SCHEMA
+from bardo_pipeline.storage.log.snapshot import LogAsOf
 from bardo_pipeline.storage.tables import TABLES
 from bardo_pipeline.storage.verify import verify
 from jobs.schedules import every_week

@@ -19,7 +19,7 @@ from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.writer import EventWriter
 from tests.commands import bardo
 from tests.conftest import NOW, copy_home

@@ -19,7 +19,7 @@ from bardo_pipeline.policy import HealthPolicy, Policy, WriterPolicy
 from bardo_pipeline.storage.health import Backlog, backlog, intake, journals, leases, quarantined, spool
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.leases import Lease
-from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.quarantine import Quarantine, QuarantineItem
 from bardo_pipeline.storage.writer import EventWriter
 from tests.conftest import NOW, home_without_verdicts

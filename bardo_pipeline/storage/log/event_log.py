@@ -31,18 +31,16 @@ from bardo_pipeline.events.record.thread_pool import at_once, divided, parts_of
 from bardo_pipeline.events.record.validate import check_table
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
-from bardo_pipeline.storage.admission import Known, Verdicts, Wrong, judge
-from bardo_pipeline.storage.batch import Batch, Stamp
 from bardo_pipeline.storage.commits import Added
 from bardo_pipeline.storage.delta import AppendOnlyTable, Part
 from bardo_pipeline.storage.faults import writing_to
-from bardo_pipeline.storage.heads import Head, TickRange, golem_column
-from bardo_pipeline.storage.heads_file import load_heads, save_heads
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.leases import leased
-from bardo_pipeline.storage.linking import Linked, link_lines, link_slices, slices_of, unlinked, unsigned_lines
-from bardo_pipeline.storage.parquet import scan
-from bardo_pipeline.storage.protocols import (
+from bardo_pipeline.storage.log.admission import Known, Verdicts, Wrong, judge
+from bardo_pipeline.storage.log.batch import Batch, Stamp
+from bardo_pipeline.storage.log.chain_links import Linked, link_lines, link_slices, slices_of, unlinked, unsigned_lines
+from bardo_pipeline.storage.log.checksum_manifest import Sums
+from bardo_pipeline.storage.log.protocol import (
     CYCLES_SCHEMA,
     DECIDING,
     LIFE_LOG_SCHEMA,
@@ -54,8 +52,10 @@ from bardo_pipeline.storage.protocols import (
     check_vectors,
     utc,
 )
-from bardo_pipeline.storage.sums import Sums
-from bardo_pipeline.storage.vector_log import VectorLog
+from bardo_pipeline.storage.log.stream_heads import Head, TickRange, golem_column
+from bardo_pipeline.storage.log.stream_heads_cache import load_heads, save_heads
+from bardo_pipeline.storage.log.vector_table import VectorLog
+from bardo_pipeline.storage.parquet import scan
 
 _LOCK = "log"
 _OF_KEYS = pa.array(["KeyRegistered", "KeyRotated", "KeyRevoked"])
@@ -64,7 +64,7 @@ _LEARNED = ["golem_id", "tick", "link"]
 
 
 class EventLog:
-    """The log on disk. See `Log` in protocols.py for what each method promises.
+    """The log on disk. See `Log` in protocol.py for what each method promises.
 
     durable: what `append`, `admit`, `record` and `record_vectors` returned for stays when the machine loses its power.
     Without it, it stays when the program dies. chained: Arrow batches are linked into their golems' chains; without it

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.storage.delta import Part
-from bardo_pipeline.storage.heads import Heads, golem_column
-from bardo_pipeline.storage.log import EventLog
+from bardo_pipeline.storage.log.event_log import EventLog
+from bardo_pipeline.storage.log.stream_heads import Heads, golem_column
 
 
 class _Part:

@@ -13,11 +13,11 @@ from bardo_pipeline.events.custody.hash_chain import Payloads
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.events.record.check_batch import Examined
 from bardo_pipeline.events.record.row_digest import digest_column
-from bardo_pipeline.storage.admission import Sent, Wrong, sent
-from bardo_pipeline.storage.heads import golem_column
 from bardo_pipeline.storage.home import bucket_of
-from bardo_pipeline.storage.linking import Linked
-from bardo_pipeline.storage.protocols import CYCLES_SCHEMA, check_transaction, utc
+from bardo_pipeline.storage.log.admission import Sent, Wrong, sent
+from bardo_pipeline.storage.log.chain_links import Linked
+from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA, check_transaction, utc
+from bardo_pipeline.storage.log.stream_heads import golem_column
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ import pyarrow as pa
 from bardo_pipeline.errors import SignatureError
 from bardo_pipeline.events.custody.hash_chain import KeyRing, Signature, Tip, link_of, slice_contents
 from bardo_pipeline.events.record.upcast import absent
-from bardo_pipeline.storage.admission import Known, Sent, Verdicts, Wrong
-from bardo_pipeline.storage.heads import Groups
-from bardo_pipeline.storage.protocols import LINK_TYPE
+from bardo_pipeline.storage.log.admission import Known, Sent, Verdicts, Wrong
+from bardo_pipeline.storage.log.protocol import LINK_TYPE
+from bardo_pipeline.storage.log.stream_heads import Groups
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from bardo_pipeline.events.record.arrow_columns import required
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, MOMENT, RECORD_SCHEMA
 from bardo_pipeline.events.record.check_batch import Examined
 from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
-from bardo_pipeline.storage.heads import TickRange
+from bardo_pipeline.storage.log.stream_heads import TickRange
 
 DECIDING = frozenset({"DeathDeclared", "GapAccepted", "KeyRegistered", "KeyRotated", "KeyRevoked", "SealKeyMade"})
 """Life events that decide which records of their golem are taken."""

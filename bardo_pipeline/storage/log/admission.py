@@ -23,7 +23,16 @@ from bardo_pipeline.events.life.override_events import OVERRIDES, check_override
 from bardo_pipeline.events.life.proposal_events import check_askings
 from bardo_pipeline.events.life.received_knowledge import check_arrivals
 from bardo_pipeline.events.life.thanatopsis_events import PHASES_OF_DYING, check_dying, unsaid
-from bardo_pipeline.storage.heads import Groups, Head, Heads, Ticks, check_deaths, golem_column, grouped, past_death
+from bardo_pipeline.storage.log.stream_heads import (
+    Groups,
+    Head,
+    Heads,
+    Ticks,
+    check_deaths,
+    golem_column,
+    grouped,
+    past_death,
+)
 
 Wrong = dict[int, BardoError]
 """Row of the batch to what is wrong with it."""

@@ -21,8 +21,8 @@ from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
 from bardo_pipeline.storage.delta import AppendOnlyTable
 from bardo_pipeline.storage.faults import writing_to
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.protocols import utc
-from bardo_pipeline.storage.sums import Sums
+from bardo_pipeline.storage.log.checksum_manifest import Sums
+from bardo_pipeline.storage.log.protocol import utc
 
 Kind = Literal["DriftChecked", "ReembeddingBegan"]
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from bardo_pipeline.events.record.row_digest import fingerprint
 from bardo_pipeline.storage.commits import commit_path
-from bardo_pipeline.storage.heads import Heads
+from bardo_pipeline.storage.log.stream_heads import Heads
 
 
 def save_heads(path: Path, heads: Heads, table: Path, version: int) -> None:
