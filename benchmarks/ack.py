@@ -24,13 +24,13 @@ from eventsourcing.domain import Aggregate
 from bardo_pipeline.events.record.arrow_schema import to_models
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.policy import Policy, WriterPolicy
-from bardo_pipeline.storage.async_writer import AsyncEventWriter
-from bardo_pipeline.storage.desk import Drain
-from bardo_pipeline.storage.drainer import drain_once
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.journals import journal_depth
+from bardo_pipeline.storage.journal.async_event_writer import AsyncEventWriter
+from bardo_pipeline.storage.journal.drainer import drain_once
+from bardo_pipeline.storage.journal.event_writer import EventWriter
+from bardo_pipeline.storage.journal.segment_files import journal_depth
+from bardo_pipeline.storage.journal.writer_session import Drain
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.writer import EventWriter
 from benchmarks.figures import Figure
 from benchmarks.sizes import CYCLE_INDEX
 from tests.records import records

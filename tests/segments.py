@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bardo_pipeline.events.custody.hash_chain import GENESIS, Signature, content_of, link_of
-from bardo_pipeline.storage.frames import Draft, Segment, segment_header
+from bardo_pipeline.storage.journal.frames import Draft, Segment, segment_header
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 NOW_US = int(NOW.timestamp() * 1e6)

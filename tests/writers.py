@@ -11,10 +11,10 @@ import orjson
 from bardo_pipeline.events.record.arrow_schema import to_models
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.policy import Policy, WriterPolicy
-from bardo_pipeline.storage.drainer import DrainReport, drain_once
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.journal.drainer import DrainReport, drain_once
+from bardo_pipeline.storage.journal.event_writer import EventWriter
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.writer import EventWriter
 from tests.logs import GOLEM, NOW
 from tests.records import records
 

@@ -27,8 +27,8 @@ from bardo_pipeline.events.life.thanatopsis_events import SILENCE
 from bardo_pipeline.events.record.model import PHASES
 from bardo_pipeline.mortality.silence_limit import HEARD_SCHEMA, silent
 from bardo_pipeline.mortality.vitality import phase_codes
-from bardo_pipeline.storage.drainer import drain_once
-from bardo_pipeline.storage.leases import lease_path, leased, stale
+from bardo_pipeline.storage.journal.drainer import drain_once
+from bardo_pipeline.storage.journal.leases import lease_path, leased, stale
 
 _END = (
     "golem_id", "tick", "observed_at", "phase", "vitality", "credits_micros", "observation.net_asset_value_micros",

@@ -13,10 +13,10 @@ from rich.console import Console
 
 from bardo_pipeline.doors.options import HomeOption, now, root_of
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.drainer import Drainer, DrainReport, only_drainer, serve
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.journal.drainer import Drainer, DrainReport, only_drainer, serve
+from bardo_pipeline.storage.journal.processor_yield import yielding
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.yielding import yielding
 
 out = Console(soft_wrap=False)
 
@@ -62,5 +62,5 @@ def _tell(report: DrainReport) -> None:
 
 
 if __name__ == "__main__":
-    # The drainer's own process, as storage/drainer.py begins it.
+    # The drainer's own process, as storage/journal/drainer.py begins it.
     serve(Path(sys.argv[1]), Policy.model_validate_json(sys.argv[2]), now)

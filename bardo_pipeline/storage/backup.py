@@ -31,8 +31,8 @@ from deltalake.exceptions import DeltaError
 from bardo_pipeline.errors import ConfigError, CustodyError, SchemaVersionError
 from bardo_pipeline.events.custody.hash_chain import Tip
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.frames import written_bytes
 from bardo_pipeline.storage.home import Home, make_folder, replace_file, sync_folder
+from bardo_pipeline.storage.journal.frames import written_bytes
 from bardo_pipeline.storage.log.checksum_manifest import CHECKPOINT, COMMIT, Sum, hash_file, read_sums
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.verify import fleet_digest, pins_of, still

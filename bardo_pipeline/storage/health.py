@@ -19,8 +19,8 @@ from bardo_pipeline.policy import WriterPolicy
 from bardo_pipeline.storage import locks
 from bardo_pipeline.storage.delta import AppendOnlyTable
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.journals import depth_of, journal_folders, limits_of
-from bardo_pipeline.storage.leases import stale
+from bardo_pipeline.storage.journal.leases import stale
+from bardo_pipeline.storage.journal.segment_files import depth_of, journal_folders, limits_of
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.quarantine import Quarantine
 from bardo_pipeline.storage.spool import TAKING, waiting

@@ -11,9 +11,9 @@ import pytest
 from bardo_pipeline.errors import BardoError
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.journal.event_writer import EventWriter
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import Log
-from bardo_pipeline.storage.writer import EventWriter
 from tests.doubles.memory_event_log import MemoryEventLog
 from tests.logs import GOLEM, NOW
 from tests.spools import Place

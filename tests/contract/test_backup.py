@@ -11,9 +11,9 @@ import pytest
 from bardo_pipeline.errors import ConfigError, CustodyError, SchemaVersionError
 from bardo_pipeline.storage.backup import MANIFEST, back_up, read_manifest, restore
 from bardo_pipeline.storage.conversations import Conversations
-from bardo_pipeline.storage.drainer import drain_once
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.journals import journal_depth
+from bardo_pipeline.storage.journal.drainer import drain_once
+from bardo_pipeline.storage.journal.segment_files import journal_depth
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.seal_keys import SealKeys
 from bardo_pipeline.storage.verify import verify

@@ -20,7 +20,7 @@ from bardo_pipeline.events.life.events import Gap, KeyRegistered, life_event
 from bardo_pipeline.events.record.json_schema import life_json_schema, record_json_schema
 from bardo_pipeline.policy import Policy, WriterPolicy
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.leases import Lease
+from bardo_pipeline.storage.journal.leases import Lease
 from bardo_pipeline.storage.quarantine import Quarantine, QuarantineItem
 from bardo_pipeline.storage.retrial import Retried, retry
 from tests import fuzz

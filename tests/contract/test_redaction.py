@@ -29,7 +29,8 @@ from bardo_pipeline.events.record.check_batch import examine
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.backup import back_up, restore
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.leases import Lease
+from bardo_pipeline.storage.journal.event_writer import EventWriter
+from bardo_pipeline.storage.journal.leases import Lease
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import Log
 from bardo_pipeline.storage.quarantine import Quarantine
@@ -38,7 +39,6 @@ from bardo_pipeline.storage.seal_keys import SealKeys, sealing_golems, states_of
 from bardo_pipeline.storage.spool import Spool
 from bardo_pipeline.storage.tables import TABLES
 from bardo_pipeline.storage.verify import verify
-from bardo_pipeline.storage.writer import EventWriter
 from tests.commands import run
 from tests.logs import GOLEM, NOW, OTHER
 from tests.private import MARK, SECRET, models, private, some

@@ -16,19 +16,19 @@ from typing import Any
 import pytest
 
 from bardo_pipeline.errors import JournalError
-from bardo_pipeline.storage import rings
-from bardo_pipeline.storage.async_writer import AsyncEventWriter
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.journal import Journal
+from bardo_pipeline.storage.journal import io_uring_sync
+from bardo_pipeline.storage.journal.async_event_writer import AsyncEventWriter
+from bardo_pipeline.storage.journal.commit_tickets import Ticket
+from bardo_pipeline.storage.journal.event_writer import EventWriter
+from bardo_pipeline.storage.journal.journal import Journal
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.tickets import Ticket
-from bardo_pipeline.storage.writer import EventWriter
 from tests.logs import GOLEM, OTHER
 from tests.writers import Opener, clock, limited, line, on_record
 
 pytestmark = [
     pytest.mark.row("EV-3"),
-    pytest.mark.skipif(rings.opened_kernel() is None, reason="no io_uring here, or none that we may use"),
+    pytest.mark.skipif(io_uring_sync.opened_kernel() is None, reason="no io_uring here, or none that we may use"),
 ]
 SECONDS_MAX = 20.0
 """So long a thread may take that is held up by nobody."""
@@ -36,9 +36,9 @@ SECONDS_MAX = 20.0
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_open() -> Iterator[None]:
-    before = set(rings._open)  # the dead of a power cut close nothing
+    before = set(io_uring_sync._open)  # the dead of a power cut close nothing
     yield
-    assert set(rings._open) <= before
+    assert set(io_uring_sync._open) <= before
 
 
 def golem_of(number: int) -> str:
@@ -86,7 +86,7 @@ def test_half_of_the_callers_are_at_work_while_a_fast_disk_syncs_and_a_slow_one_
         seconds += 0.001 + 1e6 * next(pauses, False)  # each append looks at it once
         return seconds
 
-    def ask(kernel: rings.Context, handle: int, done: Callable[[int], object]) -> None:
+    def ask(kernel: io_uring_sync.Context, handle: int, done: Callable[[int], object]) -> None:
         def synced() -> None:
             nonlocal seconds
             seconds += disk_seconds
@@ -95,8 +95,8 @@ def test_half_of_the_callers_are_at_work_while_a_fast_disk_syncs_and_a_slow_one_
 
         asyncio.get_running_loop().call_soon(synced)
 
-    monkeypatch.setattr(rings, "time", SimpleNamespace(perf_counter=perf_counter))
-    monkeypatch.setattr(rings, "ask_fdatasync", ask)
+    monkeypatch.setattr(io_uring_sync, "time", SimpleNamespace(perf_counter=perf_counter))
+    monkeypatch.setattr(io_uring_sync, "ask_fdatasync", ask)
     sizes = counted(monkeypatch)
 
     async def write(golem: int, writer: AsyncEventWriter) -> None:
@@ -252,7 +252,7 @@ def test_what_the_kernel_could_not_sync_is_told_and_another_writer_goes_on(
         async with await opened_by_loop(home) as writer:
             await writer.append(line(1))
             with monkeypatch.context() as patch:
-                patch.setattr(rings, "ask_fdatasync", lambda _kernel, _handle, done: done(-errno.EIO))
+                patch.setattr(io_uring_sync, "ask_fdatasync", lambda _kernel, _handle, done: done(-errno.EIO))
                 both = await asyncio.gather(*(writer.append(line(tick)) for tick in (2, 3)), return_exceptions=True)
             for error in both:
                 assert isinstance(error, JournalError)
@@ -286,14 +286,14 @@ def test_a_kernel_that_takes_nothing_more_leaves_commits_to_the_keeper(
 ) -> None:
     asked: list[int] = []
 
-    def refuse(kernel: rings.Context, handle: int, done: Callable[[int], object]) -> None:
+    def refuse(kernel: io_uring_sync.Context, handle: int, done: Callable[[int], object]) -> None:
         asked.append(handle)
         raise refused
 
     async def go() -> None:
         async with await opened_by_loop(home, drain="thread", policy=limited(batch_records=5)) as writer:
             await writer.append(line(1))
-            monkeypatch.setattr(rings, "ask_fdatasync", refuse)
+            monkeypatch.setattr(io_uring_sync, "ask_fdatasync", refuse)
             for tick in range(2, 31):
                 await writer.append(line(tick))
 

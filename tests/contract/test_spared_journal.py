@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from bardo_pipeline.storage import drainer
 from bardo_pipeline.storage.backup import back_up, restore
-from bardo_pipeline.storage.drainer import drain_once
-from bardo_pipeline.storage.frames import read, segment_numbers, segment_path
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.journal import drainer
+from bardo_pipeline.storage.journal.drainer import drain_once
+from bardo_pipeline.storage.journal.event_writer import EventWriter
+from bardo_pipeline.storage.journal.frames import read, segment_numbers, segment_path
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.verify import verify
-from bardo_pipeline.storage.writer import EventWriter
 from tests.logs import NOW, OTHER
 from tests.writers import Opener, clock, limited, line, on_record
 

@@ -17,7 +17,7 @@ from bardo_pipeline.events.life.events import Gap, life_event
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.storage import spool, spool_taking
-from bardo_pipeline.storage.leases import Lease
+from bardo_pipeline.storage.journal.leases import Lease
 from bardo_pipeline.storage.lines import Lines
 from bardo_pipeline.storage.spool import waiting
 from bardo_pipeline.storage.spool_taking import Taken

@@ -11,7 +11,7 @@ import pytest
 
 from bardo_pipeline.events.life.events import Gap, KeyRegistered, LifeEvent, life_event
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, to_models
-from bardo_pipeline.storage.leases import Lease
+from bardo_pipeline.storage.journal.leases import Lease
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.spool_taking import Taken
 from tests.conftest import NOW

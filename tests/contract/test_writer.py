@@ -24,10 +24,10 @@ from bardo_pipeline.errors import (
 )
 from bardo_pipeline.events.custody.hash_chain import Tip, content_of, link_of
 from bardo_pipeline.events.record.model import SCHEMA_VERSION
-from bardo_pipeline.storage.drainer import drain_once
-from bardo_pipeline.storage.frames import read, segment_path
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.journals import journal_depth, sealed_numbers
+from bardo_pipeline.storage.journal.drainer import drain_once
+from bardo_pipeline.storage.journal.frames import read, segment_path
+from bardo_pipeline.storage.journal.segment_files import journal_depth, sealed_numbers
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.stream_heads import TickRange
 from bardo_pipeline.storage.quarantine import Quarantine

@@ -27,17 +27,17 @@ from bardo_pipeline.errors import (
 from bardo_pipeline.events.custody.hash_chain import Tip, content_of, signed_message, verified
 from bardo_pipeline.events.life.events import KeyRegistered, LifeEvent, life_event
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage import drainer, rings
-from bardo_pipeline.storage.async_writer import AsyncEventWriter, EventWriter
-from bardo_pipeline.storage.drainer import Drainer
-from bardo_pipeline.storage.frames import HEADER_BYTES, segment_header, segment_path
 from bardo_pipeline.storage.health import journals
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.journal import ROOM_SECONDS
+from bardo_pipeline.storage.journal import drainer, io_uring_sync
+from bardo_pipeline.storage.journal.async_event_writer import AsyncEventWriter, EventWriter
+from bardo_pipeline.storage.journal.commit_tickets import Ticket
+from bardo_pipeline.storage.journal.drainer import Drainer
+from bardo_pipeline.storage.journal.event_writer import Signer
+from bardo_pipeline.storage.journal.frames import HEADER_BYTES, segment_header, segment_path
+from bardo_pipeline.storage.journal.journal import ROOM_SECONDS
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.quarantine import Quarantine
-from bardo_pipeline.storage.tickets import Ticket
-from bardo_pipeline.storage.writer import Signer
 from tests.commands import run
 from tests.logs import GOLEM, NOW, OTHER
 from tests.processes import Forked, die
@@ -165,7 +165,7 @@ def test_without_the_registered_key_nothing_is_accepted(opened: Opener) -> None:
 @pytest.mark.parametrize("by", ["their loop", "the keeper"])
 def test_coroutines_append_through_the_same_journal(by: str, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     if by == "the keeper":
-        monkeypatch.setattr(rings, "Context", None)
+        monkeypatch.setattr(io_uring_sync, "Context", None)
 
     async def write(golem: int) -> list[Tip]:
         opened = AsyncEventWriter.open(home, f"golem-{golem:04}", clock=clock, drain="thread", writer="w")
@@ -340,7 +340,7 @@ def test_a_disk_that_takes_nothing_is_named_when_a_writer_is_opened_and_closed(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr("bardo_pipeline.storage.leases.os.pwrite", full)
+        patch.setattr("bardo_pipeline.storage.journal.leases.os.pwrite", full)
         with pytest.raises(StoreError, match=r"No space left on device.*: free some space"):
             opened(OTHER)
     assert opened(OTHER).append(line(1, golem=1)).link.number == 1

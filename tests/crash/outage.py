@@ -25,12 +25,14 @@ import pyarrow.parquet as pq
 
 from bardo_pipeline.errors import JournalError, LeaseError
 from bardo_pipeline.policy import CarePolicy, Policy, WriterPolicy
-from bardo_pipeline.storage import desk, locks, rings, warehouse
-from bardo_pipeline.storage.async_writer import AsyncEventWriter
+from bardo_pipeline.storage import locks, warehouse
 from bardo_pipeline.storage.backup import back_up, restore
 from bardo_pipeline.storage.conversations import Conversations
-from bardo_pipeline.storage.drainer import Drainer, drain_once
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.journal import io_uring_sync, writer_session
+from bardo_pipeline.storage.journal.async_event_writer import AsyncEventWriter
+from bardo_pipeline.storage.journal.drainer import Drainer, drain_once
+from bardo_pipeline.storage.journal.event_writer import EventWriter
 from bardo_pipeline.storage.log.checksum_manifest import Sums
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.stream_heads import TickRange
@@ -39,7 +41,6 @@ from bardo_pipeline.storage.quarantine import Quarantine
 from bardo_pipeline.storage.seal_keys import SealKeys
 from bardo_pipeline.storage.spool import Spool
 from bardo_pipeline.storage.tick_index import TickIndex
-from bardo_pipeline.storage.writer import EventWriter
 from tests.crash.power import MODES, Acknowledged, Disk, Killed, Listed, Mode, Synced, rebuild
 from tests.crash.recovery import recover
 from tests.crash.roles import digests_of, drop, furnish, line_of
@@ -136,8 +137,8 @@ class Life:
         for writer in self.writers:
             writer._lease.abandon()
         self.writers.clear()
-        for key in [key for key in desk._open if key[0] == self.root]:
-            journal = desk._open.pop(key).journal
+        for key in [key for key in writer_session._open if key[0] == self.root]:
+            journal = writer_session._open.pop(key).journal
             journal.keeper.stop()
             if journal._handle is not None:
                 os.close(journal._handle)
@@ -215,7 +216,7 @@ def _refused(step: Callable[[Life], None]) -> Callable[[Life], None]:
     """A step in which the kernel syncs nothing for who does not wait for it."""
 
     def act(life: Life) -> None:
-        with mock.patch.object(rings, "ask_fdatasync", side_effect=OSError(errno.EAGAIN, "no")):
+        with mock.patch.object(io_uring_sync, "ask_fdatasync", side_effect=OSError(errno.EAGAIN, "no")):
             step(life)
 
     return act

@@ -22,7 +22,7 @@ from types import FrameType
 from typing import Any, Literal, get_args
 from unittest import mock
 
-from bardo_pipeline.storage import rings
+from bardo_pipeline.storage.journal import io_uring_sync
 
 CODE = str(Path(__file__).parents[2] / "bardo_pipeline")
 SYNCS = ("fsync", "fdatasync", "ask_fdatasync", "sync_file", "sync_folder")
@@ -139,7 +139,7 @@ class Disk:
         with (
             mock.patch("os.fsync", self._syncing(os.fsync)),
             mock.patch("os.fdatasync", self._syncing(os.fdatasync)),
-            mock.patch.object(rings, "ask_fdatasync", self._asking(rings.ask_fdatasync)),
+            mock.patch.object(io_uring_sync, "ask_fdatasync", self._asking(io_uring_sync.ask_fdatasync)),
             mock.patch("os.unlink", self._removing(os.unlink)),
         ):
             yield

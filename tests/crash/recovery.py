@@ -19,8 +19,8 @@ from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import BardoError
 from bardo_pipeline.storage.delta import AppendOnlyTable
-from bardo_pipeline.storage.drainer import drain_once
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.journal.drainer import drain_once
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA
 from bardo_pipeline.storage.log.stream_heads import TickRange

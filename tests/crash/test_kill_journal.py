@@ -19,12 +19,12 @@ from bardo_pipeline.errors import BackpressureError
 from bardo_pipeline.events.record.arrow_schema import to_models
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.policy import Policy, WriterPolicy
-from bardo_pipeline.storage.drainer import drain_once
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.journal.drainer import drain_once
+from bardo_pipeline.storage.journal.event_writer import EventWriter
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.quarantine import Quarantine
 from bardo_pipeline.storage.verify import verify
-from bardo_pipeline.storage.writer import EventWriter
 from tests.commands import command
 from tests.processes import Forked
 from tests.records import records

@@ -8,7 +8,7 @@ import pytest
 
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.writer import EventWriter
+from bardo_pipeline.storage.journal.event_writer import EventWriter
 from tests.conftest import NOW
 from tests.crash.roles import line_of
 from tests.processes import Forked, die

@@ -64,13 +64,16 @@ WINDOWS = (
     Window(
         "fsync, before it",
         "writer",
-        (Point("fdatasync", "before", _SEGMENT), Point("bardo_pipeline.storage.rings:ask_fdatasync", "before")),
+        (
+            Point("fdatasync", "before", _SEGMENT),
+            Point("bardo_pipeline.storage.journal.io_uring_sync:ask_fdatasync", "before"),
+        ),
         40,
     ),
     Window(
         "fsync, after it",
         "writer",
-        (Point("fdatasync", "after", _SEGMENT), Point("bardo_pipeline.storage.rings:resume", "before")),
+        (Point("fdatasync", "after", _SEGMENT), Point("bardo_pipeline.storage.journal.io_uring_sync:resume", "before")),
         40,
     ),
     Window(

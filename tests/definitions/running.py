@@ -9,7 +9,7 @@ from datetime import timedelta
 import dagster as dg
 
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.writer import EventWriter
+from bardo_pipeline.storage.journal.event_writer import EventWriter
 from definitions import defs
 from tests.conftest import NOW
 from tests.crash.roles import line_of

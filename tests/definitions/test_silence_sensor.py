@@ -14,7 +14,7 @@ from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.writer import EventWriter
+from bardo_pipeline.storage.journal.event_writer import EventWriter
 from sensors.silence import golems_silent
 from tests.conftest import NOW
 from tests.definitions.running import run

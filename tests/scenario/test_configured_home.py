@@ -11,7 +11,7 @@ import pytest
 from bardo_pipeline.derivation.configured import in_force_now
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.writer import EventWriter
+from bardo_pipeline.storage.journal.event_writer import EventWriter
 from tests.commands import bardo
 from tests.conftest import NOW, copy_home
 

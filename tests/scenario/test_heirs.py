@@ -21,7 +21,7 @@ from bardo_pipeline.derivation.the_dead import Wish, births_of, dead_golem
 from bardo_pipeline.errors import ConfigError, ProvisioningError, QueryError, SuccessionError
 from bardo_pipeline.events.life.events import Received
 from bardo_pipeline.runtime.resume_golems import waiting
-from bardo_pipeline.storage.leases import Lease
+from bardo_pipeline.storage.journal.leases import Lease
 from tests.commands import bardo
 from tests.conftest import NOW, copy_home
 

@@ -19,8 +19,8 @@ from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.journal.event_writer import EventWriter
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.writer import EventWriter
 from tests.commands import bardo
 from tests.conftest import NOW, copy_home
 from tests.processes import Forked, die

@@ -7,7 +7,7 @@ import zlib
 import pytest
 
 from bardo_pipeline.events.custody.hash_chain import GENESIS, Signature, content_of
-from bardo_pipeline.storage.frames import HEAD_BYTES, HEADER_BYTES, Frame, parse, segment_header
+from bardo_pipeline.storage.journal.frames import HEAD_BYTES, HEADER_BYTES, Frame, parse, segment_header
 from tests.segments import NOW_US, PATH, Chain, segment_of, ticks
 
 

@@ -13,12 +13,12 @@ import pytest
 
 from bardo_pipeline.errors import BackpressureError, ConfigError, JournalError, LeaseError
 from bardo_pipeline.policy import Policy, WriterPolicy
-from bardo_pipeline.storage import journal as journals_module
-from bardo_pipeline.storage.frames import HEADER_BYTES, parse, read, segment_numbers, segment_path
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.journal import Journal
-from bardo_pipeline.storage.journals import journal_depth, sealed_numbers
-from bardo_pipeline.storage.tickets import Ticket
+from bardo_pipeline.storage.journal import journal as journals_module
+from bardo_pipeline.storage.journal.commit_tickets import Ticket
+from bardo_pipeline.storage.journal.frames import HEADER_BYTES, parse, read, segment_numbers, segment_path
+from bardo_pipeline.storage.journal.journal import Journal
+from bardo_pipeline.storage.journal.segment_files import journal_depth, sealed_numbers
 from tests.segments import NOW, PATH, Chain, segment_of, ticks
 
 

@@ -12,13 +12,13 @@ import pytest
 
 from bardo_pipeline.errors import JournalError
 from bardo_pipeline.policy import Policy, WriterPolicy
-from bardo_pipeline.storage import spares
-from bardo_pipeline.storage.frames import HEADER_BYTES, read, segment_path, written_bytes
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.journal import Journal
-from bardo_pipeline.storage.journals import cut_tail, depth_of, remove_journal
-from bardo_pipeline.storage.spares import retire
-from bardo_pipeline.storage.tickets import Ticket
+from bardo_pipeline.storage.journal import segment_recycling
+from bardo_pipeline.storage.journal.commit_tickets import Ticket
+from bardo_pipeline.storage.journal.frames import HEADER_BYTES, read, segment_path, written_bytes
+from bardo_pipeline.storage.journal.journal import Journal
+from bardo_pipeline.storage.journal.segment_files import cut_tail, depth_of, remove_journal
+from bardo_pipeline.storage.journal.segment_recycling import retire
 from tests.segments import NOW, Chain, segment_of, ticks
 
 LIMITS = WriterPolicy(segment_bytes_max=8_192, batch_records=2, journal_bytes_max=65_536)
@@ -92,7 +92,7 @@ def test_a_spare_that_cannot_be_opened_is_no_segment_of_zeros(
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
 
     with monkeypatch.context() as patch:
-        patch.setattr(spares, "os", SimpleNamespace(open=full, O_WRONLY=os.O_WRONLY, O_CLOEXEC=os.O_CLOEXEC))
+        patch.setattr(segment_recycling, "os", SimpleNamespace(open=full, O_WRONLY=os.O_WRONLY, O_CLOEXEC=os.O_CLOEXEC))
         put(journal, chain)  # acknowledged; the next one learns that no segment could be begun
         lost = chain.draft(b"y" * 100)
         with pytest.raises(JournalError, match="Too many open files"):

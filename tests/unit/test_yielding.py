@@ -9,7 +9,7 @@ import signal
 
 import pytest
 
-from bardo_pipeline.storage.yielding import EVERY_SECONDS, yielding
+from bardo_pipeline.storage.journal.processor_yield import EVERY_SECONDS, yielding
 from tests.processes import Forked
 
 pytestmark = pytest.mark.row("EV-3")

@@ -35,7 +35,7 @@ from bardo_pipeline.storage.commits import Added
 from bardo_pipeline.storage.delta import AppendOnlyTable, Part
 from bardo_pipeline.storage.faults import writing_to
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.leases import leased
+from bardo_pipeline.storage.journal.leases import leased
 from bardo_pipeline.storage.log.admission import Known, Verdicts, Wrong, judge
 from bardo_pipeline.storage.log.batch import Batch, Stamp
 from bardo_pipeline.storage.log.chain_links import Linked, link_lines, link_slices, slices_of, unlinked, unsigned_lines

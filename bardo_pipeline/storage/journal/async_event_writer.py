@@ -16,12 +16,12 @@ from bardo_pipeline.errors import BackpressureError, JournalError
 from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.desk import Drain
-from bardo_pipeline.storage.drainer import DrainReport
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.journal import ROOM_SECONDS
-from bardo_pipeline.storage.rings import Ring
-from bardo_pipeline.storage.writer import Ack, EventWriter, Signer
+from bardo_pipeline.storage.journal.drainer import DrainReport
+from bardo_pipeline.storage.journal.event_writer import Ack, EventWriter, Signer
+from bardo_pipeline.storage.journal.io_uring_sync import Ring
+from bardo_pipeline.storage.journal.journal import ROOM_SECONDS
+from bardo_pipeline.storage.journal.writer_session import Drain
 
 
 class AsyncEventWriter:

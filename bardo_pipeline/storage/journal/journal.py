@@ -3,7 +3,7 @@
 The bytes are described in frames.py. Whoever finds nobody at work commits what waits: it writes the frames, makes them
 durable, and wakes the first of those it committed, who wakes the next, so that at any time one or two threads want the
 interpreter. The last one passes the committer's place on: what the others appended meanwhile shares the next fsync.
-Without callers' threads (asyncio) their event loop commits and has the kernel sync meanwhile (rings.py), or else the
+Without callers' threads (asyncio) their event loop commits and has the kernel sync meanwhile (io_uring_sync.py), or else the
 keeper's thread does.
 Source: architecture ("Many journals, one drainer a home"); EV-3.
 """
@@ -23,9 +23,11 @@ from pathlib import Path
 from bardo_pipeline.errors import BackpressureError, JournalError
 from bardo_pipeline.policy import WriterPolicy
 from bardo_pipeline.storage import locks
-from bardo_pipeline.storage.frames import HEADER_BYTES, Draft, segment_header, segment_numbers, segment_path
 from bardo_pipeline.storage.home import Home, sync_folder
-from bardo_pipeline.storage.journals import (
+from bardo_pipeline.storage.journal.background_committer import Keeper
+from bardo_pipeline.storage.journal.commit_tickets import Aside, Done, Ticket, release, wait_for, wake
+from bardo_pipeline.storage.journal.frames import HEADER_BYTES, Draft, segment_header, segment_numbers, segment_path
+from bardo_pipeline.storage.journal.segment_files import (
     Backlog,
     Torn,
     checked_name,
@@ -34,9 +36,7 @@ from bardo_pipeline.storage.journals import (
     note_limits,
     remove_journal,
 )
-from bardo_pipeline.storage.keeper import Keeper
-from bardo_pipeline.storage.spares import take_spare
-from bardo_pipeline.storage.tickets import Aside, Done, Ticket, release, wait_for, wake
+from bardo_pipeline.storage.journal.segment_recycling import take_spare
 
 _GROUP_FRAMES_MAX = 256  # two buffers a frame: far below what one writev takes
 _GROUP_BYTES_MAX = 8 * 2**20

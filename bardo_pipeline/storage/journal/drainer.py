@@ -24,9 +24,11 @@ from bardo_pipeline.events.record.check_batch import examine
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage import locks
 from bardo_pipeline.storage.faults import writing_to
-from bardo_pipeline.storage.frames import Fault, Frame, Segment, read, segment_path
 from bardo_pipeline.storage.home import Home, sync_folder
-from bardo_pipeline.storage.journals import (
+from bardo_pipeline.storage.journal.frames import Fault, Frame, Segment, read, segment_path
+from bardo_pipeline.storage.journal.leases import clear, stale
+from bardo_pipeline.storage.journal.processor_yield import yielding
+from bardo_pipeline.storage.journal.segment_files import (
     DRAIN,
     LOG,
     dead,
@@ -35,13 +37,11 @@ from bardo_pipeline.storage.journals import (
     remove_journal,
     sealed_numbers,
 )
+from bardo_pipeline.storage.journal.segment_recycling import retire
 from bardo_pipeline.storage.json_lines import read_lines
-from bardo_pipeline.storage.leases import clear, stale
 from bardo_pipeline.storage.lines import Lines
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.quarantine import Quarantine, QuarantineItem
-from bardo_pipeline.storage.spares import retire
-from bardo_pipeline.storage.yielding import yielding
 
 DRAINER = "drainer"
 """The lock of the one that drains for as long as there are writers."""

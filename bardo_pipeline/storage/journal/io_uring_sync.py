@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from bardo_pipeline.storage.journal import Journal
-from bardo_pipeline.storage.tickets import Aside, Done, Ticket
+from bardo_pipeline.storage.journal.commit_tickets import Aside, Done, Ticket
+from bardo_pipeline.storage.journal.journal import Journal
 
 try:
     from caio.linux_uring import Context, Operation

@@ -19,7 +19,8 @@ from pydantic import ValidationError
 from bardo_pipeline.errors import ConfigError, LeaseError
 from bardo_pipeline.policy import WriterPolicy
 from bardo_pipeline.storage import locks
-from bardo_pipeline.storage.frames import (
+from bardo_pipeline.storage.home import Home, make_folder
+from bardo_pipeline.storage.journal.frames import (
     HEADER_BYTES,
     first_accepted_at,
     read,
@@ -27,9 +28,8 @@ from bardo_pipeline.storage.frames import (
     segment_path,
     written_bytes,
 )
-from bardo_pipeline.storage.home import Home, make_folder
+from bardo_pipeline.storage.journal.segment_recycling import remove_spares
 from bardo_pipeline.storage.locks import Handle
-from bardo_pipeline.storage.spares import remove_spares
 
 DRAIN, LOG = "drain", "log"
 """The home's locks of whoever drains, and of whoever writes to the log; to be taken in this order."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from bardo_pipeline.errors import JournalError
-from bardo_pipeline.storage.frames import Draft
+from bardo_pipeline.storage.journal.frames import Draft
 
 Done = Callable[["list[Ticket]"], None]
 

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from bardo_pipeline.storage.tickets import Ticket
+from bardo_pipeline.storage.journal.commit_tickets import Ticket
 
 if TYPE_CHECKING:
-    from bardo_pipeline.storage.journal import Journal
+    from bardo_pipeline.storage.journal.journal import Journal
 
 _HURRY_SECONDS, _HURRY_SECONDS_MAX = 0.0002, 0.01
 

@@ -39,19 +39,19 @@ from bardo_pipeline.events.record.fast_json import glance
 from bardo_pipeline.events.record.model import SCHEMA_VERSION, DecisionCycleRecord
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.desk import Desk, Drain
-from bardo_pipeline.storage.drainer import DrainReport
 from bardo_pipeline.storage.faults import writing_to
-from bardo_pipeline.storage.frames import HEAD_BYTES, Draft
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.journal import Journal
-from bardo_pipeline.storage.journals import LOG
+from bardo_pipeline.storage.journal.commit_tickets import Ticket
+from bardo_pipeline.storage.journal.drainer import DrainReport
+from bardo_pipeline.storage.journal.frames import HEAD_BYTES, Draft
+from bardo_pipeline.storage.journal.journal import Journal
+from bardo_pipeline.storage.journal.leases import Lease
+from bardo_pipeline.storage.journal.segment_files import LOG
+from bardo_pipeline.storage.journal.writer_session import Desk, Drain
 from bardo_pipeline.storage.json_lines import read_lines, sentence_of
-from bardo_pipeline.storage.leases import Lease
 from bardo_pipeline.storage.lines import Lines
 from bardo_pipeline.storage.log.stream_heads import Head, TickRange, past_death
 from bardo_pipeline.storage.seal_keys import SealKeys
-from bardo_pipeline.storage.tickets import Ticket
 
 _validate = DecisionCycleRecord.__pydantic_validator__.validate_json
 _to_json = DecisionCycleRecord.__pydantic_serializer__.to_json

@@ -11,10 +11,10 @@ from typing import Literal, Self
 
 from bardo_pipeline.errors import JournalError, LeaseError
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.drainer import Drainer, DrainProcess, DrainReport, DrainThread
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.journal import Journal
-from bardo_pipeline.storage.journals import Torn
+from bardo_pipeline.storage.journal.drainer import Drainer, DrainProcess, DrainReport, DrainThread
+from bardo_pipeline.storage.journal.journal import Journal
+from bardo_pipeline.storage.journal.segment_files import Torn
 from bardo_pipeline.storage.log.configuration_events import operated
 from bardo_pipeline.storage.log.event_log import EventLog
 
