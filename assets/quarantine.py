@@ -9,8 +9,8 @@ import dagster as dg
 
 from assets.materialized import OWNERS, columns_of, markdown_table
 from assets.stores import LazyStores
-from bardo_pipeline.storage.quarantine import ITEMS_SCHEMA
-from bardo_pipeline.storage.spool import Spool
+from bardo_pipeline.storage.intake.quarantine import ITEMS_SCHEMA
+from bardo_pipeline.storage.intake.spool_folder import Spool
 
 QUARANTINE = dg.AssetKey(["log", "quarantine"])
 

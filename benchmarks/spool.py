@@ -12,8 +12,8 @@ import pyarrow.json as pj
 
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models, to_table
 from bardo_pipeline.events.record.model import DecisionCycleRecord
-from bardo_pipeline.storage.json_lines import _LOOSE
-from bardo_pipeline.storage.spool import Spool
+from bardo_pipeline.storage.intake.json_reader import _LOOSE
+from bardo_pipeline.storage.intake.spool_folder import Spool
 from benchmarks.figures import Figure
 from benchmarks.world import NOW, World
 

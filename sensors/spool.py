@@ -7,7 +7,7 @@ import dagster as dg
 from assets.stores import LazyStores
 from bardo_pipeline.errors import NoHomeError
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.spool import shown, waiting
+from bardo_pipeline.storage.intake.spool_folder import shown, waiting
 from jobs.spool import spool_job
 from sensors.requests import few
 

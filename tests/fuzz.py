@@ -31,9 +31,9 @@ from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.intake.quarantine import Quarantine
+from bardo_pipeline.storage.intake.spool_folder import Spool
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.quarantine import Quarantine
-from bardo_pipeline.storage.spool import Spool
 from tests.records import records
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)

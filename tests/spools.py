@@ -19,10 +19,10 @@ from bardo_pipeline.events.custody.hash_chain import signed_message
 from bardo_pipeline.events.life.events import KeyRegistered, life_event
 from bardo_pipeline.policy import Policy, WriterPolicy
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.intake.quarantine import QuarantineItem
+from bardo_pipeline.storage.intake.spool_folder import Spool
+from bardo_pipeline.storage.intake.spool_ingest import Taken
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.quarantine import QuarantineItem
-from bardo_pipeline.storage.spool import Spool
-from bardo_pipeline.storage.spool_taking import Taken
 from tests import fuzz
 from tests.conftest import NOW
 from tests.records import records

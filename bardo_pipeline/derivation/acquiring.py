@@ -31,7 +31,7 @@ from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.inheritance.bundle_provenance import root_said
 from bardo_pipeline.inheritance.library.kits import pack_kit
 from bardo_pipeline.inheritance.library.library_entries import LIBRARY_SCHEMA
-from bardo_pipeline.storage.json_lines import sentence_of
+from bardo_pipeline.storage.intake.json_reader import sentence_of
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from bardo_pipeline.events.life.override_events import Corrected, Order, Overrid
 from bardo_pipeline.grimoire.confidence import DAY_US, FOREVER_US
 from bardo_pipeline.grimoire.entries import ENTRY_KINDS, STATUSES
 from bardo_pipeline.grimoire.entry_columns import confidence_of, half_life_of
-from bardo_pipeline.storage.json_lines import sentence_of
+from bardo_pipeline.storage.intake.json_reader import sentence_of
 
 _ATTEMPTS = 20
 """How often an owner's word is said anew because the stream went on while it was being said."""

@@ -22,7 +22,7 @@ from bardo_pipeline.events.life.events import KeyRegistered, KeyRevoked, KeyRota
 from bardo_pipeline.events.record.model import Part
 from bardo_pipeline.inheritance.bundle_signature import key_id_of
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.json_lines import sentence_of
+from bardo_pipeline.storage.intake.json_reader import sentence_of
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.owner_keys import OwnerKeys
 

@@ -20,10 +20,10 @@ from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.record.json_schema import life_json_schema, record_json_schema
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.intake.quarantine import Quarantine
+from bardo_pipeline.storage.intake.quarantine_retry import retry as retry_items
+from bardo_pipeline.storage.intake.spool_folder import Spool
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.quarantine import Quarantine
-from bardo_pipeline.storage.retrial import retry as retry_items
-from bardo_pipeline.storage.spool import Spool
 
 spool = typer.Typer(help="Files that runtimes in any language drop into the folder spool/ of a home (docs/writing.md).")
 quarantine = typer.Typer(help="What came and was not taken: each with its reason and its bytes, until you rule on it.")

@@ -19,11 +19,11 @@ from bardo_pipeline.policy import WriterPolicy
 from bardo_pipeline.storage import locks
 from bardo_pipeline.storage.delta import AppendOnlyTable
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.intake.quarantine import Quarantine
+from bardo_pipeline.storage.intake.spool_folder import TAKING, waiting
 from bardo_pipeline.storage.journal.leases import stale
 from bardo_pipeline.storage.journal.segment_files import depth_of, journal_folders, limits_of
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.quarantine import Quarantine
-from bardo_pipeline.storage.spool import TAKING, waiting
 
 _FIRST_LOOK = 8  # commits; a look that finds too little goes four times as far back
 

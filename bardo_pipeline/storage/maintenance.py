@@ -26,12 +26,12 @@ from bardo_pipeline.storage.compaction import Compaction, Layout, below, closed_
 from bardo_pipeline.storage.delta import AppendOnlyTable
 from bardo_pipeline.storage.derivations import derivation_folders
 from bardo_pipeline.storage.home import Home, sync_folder
+from bardo_pipeline.storage.intake.quarantine import ITEMS_SCHEMA, RULINGS_SCHEMA
 from bardo_pipeline.storage.log.checksum_manifest import Sums
 from bardo_pipeline.storage.log.embedding_table import EMBEDDING_SCHEMA
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA, LIFE_LOG_SCHEMA, VECTORS_SCHEMA
 from bardo_pipeline.storage.projections import Projections
-from bardo_pipeline.storage.quarantine import ITEMS_SCHEMA, RULINGS_SCHEMA
 from bardo_pipeline.storage.retention import Gone
 from bardo_pipeline.storage.tables import TABLES
 from bardo_pipeline.storage.tick_index import TickIndex

@@ -24,8 +24,8 @@ from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.events.record.upcast import upcast
 from bardo_pipeline.storage.findings import Findings
 from bardo_pipeline.storage.home import bucket_of
-from bardo_pipeline.storage.json_lines import read_lines
-from bardo_pipeline.storage.lines import Lines
+from bardo_pipeline.storage.intake.json_reader import read_lines
+from bardo_pipeline.storage.intake.line_buffer import Lines
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA
 from bardo_pipeline.storage.verify_tables import Described, check_bounds, check_count
 

@@ -20,9 +20,9 @@ from bardo_pipeline.events.life.events import Gap, KeyRegistered, life_event
 from bardo_pipeline.events.record.json_schema import life_json_schema, record_json_schema
 from bardo_pipeline.policy import Policy, WriterPolicy
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.intake.quarantine import Quarantine, QuarantineItem
+from bardo_pipeline.storage.intake.quarantine_retry import Retried, retry
 from bardo_pipeline.storage.journal.leases import Lease
-from bardo_pipeline.storage.quarantine import Quarantine, QuarantineItem
-from bardo_pipeline.storage.retrial import Retried, retry
 from tests import fuzz
 from tests.conftest import NOW
 from tests.records import records
@@ -177,7 +177,7 @@ class TestAnotherTry:
         """As after an upgrade that knows the columns which the old version did not."""
         from bardo_pipeline.errors import SchemaVersionError
         from bardo_pipeline.events.custody.hash_chain import slice_contents
-        from bardo_pipeline.storage import arrow_files
+        from bardo_pipeline.storage.intake import arrow_reader
 
         register_key(place, "golem-0000")
         table = records(10, golems=2)
@@ -190,7 +190,7 @@ class TestAnotherTry:
             def refuse(_: object) -> None:
                 raise SchemaVersionError("has columns that no version up to this one knows")
 
-            older.setattr(arrow_files, "_as_records", refuse)
+            older.setattr(arrow_reader, "_as_records", refuse)
             place.take()
             assert place.reasons() == [("a.arrow", 0, "SchemaVersionError")]
             assert len(self.again(place).stayed) == 1

@@ -29,14 +29,14 @@ from bardo_pipeline.events.record.check_batch import examine
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.backup import back_up, restore
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.intake.quarantine import Quarantine
+from bardo_pipeline.storage.intake.quarantine_retry import retry
+from bardo_pipeline.storage.intake.spool_folder import Spool
 from bardo_pipeline.storage.journal.event_writer import EventWriter
 from bardo_pipeline.storage.journal.leases import Lease
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import Log
-from bardo_pipeline.storage.quarantine import Quarantine
-from bardo_pipeline.storage.retrial import retry
 from bardo_pipeline.storage.seal_keys import SealKeys, sealing_golems, states_of
-from bardo_pipeline.storage.spool import Spool
 from bardo_pipeline.storage.tables import TABLES
 from bardo_pipeline.storage.verify import verify
 from tests.commands import run

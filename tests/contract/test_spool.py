@@ -16,11 +16,11 @@ from bardo_pipeline.events.custody.hash_chain import GENESIS, content_of, link_o
 from bardo_pipeline.events.life.events import Gap, life_event
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models
 from bardo_pipeline.events.record.model import DecisionCycleRecord
-from bardo_pipeline.storage import spool, spool_taking
+from bardo_pipeline.storage.intake import spool_folder, spool_ingest
+from bardo_pipeline.storage.intake.line_buffer import Lines
+from bardo_pipeline.storage.intake.spool_folder import waiting
+from bardo_pipeline.storage.intake.spool_ingest import Taken
 from bardo_pipeline.storage.journal.leases import Lease
-from bardo_pipeline.storage.lines import Lines
-from bardo_pipeline.storage.spool import waiting
-from bardo_pipeline.storage.spool_taking import Taken
 from tests import fuzz
 from tests.conftest import NOW
 from tests.spools import Place, lines, register_key, some
@@ -64,7 +64,7 @@ class TestAFileOfLines:
             groups.append(list(some.runs(5_000))[::-1])
             return groups[-1]
 
-        monkeypatch.setattr(spool_taking, "groups_of", last_first)
+        monkeypatch.setattr(spool_ingest, "groups_of", last_first)
         sent = lines(20)
         sent[5:5], sent[15:15] = [b"{}"], [b"[]"]
         place.drop("a.jsonl", sent)
@@ -100,7 +100,7 @@ class TestAFileOfLines:
         self, place: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Both go by the same name in the log's transactions; the segments of the second follow those of the first."""
-        monkeypatch.setattr(spool, "_NAMED_BY_BYTES", len(lines(1)[0]))
+        monkeypatch.setattr(spool_folder, "_NAMED_BY_BYTES", len(lines(1)[0]))
         place.drop("a.jsonl", lines(20))
         place.take()
         place.drop("b.jsonl", lines(30))

@@ -11,9 +11,9 @@ import pytest
 
 from bardo_pipeline.events.life.events import Gap, KeyRegistered, LifeEvent, life_event
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, to_models
+from bardo_pipeline.storage.intake.spool_ingest import Taken
 from bardo_pipeline.storage.journal.leases import Lease
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.spool_taking import Taken
 from tests.conftest import NOW
 from tests.spools import PUBLIC, Place, lines, opened
 

@@ -25,12 +25,12 @@ from bardo_pipeline.errors import (
 from bardo_pipeline.events.custody.hash_chain import Tip, content_of, link_of
 from bardo_pipeline.events.record.model import SCHEMA_VERSION
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.intake.quarantine import Quarantine
 from bardo_pipeline.storage.journal.drainer import drain_once
 from bardo_pipeline.storage.journal.frames import read, segment_path
 from bardo_pipeline.storage.journal.segment_files import journal_depth, sealed_numbers
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.stream_heads import TickRange
-from bardo_pipeline.storage.quarantine import Quarantine
 from tests.logs import GOLEM, NOW, OTHER, accepted, died
 from tests.records import records
 from tests.writers import Opener, changed, drained, limited, line, model, on_record

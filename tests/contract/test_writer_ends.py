@@ -29,6 +29,7 @@ from bardo_pipeline.events.life.events import KeyRegistered, LifeEvent, life_eve
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.health import journals
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.intake.quarantine import Quarantine
 from bardo_pipeline.storage.journal import drainer, io_uring_sync
 from bardo_pipeline.storage.journal.async_event_writer import AsyncEventWriter, EventWriter
 from bardo_pipeline.storage.journal.commit_tickets import Ticket
@@ -37,7 +38,6 @@ from bardo_pipeline.storage.journal.event_writer import Signer
 from bardo_pipeline.storage.journal.frames import HEADER_BYTES, segment_header, segment_path
 from bardo_pipeline.storage.journal.journal import ROOM_SECONDS
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.quarantine import Quarantine
 from tests.commands import run
 from tests.logs import GOLEM, NOW, OTHER
 from tests.processes import Forked, die

@@ -20,12 +20,12 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import BardoError
 from bardo_pipeline.storage.delta import AppendOnlyTable
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.intake.quarantine import Quarantine
+from bardo_pipeline.storage.intake.spool_folder import Spool, waiting
 from bardo_pipeline.storage.journal.drainer import drain_once
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA
 from bardo_pipeline.storage.log.stream_heads import TickRange
-from bardo_pipeline.storage.quarantine import Quarantine
-from bardo_pipeline.storage.spool import Spool, waiting
 from bardo_pipeline.storage.verify import verify
 
 CURATED = ("curation", "cycles", "playbooks", "grimoire")

@@ -24,13 +24,13 @@ from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.policy import CarePolicy, Policy, WriterPolicy
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.intake.spool_folder import Spool
 from bardo_pipeline.storage.journal.async_event_writer import AsyncEventWriter
 from bardo_pipeline.storage.journal.drainer import Drainer
 from bardo_pipeline.storage.journal.event_writer import EventWriter
 from bardo_pipeline.storage.journal.writer_session import Drain
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.maintenance import maintain
-from bardo_pipeline.storage.spool import Spool
 from tests.records import records
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)

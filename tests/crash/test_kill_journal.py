@@ -20,10 +20,10 @@ from bardo_pipeline.events.record.arrow_schema import to_models
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.policy import Policy, WriterPolicy
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.intake.quarantine import Quarantine
 from bardo_pipeline.storage.journal.drainer import drain_once
 from bardo_pipeline.storage.journal.event_writer import EventWriter
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.quarantine import Quarantine
 from bardo_pipeline.storage.verify import verify
 from tests.commands import command
 from tests.processes import Forked

@@ -15,7 +15,7 @@ from assets.stores import LazyStores
 from bardo_pipeline.errors import BackpressureError
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.quarantine import Quarantine, QuarantineItem
+from bardo_pipeline.storage.intake.quarantine import Quarantine, QuarantineItem
 from definitions import defs
 from sensors.lag import writers_outrun_the_drainer
 from tests.conftest import NOW, home_without_verdicts

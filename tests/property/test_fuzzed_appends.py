@@ -12,9 +12,9 @@ import pytest
 from bardo_pipeline.errors import InputError, SchemaVersionError, StreamError
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.intake.quarantine import Quarantine
 from bardo_pipeline.storage.journal.event_writer import EventWriter
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.quarantine import Quarantine
 from tests import fuzz
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)

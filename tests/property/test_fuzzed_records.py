@@ -20,9 +20,9 @@ from pydantic import ValidationError
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.events.record.validate import row_errors
-from bardo_pipeline.storage import json_keys, json_lines
-from bardo_pipeline.storage.json_lines import read_lines
-from bardo_pipeline.storage.lines import Lines
+from bardo_pipeline.storage.intake import json_key_count, json_reader
+from bardo_pipeline.storage.intake.json_reader import read_lines
+from bardo_pipeline.storage.intake.line_buffer import Lines
 from tests import fuzz
 from tests.examples import times
 
@@ -140,7 +140,7 @@ class TestBulkIsPydantic:
         lines = [good[:cut], good[cut:], good + good[:cut], good[cut:]]
         assert in_bulk(lines) == ({}, {0, 1, 2, 3})
 
-    @pytest.mark.parametrize("name", sorted(json_keys.OPTIONAL | {"derivation_id", "outcome", "schema_version"}))
+    @pytest.mark.parametrize("name", sorted(json_key_count.OPTIONAL | {"derivation_id", "outcome", "schema_version"}))
     def test_an_absent_key_is_null_only_where_it_may_be_absent(self, name: str) -> None:
         record = deepcopy(next(r for r in GOOD if r["pipeline"] is not None))
         del (record["pipeline"] if name == "tool_runs" else record)[name]
@@ -150,7 +150,7 @@ class TestBulkIsPydantic:
         assert (1 in good) == (name not in ("derivation_id", "outcome"))
 
     def test_good_lines_need_no_second_look(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(json_lines, "_judged", None)
+        monkeypatch.setattr(json_reader, "_judged", None)
         quoting = [{**record, "gating_reason": 'it said "tick": 1, \\ and "é"'} for record in GOOD]
         assert len(in_bulk([fuzz.dumps(record) for record in [*GOOD, *quoting]])[0]) == 2 * len(GOOD)
 
@@ -166,9 +166,9 @@ class TestBulkIsPydantic:
             (b'"observed_at":"20', b'"observed_at":"+20', 1),
             (b'"market":"', b'"market":"\xff', 1),
             (b'"market":"', b'"market":"}{', 1),
-            (b'"tick":', b'"tick":0.', json_lines._FEW),
-            (b'"sma":', b'"macd":0,"no":', json_lines._FEW),
-            (b'"observed_at":"2023-11-14', b'"observed_at":"2023-11-31', json_lines._FEW),
+            (b'"tick":', b'"tick":0.', json_reader._FEW),
+            (b'"sma":', b'"macd":0,"no":', json_reader._FEW),
+            (b'"observed_at":"2023-11-14', b'"observed_at":"2023-11-31', json_reader._FEW),
         ],
         ids=range(12),
     )
@@ -179,8 +179,10 @@ class TestBulkIsPydantic:
         assert part in sent[93]
         sent[93] = sent[93].replace(part, instead, 1)
         looked_at: list[int] = []
-        judged = json_lines._judged
-        monkeypatch.setattr(json_lines, "_judged", lambda lines, which: looked_at.extend(which) or judged(lines, which))
+        judged = json_reader._judged
+        monkeypatch.setattr(
+            json_reader, "_judged", lambda lines, which: looked_at.extend(which) or judged(lines, which)
+        )
         parsed = read_lines(Lines.of(sent))
         assert 93 in looked_at
         assert len(looked_at) <= most

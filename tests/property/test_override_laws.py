@@ -33,7 +33,7 @@ from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.life.override_events import Corrected, Override, Pinned, Retracted, Unpinned
 from bardo_pipeline.events.life.proposal_events import Asked
 from bardo_pipeline.runtime import fleet_run
-from bardo_pipeline.storage.intake import record_events
+from bardo_pipeline.storage.intake.admit_batches import record_events
 from tests.conftest import NOW
 from tests.examples import some
 from tests.owners import RUN

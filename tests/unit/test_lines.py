@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from bardo_pipeline.storage.lines import Lines
+from bardo_pipeline.storage.intake.line_buffer import Lines
 
 pytestmark = pytest.mark.row("EV-4")
 

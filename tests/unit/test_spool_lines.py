@@ -9,9 +9,9 @@ from random import Random
 
 import pytest
 
-from bardo_pipeline.storage import spool_lines
-from bardo_pipeline.storage.quarantine import Kept
-from bardo_pipeline.storage.spool_lines import Block, blocks_of
+from bardo_pipeline.storage.intake import spool_blocks
+from bardo_pipeline.storage.intake.quarantine import Kept
+from bardo_pipeline.storage.intake.spool_blocks import Block, blocks_of
 from tests.fuzz import physical
 
 pytestmark = pytest.mark.row("EV-4")
@@ -30,7 +30,7 @@ def test_the_lines_are_those_of_the_file_however_it_is_read(monkeypatch: pytest.
     for _ in range(300):
         some = [b"\n", b"\r\n", b" ", b"\t", b"a", b"x" * random.randrange(30), b"y" * 90 + b"\n"]
         content = b"".join(random.choice(some) for _ in range(random.randrange(30)))
-        monkeypatch.setattr(spool_lines, "_LOOK_BYTES", random.randrange(1, 50))
+        monkeypatch.setattr(spool_blocks, "_LOOK_BYTES", random.randrange(1, 50))
         found = blocks(content, random.choice([random.randrange(4, 80), random.randrange(200, 1_000)]))
         lines = [line for block in found for line in block.lines]
         assert lines == [line for line in physical(content) if len(line) <= 50]

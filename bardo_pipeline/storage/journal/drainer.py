@@ -25,6 +25,9 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage import locks
 from bardo_pipeline.storage.faults import writing_to
 from bardo_pipeline.storage.home import Home, sync_folder
+from bardo_pipeline.storage.intake.json_reader import read_lines
+from bardo_pipeline.storage.intake.line_buffer import Lines
+from bardo_pipeline.storage.intake.quarantine import Quarantine, QuarantineItem
 from bardo_pipeline.storage.journal.frames import Fault, Frame, Segment, read, segment_path
 from bardo_pipeline.storage.journal.leases import clear, stale
 from bardo_pipeline.storage.journal.processor_yield import yielding
@@ -38,10 +41,7 @@ from bardo_pipeline.storage.journal.segment_files import (
     sealed_numbers,
 )
 from bardo_pipeline.storage.journal.segment_recycling import retire
-from bardo_pipeline.storage.json_lines import read_lines
-from bardo_pipeline.storage.lines import Lines
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.quarantine import Quarantine, QuarantineItem
 
 DRAINER = "drainer"
 """The lock of the one that drains for as long as there are writers."""

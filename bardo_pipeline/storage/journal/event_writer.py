@@ -41,6 +41,8 @@ from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.faults import writing_to
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.intake.json_reader import read_lines, sentence_of
+from bardo_pipeline.storage.intake.line_buffer import Lines
 from bardo_pipeline.storage.journal.commit_tickets import Ticket
 from bardo_pipeline.storage.journal.drainer import DrainReport
 from bardo_pipeline.storage.journal.frames import HEAD_BYTES, Draft
@@ -48,8 +50,6 @@ from bardo_pipeline.storage.journal.journal import Journal
 from bardo_pipeline.storage.journal.leases import Lease
 from bardo_pipeline.storage.journal.segment_files import LOG
 from bardo_pipeline.storage.journal.writer_session import Desk, Drain
-from bardo_pipeline.storage.json_lines import read_lines, sentence_of
-from bardo_pipeline.storage.lines import Lines
 from bardo_pipeline.storage.log.stream_heads import Head, TickRange, past_death
 from bardo_pipeline.storage.seal_keys import SealKeys
 

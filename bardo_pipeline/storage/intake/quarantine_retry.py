@@ -16,15 +16,15 @@ import pyarrow as pa
 
 from bardo_pipeline.errors import BardoError, InputError, RecordError, SchemaVersionError
 from bardo_pipeline.policy import Policy, WriterPolicy
-from bardo_pipeline.storage.arrow_files import read_batches
-from bardo_pipeline.storage.intake import Looked, Stamp, admit_batch, admit_lines, record_events
-from bardo_pipeline.storage.json_lines import read_lines
-from bardo_pipeline.storage.lines import Lines
+from bardo_pipeline.storage.intake.admit_batches import Looked, Stamp, admit_batch, admit_lines, record_events
+from bardo_pipeline.storage.intake.arrow_reader import read_batches
+from bardo_pipeline.storage.intake.json_reader import read_lines
+from bardo_pipeline.storage.intake.line_buffer import Lines
+from bardo_pipeline.storage.intake.quarantine import Quarantine, QuarantineItem
+from bardo_pipeline.storage.intake.spool_folder import ARROW, LIFE, owner_of
+from bardo_pipeline.storage.intake.spool_ingest import Taken, Taking, too_long
+from bardo_pipeline.storage.intake.spool_sealing import Seals
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.quarantine import Quarantine, QuarantineItem
-from bardo_pipeline.storage.spool import ARROW, LIFE, owner_of
-from bardo_pipeline.storage.spool_sealing import Seals
-from bardo_pipeline.storage.spool_taking import Taken, Taking, too_long
 
 _ITEMS_AT_ONCE = 500
 Kind = Literal["lines", "life", "rows", "file"]

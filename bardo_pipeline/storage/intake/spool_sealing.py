@@ -16,10 +16,10 @@ from bardo_pipeline.events.custody.sealing import SealKey, must_be_sealed, seal_
 from bardo_pipeline.events.record.arrow_schema import to_models
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.events.record.validate import row_errors
-from bardo_pipeline.storage.json_lines import Parsed
-from bardo_pipeline.storage.lines import Lines
+from bardo_pipeline.storage.intake.json_reader import Parsed
+from bardo_pipeline.storage.intake.line_buffer import Lines
+from bardo_pipeline.storage.intake.quarantine import Kept
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.quarantine import Kept
 from bardo_pipeline.storage.seal_keys import SealKeys
 
 WITHHELD = "a golem of this home seals its private parts, so that neither these bytes nor words of them are kept"

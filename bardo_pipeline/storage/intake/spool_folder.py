@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home, make_folder
+from bardo_pipeline.storage.intake.quarantine import Kept, Quarantine
+from bardo_pipeline.storage.intake.spool_ingest import Taken, Taking
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.quarantine import Kept, Quarantine
-from bardo_pipeline.storage.spool_taking import Taken, Taking
 
 LIFE, LINES, ARROW, SIGNATURES = ".life.jsonl", ".jsonl", ".arrow", ".sig"
 _LOCK = "spool"

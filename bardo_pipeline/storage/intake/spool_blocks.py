@@ -13,8 +13,8 @@ from io import BufferedIOBase
 
 import numpy as np
 
-from bardo_pipeline.storage.lines import Lines
-from bardo_pipeline.storage.quarantine import Kept
+from bardo_pipeline.storage.intake.line_buffer import Lines
+from bardo_pipeline.storage.intake.quarantine import Kept
 
 _BLANKS = b" \t\r"
 _NEWLINE, _RETURN = b"\n\r"

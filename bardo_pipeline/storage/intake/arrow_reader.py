@@ -14,7 +14,7 @@ import pyarrow as pa
 from bardo_pipeline.errors import RecordError, SchemaVersionError
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.record.upcast import upcast
-from bardo_pipeline.storage.loose import conformed, loosened, tightened
+from bardo_pipeline.storage.intake.nullable_schema import conformed, loosened, tightened
 
 _LOOSE = loosened(RECORD_SCHEMA)
 _BYTES_AS_TEXT = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}

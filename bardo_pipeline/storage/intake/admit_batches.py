@@ -28,8 +28,8 @@ from bardo_pipeline.errors import (
 from bardo_pipeline.events.custody.hash_chain import Payloads, Signature
 from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.record.check_batch import Examined, examine
-from bardo_pipeline.storage.json_lines import BadLine, Parsed, sentence_of
-from bardo_pipeline.storage.lines import Lines
+from bardo_pipeline.storage.intake.json_reader import BadLine, Parsed, sentence_of
+from bardo_pipeline.storage.intake.line_buffer import Lines
 from bardo_pipeline.storage.log.event_log import EventLog
 
 _OF_A_ROW = (InputError, StreamError, LeaseError)

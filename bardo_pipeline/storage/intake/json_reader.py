@@ -27,9 +27,9 @@ from bardo_pipeline.errors import RecordError, SchemaVersionError
 from bardo_pipeline.events.record.arrow_schema import MOMENT, RECORD_SCHEMA
 from bardo_pipeline.events.record.fast_json import judged
 from bardo_pipeline.events.record.model import SCHEMA_VERSION, DecisionCycleRecord
-from bardo_pipeline.storage.json_keys import keys_add_up, with_other_keys
-from bardo_pipeline.storage.lines import Lines
-from bardo_pipeline.storage.loose import loosened, tightened
+from bardo_pipeline.storage.intake.json_key_count import keys_add_up, with_other_keys
+from bardo_pipeline.storage.intake.line_buffer import Lines
+from bardo_pipeline.storage.intake.nullable_schema import loosened, tightened
 
 _GROUP_BYTES = 2 * 2**20  # Arrow's reader takes a millisecond to begin, and what it read before a bad line is lost
 _FEW = 16  # lines: pydantic has looked at each of them before Arrow begins

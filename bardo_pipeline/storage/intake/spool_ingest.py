@@ -19,15 +19,23 @@ import pyarrow as pa
 from bardo_pipeline.errors import BardoError, RecordError, SchemaVersionError, SignatureError
 from bardo_pipeline.events.custody.hash_chain import Signature, content_of
 from bardo_pipeline.policy import WriterPolicy
-from bardo_pipeline.storage.arrow_files import Batch, read_batches, rows_as_stream
-from bardo_pipeline.storage.intake import Looked, Outcome, Refusal, Stamp, admit_batch, admit_lines, record_events
-from bardo_pipeline.storage.json_lines import Parsed, Part, groups_of, read_group, together
-from bardo_pipeline.storage.lines import Lines
+from bardo_pipeline.storage.intake.admit_batches import (
+    Looked,
+    Outcome,
+    Refusal,
+    Stamp,
+    admit_batch,
+    admit_lines,
+    record_events,
+)
+from bardo_pipeline.storage.intake.arrow_reader import Batch, read_batches, rows_as_stream
+from bardo_pipeline.storage.intake.json_reader import Parsed, Part, groups_of, read_group, together
+from bardo_pipeline.storage.intake.line_buffer import Lines
+from bardo_pipeline.storage.intake.quarantine import Kept, Quarantine, QuarantineItem
+from bardo_pipeline.storage.intake.spool_blocks import Block, blocks_of
+from bardo_pipeline.storage.intake.spool_sealing import Seals
+from bardo_pipeline.storage.intake.spool_signatures import LineSignatures, slice_signatures
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.quarantine import Kept, Quarantine, QuarantineItem
-from bardo_pipeline.storage.spool_lines import Block, blocks_of
-from bardo_pipeline.storage.spool_sealing import Seals
-from bardo_pipeline.storage.spool_signatures import LineSignatures, slice_signatures
 
 _AHEAD = 2  # blocks: with one alone, who parses waits for who admits
 
