@@ -18,7 +18,7 @@ from assets.stores import LazyStores
 from bardo_pipeline.derivation.legacy import unjudged, wrongly_published
 from bardo_pipeline.derivation.waiving import failing
 from bardo_pipeline.grimoire.confidence import PPM
-from bardo_pipeline.storage.parquet import scan
+from bardo_pipeline.storage.delta.parquet_io import scan
 from bardo_pipeline.storage.tables import TABLES
 
 WARN, ERROR = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR

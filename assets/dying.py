@@ -14,7 +14,7 @@ from bardo_pipeline.derivation.dying import pass_away, phases_of
 from bardo_pipeline.derivation.notices import deliver, waiting, webhook_of
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import NoticeError
-from bardo_pipeline.storage.totals import Digest
+from bardo_pipeline.storage.delta.table_digest import Digest
 
 DYING_SCHEMA = pa.schema(
     [

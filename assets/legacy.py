@@ -36,7 +36,7 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.the_dead import dead_golems
 from bardo_pipeline.derivation.verdicts import Verdicts, judge
 from bardo_pipeline.events.life.events import Judged
-from bardo_pipeline.storage.totals import Digest
+from bardo_pipeline.storage.delta.table_digest import Digest
 
 DOCUMENTED = "bundles.txt"
 """Beside the first page of each run's Data Docs: the hashes of the bundles that they are about."""

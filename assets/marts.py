@@ -16,8 +16,8 @@ import yaml  # type: ignore[import-untyped]
 from assets.log import CYCLES, LIFE_EVENTS
 from assets.materialized import OWNERS, Seen, materialized
 from assets.stores import LazyStores
+from bardo_pipeline.storage.delta.table_digest import Digest
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.totals import Digest
 from bardo_pipeline.storage.warehouse import PROJECT, build_warehouse, quoted
 
 _SOURCES = {

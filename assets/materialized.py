@@ -14,9 +14,9 @@ from deltalake import DeltaTable
 from bardo_pipeline.derivation.identity import derivation_id
 from bardo_pipeline.derivation.stores import DEFAULT_EMBEDDER, Stores
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.delta.table_digest import Digest, Written
 from bardo_pipeline.storage.embedders import embedder_version
 from bardo_pipeline.storage.tables import TABLES
-from bardo_pipeline.storage.totals import Digest, Written
 
 OWNERS = ["team:bardo"]
 CODE_VERSION = derivation_id(Policy(), embedder_version(DEFAULT_EMBEDDER))

@@ -33,7 +33,7 @@ from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.policy import Policy, WriterPolicy
 from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
-from bardo_pipeline.storage.commits import point_to, put_checkpoint
+from bardo_pipeline.storage.delta.durable_commits import point_to, put_checkpoint
 from bardo_pipeline.storage.findings import Break, Report
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.quarantine import Quarantine, QuarantineItem

@@ -366,7 +366,7 @@ class Fuzz:
 
     def read_back(self) -> None:
         """All that was accepted, through DuckDB, which aborts on text that is none."""
-        from bardo_pipeline.storage.delta import AppendOnlyTable
+        from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
         from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA
 
         files = AppendOnlyTable(self.home.cycles, CYCLES_SCHEMA, ["golem_id", "tick"]).files()

@@ -27,8 +27,8 @@ from bardo_pipeline.katabasis.anonymous_votes import (
     routine_votes,
 )
 from bardo_pipeline.katabasis.weighted_consensus import consensus
+from bardo_pipeline.storage.delta.table_digest import Written
 from bardo_pipeline.storage.projections import GrowingTable
-from bardo_pipeline.storage.totals import Written
 
 
 def owners(stores: Stores) -> pa.Table:

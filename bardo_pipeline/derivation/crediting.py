@@ -21,7 +21,7 @@ from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, f
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.retrieval.credit_rules import CREDIT_COLUMNS, SIGN_SCHEMA, credits_of, signs_of
-from bardo_pipeline.storage.totals import Written
+from bardo_pipeline.storage.delta.table_digest import Written
 
 
 def derive_credits(stores: Stores) -> list[Written]:

@@ -37,7 +37,7 @@ from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entry_columns import last_of_each
 from bardo_pipeline.inheritance.heir_entries import inherited_entries, received_decisions
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.totals import Written
+from bardo_pipeline.storage.delta.table_digest import Written
 
 
 def _nothing_cited(_: Sequence[Proposal]) -> pa.Table:

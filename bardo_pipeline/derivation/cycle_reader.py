@@ -19,7 +19,7 @@ from bardo_pipeline.derivation.reading import closed_through, cycle_of, keyed
 from bardo_pipeline.derivation.repairing import without
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.retractions import LeftOut
-from bardo_pipeline.storage.delta import Part
+from bardo_pipeline.storage.delta.append_only_table import Part
 
 _AS_WIDE = 0.8
 """A portion is handed over when its cycles stand side by side in at least this share of the golems of the whole."""

@@ -45,7 +45,7 @@ from bardo_pipeline.events.stream.from_projections import (
 from bardo_pipeline.events.stream.from_records import RECORD_COLUMNS, record_events
 from bardo_pipeline.inheritance.bundle_files import ENTRIES, EPISODES
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.delta import AppendOnlyTable
+from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.protocol import LIFE_LOG_SCHEMA
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.errors import QueryError
-from bardo_pipeline.storage.delta import AppendOnlyTable
+from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
 from bardo_pipeline.storage.log.event_log import EventLog
 
 SOURCES = ("life", "records", "decisions", "cycles")

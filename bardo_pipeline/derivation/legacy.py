@@ -37,7 +37,7 @@ from bardo_pipeline.events.life.events import LifeEvent, Published, life_event
 from bardo_pipeline.inheritance.bundle_files import Bundle, open_bundle
 from bardo_pipeline.inheritance.testament import TESTAMENT_SCHEMA, testaments
 from bardo_pipeline.inheritance.weismann import leave_bloodstains
-from bardo_pipeline.storage.totals import Written
+from bardo_pipeline.storage.delta.table_digest import Written
 
 
 def _unwritten(stores: Stores, table: str, *, after: tuple[str, ...] = ()) -> pa.Table:

@@ -20,8 +20,8 @@ from bardo_pipeline.dreams.lessons import lesson_decisions, lessons_of
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.grimoire.entry_columns import in_order
-from bardo_pipeline.storage.renewed import RenewedTable
-from bardo_pipeline.storage.totals import Written
+from bardo_pipeline.storage.delta.replaceable_table import RenewedTable
+from bardo_pipeline.storage.delta.table_digest import Written
 
 
 def renew_lessons(stores: Stores) -> list[Written]:

@@ -40,8 +40,8 @@ from bardo_pipeline.inheritance.library.library_entries import (
     PLAYBOOK_DEPOSIT_SCHEMA,
     libraries,
 )
+from bardo_pipeline.storage.delta.table_digest import Written
 from bardo_pipeline.storage.home import bucket_of
-from bardo_pipeline.storage.totals import Written
 
 LIBRARY_TABLES = {"library": LIBRARY_SCHEMA, "kits": KIT_SCHEMA, "shelved_playbooks": PLAYBOOK_DEPOSIT_SCHEMA}
 """What an owner's library consists of, each table by owner."""

@@ -20,10 +20,10 @@ from bardo_pipeline.derivation.lessons import known_in
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.grimoire.entries import METRIC_UNIT
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.delta.replaceable_table import RenewedTable
+from bardo_pipeline.storage.delta.table_digest import Written
 from bardo_pipeline.storage.home import bucket_of
-from bardo_pipeline.storage.renewed import RenewedTable
 from bardo_pipeline.storage.tables import FACT_SCHEMA
-from bardo_pipeline.storage.totals import Written
 
 
 def facts_of(entries: pa.Table) -> pa.Table:

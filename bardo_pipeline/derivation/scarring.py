@@ -41,8 +41,8 @@ from bardo_pipeline.katabasis.scar_rules import (
     scars_of,
 )
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.delta.table_digest import Digest, Written
 from bardo_pipeline.storage.projections import GrowingTable
-from bardo_pipeline.storage.totals import Digest, Written
 
 _NOBODY = ENDED_SCHEMA.empty_table()
 _DEATH = "death/"

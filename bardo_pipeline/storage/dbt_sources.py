@@ -23,9 +23,9 @@ from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.storage.delta.parquet_io import scan
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA, LIFE_LOG_SCHEMA
-from bardo_pipeline.storage.parquet import scan
 from bardo_pipeline.storage.projections import HIDDEN, Projections
 from bardo_pipeline.storage.tables import TABLES
 from bardo_pipeline.storage.warehouse import quoted

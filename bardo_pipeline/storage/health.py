@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.policy import WriterPolicy
 from bardo_pipeline.storage import locks
-from bardo_pipeline.storage.delta import AppendOnlyTable
+from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.quarantine import Quarantine
 from bardo_pipeline.storage.intake.spool_folder import TAKING, waiting

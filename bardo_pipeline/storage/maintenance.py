@@ -21,9 +21,9 @@ from deltalake.exceptions import TableNotFoundError
 
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage import retention
-from bardo_pipeline.storage.commits import newest_checkpoint, point_to, put_checkpoint
-from bardo_pipeline.storage.compaction import Compaction, Layout, below, closed_below
-from bardo_pipeline.storage.delta import AppendOnlyTable
+from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
+from bardo_pipeline.storage.delta.compaction import Compaction, Layout, below, closed_below
+from bardo_pipeline.storage.delta.durable_commits import newest_checkpoint, point_to, put_checkpoint
 from bardo_pipeline.storage.derivations import derivation_folders
 from bardo_pipeline.storage.home import Home, sync_folder
 from bardo_pipeline.storage.intake.quarantine import ITEMS_SCHEMA, RULINGS_SCHEMA

@@ -19,10 +19,10 @@ import pyarrow.dataset as ds
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.grimoire.entry_columns import last_of_each
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.delta import AppendOnlyTable
-from bardo_pipeline.storage.renewed import RenewedTable
+from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
+from bardo_pipeline.storage.delta.replaceable_table import RenewedTable
+from bardo_pipeline.storage.delta.table_digest import EMPTY, Digest, Written
 from bardo_pipeline.storage.tables import TABLES, TableSpec
-from bardo_pipeline.storage.totals import EMPTY, Digest, Written
 
 HIDDEN = pa.schema([pa.field("turn", pa.int64()), pa.field("because", pa.string())])
 """Columns of a growing table beside those of its rows. turn: how many repairs the table had seen when the row was

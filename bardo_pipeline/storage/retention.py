@@ -17,7 +17,7 @@ from pathlib import Path
 
 import orjson
 
-from bardo_pipeline.storage.commits import commit_path, newest_checkpoint
+from bardo_pipeline.storage.delta.durable_commits import commit_path, newest_checkpoint
 from bardo_pipeline.storage.derivations import DROPPED, REBUILD
 from bardo_pipeline.storage.home import sync_folder
 

@@ -31,8 +31,8 @@ from bardo_pipeline.errors import ConfigError, EmbedderMismatch, QueryError, Sto
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.policy import GrowthPolicy
 from bardo_pipeline.storage.approximate import Approximate, learned
-from bardo_pipeline.storage.delta import AppendOnlyTable
-from bardo_pipeline.storage.history import DataFile
+from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
+from bardo_pipeline.storage.delta.files_by_version import DataFile
 from bardo_pipeline.storage.lance import (
     EPISODES,
     Opened,

@@ -17,7 +17,7 @@ import pytest
 
 from bardo_pipeline.errors import StoreError
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage import delta
+from bardo_pipeline.storage.delta import append_only_table
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import Log
@@ -74,7 +74,7 @@ def test_a_disk_that_fails_before_the_commit_leaves_nothing(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(delta, step, fail)
+        patch.setattr(append_only_table, step, fail)
         with pytest.raises(StoreError, match=r"No space left on device.*: free some space on its disk, then try again"):
             append(disk, ticks(2))
     assert files_of(home) == before
@@ -85,7 +85,7 @@ def test_a_disk_that_fails_before_the_commit_leaves_nothing(
 def test_a_disk_that_fails_behind_the_commit_takes_nothing_away(
     disk: EventLog, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sync = delta.sync_folder
+    sync = append_only_table.sync_folder
 
     def fail(path: Path) -> None:
         if path.name == "_delta_log":
@@ -93,7 +93,7 @@ def test_a_disk_that_fails_behind_the_commit_takes_nothing_away(
         sync(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(delta, "sync_folder", fail)
+        patch.setattr(append_only_table, "sync_folder", fail)
         with pytest.raises(StoreError, match=r"Input/output error.*: look at its disk"):
             append(disk, ticks(1), segment=1)
     for log in (disk, EventLog(home, Policy())):

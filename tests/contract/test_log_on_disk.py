@@ -14,12 +14,12 @@ from deltalake.exceptions import CommitFailedError
 from bardo_pipeline.errors import ForkError, NoHomeError, RegressionError, SchemaVersionError, StoreError
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.commits import Added
-from bardo_pipeline.storage.delta import AppendOnlyTable
+from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
+from bardo_pipeline.storage.delta.durable_commits import Added
+from bardo_pipeline.storage.delta.parquet_io import whole
 from bardo_pipeline.storage.home import Home, bucket_of, home_root
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.stream_heads import TickRange
-from bardo_pipeline.storage.parquet import whole
 from tests.logs import GOLEM, LATER, NOW, accepted, append, content, died, head, same, ticks, vectors
 from tests.records import records
 
@@ -57,7 +57,15 @@ def test_delta_refuses_to_change_or_remove_a_row(disk: EventLog, home: Home, nam
 @pytest.mark.row("P-1")
 def test_no_code_of_the_log_can_take_a_row_away() -> None:
     rooms = Path(__file__).parents[2] / "bardo_pipeline" / "storage"
-    for name in ("delta.py", "commits.py", "parquet.py", "event_log.py", "stream_heads.py", "home.py", "protocol.py"):
+    for name in (
+        "append_only_table.py",
+        "durable_commits.py",
+        "parquet_io.py",
+        "event_log.py",
+        "stream_heads.py",
+        "home.py",
+        "protocol.py",
+    ):
         source = (rooms / name).read_text()
         found = re.findall(
             r"\.(?:vacuum|restore|delete|merge|repair)\(|handle\.update\(|overwrite|RemoveAction", source

@@ -21,10 +21,10 @@ from bardo_pipeline.derivation.tending import tend
 from bardo_pipeline.errors import StoreError
 from bardo_pipeline.events.record.row_digest import fingerprint
 from bardo_pipeline.policy import CarePolicy, Policy
-from bardo_pipeline.storage.commits import commit_path
-from bardo_pipeline.storage.compaction import Compaction
 from bardo_pipeline.storage.dbt_sources import _files
-from bardo_pipeline.storage.delta import AppendOnlyTable
+from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
+from bardo_pipeline.storage.delta.compaction import Compaction
+from bardo_pipeline.storage.delta.durable_commits import commit_path
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA

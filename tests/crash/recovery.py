@@ -18,7 +18,7 @@ from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import BardoError
-from bardo_pipeline.storage.delta import AppendOnlyTable
+from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.quarantine import Quarantine
 from bardo_pipeline.storage.intake.spool_folder import Spool, waiting

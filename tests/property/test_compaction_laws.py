@@ -19,14 +19,14 @@ from bardo_pipeline.events.life.events import Died, life_event
 from bardo_pipeline.events.record.model import Vitality
 from bardo_pipeline.events.record.row_digest import fingerprint
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.compaction import below, closed_below, tier_of
-from bardo_pipeline.storage.delta import AppendOnlyTable
+from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
+from bardo_pipeline.storage.delta.compaction import below, closed_below, tier_of
+from bardo_pipeline.storage.delta.parquet_io import scan
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA
 from bardo_pipeline.storage.log.snapshot import LogAsOf
 from bardo_pipeline.storage.maintenance import MaintenanceReport, maintain
-from bardo_pipeline.storage.parquet import scan
 from bardo_pipeline.storage.tick_index import TickIndex
 from tests.conftest import NOW
 from tests.examples import some

@@ -50,10 +50,10 @@ from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity, unit
 from bardo_pipeline.runtime import fleet_run
-from bardo_pipeline.storage import delta, renewed
+from bardo_pipeline.storage.delta import append_only_table, replaceable_table
+from bardo_pipeline.storage.delta.table_digest import Digest
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.tables import TABLES
-from bardo_pipeline.storage.totals import Digest
 from tests.conftest import NOW, copy_home
 from tests.examples import some, times
 from tests.fleets import lively_market
@@ -486,7 +486,7 @@ def lived(small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Stores:
 def test_everything_made_again_beside_has_the_same_fingerprints(
     lived: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delta, "_PART_ROWS", 150)  # in portions, where it was derived as it was lived
+    monkeypatch.setattr(append_only_table, "_PART_ROWS", 150)  # in portions, where it was derived as it was lived
     again = Stores.open(lived.home.root, beside=tmp_path / "beside")
     derive_all(again)
     assert fingerprints(again) == fingerprints(lived)
@@ -536,7 +536,7 @@ def test_as_of_an_earlier_version_or_moment_it_is_what_it_was_then(lived: Stores
 def counting_reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[tuple[str, str]]]:
     """Files, and rows of these files, that are read meanwhile, by table."""
     read: Counter[tuple[str, str]] = Counter()
-    plain = delta.scan
+    plain = append_only_table.scan
 
     def counted(paths: Sequence[str], *args: Any) -> pa.Table:
         for path in paths:
@@ -546,7 +546,7 @@ def counting_reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[tuple[st
         return plain(paths, *args)
 
     with monkeypatch.context() as patch:
-        for module in (delta, renewed):
+        for module in (append_only_table, replaceable_table):
             patch.setattr(module, "scan", counted)
         yield read
 

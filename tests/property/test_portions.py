@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bardo_pipeline.derivation import cycle_reader
 from bardo_pipeline.derivation.cycle_reader import CycleReader, Fresh
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.storage import delta
+from bardo_pipeline.storage.delta import append_only_table
 from tests.conftest import NOW
 from tests.examples import some
 from tests.property.test_laws import Parcel, birth_of, deliver, parcels, stores_at
@@ -39,7 +39,7 @@ def ticks_of(rows: pa.Table) -> list[tuple[str, int]]:
 def portions_of(stores: Stores, rows: int, *, as_wide: float = 0.8) -> tuple[dict[str, int], list[Fresh]]:
     """What the reader is given where the log is read by so many rows. as_wide: how wide a portion must be."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delta, "_PART_ROWS", rows)
+        patch.setattr(append_only_table, "_PART_ROWS", rows)
         patch.setattr(cycle_reader, "_AS_WIDE", as_wide)
         upto, portions = reader_of(stores).portions(nothing)
         return upto, list(portions)

@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bardo_pipeline.errors import StoreError
-from bardo_pipeline.storage import renewed
-from bardo_pipeline.storage.commits import CHECKPOINT_COMMITS, newest_checkpoint
+from bardo_pipeline.storage.delta import replaceable_table
+from bardo_pipeline.storage.delta.durable_commits import CHECKPOINT_COMMITS, newest_checkpoint
+from bardo_pipeline.storage.delta.parquet_io import write_fresh
+from bardo_pipeline.storage.delta.replaceable_table import RenewedTable
+from bardo_pipeline.storage.delta.table_digest import Digest
 from bardo_pipeline.storage.home import bucket_of
-from bardo_pipeline.storage.parquet import write_fresh
-from bardo_pipeline.storage.renewed import RenewedTable
 from bardo_pipeline.storage.tables import TableSpec
-from bardo_pipeline.storage.totals import Digest
 from tests.examples import some
 
 SCHEMA = pa.schema(
@@ -67,7 +67,7 @@ def test_every_reader_sees_what_was_put_there_last(
 ) -> None:
     path = tmp_path_factory.mktemp("renewed") / str(next(fresh))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(renewed, "GATHERED_ROWS", most)
+        patch.setattr(replaceable_table, "GATHERED_ROWS", most)
         first, second = table_of(path), table_of(path)
         known: dict[tuple[str, str], int] = {}
         for number, (buckets, said, by_first) in enumerate(steps):
@@ -147,14 +147,14 @@ def test_who_renews_what_somebody_else_renewed_meanwhile_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = table_of(tmp_path / "facts"), table_of(tmp_path / "facts")
-    honest = renewed.write_fresh
+    honest = replaceable_table.write_fresh
 
     def late(*args: object, **more: object) -> None:
-        monkeypatch.setattr(renewed, "write_fresh", honest)
+        monkeypatch.setattr(replaceable_table, "write_fresh", honest)
         second.renew(rows_of({("g-2", "e"): 2}), set(range(BUCKETS)))
         honest(*args, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(renewed, "write_fresh", late)
+    monkeypatch.setattr(replaceable_table, "write_fresh", late)
     with pytest.raises(StoreError, match="version 1 was taken meanwhile"):
         first.renew(rows_of({("g-1", "e"): 1}), set(range(BUCKETS)))
     assert first.read().equals(rows_of({("g-2", "e"): 2}))

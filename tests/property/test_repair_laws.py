@@ -36,9 +36,9 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.events import Reorg, Struck, life_event
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.runtime import fleet_run
-from bardo_pipeline.storage import delta
+from bardo_pipeline.storage.delta import append_only_table
+from bardo_pipeline.storage.delta.replaceable_table import RenewedTable
 from bardo_pipeline.storage.projections import GrowingTable
-from bardo_pipeline.storage.renewed import RenewedTable
 from tests.conftest import NOW
 from tests.examples import some
 from tests.fleets import lively_market
@@ -525,7 +525,7 @@ def read_by_a_repair(root: Path, golems: int, monkeypatch: pytest.MonkeyPatch) -
     derive_all(stores)
     strike(stores, "g-0", SPAN * 20 + 1, "a lie", now=NOW)
     read: Counter[str] = Counter()
-    plain = delta.scan
+    plain = append_only_table.scan
 
     def counted(paths: Sequence[str], *args: Any) -> pa.Table:
         for path in paths:
@@ -533,7 +533,7 @@ def read_by_a_repair(root: Path, golems: int, monkeypatch: pytest.MonkeyPatch) -
         return plain(paths, *args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(delta, "scan", counted)
+        patch.setattr(append_only_table, "scan", counted)
         derive_all(stores)
         once = Counter(read)
         derive_all(stores)

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bardo_pipeline.storage import parquet
-from bardo_pipeline.storage.parquet import scan, write_fresh
+from bardo_pipeline.storage.delta import parquet_io
+from bardo_pipeline.storage.delta.parquet_io import scan, write_fresh
 from tests.examples import times
 
 PART = pa.struct([pa.field("always", pa.int64(), nullable=False), pa.field("perhaps", pa.string())])
@@ -93,7 +93,7 @@ def test_of_few_rows_a_file_says_what_is_all_null_and_the_extremes_of_numbers_an
     told = {column.path_in_schema: column.statistics for column in map(footer.column, range(footer.num_columns))}
     assert (told["tick"].min, told["tick"].max) == (0, 1)
     assert told["word"].null_count == 2
-    assert "word" in parquet._file(str(path)).without
+    assert "word" in parquet_io._file(str(path)).without
     text = told["part.perhaps"]
     assert (text and (text.min, text.max)) == (("a", "b") if stats else None)
 
@@ -104,6 +104,6 @@ def test_what_is_kept_of_files_is_bounded_and_the_rest_is_read_again(tmp_path: P
     write_fresh(path, rows, SCHEMA)
     for _ in range(2):
         assert scan([str(path)], SCHEMA).equals(rows)
-        held = parquet._file(str(path)).held
+        held = parquet_io._file(str(path)).held
         assert "tick" in held
-        assert sum(column.nbytes for column in held.values()) <= parquet._HELD_BYTES < rows.nbytes
+        assert sum(column.nbytes for column in held.values()) <= parquet_io._HELD_BYTES < rows.nbytes

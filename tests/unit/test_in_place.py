@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bardo_pipeline.grimoire.entry_columns import in_order
-from bardo_pipeline.storage.in_place import amended, chosen, differing
+from bardo_pipeline.storage.delta.row_diff import amended, chosen, differing
 from tests.examples import some
 
 SCHEMA = pa.schema(

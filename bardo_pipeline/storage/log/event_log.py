@@ -31,8 +31,9 @@ from bardo_pipeline.events.record.thread_pool import at_once, divided, parts_of
 from bardo_pipeline.events.record.validate import check_table
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
-from bardo_pipeline.storage.commits import Added
-from bardo_pipeline.storage.delta import AppendOnlyTable, Part
+from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable, Part
+from bardo_pipeline.storage.delta.durable_commits import Added
+from bardo_pipeline.storage.delta.parquet_io import scan
 from bardo_pipeline.storage.faults import writing_to
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.leases import leased
@@ -55,7 +56,6 @@ from bardo_pipeline.storage.log.protocol import (
 from bardo_pipeline.storage.log.stream_heads import Head, TickRange, golem_column
 from bardo_pipeline.storage.log.stream_heads_cache import load_heads, save_heads
 from bardo_pipeline.storage.log.vector_table import VectorLog
-from bardo_pipeline.storage.parquet import scan
 
 _LOCK = "log"
 _OF_KEYS = pa.array(["KeyRegistered", "KeyRotated", "KeyRevoked"])

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.record.arrow_schema import MOMENT
-from bardo_pipeline.storage.delta import Part
+from bardo_pipeline.storage.delta.append_only_table import Part
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.stream_heads import Heads, golem_column
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from bardo_pipeline.events.record.row_digest import fingerprint
-from bardo_pipeline.storage.commits import commit_path
+from bardo_pipeline.storage.delta.durable_commits import commit_path
 from bardo_pipeline.storage.log.stream_heads import Heads
 
 

@@ -15,7 +15,7 @@ import pyarrow.dataset as ds
 
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
-from bardo_pipeline.storage.delta import AppendOnlyTable
+from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
 
 
 class VectorLog:

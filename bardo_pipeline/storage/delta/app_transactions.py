@@ -10,7 +10,7 @@ from pathlib import Path
 import orjson
 import pyarrow.parquet as pq
 
-from bardo_pipeline.storage.commits import commit_path, newest_checkpoint
+from bardo_pipeline.storage.delta.durable_commits import commit_path, newest_checkpoint
 
 _COLUMNS = ["txn.appId", "txn.version"]
 

@@ -30,12 +30,12 @@ from bardo_pipeline.errors import CustodyError
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.policy import CarePolicy
-from bardo_pipeline.storage.commits import Added, StoredFile, commit_path
-from bardo_pipeline.storage.delta import AppendOnlyTable
-from bardo_pipeline.storage.history import absolute
+from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
+from bardo_pipeline.storage.delta.durable_commits import Added, StoredFile, commit_path
+from bardo_pipeline.storage.delta.files_by_version import absolute
+from bardo_pipeline.storage.delta.parquet_io import leaves_of, scan
 from bardo_pipeline.storage.home import sync_file, sync_folder
 from bardo_pipeline.storage.log.checksum_manifest import adds_of
-from bardo_pipeline.storage.parquet import leaves_of, scan
 
 Tier = Literal["fresh", "warm", "cold"]
 

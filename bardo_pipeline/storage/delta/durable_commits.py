@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
 
+from bardo_pipeline.storage.delta.parquet_io import bounds_of
 from bardo_pipeline.storage.home import make_folder, sync_file, sync_folder
-from bardo_pipeline.storage.parquet import bounds_of
 
 CHECKPOINT_COMMITS = 20
 """Commits between two checkpoints: each one since the last makes every look at the table 0.05 ms slower (measured)."""

@@ -23,7 +23,8 @@ from bardo_pipeline.errors import SchemaVersionError, StoreError
 from bardo_pipeline.events.record.arrow_columns import one
 from bardo_pipeline.grimoire.entry_columns import in_order
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.commits import (
+from bardo_pipeline.storage.delta.app_transactions import Transactions
+from bardo_pipeline.storage.delta.durable_commits import (
     CHECKPOINT_COMMITS,
     commit_path,
     described,
@@ -36,14 +37,13 @@ from bardo_pipeline.storage.commits import (
     put_commit,
     renewing,
 )
+from bardo_pipeline.storage.delta.files_by_version import absolute
+from bardo_pipeline.storage.delta.parquet_io import scan, write_fresh
+from bardo_pipeline.storage.delta.row_diff import amended, chosen, differing
+from bardo_pipeline.storage.delta.table_digest import EMPTY, Digest, Written
 from bardo_pipeline.storage.faults import writing_to
-from bardo_pipeline.storage.history import absolute
 from bardo_pipeline.storage.home import bucket_of
-from bardo_pipeline.storage.in_place import amended, chosen, differing
-from bardo_pipeline.storage.parquet import scan, write_fresh
 from bardo_pipeline.storage.tables import TableSpec
-from bardo_pipeline.storage.totals import EMPTY, Digest, Written
-from bardo_pipeline.storage.transactions import Transactions
 
 GATHERED_ROWS = 4_096
 """Buckets of no more rows together lie in one file: to write 16 files of 100 rows takes as long as one of 15,000."""

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import orjson
 import pyarrow.dataset as ds
 
-from bardo_pipeline.storage.commits import commit_path
+from bardo_pipeline.storage.delta.durable_commits import commit_path
 
 
 @dataclass(frozen=True)

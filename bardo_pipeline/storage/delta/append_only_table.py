@@ -25,7 +25,8 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from bardo_pipeline.errors import SchemaVersionError, StoreError
 from bardo_pipeline.events.record.row_digest import row_digests
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.commits import (
+from bardo_pipeline.storage.delta.app_transactions import Transactions
+from bardo_pipeline.storage.delta.durable_commits import (
     CHECKPOINT_COMMITS,
     Added,
     StoredFile,
@@ -42,12 +43,11 @@ from bardo_pipeline.storage.commits import (
     put_commit,
     replacing,
 )
+from bardo_pipeline.storage.delta.files_by_version import DataFile, absolute, brought_between, still_there, within
+from bardo_pipeline.storage.delta.parquet_io import rows_in, scan, write_fresh
 from bardo_pipeline.storage.faults import writing_to
-from bardo_pipeline.storage.history import DataFile, absolute, brought_between, still_there, within
 from bardo_pipeline.storage.home import sync_file, sync_folder
 from bardo_pipeline.storage.log.checksum_manifest import Sums
-from bardo_pipeline.storage.parquet import rows_in, scan, write_fresh
-from bardo_pipeline.storage.transactions import Transactions
 
 _PART_ROWS = 100_000
 _LOOKS = 5  # a reader looks again where a compaction took a file away before it was opened

@@ -1,0 +1,1 @@
+"""Delta tables: append-only and replaceable tables, durable commits, Parquet files, compaction."""
