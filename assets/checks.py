@@ -19,7 +19,7 @@ from bardo_pipeline.derivation.legacy import unjudged, wrongly_published
 from bardo_pipeline.derivation.waiving import failing
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.storage.delta.parquet_io import scan
-from bardo_pipeline.storage.tables import TABLES
+from bardo_pipeline.storage.projections.table_specs import TABLES
 
 WARN, ERROR = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR
 

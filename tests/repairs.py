@@ -11,7 +11,7 @@ from bardo_pipeline.derivation.memory import refresh_index
 from bardo_pipeline.derivation.repair import withdraw
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.runtime import fleet_run
-from bardo_pipeline.storage.tables import TABLES
+from bardo_pipeline.storage.projections.table_specs import TABLES
 from tests.conftest import NOW
 from tests.property.test_laws import POLICY, beside, derive_all, fingerprints, small_run, stores_at
 

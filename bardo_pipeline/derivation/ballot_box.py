@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.derivation.places import keep_place, kept_at, place_of
 from bardo_pipeline.katabasis.anonymous_votes import VOTE_SCHEMA
 from bardo_pipeline.katabasis.weighted_consensus import decisive
-from bardo_pipeline.storage.projections import GrowingTable
+from bardo_pipeline.storage.projections.projections import GrowingTable
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from bardo_pipeline.katabasis.anonymous_votes import (
 )
 from bardo_pipeline.katabasis.weighted_consensus import consensus
 from bardo_pipeline.storage.delta.table_digest import Written
-from bardo_pipeline.storage.projections import GrowingTable
+from bardo_pipeline.storage.projections.projections import GrowingTable
 
 
 def owners(stores: Stores) -> pa.Table:

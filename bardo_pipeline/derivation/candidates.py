@@ -34,7 +34,7 @@ from bardo_pipeline.inheritance.learning_state import (
 )
 from bardo_pipeline.inheritance.playbook_rules import procedures_of
 from bardo_pipeline.inheritance.weismann import attenuate, leave_bloodstains, shed
-from bardo_pipeline.storage.tables import CANDIDATE_SCHEMA
+from bardo_pipeline.storage.projections.table_specs import CANDIDATE_SCHEMA
 
 PRIVATE_EPISODE_FIELDS = ("value_micros", "gas_cost_micros", "pnl_impact_micros", "golem_id")
 """What of an episode is a size or a profit, or says whose it was: it dies with the golem."""

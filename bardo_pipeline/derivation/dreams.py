@@ -35,7 +35,7 @@ from bardo_pipeline.dreams.recorded_market import RATES
 from bardo_pipeline.dreams.replay_selection import DROWSY_COLUMNS, IMPORT, TAG, Bed, Due, cycles_of, dreams_due
 from bardo_pipeline.events.life.retractions import Cause, LeftOut
 from bardo_pipeline.storage.delta.table_digest import Written
-from bardo_pipeline.storage.projections import GrowingTable
+from bardo_pipeline.storage.projections.projections import GrowingTable
 
 DREAMT = ("hypotheses", "dreams")
 """The tables of a dream's commit, in its order: the dream comes last and says that its hypotheses are there."""

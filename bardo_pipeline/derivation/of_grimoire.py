@@ -23,7 +23,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.replaceable_table import RenewedTable
 from bardo_pipeline.storage.delta.table_digest import Written
 from bardo_pipeline.storage.home import bucket_of
-from bardo_pipeline.storage.tables import FACT_SCHEMA
+from bardo_pipeline.storage.projections.table_specs import FACT_SCHEMA
 
 
 def facts_of(entries: pa.Table) -> pa.Table:

@@ -41,8 +41,8 @@ from bardo_pipeline.katabasis.scar_rules import scars_of
 from bardo_pipeline.katabasis.weighted_consensus import consensus
 from bardo_pipeline.storage.delta.table_digest import Digest
 from bardo_pipeline.storage.log.snapshot import LogAsOf
-from bardo_pipeline.storage.projections import Projections
-from bardo_pipeline.storage.tables import TABLES
+from bardo_pipeline.storage.projections.projections import Projections
+from bardo_pipeline.storage.projections.table_specs import TABLES
 
 BY_CYCLE = ("curation", "cycles", "playbooks", "episodes", "credits", "hypotheses", "dreams", "failures")
 """Tables whose rows say which cycle of which golem they came from, and nothing of what is shared."""

@@ -42,7 +42,7 @@ from bardo_pipeline.katabasis.scar_rules import (
 )
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.table_digest import Digest, Written
-from bardo_pipeline.storage.projections import GrowingTable
+from bardo_pipeline.storage.projections.projections import GrowingTable
 
 _NOBODY = ENDED_SCHEMA.empty_table()
 _DEATH = "death/"

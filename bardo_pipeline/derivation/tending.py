@@ -16,7 +16,7 @@ from bardo_pipeline.storage.embedders import EMBEDDERS, embedder_version
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.maintenance import MaintenanceReport, Step, maintain
-from bardo_pipeline.storage.projections import Projections
+from bardo_pipeline.storage.projections.projections import Projections
 from bardo_pipeline.storage.retention import disk_bytes
 from bardo_pipeline.storage.vectors import EpisodeIndex
 

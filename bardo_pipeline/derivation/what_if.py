@@ -35,7 +35,7 @@ from bardo_pipeline.quality.calibration import (
     judge_beliefs,
 )
 from bardo_pipeline.quality.grimoire_differences import CHANGE_SCHEMA, entry_changes
-from bardo_pipeline.storage.tables import TABLES
+from bardo_pipeline.storage.projections.table_specs import TABLES
 
 NAMING = frozenset({"policy_hash", "bundle_hash", "cause_bundle", "derivation_id"})
 """Columns that only name the policy, or a bundle whose manifest does: they differ always, whatever the content."""

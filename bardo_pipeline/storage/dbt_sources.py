@@ -26,10 +26,10 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.parquet_io import scan
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA, LIFE_LOG_SCHEMA
-from bardo_pipeline.storage.projections import HIDDEN, Projections
-from bardo_pipeline.storage.tables import TABLES
+from bardo_pipeline.storage.projections.projections import HIDDEN, Projections
+from bardo_pipeline.storage.projections.retracted_rows import WITHDRAWAL_SCHEMA, withdrawals
+from bardo_pipeline.storage.projections.table_specs import TABLES
 from bardo_pipeline.storage.warehouse import quoted
-from bardo_pipeline.storage.withdrawals import WITHDRAWAL_SCHEMA, withdrawals
 
 DATABASE = "home"
 """Name of the attached database, as models/sources.yml has it."""

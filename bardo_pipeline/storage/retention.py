@@ -18,8 +18,8 @@ from pathlib import Path
 import orjson
 
 from bardo_pipeline.storage.delta.durable_commits import commit_path, newest_checkpoint
-from bardo_pipeline.storage.derivations import DROPPED, REBUILD
 from bardo_pipeline.storage.home import sync_folder
+from bardo_pipeline.storage.projections.derivation_folders import DROPPED, REBUILD
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")

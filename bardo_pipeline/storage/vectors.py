@@ -46,7 +46,7 @@ from bardo_pipeline.storage.lance import (
     texts_schema,
 )
 from bardo_pipeline.storage.nearest import MATCH_SCHEMA, Texts, episodes_of
-from bardo_pipeline.storage.projections import GrowingTable
+from bardo_pipeline.storage.projections.projections import GrowingTable
 
 if TYPE_CHECKING:
     from lancedb.table import Table

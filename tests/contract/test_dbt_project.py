@@ -27,8 +27,8 @@ from bardo_pipeline.storage.dbt_sources import Plugin
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA, LIFE_LOG_SCHEMA
-from bardo_pipeline.storage.projections import HIDDEN
-from bardo_pipeline.storage.tables import TABLES
+from bardo_pipeline.storage.projections.projections import HIDDEN
+from bardo_pipeline.storage.projections.table_specs import TABLES
 from bardo_pipeline.storage.warehouse import PROJECT
 from tests.conftest import NOW
 

@@ -24,8 +24,8 @@ from bardo_pipeline.retrieval.embedder_interface import Embedder, text_hash
 from bardo_pipeline.storage import approximate, lance, nearest, vectors
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.nearest import MATCH_SCHEMA
-from bardo_pipeline.storage.projections import GrowingTable, Projections
-from bardo_pipeline.storage.tables import TABLES
+from bardo_pipeline.storage.projections.projections import GrowingTable, Projections
+from bardo_pipeline.storage.projections.table_specs import TABLES
 from bardo_pipeline.storage.vectors import EpisodeIndex
 from tests.conftest import NOW
 from tests.episodes import TEXTS, lives, many, rows

@@ -17,8 +17,8 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.tending import is_pressed, tend
 from bardo_pipeline.errors import StoreError
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.projections import Projections
-from bardo_pipeline.storage.tables import FACT_SCHEMA
+from bardo_pipeline.storage.projections.projections import Projections
+from bardo_pipeline.storage.projections.table_specs import FACT_SCHEMA
 from tests.conftest import NOW, copy_home
 
 

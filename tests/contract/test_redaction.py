@@ -36,8 +36,8 @@ from bardo_pipeline.storage.journal.event_writer import EventWriter
 from bardo_pipeline.storage.journal.leases import Lease
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import Log
+from bardo_pipeline.storage.projections.table_specs import TABLES
 from bardo_pipeline.storage.seal_keys import SealKeys, sealing_golems, states_of
-from bardo_pipeline.storage.tables import TABLES
 from bardo_pipeline.storage.verify import verify
 from tests.commands import run
 from tests.logs import GOLEM, NOW, OTHER

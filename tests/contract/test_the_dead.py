@@ -28,8 +28,8 @@ from bardo_pipeline.events.record.model import Part, Vitality
 from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.projections import GrowingTable
-from bardo_pipeline.storage.tables import CANDIDATE_SCHEMA
+from bardo_pipeline.storage.projections.projections import GrowingTable
+from bardo_pipeline.storage.projections.table_specs import CANDIDATE_SCHEMA
 from tests.conftest import NOW
 
 pytestmark = pytest.mark.row("INH-21")

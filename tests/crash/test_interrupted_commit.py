@@ -11,7 +11,7 @@ from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.runtime.fleet_run import Living
 from bardo_pipeline.storage.delta.replaceable_table import RenewedTable
-from bardo_pipeline.storage.projections import GrowingTable
+from bardo_pipeline.storage.projections.projections import GrowingTable
 from tests.conftest import NOW, copy_home, home_without_verdicts
 from tests.scenario.test_succession import run_of, succeeded  # noqa: F401 - a fixture
 

@@ -13,7 +13,7 @@ from bardo_pipeline.derivation.reembedding import reembed
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.storage.embedders import open_embedder
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.tables import TABLES
+from bardo_pipeline.storage.projections.table_specs import TABLES
 from bardo_pipeline.storage.verify import verify
 from tests.conftest import copy_home
 from tests.crash.reembedding import LATER, POINTS, migrate

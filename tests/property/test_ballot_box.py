@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from bardo_pipeline.derivation.ballot_box import BallotBox
 from bardo_pipeline.katabasis.weighted_consensus import decisive
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.projections import GrowingTable
-from bardo_pipeline.storage.tables import TABLES
+from bardo_pipeline.storage.projections.projections import GrowingTable
+from bardo_pipeline.storage.projections.table_specs import TABLES
 from tests.examples import times
 from tests.grimoires import DIED, shuffled
 from tests.property.test_consensus_laws import ballots, counted

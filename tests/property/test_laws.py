@@ -53,7 +53,7 @@ from bardo_pipeline.runtime import fleet_run
 from bardo_pipeline.storage.delta import append_only_table, replaceable_table
 from bardo_pipeline.storage.delta.table_digest import Digest
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.tables import TABLES
+from bardo_pipeline.storage.projections.table_specs import TABLES
 from tests.conftest import NOW, copy_home
 from tests.examples import some, times
 from tests.fleets import lively_market

@@ -38,7 +38,7 @@ from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.runtime import fleet_run
 from bardo_pipeline.storage.delta import append_only_table
 from bardo_pipeline.storage.delta.replaceable_table import RenewedTable
-from bardo_pipeline.storage.projections import GrowingTable
+from bardo_pipeline.storage.projections.projections import GrowingTable
 from tests.conftest import NOW
 from tests.examples import some
 from tests.fleets import lively_market

@@ -19,7 +19,7 @@ from bardo_pipeline.derivation.memory import episode_index
 from bardo_pipeline.derivation.proof import remains
 from bardo_pipeline.derivation.repair import strike
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.storage.tables import TABLES
+from bardo_pipeline.storage.projections.table_specs import TABLES
 from bardo_pipeline.storage.warehouse import build_warehouse
 from tests.conftest import NOW
 from tests.property.test_laws import POLICY, stores_at

@@ -22,7 +22,7 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.what_if import NAMING, WhatIf, what_if
 from bardo_pipeline.errors import ConfigError, DerivationError, QueryError
 from bardo_pipeline.policy import CarePolicy, Policy
-from bardo_pipeline.storage.tables import TABLES
+from bardo_pipeline.storage.projections.table_specs import TABLES
 from tests.conftest import LIVELY, NOW, copy_home
 from tests.reference.calibration import sureness
 

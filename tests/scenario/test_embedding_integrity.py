@@ -32,7 +32,7 @@ from bardo_pipeline.retrieval.reference_texts import REFERENCE_TEXTS
 from bardo_pipeline.storage.embedders import open_embedder
 from bardo_pipeline.storage.log.protocol import VECTORS_SCHEMA
 from bardo_pipeline.storage.log.snapshot import LogAsOf
-from bardo_pipeline.storage.tables import TABLES
+from bardo_pipeline.storage.projections.table_specs import TABLES
 from bardo_pipeline.storage.verify import verify
 from jobs.schedules import every_week
 from tests.conftest import NOW, copy_home, home_without_verdicts

@@ -43,7 +43,7 @@ from bardo_pipeline.storage.delta.row_diff import amended, chosen, differing
 from bardo_pipeline.storage.delta.table_digest import EMPTY, Digest, Written
 from bardo_pipeline.storage.faults import writing_to
 from bardo_pipeline.storage.home import bucket_of
-from bardo_pipeline.storage.tables import TableSpec
+from bardo_pipeline.storage.projections.table_specs import TableSpec
 
 GATHERED_ROWS = 4_096
 """Buckets of no more rows together lie in one file: to write 16 files of 100 rows takes as long as one of 15,000."""

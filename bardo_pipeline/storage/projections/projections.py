@@ -22,7 +22,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
 from bardo_pipeline.storage.delta.replaceable_table import RenewedTable
 from bardo_pipeline.storage.delta.table_digest import EMPTY, Digest, Written
-from bardo_pipeline.storage.tables import TABLES, TableSpec
+from bardo_pipeline.storage.projections.table_specs import TABLES, TableSpec
 
 HIDDEN = pa.schema([pa.field("turn", pa.int64()), pa.field("because", pa.string())])
 """Columns of a growing table beside those of its rows. turn: how many repairs the table had seen when the row was

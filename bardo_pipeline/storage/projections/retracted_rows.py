@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from bardo_pipeline.storage.projections import GrowingTable, Projections
-from bardo_pipeline.storage.tables import TABLES
+from bardo_pipeline.storage.projections.projections import GrowingTable, Projections
+from bardo_pipeline.storage.projections.table_specs import TABLES
 
 WITHDRAWAL_SCHEMA = pa.schema(
     [

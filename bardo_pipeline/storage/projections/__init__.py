@@ -1,0 +1,1 @@
+"""Projections: the derived tables of one derivation, and their folders."""
