@@ -11,8 +11,8 @@ from bardo_pipeline.derivation.memory import derive_episodes, refresh_index
 from bardo_pipeline.derivation.memory import episode_index as index_of
 from bardo_pipeline.derivation.of_grimoire import derive_of_grimoire
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.storage.approximate import PPM
-from bardo_pipeline.storage.nearest import MATCH_SCHEMA
+from bardo_pipeline.storage.index.ivf_tuning import PPM
+from bardo_pipeline.storage.index.nearest_episodes import MATCH_SCHEMA
 
 
 @dg.asset(deps=[CYCLES, LIFE_EVENTS, VECTORS], **of_table("episodes", "memory", "onnx"))

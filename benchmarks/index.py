@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.index.tick_index import TickIndex
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.tick_index import TickIndex
 from benchmarks.figures import Figure
 
 LIMIT = 1_000

@@ -22,7 +22,7 @@ from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.retrieval.embedder_interface import check_question
 from bardo_pipeline.storage.delta.table_digest import Written
-from bardo_pipeline.storage.vectors import EpisodeIndex
+from bardo_pipeline.storage.index.episode_index import EpisodeIndex
 
 _ASKED_GROWTH = 8  # alike episodes are many: so many times more are asked for when too few are left
 

@@ -14,11 +14,11 @@ from bardo_pipeline.derivation.in_force import in_force
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.embedders import EMBEDDERS, embedder_version
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.index.episode_index import EpisodeIndex
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.maintenance import MaintenanceReport, Step, maintain
 from bardo_pipeline.storage.projections.projections import Projections
 from bardo_pipeline.storage.retention import disk_bytes
-from bardo_pipeline.storage.vectors import EpisodeIndex
 
 
 def tend(home: Home, log: EventLog, policy: Policy, *, now: datetime, dry_run: bool = False) -> MaintenanceReport:

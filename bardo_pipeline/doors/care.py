@@ -15,10 +15,10 @@ from bardo_pipeline.derivation.tending import tend
 from bardo_pipeline.doors.options import FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.doors.tables import print_json, print_table
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.index.tick_index import PHASE_SCHEMA, TickIndex
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.maintenance import MaintenanceReport
 from bardo_pipeline.storage.retention import disk_bytes
-from bardo_pipeline.storage.tick_index import PHASE_SCHEMA, TickIndex
 
 out = Console(soft_wrap=False)
 

@@ -25,6 +25,7 @@ from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
 from bardo_pipeline.storage.delta.compaction import Compaction, Layout, below, closed_below
 from bardo_pipeline.storage.delta.durable_commits import newest_checkpoint, point_to, put_checkpoint
 from bardo_pipeline.storage.home import Home, sync_folder
+from bardo_pipeline.storage.index.tick_index import TickIndex
 from bardo_pipeline.storage.intake.quarantine import ITEMS_SCHEMA, RULINGS_SCHEMA
 from bardo_pipeline.storage.log.checksum_manifest import Sums
 from bardo_pipeline.storage.log.embedding_table import EMBEDDING_SCHEMA
@@ -34,7 +35,6 @@ from bardo_pipeline.storage.projections.derivation_folders import derivation_fol
 from bardo_pipeline.storage.projections.projections import Projections
 from bardo_pipeline.storage.projections.table_specs import TABLES
 from bardo_pipeline.storage.retention import Gone
-from bardo_pipeline.storage.tick_index import TickIndex
 
 Lock = Callable[[], AbstractContextManager[None]]
 

@@ -21,12 +21,12 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import ConfigError, QueryError, StoreError
 from bardo_pipeline.policy import GrowthPolicy, Policy
 from bardo_pipeline.retrieval.embedder_interface import Embedder, text_hash
-from bardo_pipeline.storage import approximate, lance, nearest, vectors
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.nearest import MATCH_SCHEMA
+from bardo_pipeline.storage.index import episode_index, ivf_tuning, lance_tables, nearest_episodes
+from bardo_pipeline.storage.index.episode_index import EpisodeIndex
+from bardo_pipeline.storage.index.nearest_episodes import MATCH_SCHEMA
 from bardo_pipeline.storage.projections.projections import GrowingTable, Projections
 from bardo_pipeline.storage.projections.table_specs import TABLES
-from bardo_pipeline.storage.vectors import EpisodeIndex
 from tests.conftest import NOW
 from tests.episodes import TEXTS, lives, many, rows
 
@@ -148,7 +148,7 @@ def test_a_limit_that_cuts_equals_keeps_the_first_by_golem_and_tick(
 
 def test_of_texts_that_tie_for_the_last_place_the_first_by_name_is_taken() -> None:
     stored = pa.table({"text_hash": ["e", "d", "c", "b", "a"], "_score": [9.0, 7.0, 7.0, 7.0, 1.0]})
-    found = nearest._best(lambda count: stored.slice(0, count), 2, stored.num_rows, "_score", "descending")
+    found = nearest_episodes._best(lambda count: stored.slice(0, count), 2, stored.num_rows, "_score", "descending")
     assert found["text_hash"].to_pylist() == ["e", "b"]
 
 
@@ -224,7 +224,7 @@ def test_a_refresh_adds_what_is_new_and_a_second_one_nothing(
 def test_however_it_grew_an_index_answers_as_one_that_was_deleted_and_made_anew(
     index: EpisodeIndex, table: GrowingTable, embedder: Embedder, matrix: NDArray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nearest, "_FUSED_COUNT", 6)  # so few that not every text is weighed
+    monkeypatch.setattr(nearest_episodes, "_FUSED_COUNT", 6)  # so few that not every text is weighed
     for first in range(1, 31, 5):  # texts come bit by bit, so each refresh changes what words are rare
         commit(table, lives(first, 5, matrix, golems=2))
         index.refresh(table)
@@ -241,9 +241,9 @@ def test_however_it_grew_an_index_answers_as_one_that_was_deleted_and_made_anew(
 def test_many_rows_are_merged_in_parts(
     index: EpisodeIndex, table: GrowingTable, matrix: NDArray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vectors, "_MERGE_ROWS", 20)
-    monkeypatch.setattr(lance, "_ASKED", 2)
-    monkeypatch.setattr(lance, "_ASKED_SHARE", 1)
+    monkeypatch.setattr(episode_index, "_MERGE_ROWS", 20)
+    monkeypatch.setattr(lance_tables, "_ASKED", 2)
+    monkeypatch.setattr(lance_tables, "_ASKED_SHARE", 1)
     for first in range(1, 25, 3):
         commit(table, lives(first, 3, matrix))
     assert index.refresh(table) == 72
@@ -300,13 +300,13 @@ def test_a_first_refresh_that_was_killed_leaves_nothing_behind_once_repeated(
 def test_rows_that_lancedb_lost_are_noticed_before_the_watermark(
     index: EpisodeIndex, table: GrowingTable, matrix: NDArray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put = vectors._put
-    monkeypatch.setattr(vectors, "_put", lambda to, key, batch: put(to, key, batch.slice(0, batch.num_rows - 1)))
+    put = episode_index._put
+    monkeypatch.setattr(episode_index, "_put", lambda to, key, batch: put(to, key, batch.slice(0, batch.num_rows - 1)))
     commit(table, lives(1, 10, matrix))
     with pytest.raises(StoreError, match="27 texts were written of 28"):
         index.refresh(table)
     monkeypatch.setattr(
-        vectors, "_put", lambda to, key, batch: put(to, key, batch if key == "text_hash" else batch.slice(1))
+        episode_index, "_put", lambda to, key, batch: put(to, key, batch if key == "text_hash" else batch.slice(1))
     )
     with pytest.raises(StoreError, match="holds 29 episodes of the 30"):
         index.refresh(table)
@@ -456,7 +456,7 @@ def test_above_the_policys_number_of_vectors_a_search_looks_at_some_and_says_how
 def test_where_no_number_of_lists_finds_enough_searches_stay_exact(
     tmp_path: Path, table: GrowingTable, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(approximate, "_recall", lambda truth, found: 940_000)
+    monkeypatch.setattr(ivf_tuning, "_recall", lambda truth, found: 940_000)
     growth = GrowthPolicy(approximate_vectors_min=500, recall_questions=4)
     index = EpisodeIndex(tmp_path / "index", embedder.identity.key, embedder.identity.dimension, growth)
     episodes = many(600)

@@ -407,8 +407,8 @@ def test_the_command_says_what_it_would_do_and_then_what_it_did(home: Home, grow
 FORBIDDEN = {"vacuum", "restore", "optimize", "delete", "cleanup_metadata"}
 HARMLESS = {f"bardo_pipeline.storage.retention.{name}" for name in ("Gone", "disk_bytes")}
 ALLOWED = {
-    ("bardo_pipeline/storage/lance.py", "delete"),
-    ("bardo_pipeline/storage/lance.py", "optimize"),
+    ("bardo_pipeline/storage/index/lance_tables.py", "delete"),
+    ("bardo_pipeline/storage/index/lance_tables.py", "optimize"),
     ("bardo_pipeline/storage/retention.py", "optimize"),
 }
 """Calls on LanceDB's tables, which only accelerate and are made again from Delta."""

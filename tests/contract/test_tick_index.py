@@ -19,8 +19,8 @@ from bardo_pipeline.events.life.events import Reorg, Struck, life_event
 from bardo_pipeline.events.record.model import PHASES, REGIMES, TIERS
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.index.tick_index import INDEX_SCHEMA, TickIndex
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.tick_index import INDEX_SCHEMA, TickIndex
 from tests.commands import bardo
 from tests.conftest import NOW
 from tests.records import records

@@ -29,6 +29,7 @@ from bardo_pipeline.storage import locks, warehouse
 from bardo_pipeline.storage.backup import back_up, restore
 from bardo_pipeline.storage.conversations import Conversations
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.index.tick_index import TickIndex
 from bardo_pipeline.storage.intake.quarantine import Quarantine
 from bardo_pipeline.storage.intake.spool_folder import Spool
 from bardo_pipeline.storage.journal import io_uring_sync, writer_session
@@ -40,7 +41,6 @@ from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.stream_heads import TickRange
 from bardo_pipeline.storage.maintenance import maintain
 from bardo_pipeline.storage.seal_keys import SealKeys
-from bardo_pipeline.storage.tick_index import TickIndex
 from tests.crash.power import MODES, Acknowledged, Disk, Killed, Listed, Mode, Synced, rebuild
 from tests.crash.recovery import recover
 from tests.crash.roles import digests_of, drop, furnish, line_of

@@ -14,7 +14,7 @@ _VECTORS = r"log/vectors/_delta_log/\d+\.json"
 _PROJECTED = r"derivations/[^/]+/[^/]+/_delta_log/\d+\.json"
 _WATERMARK = r"index/episodes/.*/watermark\.json"
 _EMBEDDING, _LIFE = r"log/embedding/_delta_log/\d+\.json", r"log/life/_delta_log/\d+\.json"
-_PUT = "bardo_pipeline.storage.vectors:_put"
+_PUT = "bardo_pipeline.storage.index.episode_index:_put"
 
 POINTS: dict[str, tuple[Point, int, bool]] = {
     "before it is on record that it began": (Point("link", "before", _EMBEDDING), 2, False),

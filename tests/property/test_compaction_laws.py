@@ -23,11 +23,11 @@ from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
 from bardo_pipeline.storage.delta.compaction import below, closed_below, tier_of
 from bardo_pipeline.storage.delta.parquet_io import scan
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.index.tick_index import TickIndex
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA
 from bardo_pipeline.storage.log.snapshot import LogAsOf
 from bardo_pipeline.storage.maintenance import MaintenanceReport, maintain
-from bardo_pipeline.storage.tick_index import TickIndex
 from tests.conftest import NOW
 from tests.examples import some
 from tests.processes import CONTEXT

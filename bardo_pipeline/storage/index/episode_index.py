@@ -4,7 +4,7 @@ Two tables make it: `episodes` (thin, one row an episode) and `texts` (one row a
 Episodes are worded in bands, so a text and its vector serve thirty of them: a search weighs texts and then takes their
 episodes, and no tie is left to chance. Every row says at which version of Delta's table it came; the watermark, written
 last, says up to which version they count.
-How the tables are kept: lance.py; how they are searched: nearest.py. Where the disk is under pressure, episodes that
+How the tables are kept: lance_tables.py; how they are searched: nearest_episodes.py. Where the disk is under pressure, episodes that
 may go are left out: table and log keep them, and an index that is deleted is made with them again.
 Source: architecture ("The episodes table holds text and vector; LanceDB is its index"); facts ("LanceDB"); MEM-10.
 """
@@ -30,10 +30,10 @@ from numpy.typing import NDArray
 from bardo_pipeline.errors import ConfigError, EmbedderMismatch, QueryError, StoreError
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.policy import GrowthPolicy
-from bardo_pipeline.storage.approximate import Approximate, learned
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
 from bardo_pipeline.storage.delta.files_by_version import DataFile
-from bardo_pipeline.storage.lance import (
+from bardo_pipeline.storage.index.ivf_tuning import Approximate, learned
+from bardo_pipeline.storage.index.lance_tables import (
     EPISODES,
     Opened,
     among,
@@ -45,7 +45,7 @@ from bardo_pipeline.storage.lance import (
     take_out,
     texts_schema,
 )
-from bardo_pipeline.storage.nearest import MATCH_SCHEMA, Texts, episodes_of
+from bardo_pipeline.storage.index.nearest_episodes import MATCH_SCHEMA, Texts, episodes_of
 from bardo_pipeline.storage.projections.projections import GrowingTable
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from bardo_pipeline.errors import QueryError, StoreError
 from bardo_pipeline.events.record.model import PHASES
 from bardo_pipeline.storage.home import Home, replace_file
+from bardo_pipeline.storage.index.tick_index_files import FIELDS, INDEX_SCHEMA, SOURCE_COLUMNS, Part, Wanted, checksum
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.tick_parts import FIELDS, INDEX_SCHEMA, SOURCE_COLUMNS, Part, Wanted, checksum
 
 PHASE_SCHEMA = pa.schema(
     [pa.field("phase", pa.string(), nullable=False), pa.field("tick_count", pa.int64(), nullable=False)]

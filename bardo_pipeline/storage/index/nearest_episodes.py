@@ -1,7 +1,7 @@
 """Nearest: the episodes of an index nearest to a vector, or to a vector and words, with no tie left to chance.
 
 A search weighs texts, which many episodes share, and then takes the episodes of the best.
-Where vectors are very many, it looks at a part of them (approximate.py). Source: facts ("LanceDB"); MEM-10.
+Where vectors are very many, it looks at a part of them (ivf_tuning.py). Source: facts ("LanceDB"); MEM-10.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bardo_pipeline.storage.lance import among
+from bardo_pipeline.storage.index.lance_tables import among
 
 if TYPE_CHECKING:
     from lancedb.table import Table

@@ -1,0 +1,1 @@
+"""Indexes: ticks by golem, and episodes by vector."""
