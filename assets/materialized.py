@@ -15,7 +15,7 @@ from bardo_pipeline.derivation.identity import derivation_id
 from bardo_pipeline.derivation.stores import DEFAULT_EMBEDDER, Stores
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.table_digest import Digest, Written
-from bardo_pipeline.storage.embedders import embedder_version
+from bardo_pipeline.storage.embedding.embedders import embedder_version
 from bardo_pipeline.storage.projections.table_specs import TABLES
 
 OWNERS = ["team:bardo"]

@@ -14,7 +14,7 @@ from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, episodes_of
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.vectors import recorded_vectors
 from bardo_pipeline.policy import GrowthPolicy, Policy
-from bardo_pipeline.storage.embedders import open_embedder
+from bardo_pipeline.storage.embedding.embedders import open_embedder
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.index.ivf_tuning import learned
 from benchmarks.figures import Figure

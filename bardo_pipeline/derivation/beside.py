@@ -25,7 +25,7 @@ from bardo_pipeline.derivation.rebuild import derive_everything
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import ConfigError, DerivationError
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.embedders import embedder_version
+from bardo_pipeline.storage.embedding.embedders import embedder_version
 from bardo_pipeline.storage.log.snapshot import LogOfGolems
 from bardo_pipeline.storage.projections.derivation_folders import derivation_folders, description, link_tree, take_out
 from bardo_pipeline.storage.projections.projections import Projections

@@ -19,7 +19,7 @@ from bardo_pipeline.derivation.identity import derivation_id, identity_of
 from bardo_pipeline.errors import DerivationError
 from bardo_pipeline.events.life.events import Adopted
 from bardo_pipeline.policy import OPERATIONAL, Policy
-from bardo_pipeline.storage.embedders import embedder_version, split_turn
+from bardo_pipeline.storage.embedding.embedders import embedder_version, split_turn
 
 FIRST_EMBEDDER = "minilm"
 """The embedder of a home that adopted none."""

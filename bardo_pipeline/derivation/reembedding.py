@@ -27,7 +27,7 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.vectors import check_drift, last_check, paused, recorded_vectors
 from bardo_pipeline.errors import ConfigError, DerivationError, StoreError
 from bardo_pipeline.storage.delta.table_digest import Digest
-from bardo_pipeline.storage.embedders import embedder_version, split_turn, with_turn
+from bardo_pipeline.storage.embedding.embedders import embedder_version, split_turn, with_turn
 from bardo_pipeline.storage.log.embedding_table import Migration
 
 _ROUNDS_MAX = 8  # the log may grow while it is embedded; each round takes less than the one before

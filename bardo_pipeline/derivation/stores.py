@@ -22,7 +22,7 @@ from bardo_pipeline.events.life.received_knowledge import Arrivals
 from bardo_pipeline.events.life.retractions import WITHDRAWALS, LeftOut
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_interface import Embedder
-from bardo_pipeline.storage.embedders import embedder_version, open_embedder
+from bardo_pipeline.storage.embedding.embedders import embedder_version, open_embedder
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.configuration_events import operated
 from bardo_pipeline.storage.log.embedding_table import EmbeddingLog

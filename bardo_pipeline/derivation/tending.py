@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.derivation.identity import derivation_id
 from bardo_pipeline.derivation.in_force import in_force
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.embedders import EMBEDDERS, embedder_version
+from bardo_pipeline.storage.embedding.embedders import EMBEDDERS, embedder_version
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.index.episode_index import EpisodeIndex
 from bardo_pipeline.storage.log.event_log import EventLog

@@ -11,7 +11,7 @@ import pytest
 from bardo_pipeline.derivation.memory import refresh_index, similar_episodes
 from bardo_pipeline.derivation.reembedding import reembed
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.storage.embedders import open_embedder
+from bardo_pipeline.storage.embedding.embedders import open_embedder
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.projections.table_specs import TABLES
 from bardo_pipeline.storage.verify import verify

@@ -29,7 +29,7 @@ from bardo_pipeline.doors.embedding import warn_of_drift
 from bardo_pipeline.errors import ConfigError, EmbedderMismatch, EmbeddingPaused, RecordError
 from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
 from bardo_pipeline.retrieval.reference_texts import REFERENCE_TEXTS
-from bardo_pipeline.storage.embedders import open_embedder
+from bardo_pipeline.storage.embedding.embedders import open_embedder
 from bardo_pipeline.storage.log.protocol import VECTORS_SCHEMA
 from bardo_pipeline.storage.log.snapshot import LogAsOf
 from bardo_pipeline.storage.projections.table_specs import TABLES

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_interface import Embedder, preprocess, text_hash
-from bardo_pipeline.storage import embedders
-from bardo_pipeline.storage.embedders import build_minilm, open_embedder
+from bardo_pipeline.storage.embedding import embedders
+from bardo_pipeline.storage.embedding.embedders import build_minilm, open_embedder
 from bardo_pipeline.storage.home import Home
 from tests.examples import times
 

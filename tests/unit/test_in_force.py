@@ -26,7 +26,7 @@ from bardo_pipeline.errors import DerivationError
 from bardo_pipeline.events.life.events import EVERY_GOLEM, Adopted, LifeEvent, life_event
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, to_table
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.embedders import embedder_version
+from bardo_pipeline.storage.embedding.embedders import embedder_version
 from bardo_pipeline.storage.home import Home
 from tests.examples import times
 

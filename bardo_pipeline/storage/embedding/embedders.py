@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.retrieval.embedder_interface import PREPROCESS, Embedder, EmbedderIdentity, preprocess, spell, unit
-from bardo_pipeline.storage.bert import bert_graph
+from bardo_pipeline.storage.embedding.onnx_bert_graph import bert_graph
 from bardo_pipeline.storage.log.checksum_manifest import hash_file
 
 if TYPE_CHECKING:

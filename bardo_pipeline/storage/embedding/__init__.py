@@ -1,0 +1,1 @@
+"""Embedding models: local ONNX models, built once and verified by hash."""
