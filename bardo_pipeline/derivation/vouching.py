@@ -17,7 +17,7 @@ from bardo_pipeline.inheritance.bundle_files import SIGNATURE, Bundle
 from bardo_pipeline.inheritance.bundle_signature import signature_fault, signed, with_signature_file
 from bardo_pipeline.inheritance.canonical_json import canonical
 from bardo_pipeline.storage.home import replace_file
-from bardo_pipeline.storage.owner_keys import OwnerKeys
+from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
 
 
 class Voucher:

@@ -42,7 +42,7 @@ from bardo_pipeline.inheritance.bundle_inspection import faults_of, inspected
 from bardo_pipeline.inheritance.bundle_signature import signature_fault, signature_of
 from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.owner_keys import OwnerKeys
+from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
 
 app = typer.Typer(help="What the dead leave: bundles that may be inherited, each file named by its hash.")
 out = Console(soft_wrap=False, highlight=False)

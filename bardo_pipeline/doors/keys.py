@@ -23,8 +23,8 @@ from bardo_pipeline.events.record.model import Part
 from bardo_pipeline.inheritance.bundle_signature import key_id_of
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.json_reader import sentence_of
+from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.owner_keys import OwnerKeys
 
 app = typer.Typer(help="Signing keys of golems and owners: registered, rotated and revoked by events on record.")
 out = Console(soft_wrap=True, highlight=False)

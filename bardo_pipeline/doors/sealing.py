@@ -17,8 +17,8 @@ from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.custody.sealing import SECRET_BYTES, open_parts
 from bardo_pipeline.events.record.model import Sealed
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.keys.golem_seal_keys import SealKeys, states_of
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.seal_keys import SealKeys, states_of
 
 app = typer.Typer(help="Private parts of records: a key per golem; destroying it makes them unreadable everywhere.")
 out = Console(soft_wrap=False)

@@ -34,8 +34,8 @@ from bardo_pipeline.storage.conversation_lines import (
     session_file,
 )
 from bardo_pipeline.storage.home import Home, make_folder, replace_file
+from bardo_pipeline.storage.keys.golem_seal_keys import SealKeys, sealing_golems
 from bardo_pipeline.storage.log.protocol import Log, utc
-from bardo_pipeline.storage.seal_keys import SealKeys, sealing_golems
 
 ROLES = ("owner", "golem", "system", "tool")
 DEFAULT_SESSION = "session"

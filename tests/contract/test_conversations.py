@@ -18,8 +18,8 @@ from bardo_pipeline.storage import conversation_lines, conversations
 from bardo_pipeline.storage.conversation_lines import read_session, session_file
 from bardo_pipeline.storage.conversations import Conversations, Message, conversation_category, conversation_tail
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.keys.golem_seal_keys import SealKeys
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.seal_keys import SealKeys
 from tests.commands import run
 from tests.processes import Forked
 

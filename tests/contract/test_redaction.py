@@ -34,10 +34,10 @@ from bardo_pipeline.storage.intake.quarantine_retry import retry
 from bardo_pipeline.storage.intake.spool_folder import Spool
 from bardo_pipeline.storage.journal.event_writer import EventWriter
 from bardo_pipeline.storage.journal.leases import Lease
+from bardo_pipeline.storage.keys.golem_seal_keys import SealKeys, sealing_golems, states_of
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import Log
 from bardo_pipeline.storage.projections.table_specs import TABLES
-from bardo_pipeline.storage.seal_keys import SealKeys, sealing_golems, states_of
 from bardo_pipeline.storage.verify import verify
 from tests.commands import run
 from tests.logs import GOLEM, NOW, OTHER
@@ -109,7 +109,7 @@ def test_who_was_interrupted_does_the_same_again(home: Home, monkeypatch: pytest
                 keys.make(log, GOLEM, SECRET, NOW)
         assert keys.make(log, GOLEM, SECRET[::-1], NOW).secret == SECRET, "the key on file counts"
         with monkeypatch.context() as cut:
-            cut.setattr("bardo_pipeline.storage.seal_keys._overwrite", _fails)
+            cut.setattr("bardo_pipeline.storage.keys.golem_seal_keys._overwrite", _fails)
             with pytest.raises(OSError, match="cut"):
                 keys.destroy(log, GOLEM, "asked", LATER)
         with pytest.raises(SealError, match="destroyed on"):

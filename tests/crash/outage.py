@@ -36,11 +36,11 @@ from bardo_pipeline.storage.journal import io_uring_sync, writer_session
 from bardo_pipeline.storage.journal.async_event_writer import AsyncEventWriter
 from bardo_pipeline.storage.journal.drainer import Drainer, drain_once
 from bardo_pipeline.storage.journal.event_writer import EventWriter
+from bardo_pipeline.storage.keys.golem_seal_keys import SealKeys
 from bardo_pipeline.storage.log.checksum_manifest import Sums
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.stream_heads import TickRange
 from bardo_pipeline.storage.maintenance import maintain
-from bardo_pipeline.storage.seal_keys import SealKeys
 from tests.crash.power import MODES, Acknowledged, Disk, Killed, Listed, Mode, Synced, rebuild
 from tests.crash.recovery import recover
 from tests.crash.roles import digests_of, drop, furnish, line_of

@@ -11,7 +11,7 @@ import pytest
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.owner_keys import OwnerKeys
+from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
 from bardo_pipeline.storage.verify import verify
 from tests.commands import bardo
 from tests.conftest import NOW, copy_home

@@ -19,8 +19,8 @@ from bardo_pipeline.events.record.validate import row_errors
 from bardo_pipeline.storage.intake.json_reader import Parsed
 from bardo_pipeline.storage.intake.line_buffer import Lines
 from bardo_pipeline.storage.intake.quarantine import Kept
+from bardo_pipeline.storage.keys.golem_seal_keys import SealKeys
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.seal_keys import SealKeys
 
 WITHHELD = "a golem of this home seals its private parts, so that neither these bytes nor words of them are kept"
 

@@ -50,8 +50,8 @@ from bardo_pipeline.storage.journal.journal import Journal
 from bardo_pipeline.storage.journal.leases import Lease
 from bardo_pipeline.storage.journal.segment_files import LOG
 from bardo_pipeline.storage.journal.writer_session import Desk, Drain
+from bardo_pipeline.storage.keys.golem_seal_keys import SealKeys
 from bardo_pipeline.storage.log.stream_heads import Head, TickRange, past_death
-from bardo_pipeline.storage.seal_keys import SealKeys
 
 _validate = DecisionCycleRecord.__pydantic_validator__.validate_json
 _to_json = DecisionCycleRecord.__pydantic_serializer__.to_json

@@ -1,0 +1,1 @@
+"""Keys: the signing keys of owners and the sealing keys of golems."""
