@@ -7,7 +7,7 @@ import dagster as dg
 from assets.materialized import markdown_table
 from assets.stores import LazyStores
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.verify import verify
+from bardo_pipeline.storage.verification.verify import verify
 
 
 @dg.op(out=dg.Out(dg.Nothing))

@@ -35,8 +35,8 @@ from bardo_pipeline.storage.home import Home, make_folder, replace_file, sync_fo
 from bardo_pipeline.storage.journal.frames import written_bytes
 from bardo_pipeline.storage.log.checksum_manifest import CHECKPOINT, COMMIT, Sum, hash_file, read_sums
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.verify import fleet_digest, pins_of, still
-from bardo_pipeline.storage.verify_tables import Pin
+from bardo_pipeline.storage.verification.check_delta_files import Pin
+from bardo_pipeline.storage.verification.verify import fleet_digest, pins_of, still
 
 MANIFEST = "MANIFEST.json"
 _OBJECTS = "objects"

@@ -16,7 +16,7 @@ from bardo_pipeline.storage.journal.drainer import drain_once
 from bardo_pipeline.storage.journal.segment_files import journal_depth
 from bardo_pipeline.storage.keys.golem_seal_keys import SealKeys
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.verify import verify
+from bardo_pipeline.storage.verification.verify import verify
 from tests import custody
 from tests.custody import ARROW, NOW, WAITING, append, commits, data_files
 

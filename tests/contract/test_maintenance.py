@@ -29,7 +29,7 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA
 from bardo_pipeline.storage.maintenance import MaintenanceReport, maintain
-from bardo_pipeline.storage.verify import verify
+from bardo_pipeline.storage.verification.verify import verify
 from tests.commands import bardo
 from tests.conftest import NOW, copy_home
 from tests.records import records

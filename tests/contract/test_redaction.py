@@ -38,7 +38,7 @@ from bardo_pipeline.storage.keys.golem_seal_keys import SealKeys, sealing_golems
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import Log
 from bardo_pipeline.storage.projections.table_specs import TABLES
-from bardo_pipeline.storage.verify import verify
+from bardo_pipeline.storage.verification.verify import verify
 from tests.commands import run
 from tests.logs import GOLEM, NOW, OTHER
 from tests.private import MARK, SECRET, models, private, some

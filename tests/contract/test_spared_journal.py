@@ -13,7 +13,7 @@ from bardo_pipeline.storage.journal.drainer import drain_once
 from bardo_pipeline.storage.journal.event_writer import EventWriter
 from bardo_pipeline.storage.journal.frames import read, segment_numbers, segment_path
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.verify import verify
+from bardo_pipeline.storage.verification.verify import verify
 from tests.logs import NOW, OTHER
 from tests.writers import Opener, clock, limited, line, on_record
 

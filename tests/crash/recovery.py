@@ -26,7 +26,7 @@ from bardo_pipeline.storage.journal.drainer import drain_once
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA
 from bardo_pipeline.storage.log.stream_heads import TickRange
-from bardo_pipeline.storage.verify import verify
+from bardo_pipeline.storage.verification.verify import verify
 
 CURATED = ("curation", "cycles", "playbooks", "grimoire")
 Said = Mapping[tuple[str, int], str]

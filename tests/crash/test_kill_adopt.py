@@ -13,7 +13,7 @@ from bardo_pipeline.derivation.in_force import adoptions_of
 from bardo_pipeline.derivation.rebuild import derive_everything, rebuild
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.verify import verify
+from bardo_pipeline.storage.verification.verify import verify
 from tests.conftest import NOW, copy_home
 from tests.crash.windows import Point, Trap, Window
 from tests.processes import CONTEXT

@@ -24,7 +24,7 @@ from bardo_pipeline.storage.intake.quarantine import Quarantine
 from bardo_pipeline.storage.journal.drainer import drain_once
 from bardo_pipeline.storage.journal.event_writer import EventWriter
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.verify import verify
+from bardo_pipeline.storage.verification.verify import verify
 from tests.commands import command
 from tests.processes import Forked
 from tests.records import records

@@ -14,7 +14,7 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.storage.embedding.embedders import open_embedder
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.projections.table_specs import TABLES
-from bardo_pipeline.storage.verify import verify
+from bardo_pipeline.storage.verification.verify import verify
 from tests.conftest import copy_home
 from tests.crash.reembedding import LATER, POINTS, migrate
 from tests.processes import Forked

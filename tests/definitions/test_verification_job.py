@@ -11,7 +11,7 @@ import pytest
 
 from assets.stores import LazyStores
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.verify import verify
+from bardo_pipeline.storage.verification.verify import verify
 from jobs.schedules import every_night
 from tests import custody
 from tests.definitions.running import run

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.verify import verify
+from bardo_pipeline.storage.verification.verify import verify
 from tests import custody
 
 FILES = 12

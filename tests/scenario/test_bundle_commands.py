@@ -12,7 +12,7 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
-from bardo_pipeline.storage.verify import verify
+from bardo_pipeline.storage.verification.verify import verify
 from tests.commands import bardo
 from tests.conftest import NOW, copy_home
 

@@ -18,7 +18,7 @@ from bardo_pipeline.events.custody.hash_chain import slice_contents, verified
 from bardo_pipeline.storage.backup import back_up, restore
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.verify import verify
+from bardo_pipeline.storage.verification.verify import verify
 from tests import custody
 from tests.commands import bardo
 from tests.conftest import NOW, copy_home

@@ -33,7 +33,7 @@ from bardo_pipeline.storage.embedding.embedders import open_embedder
 from bardo_pipeline.storage.log.protocol import VECTORS_SCHEMA
 from bardo_pipeline.storage.log.snapshot import LogAsOf
 from bardo_pipeline.storage.projections.table_specs import TABLES
-from bardo_pipeline.storage.verify import verify
+from bardo_pipeline.storage.verification.verify import verify
 from jobs.schedules import every_week
 from tests.conftest import NOW, copy_home, home_without_verdicts
 from tests.definitions.running import run

@@ -19,7 +19,7 @@ from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.verify import verify
+from bardo_pipeline.storage.verification.verify import verify
 from tests.commands import bardo
 from tests.conftest import NOW
 from tests.spools import KEY, PUBLIC, Place, opened

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from bardo_pipeline.events.custody.hash_chain import GENESIS, Tip
-from bardo_pipeline.storage.findings import Findings
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA
-from bardo_pipeline.storage.verify_tables import Described
+from bardo_pipeline.storage.verification.check_delta_files import Described
+from bardo_pipeline.storage.verification.report import Findings
 
 _GROUP_ROWS = 2_000_000
 _COLUMNS = pa.schema([CYCLES_SCHEMA.field(name) for name in ("golem_id", "tick", "bucket", "version", "link")])

@@ -22,12 +22,12 @@ from bardo_pipeline.events.custody.hash_chain import KeyRing, Signature, content
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.events.record.upcast import upcast
-from bardo_pipeline.storage.findings import Findings
 from bardo_pipeline.storage.home import bucket_of
 from bardo_pipeline.storage.intake.json_reader import read_lines
 from bardo_pipeline.storage.intake.line_buffer import Lines
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA
-from bardo_pipeline.storage.verify_tables import Described, check_bounds, check_count
+from bardo_pipeline.storage.verification.check_delta_files import Described, check_bounds, check_count
+from bardo_pipeline.storage.verification.report import Findings
 
 _ROWS = 65_536
 """Rows that are held at once: of a file, or of slices that lie in several; a slice alone may be longer."""

@@ -22,12 +22,21 @@ from bardo_pipeline.events.custody.hash_chain import KeyRing, Tip, rings_after
 from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, to_models
 from bardo_pipeline.events.record.upcast import upcast
-from bardo_pipeline.storage.findings import Findings, Report
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.checksum_manifest import Sums
 from bardo_pipeline.storage.log.protocol import LIFE_LOG_SCHEMA
 from bardo_pipeline.storage.log.stream_heads import Heads
-from bardo_pipeline.storage.verify_beside import (
+from bardo_pipeline.storage.verification.check_chain import Chain, check_chains
+from bardo_pipeline.storage.verification.check_delta_files import (
+    Described,
+    Pin,
+    check_bounds,
+    check_count,
+    newest_version,
+    walk_table,
+)
+from bardo_pipeline.storage.verification.check_rows import Rows, check_rows
+from bardo_pipeline.storage.verification.check_side_files import (
     check_bundles,
     check_heads,
     check_journals,
@@ -36,9 +45,7 @@ from bardo_pipeline.storage.verify_beside import (
     check_waiting,
     read_index,
 )
-from bardo_pipeline.storage.verify_chain import Chain, check_chains
-from bardo_pipeline.storage.verify_rows import Rows, check_rows
-from bardo_pipeline.storage.verify_tables import Described, Pin, check_bounds, check_count, newest_version, walk_table
+from bardo_pipeline.storage.verification.report import Findings, Report
 
 _EXPECTED = re.compile(r"(?:([0-9]+):)?([0-9a-f]{64})")
 _LACKING = frozenset({"commit", "file", "rows"})

@@ -17,15 +17,15 @@ from bardo_pipeline.events.custody.hash_chain import Tip
 from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.inheritance.bundle_files import SIGNATURE, read_bundle
 from bardo_pipeline.inheritance.bundle_signature import signature_fault
-from bardo_pipeline.storage.findings import Findings
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.frames import Frame, parse, segment_numbers, segment_path
 from bardo_pipeline.storage.journal.leases import stale
 from bardo_pipeline.storage.journal.segment_files import journal_folders
 from bardo_pipeline.storage.log.checksum_manifest import hash_file
 from bardo_pipeline.storage.log.stream_heads import Head, Heads
-from bardo_pipeline.storage.verify_chain import Chain
-from bardo_pipeline.storage.verify_tables import Described
+from bardo_pipeline.storage.verification.check_chain import Chain
+from bardo_pipeline.storage.verification.check_delta_files import Described
+from bardo_pipeline.storage.verification.report import Findings
 
 # journals
 

@@ -1,0 +1,1 @@
+"""Verification: every check that `bardo verify` runs, and its report."""
