@@ -22,8 +22,8 @@ from bardo_pipeline.events.custody.hash_chain import Payloads
 from bardo_pipeline.events.record.arrow_schema import _annotation, _split_optional
 from bardo_pipeline.events.record.check_batch import examine
 from bardo_pipeline.events.record.model import DecisionCycleRecord
-from bardo_pipeline.storage.maintenance import maintain
-from bardo_pipeline.storage.retention import disk_bytes
+from bardo_pipeline.storage.operations.maintenance import maintain
+from bardo_pipeline.storage.operations.retention import disk_bytes
 from benchmarks.figures import Figure
 from benchmarks.world import NOW, World
 

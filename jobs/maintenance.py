@@ -10,7 +10,7 @@ from assets.materialized import markdown_table
 from assets.stores import LazyStores
 from bardo_pipeline.derivation.tending import tend
 from bardo_pipeline.errors import CustodyError
-from bardo_pipeline.storage.retention import disk_bytes
+from bardo_pipeline.storage.operations.retention import disk_bytes
 
 _FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 _PAGE = 500  # runs asked for at a time

@@ -23,7 +23,7 @@ from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.inheritance.succession_state import standings
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_drift import PPM
-from bardo_pipeline.storage.health import (
+from bardo_pipeline.storage.operations.health_metrics import (
     Backlog,
     Intake,
     Journal,

@@ -16,9 +16,9 @@ from bardo_pipeline.storage.embedding.embedders import EMBEDDERS, embedder_versi
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.index.episode_index import EpisodeIndex
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.maintenance import MaintenanceReport, Step, maintain
+from bardo_pipeline.storage.operations.maintenance import MaintenanceReport, Step, maintain
+from bardo_pipeline.storage.operations.retention import disk_bytes
 from bardo_pipeline.storage.projections.projections import Projections
-from bardo_pipeline.storage.retention import disk_bytes
 
 
 def tend(home: Home, log: EventLog, policy: Policy, *, now: datetime, dry_run: bool = False) -> MaintenanceReport:

@@ -17,8 +17,8 @@ from bardo_pipeline.doors.tables import print_json, print_table
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.index.tick_index import PHASE_SCHEMA, TickIndex
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.maintenance import MaintenanceReport
-from bardo_pipeline.storage.retention import disk_bytes
+from bardo_pipeline.storage.operations.maintenance import MaintenanceReport
+from bardo_pipeline.storage.operations.retention import disk_bytes
 
 out = Console(soft_wrap=False)
 

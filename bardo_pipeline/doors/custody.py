@@ -14,9 +14,9 @@ from rich.console import Console
 from bardo_pipeline.doors import keys
 from bardo_pipeline.doors.options import HomeOption, now, root_of
 from bardo_pipeline.errors import ConfigError
-from bardo_pipeline.storage.backup import back_up, restore
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.segment_files import journal_depth
+from bardo_pipeline.storage.operations.backup import back_up, restore
 from bardo_pipeline.storage.verification.report import Report
 from bardo_pipeline.storage.verification.verify import verify
 

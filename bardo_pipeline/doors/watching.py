@@ -18,8 +18,8 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.doors.options import check_format
 from bardo_pipeline.doors.tables import print_json, print_table
 from bardo_pipeline.errors import BardoError
-from bardo_pipeline.storage.health import Backlog
 from bardo_pipeline.storage.home import Home
+from bardo_pipeline.storage.operations.health_metrics import Backlog
 from bardo_pipeline.storage.projections.table_specs import TABLES
 from bardo_pipeline.storage.warehouse import query
 

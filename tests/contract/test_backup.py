@@ -9,13 +9,13 @@ import orjson
 import pytest
 
 from bardo_pipeline.errors import ConfigError, CustodyError, SchemaVersionError
-from bardo_pipeline.storage.backup import MANIFEST, back_up, read_manifest, restore
 from bardo_pipeline.storage.conversations import Conversations
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.drainer import drain_once
 from bardo_pipeline.storage.journal.segment_files import journal_depth
 from bardo_pipeline.storage.keys.golem_seal_keys import SealKeys
 from bardo_pipeline.storage.log.event_log import EventLog
+from bardo_pipeline.storage.operations.backup import MANIFEST, back_up, read_manifest, restore
 from bardo_pipeline.storage.verification.verify import verify
 from tests import custody
 from tests.custody import ARROW, NOW, WAITING, append, commits, data_files

@@ -28,7 +28,7 @@ from bardo_pipeline.storage.delta.durable_commits import commit_path
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA
-from bardo_pipeline.storage.maintenance import MaintenanceReport, maintain
+from bardo_pipeline.storage.operations.maintenance import MaintenanceReport, maintain
 from bardo_pipeline.storage.verification.verify import verify
 from tests.commands import bardo
 from tests.conftest import NOW, copy_home
@@ -405,11 +405,11 @@ def test_the_command_says_what_it_would_do_and_then_what_it_did(home: Home, grow
 # and nobody else
 
 FORBIDDEN = {"vacuum", "restore", "optimize", "delete", "cleanup_metadata"}
-HARMLESS = {f"bardo_pipeline.storage.retention.{name}" for name in ("Gone", "disk_bytes")}
+HARMLESS = {f"bardo_pipeline.storage.operations.retention.{name}" for name in ("Gone", "disk_bytes")}
 ALLOWED = {
     ("bardo_pipeline/storage/index/lance_tables.py", "delete"),
     ("bardo_pipeline/storage/index/lance_tables.py", "optimize"),
-    ("bardo_pipeline/storage/retention.py", "optimize"),
+    ("bardo_pipeline/storage/operations/retention.py", "optimize"),
 }
 """Calls on LanceDB's tables, which only accelerate and are made again from Delta."""
 
@@ -431,4 +431,4 @@ def test_nothing_vacuums_restores_or_deletes_and_only_maintenance_takes_files_of
                 taken = {f"{node.module}.{n.name}" for n in node.names}
                 importers |= {name} if any("storage.retention" in n for n in taken - HARMLESS) else set()
     assert found <= ALLOWED
-    assert importers == {"bardo_pipeline/storage/maintenance.py"}
+    assert importers == {"bardo_pipeline/storage/operations/maintenance.py"}

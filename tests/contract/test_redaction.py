@@ -27,7 +27,6 @@ from bardo_pipeline.events.life.events import LifeEvent, SealKeyMade, life_event
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models
 from bardo_pipeline.events.record.check_batch import examine
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.backup import back_up, restore
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.quarantine import Quarantine
 from bardo_pipeline.storage.intake.quarantine_retry import retry
@@ -37,6 +36,7 @@ from bardo_pipeline.storage.journal.leases import Lease
 from bardo_pipeline.storage.keys.golem_seal_keys import SealKeys, sealing_golems, states_of
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import Log
+from bardo_pipeline.storage.operations.backup import back_up, restore
 from bardo_pipeline.storage.projections.table_specs import TABLES
 from bardo_pipeline.storage.verification.verify import verify
 from tests.commands import run

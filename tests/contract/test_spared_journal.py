@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from bardo_pipeline.storage.backup import back_up, restore
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal import drainer
 from bardo_pipeline.storage.journal.drainer import drain_once
 from bardo_pipeline.storage.journal.event_writer import EventWriter
 from bardo_pipeline.storage.journal.frames import read, segment_numbers, segment_path
 from bardo_pipeline.storage.log.event_log import EventLog
+from bardo_pipeline.storage.operations.backup import back_up, restore
 from bardo_pipeline.storage.verification.verify import verify
 from tests.logs import NOW, OTHER
 from tests.writers import Opener, clock, limited, line, on_record

@@ -22,7 +22,7 @@ from bardo_pipeline.storage.journal.drainer import drain_once
 from bardo_pipeline.storage.log.checksum_manifest import Sums, read_sums
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import LIFE_LOG_SCHEMA
-from bardo_pipeline.storage.maintenance import maintain
+from bardo_pipeline.storage.operations.maintenance import maintain
 from bardo_pipeline.storage.verification.verify import verify
 from tests import custody
 from tests.custody import ARROW, JSON, NOW, append, change, data_files, forge, named, place

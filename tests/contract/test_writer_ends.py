@@ -27,7 +27,6 @@ from bardo_pipeline.errors import (
 from bardo_pipeline.events.custody.hash_chain import Tip, content_of, signed_message, verified
 from bardo_pipeline.events.life.events import KeyRegistered, LifeEvent, life_event
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.health import journals
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.quarantine import Quarantine
 from bardo_pipeline.storage.journal import drainer, io_uring_sync
@@ -38,6 +37,7 @@ from bardo_pipeline.storage.journal.event_writer import Signer
 from bardo_pipeline.storage.journal.frames import HEADER_BYTES, segment_header, segment_path
 from bardo_pipeline.storage.journal.journal import ROOM_SECONDS
 from bardo_pipeline.storage.log.event_log import EventLog
+from bardo_pipeline.storage.operations.health_metrics import journals
 from tests.commands import run
 from tests.logs import GOLEM, NOW, OTHER
 from tests.processes import Forked, die

@@ -26,7 +26,6 @@ import pyarrow.parquet as pq
 from bardo_pipeline.errors import JournalError, LeaseError
 from bardo_pipeline.policy import CarePolicy, Policy, WriterPolicy
 from bardo_pipeline.storage import locks, warehouse
-from bardo_pipeline.storage.backup import back_up, restore
 from bardo_pipeline.storage.conversations import Conversations
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.index.tick_index import TickIndex
@@ -40,7 +39,8 @@ from bardo_pipeline.storage.keys.golem_seal_keys import SealKeys
 from bardo_pipeline.storage.log.checksum_manifest import Sums
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.stream_heads import TickRange
-from bardo_pipeline.storage.maintenance import maintain
+from bardo_pipeline.storage.operations.backup import back_up, restore
+from bardo_pipeline.storage.operations.maintenance import maintain
 from tests.crash.power import MODES, Acknowledged, Disk, Killed, Listed, Mode, Synced, rebuild
 from tests.crash.recovery import recover
 from tests.crash.roles import digests_of, drop, furnish, line_of

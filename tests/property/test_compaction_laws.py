@@ -27,7 +27,7 @@ from bardo_pipeline.storage.index.tick_index import TickIndex
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA
 from bardo_pipeline.storage.log.snapshot import LogAsOf
-from bardo_pipeline.storage.maintenance import MaintenanceReport, maintain
+from bardo_pipeline.storage.operations.maintenance import MaintenanceReport, maintain
 from tests.conftest import NOW
 from tests.examples import some
 from tests.processes import CONTEXT

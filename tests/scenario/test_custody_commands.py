@@ -15,9 +15,9 @@ from bardo_pipeline.derivation.rebuild import rebuild
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import SignatureError
 from bardo_pipeline.events.custody.hash_chain import slice_contents, verified
-from bardo_pipeline.storage.backup import back_up, restore
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
+from bardo_pipeline.storage.operations.backup import back_up, restore
 from bardo_pipeline.storage.verification.verify import verify
 from tests import custody
 from tests.commands import bardo

@@ -16,12 +16,20 @@ from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.policy import HealthPolicy, Policy, WriterPolicy
-from bardo_pipeline.storage.health import Backlog, backlog, intake, journals, leases, quarantined, spool
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.quarantine import Quarantine, QuarantineItem
 from bardo_pipeline.storage.journal.event_writer import EventWriter
 from bardo_pipeline.storage.journal.leases import Lease
 from bardo_pipeline.storage.log.event_log import EventLog
+from bardo_pipeline.storage.operations.health_metrics import (
+    Backlog,
+    backlog,
+    intake,
+    journals,
+    leases,
+    quarantined,
+    spool,
+)
 from tests.conftest import NOW, home_without_verdicts
 from tests.crash.roles import line_of
 from tests.processes import Forked, die

@@ -20,7 +20,6 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage import retention
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
 from bardo_pipeline.storage.delta.compaction import Compaction, Layout, below, closed_below
 from bardo_pipeline.storage.delta.durable_commits import newest_checkpoint, point_to, put_checkpoint
@@ -31,10 +30,11 @@ from bardo_pipeline.storage.log.checksum_manifest import Sums
 from bardo_pipeline.storage.log.embedding_table import EMBEDDING_SCHEMA
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA, LIFE_LOG_SCHEMA, VECTORS_SCHEMA
+from bardo_pipeline.storage.operations import retention
+from bardo_pipeline.storage.operations.retention import Gone
 from bardo_pipeline.storage.projections.derivation_folders import derivation_folders
 from bardo_pipeline.storage.projections.projections import Projections
 from bardo_pipeline.storage.projections.table_specs import TABLES
-from bardo_pipeline.storage.retention import Gone
 
 Lock = Callable[[], AbstractContextManager[None]]
 

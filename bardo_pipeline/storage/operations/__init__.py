@@ -1,0 +1,1 @@
+"""Operations: backup, maintenance, retention and health figures of a home."""
