@@ -18,7 +18,7 @@ from assets.materialized import OWNERS, Seen, materialized
 from assets.stores import LazyStores
 from bardo_pipeline.storage.delta.table_digest import Digest
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.warehouse import PROJECT, build_warehouse, quoted
+from bardo_pipeline.storage.warehouse.build import PROJECT, build_warehouse, quoted
 
 _SOURCES = {
     "log_cycles": [CYCLES],

@@ -24,7 +24,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime.fleet_run import Living, Run
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
-from bardo_pipeline.storage.warehouse import build_warehouse
+from bardo_pipeline.storage.warehouse.build import build_warehouse
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 """When tests record; no content depends on it."""

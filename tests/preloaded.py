@@ -28,7 +28,7 @@ import tokenizers  # noqa: F401
 import bardo_pipeline
 
 for module in pkgutil.walk_packages(bardo_pipeline.__path__, "bardo_pipeline."):
-    if module.name != "bardo_pipeline.storage.dbt_sources":  # dbt's parts take longer than all others
+    if module.name != "bardo_pipeline.storage.warehouse.dbt_plugin":  # dbt's parts take longer than all others
         importlib.import_module(module.name)
 
 from bardo_pipeline.doors.cli import command  # noqa: E402

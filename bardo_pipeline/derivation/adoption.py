@@ -23,7 +23,7 @@ from bardo_pipeline.derivation.rebuild import derive_everything
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import DerivationError
 from bardo_pipeline.events.life.events import EVERY_GOLEM, Adopted, LifeEvent, life_event
-from bardo_pipeline.storage.warehouse import build_warehouse
+from bardo_pipeline.storage.warehouse.build import build_warehouse
 
 
 def adopt(

@@ -44,7 +44,7 @@ from bardo_pipeline.katabasis.scar_rules import FAILURE_SCHEMA, scars_of
 from bardo_pipeline.katabasis.weighted_consensus import consensus
 from bardo_pipeline.retrieval.credit_rules import signs_of
 from bardo_pipeline.storage.projections.table_specs import TABLES
-from bardo_pipeline.storage.warehouse import query
+from bardo_pipeline.storage.warehouse.build import query
 
 NOT_GIVEN = "the log does not give it without what is left out: it rests on that, or was not derived since"
 

@@ -18,7 +18,7 @@ from bardo_pipeline.doors.tables import print_json, print_table
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.retractions import Cause
 from bardo_pipeline.storage.projections.retracted_rows import withdrawals
-from bardo_pipeline.storage.warehouse import build_warehouse
+from bardo_pipeline.storage.warehouse.build import build_warehouse
 
 out = Console(soft_wrap=False, highlight=False)
 

@@ -37,7 +37,7 @@ from bardo_pipeline.storage.configuration_file import stated_in
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
 from bardo_pipeline.storage.traces import read_trace
-from bardo_pipeline.storage.warehouse import build_warehouse
+from bardo_pipeline.storage.warehouse.build import build_warehouse
 
 SYNTHETIC_START = datetime(2026, 1, 1, tzinfo=UTC)
 """When synthetic markets begin: a fixed moment, so that a seed gives the same bytes on any day."""

@@ -23,7 +23,7 @@ from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.events.life.events import Gap, life_event
 from bardo_pipeline.runtime.run_settings import Ending
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.warehouse import query
+from bardo_pipeline.storage.warehouse.build import query
 
 SHOWN_DECISIONS = 6
 SHOWN_TICKS = 12

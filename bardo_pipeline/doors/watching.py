@@ -21,7 +21,7 @@ from bardo_pipeline.errors import BardoError
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.operations.health_metrics import Backlog
 from bardo_pipeline.storage.projections.table_specs import TABLES
-from bardo_pipeline.storage.warehouse import query
+from bardo_pipeline.storage.warehouse.build import query
 
 
 def status(out: Console, root: Path, embedder: str | None, now: datetime, format: str) -> bool:

@@ -23,13 +23,13 @@ from bardo_pipeline.grimoire.gas_bands import GAS_SPANS
 from bardo_pipeline.inheritance.library.deposits import CHANNELS
 from bardo_pipeline.katabasis.weighted_consensus import CONSENSUS_SCHEMA
 from bardo_pipeline.policy import DecayPolicy, Policy
-from bardo_pipeline.storage.dbt_sources import Plugin
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA, LIFE_LOG_SCHEMA
 from bardo_pipeline.storage.projections.projections import HIDDEN
 from bardo_pipeline.storage.projections.table_specs import TABLES
-from bardo_pipeline.storage.warehouse import PROJECT
+from bardo_pipeline.storage.warehouse.build import PROJECT
+from bardo_pipeline.storage.warehouse.dbt_plugin import Plugin
 from tests.conftest import NOW
 
 

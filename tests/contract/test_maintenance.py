@@ -21,7 +21,6 @@ from bardo_pipeline.derivation.tending import tend
 from bardo_pipeline.errors import StoreError
 from bardo_pipeline.events.record.row_digest import fingerprint
 from bardo_pipeline.policy import CarePolicy, Policy
-from bardo_pipeline.storage.dbt_sources import _files
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
 from bardo_pipeline.storage.delta.compaction import Compaction
 from bardo_pipeline.storage.delta.durable_commits import commit_path
@@ -30,6 +29,7 @@ from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA
 from bardo_pipeline.storage.operations.maintenance import MaintenanceReport, maintain
 from bardo_pipeline.storage.verification.verify import verify
+from bardo_pipeline.storage.warehouse.dbt_plugin import _files
 from tests.commands import bardo
 from tests.conftest import NOW, copy_home
 from tests.records import records

@@ -30,7 +30,7 @@ from bardo_pipeline.katabasis.weighted_consensus import CONSENSUS_SCHEMA
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
-from bardo_pipeline.storage.warehouse import PROJECT, WarehouseReport, build_warehouse, query
+from bardo_pipeline.storage.warehouse.build import PROJECT, WarehouseReport, build_warehouse, query
 from tests.conftest import NOW, copy_home
 from tests.contract.test_dbt_project import described, sources
 

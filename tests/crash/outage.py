@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from bardo_pipeline.errors import JournalError, LeaseError
 from bardo_pipeline.policy import CarePolicy, Policy, WriterPolicy
-from bardo_pipeline.storage import locks, warehouse
+from bardo_pipeline.storage import locks
 from bardo_pipeline.storage.conversations import Conversations
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.index.tick_index import TickIndex
@@ -41,6 +41,7 @@ from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.stream_heads import TickRange
 from bardo_pipeline.storage.operations.backup import back_up, restore
 from bardo_pipeline.storage.operations.maintenance import maintain
+from bardo_pipeline.storage.warehouse import build
 from tests.crash.power import MODES, Acknowledged, Disk, Killed, Listed, Mode, Synced, rebuild
 from tests.crash.recovery import recover
 from tests.crash.roles import digests_of, drop, furnish, line_of
@@ -353,7 +354,7 @@ def _build(life: Life) -> None:
     for content in (b"marts", b"newer marts"):
         draft = life.root / "warehouse.draft"
         draft.write_bytes(content)
-        warehouse._swap(draft, life.root / "warehouse.duckdb")
+        build._swap(draft, life.root / "warehouse.duckdb")
         life.disk.acknowledge(Built(content))
 
 

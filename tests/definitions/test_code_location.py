@@ -13,7 +13,7 @@ import yaml
 from bardo_pipeline.storage.dagster_home import prepare_dagster_home
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.projections.table_specs import TABLES
-from bardo_pipeline.storage.warehouse import PROJECT
+from bardo_pipeline.storage.warehouse.build import PROJECT
 from definitions import defs
 from tests.conftest import NOW
 

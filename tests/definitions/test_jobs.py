@@ -13,7 +13,7 @@ from bardo_pipeline.derivation.lineage import surest
 from bardo_pipeline.derivation.memory import derive_episodes
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.warehouse import query
+from bardo_pipeline.storage.warehouse.build import query
 from tests.conftest import NOW, copy_home, home_without_verdicts
 from tests.crash.roles import line_of
 from tests.definitions.running import checks, data_version, materializations, run, said, undrained

@@ -20,7 +20,7 @@ from bardo_pipeline.derivation.proof import remains
 from bardo_pipeline.derivation.repair import strike
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.storage.projections.table_specs import TABLES
-from bardo_pipeline.storage.warehouse import build_warehouse
+from bardo_pipeline.storage.warehouse.build import build_warehouse
 from tests.conftest import NOW
 from tests.property.test_laws import POLICY, stores_at
 from tests.repairs import GROWING, RENEWED, all_again, births, line, taught

@@ -29,7 +29,7 @@ from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA, LIFE_LOG_SCHEMA
 from bardo_pipeline.storage.projections.projections import HIDDEN, Projections
 from bardo_pipeline.storage.projections.retracted_rows import WITHDRAWAL_SCHEMA, withdrawals
 from bardo_pipeline.storage.projections.table_specs import TABLES
-from bardo_pipeline.storage.warehouse import quoted
+from bardo_pipeline.storage.warehouse.build import quoted
 
 DATABASE = "home"
 """Name of the attached database, as models/sources.yml has it."""

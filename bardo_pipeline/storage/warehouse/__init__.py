@@ -1,0 +1,1 @@
+"""The warehouse: the DuckDB file that dbt builds for analysts."""
