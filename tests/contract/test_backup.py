@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from bardo_pipeline.errors import ConfigError, CustodyError, SchemaVersionError
-from bardo_pipeline.storage.conversations import Conversations
+from bardo_pipeline.storage.conversations.conversations import Conversations
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.drainer import drain_once
 from bardo_pipeline.storage.journal.segment_files import journal_depth

@@ -14,9 +14,14 @@ from hypothesis import strategies as st
 
 from bardo_pipeline.errors import QueryError, RecordError, SchemaVersionError, SealError, StoreError
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage import conversation_lines, conversations
-from bardo_pipeline.storage.conversation_lines import read_session, session_file
-from bardo_pipeline.storage.conversations import Conversations, Message, conversation_category, conversation_tail
+from bardo_pipeline.storage.conversations import conversations, session_files
+from bardo_pipeline.storage.conversations.conversations import (
+    Conversations,
+    Message,
+    conversation_category,
+    conversation_tail,
+)
+from bardo_pipeline.storage.conversations.session_files import read_session, session_file
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.keys.golem_seal_keys import SealKeys
 from bardo_pipeline.storage.log.event_log import EventLog
@@ -163,7 +168,7 @@ def test_a_full_disk_leaves_no_half_of_a_line(home: Home, talk: Conversations, m
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as disk:
-        disk.setattr(conversation_lines.os, "fsync", full)
+        disk.setattr(session_files.os, "fsync", full)
         with pytest.raises(StoreError, match="No space left"):
             said(talk, "second")
     assert session_file(home, GOLEM, "session").read_bytes() == before

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from bardo_pipeline.errors import JournalError, LeaseError
 from bardo_pipeline.policy import CarePolicy, Policy, WriterPolicy
 from bardo_pipeline.storage import locks
-from bardo_pipeline.storage.conversations import Conversations
+from bardo_pipeline.storage.conversations.conversations import Conversations
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.index.tick_index import TickIndex
 from bardo_pipeline.storage.intake.quarantine import Quarantine

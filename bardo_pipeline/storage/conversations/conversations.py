@@ -20,7 +20,7 @@ import orjson
 
 from bardo_pipeline.errors import QueryError, RecordError, SealError
 from bardo_pipeline.events.record.model import ContextCategory, Sealed
-from bardo_pipeline.storage.conversation_lines import (
+from bardo_pipeline.storage.conversations.session_files import (
     Line,
     Session,
     append_lines,

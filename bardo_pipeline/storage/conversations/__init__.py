@@ -1,0 +1,1 @@
+"""Conversations: sessions between an owner and a golem."""
