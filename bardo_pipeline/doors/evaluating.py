@@ -20,7 +20,7 @@ from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.calibration import Calibration
 from bardo_pipeline.runtime.memory_evaluation import Grading, Report, foretell, grade_memory
-from bardo_pipeline.storage.traces import read_trace
+from bardo_pipeline.storage.market_data.demeter_trace import read_trace
 
 app = typer.Typer(help="Grade what golems learned against markets of which the truth is known.", no_args_is_help=True)
 

@@ -17,7 +17,7 @@ from bardo_pipeline.doors.worth_page import bounds_table, page, table
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.lineage_statistics import LIFETIME, Gain
 from bardo_pipeline.runtime.lineage_evaluation import Descent, Graded, grade_lineages, graded, live_recorded
-from bardo_pipeline.storage.traces import read_trace
+from bardo_pipeline.storage.market_data.demeter_trace import read_trace
 
 RECORDED = Path("../shared/data")
 

@@ -14,7 +14,7 @@ from bardo_pipeline.market.synthetic import flat_market
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime.fleet_run import Living, Run
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.traces import read_trace
+from bardo_pipeline.storage.market_data.demeter_trace import read_trace
 from tests.conftest import NOW
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"

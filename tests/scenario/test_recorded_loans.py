@@ -15,7 +15,7 @@ from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime.fleet_run import Living, Run
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.traces import read_trace
+from bardo_pipeline.storage.market_data.demeter_trace import read_trace
 from tests.conftest import NOW
 from tests.loans import done, loan
 

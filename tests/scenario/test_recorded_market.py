@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bardo_pipeline.market.market import Market
-from bardo_pipeline.storage.traces import TraceReport, read_trace
+from bardo_pipeline.storage.market_data.demeter_trace import TraceReport, read_trace
 
 FOLDER = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 

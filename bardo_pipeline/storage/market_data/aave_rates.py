@@ -11,7 +11,7 @@ import numpy as np
 from bardo_pipeline.errors import TraceError
 from bardo_pipeline.heartbeat.defi.aave_reserves import ASSETS, Reserves
 from bardo_pipeline.market.market import FloatBars, IntBars
-from bardo_pipeline.storage.trace_files import TraceFile, in_time_order, last_known, load_trace_file
+from bardo_pipeline.storage.market_data.trace_csv import TraceFile, in_time_order, last_known, load_trace_file
 
 RATE_COLUMNS = (
     "block_timestamp", "liquidity_rate", "stable_borrow_rate", "variable_borrow_rate", "liquidity_index",

@@ -1,0 +1,1 @@
+"""Market data: recorded traces and lending rates, read from CSV files."""
