@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from bardo_pipeline.errors import ConfigError, DerivationError
-from bardo_pipeline.storage.dagster_home import prepare_dagster_home
+from bardo_pipeline.storage.dagster_instance import prepare_dagster_home
 from bardo_pipeline.storage.home import Home
 
 

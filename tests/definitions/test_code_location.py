@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 import yaml
 
-from bardo_pipeline.storage.dagster_home import prepare_dagster_home
+from bardo_pipeline.storage.dagster_instance import prepare_dagster_home
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.projections.table_specs import TABLES
 from bardo_pipeline.storage.warehouse.build import PROJECT

@@ -45,7 +45,7 @@ from bardo_pipeline.storage.delta.durable_commits import (
 )
 from bardo_pipeline.storage.delta.files_by_version import DataFile, absolute, brought_between, still_there, within
 from bardo_pipeline.storage.delta.parquet_io import rows_in, scan, write_fresh
-from bardo_pipeline.storage.faults import writing_to
+from bardo_pipeline.storage.disk_errors import writing_to
 from bardo_pipeline.storage.home import sync_file, sync_folder
 from bardo_pipeline.storage.log.checksum_manifest import Sums
 

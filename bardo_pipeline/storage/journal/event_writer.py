@@ -39,7 +39,7 @@ from bardo_pipeline.events.record.fast_json import glance
 from bardo_pipeline.events.record.model import SCHEMA_VERSION, DecisionCycleRecord
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.storage.faults import writing_to
+from bardo_pipeline.storage.disk_errors import writing_to
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.json_reader import read_lines, sentence_of
 from bardo_pipeline.storage.intake.line_buffer import Lines

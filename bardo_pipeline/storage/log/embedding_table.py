@@ -19,7 +19,7 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.embedder_drift import Drift, Verdict
 from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
-from bardo_pipeline.storage.faults import writing_to
+from bardo_pipeline.storage.disk_errors import writing_to
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.checksum_manifest import Sums
 from bardo_pipeline.storage.log.protocol import utc

@@ -34,7 +34,7 @@ from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable, Part
 from bardo_pipeline.storage.delta.durable_commits import Added
 from bardo_pipeline.storage.delta.parquet_io import scan
-from bardo_pipeline.storage.faults import writing_to
+from bardo_pipeline.storage.disk_errors import writing_to
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.leases import leased
 from bardo_pipeline.storage.log.admission import Known, Verdicts, Wrong, judge
