@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bardo_pipeline.derivation.reading import cycle_of
+from bardo_pipeline.derivation.incremental.record_queries import cycle_of
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.katabasis.action_outcomes import ENDED_SCHEMA, failures_among, outcomes_of
 from bardo_pipeline.katabasis.scar_rules import RULE_COLUMNS, failures_of

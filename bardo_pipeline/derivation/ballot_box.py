@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.places import keep_place, kept_at, place_of
+from bardo_pipeline.derivation.incremental.checkpoints import keep_place, kept_at, place_of
 from bardo_pipeline.katabasis.anonymous_votes import VOTE_SCHEMA
 from bardo_pipeline.katabasis.weighted_consensus import decisive
 from bardo_pipeline.storage.projections.projections import GrowingTable

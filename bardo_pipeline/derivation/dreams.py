@@ -15,18 +15,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.cycle_reader import CycleReader
-from bardo_pipeline.derivation.lessons import renew_lessons
-from bardo_pipeline.derivation.nights import Nights, keep_nights, nights_of
-from bardo_pipeline.derivation.reading import (
+from bardo_pipeline.derivation.incremental.cycle_reader import CycleReader
+from bardo_pipeline.derivation.incremental.record_queries import (
     closed_records,
     closed_through,
     curated,
     cycle_of,
     stretches,
 )
+from bardo_pipeline.derivation.incremental.retraction_tracking import Heeded, because, first_cycles, from_cycle, without
+from bardo_pipeline.derivation.lessons import renew_lessons
+from bardo_pipeline.derivation.nights import Nights, keep_nights, nights_of
 from bardo_pipeline.derivation.repair import moment_of
-from bardo_pipeline.derivation.repairing import Heeded, because, first_cycles, from_cycle, without
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.dreams.dream_cycle import DREAM_COLUMNS, DREAM_SCHEMA, Asleep, dream
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA, recalled, standing

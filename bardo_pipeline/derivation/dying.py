@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.views.crossings import crossings_of, is_elder
 from bardo_pipeline.derivation.belief import recorded_deaths
-from bardo_pipeline.derivation.reading import last_records
-from bardo_pipeline.derivation.slices import slices_of
+from bardo_pipeline.derivation.incremental.golem_batches import slices_of
+from bardo_pipeline.derivation.incremental.record_queries import last_records
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.life.thanatopsis_events import (

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.incremental.record_queries import last_records
 from bardo_pipeline.derivation.legacy import bequeath
-from bardo_pipeline.derivation.reading import last_records
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.the_dead import waiting_golems
 from bardo_pipeline.errors import LeaseError, RecordError

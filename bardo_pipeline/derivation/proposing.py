@@ -17,8 +17,8 @@ from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, episodes_of
 from bardo_pipeline.curator.model_prompt import Prompt, prompt_of
 from bardo_pipeline.curator.replay import REPLAY_COLUMNS
 from bardo_pipeline.derivation.caps import lacking, over_cap
-from bardo_pipeline.derivation.reading import closed_records, curated, cycle_of
-from bardo_pipeline.derivation.repairing import without
+from bardo_pipeline.derivation.incremental.record_queries import closed_records, curated, cycle_of
+from bardo_pipeline.derivation.incremental.retraction_tracking import without
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import (
     AnswerError,

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from bardo_pipeline.derivation.dying import PHASE_WORDS, phases_of
-from bardo_pipeline.derivation.reading import last_event_time
+from bardo_pipeline.derivation.incremental.record_queries import last_event_time
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import ConfigError, DerivationError, QueryError
 from bardo_pipeline.events.life.events import EVERY_GOLEM, Steered, life_event

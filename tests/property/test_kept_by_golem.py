@@ -8,8 +8,8 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from bardo_pipeline.derivation import places
-from bardo_pipeline.derivation.places import ByGolem
+from bardo_pipeline.derivation.incremental import checkpoints
+from bardo_pipeline.derivation.incremental.checkpoints import ByGolem
 from bardo_pipeline.storage.home import bucket_of
 from tests.property.test_laws import deliver, learner, stores_at
 
@@ -49,7 +49,7 @@ def test_a_file_holds_each_living_golem_once_as_it_was_kept_last(tmp_path: Path)
 def test_a_file_that_grows_is_halved_and_no_golem_is_kept_twice_or_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(places, "_SPAN_BYTES_MAX", 150)
+    monkeypatch.setattr(checkpoints, "_SPAN_BYTES_MAX", 150)
     stores, random, known = stores_at(tmp_path / "home"), Random(7), dict[str, int]()
     files, counts = ByGolem(stores, "some", SCHEMA), list[int]()
     for turn in range(60):
@@ -105,7 +105,7 @@ def test_a_halved_file_that_a_power_cut_brings_back_is_nobodys(tmp_path: Path, m
     files.keep(table(dict.fromkeys(many, 1)), many)
     (whole,) = folder.iterdir()
     before = whole.read_bytes()
-    monkeypatch.setattr(places, "_SPAN_BYTES_MAX", 150)
+    monkeypatch.setattr(checkpoints, "_SPAN_BYTES_MAX", 150)
     files.keep(table(dict.fromkeys(many, 2)), many)
     assert not whole.exists()
     whole.write_bytes(before)

@@ -12,7 +12,7 @@ from bardo_pipeline.curator.curate import PASSES
 from bardo_pipeline.curator.passes.weigh import interval
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState, from_table
-from bardo_pipeline.derivation.reading import cycle_of
+from bardo_pipeline.derivation.incremental.record_queries import cycle_of
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entries import CATEGORIES, DOMAINS, ENTRY_KINDS, ENTRY_SCHEMA, PROVENANCES
 from bardo_pipeline.policy import CuratorPolicy, Policy

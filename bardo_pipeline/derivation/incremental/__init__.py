@@ -1,0 +1,1 @@
+"""Incremental derivation: checkpoints, caches by golem, and the reading of closed cycles."""
