@@ -7,7 +7,7 @@ import dagster as dg
 from assets.log import CYCLES
 from assets.materialized import Seen, of_table, projected
 from assets.stores import LazyStores
-from bardo_pipeline.derivation.crediting import derive_credits
+from bardo_pipeline.derivation.memory.retrieval_credits import derive_credits
 
 
 @dg.asset(deps=[CYCLES, "curation", "grimoire"], **of_table("credits", "curation"))

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.legacy import bequeath, publish, unjudged
-from bardo_pipeline.derivation.memory import derive_episodes
+from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succeeding import due
 from bardo_pipeline.derivation.the_dead import births_of, dead_golem, deaths_of

@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 
 from assets.stores import LazyStores
-from bardo_pipeline.derivation.vectors import check_drift, suspects
+from bardo_pipeline.derivation.memory.embed_texts import check_drift, suspects
 
 
 @dg.op(out=dg.Out(dg.Nothing))

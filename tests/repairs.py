@@ -7,7 +7,7 @@ from typing import Any
 
 from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.legacy import bequeath
-from bardo_pipeline.derivation.memory import refresh_index
+from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
 from bardo_pipeline.derivation.repair import withdraw
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.runtime import fleet_run

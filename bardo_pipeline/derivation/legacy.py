@@ -28,7 +28,7 @@ from bardo_pipeline.derivation.incremental.golem_batches import GOLEMS_AT_ONCE, 
 from bardo_pipeline.derivation.incremental.record_queries import curated
 from bardo_pipeline.derivation.incremental.retraction_tracking import Heeded, because, first_cycles, from_cycle
 from bardo_pipeline.derivation.measures import Candidate, at_death
-from bardo_pipeline.derivation.memory import derive_episodes
+from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.verdicts import Verdicts, judge
 from bardo_pipeline.derivation.vouching import Voucher

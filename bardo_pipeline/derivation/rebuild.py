@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.derivation.belief import derive_consensus, derive_votes, recorded_deaths
-from bardo_pipeline.derivation.crediting import derive_credits
 from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.dreams import derive_dreams
 from bardo_pipeline.derivation.incremental.record_queries import closed_through, curated
@@ -30,7 +29,8 @@ from bardo_pipeline.derivation.legacy import (
     published_bundles,
 )
 from bardo_pipeline.derivation.library import derive_library, shelved
-from bardo_pipeline.derivation.memory import derive_episodes
+from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
+from bardo_pipeline.derivation.memory.retrieval_credits import derive_credits
 from bardo_pipeline.derivation.of_grimoire import OF_GRIMOIRE, derive_of_grimoire, elders
 from bardo_pipeline.derivation.scarring import deaths_with_ticks, derive_failures, derive_scars
 from bardo_pipeline.derivation.stores import Stores

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from bardo_pipeline.derivation.legacy import bequeath, overtaken_bundles
-from bardo_pipeline.derivation.memory import refresh_index
+from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
 from bardo_pipeline.derivation.proof import Remains, remains
 from bardo_pipeline.derivation.rebuild import derive_everything
 from bardo_pipeline.derivation.repair import Recorded, depth_after, reorg, strike, withdraw

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from bardo_pipeline.derivation.configured import in_force_now, put_in_force, record_configuration
-from bardo_pipeline.derivation.memory import refresh_index
+from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
 from bardo_pipeline.derivation.rebuild import derive_everything
 from bardo_pipeline.derivation.repair import withdraw
 from bardo_pipeline.derivation.stores import Stores

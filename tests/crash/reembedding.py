@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bardo_pipeline.derivation.reembedding import reembed
+from bardo_pipeline.derivation.memory.embedder_migration import reembed
 from bardo_pipeline.derivation.stores import Stores
 from tests.crash.windows import Point, Trap, Window
 

@@ -15,14 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bardo_pipeline.derivation import asking, overriding
+from bardo_pipeline.derivation import overriding
 from bardo_pipeline.derivation.curation import derive_curation
 from bardo_pipeline.derivation.dreams import DREAMT, derive_dreams
 from bardo_pipeline.derivation.lineage import lineage_of
+from bardo_pipeline.derivation.memory import ask
+from bardo_pipeline.derivation.memory.search import search
 from bardo_pipeline.derivation.overriding import grimoire_of
 from bardo_pipeline.derivation.proof import remains
 from bardo_pipeline.derivation.repair import reorg, strike
-from bardo_pipeline.derivation.searching import search
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.dreams import counterfactuals as im
 from bardo_pipeline.dreams import recorded_market as walks
@@ -259,8 +260,8 @@ def test_what_a_dream_taught_is_asked_for_searched_and_listed_and_crosses_from_a
     sibling = next(g for g in day().births if g != golem)
 
     def answered(asked_of: str, **said: object) -> set[str]:
-        where = asking.standing(whole, asked_of, at=said.pop("at", None)).in_regime(one["regime"])
-        found = asking.ask(whole, where, one["text"], now=NOW, k=500, **said)
+        where = ask.standing(whole, asked_of, at=said.pop("at", None)).in_regime(one["regime"])
+        found = ask.ask(whole, where, one["text"], now=NOW, k=500, **said)
         return set(found.hits["entry_id"].to_pylist())
 
     assert entry in answered(golem)

@@ -24,7 +24,7 @@ from bardo_pipeline.curator.state.grimoire_state import entry_id
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.derivation import overriding
 from bardo_pipeline.derivation.curation import derive_curation
-from bardo_pipeline.derivation.memory import refresh_index
+from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
 from bardo_pipeline.derivation.proof import remains
 from bardo_pipeline.derivation.rebuild import rebuild
 from bardo_pipeline.derivation.stores import Stores

@@ -28,7 +28,7 @@ from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.curation import derive_curation, relived
 from bardo_pipeline.derivation.legacy import overtaken_bundles, published_bundles
 from bardo_pipeline.derivation.lineage import lineage_of
-from bardo_pipeline.derivation.memory import episode_index, refresh_index, similar_episodes
+from bardo_pipeline.derivation.memory.derive_episodes import episode_index, refresh_index, similar_episodes
 from bardo_pipeline.derivation.proof import remains
 from bardo_pipeline.derivation.rebuild import rebuild
 from bardo_pipeline.derivation.repair import Recorded, reorg, strike, withdraw

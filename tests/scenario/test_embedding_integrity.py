@@ -17,14 +17,14 @@ from rich.console import Console
 
 from assets.stores import LazyStores
 from bardo_pipeline.curator.episodes import TEXT_FIELDS
-from bardo_pipeline.derivation import reembedding
 from bardo_pipeline.derivation.beside import held
 from bardo_pipeline.derivation.health import faults, health_of
-from bardo_pipeline.derivation.memory import derive_episodes, refresh_index, similar_episodes
+from bardo_pipeline.derivation.memory import embedder_migration
+from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes, refresh_index, similar_episodes
+from bardo_pipeline.derivation.memory.embed_texts import check_drift, paused, recorded_vectors, suspects
+from bardo_pipeline.derivation.memory.embedder_migration import reembed
 from bardo_pipeline.derivation.rebuild import derive_everything, rebuild
-from bardo_pipeline.derivation.reembedding import reembed
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.derivation.vectors import check_drift, paused, recorded_vectors, suspects
 from bardo_pipeline.doors.embedding import warn_of_drift
 from bardo_pipeline.errors import ConfigError, EmbedderMismatch, EmbeddingPaused, RecordError
 from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
@@ -245,7 +245,7 @@ def test_a_migration_that_broke_off_leaves_the_old_one_and_goes_on_when_run_agai
         raise Lost
 
     with monkeypatch.context() as patch:
-        patch.setattr(reembedding, step, broken)
+        patch.setattr(embedder_migration, step, broken)
         with pytest.raises(Lost):
             reembed(known, "minilm-int8", now=LATER)
     still = Stores.open(root)
@@ -279,8 +279,8 @@ def test_what_cannot_be_opened_or_needs_no_migration_is_refused_and_nothing_begi
 
 @pytest.mark.row("MEM-12")
 def test_the_index_is_switched_only_when_it_holds_every_episode(known: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reembedding, "refresh_index", lambda _: 0)
-    with pytest.raises(reembedding.DerivationError, match="does not hold all"):
+    monkeypatch.setattr(embedder_migration, "refresh_index", lambda _: 0)
+    with pytest.raises(embedder_migration.DerivationError, match="does not hold all"):
         reembed(known, "minilm-int8", now=LATER)
     assert Stores.open(known.home.root).embedder_name == "minilm"
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from bardo_pipeline.derivation import legacy
-from bardo_pipeline.derivation.memory import derive_episodes
+from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.record.arrow_schema import to_models

@@ -13,7 +13,7 @@ import pytest
 import typer
 from rich.console import Console
 
-from bardo_pipeline.derivation.asking import Standing
+from bardo_pipeline.derivation.memory.ask import Standing
 from bardo_pipeline.derivation.overriding import Grimoire, chosen
 from bardo_pipeline.doors import asking
 from bardo_pipeline.doors.cli import _check_words, app

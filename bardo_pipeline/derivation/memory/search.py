@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.asking import must_be_derived, text_vectors
 from bardo_pipeline.derivation.lessons import known_entries
-from bardo_pipeline.derivation.memory import refresh_index, similar_episodes
+from bardo_pipeline.derivation.memory.ask import must_be_derived, text_vectors
+from bardo_pipeline.derivation.memory.derive_episodes import refresh_index, similar_episodes
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.grimoire.confidence import DAY_US, retention

@@ -1,0 +1,1 @@
+"""Memory: episodes, their vectors, and the questions that they answer."""
