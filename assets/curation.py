@@ -9,7 +9,7 @@ import dagster as dg
 from assets.log import CYCLES, LIFE_EVENTS
 from assets.materialized import Seen, of_table, projected
 from assets.stores import LazyStores
-from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.lineage import surest
 from bardo_pipeline.derivation.repair import withdraw
 from bardo_pipeline.derivation.stores import Stores

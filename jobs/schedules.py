@@ -10,7 +10,7 @@ import dagster as dg
 
 from assets.stores import LazyStores
 from bardo_pipeline.derivation import dreams
-from bardo_pipeline.derivation.proposing import living_golems
+from bardo_pipeline.derivation.curation.request_proposals import living_golems
 from bardo_pipeline.errors import NoHomeError
 from bardo_pipeline.gateway.model_settings import MODEL, ModelSettings
 from bardo_pipeline.storage.home import Home

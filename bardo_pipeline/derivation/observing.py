@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.incremental.record_queries import last_records
 from bardo_pipeline.derivation.legacy import bequeath
 from bardo_pipeline.derivation.stores import Stores

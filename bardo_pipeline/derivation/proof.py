@@ -21,7 +21,8 @@ from bardo_pipeline.curator.state.evidence import exploded
 from bardo_pipeline.derivation.belief import owners, recorded_deaths
 from bardo_pipeline.derivation.bundles import read_bundle_folder
 from bardo_pipeline.derivation.candidates import candidate_folder
-from bardo_pipeline.derivation.curation import relived
+from bardo_pipeline.derivation.curation.curate_cycles import relived
+from bardo_pipeline.derivation.curation.grimoire_views import OF_GRIMOIRE, elders
 from bardo_pipeline.derivation.dreams import Dreamt, dreamt_anew
 from bardo_pipeline.derivation.incremental.record_queries import curated
 from bardo_pipeline.derivation.legacy import with_lives
@@ -30,7 +31,6 @@ from bardo_pipeline.derivation.library import shelved_again
 from bardo_pipeline.derivation.lineage import named_ticks
 from bardo_pipeline.derivation.memory.derive_episodes import episode_index
 from bardo_pipeline.derivation.memory.retrieval_credits import credits_again
-from bardo_pipeline.derivation.of_grimoire import OF_GRIMOIRE, elders
 from bardo_pipeline.derivation.scarring import deaths_with_ticks, failures_again
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.dreams.lessons import lessons_of

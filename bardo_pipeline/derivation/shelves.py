@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.adoption import log_moment
-from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.library import derive_library
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.altered import Setting, differences
 from bardo_pipeline.derivation.beside import SOME, build, open_beside, unfit
-from bardo_pipeline.derivation.outcomes import judged_outcomes
+from bardo_pipeline.derivation.curation.judged_outcomes import judged_outcomes
 from bardo_pipeline.derivation.rebuild import derive_everything
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import SchemaVersionError

@@ -13,9 +13,17 @@ from rich.markup import escape
 
 from bardo_pipeline.curator.views.crossings import PARTS, crossings_of
 from bardo_pipeline.curator.views.entry_links import links_of
-from bardo_pipeline.derivation import overriding
-from bardo_pipeline.derivation.of_grimoire import elders
-from bardo_pipeline.derivation.overriding import Grimoire, Spoken, chosen, decisions_about, find, grimoire_of, waiting
+from bardo_pipeline.derivation.curation import record_overrides
+from bardo_pipeline.derivation.curation.grimoire_views import elders
+from bardo_pipeline.derivation.curation.record_overrides import (
+    Grimoire,
+    Spoken,
+    chosen,
+    decisions_about,
+    find,
+    grimoire_of,
+    waiting,
+)
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.doors.options import EmbedderOption, FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.doors.tables import print_json, print_table
@@ -132,14 +140,14 @@ def _tell_bearing(grimoire: Grimoire, row: dict[str, Any], stores: Stores) -> No
 def pin(golem: Golem, entry: Entry, why: Why, home: HomeOption = None, embedder: EmbedderOption = None) -> None:
     """Pin an entry: it does not fade below what it is trusted now, and is not pruned. Evidence still counts."""
     stores = Stores.open(root_of(home), embedder=embedder)
-    _tell(stores, overriding.pin(stores, golem, entry, why, now=now()), "pinned")
+    _tell(stores, record_overrides.pin(stores, golem, entry, why, now=now()), "pinned")
 
 
 @app.command()
 def unpin(golem: Golem, entry: Entry, why: Why, home: HomeOption = None, embedder: EmbedderOption = None) -> None:
     """Let a pinned entry fade again, from what it is trusted now."""
     stores = Stores.open(root_of(home), embedder=embedder)
-    _tell(stores, overriding.unpin(stores, golem, entry, why, now=now()), "unpinned")
+    _tell(stores, record_overrides.unpin(stores, golem, entry, why, now=now()), "unpinned")
 
 
 @app.command()
@@ -157,10 +165,10 @@ def retract(
     """Take an entry out: nobody inherits it, and no evidence up to now brings it back. Later evidence may."""
     stores = Stores.open(root_of(home), embedder=embedder)
     if heirs:
-        for done in overriding.retract_from_line(stores, golem, entry, why, now=now()):
+        for done in record_overrides.retract_from_line(stores, golem, entry, why, now=now()):
             _tell(stores, done, "retracted")
         return
-    done = overriding.retract(stores, golem, entry, why, now=now())
+    done = record_overrides.retract(stores, golem, entry, why, now=now())
     _tell(stores, done, "retracted")
     for heir in done.heirs:
         out.print(f"heir {heir.golem_id} holds it{'' if heir.alive else ', and is dead'}", soft_wrap=True)
@@ -185,7 +193,7 @@ def correct(
     """Correct an entry: its confidence, its verdict, how it fades, or a note on it."""
     stores = Stores.open(root_of(home), embedder=embedder)
     said = {"confidence": confidence, "verdict": verdict, "decay_class": decay_class, "note": note}
-    _tell(stores, overriding.correct(stores, golem, entry, why, now=now(), **said), "corrected")
+    _tell(stores, record_overrides.correct(stores, golem, entry, why, now=now(), **said), "corrected")
 
 
 def _tell(stores: Stores, done: Spoken, word: str) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.derivation.births import beginning
-from bardo_pipeline.derivation.curation import Mind, commit, derive_curation, relived
+from bardo_pipeline.derivation.curation.curate_cycles import Mind, commit, derive_curation, relived
 from bardo_pipeline.derivation.incremental.record_queries import cycle_of
 from bardo_pipeline.derivation.legacy import bequeath, published_bundles
 from bardo_pipeline.derivation.repair import withdraw

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA
 from bardo_pipeline.curator.state.grimoire_state import to_table
-from bardo_pipeline.derivation.curation import Mind
+from bardo_pipeline.derivation.curation.curate_cycles import Mind
 from bardo_pipeline.derivation.incremental.record_queries import cycle_of
 from bardo_pipeline.events.life.events import Born
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA

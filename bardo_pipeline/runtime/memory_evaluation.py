@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.decision_log import fold
-from bardo_pipeline.derivation.judgements import judgements
+from bardo_pipeline.derivation.curation.judged_decisions import judgements
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.market import Market

@@ -17,7 +17,7 @@ import numpy as np
 
 from bardo_pipeline.curator.state.grimoire_state import CANDIDATE, is_quarantined, rule_texts
 from bardo_pipeline.derivation.births import Beginning
-from bardo_pipeline.derivation.curation import Mind
+from bardo_pipeline.derivation.curation.curate_cycles import Mind
 from bardo_pipeline.derivation.giving import report_of
 from bardo_pipeline.derivation.repair import withdraw
 from bardo_pipeline.derivation.stores import Stores

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from bardo_pipeline.curator.state.structures import Structure
-from bardo_pipeline.derivation.causes import moments_at
-from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.curation.causal_moments_cache import moments_at
+from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.events import Struck, life_event
 from bardo_pipeline.policy import Policy

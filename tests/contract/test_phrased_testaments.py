@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bardo_pipeline.derivation.caps import memory_budget
+from bardo_pipeline.derivation.curation.model_budget import memory_budget
 from bardo_pipeline.derivation.legacy import published_bundles
 from bardo_pipeline.derivation.phrasing import Asking, in_words, phrase, phrase_all, questions
 from bardo_pipeline.derivation.rebuild import rebuild

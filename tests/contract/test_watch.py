@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.fabric import Fabric, watch
 from bardo_pipeline.derivation.fabric_sources import Mark, Place
 from bardo_pipeline.derivation.stores import Stores

@@ -15,7 +15,7 @@ import orjson
 import pyarrow as pa
 
 from bardo_pipeline.curator.state.decision_log import fold
-from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import BardoError
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable

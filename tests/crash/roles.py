@@ -16,7 +16,7 @@ from pathlib import Path
 import orjson
 import pyarrow as pa
 
-from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.events import Born, Traits, life_event
 from bardo_pipeline.events.record.arrow_schema import to_models

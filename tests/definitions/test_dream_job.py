@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 
 from assets.stores import LazyStores
-from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.dreams import derive_dreams
 from bardo_pipeline.derivation.stores import Stores
 from definitions import defs

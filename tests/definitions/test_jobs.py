@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from assets.log import CYCLES
-from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.lineage import surest
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
 from bardo_pipeline.derivation.stores import Stores

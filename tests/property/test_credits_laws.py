@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from bardo_pipeline.curator.curate import curate
 from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState
-from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.memory.ask import grimoire_of, standing
 from bardo_pipeline.derivation.memory.retrieval_credits import derive_credits
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA

@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bardo_pipeline.derivation import overriding
-from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.curation import record_overrides
+from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
+from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
 from bardo_pipeline.derivation.dreams import DREAMT, derive_dreams
 from bardo_pipeline.derivation.lineage import lineage_of
 from bardo_pipeline.derivation.memory import ask
 from bardo_pipeline.derivation.memory.search import search
-from bardo_pipeline.derivation.overriding import grimoire_of
 from bardo_pipeline.derivation.proof import remains
 from bardo_pipeline.derivation.repair import reorg, strike
 from bardo_pipeline.derivation.stores import Stores
@@ -317,8 +317,8 @@ def test_a_lesson_that_its_owner_retracts_is_gone_however_it_is_derived(tmp_path
             known = stores.projections.read("lessons")
             (one, *_) = known.filter(pc.equal(known["status"], "active")).to_pylist()
             with pytest.raises(OverrideError, match="outcomes confirmed"):
-                overriding.correct(stores, one["golem_id"], one["entry_id"], "no", now=NOW, confidence=0.9)
-            said = overriding.retract(stores, one["golem_id"], one["entry_id"], "I do not believe it", now=NOW)
+                record_overrides.correct(stores, one["golem_id"], one["entry_id"], "no", now=NOW, confidence=0.9)
+            said = record_overrides.retract(stores, one["golem_id"], one["entry_id"], "I do not believe it", now=NOW)
             assert said.event_id
         rows = stores.projections.read("lessons").to_pylist()
         now = {row["entry_id"]: row["status"] for row in rows}[one["entry_id"]]

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 from bardo_pipeline.curator.state.grimoire_state import entry_id
 from bardo_pipeline.curator.state.structures import Structure
-from bardo_pipeline.derivation import overriding
-from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.curation import record_overrides
+from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
 from bardo_pipeline.derivation.proof import remains
 from bardo_pipeline.derivation.rebuild import rebuild
@@ -234,7 +234,7 @@ def test_of_a_dead_golem_and_of_a_past_state_nothing_can_be_said(tmp_path: Path)
     for one in (G.part(22, 22), G.death):
         deliver(stores, one, 9 if one is G.death else 8)
     with pytest.raises(OverrideError, match="golem g-0 died at tick 22 and what it knew is closed"):
-        overriding.pin(stores, "g-0", RULE, "so", now=NOW)
+        record_overrides.pin(stores, "g-0", RULE, "so", now=NOW)
     assert stores.overrides().orders == ()
     assert stores.log.life_version == before + 1
 
@@ -265,8 +265,13 @@ def test_a_word_that_comes_as_a_line_is_taken_or_refused_with_its_reason(tmp_pat
 
 def sure(stores: Stores, golem_id: str) -> str | None:
     """The surest entry of a golem, if it has one."""
-    held = overriding.chosen(
-        overriding.grimoire_of(stores, golem_id), status="active", kind=None, text=None, confidence_min=0, pinned=False
+    held = record_overrides.chosen(
+        record_overrides.grimoire_of(stores, golem_id),
+        status="active",
+        kind=None,
+        text=None,
+        confidence_min=0,
+        pinned=False,
     )
     return held["entry_id"][0].as_py() if held.num_rows else None
 
@@ -274,13 +279,13 @@ def sure(stores: Stores, golem_id: str) -> str | None:
 @pytest.mark.row("X-8")
 def test_a_fleet_that_lives_heeds_its_owner_and_so_does_the_job_beside_it(tmp_path: Path) -> None:
     stores, job = stores_at(tmp_path / "home", POLICY), stores_at(tmp_path / "home", POLICY)
-    said: list[overriding.Spoken] = []
+    said: list[record_overrides.Spoken] = []
 
     def meanwhile(progress: fleet_run.Progress) -> None:
         if progress.ticks_done % 100 == 0:
             for number, golem_id in enumerate(sorted(births(job))):
                 entry = sure(job, golem_id)
-                speak = (overriding.retract, overriding.pin)[(number + progress.ticks_done // 100) % 2]
+                speak = (record_overrides.retract, record_overrides.pin)[(number + progress.ticks_done // 100) % 2]
                 try:
                     said.append(speak(job, golem_id, entry or "none", "I was there", now=NOW))
                 except (OverrideError, QueryError):
@@ -306,11 +311,11 @@ def test_what_an_owner_says_between_a_golems_last_record_and_its_death_is_heeded
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stores, owner = stores_at(tmp_path / "home", POLICY), stores_at(tmp_path / "home", POLICY)
-    bury, said = fleet_run.Living._bury, list[overriding.Spoken]()
+    bury, said = fleet_run.Living._bury, list[record_overrides.Spoken]()
 
     def speak_and_bury(self: fleet_run.Living, dead: dict[str, int], stop: int) -> Any:
         for golem_id in dead:
-            said.append(overriding.retract(owner, golem_id, sure(owner, golem_id) or "none", "a lie", now=NOW))
+            said.append(record_overrides.retract(owner, golem_id, sure(owner, golem_id) or "none", "a lie", now=NOW))
         return bury(self, dead, stop)
 
     monkeypatch.setattr(fleet_run.Living, "_bury", speak_and_bury)

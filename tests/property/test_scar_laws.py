@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.proof import remains
 from bardo_pipeline.derivation.repair import strike
 from bardo_pipeline.derivation.scarring import derive_failures, derive_scars

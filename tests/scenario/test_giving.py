@@ -12,7 +12,7 @@ from bardo_pipeline.derivation import giving
 from bardo_pipeline.derivation.births import beginning
 from bardo_pipeline.derivation.bundle_archives import files_at, import_bundle
 from bardo_pipeline.derivation.bundles import write_bundle
-from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.rebuild import rebuild
 from bardo_pipeline.derivation.repair import strike, withdraw
 from bardo_pipeline.derivation.stores import Stores

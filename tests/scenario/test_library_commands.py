@@ -12,9 +12,9 @@ import pytest
 
 from bardo_pipeline.derivation.acquiring import equip, export
 from bardo_pipeline.derivation.births import beginning
-from bardo_pipeline.derivation.curation import derive_curation
+from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
+from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
 from bardo_pipeline.derivation.library import equipped
-from bardo_pipeline.derivation.overriding import grimoire_of
 from bardo_pipeline.derivation.rebuild import rebuild
 from bardo_pipeline.derivation.repair import strike, withdraw
 from bardo_pipeline.derivation.stores import Stores

@@ -14,7 +14,7 @@ import pytest
 
 from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.derivation.bloodstains import bloodstain, bloodstains
-from bardo_pipeline.derivation.curation import mind_before
+from bardo_pipeline.derivation.curation.curate_cycles import mind_before
 from bardo_pipeline.derivation.legacy import published_bundles
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError

@@ -13,8 +13,8 @@ import pytest
 import typer
 from rich.console import Console
 
+from bardo_pipeline.derivation.curation.record_overrides import Grimoire, chosen
 from bardo_pipeline.derivation.memory.ask import Standing
-from bardo_pipeline.derivation.overriding import Grimoire, chosen
 from bardo_pipeline.doors import asking
 from bardo_pipeline.doors.cli import _check_words, app
 from bardo_pipeline.doors.evaluation import room_for

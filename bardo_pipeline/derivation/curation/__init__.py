@@ -1,0 +1,1 @@
+"""Curation: closed cycles to decisions, the grimoire, its playbook and its caches."""
