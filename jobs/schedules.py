@@ -9,8 +9,8 @@ from typing import Any
 import dagster as dg
 
 from assets.stores import LazyStores
-from bardo_pipeline.derivation import dreams
 from bardo_pipeline.derivation.curation.request_proposals import living_golems
+from bardo_pipeline.derivation.dreams import derive_dreams
 from bardo_pipeline.errors import NoHomeError
 from bardo_pipeline.gateway.model_settings import MODEL, ModelSettings
 from bardo_pipeline.storage.home import Home
@@ -72,7 +72,7 @@ def every_hour(home: LazyStores) -> Turn:
 )
 def every_four_hours(home: LazyStores) -> Turn:
     """Let golems dream where something is new, and say why not where nothing is."""
-    new = dreams.what_is_new(home.stores)
+    new = derive_dreams.what_is_new(home.stores)
     return dg.SkipReason("no cycle closed since the last dreams") if new is None else _because(new)
 
 

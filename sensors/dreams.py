@@ -5,7 +5,7 @@ from __future__ import annotations
 import dagster as dg
 
 from assets.stores import LazyStores
-from bardo_pipeline.derivation.dreams import queued
+from bardo_pipeline.derivation.dreams.derive_dreams import queued
 from bardo_pipeline.derivation.stores import Stores
 from jobs.dream import dream_job
 from sensors.cursor import Cursor, looked

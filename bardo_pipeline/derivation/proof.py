@@ -23,10 +23,10 @@ from bardo_pipeline.derivation.bundles import read_bundle_folder
 from bardo_pipeline.derivation.candidates import candidate_folder
 from bardo_pipeline.derivation.curation.curate_cycles import relived
 from bardo_pipeline.derivation.curation.grimoire_views import OF_GRIMOIRE, elders
-from bardo_pipeline.derivation.dreams import Dreamt, dreamt_anew
+from bardo_pipeline.derivation.dreams.derive_dreams import Dreamt, dreamt_anew
+from bardo_pipeline.derivation.dreams.derive_lessons import known_in, orders_heard
 from bardo_pipeline.derivation.incremental.record_queries import curated
 from bardo_pipeline.derivation.legacy import with_lives
-from bardo_pipeline.derivation.lessons import known_in, orders_heard
 from bardo_pipeline.derivation.library import shelved_again
 from bardo_pipeline.derivation.lineage import named_ticks
 from bardo_pipeline.derivation.memory.derive_episodes import episode_index

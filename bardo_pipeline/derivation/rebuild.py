@@ -20,7 +20,7 @@ from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.derivation.belief import derive_consensus, derive_votes, recorded_deaths
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.grimoire_views import OF_GRIMOIRE, derive_of_grimoire, elders
-from bardo_pipeline.derivation.dreams import derive_dreams
+from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
 from bardo_pipeline.derivation.incremental.record_queries import closed_through, curated
 from bardo_pipeline.derivation.legacy import (
     bundles_published_by,

@@ -10,7 +10,7 @@ import pytest
 
 from assets.stores import LazyStores
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
-from bardo_pipeline.derivation.dreams import derive_dreams
+from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
 from bardo_pipeline.derivation.stores import Stores
 from definitions import defs
 from jobs.schedules import every_four_hours

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from bardo_pipeline.derivation.curation import record_overrides
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
-from bardo_pipeline.derivation.dreams import DREAMT, derive_dreams
+from bardo_pipeline.derivation.dreams.derive_dreams import DREAMT, derive_dreams
 from bardo_pipeline.derivation.lineage import lineage_of
 from bardo_pipeline.derivation.memory import ask
 from bardo_pipeline.derivation.memory.search import search

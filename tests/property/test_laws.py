@@ -36,7 +36,7 @@ from bardo_pipeline.derivation.belief import derive_consensus, derive_votes
 from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.curation.curate_cycles import commit, derive_curation
 from bardo_pipeline.derivation.curation.grimoire_views import OF_GRIMOIRE, derive_of_grimoire
-from bardo_pipeline.derivation.dreams import derive_dreams
+from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
 from bardo_pipeline.derivation.legacy import derive_candidates, derive_testaments, published_bundles
 from bardo_pipeline.derivation.library import derive_library
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pydantic import ValidationError
 
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
-from bardo_pipeline.derivation.lessons import decisions_of_dreams, known_entries
+from bardo_pipeline.derivation.dreams.derive_lessons import decisions_of_dreams, known_entries
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import OverrideError, QueryError
 from bardo_pipeline.events.life.events import life_event

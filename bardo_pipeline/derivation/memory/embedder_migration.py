@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.episodes import TEXT_FIELDS
 from bardo_pipeline.derivation.adoption import switch_to
 from bardo_pipeline.derivation.beside import open_beside
+from bardo_pipeline.derivation.dreams.derive_lessons import known_entries
 from bardo_pipeline.derivation.identity import derivation_id
-from bardo_pipeline.derivation.lessons import known_entries
 from bardo_pipeline.derivation.memory.derive_episodes import episode_index, refresh_index
 from bardo_pipeline.derivation.memory.embed_texts import check_drift, last_check, paused, recorded_vectors
 from bardo_pipeline.derivation.rebuild import derive_everything

@@ -1,0 +1,1 @@
+"""Dreams: the replay of recorded cycles, hypotheses and confirmed lessons."""
