@@ -9,7 +9,7 @@ import dagster as dg
 from assets.log import LIFE_EVENTS
 from assets.materialized import Seen, of_table, projected
 from assets.stores import LazyStores
-from bardo_pipeline.derivation.belief import derive_consensus, derive_votes
+from bardo_pipeline.derivation.katabasis.vote_and_consensus import derive_consensus, derive_votes
 
 _SPECS = [
     dg.AssetSpec(

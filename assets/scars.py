@@ -21,8 +21,8 @@ from assets.materialized import (
     projected,
 )
 from assets.stores import LazyStores
-from bardo_pipeline.derivation.bloodstains import bloodstains as bloodstains_of
-from bardo_pipeline.derivation.scarring import derive_failures, derive_scars
+from bardo_pipeline.derivation.katabasis.bloodstains import bloodstains as bloodstains_of
+from bardo_pipeline.derivation.katabasis.scars import derive_failures, derive_scars
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.storage.delta.table_digest import Digest
 

@@ -14,7 +14,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.belief import recorded_deaths
 from bardo_pipeline.derivation.bundles import read_bundle_folder, write_bundle
 from bardo_pipeline.derivation.candidates import (
     BEFORE_CANDIDATES,
@@ -27,6 +26,7 @@ from bardo_pipeline.derivation.dying import pass_away
 from bardo_pipeline.derivation.incremental.golem_batches import GOLEMS_AT_ONCE, in_slices
 from bardo_pipeline.derivation.incremental.record_queries import curated
 from bardo_pipeline.derivation.incremental.retraction_tracking import Heeded, because, first_cycles, from_cycle
+from bardo_pipeline.derivation.katabasis.vote_and_consensus import recorded_deaths
 from bardo_pipeline.derivation.measures import Candidate, at_death
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
 from bardo_pipeline.derivation.stores import Stores

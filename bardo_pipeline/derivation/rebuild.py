@@ -17,11 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.decision_log import fold
-from bardo_pipeline.derivation.belief import derive_consensus, derive_votes, recorded_deaths
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.grimoire_views import OF_GRIMOIRE, derive_of_grimoire, elders
 from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
 from bardo_pipeline.derivation.incremental.record_queries import closed_through, curated
+from bardo_pipeline.derivation.katabasis.scars import deaths_with_ticks, derive_failures, derive_scars
+from bardo_pipeline.derivation.katabasis.vote_and_consensus import derive_consensus, derive_votes, recorded_deaths
 from bardo_pipeline.derivation.legacy import (
     bundles_published_by,
     derive_candidates,
@@ -32,7 +33,6 @@ from bardo_pipeline.derivation.legacy import (
 from bardo_pipeline.derivation.library import derive_library, shelved
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
 from bardo_pipeline.derivation.memory.retrieval_credits import derive_credits
-from bardo_pipeline.derivation.scarring import deaths_with_ticks, derive_failures, derive_scars
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.dreams.lessons import lessons_of
 from bardo_pipeline.errors import DerivationError

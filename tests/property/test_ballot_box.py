@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bardo_pipeline.derivation.ballot_box import BallotBox
+from bardo_pipeline.derivation.katabasis.decisive_votes_cache import BallotBox
 from bardo_pipeline.katabasis.weighted_consensus import decisive
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.projections.projections import GrowingTable

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 import pytest
 
 from bardo_pipeline.curator.state.decision_log import fold
-from bardo_pipeline.derivation.bloodstains import bloodstain, bloodstains
 from bardo_pipeline.derivation.curation.curate_cycles import mind_before
+from bardo_pipeline.derivation.katabasis.bloodstains import bloodstain, bloodstains
 from bardo_pipeline.derivation.legacy import published_bundles
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError

@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bardo_pipeline.curator.views.crossings import dreams_that_cross
-from bardo_pipeline.derivation.belief import owners
 from bardo_pipeline.derivation.dreams.derive_lessons import known_at, known_entries
 from bardo_pipeline.derivation.in_force import in_force
+from bardo_pipeline.derivation.katabasis.vote_and_consensus import owners
 from bardo_pipeline.derivation.memory.embed_texts import recorded_vectors
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError

@@ -1,0 +1,1 @@
+"""Katabasis: scars, anonymous votes and consensus, derived from the log."""
