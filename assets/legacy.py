@@ -23,7 +23,8 @@ from assets.materialized import (
 )
 from assets.stores import LazyStores
 from bardo_pipeline.derivation.candidates import candidate_folder
-from bardo_pipeline.derivation.graveyard import previews
+from bardo_pipeline.derivation.death.death_queries import dead_golems
+from bardo_pipeline.derivation.death.graveyard import previews
 from bardo_pipeline.derivation.legacy import (
     candidates_of,
     derive_candidates,
@@ -33,7 +34,6 @@ from bardo_pipeline.derivation.legacy import (
     publish,
 )
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.derivation.the_dead import dead_golems
 from bardo_pipeline.derivation.verdicts import Verdicts, judge
 from bardo_pipeline.events.life.events import Judged
 from bardo_pipeline.storage.delta.table_digest import Digest

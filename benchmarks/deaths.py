@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
+from bardo_pipeline.derivation.death.death_queries import births_of, dead_golem, deaths_of
 from bardo_pipeline.derivation.legacy import bequeath, publish, unjudged
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succeeding import due
-from bardo_pipeline.derivation.the_dead import births_of, dead_golem, deaths_of
 from bardo_pipeline.events.life.events import Died, life_event
 from bardo_pipeline.events.record.model import Vitality
 from bardo_pipeline.grimoire.entries import CATEGORIES, MOMENT

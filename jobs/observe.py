@@ -6,7 +6,7 @@ import dagster as dg
 
 from assets.materialized import markdown_table
 from assets.stores import LazyStores
-from bardo_pipeline.derivation.observing import observe
+from bardo_pipeline.derivation.death.silence import observe
 
 
 @dg.op(out=dg.Out(dg.Nothing))

@@ -22,7 +22,7 @@ from bardo_pipeline.derivation.candidates import (
     candidates,
     entries_of,
 )
-from bardo_pipeline.derivation.dying import pass_away
+from bardo_pipeline.derivation.death.derive_thanatopsis import pass_away
 from bardo_pipeline.derivation.incremental.golem_batches import GOLEMS_AT_ONCE, in_slices
 from bardo_pipeline.derivation.incremental.record_queries import curated
 from bardo_pipeline.derivation.incremental.retraction_tracking import Heeded, because, first_cycles, from_cycle

@@ -17,9 +17,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.births import beginning
 from bardo_pipeline.derivation.configured import in_force_now, in_force_of
-from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.derivation.succession_steps import Course, Halt, Hands, check_copy, check_export, configured
-from bardo_pipeline.derivation.the_dead import (
+from bardo_pipeline.derivation.death.death_queries import (
     Dead,
     Wish,
     advanced,
@@ -31,6 +29,8 @@ from bardo_pipeline.derivation.the_dead import (
     steps_told,
     unfinished,
 )
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.succession_steps import Course, Halt, Hands, check_copy, check_export, configured
 from bardo_pipeline.errors import ProvisioningError, SuccessionError
 from bardo_pipeline.events.life.events import Born, life_event
 from bardo_pipeline.heartbeat.fleet import Founding, born

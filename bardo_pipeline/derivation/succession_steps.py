@@ -12,8 +12,8 @@ from typing import Any
 
 from bardo_pipeline.derivation.births import beginning
 from bardo_pipeline.derivation.configured import in_force_now
+from bardo_pipeline.derivation.death.death_queries import Dead, Wish, advanced, credit_micros
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.derivation.the_dead import Dead, Wish, advanced, credit_micros
 from bardo_pipeline.errors import (
     BundleError,
     ConfigError,

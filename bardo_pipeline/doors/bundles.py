@@ -18,8 +18,8 @@ from rich.markup import escape
 from bardo_pipeline.derivation.births import owners_of
 from bardo_pipeline.derivation.bundle_archives import export_bundle, files_at, import_bundle
 from bardo_pipeline.derivation.bundles import bundle_files
+from bardo_pipeline.derivation.death.testament_phrasing import InWords, in_words
 from bardo_pipeline.derivation.legacy import published_bundles
-from bardo_pipeline.derivation.phrasing import InWords, in_words
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.vouching import vouch_for_all
 from bardo_pipeline.doors.keys import File, Public, private_key_in, public_key_given

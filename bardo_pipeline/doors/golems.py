@@ -9,9 +9,9 @@ from typing import Annotated, Literal, cast
 import typer
 from rich.console import Console
 
-from bardo_pipeline.derivation.dying import PHASE_WORDS, Phase, phases_of
-from bardo_pipeline.derivation.notices import WEBHOOK, deliver, notices_of, waiting, webhook_of
-from bardo_pipeline.derivation.observing import Silence, bury, observe
+from bardo_pipeline.derivation.death.derive_thanatopsis import PHASE_WORDS, Phase, phases_of
+from bardo_pipeline.derivation.death.owner_notices import WEBHOOK, deliver, notices_of, waiting, webhook_of
+from bardo_pipeline.derivation.death.silence import Silence, bury, observe
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.doors.options import EmbedderOption, HomeOption, moment_of, now, root_of
 from bardo_pipeline.doors.tables import print_table

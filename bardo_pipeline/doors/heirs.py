@@ -12,10 +12,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from bardo_pipeline.derivation.configured import in_force_now
-from bardo_pipeline.derivation.graveyard import budget_of, previews, recommendations
-from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.derivation.succeeding import due, found_like, summon, work_off
-from bardo_pipeline.derivation.the_dead import (
+from bardo_pipeline.derivation.death.death_queries import (
     Dead,
     Wish,
     advanced,
@@ -24,6 +21,9 @@ from bardo_pipeline.derivation.the_dead import (
     credit_micros,
     dead_golem,
 )
+from bardo_pipeline.derivation.death.graveyard import budget_of, previews, recommendations
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.succeeding import due, found_like, summon, work_off
 from bardo_pipeline.doors.options import HomeOption, JsonOption, now, root_of
 from bardo_pipeline.doors.tables import print_json, print_table
 from bardo_pipeline.errors import ConfigError

@@ -12,7 +12,7 @@ import yaml
 from jinja2 import Template
 
 from bardo_pipeline.curator.curate import CYCLE_SCHEMA
-from bardo_pipeline.derivation.dying import PHASE_WORDS
+from bardo_pipeline.derivation.death.derive_thanatopsis import PHASE_WORDS
 from bardo_pipeline.errors import BardoError, ConfigError, NoHomeError
 from bardo_pipeline.events.life.events import Steered, life_event
 from bardo_pipeline.events.life.retractions import WITHDRAWALS

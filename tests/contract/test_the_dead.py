@@ -11,10 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bardo_pipeline.derivation.legacy import publish, published_bundles, unjudged
-from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.derivation.succeeding import due
-from bardo_pipeline.derivation.the_dead import (
+from bardo_pipeline.derivation.death.death_queries import (
     advanced,
     commissioned,
     credit_micros,
@@ -22,6 +19,9 @@ from bardo_pipeline.derivation.the_dead import (
     dead_golems,
     unfinished,
 )
+from bardo_pipeline.derivation.legacy import publish, published_bundles, unjudged
+from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.succeeding import due
 from bardo_pipeline.events.life.events import Born, Died, Judged, LifeEvent, Published, life_event
 from bardo_pipeline.events.life.succession_events import STEPS, Advanced, Step
 from bardo_pipeline.events.record.model import Part, Vitality

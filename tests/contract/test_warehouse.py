@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pytest
 import yaml
 
-from bardo_pipeline.derivation.dying import PHASE_WORDS, phases_of
+from bardo_pipeline.derivation.death.derive_thanatopsis import PHASE_WORDS, phases_of
 from bardo_pipeline.derivation.incremental.record_queries import last_event_time
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import ConfigError, DerivationError, QueryError

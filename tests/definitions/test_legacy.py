@@ -10,7 +10,7 @@ import pytest
 
 from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.candidates import candidate_folder
-from bardo_pipeline.derivation.dying import phases_of
+from bardo_pipeline.derivation.death.derive_thanatopsis import phases_of
 from bardo_pipeline.derivation.legacy import published_bundles, wrongly_published
 from bardo_pipeline.derivation.stores import Stores
 from tests.conftest import copy_home, home_without_verdicts

@@ -12,7 +12,7 @@ import pytest
 from assets.stores import LazyStores
 from bardo_pipeline.derivation.configured import record_configuration
 from bardo_pipeline.derivation.curation.request_proposals import living_golems, propose, propose_all, question
-from bardo_pipeline.derivation.phrasing import questions
+from bardo_pipeline.derivation.death.testament_phrasing import questions
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.gateway.model_prices import most_micros
 from bardo_pipeline.gateway.model_settings import ModelSettings

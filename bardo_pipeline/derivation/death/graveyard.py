@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.configured import in_force_now
+from bardo_pipeline.derivation.death.death_queries import Dead, advanced, births_of, deaths_of
 from bardo_pipeline.derivation.legacy import published_bundles
 from bardo_pipeline.derivation.measures import at_death
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.derivation.the_dead import Dead, advanced, births_of, deaths_of
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.life.events import Born, Died
 from bardo_pipeline.events.life.inherited_defaults import Instincts

@@ -1,0 +1,1 @@
+"""Death: silence, the phases of Thanatopsis, and the graveyard."""
