@@ -15,8 +15,8 @@ from deltalake import DeltaTable
 from assets.legacy import docs_facts, standing_verdicts
 from assets.materialized import markdown_table
 from assets.stores import LazyStores
-from bardo_pipeline.derivation.legacy import unjudged, wrongly_published
-from bardo_pipeline.derivation.waiving import failing
+from bardo_pipeline.derivation.legacy.publish_legacies import unjudged, wrongly_published
+from bardo_pipeline.derivation.legacy.warning_waivers import failing
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.storage.delta.parquet_io import scan
 from bardo_pipeline.storage.projections.table_specs import TABLES

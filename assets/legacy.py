@@ -22,10 +22,11 @@ from assets.materialized import (
     projected,
 )
 from assets.stores import LazyStores
-from bardo_pipeline.derivation.candidates import candidate_folder
 from bardo_pipeline.derivation.death.death_queries import dead_golems
 from bardo_pipeline.derivation.death.graveyard import previews
-from bardo_pipeline.derivation.legacy import (
+from bardo_pipeline.derivation.legacy.bundle_candidates import candidate_folder
+from bardo_pipeline.derivation.legacy.bundle_verdicts import Verdicts, judge
+from bardo_pipeline.derivation.legacy.publish_legacies import (
     candidates_of,
     derive_candidates,
     derive_testaments,
@@ -34,7 +35,6 @@ from bardo_pipeline.derivation.legacy import (
     publish,
 )
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.derivation.verdicts import Verdicts, judge
 from bardo_pipeline.events.life.events import Judged
 from bardo_pipeline.storage.delta.table_digest import Digest
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.death.death_queries import births_of, dead_golem, deaths_of
-from bardo_pipeline.derivation.legacy import bequeath, publish, unjudged
+from bardo_pipeline.derivation.legacy.publish_legacies import bequeath, publish, unjudged
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succeeding import due

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bardo_pipeline.derivation.bundles import load_bundle
-from bardo_pipeline.derivation.legacy import bequeath
+from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
+from bardo_pipeline.derivation.legacy.publish_legacies import bequeath
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
 from bardo_pipeline.derivation.repair import withdraw
 from bardo_pipeline.derivation.stores import Stores

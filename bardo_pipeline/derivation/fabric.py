@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.episodes import importance_tiers
-from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.fabric_sources import (
     SOURCES,
     Commit,
@@ -30,6 +29,7 @@ from bardo_pipeline.derivation.fabric_sources import (
 )
 from bardo_pipeline.derivation.incremental.adjacent_ticks import Neighbours
 from bardo_pipeline.derivation.incremental.gap_bridge import AcrossGaps
+from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import BundleError, QueryError
 from bardo_pipeline.events.stream.catalogue import CATEGORIES, EVENTS, GolemEvent

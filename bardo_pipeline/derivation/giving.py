@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.received_entries import verdicts
-from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.curation.record_overrides import Grimoire, grimoire_of
+from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.derivation.repair import withdraw
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError, RegressionError

@@ -18,8 +18,6 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.curate import Curation
 from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.curator.state.evidence import exploded
-from bardo_pipeline.derivation.bundles import read_bundle_folder
-from bardo_pipeline.derivation.candidates import candidate_folder
 from bardo_pipeline.derivation.curation.curate_cycles import relived
 from bardo_pipeline.derivation.curation.grimoire_views import OF_GRIMOIRE, elders
 from bardo_pipeline.derivation.dreams.derive_dreams import Dreamt, dreamt_anew
@@ -27,7 +25,9 @@ from bardo_pipeline.derivation.dreams.derive_lessons import known_in, orders_hea
 from bardo_pipeline.derivation.incremental.record_queries import curated
 from bardo_pipeline.derivation.katabasis.scars import deaths_with_ticks, failures_again
 from bardo_pipeline.derivation.katabasis.vote_and_consensus import owners, recorded_deaths
-from bardo_pipeline.derivation.legacy import with_lives
+from bardo_pipeline.derivation.legacy.bundle_candidates import candidate_folder
+from bardo_pipeline.derivation.legacy.bundle_store import read_bundle_folder
+from bardo_pipeline.derivation.legacy.publish_legacies import with_lives
 from bardo_pipeline.derivation.library import shelved_again
 from bardo_pipeline.derivation.lineage import named_ticks
 from bardo_pipeline.derivation.memory.derive_episodes import episode_index

@@ -23,7 +23,7 @@ from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
 from bardo_pipeline.derivation.incremental.record_queries import closed_through, curated
 from bardo_pipeline.derivation.katabasis.scars import deaths_with_ticks, derive_failures, derive_scars
 from bardo_pipeline.derivation.katabasis.vote_and_consensus import derive_consensus, derive_votes, recorded_deaths
-from bardo_pipeline.derivation.legacy import (
+from bardo_pipeline.derivation.legacy.publish_legacies import (
     bundles_published_by,
     derive_candidates,
     derive_testaments,

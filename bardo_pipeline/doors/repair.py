@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bardo_pipeline.derivation.legacy import bequeath, overtaken_bundles
+from bardo_pipeline.derivation.legacy.publish_legacies import bequeath, overtaken_bundles
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
 from bardo_pipeline.derivation.proof import Remains, remains
 from bardo_pipeline.derivation.rebuild import derive_everything

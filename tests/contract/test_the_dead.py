@@ -19,7 +19,7 @@ from bardo_pipeline.derivation.death.death_queries import (
     dead_golems,
     unfinished,
 )
-from bardo_pipeline.derivation.legacy import publish, published_bundles, unjudged
+from bardo_pipeline.derivation.legacy.publish_legacies import publish, published_bundles, unjudged
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succeeding import due
 from bardo_pipeline.events.life.events import Born, Died, Judged, LifeEvent, Published, life_event

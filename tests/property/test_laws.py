@@ -32,13 +32,13 @@ from bardo_pipeline.curator.curate import Curation, curate
 from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state.decision_log import DECISION_KEY, fold
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState, from_table, to_table
-from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.curation.curate_cycles import commit, derive_curation
 from bardo_pipeline.derivation.curation.grimoire_views import OF_GRIMOIRE, derive_of_grimoire
 from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
 from bardo_pipeline.derivation.katabasis.scars import derive_failures, derive_scars
 from bardo_pipeline.derivation.katabasis.vote_and_consensus import derive_consensus, derive_votes
-from bardo_pipeline.derivation.legacy import derive_candidates, derive_testaments, published_bundles
+from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
+from bardo_pipeline.derivation.legacy.publish_legacies import derive_candidates, derive_testaments, published_bundles
 from bardo_pipeline.derivation.library import derive_library
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
 from bardo_pipeline.derivation.memory.retrieval_credits import derive_credits

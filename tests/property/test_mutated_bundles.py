@@ -15,7 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bardo_pipeline.curator.state.structures import Structure
-from bardo_pipeline.derivation.bundle_archives import ARCHIVE_BYTES_MAX, archive, unpacked
+from bardo_pipeline.derivation.legacy.bundle_archives import ARCHIVE_BYTES_MAX, archive, unpacked
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.inheritance.bundle_files import (
     ENTRIES,

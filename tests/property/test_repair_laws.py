@@ -24,9 +24,9 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from bardo_pipeline.curator.state.grimoire_state import to_table
-from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation, relived
-from bardo_pipeline.derivation.legacy import overtaken_bundles, published_bundles
+from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
+from bardo_pipeline.derivation.legacy.publish_legacies import overtaken_bundles, published_bundles
 from bardo_pipeline.derivation.lineage import lineage_of
 from bardo_pipeline.derivation.memory.derive_episodes import episode_index, refresh_index, similar_episodes
 from bardo_pipeline.derivation.proof import remains

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from bardo_pipeline.derivation.candidates import candidate_folder
 from bardo_pipeline.derivation.dreams.derive_dreams import DREAMT
+from bardo_pipeline.derivation.legacy.bundle_candidates import candidate_folder
 from bardo_pipeline.derivation.memory.derive_episodes import episode_index
 from bardo_pipeline.derivation.proof import remains
 from bardo_pipeline.derivation.repair import strike

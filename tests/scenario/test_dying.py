@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
-from bardo_pipeline.derivation.bundles import load_bundle
 from bardo_pipeline.derivation.death.derive_thanatopsis import pass_away, phases_of
 from bardo_pipeline.derivation.death.silence import bury
 from bardo_pipeline.derivation.fabric import watch
-from bardo_pipeline.derivation.legacy import published_bundles
+from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
+from bardo_pipeline.derivation.legacy.publish_legacies import published_bundles
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.life.thanatopsis_events import PHASES_OF_DYING

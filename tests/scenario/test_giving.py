@@ -10,9 +10,9 @@ import pytest
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.derivation import giving
 from bardo_pipeline.derivation.births import beginning
-from bardo_pipeline.derivation.bundle_archives import files_at, import_bundle
-from bardo_pipeline.derivation.bundles import write_bundle
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
+from bardo_pipeline.derivation.legacy.bundle_archives import files_at, import_bundle
+from bardo_pipeline.derivation.legacy.bundle_store import write_bundle
 from bardo_pipeline.derivation.rebuild import rebuild
 from bardo_pipeline.derivation.repair import strike, withdraw
 from bardo_pipeline.derivation.stores import Stores

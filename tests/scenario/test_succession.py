@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from bardo_pipeline.derivation import legacy
+from bardo_pipeline.derivation.legacy import publish_legacies
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.events import LifeEvent, life_event
@@ -65,15 +65,15 @@ def test_one_spoilt_bundle_stops_its_own_heir_and_no_other(tmp_path: Path, monke
 
     def bequeath_with_a_spoiler(stores: Stores, *, now: datetime, data_docs_dir: Path | None = None) -> list[str]:
         derive_episodes(stores, now=now)
-        legacy.derive_testaments(stores)
-        legacy.derive_candidates(stores)
+        publish_legacies.derive_testaments(stores)
+        publish_legacies.derive_candidates(stores)
         if not spoilt:
-            victim = legacy.unjudged(stores)[0]
+            victim = publish_legacies.unjudged(stores)[0]
             spoilt.append(victim["golem_id"])
-            page = legacy.candidate_folder(stores) / victim["bundle_hash"] / "entries.jsonl"
+            page = publish_legacies.candidate_folder(stores) / victim["bundle_hash"] / "entries.jsonl"
             page.write_bytes(page.read_bytes().replace(b'"confidence_ppm":', b'"confidence_ppm":9', 1))
-        legacy.judge_candidates(stores, now=now)
-        return legacy.publish(stores, now=now)
+        publish_legacies.judge_candidates(stores, now=now)
+        return publish_legacies.publish(stores, now=now)
 
     monkeypatch.setattr(fleet_run, "bequeath", bequeath_with_a_spoiler)
     stores, ending = lived(tmp_path / "home")
@@ -90,8 +90,8 @@ def test_one_spoilt_bundle_stops_its_own_heir_and_no_other(tmp_path: Path, monke
     failed = [j for j in verdicts.values() if not j["passed"]]
     assert len(failed) == 1
     assert any(f["severity"] == "critical" for f in failed[0]["failed"])
-    assert failed[0]["bundle_hash"] not in set(legacy.published_bundles(stores).values())
-    assert legacy.wrongly_published(stores) == []
+    assert failed[0]["bundle_hash"] not in set(publish_legacies.published_bundles(stores).values())
+    assert publish_legacies.wrongly_published(stores) == []
 
 
 @pytest.mark.row("INH-6", "P-2")
@@ -129,12 +129,12 @@ def test_a_run_leaves_the_same_content_in_two_homes(stores: Stores, tmp_path: Pa
     other, _ = lived(tmp_path / "other")
     for name in ("curation", "cycles", "playbooks", "grimoire", "testaments", "candidates", "episodes"):
         assert one.projections.digest(name) == other.projections.digest(name), name
-    assert legacy.published_bundles(one) == legacy.published_bundles(other)
+    assert publish_legacies.published_bundles(one) == publish_legacies.published_bundles(other)
 
 
 @pytest.mark.row("P-5")
 def test_a_bundle_altered_after_its_verdict_is_not_published_and_the_others_are(stores: Stores, tmp_path: Path) -> None:
-    folder, fresh = legacy.candidate_folder(stores), tmp_path / "fresh"
+    folder, fresh = publish_legacies.candidate_folder(stores), tmp_path / "fresh"
     Home.create(fresh, Policy(), NOW)
     rows = stores.projections.growing("candidates").read().to_pylist()
     victim = folder / rows[0]["bundle_hash"] / "playbook.md"
@@ -143,9 +143,9 @@ def test_a_bundle_altered_after_its_verdict_is_not_published_and_the_others_are(
     again = Stores.open(fresh)
     again.projections = stores.projections
     again.log.record(events, NOW)
-    published = legacy.publish(again, now=NOW)
+    published = publish_legacies.publish(again, now=NOW)
     assert sorted(published) == sorted(r["bundle_hash"] for r in rows[1:])
-    assert legacy.publish(again, now=NOW) == []
+    assert publish_legacies.publish(again, now=NOW) == []
 
 
 @pytest.mark.row("P-5")
@@ -159,4 +159,4 @@ def test_an_intact_bundle_that_was_refused_is_not_published(stores: Stores, tmp_
     again.projections = stores.projections
     again.log.record([refused if e is victim else e for e in told], NOW)
     hashes = set(stores.projections.growing("candidates").read()["bundle_hash"].to_pylist())
-    assert set(legacy.publish(again, now=NOW)) == hashes - {victim.judged.bundle_hash}
+    assert set(publish_legacies.publish(again, now=NOW)) == hashes - {victim.judged.bundle_hash}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bardo_pipeline.derivation.measures import (
+from bardo_pipeline.derivation.legacy.bundle_metrics import (
     Candidate,
     entries_told,
     frames_of,
@@ -17,7 +17,7 @@ from bardo_pipeline.derivation.measures import (
     moved_share,
     row_by_row,
 )
-from bardo_pipeline.derivation.verdicts import Verdicts, judge
+from bardo_pipeline.derivation.legacy.bundle_verdicts import Verdicts, judge
 from bardo_pipeline.inheritance.bundle_files import (
     ENTRIES,
     EPISODES,

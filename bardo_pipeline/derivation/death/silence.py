@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.death.death_queries import waiting_golems
 from bardo_pipeline.derivation.incremental.record_queries import last_records
-from bardo_pipeline.derivation.legacy import bequeath
+from bardo_pipeline.derivation.legacy.publish_legacies import bequeath
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import LeaseError, RecordError
 from bardo_pipeline.events.life.events import Died, Gap, LifeEvent, life_event

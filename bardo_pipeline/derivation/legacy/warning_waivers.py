@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.legacy import published_bundles
+from bardo_pipeline.derivation.legacy.publish_legacies import published_bundles
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError, WaiverError
 from bardo_pipeline.events.life.bundle_events import BundleWaived

@@ -14,24 +14,24 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.bundles import read_bundle_folder, write_bundle
-from bardo_pipeline.derivation.candidates import (
+from bardo_pipeline.derivation.death.derive_thanatopsis import pass_away
+from bardo_pipeline.derivation.incremental.golem_batches import GOLEMS_AT_ONCE, in_slices
+from bardo_pipeline.derivation.incremental.record_queries import curated
+from bardo_pipeline.derivation.incremental.retraction_tracking import Heeded, because, first_cycles, from_cycle
+from bardo_pipeline.derivation.katabasis.vote_and_consensus import recorded_deaths
+from bardo_pipeline.derivation.legacy.bundle_candidates import (
     BEFORE_CANDIDATES,
     births_of,
     candidate_folder,
     candidates,
     entries_of,
 )
-from bardo_pipeline.derivation.death.derive_thanatopsis import pass_away
-from bardo_pipeline.derivation.incremental.golem_batches import GOLEMS_AT_ONCE, in_slices
-from bardo_pipeline.derivation.incremental.record_queries import curated
-from bardo_pipeline.derivation.incremental.retraction_tracking import Heeded, because, first_cycles, from_cycle
-from bardo_pipeline.derivation.katabasis.vote_and_consensus import recorded_deaths
-from bardo_pipeline.derivation.measures import Candidate, at_death
+from bardo_pipeline.derivation.legacy.bundle_metrics import Candidate, at_death
+from bardo_pipeline.derivation.legacy.bundle_signing import Voucher
+from bardo_pipeline.derivation.legacy.bundle_store import read_bundle_folder, write_bundle
+from bardo_pipeline.derivation.legacy.bundle_verdicts import Verdicts, judge
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.derivation.verdicts import Verdicts, judge
-from bardo_pipeline.derivation.vouching import Voucher
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.events.life.events import LifeEvent, Published, life_event
 from bardo_pipeline.inheritance.bundle_files import Bundle, open_bundle

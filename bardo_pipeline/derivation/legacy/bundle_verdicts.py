@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bardo_pipeline.derivation.measures import ENTRY_MEASURES, Candidate, Frames, frames_of
+from bardo_pipeline.derivation.legacy.bundle_metrics import ENTRY_MEASURES, Candidate, Frames, frames_of
 from bardo_pipeline.errors import DerivationError
 from bardo_pipeline.events.life.events import FailedExpectation, Judged
 from bardo_pipeline.policy import Policy

@@ -1,0 +1,1 @@
+"""Legacy: testaments, candidate bundles, verdicts and published bundles."""
