@@ -15,7 +15,7 @@ from bardo_pipeline.derivation.death.death_queries import births_of, dead_golem,
 from bardo_pipeline.derivation.legacy.publish_legacies import bequeath, publish, unjudged
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.derivation.succeeding import due
+from bardo_pipeline.derivation.succession.succeed import due
 from bardo_pipeline.events.life.events import Died, life_event
 from bardo_pipeline.events.record.model import Vitality
 from bardo_pipeline.grimoire.entries import CATEGORIES, MOMENT

@@ -5,7 +5,7 @@ import dagster as dg
 from assets.dying import posted
 from assets.materialized import markdown_table
 from assets.stores import LazyStores
-from bardo_pipeline.derivation.succeeding import work_off
+from bardo_pipeline.derivation.succession.succeed import work_off
 
 
 @dg.op(out=dg.Out(dg.Nothing))

@@ -8,7 +8,7 @@ import dagster as dg
 
 from assets.stores import LazyStores
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.derivation.succeeding import due
+from bardo_pipeline.derivation.succession.succeed import due
 from jobs.succession import succession_job
 from sensors.requests import few, requested
 

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.curator.state.structures import Structure
-from bardo_pipeline.derivation import births
+from bardo_pipeline.derivation.succession import birth_events
 from bardo_pipeline.events.life.events import Born, LifeEvent, Traits
 from bardo_pipeline.events.life.override_events import Overrides
 from bardo_pipeline.events.life.proposal_events import Proposed
@@ -82,7 +82,7 @@ class Lived:
     """What a fleet left: its records by golem and tick, its deaths and births by golem."""
 
     records: pa.Table
-    births: Mapping[str, Born]
+    birth_events: Mapping[str, Born]
     deaths: Mapping[str, tuple[int, str]]
 
     @cached_property
@@ -166,7 +166,7 @@ def live(
     }
     with (
         patch.object(fleet_run, "commit", lambda _, mind: mind.pending.clear()),
-        patch.multiple(births, **instead),
+        patch.multiple(birth_events, **instead),
     ):
         fleet.live()
     records = pa.concat_tables(fleet.memory.tables).combine_chunks()

@@ -23,7 +23,7 @@ from bardo_pipeline.derivation.death.death_queries import (
 )
 from bardo_pipeline.derivation.death.graveyard import budget_of, previews, recommendations
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.derivation.succeeding import due, found_like, summon, work_off
+from bardo_pipeline.derivation.succession.succeed import due, found_like, summon, work_off
 from bardo_pipeline.doors.options import HomeOption, JsonOption, now, root_of
 from bardo_pipeline.doors.tables import print_json, print_table
 from bardo_pipeline.errors import ConfigError

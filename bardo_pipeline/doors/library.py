@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from bardo_pipeline.derivation import acquiring
-from bardo_pipeline.derivation.births import waiting_orders
 from bardo_pipeline.derivation.shelves import chosen, found, kits_of, library_of, owner_named, playbooks_of, refreshed
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.succession.birth_events import waiting_orders
 from bardo_pipeline.doors.options import EmbedderOption, FormatOption, HomeOption, check_format, moment_of, now, root_of
 from bardo_pipeline.doors.tables import print_json, print_table
 

@@ -20,7 +20,7 @@ from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
 from bardo_pipeline.derivation.rebuild import derive_everything
 from bardo_pipeline.derivation.repair import withdraw
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.derivation.succeeding import at_heartbeat, succeed_in_run
+from bardo_pipeline.derivation.succession.succeed import at_heartbeat, succeed_in_run
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.loan_granted import LoanGranted
 from bardo_pipeline.heartbeat.defi.aave_reserves import ASSETS, LENDER

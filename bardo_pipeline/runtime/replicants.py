@@ -16,11 +16,11 @@ from datetime import datetime
 import numpy as np
 
 from bardo_pipeline.curator.state.grimoire_state import CANDIDATE, is_quarantined, rule_texts
-from bardo_pipeline.derivation.births import Beginning
 from bardo_pipeline.derivation.curation.curate_cycles import Mind
-from bardo_pipeline.derivation.giving import report_of
 from bardo_pipeline.derivation.repair import withdraw
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.succession.birth_events import Beginning
+from bardo_pipeline.derivation.succession.deliver_bundle import report_of
 from bardo_pipeline.events.life.events import Born, life_event
 from bardo_pipeline.events.life.received_knowledge import Replicant
 from bardo_pipeline.heartbeat.fleet import Fleet, born

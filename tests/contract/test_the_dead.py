@@ -21,7 +21,7 @@ from bardo_pipeline.derivation.death.death_queries import (
 )
 from bardo_pipeline.derivation.legacy.publish_legacies import publish, published_bundles, unjudged
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.derivation.succeeding import due
+from bardo_pipeline.derivation.succession.succeed import due
 from bardo_pipeline.events.life.events import Born, Died, Judged, LifeEvent, Published, life_event
 from bardo_pipeline.events.life.succession_events import STEPS, Advanced, Step
 from bardo_pipeline.events.record.model import Part, Vitality

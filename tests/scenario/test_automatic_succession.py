@@ -20,7 +20,7 @@ from bardo_pipeline.derivation.death.owner_notices import notices_of
 from bardo_pipeline.derivation.fabric import Fabric
 from bardo_pipeline.derivation.health import Successions, health_of
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.derivation.succeeding import at_heartbeat, due, summon, work_off
+from bardo_pipeline.derivation.succession.succeed import at_heartbeat, due, summon, work_off
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.events import Died, LifeEvent, life_event
 from bardo_pipeline.events.life.succession_events import STEPS

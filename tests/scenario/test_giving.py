@@ -8,14 +8,14 @@ import orjson
 import pytest
 
 from bardo_pipeline.curator.state.structures import Structure
-from bardo_pipeline.derivation import giving
-from bardo_pipeline.derivation.births import beginning
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.legacy.bundle_archives import files_at, import_bundle
 from bardo_pipeline.derivation.legacy.bundle_store import write_bundle
 from bardo_pipeline.derivation.rebuild import rebuild
 from bardo_pipeline.derivation.repair import strike, withdraw
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.succession import deliver_bundle
+from bardo_pipeline.derivation.succession.birth_events import beginning
 from bardo_pipeline.events.life.events import Born, life_event
 from bardo_pipeline.events.life.received_knowledge import Replicant
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
@@ -78,7 +78,7 @@ def test_what_is_given_to_a_golem_waits_until_its_own_outcomes_bear_it_out(half_
     sent = life_event("g-far", event.at, Replicant(parent_id=golem, hypothesis="calm seas pay"))
     stores.log.record([sent], NOW)
     import_bundle(stores, files_at(Path(more)), public_key=None, now=NOW)
-    assert giving.give(stores, golem, report.bundle_hash, now=NOW)[1] == event.event_id, "it waits already"
+    assert deliver_bundle.give(stores, golem, report.bundle_hash, now=NOW)[1] == event.event_id, "it waits already"
     assert "it was to find out: calm seas pay" in bardo(
         "bundle", "give", other.bundle_hash[:12], "--to", golem, home=home
     )
@@ -130,7 +130,7 @@ def test_what_was_given_is_withdrawn_with_the_record_that_it_came_from(half_live
     mine = {name: made[name] for name in ENTRY_SCHEMA.names}
     bundle = bundle_of(mine, golem_id=giver)
     write_bundle(stores.home.bundles, bundle)
-    _, event_id = giving.give(stores, other, bundle.bundle_hash, now=NOW)
+    _, event_id = deliver_bundle.give(stores, other, bundle.bundle_hash, now=NOW)
     (arrival,) = stores.arrivals().of_golem(other)
     assert (arrival.event_id, arrival.source) == (event_id, "import")
     done = strike(stores, giver, made["cause_ticks"][0], "it was wrong", now=NOW)

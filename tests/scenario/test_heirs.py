@@ -17,7 +17,7 @@ from bardo_pipeline.derivation.death.silence import observe
 from bardo_pipeline.derivation.health import faults, health_of
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.derivation.succeeding import due, found_like, summon
+from bardo_pipeline.derivation.succession.succeed import due, found_like, summon
 from bardo_pipeline.errors import ConfigError, ProvisioningError, QueryError, SuccessionError
 from bardo_pipeline.events.life.events import Received
 from bardo_pipeline.runtime.resume_golems import waiting

@@ -15,7 +15,6 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.births import beginning
 from bardo_pipeline.derivation.configured import in_force_now, in_force_of
 from bardo_pipeline.derivation.death.death_queries import (
     Dead,
@@ -30,7 +29,8 @@ from bardo_pipeline.derivation.death.death_queries import (
     unfinished,
 )
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.derivation.succession_steps import Course, Halt, Hands, check_copy, check_export, configured
+from bardo_pipeline.derivation.succession.birth_events import beginning
+from bardo_pipeline.derivation.succession.steps import Course, Halt, Hands, check_copy, check_export, configured
 from bardo_pipeline.errors import ProvisioningError, SuccessionError
 from bardo_pipeline.events.life.events import Born, life_event
 from bardo_pipeline.heartbeat.fleet import Founding, born

@@ -1,0 +1,1 @@
+"""Succession: births of heirs and the recorded steps that lead to them."""
