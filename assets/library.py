@@ -9,7 +9,7 @@ import dagster as dg
 from assets.log import LIFE_EVENTS
 from assets.materialized import Seen, of_table, projected
 from assets.stores import LazyStores
-from bardo_pipeline.derivation.library import LIBRARY_TABLES, derive_library
+from bardo_pipeline.derivation.library.derive_library import LIBRARY_TABLES, derive_library
 
 _SPECS = [
     dg.AssetSpec(

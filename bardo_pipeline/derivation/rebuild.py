@@ -30,7 +30,7 @@ from bardo_pipeline.derivation.legacy.publish_legacies import (
     overtaken_bundles,
     published_bundles,
 )
-from bardo_pipeline.derivation.library import derive_library, shelved
+from bardo_pipeline.derivation.library.derive_library import derive_library, shelved
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
 from bardo_pipeline.derivation.memory.retrieval_credits import derive_credits
 from bardo_pipeline.derivation.stores import Stores

@@ -8,8 +8,16 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from bardo_pipeline.derivation import acquiring
-from bardo_pipeline.derivation.shelves import chosen, found, kits_of, library_of, owner_named, playbooks_of, refreshed
+from bardo_pipeline.derivation.library import acquisitions
+from bardo_pipeline.derivation.library.library_queries import (
+    chosen,
+    found,
+    kits_of,
+    library_of,
+    owner_named,
+    playbooks_of,
+    refreshed,
+)
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succession.birth_events import waiting_orders
 from bardo_pipeline.doors.options import EmbedderOption, FormatOption, HomeOption, check_format, moment_of, now, root_of
@@ -109,14 +117,14 @@ def pull(
     """Take an entry of a golem that has just died, within 25 seconds of its testament, whatever its confidence."""
     stores = Stores.open(root_of(home), embedder=embedder)
     moment = now() if at is None else moment_of(at, "--at")
-    _tell_acquired(acquiring.pull(stores, golem, entry, why, at=moment, now=now()), "entry", "pulled")
+    _tell_acquired(acquisitions.pull(stores, golem, entry, why, at=moment, now=now()), "entry", "pulled")
 
 
 @app.command()
 def export(golem: Golem, entry: Entry, why: Why, home: HomeOption = None, embedder: EmbedderOption = None) -> None:
     """Take an entry of a golem that lives, if it is trusted 50 % or more."""
     stores = Stores.open(root_of(home), embedder=embedder)
-    _tell_acquired(acquiring.export(stores, golem, entry, why, now=now()), "entry", "exported")
+    _tell_acquired(acquisitions.export(stores, golem, entry, why, now=now()), "entry", "exported")
 
 
 @app.command()
@@ -129,7 +137,7 @@ def buy(
 ) -> None:
     """Take what is in a bundle that was bought and imported: each entry at 30 %, until own golems bear it out."""
     stores = Stores.open(root_of(home), embedder=embedder)
-    _tell_acquired(acquiring.buy(stores, bundle, owner, why, now=now()), "bundle", "bought")
+    _tell_acquired(acquisitions.buy(stores, bundle, owner, why, now=now()), "bundle", "bought")
 
 
 @app.command()
@@ -146,7 +154,7 @@ def equip(
     They come with its birth and wait in quarantine until its own outcomes bear them out.
     """
     stores = Stores.open(root_of(home), embedder=embedder)
-    done = acquiring.equip(stores, entries or [], kit, owner, why, now=now())
+    done = acquisitions.equip(stores, entries or [], kit, owner, why, now=now())
     out.print(
         f"order {done.number} of {escape(done.owner_id)}: {len(done.entries)} entries in kit {done.bundle_hash[:16]} "
         f"wait for the next golem that is founded or succeeds ({done.event_id})",
@@ -154,7 +162,7 @@ def equip(
     )
 
 
-def _tell_acquired(done: acquiring.Acquired, what: str, word: str) -> None:
+def _tell_acquired(done: acquisitions.Acquired, what: str, word: str) -> None:
     if done.event_id is None:
         out.print(f"{what} {done.what} is {word} already; nothing is recorded", soft_wrap=True)
         return

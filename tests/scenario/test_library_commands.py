@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
-from bardo_pipeline.derivation.acquiring import equip, export
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
-from bardo_pipeline.derivation.library import equipped
+from bardo_pipeline.derivation.library.acquisitions import equip, export
+from bardo_pipeline.derivation.library.derive_library import equipped
 from bardo_pipeline.derivation.rebuild import rebuild
 from bardo_pipeline.derivation.repair import strike, withdraw
 from bardo_pipeline.derivation.stores import Stores
