@@ -17,7 +17,7 @@ import numpy as np
 
 from bardo_pipeline.curator.state.grimoire_state import CANDIDATE, is_quarantined, rule_texts
 from bardo_pipeline.derivation.curation.curate_cycles import Mind
-from bardo_pipeline.derivation.repair import withdraw
+from bardo_pipeline.derivation.repair.strikes_and_reorgs import withdraw
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succession.birth_events import Beginning
 from bardo_pipeline.derivation.succession.deliver_bundle import report_of

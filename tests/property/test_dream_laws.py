@@ -22,8 +22,8 @@ from bardo_pipeline.derivation.dreams.derive_dreams import DREAMT, derive_dreams
 from bardo_pipeline.derivation.lineage import lineage_of
 from bardo_pipeline.derivation.memory import ask
 from bardo_pipeline.derivation.memory.search import search
-from bardo_pipeline.derivation.proof import remains
-from bardo_pipeline.derivation.repair import reorg, strike
+from bardo_pipeline.derivation.repair.removal_proof import remains
+from bardo_pipeline.derivation.repair.strikes_and_reorgs import reorg, strike
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.dreams import counterfactuals as im
 from bardo_pipeline.dreams import recorded_market as walks

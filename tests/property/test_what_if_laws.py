@@ -17,7 +17,7 @@ from bardo_pipeline.derivation.adoption import adopt, settle
 from bardo_pipeline.derivation.altered import altered
 from bardo_pipeline.derivation.beside import build, drop, held, open_beside
 from bardo_pipeline.derivation.rebuild import rebuild
-from bardo_pipeline.derivation.repair import strike, withdraw
+from bardo_pipeline.derivation.repair.strikes_and_reorgs import strike, withdraw
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.what_if import NAMING, WhatIf, what_if
 from bardo_pipeline.errors import ConfigError, DerivationError, QueryError

@@ -26,7 +26,7 @@ from bardo_pipeline.derivation.incremental.record_queries import (
     stretches,
 )
 from bardo_pipeline.derivation.incremental.retraction_tracking import Heeded, because, first_cycles, from_cycle, without
-from bardo_pipeline.derivation.repair import moment_of
+from bardo_pipeline.derivation.repair.strikes_and_reorgs import moment_of
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.dreams.dream_cycle import DREAM_COLUMNS, DREAM_SCHEMA, Asleep, dream
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA, recalled, standing
