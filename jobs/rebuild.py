@@ -6,7 +6,7 @@ import dagster as dg
 
 from assets.materialized import markdown_table
 from assets.stores import LazyStores
-from bardo_pipeline.derivation.rebuild import rebuild
+from bardo_pipeline.derivation.versions.rebuild import rebuild
 from bardo_pipeline.errors import FingerprintMismatch
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from bardo_pipeline.derivation.altered import altered
-from bardo_pipeline.derivation.rebuild import derive_everything
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.versions.policy_diff import altered
+from bardo_pipeline.derivation.versions.rebuild import derive_everything
 from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.life.thanatopsis_events import PHASES_OF_DYING
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA

@@ -17,10 +17,10 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from bardo_pipeline.derivation.configured import in_force_now, put_in_force, record_configuration
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
-from bardo_pipeline.derivation.rebuild import derive_everything
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import withdraw
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succession.succeed import at_heartbeat, succeed_in_run
+from bardo_pipeline.derivation.versions.rebuild import derive_everything
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.loan_granted import LoanGranted
 from bardo_pipeline.heartbeat.defi.aave_reserves import ASSETS, LENDER

@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 from bardo_pipeline.derivation.fabric import Fabric
 from bardo_pipeline.derivation.fabric_sources import Place
-from bardo_pipeline.derivation.rebuild import derive_everything
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.versions.rebuild import derive_everything
 from bardo_pipeline.doors.cli import app
 from bardo_pipeline.errors import LeaseError, SealError
 from bardo_pipeline.events.custody.sealing import PRIVATE, PrivateParts, SealKey, is_plain, open_parts, seal_table

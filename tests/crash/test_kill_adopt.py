@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from bardo_pipeline.derivation.adoption import adopt, settle
-from bardo_pipeline.derivation.altered import altered
-from bardo_pipeline.derivation.beside import open_beside
 from bardo_pipeline.derivation.in_force import adoptions_of
-from bardo_pipeline.derivation.rebuild import derive_everything, rebuild
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.versions.adoption import adopt, settle
+from bardo_pipeline.derivation.versions.policy_diff import altered
+from bardo_pipeline.derivation.versions.rebuild import derive_everything, rebuild
+from bardo_pipeline.derivation.versions.side_derivations import open_beside
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.verification.verify import verify
 from tests.conftest import NOW, copy_home

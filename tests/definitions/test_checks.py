@@ -16,7 +16,7 @@ from assets.checks import (
 )
 from assets.stores import LazyStores
 from bardo_pipeline.derivation.katabasis.vote_and_consensus import derive_consensus, derive_votes
-from bardo_pipeline.derivation.rebuild import derive_everything
+from bardo_pipeline.derivation.versions.rebuild import derive_everything
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home

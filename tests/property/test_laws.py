@@ -42,8 +42,8 @@ from bardo_pipeline.derivation.legacy.publish_legacies import derive_candidates,
 from bardo_pipeline.derivation.library.derive_library import derive_library
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
 from bardo_pipeline.derivation.memory.retrieval_credits import derive_credits
-from bardo_pipeline.derivation.rebuild import rebuild
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.versions.rebuild import rebuild
 from bardo_pipeline.events.life.events import Died, Gap, LifeEvent, life_event
 from bardo_pipeline.events.record.model import Vitality
 from bardo_pipeline.heartbeat.fleet import Founding, born

@@ -13,13 +13,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bardo_pipeline.derivation.adoption import adopt, settle
-from bardo_pipeline.derivation.altered import altered
-from bardo_pipeline.derivation.beside import build, drop, held, open_beside
-from bardo_pipeline.derivation.rebuild import rebuild
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import strike, withdraw
 from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.derivation.what_if import NAMING, WhatIf, what_if
+from bardo_pipeline.derivation.versions.adoption import adopt, settle
+from bardo_pipeline.derivation.versions.policy_diff import altered
+from bardo_pipeline.derivation.versions.rebuild import rebuild
+from bardo_pipeline.derivation.versions.side_derivations import build, drop, held, open_beside
+from bardo_pipeline.derivation.versions.what_if import NAMING, WhatIf, what_if
 from bardo_pipeline.errors import ConfigError, DerivationError, QueryError
 from bardo_pipeline.policy import CarePolicy, Policy
 from bardo_pipeline.storage.projections.table_specs import TABLES

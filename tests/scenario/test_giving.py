@@ -11,11 +11,11 @@ from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.legacy.bundle_archives import files_at, import_bundle
 from bardo_pipeline.derivation.legacy.bundle_store import write_bundle
-from bardo_pipeline.derivation.rebuild import rebuild
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import strike, withdraw
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succession import deliver_bundle
 from bardo_pipeline.derivation.succession.birth_events import beginning
+from bardo_pipeline.derivation.versions.rebuild import rebuild
 from bardo_pipeline.events.life.events import Born, life_event
 from bardo_pipeline.events.life.received_knowledge import Replicant
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA

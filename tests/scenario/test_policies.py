@@ -9,13 +9,13 @@ from typing import Any
 import orjson
 import pytest
 
-from bardo_pipeline.derivation.adoption import adopt, settle
-from bardo_pipeline.derivation.altered import altered
-from bardo_pipeline.derivation.beside import build, open_beside
-from bardo_pipeline.derivation.rebuild import derive_everything, rebuild
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.tending import tend
-from bardo_pipeline.derivation.what_if import what_if
+from bardo_pipeline.derivation.versions.adoption import adopt, settle
+from bardo_pipeline.derivation.versions.policy_diff import altered
+from bardo_pipeline.derivation.versions.rebuild import derive_everything, rebuild
+from bardo_pipeline.derivation.versions.side_derivations import build, open_beside
+from bardo_pipeline.derivation.versions.what_if import what_if
 from bardo_pipeline.errors import DerivationError
 from bardo_pipeline.policy import Policy
 from tests.commands import bardo

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, episodes_of
-from bardo_pipeline.derivation.altered import Setting, altered, differences
-from bardo_pipeline.derivation.beside import EPISODE_SETTINGS
+from bardo_pipeline.derivation.versions.policy_diff import Setting, altered, differences
+from bardo_pipeline.derivation.versions.side_derivations import EPISODE_SETTINGS
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.policy import Policy
 from tests.records import records

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from typer.main import get_command
 
 from bardo_pipeline.curator.curate import PASSES_EDITION
-from bardo_pipeline.derivation.adoption import switch_to
-from bardo_pipeline.derivation.altered import altered
-from bardo_pipeline.derivation.beside import open_beside
 from bardo_pipeline.derivation.identity import derivation_id, identity_of
 from bardo_pipeline.derivation.in_force import adoptions_of, in_force
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.versions.adoption import switch_to
+from bardo_pipeline.derivation.versions.policy_diff import altered
+from bardo_pipeline.derivation.versions.side_derivations import open_beside
 from bardo_pipeline.doors.cli import app
 from bardo_pipeline.errors import DerivationError
 from bardo_pipeline.events.life.events import EVERY_GOLEM, Adopted, LifeEvent, life_event

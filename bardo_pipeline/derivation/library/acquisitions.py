@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import ValidationError
 
-from bardo_pipeline.derivation.adoption import log_moment
 from bardo_pipeline.derivation.curation.record_overrides import Grimoire, find, grimoire_of
 from bardo_pipeline.derivation.incremental.record_queries import curated
 from bardo_pipeline.derivation.incremental.retraction_tracking import heeded_by
@@ -23,6 +22,7 @@ from bardo_pipeline.derivation.legacy.bundle_store import load_bundle, write_bun
 from bardo_pipeline.derivation.library.library_queries import found, kits_of, library_of, owner_named, refreshed
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succession.birth_events import owners_of
+from bardo_pipeline.derivation.versions.adoption import log_moment
 from bardo_pipeline.errors import LibraryError, QueryError
 from bardo_pipeline.events.life.events import EVERY_GOLEM, life_event
 from bardo_pipeline.events.life.library_events import BundlePurchased, EntryExported, EntryPulled, KitOrdered

@@ -15,14 +15,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bardo_pipeline.curator.curate import PASSES_EDITION
-from bardo_pipeline.derivation.altered import Setting, differences, settings_of
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.grimoire_views import OF_GRIMOIRE, derive_of_grimoire
 from bardo_pipeline.derivation.dreams.derive_dreams import DREAMT, derive_dreams
 from bardo_pipeline.derivation.identity import derivation_id
 from bardo_pipeline.derivation.in_force import in_force, understood
-from bardo_pipeline.derivation.rebuild import derive_everything
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.versions.policy_diff import Setting, differences, settings_of
+from bardo_pipeline.derivation.versions.rebuild import derive_everything
 from bardo_pipeline.errors import ConfigError, DerivationError
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.embedding.embedders import embedder_version

@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.altered import Setting, differences
-from bardo_pipeline.derivation.beside import SOME, build, open_beside, unfit
 from bardo_pipeline.derivation.curation.judged_outcomes import judged_outcomes
-from bardo_pipeline.derivation.rebuild import derive_everything
 from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.versions.policy_diff import Setting, differences
+from bardo_pipeline.derivation.versions.rebuild import derive_everything
+from bardo_pipeline.derivation.versions.side_derivations import SOME, build, open_beside, unfit
 from bardo_pipeline.errors import SchemaVersionError
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
 from bardo_pipeline.grimoire.confidence import DAY_US

@@ -1,0 +1,1 @@
+"""Versions: derivations under another policy, their comparison, adoption and rebuild."""
