@@ -19,8 +19,8 @@ import pytest
 from typer.testing import CliRunner
 
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
-from bardo_pipeline.derivation.fabric import Fabric, watch
-from bardo_pipeline.derivation.fabric_sources import Mark, Place
+from bardo_pipeline.derivation.event_stream.sources import Mark, Place
+from bardo_pipeline.derivation.event_stream.watch import Fabric, watch
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.doors.cli import app
 from bardo_pipeline.errors import QueryError

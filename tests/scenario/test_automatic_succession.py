@@ -17,7 +17,7 @@ from bardo_pipeline.derivation.configured import record_configuration
 from bardo_pipeline.derivation.death.death_queries import Wish, births_of, commit_credit, credit_micros, dead_golem
 from bardo_pipeline.derivation.death.graveyard import graves, standing_of
 from bardo_pipeline.derivation.death.owner_notices import notices_of
-from bardo_pipeline.derivation.fabric import Fabric
+from bardo_pipeline.derivation.event_stream.watch import Fabric
 from bardo_pipeline.derivation.health import Successions, health_of
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succession.succeed import at_heartbeat, due, summon, work_off

@@ -14,7 +14,7 @@ import pytest
 
 from bardo_pipeline.derivation.death.derive_thanatopsis import pass_away, phases_of
 from bardo_pipeline.derivation.death.silence import bury
-from bardo_pipeline.derivation.fabric import watch
+from bardo_pipeline.derivation.event_stream.watch import watch
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.derivation.legacy.publish_legacies import published_bundles
 from bardo_pipeline.derivation.stores import Stores

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.fabric_sources import Commit
+from bardo_pipeline.derivation.event_stream.sources import Commit
 from bardo_pipeline.events.stream.from_changes import NEIGHBOUR_COLUMNS
 from bardo_pipeline.storage.log.event_log import EventLog
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.episodes import importance_tiers
-from bardo_pipeline.derivation.fabric_sources import (
+from bardo_pipeline.derivation.event_stream.sources import (
     SOURCES,
     Commit,
     Mark,

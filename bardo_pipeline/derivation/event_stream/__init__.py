@@ -1,0 +1,1 @@
+"""The event stream: every event of a home in one order, read from a cursor."""
