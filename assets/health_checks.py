@@ -12,7 +12,7 @@ import dagster as dg
 from assets.log import CYCLES, VECTORS, standing
 from assets.materialized import markdown_table
 from assets.stores import LazyStores
-from bardo_pipeline.derivation.health import Fault, Health, faults, health_of
+from bardo_pipeline.derivation.reports.home_health import Fault, Health, faults, health_of
 from bardo_pipeline.policy import Policy
 
 WARN, ERROR = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR

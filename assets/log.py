@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from assets.materialized import OWNERS, columns_of
 from assets.stores import LazyStores
-from bardo_pipeline.derivation.health import Health, health_of
+from bardo_pipeline.derivation.reports.home_health import Health, health_of
 from bardo_pipeline.storage.delta.table_digest import Digest
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA, LIFE_LOG_SCHEMA, VECTORS_SCHEMA
 

@@ -6,7 +6,7 @@ import dagster as dg
 
 from assets.health_checks import evaluations
 from assets.stores import LazyStores
-from bardo_pipeline.derivation.health import health_of, overrun
+from bardo_pipeline.derivation.reports.home_health import health_of, overrun
 from bardo_pipeline.errors import BackpressureError, NoHomeError
 
 

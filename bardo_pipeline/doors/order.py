@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import typer
 from rich.console import Console
 
-from bardo_pipeline.derivation.ordering import Order, order_of_home
+from bardo_pipeline.derivation.reports.negentropy_report import Order, order_of_home
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.doors.options import HomeOption, root_of
 from bardo_pipeline.doors.plots import Line, Mark, lines

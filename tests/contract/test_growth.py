@@ -11,13 +11,13 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from bardo_pipeline.derivation.health import health_of
 from bardo_pipeline.derivation.memory.derive_episodes import (
     derive_episodes,
     episode_index,
     refresh_index,
     similar_episodes,
 )
+from bardo_pipeline.derivation.reports.home_health import health_of
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.tending import is_pressed, tend
 from bardo_pipeline.errors import StoreError

@@ -19,11 +19,11 @@ from bardo_pipeline.derivation.curation import record_overrides
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
 from bardo_pipeline.derivation.dreams.derive_dreams import DREAMT, derive_dreams
-from bardo_pipeline.derivation.lineage import lineage_of
 from bardo_pipeline.derivation.memory import ask
 from bardo_pipeline.derivation.memory.search import search
 from bardo_pipeline.derivation.repair.removal_proof import remains
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import reorg, strike
+from bardo_pipeline.derivation.reports.lineage import lineage_of
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.dreams import counterfactuals as im
 from bardo_pipeline.dreams import recorded_market as walks

@@ -27,10 +27,10 @@ from bardo_pipeline.curator.state.grimoire_state import to_table
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation, relived
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.derivation.legacy.publish_legacies import overtaken_bundles, published_bundles
-from bardo_pipeline.derivation.lineage import lineage_of
 from bardo_pipeline.derivation.memory.derive_episodes import episode_index, refresh_index, similar_episodes
 from bardo_pipeline.derivation.repair.removal_proof import remains
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import Recorded, reorg, strike, withdraw
+from bardo_pipeline.derivation.reports.lineage import lineage_of
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.versions.rebuild import rebuild
 from bardo_pipeline.events.life.events import Reorg, Struck, life_event

@@ -18,7 +18,7 @@ from bardo_pipeline.derivation.death.death_queries import Wish, births_of, commi
 from bardo_pipeline.derivation.death.graveyard import graves, standing_of
 from bardo_pipeline.derivation.death.owner_notices import notices_of
 from bardo_pipeline.derivation.event_stream.watch import Fabric
-from bardo_pipeline.derivation.health import Successions, health_of
+from bardo_pipeline.derivation.reports.home_health import Successions, health_of
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succession.succeed import at_heartbeat, due, summon, work_off
 from bardo_pipeline.errors import ConfigError

@@ -29,9 +29,9 @@ from bardo_pipeline.derivation.legacy.bundle_candidates import candidate_folder
 from bardo_pipeline.derivation.legacy.bundle_store import read_bundle_folder
 from bardo_pipeline.derivation.legacy.publish_legacies import with_lives
 from bardo_pipeline.derivation.library.derive_library import shelved_again
-from bardo_pipeline.derivation.lineage import named_ticks
 from bardo_pipeline.derivation.memory.derive_episodes import episode_index
 from bardo_pipeline.derivation.memory.retrieval_credits import credits_again
+from bardo_pipeline.derivation.reports.lineage import named_ticks
 from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.dreams.lessons import lessons_of
 from bardo_pipeline.errors import BundleError

@@ -1,0 +1,1 @@
+"""Reports: health, lineage and negentropy of a home."""
