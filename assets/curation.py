@@ -9,10 +9,10 @@ import dagster as dg
 from assets.log import CYCLES, LIFE_EVENTS
 from assets.materialized import Seen, of_table, projected
 from assets.stores import LazyStores
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import withdraw
 from bardo_pipeline.derivation.reports.lineage import surest
-from bardo_pipeline.derivation.stores import Stores
 
 LINEAGE_ROWS = 20
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 from assets.log import LIFE_EVENTS
 from assets.materialized import CODE_VERSION, OWNERS, Seen, columns_of, markdown_table, materialized
 from assets.stores import LazyStores
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.death.derive_thanatopsis import pass_away, phases_of
 from bardo_pipeline.derivation.death.owner_notices import deliver, waiting, webhook_of
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import NoticeError
 from bardo_pipeline.storage.delta.table_digest import Digest
 

@@ -22,6 +22,7 @@ from assets.materialized import (
     projected,
 )
 from assets.stores import LazyStores
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.death.death_queries import dead_golems
 from bardo_pipeline.derivation.death.graveyard import previews
 from bardo_pipeline.derivation.legacy.bundle_candidates import candidate_folder
@@ -34,7 +35,6 @@ from bardo_pipeline.derivation.legacy.publish_legacies import (
     loosely_read,
     publish,
 )
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.events import Judged
 from bardo_pipeline.storage.delta.table_digest import Digest
 

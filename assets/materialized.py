@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from bardo_pipeline.derivation.identity import derivation_id
-from bardo_pipeline.derivation.stores import DEFAULT_EMBEDDER, Stores
+from bardo_pipeline.derivation.context import DEFAULT_EMBEDDER, Stores
+from bardo_pipeline.derivation.derivation_id import derivation_id
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.table_digest import Digest, Written
 from bardo_pipeline.storage.embedding.embedders import embedder_version

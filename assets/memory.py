@@ -7,10 +7,10 @@ import dagster as dg
 from assets.log import CYCLES, LIFE_EVENTS, VECTORS
 from assets.materialized import CODE_VERSION, OWNERS, Seen, columns_of, materialized, of_table, projected, version_of
 from assets.stores import LazyStores
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.grimoire_views import derive_of_grimoire
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes, refresh_index
 from bardo_pipeline.derivation.memory.derive_episodes import episode_index as index_of
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.storage.index.ivf_tuning import PPM
 from bardo_pipeline.storage.index.nearest_episodes import MATCH_SCHEMA
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.storage.home import home_root
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.death.death_queries import births_of, dead_golem, deaths_of
 from bardo_pipeline.derivation.legacy.publish_legacies import bequeath, publish, unjudged
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succession.succeed import due
 from bardo_pipeline.events.life.events import Died, life_event
 from bardo_pipeline.events.record.model import Vitality

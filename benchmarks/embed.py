@@ -11,8 +11,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, episodes_of
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.memory.embed_texts import recorded_vectors
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.policy import GrowthPolicy, Policy
 from bardo_pipeline.storage.embedding.embedders import open_embedder
 from bardo_pipeline.storage.home import Home

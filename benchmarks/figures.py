@@ -9,10 +9,10 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, episodes_of
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.grimoire_views import OF_GRIMOIRE, derive_of_grimoire
 from bardo_pipeline.derivation.katabasis.vote_and_consensus import derive_consensus, derive_votes
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.heartbeat.probes import ProbeInputs, evaluate
 from bardo_pipeline.policy import Policy
 from benchmarks.world import GOLEMS, SPAN, World

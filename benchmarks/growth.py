@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from benchmarks.figures import derive_incremental
 from benchmarks.world import GOLEMS, NOW, SPAN, World

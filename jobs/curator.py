@@ -6,10 +6,10 @@ import dagster as dg
 
 from assets.checks import only_passed_bundles_are_published
 from assets.log import LOG
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.incremental.checkpoints import place_of
 from bardo_pipeline.derivation.incremental.record_queries import closed_through, curated
 from bardo_pipeline.derivation.incremental.retraction_tracking import unheeded
-from bardo_pipeline.derivation.stores import Stores
 
 curator_job = dg.define_asset_job(
     "curator_job",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dagster as dg
 
 from assets.stores import LazyStores
-from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.context import Stores
 from jobs.curator import curator_job, what_is_new
 from sensors.cursor import Cursor, looked
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assets.stores import LazyStores
-from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.events.life.retractions import WITHDRAWALS
 from jobs.death import death_job
 from sensors.cursor import Cursor, looked

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dagster as dg
 
 from assets.stores import LazyStores
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.dreams.derive_dreams import queued
-from bardo_pipeline.derivation.stores import Stores
 from jobs.dream import dream_job
 from sensors.cursor import Cursor, looked
 

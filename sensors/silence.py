@@ -7,8 +7,8 @@ from datetime import datetime
 import dagster as dg
 
 from assets.stores import LazyStores
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.death.silence import observe
-from bardo_pipeline.derivation.stores import Stores
 from jobs.observe import observe_job
 from sensors.requests import few, requested
 

@@ -7,7 +7,7 @@ from datetime import datetime
 import dagster as dg
 
 from assets.stores import LazyStores
-from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.succession.succeed import due
 from jobs.succession import succession_job
 from sensors.requests import few, requested

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.versions.policy_diff import altered
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
 from bardo_pipeline.events.life.events import LifeEvent

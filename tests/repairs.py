@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.derivation.legacy.publish_legacies import bequeath
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import withdraw
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.runtime import fleet_run
 from bardo_pipeline.storage.projections.table_specs import TABLES
 from tests.conftest import NOW

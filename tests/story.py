@@ -13,9 +13,9 @@ from typing import Any
 
 from bardo_pipeline.curator.state.grimoire_state import entry_id
 from bardo_pipeline.curator.state.structures import Structure
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.derivation.legacy.publish_legacies import bequeath, published_bundles
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
 from bardo_pipeline.events.life.events import Died, Received, life_event
 from bardo_pipeline.events.record.model import Vitality

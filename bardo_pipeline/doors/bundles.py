@@ -15,12 +15,12 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.death.testament_phrasing import InWords, in_words
 from bardo_pipeline.derivation.legacy.bundle_archives import export_bundle, files_at, import_bundle
 from bardo_pipeline.derivation.legacy.bundle_signing import vouch_for_all
 from bardo_pipeline.derivation.legacy.bundle_store import bundle_files
 from bardo_pipeline.derivation.legacy.publish_legacies import published_bundles
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succession.birth_events import owners_of
 from bardo_pipeline.doors.keys import File, Public, private_key_in, public_key_given
 from bardo_pipeline.doors.options import FormatOption, HomeOption, check_format, now, root_of

@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from bardo_pipeline.curator.views.crossings import PARTS, crossings_of
 from bardo_pipeline.curator.views.entry_links import links_of
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation import record_overrides
 from bardo_pipeline.derivation.curation.grimoire_views import elders
 from bardo_pipeline.derivation.curation.record_overrides import (
@@ -24,7 +25,6 @@ from bardo_pipeline.derivation.curation.record_overrides import (
     grimoire_of,
     waiting,
 )
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.doors.options import EmbedderOption, FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.doors.tables import print_json, print_table
 from bardo_pipeline.events.life.override_events import Order

@@ -11,7 +11,8 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
-from bardo_pipeline.derivation.configured import in_force_now
+from bardo_pipeline.derivation.configuration import in_force_now
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.death.death_queries import (
     Dead,
     Wish,
@@ -22,7 +23,6 @@ from bardo_pipeline.derivation.death.death_queries import (
     dead_golem,
 )
 from bardo_pipeline.derivation.death.graveyard import budget_of, previews, recommendations
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succession.succeed import due, found_like, summon, work_off
 from bardo_pipeline.doors.options import HomeOption, JsonOption, now, root_of
 from bardo_pipeline.doors.tables import print_json, print_table

@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.library import acquisitions
 from bardo_pipeline.derivation.library.library_queries import (
     chosen,
@@ -18,7 +19,6 @@ from bardo_pipeline.derivation.library.library_queries import (
     playbooks_of,
     refreshed,
 )
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succession.birth_events import waiting_orders
 from bardo_pipeline.doors.options import EmbedderOption, FormatOption, HomeOption, check_format, moment_of, now, root_of
 from bardo_pipeline.doors.tables import print_json, print_table

@@ -14,7 +14,7 @@ import pyarrow as pa
 import typer
 from rich.console import Console
 
-from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.versions.adoption import adopt, adoptions, settle
 from bardo_pipeline.derivation.versions.policy_diff import Setting, altered
 from bardo_pipeline.derivation.versions.side_derivations import Held, as_it_stands, drop, held

@@ -15,10 +15,10 @@ import orjson
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from bardo_pipeline.derivation.configured import in_force_now, put_in_force, record_configuration
+from bardo_pipeline.derivation.configuration import in_force_now, put_in_force, record_configuration
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import withdraw
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succession.succeed import at_heartbeat, succeed_in_run
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
 from bardo_pipeline.errors import ConfigError

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.memory.search import latest, search
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.doors.embedding import warn_of_drift
 from bardo_pipeline.doors.options import EmbedderOption, HomeOption, JsonOption, now, root_of
 from bardo_pipeline.doors.tables import print_json, print_table

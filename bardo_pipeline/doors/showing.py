@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.tree import Tree
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index, similar_episodes
 from bardo_pipeline.derivation.reports.lineage import WITHDRAWN, Holding, lineage_of
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.versions.rebuild import rebuild
 from bardo_pipeline.doors.options import check_format, moment_of
 from bardo_pipeline.doors.tables import print_json, print_table

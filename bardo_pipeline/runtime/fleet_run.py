@@ -19,12 +19,12 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pyarrow as pa
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.curate_cycles import Mind, commit, derive_curation, relived
 from bardo_pipeline.derivation.death.death_queries import commissioned
 from bardo_pipeline.derivation.incremental.record_queries import cycle_of
 from bardo_pipeline.derivation.legacy.publish_legacies import bequeath, published_bundles
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import withdraw
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succession.birth_events import beginning
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.events import Born, Died, LifeEvent, Steered, life_event

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.decision_log import fold
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.judged_decisions import judgements
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.market import Market
 from bardo_pipeline.market.planted_truths import planted_truths

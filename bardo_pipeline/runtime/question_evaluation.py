@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.memory.ask import text_vectors
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.quality.grimoire_precision import Look
 from bardo_pipeline.quality.known_questions import Asked, Question, asked, questions
 from bardo_pipeline.retrieval.retrieve import Grimoire

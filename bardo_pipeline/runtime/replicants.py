@@ -16,9 +16,9 @@ from datetime import datetime
 import numpy as np
 
 from bardo_pipeline.curator.state.grimoire_state import CANDIDATE, is_quarantined, rule_texts
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.curate_cycles import Mind
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import withdraw
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succession.birth_events import Beginning
 from bardo_pipeline.derivation.succession.deliver_bundle import report_of
 from bardo_pipeline.events.life.events import Born, life_event

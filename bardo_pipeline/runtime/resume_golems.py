@@ -12,8 +12,8 @@ from datetime import datetime
 
 import orjson
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.death.death_queries import births_of, waiting_golems
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.events.life.succession_events import TakenUp
 from bardo_pipeline.runtime.run_settings import Heir, Run

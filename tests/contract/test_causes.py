@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from bardo_pipeline.curator.state.structures import Structure
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.causal_moments_cache import moments_at
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.events import Struck, life_event
 from bardo_pipeline.policy import Policy
 from tests.causes import noise, records_of, with_crashes

@@ -16,8 +16,8 @@ import pytest
 from numpy.typing import NDArray
 
 from bardo_pipeline.curator.episodes import EPISODE_SCHEMA
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index, similar_episodes
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import ConfigError, QueryError, StoreError
 from bardo_pipeline.policy import GrowthPolicy, Policy
 from bardo_pipeline.retrieval.embedder_interface import Embedder, text_hash

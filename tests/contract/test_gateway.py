@@ -14,10 +14,10 @@ import pytest
 
 from bardo_pipeline.curator.model_prompt import Prompt
 from bardo_pipeline.curator.state.proposal_schema import Proposals
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.model_budget import memory_budget
 from bardo_pipeline.derivation.curation.request_proposals import Asking, living_golems, propose, question
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import (
     AnswerError,
     ConfigError,

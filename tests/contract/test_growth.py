@@ -11,6 +11,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.home_maintenance import is_pressed, tend
 from bardo_pipeline.derivation.memory.derive_episodes import (
     derive_episodes,
     episode_index,
@@ -18,8 +20,6 @@ from bardo_pipeline.derivation.memory.derive_episodes import (
     similar_episodes,
 )
 from bardo_pipeline.derivation.reports.home_health import health_of
-from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.derivation.tending import is_pressed, tend
 from bardo_pipeline.errors import StoreError
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.projections.projections import Projections

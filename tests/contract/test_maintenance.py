@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.derivation.tending import tend
+from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.home_maintenance import tend
 from bardo_pipeline.errors import StoreError
 from bardo_pipeline.events.record.row_digest import fingerprint
 from bardo_pipeline.policy import CarePolicy, Policy

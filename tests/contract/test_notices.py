@@ -10,8 +10,8 @@ from threading import Thread
 
 import pytest
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.death.owner_notices import deliver, notices_of, waiting, webhook_of
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import ConfigError, NoticeError
 from tests.commands import bardo
 from tests.conftest import copy_home

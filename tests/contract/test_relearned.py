@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 import pytest
 
 from bardo_pipeline.curator.curate import Curation
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.curate_cycles import commit, load_mind
-from bardo_pipeline.derivation.stores import Stores
 from tests.conftest import copy_home
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.death.death_queries import (
     advanced,
     commissioned,
@@ -20,7 +21,6 @@ from bardo_pipeline.derivation.death.death_queries import (
     unfinished,
 )
 from bardo_pipeline.derivation.legacy.publish_legacies import publish, published_bundles, unjudged
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succession.succeed import due
 from bardo_pipeline.events.life.events import Born, Died, Judged, LifeEvent, Published, life_event
 from bardo_pipeline.events.life.succession_events import STEPS, Advanced, Step

@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 import pytest
 import yaml
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.death.derive_thanatopsis import PHASE_WORDS, phases_of
 from bardo_pipeline.derivation.incremental.record_queries import last_event_time
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import ConfigError, DerivationError, QueryError
 from bardo_pipeline.events.life.events import EVERY_GOLEM, Steered, life_event
 from bardo_pipeline.events.life.library_events import KitOrdered

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.event_stream.sources import Mark, Place
 from bardo_pipeline.derivation.event_stream.watch import Fabric, watch
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.doors.cli import app
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.life.events import Gap, Struck, life_event

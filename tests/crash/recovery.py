@@ -15,8 +15,8 @@ import orjson
 import pyarrow as pa
 
 from bardo_pipeline.curator.state.decision_log import fold
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import BardoError
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
 from bardo_pipeline.storage.home import Home

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.memory.embedder_migration import reembed
-from bardo_pipeline.derivation.stores import Stores
 from tests.crash.windows import Point, Trap, Window
 
 LATER = datetime(2026, 11, 2, tzinfo=UTC)

@@ -16,8 +16,8 @@ from pathlib import Path
 import orjson
 import pyarrow as pa
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.events import Born, Traits, life_event
 from bardo_pipeline.events.record.arrow_schema import to_models
 from bardo_pipeline.events.record.model import DecisionCycleRecord

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bardo_pipeline.curator.state.decision_log import fold
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.runtime.fleet_run import Living
 from bardo_pipeline.storage.delta.replaceable_table import RenewedTable
 from bardo_pipeline.storage.projections.projections import GrowingTable

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bardo_pipeline.derivation.in_force import adoptions_of
-from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.active_derivation import adoptions_of
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.versions.adoption import adopt, settle
 from bardo_pipeline.derivation.versions.policy_diff import altered
 from bardo_pipeline.derivation.versions.rebuild import derive_everything, rebuild

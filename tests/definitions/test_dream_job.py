@@ -9,9 +9,9 @@ import dagster as dg
 import pytest
 
 from assets.stores import LazyStores
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
-from bardo_pipeline.derivation.stores import Stores
 from definitions import defs
 from jobs.schedules import every_four_hours
 from sensors.dreams import dreams_queued

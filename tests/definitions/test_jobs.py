@@ -8,10 +8,10 @@ import dagster as dg
 import pytest
 
 from assets.log import CYCLES
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
 from bardo_pipeline.derivation.reports.lineage import surest
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.warehouse.build import query
 from tests.conftest import NOW, copy_home, home_without_verdicts

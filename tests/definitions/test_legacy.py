@@ -8,11 +8,11 @@ from typing import NamedTuple
 import dagster as dg
 import pytest
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.death.derive_thanatopsis import phases_of
 from bardo_pipeline.derivation.legacy.bundle_candidates import candidate_folder
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.derivation.legacy.publish_legacies import published_bundles, wrongly_published
-from bardo_pipeline.derivation.stores import Stores
 from tests.conftest import copy_home, home_without_verdicts
 from tests.definitions.running import checks, data_version, materializations, run, said
 

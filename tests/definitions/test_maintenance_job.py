@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 
 from assets.stores import LazyStores
-from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.versions.rebuild import rebuild
 from bardo_pipeline.errors import CustodyError
 from bardo_pipeline.policy import Policy

@@ -10,10 +10,10 @@ import dagster as dg
 import pytest
 
 from assets.stores import LazyStores
-from bardo_pipeline.derivation.configured import record_configuration
+from bardo_pipeline.derivation.configuration import record_configuration
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.request_proposals import living_golems, propose, propose_all, question
 from bardo_pipeline.derivation.death.testament_phrasing import questions
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.gateway.model_prices import most_micros
 from bardo_pipeline.gateway.model_settings import ModelSettings
 from bardo_pipeline.heartbeat.fleet import Founding

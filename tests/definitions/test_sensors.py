@@ -9,10 +9,10 @@ import dagster as dg
 import pytest
 
 from assets.stores import LazyStores
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.katabasis.vote_and_consensus import derive_votes
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.events import Died, LifeEvent, Vitality, life_event
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home

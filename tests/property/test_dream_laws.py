@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation import record_overrides
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
@@ -24,7 +25,6 @@ from bardo_pipeline.derivation.memory.search import search
 from bardo_pipeline.derivation.repair.removal_proof import remains
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import reorg, strike
 from bardo_pipeline.derivation.reports.lineage import lineage_of
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.dreams import counterfactuals as im
 from bardo_pipeline.dreams import recorded_market as walks
 from bardo_pipeline.errors import OverrideError

@@ -32,6 +32,7 @@ from bardo_pipeline.curator.curate import Curation, curate
 from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state.decision_log import DECISION_KEY, fold
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState, from_table, to_table
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.curate_cycles import commit, derive_curation
 from bardo_pipeline.derivation.curation.grimoire_views import OF_GRIMOIRE, derive_of_grimoire
 from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
@@ -42,7 +43,6 @@ from bardo_pipeline.derivation.legacy.publish_legacies import derive_candidates,
 from bardo_pipeline.derivation.library.derive_library import derive_library
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
 from bardo_pipeline.derivation.memory.retrieval_credits import derive_credits
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.versions.rebuild import rebuild
 from bardo_pipeline.events.life.events import Died, Gap, LifeEvent, life_event
 from bardo_pipeline.events.record.model import Vitality

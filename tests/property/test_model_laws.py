@@ -17,10 +17,10 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from bardo_pipeline.curator.state.grimoire_state import entry_id
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.request_proposals import living_golems, propose
 from bardo_pipeline.derivation.repair.removal_proof import remains
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import RegressionError
 from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.life.proposal_events import Asked, ProposedOperation, ProposedSituation

@@ -22,11 +22,11 @@ from hypothesis import strategies as st
 
 from bardo_pipeline.curator.state.grimoire_state import entry_id
 from bardo_pipeline.curator.state.structures import Structure
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation import record_overrides
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
 from bardo_pipeline.derivation.repair.removal_proof import remains
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.versions.rebuild import rebuild
 from bardo_pipeline.errors import OverrideError, QueryError
 from bardo_pipeline.events.life.events import LifeEvent, life_event

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.incremental import cycle_reader
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleReader, Fresh
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.storage.delta import append_only_table
 from tests.conftest import NOW
 from tests.examples import some

@@ -24,6 +24,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from bardo_pipeline.curator.state.grimoire_state import to_table
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation, relived
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.derivation.legacy.publish_legacies import overtaken_bundles, published_bundles
@@ -31,7 +32,6 @@ from bardo_pipeline.derivation.memory.derive_episodes import episode_index, refr
 from bardo_pipeline.derivation.repair.removal_proof import remains
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import Recorded, reorg, strike, withdraw
 from bardo_pipeline.derivation.reports.lineage import lineage_of
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.versions.rebuild import rebuild
 from bardo_pipeline.events.life.events import Reorg, Struck, life_event
 from bardo_pipeline.heartbeat.fleet import Founding

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import strike, withdraw
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.versions.adoption import adopt, settle
 from bardo_pipeline.derivation.versions.policy_diff import altered
 from bardo_pipeline.derivation.versions.rebuild import rebuild

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
-from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.retrieval.scoring import FACTORS
 from tests.commands import bardo, run
 from tests.conftest import copy_home

@@ -13,13 +13,13 @@ import pyarrow.compute as pc
 import pytest
 
 from assets.stores import LazyStores
-from bardo_pipeline.derivation.configured import record_configuration
+from bardo_pipeline.derivation.configuration import record_configuration
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.death.death_queries import Wish, births_of, commit_credit, credit_micros, dead_golem
 from bardo_pipeline.derivation.death.graveyard import graves, standing_of
 from bardo_pipeline.derivation.death.owner_notices import notices_of
 from bardo_pipeline.derivation.event_stream.watch import Fabric
 from bardo_pipeline.derivation.reports.home_health import Successions, health_of
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succession.succeed import at_heartbeat, due, summon, work_off
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.events import Died, LifeEvent, life_event

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.storage.projections.table_specs import TABLES
 from tests.commands import bardo
 from tests.conftest import copy_home

@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from bardo_pipeline.derivation.configured import in_force_now
-from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.configuration import in_force_now
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.event_writer import EventWriter
 from tests.commands import bardo

@@ -10,10 +10,10 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.grimoire_views import derive_of_grimoire
 from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.policy import Policy
 from tests.commands import bardo
 from tests.property.test_laws import stores_at

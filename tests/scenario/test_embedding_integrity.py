@@ -17,12 +17,12 @@ from rich.console import Console
 
 from assets.stores import LazyStores
 from bardo_pipeline.curator.episodes import TEXT_FIELDS
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.memory import embedder_migration
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes, refresh_index, similar_episodes
 from bardo_pipeline.derivation.memory.embed_texts import check_drift, paused, recorded_vectors, suspects
 from bardo_pipeline.derivation.memory.embedder_migration import reembed
 from bardo_pipeline.derivation.reports.home_health import faults, health_of
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.versions.rebuild import derive_everything, rebuild
 from bardo_pipeline.derivation.versions.side_derivations import held
 from bardo_pipeline.doors.embedding import warn_of_drift

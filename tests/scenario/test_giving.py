@@ -8,11 +8,11 @@ import orjson
 import pytest
 
 from bardo_pipeline.curator.state.structures import Structure
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.legacy.bundle_archives import files_at, import_bundle
 from bardo_pipeline.derivation.legacy.bundle_store import write_bundle
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import strike, withdraw
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succession import deliver_bundle
 from bardo_pipeline.derivation.succession.birth_events import beginning
 from bardo_pipeline.derivation.versions.rebuild import rebuild

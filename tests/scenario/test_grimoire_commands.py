@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.context import Stores
 from tests.commands import bardo
 from tests.conftest import NOW, copy_home
 from tests.owners import live_until

@@ -10,13 +10,13 @@ import orjson
 import pyarrow.compute as pc
 import pytest
 
-from bardo_pipeline.derivation.configured import in_force_now
+from bardo_pipeline.derivation.configuration import in_force_now
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.death.death_queries import Wish, births_of, dead_golem
 from bardo_pipeline.derivation.death.graveyard import graves, show
 from bardo_pipeline.derivation.death.silence import observe
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.derivation.reports.home_health import faults, health_of
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succession.succeed import due, found_like, summon
 from bardo_pipeline.errors import ConfigError, ProvisioningError, QueryError, SuccessionError
 from bardo_pipeline.events.life.events import Received

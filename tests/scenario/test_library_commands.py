@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
 from bardo_pipeline.derivation.library.acquisitions import equip, export
 from bardo_pipeline.derivation.library.derive_library import equipped
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import strike, withdraw
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succession.birth_events import beginning
 from bardo_pipeline.derivation.versions.rebuild import rebuild
 from bardo_pipeline.events.life.events import Born, life_event

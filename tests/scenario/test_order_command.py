@@ -5,9 +5,9 @@ from pathlib import Path
 import orjson
 import pytest
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.judged_outcomes import judged_outcomes
 from bardo_pipeline.derivation.reports.negentropy_report import order_of_home
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.quality.negentropy import ORDER_SCHEMA
 from tests.commands import bardo

@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
-from bardo_pipeline.derivation.stores import Stores
-from bardo_pipeline.derivation.tending import tend
+from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.home_maintenance import tend
 from bardo_pipeline.derivation.versions.adoption import adopt, settle
 from bardo_pipeline.derivation.versions.policy_diff import altered
 from bardo_pipeline.derivation.versions.rebuild import derive_everything, rebuild

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.legacy.warning_waivers import failing
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.events import Born, life_event
 from tests.commands import bardo
 from tests.conftest import NOW, copy_home

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.market import Market
 from bardo_pipeline.market.synthetic import flat_market

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.katabasis.bloodstains import bloodstain
 from bardo_pipeline.derivation.katabasis.scars import scars_told
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.versions.rebuild import derive_everything, rebuild
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.policy import Policy

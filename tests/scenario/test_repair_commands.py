@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.events import Reorg, life_event
 from tests.commands import bardo
 from tests.conftest import NOW, copy_home

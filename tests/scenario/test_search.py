@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.memory import search
 from bardo_pipeline.derivation.memory.search import latest, search
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.retrieval.hybrid_search import Filters
 from tests.commands import bardo
 from tests.conftest import NOW, copy_home

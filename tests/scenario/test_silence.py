@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.death.derive_thanatopsis import phases_of
 from bardo_pipeline.derivation.death.silence import bury, declarations, observe
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import DeclaredDeadError
 from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.life.thanatopsis_events import PHASES_OF_DYING

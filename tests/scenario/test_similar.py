@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes, refresh_index, similar_episodes
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from tests.commands import bardo

@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.legacy import publish_legacies
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.record.arrow_schema import to_models
 from bardo_pipeline.heartbeat.fleet import Founding

@@ -14,9 +14,9 @@ from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState, entry_id, from_table, to_table
 from bardo_pipeline.curator.views.entry_links import links_of
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.reports.lineage import lineage_of
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.grimoire_views import derive_of_grimoire, elders
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.policy import Policy

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from typer.main import get_command
 
 from bardo_pipeline.curator.curate import PASSES_EDITION
-from bardo_pipeline.derivation.identity import derivation_id, identity_of
-from bardo_pipeline.derivation.in_force import adoptions_of, in_force
-from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.active_derivation import adoptions_of, in_force
+from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.derivation_id import derivation_id, identity_of
 from bardo_pipeline.derivation.versions.adoption import switch_to
 from bardo_pipeline.derivation.versions.policy_diff import altered
 from bardo_pipeline.derivation.versions.side_derivations import open_beside

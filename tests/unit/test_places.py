@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.incremental.checkpoints import keep_place, kept_at, place_of
 from bardo_pipeline.derivation.incremental.retraction_tracking import Heeded
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from tests.conftest import NOW

@@ -8,10 +8,10 @@ import pytest
 
 from assets.checks import every_warning_is_waived
 from assets.stores import LazyStores
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.legacy.publish_legacies import published_bundles
 from bardo_pipeline.derivation.legacy.warning_waivers import failing, waive
 from bardo_pipeline.derivation.reports.home_health import health_of
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError, WaiverError
 from bardo_pipeline.events.life.bundle_events import BundleWaived
 from bardo_pipeline.events.life.events import FailedExpectation, Judged, life_event

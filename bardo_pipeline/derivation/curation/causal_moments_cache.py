@@ -11,10 +11,10 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from bardo_pipeline.curator.causality.lagged_moments import MOMENTS_SCHEMA, Moments, from_table
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.incremental.checkpoints import ByGolem
 from bardo_pipeline.derivation.incremental.record_queries import closed_records, cycle_of
 from bardo_pipeline.derivation.incremental.retraction_tracking import without
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.retractions import LeftOut
 
 _READ = ("golem_id", "tick", "observed_at", "observation")

@@ -21,13 +21,13 @@ from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, fold
 from bardo_pipeline.curator.state.evidence import EVIDENCE_COLUMNS
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState, from_table, to_table
 from bardo_pipeline.curator.state.received_entries import Delivery
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.causal_moments_cache import keep_moments, moments_at
 from bardo_pipeline.derivation.curation.playbook_files import follow_adoption, write_playbooks
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleReader
 from bardo_pipeline.derivation.incremental.record_queries import cited_records, closed_records, curated, cycle_of
 from bardo_pipeline.derivation.incremental.retraction_tracking import Heeded, because, first_cycles, from_cycle, without
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.inherited_defaults import Instincts
 from bardo_pipeline.events.life.override_events import Overrides
 from bardo_pipeline.events.life.proposal_events import Proposal, Proposed

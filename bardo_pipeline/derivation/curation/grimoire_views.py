@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.views.crossings import crossings_of, is_elder
 from bardo_pipeline.curator.views.entry_links import links_of
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.dreams.derive_lessons import known_in
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.grimoire.entries import METRIC_UNIT
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.replaceable_table import RenewedTable

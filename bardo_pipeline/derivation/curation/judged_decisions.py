@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.evidence import exploded
 from bardo_pipeline.curator.state.structures import Structure
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.incremental.retraction_tracking import without
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS, MOMENT
 from bardo_pipeline.grimoire.entry_columns import contiguous

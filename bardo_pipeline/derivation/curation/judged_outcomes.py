@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.evidence import EVIDENCE_COLUMNS, gather_evidence
 from bardo_pipeline.curator.state.structures import Structures
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.incremental.retraction_tracking import without
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.grimoire.entry_columns import contiguous, moments
 from bardo_pipeline.policy import CuratorPolicy
 from bardo_pipeline.quality.calibration import OUTCOME_SCHEMA

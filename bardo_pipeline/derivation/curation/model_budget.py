@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from bardo_pipeline.curator.model_prompt import Prompt
-from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.gateway.model_prices import most_micros
 from bardo_pipeline.gateway.model_request import Reply
 from bardo_pipeline.gateway.model_settings import ModelSettings

@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, episodes_of
 from bardo_pipeline.curator.model_prompt import Prompt, prompt_of
 from bardo_pipeline.curator.replay import REPLAY_COLUMNS
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.model_budget import lacking, over_cap
 from bardo_pipeline.derivation.incremental.record_queries import closed_records, curated, cycle_of
 from bardo_pipeline.derivation.incremental.retraction_tracking import without
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import (
     AnswerError,
     CostCapError,

@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.incremental.record_queries import last_event_time
 from bardo_pipeline.derivation.legacy.publish_legacies import published_bundles
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import ConfigError, QueryError, SuccessionError
 from bardo_pipeline.events.life.events import EVERY_GOLEM, Born, Died, life_event
 from bardo_pipeline.events.life.succession_events import Advanced, Credited

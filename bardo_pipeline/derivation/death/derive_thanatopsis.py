@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.views.crossings import crossings_of, is_elder
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.incremental.golem_batches import slices_of
 from bardo_pipeline.derivation.incremental.record_queries import last_records
 from bardo_pipeline.derivation.katabasis.vote_and_consensus import recorded_deaths
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.life.thanatopsis_events import (
     PHASES_OF_DYING,

@@ -14,12 +14,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.configured import in_force_now
+from bardo_pipeline.derivation.configuration import in_force_now
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.death.death_queries import Dead, advanced, births_of, deaths_of
 from bardo_pipeline.derivation.legacy.bundle_metrics import at_death
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.derivation.legacy.publish_legacies import published_bundles
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.life.events import Born, Died
 from bardo_pipeline.events.life.inherited_defaults import Instincts

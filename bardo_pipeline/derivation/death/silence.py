@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.death.death_queries import waiting_golems
 from bardo_pipeline.derivation.incremental.record_queries import last_records
 from bardo_pipeline.derivation.legacy.publish_legacies import bequeath
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import LeaseError, RecordError
 from bardo_pipeline.events.life.events import Died, Gap, LifeEvent, life_event
 from bardo_pipeline.events.life.thanatopsis_events import SILENCE

@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.model_prompt import Prompt
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.model_budget import lacking, over_cap
 from bardo_pipeline.derivation.curation.request_proposals import ERRORS, TRIED_AGAIN
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import CostCapError, GatewayError, QueryError
 from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.life.testament_phrased import Phrased, Wording

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.dreams.derive_lessons import renew_lessons
 from bardo_pipeline.derivation.dreams.dream_state_cache import Nights, keep_nights, nights_of
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleReader
@@ -27,7 +28,6 @@ from bardo_pipeline.derivation.incremental.record_queries import (
 )
 from bardo_pipeline.derivation.incremental.retraction_tracking import Heeded, because, first_cycles, from_cycle, without
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import moment_of
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.dreams.dream_cycle import DREAM_COLUMNS, DREAM_SCHEMA, Asleep, dream
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA, recalled, standing
 from bardo_pipeline.dreams.lessons import lesson_id

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.incremental.checkpoints import ByGolem
 from bardo_pipeline.derivation.incremental.retraction_tracking import Heeded, from_cycle
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.dreams.dream_cycle import DREAM_SCHEMA, KNOWN_COLUMNS, known_then
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA, alive
 from bardo_pipeline.dreams.recorded_market import RATES

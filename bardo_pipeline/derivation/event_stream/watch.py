@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.episodes import importance_tiers
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.event_stream.sources import (
     SOURCES,
     Commit,
@@ -30,7 +31,6 @@ from bardo_pipeline.derivation.event_stream.sources import (
 from bardo_pipeline.derivation.incremental.adjacent_ticks import Neighbours
 from bardo_pipeline.derivation.incremental.gap_bridge import AcrossGaps
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import BundleError, QueryError
 from bardo_pipeline.events.stream.catalogue import CATEGORIES, EVENTS, GolemEvent
 from bardo_pipeline.events.stream.event_table import Emitted

@@ -14,10 +14,10 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.incremental.checkpoints import keep_place, kept_at
 from bardo_pipeline.derivation.incremental.record_queries import closed_through, cycle_of, keyed
 from bardo_pipeline.derivation.incremental.retraction_tracking import without
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.storage.delta.append_only_table import Part
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.storage.home import bucket_of
 
 GOLEMS_AT_ONCE = 128

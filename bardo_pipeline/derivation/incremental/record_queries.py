@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.evidence import EVIDENCE_COLUMNS
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.incremental.retraction_tracking import without
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.events import EVERY_GOLEM
 from bardo_pipeline.events.life.proposal_events import Proposal
 from bardo_pipeline.events.life.retractions import LeftOut

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.evidence import exploded
-from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.events.life.retractions import Cause, LeftOut
 from bardo_pipeline.grimoire.entry_columns import contiguous
 

@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.incremental.checkpoints import keep_place, place_of
 from bardo_pipeline.derivation.incremental.record_queries import curated, cycle_of
 from bardo_pipeline.derivation.incremental.retraction_tracking import Heeded, because, first_cycles, from_cycle
 from bardo_pipeline.derivation.katabasis.decisive_votes_cache import BallotBox
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.retractions import Cause, LeftOut
 from bardo_pipeline.katabasis.anonymous_votes import (
     DEATH_SCHEMA,

@@ -14,8 +14,8 @@ import zlib
 from datetime import datetime
 from pathlib import Path
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.legacy.bundle_store import bundle_files, load_bundle, write_bundle
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.events.life.bundle_events import BundleImported
 from bardo_pipeline.events.life.events import life_event

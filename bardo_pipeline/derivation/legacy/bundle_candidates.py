@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.episodes import EPISODE_SCHEMA, TEXT_FIELDS
 from bardo_pipeline.curator.views.entry_links import links_of
-from bardo_pipeline.derivation.identity import knowledge_id
+from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.derivation_id import knowledge_id
 from bardo_pipeline.derivation.incremental.golem_batches import in_slices
 from bardo_pipeline.derivation.incremental.record_queries import stretches
 from bardo_pipeline.derivation.incremental.retraction_tracking import heeded_by
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle, write_bundle
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.grimoire.entry_columns import PerGolem, asked
 from bardo_pipeline.inheritance.bottleneck import bottleneck
 from bardo_pipeline.inheritance.bundle_files import pack

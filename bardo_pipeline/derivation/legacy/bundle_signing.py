@@ -7,8 +7,8 @@ from datetime import datetime
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succession.birth_events import owners_of
 from bardo_pipeline.errors import SignatureError
 from bardo_pipeline.events.life.bundle_events import BundleSigned

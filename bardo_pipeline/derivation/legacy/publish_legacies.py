@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.death.derive_thanatopsis import pass_away
 from bardo_pipeline.derivation.incremental.golem_batches import GOLEMS_AT_ONCE, in_slices
 from bardo_pipeline.derivation.incremental.record_queries import curated
@@ -31,7 +32,6 @@ from bardo_pipeline.derivation.legacy.bundle_signing import Voucher
 from bardo_pipeline.derivation.legacy.bundle_store import read_bundle_folder, write_bundle
 from bardo_pipeline.derivation.legacy.bundle_verdicts import Verdicts, judge
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.events.life.events import LifeEvent, Published, life_event
 from bardo_pipeline.inheritance.bundle_files import Bundle, open_bundle

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.legacy.publish_legacies import published_bundles
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError, WaiverError
 from bardo_pipeline.events.life.bundle_events import BundleWaived
 from bardo_pipeline.events.life.events import life_event

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.library.derive_library import derive_library
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.versions.adoption import log_moment
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.grimoire.entry_columns import confidence_of, replaced

@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bardo_pipeline.curator.views.crossings import dreams_that_cross
+from bardo_pipeline.derivation.active_derivation import in_force
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.dreams.derive_lessons import known_at, known_entries
-from bardo_pipeline.derivation.in_force import in_force
 from bardo_pipeline.derivation.katabasis.vote_and_consensus import owners
 from bardo_pipeline.derivation.memory.embed_texts import recorded_vectors
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.record.arrow_columns import one
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, EPISODE_SCHEMA, episodes_of
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleReader
 from bardo_pipeline.derivation.incremental.retraction_tracking import Heeded, because
 from bardo_pipeline.derivation.memory.embed_texts import must_match, recorded_vectors
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.retrieval.embedder_interface import check_question

@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.episodes import TEXT_FIELDS
+from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.derivation_id import derivation_id
 from bardo_pipeline.derivation.dreams.derive_lessons import known_entries
-from bardo_pipeline.derivation.identity import derivation_id
 from bardo_pipeline.derivation.memory.derive_episodes import episode_index, refresh_index
 from bardo_pipeline.derivation.memory.embed_texts import check_drift, last_check, paused, recorded_vectors
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.versions.adoption import switch_to
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
 from bardo_pipeline.derivation.versions.side_derivations import open_beside

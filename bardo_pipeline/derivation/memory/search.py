@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.dreams.derive_lessons import known_entries
 from bardo_pipeline.derivation.memory.ask import must_be_derived, text_vectors
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index, similar_episodes
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.grimoire.confidence import DAY_US, retention
 from bardo_pipeline.grimoire.entry_columns import micros

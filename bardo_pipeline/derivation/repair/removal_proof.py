@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.curate import Curation
 from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.curator.state.evidence import exploded
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.curate_cycles import relived
 from bardo_pipeline.derivation.curation.grimoire_views import OF_GRIMOIRE, elders
 from bardo_pipeline.derivation.dreams.derive_dreams import Dreamt, dreamt_anew
@@ -32,7 +33,6 @@ from bardo_pipeline.derivation.library.derive_library import shelved_again
 from bardo_pipeline.derivation.memory.derive_episodes import episode_index
 from bardo_pipeline.derivation.memory.retrieval_credits import credits_again
 from bardo_pipeline.derivation.reports.lineage import named_ticks
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.dreams.lessons import lessons_of
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests

@@ -20,10 +20,10 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.evidence import EVIDENCE_COLUMNS, gather_evidence
 from bardo_pipeline.curator.state.structures import Structures
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.incremental.record_queries import cycle_of
 from bardo_pipeline.derivation.incremental.retraction_tracking import Heeded, without
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.life.events import LifeEvent, Reorg, Struck, Withdrawn, life_event
 from bardo_pipeline.events.life.retractions import Cause, LeftOut

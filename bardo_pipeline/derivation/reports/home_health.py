@@ -13,12 +13,12 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.death.death_queries import advanced, halted_by_themselves, unfinished, waiting_golems
 from bardo_pipeline.derivation.incremental.checkpoints import place_of
 from bardo_pipeline.derivation.incremental.record_queries import closed_through, curated
 from bardo_pipeline.derivation.legacy.publish_legacies import unjudged
 from bardo_pipeline.derivation.legacy.warning_waivers import failing
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.inheritance.succession_state import standings
 from bardo_pipeline.policy import Policy

@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA
 from bardo_pipeline.curator.state.evidence import exploded
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.dreams.derive_lessons import decisions_of_dreams, known_entries, withdrawn_of_dreams
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.grimoire.entries import DREAMT
 from bardo_pipeline.grimoire.gas_bands import parts_of

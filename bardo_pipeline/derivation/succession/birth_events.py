@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.events.life.events import Born, LifeEvent, Received, life_event
 from bardo_pipeline.events.life.inherited_defaults import DefaultsInherited, Instincts
 from bardo_pipeline.events.life.loan_granted import LoanGranted

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from bardo_pipeline.derivation.configured import in_force_now
+from bardo_pipeline.derivation.configuration import in_force_now
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.death.death_queries import Dead, Wish, advanced, credit_micros
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succession.birth_events import beginning
 from bardo_pipeline.errors import (
     BundleError,

@@ -15,7 +15,8 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.configured import in_force_now, in_force_of
+from bardo_pipeline.derivation.configuration import in_force_now, in_force_of
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.death.death_queries import (
     Dead,
     Wish,
@@ -28,7 +29,6 @@ from bardo_pipeline.derivation.death.death_queries import (
     steps_told,
     unfinished,
 )
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.succession.birth_events import beginning
 from bardo_pipeline.derivation.succession.steps import Course, Halt, Hands, check_copy, check_export, configured
 from bardo_pipeline.errors import ProvisioningError, SuccessionError

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.curate import PASSES_EDITION
-from bardo_pipeline.derivation.in_force import in_force
+from bardo_pipeline.derivation.active_derivation import in_force
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.incremental.record_queries import last_event_time
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
 from bardo_pipeline.derivation.versions.side_derivations import build, recorded
 from bardo_pipeline.errors import DerivationError

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.decision_log import fold
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.grimoire_views import OF_GRIMOIRE, derive_of_grimoire, elders
 from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
@@ -33,7 +34,6 @@ from bardo_pipeline.derivation.legacy.publish_legacies import (
 from bardo_pipeline.derivation.library.derive_library import derive_library, shelved
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
 from bardo_pipeline.derivation.memory.retrieval_credits import derive_credits
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.dreams.lessons import lessons_of
 from bardo_pipeline.errors import DerivationError
 from bardo_pipeline.katabasis.anonymous_votes import backed_votes

@@ -15,12 +15,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bardo_pipeline.curator.curate import PASSES_EDITION
+from bardo_pipeline.derivation.active_derivation import in_force, understood
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.grimoire_views import OF_GRIMOIRE, derive_of_grimoire
+from bardo_pipeline.derivation.derivation_id import derivation_id
 from bardo_pipeline.derivation.dreams.derive_dreams import DREAMT, derive_dreams
-from bardo_pipeline.derivation.identity import derivation_id
-from bardo_pipeline.derivation.in_force import in_force, understood
-from bardo_pipeline.derivation.stores import Stores
 from bardo_pipeline.derivation.versions.policy_diff import Setting, differences, settings_of
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
 from bardo_pipeline.errors import ConfigError, DerivationError

@@ -13,7 +13,7 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.stores import Stores
+from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.versions.adoption import log_moment, switch_to
 from bardo_pipeline.derivation.versions.side_derivations import build, open_beside
 from bardo_pipeline.events.life.events import EVERY_GOLEM, life_event

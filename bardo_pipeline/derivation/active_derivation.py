@@ -15,7 +15,7 @@ import pyarrow as pa
 from pydantic import ValidationError
 
 from bardo_pipeline.curator.curate import PASSES_EDITION
-from bardo_pipeline.derivation.identity import derivation_id, identity_of
+from bardo_pipeline.derivation.derivation_id import derivation_id, identity_of
 from bardo_pipeline.errors import DerivationError
 from bardo_pipeline.events.life.events import Adopted
 from bardo_pipeline.policy import OPERATIONAL, Policy
