@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from typer.main import get_command
 
+from bardo_pipeline.cli.output import views
 from bardo_pipeline.doors import (
     asking,
     bundle_checks,
@@ -41,7 +42,6 @@ from bardo_pipeline.doors import (
     scarring,
     sealing,
     searching,
-    showing,
     spooling,
     watching,
     writing,
@@ -116,10 +116,10 @@ def demo(
     if ui:
         with out.status("deriving everything through Dagster's curator_job (open `bardo ui` to see it)"):
             execute_job(root, "curator_job")
-    showing.ending(out, ending)
-    showing.fleet(out, root)
-    showing.learned(out, root)
-    showing.next_steps(out, root)
+    views.ending(out, ending)
+    views.fleet(out, root)
+    views.learned(out, root)
+    views.next_steps(out, root)
 
 
 @app.command()
@@ -154,10 +154,10 @@ def run(
     )  # fmt: skip
     root = root_of(home)
     ending = go(root, settings, clock=now, console=out, derive=True, marts=marts)
-    showing.ending(out, ending)
+    views.ending(out, ending)
     if marts:
-        showing.fleet(out, root)
-        showing.learned(out, root)
+        views.fleet(out, root)
+        views.learned(out, root)
 
 
 @app.command()
@@ -180,7 +180,7 @@ def sql(
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many rows.")] = None,
 ) -> None:
     """Ask the analysts' warehouse."""
-    showing.answer(out, root_of(home), query, format, limit)
+    views.answer(out, root_of(home), query, format, limit)
 
 
 @app.command()
@@ -192,7 +192,7 @@ def lineage(
     embedder: EmbedderOption = None,
 ) -> None:
     """Trace an entry through generations down to the ticks that it came from."""
-    showing.lineage(out, root_of(home), entry, golem, format, embedder)
+    views.lineage(out, root_of(home), entry, golem, format, embedder)
 
 
 @app.command()
@@ -205,7 +205,7 @@ def similar(
     embedder: EmbedderOption = None,
 ) -> None:
     """Find the episodes most like a text, by meaning and by words."""
-    showing.similar(out, root_of(home), text, golem, limit, format, embedder)
+    views.similar(out, root_of(home), text, golem, limit, format, embedder)
 
 
 @app.command()
@@ -216,7 +216,7 @@ def rebuild(
     embedder: EmbedderOption = None,
 ) -> None:
     """Derive everything again beside, from the log alone, and compare fingerprints; exit 1 on a difference."""
-    if not showing.rebuilt(out, root_of(home), as_of, as_of_version, now(), embedder):
+    if not views.rebuilt(out, root_of(home), as_of, as_of_version, now(), embedder):
         raise typer.Exit(1)
 
 
@@ -229,7 +229,7 @@ def accept_gap(
     home: HomeOption = None,
 ) -> None:
     """Record that missing ticks are lost, so that derivation goes on behind them."""
-    showing.gap_accepted(out, root_of(home), golem, (tick_from, tick_to), why, now())
+    views.gap_accepted(out, root_of(home), golem, (tick_from, tick_to), why, now())
 
 
 @app.command()

@@ -11,7 +11,7 @@ import orjson
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from bardo_pipeline.doors.tables import print_table
+from bardo_pipeline.cli.output.tables import print_table
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.quality.memory_targets import Bound
 from bardo_pipeline.runtime.memory_evaluation import Tell

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from bardo_pipeline.doors.plots import Line, Mark, bars, lines
+from bardo_pipeline.cli.output.svg_plots import Line, Mark, bars, lines
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.policy import WorthPolicy
 from bardo_pipeline.quality.calibration import Calibration

@@ -1,0 +1,1 @@
+"""Output: tables, pages and plots of the command line."""
