@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from typer.main import get_command
 
+from bardo_pipeline.cli.fleet.run_command import RunSettings, go, loan_of
 from bardo_pipeline.cli.output import views
 from bardo_pipeline.doors import (
     asking,
@@ -50,7 +51,6 @@ from bardo_pipeline.doors import run_options as asked
 from bardo_pipeline.doors.dagster import execute_job, serve
 from bardo_pipeline.doors.heirs import bounds_of
 from bardo_pipeline.doors.options import ConfigOption, EmbedderOption, FormatOption, HomeOption, now, root_of
-from bardo_pipeline.doors.runs import RunSettings, go, loan_of
 from bardo_pipeline.errors import BardoError, ConfigError
 
 app = typer.Typer(

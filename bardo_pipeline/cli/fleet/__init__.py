@@ -1,0 +1,1 @@
+"""Fleet commands: `bardo run` and `bardo demo`."""
