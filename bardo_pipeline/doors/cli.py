@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from typer.main import get_command
 
+from bardo_pipeline.cli.evaluation import evaluate_memory
 from bardo_pipeline.cli.fleet.run_command import RunSettings, go, loan_of
 from bardo_pipeline.cli.output import views
 from bardo_pipeline.doors import (
@@ -28,7 +29,6 @@ from bardo_pipeline.doors import (
     custody,
     dreaming,
     embedding,
-    evaluating,
     fabric,
     giving,
     golems,
@@ -75,7 +75,7 @@ bundles.app.command("waive")(bundle_checks.waive_warning)
 app.add_typer(conversing.app, name="conversation")
 app.add_typer(grimoire.app, name="grimoire")
 app.add_typer(library.app, name="library")
-app.add_typer(evaluating.app, name="eval")
+app.add_typer(evaluate_memory.app, name="eval")
 app.command()(fabric.watch)
 app.command()(care.ticks)
 app.command()(care.maintain)

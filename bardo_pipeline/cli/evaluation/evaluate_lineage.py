@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from bardo_pipeline.cli.evaluation.evaluation_options import keep, out, print_bounds, room_for, told
 from bardo_pipeline.cli.output.eval_page import bounds_table, page, table
 from bardo_pipeline.cli.output.svg_plots import Line, lines
 from bardo_pipeline.cli.output.tables import print_table
-from bardo_pipeline.doors.evaluation import keep, out, print_bounds, room_for, told
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.lineage_statistics import LIFETIME, Gain
 from bardo_pipeline.runtime.lineage_evaluation import Descent, Graded, grade_lineages, graded, live_recorded
