@@ -18,6 +18,8 @@ from typer.main import get_command
 
 from bardo_pipeline.cli.evaluation import evaluate_memory
 from bardo_pipeline.cli.fleet.run_command import RunSettings, go, loan_of
+from bardo_pipeline.cli.golem import deaths_command, graveyard_command, phrase_command, succession_command
+from bardo_pipeline.cli.golem.succession_command import bounds_of
 from bardo_pipeline.cli.output import views
 from bardo_pipeline.doors import (
     asking,
@@ -31,12 +33,8 @@ from bardo_pipeline.doors import (
     embedding,
     fabric,
     giving,
-    golems,
-    graves,
     grimoire,
-    heirs,
     library,
-    phrasing,
     policies,
     proposing,
     repair,
@@ -49,7 +47,6 @@ from bardo_pipeline.doors import (
 )
 from bardo_pipeline.doors import run_options as asked
 from bardo_pipeline.doors.dagster import execute_job, serve
-from bardo_pipeline.doors.heirs import bounds_of
 from bardo_pipeline.doors.options import ConfigOption, EmbedderOption, FormatOption, HomeOption, now, root_of
 from bardo_pipeline.errors import BardoError, ConfigError
 
@@ -63,10 +60,10 @@ out = Console(soft_wrap=False)
 err = Console(stderr=True)
 
 app.add_typer(configuring.app, name="config")
-app.add_typer(golems.app, name="golem")
-heirs.add_to(golems.app)
-graves.add_to(app, golems.app)
-phrasing.add_to(golems.app)
+app.add_typer(deaths_command.app, name="golem")
+succession_command.add_to(deaths_command.app)
+graveyard_command.add_to(app, deaths_command.app)
+phrase_command.add_to(deaths_command.app)
 app.add_typer(sealing.app, name="seal")
 giving.add_to(bundles.app)
 app.add_typer(bundles.app, name="bundle")
@@ -105,7 +102,7 @@ def demo(
     """Four days of a synthetic market: short-lived golems learn, die and hand checked bundles to successors."""
     root = root_of(home)
     settings = RunSettings(
-        golems=golems,
+        golems=deaths_command,
         generations=generations,
         seed=seed,
         bars=5_760,
@@ -147,7 +144,7 @@ def run(
 ) -> None:
     """Let a fleet live through a market, recorded or synthetic, and derive everything from what it left."""
     settings = RunSettings(
-        golems=golems, generations=generations, seed=seed, bars=bars, lifespan_ticks=bounds_of(lifespan),
+        golems=deaths_command, generations=generations, seed=seed, bars=bars, lifespan_ticks=bounds_of(lifespan),
         owners=tuple(owner or ("owner-1",)), budget_micros=round(budget * 1_000_000), trace=trace, pool=pool,
         market=market, steers=tuple(steer or ()), kill_switch=kill_switch, oracle=oracle, embedder=embedder,
         config=config, replicants=replicants, loan=loan_of(loan_to_value, collateral),

@@ -1,0 +1,1 @@
+"""Golem commands: deaths, graves, succession and testament phrasing."""
