@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from typer.main import get_command
 
+from bardo_pipeline.cli.bundle import bundle_command, checks_command, give_command
 from bardo_pipeline.cli.evaluation import evaluate_memory
 from bardo_pipeline.cli.fleet.run_command import RunSettings, go, loan_of
 from bardo_pipeline.cli.golem import deaths_command, graveyard_command, phrase_command, succession_command
@@ -23,8 +24,6 @@ from bardo_pipeline.cli.golem.succession_command import bounds_of
 from bardo_pipeline.cli.output import views
 from bardo_pipeline.doors import (
     asking,
-    bundle_checks,
-    bundles,
     care,
     configuring,
     conversing,
@@ -32,7 +31,6 @@ from bardo_pipeline.doors import (
     dreaming,
     embedding,
     fabric,
-    giving,
     grimoire,
     library,
     policies,
@@ -65,10 +63,10 @@ succession_command.add_to(deaths_command.app)
 graveyard_command.add_to(app, deaths_command.app)
 phrase_command.add_to(deaths_command.app)
 app.add_typer(sealing.app, name="seal")
-giving.add_to(bundles.app)
-app.add_typer(bundles.app, name="bundle")
-bundles.app.command("checks")(bundle_checks.checks)
-bundles.app.command("waive")(bundle_checks.waive_warning)
+give_command.add_to(bundle_command.app)
+app.add_typer(bundle_command.app, name="bundle")
+bundle_command.app.command("checks")(checks_command.checks)
+bundle_command.app.command("waive")(checks_command.waive_warning)
 app.add_typer(conversing.app, name="conversation")
 app.add_typer(grimoire.app, name="grimoire")
 app.add_typer(library.app, name="library")

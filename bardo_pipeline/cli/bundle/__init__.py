@@ -1,0 +1,1 @@
+"""Bundle commands: show, compare, check, waive, give and sign."""
