@@ -21,24 +21,26 @@ from bardo_pipeline.cli.evaluation import evaluate_memory
 from bardo_pipeline.cli.fleet.run_command import RunSettings, go, loan_of
 from bardo_pipeline.cli.golem import deaths_command, graveyard_command, phrase_command, succession_command
 from bardo_pipeline.cli.golem.succession_command import bounds_of
+from bardo_pipeline.cli.memory import (
+    ask_command,
+    conversation_command,
+    dreams_command,
+    embeddings_command,
+    grimoire_command,
+    propose_command,
+    scars_command,
+    search_command,
+)
 from bardo_pipeline.cli.output import views
 from bardo_pipeline.doors import (
-    asking,
     care,
     configuring,
-    conversing,
     custody,
-    dreaming,
-    embedding,
     fabric,
-    grimoire,
     library,
     policies,
-    proposing,
     repair,
-    scarring,
     sealing,
-    searching,
     spooling,
     watching,
     writing,
@@ -67,24 +69,24 @@ give_command.add_to(bundle_command.app)
 app.add_typer(bundle_command.app, name="bundle")
 bundle_command.app.command("checks")(checks_command.checks)
 bundle_command.app.command("waive")(checks_command.waive_warning)
-app.add_typer(conversing.app, name="conversation")
-app.add_typer(grimoire.app, name="grimoire")
+app.add_typer(conversation_command.app, name="conversation")
+app.add_typer(grimoire_command.app, name="grimoire")
 app.add_typer(library.app, name="library")
 app.add_typer(evaluate_memory.app, name="eval")
 app.command()(fabric.watch)
 app.command()(care.ticks)
 app.command()(care.maintain)
 app.command()(writing.drain)
-asking.add_to(app)
-searching.add_to(app)
-app.command()(dreaming.dreams)
-scarring.add_to(app)
+ask_command.add_to(app)
+search_command.add_to(app)
+app.command()(dreams_command.dreams)
+scars_command.add_to(app)
 custody.add_to(app)
 spooling.add_to(app)
 repair.add_to(app)
 policies.add_to(app)
-embedding.add_to(app)
-proposing.add_to(app)
+embeddings_command.add_to(app)
+propose_command.add_to(app)
 
 
 @app.command()

@@ -16,6 +16,7 @@ import pytest
 from rich.console import Console
 
 from assets.stores import LazyStores
+from bardo_pipeline.cli.memory.embeddings_command import warn_of_drift
 from bardo_pipeline.curator.episodes import TEXT_FIELDS
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.memory import embedder_migration
@@ -25,7 +26,6 @@ from bardo_pipeline.derivation.memory.embedder_migration import reembed
 from bardo_pipeline.derivation.reports.home_health import faults, health_of
 from bardo_pipeline.derivation.versions.rebuild import derive_everything, rebuild
 from bardo_pipeline.derivation.versions.side_derivations import held
-from bardo_pipeline.doors.embedding import warn_of_drift
 from bardo_pipeline.errors import ConfigError, EmbedderMismatch, EmbeddingPaused, RecordError
 from bardo_pipeline.retrieval.embedder_interface import EmbedderIdentity
 from bardo_pipeline.retrieval.reference_texts import REFERENCE_TEXTS

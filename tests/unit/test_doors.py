@@ -15,10 +15,10 @@ from rich.console import Console
 
 from bardo_pipeline.cli.evaluation.evaluation_options import room_for
 from bardo_pipeline.cli.fleet.run_command import RunSettings, loan_of, open_market, run_name
+from bardo_pipeline.cli.memory import ask_command
 from bardo_pipeline.cli.output.tables import print_table
 from bardo_pipeline.derivation.curation.record_overrides import Grimoire, chosen
 from bardo_pipeline.derivation.memory.ask import Standing
-from bardo_pipeline.doors import asking
 from bardo_pipeline.doors.cli import _check_words, app
 from bardo_pipeline.doors.options import moment_of
 from bardo_pipeline.errors import ConfigError, QueryError
@@ -119,10 +119,10 @@ def test_names_that_look_like_markup_are_shown_as_they_are(monkeypatch: pytest.M
     paper = io.StringIO()
     console = Console(file=paper, width=200)
     print_table(console, "golem [/b]", ["[red]", "b"], [("[/c]", 1)])
-    monkeypatch.setattr(asking, "out", console)
+    monkeypatch.setattr(ask_command, "out", console)
     decision = Decision(False, "of [/protocol] only 3 % of the levels are known")
     where = Standing("g[/]", Situation(0, tick=7), AsOf(0, 0, None, 7, 3), earlier=False, died_at_tick=7)
-    asking._show(where, Answer(decision, False, HIT_SCHEMA.empty_table(), 0, 0))
+    ask_command._show(where, Answer(decision, False, HIT_SCHEMA.empty_table(), 0, 0))
     said = paper.getvalue()
     for name in (
         "golem [/b]",

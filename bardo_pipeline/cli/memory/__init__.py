@@ -1,0 +1,1 @@
+"""Memory commands: ask, search, grimoire, dreams, scars and conversations."""
