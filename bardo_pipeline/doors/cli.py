@@ -31,20 +31,20 @@ from bardo_pipeline.cli.memory import (
     scars_command,
     search_command,
 )
-from bardo_pipeline.cli.output import views
-from bardo_pipeline.doors import (
-    care,
-    configuring,
-    custody,
-    fabric,
-    library,
-    policies,
-    repair,
-    sealing,
-    spooling,
-    watching,
-    writing,
+from bardo_pipeline.cli.operations import (
+    config_command,
+    drain_command,
+    maintain_command,
+    seal_command,
+    spool_and_quarantine,
+    status_command,
+    strike_command,
+    verify_and_backup,
+    watch_command,
+    what_if_command,
 )
+from bardo_pipeline.cli.output import views
+from bardo_pipeline.doors import library
 from bardo_pipeline.doors import run_options as asked
 from bardo_pipeline.doors.dagster import execute_job, serve
 from bardo_pipeline.doors.options import ConfigOption, EmbedderOption, FormatOption, HomeOption, now, root_of
@@ -59,12 +59,12 @@ app = typer.Typer(
 out = Console(soft_wrap=False)
 err = Console(stderr=True)
 
-app.add_typer(configuring.app, name="config")
+app.add_typer(config_command.app, name="config")
 app.add_typer(deaths_command.app, name="golem")
 succession_command.add_to(deaths_command.app)
 graveyard_command.add_to(app, deaths_command.app)
 phrase_command.add_to(deaths_command.app)
-app.add_typer(sealing.app, name="seal")
+app.add_typer(seal_command.app, name="seal")
 give_command.add_to(bundle_command.app)
 app.add_typer(bundle_command.app, name="bundle")
 bundle_command.app.command("checks")(checks_command.checks)
@@ -73,18 +73,18 @@ app.add_typer(conversation_command.app, name="conversation")
 app.add_typer(grimoire_command.app, name="grimoire")
 app.add_typer(library.app, name="library")
 app.add_typer(evaluate_memory.app, name="eval")
-app.command()(fabric.watch)
-app.command()(care.ticks)
-app.command()(care.maintain)
-app.command()(writing.drain)
+app.command()(watch_command.watch)
+app.command()(maintain_command.ticks)
+app.command()(maintain_command.maintain)
+app.command()(drain_command.drain)
 ask_command.add_to(app)
 search_command.add_to(app)
 app.command()(dreams_command.dreams)
 scars_command.add_to(app)
-custody.add_to(app)
-spooling.add_to(app)
-repair.add_to(app)
-policies.add_to(app)
+verify_and_backup.add_to(app)
+spool_and_quarantine.add_to(app)
+strike_command.add_to(app)
+what_if_command.add_to(app)
 embeddings_command.add_to(app)
 propose_command.add_to(app)
 
@@ -165,7 +165,7 @@ def status(
     embedder: EmbedderOption = None,
 ) -> None:
     """How this home stands: log, lag, journals, spool, quarantine, verdicts, projections; what is beyond thresholds."""
-    if not watching.status(out, root_of(home), embedder, now(), format) and check:
+    if not status_command.status(out, root_of(home), embedder, now(), format) and check:
         raise typer.Exit(1)
 
 

@@ -293,7 +293,7 @@ class DrainProcess:
         with only_drainer(self._home) as nobody:
             pass
         if nobody:
-            command = [sys.executable, "-m", "bardo_pipeline.doors.writing", str(self._home.root)]
+            command = [sys.executable, "-m", "bardo_pipeline.cli.operations.drain_command", str(self._home.root)]
             self._child = subprocess.Popen(
                 [*command, self._policy.model_dump_json()],
                 stdin=subprocess.PIPE,

@@ -11,7 +11,7 @@ import orjson
 import typer
 from rich.console import Console
 
-from bardo_pipeline.doors import keys
+from bardo_pipeline.cli.operations import keys_command
 from bardo_pipeline.doors.options import HomeOption, now, root_of
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.storage.home import Home
@@ -26,7 +26,7 @@ out = Console(soft_wrap=True, highlight=False)
 def add_to(app: typer.Typer) -> None:
     """Put these commands into `bardo`."""
     app.command("verify")(verify_home)
-    app.add_typer(keys.app, name="keys")
+    app.add_typer(keys_command.app, name="keys")
     app.command("backup")(backup)
     app.command("restore")(restore_home)
 

@@ -1,0 +1,1 @@
+"""Operations commands: verify, backup, keys, spool, status, configuration."""
