@@ -48,6 +48,6 @@ def command(*words: str) -> None:
     """Be the command in this process."""
     sys.stdin, sys.stdout, sys.stderr = (open(n, mode, closefd=False) for n, mode in enumerate("rww"))  # noqa: SIM115
     sys.argv = ["bardo", *words]
-    from bardo_pipeline.doors.cli import main
+    from bardo_pipeline.cli.app import main
 
     main()

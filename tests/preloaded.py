@@ -31,7 +31,7 @@ for module in pkgutil.walk_packages(bardo_pipeline.__path__, "bardo_pipeline."):
     if module.name != "bardo_pipeline.storage.warehouse.dbt_plugin":  # dbt's parts take longer than all others
         importlib.import_module(module.name)
 
-from bardo_pipeline.doors.cli import command  # noqa: E402
+from bardo_pipeline.cli.app import command  # noqa: E402
 
 command()
 

@@ -278,7 +278,7 @@ def test_which_model_is_asked_comes_from_the_environment(monkeypatch: pytest.Mon
 
 def test_fast_commands_do_not_import_the_model_s_library() -> None:
     code = (
-        "import sys, bardo_pipeline.doors.cli; "
+        "import sys, bardo_pipeline.cli.app; "
         "print([name for name in ('pydantic_ai', 'openai', 'anthropic') if name in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from typer.testing import CliRunner, Result
 
-from bardo_pipeline.doors.cli import app
+from bardo_pipeline.cli.app import app
 from bardo_pipeline.errors import QueryError, StoreError
 from bardo_pipeline.events.custody.hash_chain import Signature, content_of, signed_message
 from bardo_pipeline.events.life.events import Gap, KeyRegistered, life_event

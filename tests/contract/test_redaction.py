@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from bardo_pipeline.cli.app import app
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.event_stream.sources import Place
 from bardo_pipeline.derivation.event_stream.watch import Fabric
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
-from bardo_pipeline.doors.cli import app
 from bardo_pipeline.errors import LeaseError, SealError
 from bardo_pipeline.events.custody.sealing import PRIVATE, PrivateParts, SealKey, is_plain, open_parts, seal_table
 from bardo_pipeline.events.life.events import LifeEvent, SealKeyMade, life_event

@@ -18,11 +18,11 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
+from bardo_pipeline.cli.app import app
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.event_stream.sources import Mark, Place
 from bardo_pipeline.derivation.event_stream.watch import Fabric, watch
-from bardo_pipeline.doors.cli import app
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.life.events import Gap, Struck, life_event
 from bardo_pipeline.events.stream.catalogue import GolemEvent
@@ -326,7 +326,7 @@ def test_the_command_names_what_it_does_not_know(home: Home) -> None:
 
 def test_the_iterator_is_at_home_in_a_process_that_never_opened_one(tmp_path: Path) -> None:
     told = subprocess.run(
-        [sys.executable, "-m", "bardo_pipeline.doors.cli", "watch", "--no-follow", "--home", str(tmp_path)],
+        [sys.executable, "-m", "bardo_pipeline.cli.app", "watch", "--no-follow", "--home", str(tmp_path)],
         capture_output=True, env=os.environ, check=False,
     )  # fmt: skip
     assert told.returncode == 2

@@ -13,14 +13,14 @@ import pytest
 import typer
 from rich.console import Console
 
+from bardo_pipeline.cli.app import _check_words, app
 from bardo_pipeline.cli.evaluation.evaluation_options import room_for
 from bardo_pipeline.cli.fleet.run_command import RunSettings, loan_of, open_market, run_name
 from bardo_pipeline.cli.memory import ask_command
+from bardo_pipeline.cli.options import moment_of
 from bardo_pipeline.cli.output.tables import print_table
 from bardo_pipeline.derivation.curation.record_overrides import Grimoire, chosen
 from bardo_pipeline.derivation.memory.ask import Standing
-from bardo_pipeline.doors.cli import _check_words, app
-from bardo_pipeline.doors.options import moment_of
 from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.market.synthetic import flat_market

@@ -17,6 +17,7 @@ from rich.markup import escape
 
 from bardo_pipeline.cli.golem.phrase_command import show_words
 from bardo_pipeline.cli.operations.keys_command import File, Public, private_key_in, public_key_given
+from bardo_pipeline.cli.options import FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.death.testament_phrasing import InWords, in_words
@@ -25,7 +26,6 @@ from bardo_pipeline.derivation.legacy.bundle_signing import vouch_for_all
 from bardo_pipeline.derivation.legacy.bundle_store import bundle_files
 from bardo_pipeline.derivation.legacy.publish_legacies import published_bundles
 from bardo_pipeline.derivation.succession.birth_events import owners_of
-from bardo_pipeline.doors.options import FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.errors import BundleError, ConfigError, NoHomeError, QueryError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.inheritance.bundle_comparison import compared

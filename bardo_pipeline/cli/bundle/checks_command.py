@@ -9,10 +9,10 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from bardo_pipeline.cli.options import FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.legacy.warning_waivers import Failing, failing, waive
-from bardo_pipeline.doors.options import FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.quality.bundle_expectations import bundle_expectations
 

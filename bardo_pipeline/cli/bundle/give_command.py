@@ -10,13 +10,13 @@ import typer
 from rich.markup import escape
 
 from bardo_pipeline.cli.bundle.bundle_command import Target, files_of, hash_of, out
+from bardo_pipeline.cli.options import FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.curator.state.received_entries import VERDICTS
 from bardo_pipeline.curator.views.surprise_ranking import ranked
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
 from bardo_pipeline.derivation.succession.deliver_bundle import Offer, give, offered
-from bardo_pipeline.doors.options import FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA

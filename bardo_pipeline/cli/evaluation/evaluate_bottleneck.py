@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from bardo_pipeline.cli.evaluation.evaluation_options import keep, out, room_for, told
+from bardo_pipeline.cli.options import now
 from bardo_pipeline.cli.output.eval_page import page, table
 from bardo_pipeline.cli.output.svg_plots import Line, lines
 from bardo_pipeline.cli.output.tables import print_table
-from bardo_pipeline.doors.options import now
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime.bottleneck_evaluation import WAYS, Kept, Squeeze, Squeezed, squeeze
 

@@ -12,9 +12,9 @@ from bardo_pipeline.cli.evaluation.evaluate_bottleneck import bottleneck
 from bardo_pipeline.cli.evaluation.evaluate_lineage import lineage
 from bardo_pipeline.cli.evaluation.evaluate_negentropy import negentropy
 from bardo_pipeline.cli.evaluation.evaluation_options import keep, out, print_bounds, room_for, told
+from bardo_pipeline.cli.options import now
 from bardo_pipeline.cli.output.eval_page import foretold_page, worth_page
 from bardo_pipeline.cli.output.tables import print_table
-from bardo_pipeline.doors.options import now
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.policy import Policy

@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 import typer
 from rich.console import Console
 
+from bardo_pipeline.cli.options import HomeOption, root_of
 from bardo_pipeline.cli.output.eval_page import page, table
 from bardo_pipeline.cli.output.svg_plots import Line, Mark, lines
 from bardo_pipeline.cli.output.tables import print_table
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.reports.negentropy_report import Order, order_of_home
-from bardo_pipeline.doors.options import HomeOption, root_of
 from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.quality.negentropy import BIT, Trend

@@ -9,12 +9,12 @@ from typing import Annotated, Literal, cast
 import typer
 from rich.console import Console
 
+from bardo_pipeline.cli.options import EmbedderOption, HomeOption, moment_of, now, root_of
 from bardo_pipeline.cli.output.tables import print_table
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.death.derive_thanatopsis import PHASE_WORDS, Phase, phases_of
 from bardo_pipeline.derivation.death.owner_notices import WEBHOOK, deliver, notices_of, waiting, webhook_of
 from bardo_pipeline.derivation.death.silence import Silence, bury, observe
-from bardo_pipeline.doors.options import EmbedderOption, HomeOption, moment_of, now, root_of
 from bardo_pipeline.errors import ConfigError, QueryError
 
 app = typer.Typer(

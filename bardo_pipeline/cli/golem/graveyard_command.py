@@ -11,11 +11,11 @@ from rich.markup import escape
 from rich.panel import Panel
 
 from bardo_pipeline.cli.golem.phrase_command import show_words
+from bardo_pipeline.cli.options import EmbedderOption, HomeOption, JsonOption, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.death.graveyard import Showing, graves, playbook_diff, show, standing_of
 from bardo_pipeline.derivation.death.testament_phrasing import in_words
-from bardo_pipeline.doors.options import EmbedderOption, HomeOption, JsonOption, root_of
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.inheritance.testament import CATEGORIES
 

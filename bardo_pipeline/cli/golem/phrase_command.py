@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.panel import Panel
 
+from bardo_pipeline.cli.options import EmbedderOption, HomeOption, now, root_of
 from bardo_pipeline.cli.output.tables import print_table
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.death.testament_phrasing import Asking, InWords, phrase, phrase_all, questions
-from bardo_pipeline.doors.options import EmbedderOption, HomeOption, now, root_of
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.gateway.model_settings import ModelSettings
 

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
+from bardo_pipeline.cli.options import HomeOption, JsonOption, now, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.configuration import in_force_now
 from bardo_pipeline.derivation.context import Stores
@@ -25,7 +26,6 @@ from bardo_pipeline.derivation.death.death_queries import (
 )
 from bardo_pipeline.derivation.death.graveyard import budget_of, previews, recommendations
 from bardo_pipeline.derivation.succession.succeed import due, found_like, summon, work_off
-from bardo_pipeline.doors.options import HomeOption, JsonOption, now, root_of
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.heartbeat.fleet import Founding

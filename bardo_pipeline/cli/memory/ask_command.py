@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from bardo_pipeline.cli.memory.embeddings_command import warn_of_drift
+from bardo_pipeline.cli.options import EmbedderOption, HomeOption, JsonOption, moment_of, now, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.memory.ask import Standing, ask, standing
-from bardo_pipeline.doors.options import EmbedderOption, HomeOption, JsonOption, moment_of, now, root_of
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.retrieval.retrieve import Answer

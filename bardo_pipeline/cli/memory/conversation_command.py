@@ -10,8 +10,8 @@ import orjson
 import typer
 from rich.console import Console
 
+from bardo_pipeline.cli.options import HomeOption, now, root_of
 from bardo_pipeline.cli.output.tables import print_table
-from bardo_pipeline.doors.options import HomeOption, now, root_of
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.storage.conversations.conversations import DEFAULT_SESSION, Conversations, conversation_tail
 from bardo_pipeline.storage.home import Home

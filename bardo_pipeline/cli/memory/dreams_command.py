@@ -7,10 +7,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from bardo_pipeline.cli.options import EmbedderOption, HomeOption, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.dreams.derive_dreams import dreamt_of
-from bardo_pipeline.doors.options import EmbedderOption, HomeOption, root_of
 from bardo_pipeline.errors import QueryError
 
 out = Console(soft_wrap=False)

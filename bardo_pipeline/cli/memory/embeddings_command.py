@@ -10,11 +10,11 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from bardo_pipeline.cli.options import EmbedderOption, FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.memory.embed_texts import check_drift, paused, suspects
 from bardo_pipeline.derivation.memory.embedder_migration import reembed
-from bardo_pipeline.doors.options import EmbedderOption, FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.retrieval.embedder_drift import PPM
 from bardo_pipeline.storage.log.embedding_table import Checked
 

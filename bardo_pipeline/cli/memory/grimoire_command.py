@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from bardo_pipeline.cli.options import EmbedderOption, FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.curator.views.crossings import PARTS, crossings_of
 from bardo_pipeline.curator.views.entry_links import links_of
@@ -26,7 +27,6 @@ from bardo_pipeline.derivation.curation.record_overrides import (
     grimoire_of,
     waiting,
 )
-from bardo_pipeline.doors.options import EmbedderOption, FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT

@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from bardo_pipeline.cli.options import EmbedderOption, HomeOption, now, root_of
 from bardo_pipeline.cli.output.tables import print_table
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.model_budget import memory_budget
 from bardo_pipeline.derivation.curation.request_proposals import Asking, living_golems, propose, propose_all, question
-from bardo_pipeline.doors.options import EmbedderOption, HomeOption, now, root_of
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.proposal_events import ProposedOperation
 from bardo_pipeline.gateway.model_settings import ModelSettings

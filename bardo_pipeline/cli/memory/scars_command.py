@@ -7,11 +7,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from bardo_pipeline.cli.options import EmbedderOption, FormatOption, HomeOption, check_format, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.katabasis.bloodstains import bloodstain as bloodstain_of_golem
 from bardo_pipeline.derivation.katabasis.scars import scars_told
-from bardo_pipeline.doors.options import EmbedderOption, FormatOption, HomeOption, check_format, root_of
 from bardo_pipeline.errors import QueryError
 
 out = Console(soft_wrap=False, highlight=False)

@@ -9,10 +9,10 @@ import typer
 from rich.console import Console
 
 from bardo_pipeline.cli.memory.embeddings_command import warn_of_drift
+from bardo_pipeline.cli.options import EmbedderOption, HomeOption, JsonOption, now, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.memory.search import latest, search
-from bardo_pipeline.doors.options import EmbedderOption, HomeOption, JsonOption, now, root_of
 from bardo_pipeline.retrieval.hybrid_search import Filters
 
 out = Console(soft_wrap=False)

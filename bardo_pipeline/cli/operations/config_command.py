@@ -7,11 +7,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from bardo_pipeline.cli.options import ConfigOption, HomeOption, JsonOption, now, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.configuration import in_force_now, put_in_force, record_configuration
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.versions.adoption import settle
-from bardo_pipeline.doors.options import ConfigOption, HomeOption, JsonOption, now, root_of
 from bardo_pipeline.errors import ConfigError, NoHomeError
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.golem_configuration import NOT_READ, Configuration, keys, reader_of

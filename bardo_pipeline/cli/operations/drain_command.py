@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bardo_pipeline.doors.options import HomeOption, now, root_of
+from bardo_pipeline.cli.options import HomeOption, now, root_of
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.drainer import Drainer, DrainReport, only_drainer, serve

@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key, l
 from pydantic import ValidationError
 from rich.console import Console
 
+from bardo_pipeline.cli.options import FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
-from bardo_pipeline.doors.options import FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.custody.hash_chain import Key, KeyRing, rotation_message
 from bardo_pipeline.events.life.events import KeyRegistered, KeyRevoked, KeyRotated, life_event

@@ -10,10 +10,10 @@ import pyarrow as pa
 import typer
 from rich.console import Console
 
+from bardo_pipeline.cli.options import FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.active_derivation import in_force
 from bardo_pipeline.derivation.home_maintenance import tend
-from bardo_pipeline.doors.options import FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.index.tick_index import PHASE_SCHEMA, TickIndex
 from bardo_pipeline.storage.log.event_log import EventLog

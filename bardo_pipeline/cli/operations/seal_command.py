@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import typer
 from rich.console import Console
 
+from bardo_pipeline.cli.options import HomeOption, now, root_of
 from bardo_pipeline.cli.output.tables import print_table
-from bardo_pipeline.doors.options import HomeOption, now, root_of
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.custody.sealing import SECRET_BYTES, open_parts
 from bardo_pipeline.events.record.model import Sealed

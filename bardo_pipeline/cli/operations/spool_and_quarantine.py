@@ -14,8 +14,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from bardo_pipeline.cli.options import FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.cli.output.tables import print_table
-from bardo_pipeline.doors.options import FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.record.json_schema import life_json_schema, record_json_schema
 from bardo_pipeline.policy import Policy

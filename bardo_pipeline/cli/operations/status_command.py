@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from bardo_pipeline.cli.options import check_format
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.active_derivation import adoptions_of
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.reports.home_health import Fault, Health, Lag, faults, health_of
-from bardo_pipeline.doors.options import check_format
 from bardo_pipeline.errors import BardoError
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.operations.health_metrics import Backlog

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from bardo_pipeline.cli.options import EmbedderOption, FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.legacy.publish_legacies import bequeath, overtaken_bundles
@@ -14,7 +15,6 @@ from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
 from bardo_pipeline.derivation.repair.removal_proof import Remains, remains
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import Recorded, depth_after, reorg, strike, withdraw
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
-from bardo_pipeline.doors.options import EmbedderOption, FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.retractions import Cause
 from bardo_pipeline.storage.projections.retracted_rows import withdrawals

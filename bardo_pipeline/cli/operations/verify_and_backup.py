@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from bardo_pipeline.cli.operations import keys_command
-from bardo_pipeline.doors.options import HomeOption, now, root_of
+from bardo_pipeline.cli.options import HomeOption, now, root_of
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.segment_files import journal_depth

@@ -9,8 +9,8 @@ from typing import Annotated
 import orjson
 import typer
 
+from bardo_pipeline.cli.options import EmbedderOption, HomeOption, root_of
 from bardo_pipeline.derivation.event_stream.watch import watch as watched
-from bardo_pipeline.doors.options import EmbedderOption, HomeOption, root_of
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.stream.catalogue import CATEGORIES, GolemEvent
 

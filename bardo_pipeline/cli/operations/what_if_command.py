@@ -14,13 +14,13 @@ import pyarrow as pa
 import typer
 from rich.console import Console
 
+from bardo_pipeline.cli.options import HomeOption, JsonOption, now, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.versions.adoption import adopt, adoptions, settle
 from bardo_pipeline.derivation.versions.policy_diff import Setting, altered
 from bardo_pipeline.derivation.versions.side_derivations import Held, as_it_stands, drop, held
 from bardo_pipeline.derivation.versions.what_if import WhatIf, compare, what_if
-from bardo_pipeline.doors.options import HomeOption, JsonOption, now, root_of
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.grimoire.entry_columns import asked

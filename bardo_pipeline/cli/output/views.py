@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.tree import Tree
 
+from bardo_pipeline.cli.options import check_format, moment_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index, similar_episodes
 from bardo_pipeline.derivation.reports.lineage import WITHDRAWN, Holding, lineage_of
 from bardo_pipeline.derivation.versions.rebuild import rebuild
-from bardo_pipeline.doors.options import check_format, moment_of
 from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.events.life.events import Gap, life_event
 from bardo_pipeline.runtime.run_settings import Ending

@@ -16,7 +16,10 @@ from rich.console import Console
 from rich.markup import escape
 from typer.main import get_command
 
+from bardo_pipeline.cli import library_command
+from bardo_pipeline.cli import run_options as asked
 from bardo_pipeline.cli.bundle import bundle_command, checks_command, give_command
+from bardo_pipeline.cli.dagster_process import execute_job, serve
 from bardo_pipeline.cli.evaluation import evaluate_memory
 from bardo_pipeline.cli.fleet.run_command import RunSettings, go, loan_of
 from bardo_pipeline.cli.golem import deaths_command, graveyard_command, phrase_command, succession_command
@@ -43,11 +46,8 @@ from bardo_pipeline.cli.operations import (
     watch_command,
     what_if_command,
 )
+from bardo_pipeline.cli.options import ConfigOption, EmbedderOption, FormatOption, HomeOption, now, root_of
 from bardo_pipeline.cli.output import views
-from bardo_pipeline.doors import library
-from bardo_pipeline.doors import run_options as asked
-from bardo_pipeline.doors.dagster import execute_job, serve
-from bardo_pipeline.doors.options import ConfigOption, EmbedderOption, FormatOption, HomeOption, now, root_of
 from bardo_pipeline.errors import BardoError, ConfigError
 
 app = typer.Typer(
@@ -71,7 +71,7 @@ bundle_command.app.command("checks")(checks_command.checks)
 bundle_command.app.command("waive")(checks_command.waive_warning)
 app.add_typer(conversation_command.app, name="conversation")
 app.add_typer(grimoire_command.app, name="grimoire")
-app.add_typer(library.app, name="library")
+app.add_typer(library_command.app, name="library")
 app.add_typer(evaluate_memory.app, name="eval")
 app.command()(watch_command.watch)
 app.command()(maintain_command.ticks)

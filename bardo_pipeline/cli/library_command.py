@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from bardo_pipeline.cli.options import EmbedderOption, FormatOption, HomeOption, check_format, moment_of, now, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.library import acquisitions
@@ -21,7 +22,6 @@ from bardo_pipeline.derivation.library.library_queries import (
     refreshed,
 )
 from bardo_pipeline.derivation.succession.birth_events import waiting_orders
-from bardo_pipeline.doors.options import EmbedderOption, FormatOption, HomeOption, check_format, moment_of, now, root_of
 
 app = typer.Typer(
     help="What survived of an owner's golems: entries that they left, pulled, exported, shared or bought, and kits.",
