@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bardo_pipeline.events.life.loan_granted import LoanGranted
-from bardo_pipeline.heartbeat.defi.aave_reserves import ASSETS, LENDER, Reserves
+from bardo_pipeline.market.aave_reserves import ASSETS, LENDER, Reserves
 from bardo_pipeline.market.market import Market
 from tests.fleets import FOUNDING, Lived, drawn_market, live
 

@@ -102,7 +102,7 @@ def demo(
     """Four days of a synthetic market: short-lived golems learn, die and hand checked bundles to successors."""
     root = root_of(home)
     settings = RunSettings(
-        golems=deaths_command,
+        golems=golems,
         generations=generations,
         seed=seed,
         bars=5_760,
@@ -144,7 +144,7 @@ def run(
 ) -> None:
     """Let a fleet live through a market, recorded or synthetic, and derive everything from what it left."""
     settings = RunSettings(
-        golems=deaths_command, generations=generations, seed=seed, bars=bars, lifespan_ticks=bounds_of(lifespan),
+        golems=golems, generations=generations, seed=seed, bars=bars, lifespan_ticks=bounds_of(lifespan),
         owners=tuple(owner or ("owner-1",)), budget_micros=round(budget * 1_000_000), trace=trace, pool=pool,
         market=market, steers=tuple(steer or ()), kill_switch=kill_switch, oracle=oracle, embedder=embedder,
         config=config, replicants=replicants, loan=loan_of(loan_to_value, collateral),

@@ -21,7 +21,8 @@ from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entry_columns import contiguous
 from bardo_pipeline.heartbeat.decide import ACTIONS, REBALANCE
 from bardo_pipeline.heartbeat.defi.rebalance import MEDIAN_LUCK
-from bardo_pipeline.heartbeat.defi.uniswap_v3 import (
+from bardo_pipeline.heartbeat.paired_trial import LIMIT_PPM
+from bardo_pipeline.market.uniswap_v3 import (
     fees_micros,
     liquidity_for,
     range_around,
@@ -31,7 +32,6 @@ from bardo_pipeline.heartbeat.defi.uniswap_v3 import (
     token1_share,
     worth,
 )
-from bardo_pipeline.heartbeat.paired_trial import LIMIT_PPM
 from bardo_pipeline.policy import Policy
 
 IMAGINED_COLUMNS = ("golem_id", "tick", "observed_at", "observation", "actions", "resolutions")

@@ -62,7 +62,8 @@ ANOMALY_BANDS = ("calm", "stirred", "strained", "stretched", "broken")
 """Bands of the anomaly score, between the policy's four edges."""
 
 GAS_BANDS = ("cheap", "normal", "dear")
-"""Bands of the gas price relative to its hour, between the policy's two edges; wider rules span several (gas_bands.py)."""
+"""Bands of the gas price relative to its hour, between the policy's two edges; wider rules span several
+(gas_bands.py)."""
 
 BASELINE_METRICS = ("gas_price", "pool_volume", "slippage", "gas_cost")
 """What a baseline fact describes."""

@@ -18,11 +18,11 @@ from bardo_pipeline.heartbeat.defi.rebalance import (
     slips,
     try_recentring,
 )
-from bardo_pipeline.heartbeat.defi.uniswap_v3 import amounts, liquidity_for, worth
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.heartbeat.observe import Sight
 from bardo_pipeline.heartbeat.recall_table import Recall
 from bardo_pipeline.market.tick_series import Tape
+from bardo_pipeline.market.uniswap_v3 import amounts, liquidity_for, worth
 from bardo_pipeline.mortality.affect import pad_congruence
 from bardo_pipeline.mortality.random_streams import STREAM_EXECUTION, uniform
 from bardo_pipeline.policy import Policy

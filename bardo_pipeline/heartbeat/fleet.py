@@ -16,8 +16,8 @@ from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.events import Born, Traits
 from bardo_pipeline.events.life.loan_granted import LoanGranted
 from bardo_pipeline.events.record.model import REGIMES
-from bardo_pipeline.heartbeat.defi.aave_reserves import ASSETS
 from bardo_pipeline.inheritance.learning_state import PLACES
+from bardo_pipeline.market.aave_reserves import ASSETS
 from bardo_pipeline.mortality.random_streams import (
     STREAM_FORECAST,
     STREAM_LIFESPAN,

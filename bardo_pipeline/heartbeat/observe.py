@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from bardo_pipeline.heartbeat.causal_forecast import Foresight
-from bardo_pipeline.heartbeat.defi.uniswap_v3 import fees_micros, share_in_range, worth
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.market.tick_series import Tape
+from bardo_pipeline.market.uniswap_v3 import fees_micros, share_in_range, worth
 from bardo_pipeline.policy import Policy
 
 PRICE, GAS, HEALTH = range(3)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bardo_pipeline.heartbeat.defi.uniswap_v3 import fees_micros, share_in_range, worth
 from bardo_pipeline.heartbeat.fleet import Fleet
 from bardo_pipeline.market.tick_series import Tape
+from bardo_pipeline.market.uniswap_v3 import fees_micros, share_in_range, worth
 from bardo_pipeline.policy import Policy
 
 ACT, HOLD = 0, 1

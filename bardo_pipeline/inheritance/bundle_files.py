@@ -164,8 +164,8 @@ def pack(
 
     entries: what crosses (SELECTED_SCHEMA after attenuate and shed), of this golem alone. episodes: those to take
     along, any columns, in order. testament: a row of TESTAMENT_SCHEMA. links: LINK_COLUMNS among those entries.
-    procedures: PROCEDURE_COLUMNS. learning: its learning state (learning_state.py). lineage: the golem's ancestors, oldest
-    first, as JSON objects. died_at: UTC. source_watermark: the last tick of the log that this was derived from.
+    procedures: PROCEDURE_COLUMNS. learning: its learning state (learning_state.py). lineage: the golem's ancestors,
+    oldest first, as JSON objects. died_at: UTC. source_watermark: the last tick of the log that this was derived from.
     left_out: what of the golem's stream it was made without (canon 20), as a JSON object; the manifest is silent where
     that is None.
     """

@@ -1,7 +1,8 @@
 """Learning state: how far off a golem's forecasts were when it died, and where its thinking came to nothing, so that
 its heir need not learn that anew. Pure.
 
-A forecast's spread is what it learned from its own residuals (heartbeat/observe.py); it is read off its last records, as
+A forecast's spread is what it learned from its own residuals (heartbeat/observe.py); it is read off its last
+records, as
 the last prediction of each quantity, brought up to what came. Its attention (heartbeat/attention.py) is told again from
 the records of its thoughts. Source: HB ("Persistence across golem generations"); INH-8.
 """

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bardo_pipeline.errors import TraceError
-from bardo_pipeline.heartbeat.defi.aave_reserves import Reserves
+from bardo_pipeline.market.aave_reserves import Reserves
 from bardo_pipeline.quality.market_truths import PlantedTruth
 
 FloatBars = NDArray[np.float64]

@@ -1,7 +1,7 @@
 """What a good bundle looks like, as data: each expectation with its measure, its limits and what failing means. Pure.
 
-Great Expectations is not imported here; derivation/legacy/bundle_verdicts.py measures and judges. Each expectation concerns a column
-of a frame that has one row per bundle and one per bundle and entry.
+Great Expectations is not imported here; derivation/legacy/bundle_verdicts.py measures and judges. Each expectation
+concerns a column of a frame that has one row per bundle and one per bundle and entry.
 Source: P-5; INH S7, S8; canon 8, 40, 41, 43, 44; MEM ("they die with it": position sizes, exact profit, raw trades).
 """
 

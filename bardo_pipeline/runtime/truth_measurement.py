@@ -14,7 +14,7 @@ from datetime import datetime
 from multiprocessing import get_context
 
 from bardo_pipeline.heartbeat.fleet import Founding
-from bardo_pipeline.market.ground_truth import outcomes, usual_levels
+from bardo_pipeline.heartbeat.ground_truth import outcomes, usual_levels
 from bardo_pipeline.market.synthetic import synthetic_market
 from bardo_pipeline.market.synthetic_spec import SyntheticSpec
 from bardo_pipeline.policy import Policy

@@ -1,4 +1,5 @@
-"""The row-at-a-time twins of curator/views/entry_links.py and curator/views/crossings.py: every pair looked at, every part written out."""
+"""The row-at-a-time twins of curator/views/entry_links.py and curator/views/crossings.py: every pair looked at,
+every part written out."""
 
 from __future__ import annotations
 

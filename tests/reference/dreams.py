@@ -1,4 +1,5 @@
-"""The row-at-a-time twin of replay_selection.py, counterfactuals.py and hypotheses.py: one cycle, one branch, one effect at a time."""
+"""The row-at-a-time twin of replay_selection.py, counterfactuals.py and hypotheses.py: one cycle, one branch, one
+effect at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The row-at-a-time twin of heartbeat/defi/uniswap_v3.py: one position, case by case, as the Uniswap v3 whitepaper has it.
+"""The row-at-a-time twin of market/uniswap_v3.py: one position, case by case, as the Uniswap v3 whitepaper has it.
 
 token0 is the quote in micro-dollars, token1 the base; prices are token1 per token0, so a higher tick is a lower price.
 """

@@ -1,4 +1,5 @@
-"""The row-at-a-time twins of curator/state/received_entries.py and curator/passes/admit_received.py, as their docstrings write the rules."""
+"""The row-at-a-time twins of curator/state/received_entries.py and curator/passes/admit_received.py, as their
+docstrings write the rules."""
 
 from __future__ import annotations
 

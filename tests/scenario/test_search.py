@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bardo_pipeline.derivation.context import Stores
-from bardo_pipeline.derivation.memory import search
+from bardo_pipeline.derivation.memory import search as search_module
 from bardo_pipeline.derivation.memory.search import latest, search
 from bardo_pipeline.retrieval.hybrid_search import Filters
 from tests.commands import bardo
@@ -81,7 +81,7 @@ def test_of_episodes_of_one_text_the_one_that_kept_most_stands_for_all(home: Pat
 def test_a_filter_of_episodes_is_heeded_however_many_others_are_nearer(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "_CANDIDATES", 1)
+    monkeypatch.setattr(search_module, "_CANDIDATES", 1)
     stores = Stores.open(home)
     rows = stores.projections.growing("episodes").read(["episode_id", "regime", "text"]).to_pylist()
     regime = {row["episode_id"]: row["regime"] for row in rows}

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bardo_pipeline.heartbeat.defi.uniswap_v3 import (
+from bardo_pipeline.market.uniswap_v3 import (
     amounts,
     fees_micros,
     liquidity_for,

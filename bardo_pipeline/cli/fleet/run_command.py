@@ -23,8 +23,8 @@ from bardo_pipeline.derivation.succession.succeed import at_heartbeat, succeed_i
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.events.life.loan_granted import LoanGranted
-from bardo_pipeline.heartbeat.defi.aave_reserves import ASSETS, LENDER
 from bardo_pipeline.heartbeat.fleet import Founding
+from bardo_pipeline.market.aave_reserves import ASSETS, LENDER
 from bardo_pipeline.market.market import Market
 from bardo_pipeline.market.synthetic import flat_market, synthetic_market
 from bardo_pipeline.policy import Policy

@@ -2,8 +2,8 @@
 
 One run of Great Expectations over frames with a row a bundle and a row an entry; which bundle failed what is read off
 the rows that failed. The frames hold measures, not judgements: limits and severities are in
-quality/bundle_expectations.py. Source: P-5, architecture ("one expectations run judges all candidate bundles and gives a
-verdict a bundle").
+quality/bundle_expectations.py. Source: P-5, architecture ("one expectations run judges all candidate bundles and
+gives a verdict a bundle").
 """
 
 from __future__ import annotations

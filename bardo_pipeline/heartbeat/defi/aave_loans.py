@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bardo_pipeline.heartbeat.decide import EXECUTED
-from bardo_pipeline.heartbeat.defi.aave_reserves import ASSETS
 from bardo_pipeline.heartbeat.fleet import Fleet
+from bardo_pipeline.market.aave_reserves import ASSETS
 from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.loans import LendingPolicy

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bardo_pipeline.heartbeat.defi.uniswap_v3 import (
+from bardo_pipeline.heartbeat.fleet import RECALL, Fleet
+from bardo_pipeline.heartbeat.observe import Sight
+from bardo_pipeline.heartbeat.paired_trial import open_trials
+from bardo_pipeline.market.tick_series import Tape
+from bardo_pipeline.market.uniswap_v3 import (
     liquidity_for,
     range_around,
     slippage_ppm,
     sqrt_price,
     token1_share,
 )
-from bardo_pipeline.heartbeat.fleet import RECALL, Fleet
-from bardo_pipeline.heartbeat.observe import Sight
-from bardo_pipeline.heartbeat.paired_trial import open_trials
-from bardo_pipeline.market.tick_series import Tape
 from bardo_pipeline.policy import Policy
 
 MEDIAN_LUCK = 0.5

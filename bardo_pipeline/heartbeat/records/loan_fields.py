@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.heartbeat.decide import EXECUTED, REVERTED, STATUS
 from bardo_pipeline.heartbeat.defi.aave_loans import BORROW, LIQUIDATED, LOAN_ACTIONS, NOTHING, REPAY, Terms
-from bardo_pipeline.heartbeat.defi.aave_reserves import ASSETS, LENDER
 from bardo_pipeline.heartbeat.defi.borrowing_rules import LOAN_WHY
 from bardo_pipeline.heartbeat.records.arrow_builders import (
     flag,
@@ -28,6 +27,7 @@ from bardo_pipeline.heartbeat.records.arrow_builders import (
     word,
 )
 from bardo_pipeline.heartbeat.records.chunk_rows import Rows, kind, owing
+from bardo_pipeline.market.aave_reserves import ASSETS, LENDER
 from bardo_pipeline.market.market import TICK_MAX
 
 LOAN_TOOLS = (None, f"{LENDER}_borrow", f"{LENDER}_repay", f"{LENDER}_liquidation")

@@ -1,7 +1,8 @@
 """Phrasing: whether another wording of a sentence says what the sentence says, and no more. Pure.
 
 A testament is derived; a language model may phrase it and may not add a claim. What a sentence claims is read off its
-words: the canon's banded vocabulary (grimoire/entry_text.py) and the testament's own, its names and its numbers. A wording
+words: the canon's banded vocabulary (grimoire/entry_text.py) and the testament's own, its names and its numbers. A
+wording
 is taken where all of these are the sentence's own. Between them it may use words that claim nothing (PLAIN), and put
 the scene elsewhere; what is said of what, which way, how surely and how strongly stays in its order.
 Whatever is not understood is refused: it might be a claim. Source: INH-3, canon 42.

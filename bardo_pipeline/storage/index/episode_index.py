@@ -4,7 +4,8 @@ Two tables make it: `episodes` (thin, one row an episode) and `texts` (one row a
 Episodes are worded in bands, so a text and its vector serve thirty of them: a search weighs texts and then takes their
 episodes, and no tie is left to chance. Every row says at which version of Delta's table it came; the watermark, written
 last, says up to which version they count.
-How the tables are kept: lance_tables.py; how they are searched: nearest_episodes.py. Where the disk is under pressure, episodes that
+How the tables are kept: lance_tables.py; how they are searched: nearest_episodes.py. Where the disk is under
+pressure, episodes that
 may go are left out: table and log keep them, and an index that is deleted is made with them again.
 Source: architecture ("The episodes table holds text and vector; LanceDB is its index"); facts ("LanceDB"); MEM-10.
 """

@@ -2,8 +2,8 @@
 
 A journal is the folder `journal/<writer>/` of one process: segments `<number:020>.seg`, numbered upwards, and `lock`,
 which that process holds (flock) for as long as it lives. A segment is sealed when the next number exists, or when the
-lock is free; until then there may be room behind its frames, which is zeros (segment_recycling.py). All numbers are little-endian;
-every checksum is CRC-32 (zlib).
+lock is free; until then there may be room behind its frames, which is zeros (segment_recycling.py). All numbers are
+little-endian; every checksum is CRC-32 (zlib).
 
     segment  = header frame*
     header   = "BARDOSEG"  version u32 (1)  checksum u32 (of the number)  number u64                         24 bytes

@@ -3,8 +3,8 @@
 The bytes are described in frames.py. Whoever finds nobody at work commits what waits: it writes the frames, makes them
 durable, and wakes the first of those it committed, who wakes the next, so that at any time one or two threads want the
 interpreter. The last one passes the committer's place on: what the others appended meanwhile shares the next fsync.
-Without callers' threads (asyncio) their event loop commits and has the kernel sync meanwhile (io_uring_sync.py), or else the
-keeper's thread does.
+Without callers' threads (asyncio) their event loop commits and has the kernel sync meanwhile (io_uring_sync.py), or
+else the keeper's thread does.
 Source: architecture ("Many journals, one drainer a home"); EV-3.
 """
 

@@ -56,8 +56,8 @@ EMBEDDING_SCHEMA = pa.schema(
     ]
 )
 """One row an event. number: from 1, in the order of recording. name: what `open_embedder` knows it by, with its turn.
-embedder: its identity's key. A DriftChecked carries the figures from `texts` to `says` (embedder_drift.py), a ReembeddingBegan
-the derivation that it makes and how often that had been adopted before."""
+embedder: its identity's key. A DriftChecked carries the figures from `texts` to `says` (embedder_drift.py), a
+ReembeddingBegan the derivation that it makes and how often that had been adopted before."""
 
 _MEASURES = ("texts", "distance_mean_ppm", "distance_max_ppm", "neighbours_ppm", "norm_variance_ppm", "norm_first_ppm")
 

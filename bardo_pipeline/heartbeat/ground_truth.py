@@ -1,7 +1,7 @@
 """Outcomes: what acting was worth beside holding, decision by decision, for a fleet that learns nothing. Pure.
 
-A grader's yardstick: the same step and the same trials (paired_trial.py) as the runtime's, but nothing is remembered, recorded
-or derived, nobody dies of age or poverty, and a long market costs seconds.
+A grader's yardstick: the same step and the same trials (paired_trial.py) as the runtime's, but nothing is
+remembered, recorded or derived, nobody dies of age or poverty, and a long market costs seconds.
 """
 
 from __future__ import annotations

@@ -1,1 +1,0 @@
-"""Doors: where people and programs come in."""
