@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import dagster as dg
 
-from assets import curation, dreams, dying, katabasis, legacy, library, log, marts, memory, quarantine, retrieval, scars
+from assets import (
+    credits,
+    curation,
+    dreams,
+    episodes,
+    katabasis,
+    legacy,
+    library,
+    log,
+    marts,
+    quarantine,
+    scars,
+    thanatopsis,
+)
 from assets.checks import CHECKS
 from assets.health_checks import health
-from assets.stores import home
+from assets.resources import home
 from jobs.curator import curator_job
 from jobs.death import death_job
 from jobs.dream import dream_job
@@ -20,26 +33,26 @@ from jobs.schedules import every_four_hours, every_fourth_hour, every_hour, ever
 from jobs.spool import spool_job
 from jobs.succession import succession_job
 from jobs.verification import verification_job
-from sensors.cycles import cycles_closed
-from sensors.deaths import deaths_recorded
-from sensors.dreams import dreams_queued
-from sensors.lag import writers_outrun_the_drainer
-from sensors.silence import golems_silent
-from sensors.spool import files_dropped
-from sensors.successions import successions_due
+from sensors.closed_cycles import cycles_closed
+from sensors.due_dreams import dreams_queued
+from sensors.due_successions import successions_due
+from sensors.journal_backlog import writers_outrun_the_drainer
+from sensors.recorded_deaths import deaths_recorded
+from sensors.silent_golems import golems_silent
+from sensors.spool_files import files_dropped
 
 defs = dg.Definitions(
     assets=[
         log.log,
         quarantine.quarantine,
-        memory.episodes,
-        memory.episode_index,
+        episodes.episodes,
+        episodes.episode_index,
         curation.curate,
-        memory.facts,
-        retrieval.credits,
+        episodes.facts,
+        credits.credits,
         dreams.dream,
-        memory.links,
-        memory.crossings,
+        episodes.links,
+        episodes.crossings,
         scars.failures,
         scars.scars,
         katabasis.vote,
@@ -50,7 +63,7 @@ defs = dg.Definitions(
         legacy.bundles,
         scars.bloodstains,
         library.shelve,
-        dying.thanatopsis,
+        thanatopsis.thanatopsis,
         marts.warehouse,
     ],
     asset_checks=[*CHECKS, health],

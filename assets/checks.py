@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from assets.legacy import docs_facts, standing_verdicts
-from assets.materialized import markdown_table
-from assets.stores import LazyStores
+from assets.metadata import markdown_table
+from assets.resources import LazyStores
 from bardo_pipeline.derivation.legacy.publish_legacies import unjudged, wrongly_published
 from bardo_pipeline.derivation.legacy.warning_waivers import failing
 from bardo_pipeline.grimoire.confidence import PPM

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import dagster as dg
 
 from assets.log import CYCLES, LIFE_EVENTS
-from assets.materialized import Seen, of_table, projected
-from assets.stores import LazyStores
+from assets.metadata import Seen, of_table, projected
+from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import withdraw

@@ -8,8 +8,8 @@ import dagster as dg
 import pyarrow.compute as pc
 
 from assets.log import CYCLES, LIFE_EVENTS
-from assets.materialized import Seen, markdown_table, of_table, projected
-from assets.stores import LazyStores
+from assets.metadata import Seen, markdown_table, of_table, projected
+from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
 from bardo_pipeline.dreams.hypotheses import STATES

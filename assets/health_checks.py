@@ -10,8 +10,8 @@ from typing import Any
 import dagster as dg
 
 from assets.log import CYCLES, VECTORS, standing
-from assets.materialized import markdown_table
-from assets.stores import LazyStores
+from assets.metadata import markdown_table
+from assets.resources import LazyStores
 from bardo_pipeline.derivation.reports.home_health import Fault, Health, faults, health_of
 from bardo_pipeline.policy import Policy
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import dagster as dg
 
 from assets.log import LIFE_EVENTS
-from assets.materialized import Seen, of_table, projected
-from assets.stores import LazyStores
+from assets.metadata import Seen, of_table, projected
+from assets.resources import LazyStores
 from bardo_pipeline.derivation.katabasis.vote_and_consensus import derive_consensus, derive_votes
 
 _SPECS = [

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assets.log import LIFE_EVENTS
-from assets.materialized import (
+from assets.metadata import (
     CODE_VERSION,
     OWNERS,
     Seen,
@@ -21,7 +21,7 @@ from assets.materialized import (
     of_table,
     projected,
 )
-from assets.stores import LazyStores
+from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.death.death_queries import dead_golems
 from bardo_pipeline.derivation.death.graveyard import previews

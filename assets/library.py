@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import dagster as dg
 
 from assets.log import LIFE_EVENTS
-from assets.materialized import Seen, of_table, projected
-from assets.stores import LazyStores
+from assets.metadata import Seen, of_table, projected
+from assets.resources import LazyStores
 from bardo_pipeline.derivation.library.derive_library import LIBRARY_TABLES, derive_library
 
 _SPECS = [

@@ -14,8 +14,8 @@ import dagster as dg
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from assets.materialized import OWNERS, columns_of
-from assets.stores import LazyStores
+from assets.metadata import OWNERS, columns_of
+from assets.resources import LazyStores
 from bardo_pipeline.derivation.reports.home_health import Health, health_of
 from bardo_pipeline.storage.delta.table_digest import Digest
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA, LIFE_LOG_SCHEMA, VECTORS_SCHEMA

@@ -14,8 +14,8 @@ import duckdb
 import yaml  # type: ignore[import-untyped]
 
 from assets.log import CYCLES, LIFE_EVENTS
-from assets.materialized import OWNERS, Seen, materialized
-from assets.stores import LazyStores
+from assets.metadata import OWNERS, Seen, materialized
+from assets.resources import LazyStores
 from bardo_pipeline.storage.delta.table_digest import Digest
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.warehouse.build import PROJECT, build_warehouse, quoted

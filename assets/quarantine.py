@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 import dagster as dg
 
-from assets.materialized import OWNERS, columns_of, markdown_table
-from assets.stores import LazyStores
+from assets.metadata import OWNERS, columns_of, markdown_table
+from assets.resources import LazyStores
 from bardo_pipeline.storage.intake.quarantine import ITEMS_SCHEMA
 from bardo_pipeline.storage.intake.spool_folder import Spool
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assets.log import CYCLES, LIFE_EVENTS
-from assets.materialized import (
+from assets.metadata import (
     CODE_VERSION,
     OWNERS,
     Seen,
@@ -20,7 +20,7 @@ from assets.materialized import (
     of_table,
     projected,
 )
-from assets.stores import LazyStores
+from assets.resources import LazyStores
 from bardo_pipeline.derivation.katabasis.bloodstains import bloodstains as bloodstains_of
 from bardo_pipeline.derivation.katabasis.scars import derive_failures, derive_scars
 from bardo_pipeline.grimoire.entries import MOMENT

@@ -5,7 +5,7 @@ from typing import Any
 
 import dagster as dg
 
-from assets.stores import LazyStores
+from assets.resources import LazyStores
 from bardo_pipeline.derivation.memory.embed_texts import check_drift, suspects
 
 

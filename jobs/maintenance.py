@@ -6,8 +6,8 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.materialized import markdown_table
-from assets.stores import LazyStores
+from assets.metadata import markdown_table
+from assets.resources import LazyStores
 from bardo_pipeline.derivation.home_maintenance import tend
 from bardo_pipeline.errors import CustodyError
 from bardo_pipeline.storage.operations.retention import disk_bytes

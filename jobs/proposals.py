@@ -7,8 +7,8 @@ import os
 
 import dagster as dg
 
-from assets.materialized import markdown_table
-from assets.stores import LazyStores
+from assets.metadata import markdown_table
+from assets.resources import LazyStores
 from bardo_pipeline.derivation.curation.request_proposals import propose_all
 from bardo_pipeline.derivation.death.testament_phrasing import phrase_all
 from bardo_pipeline.gateway.model_settings import MODEL, ModelSettings

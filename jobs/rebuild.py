@@ -4,8 +4,8 @@ from dataclasses import asdict
 
 import dagster as dg
 
-from assets.materialized import markdown_table
-from assets.stores import LazyStores
+from assets.metadata import markdown_table
+from assets.resources import LazyStores
 from bardo_pipeline.derivation.versions.rebuild import rebuild
 from bardo_pipeline.errors import FingerprintMismatch
 

@@ -2,9 +2,9 @@
 
 import dagster as dg
 
-from assets.dying import posted
-from assets.materialized import markdown_table
-from assets.stores import LazyStores
+from assets.metadata import markdown_table
+from assets.resources import LazyStores
+from assets.thanatopsis import posted
 from bardo_pipeline.derivation.succession.succeed import work_off
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import dagster as dg
 
-from assets.materialized import markdown_table
-from assets.stores import LazyStores
+from assets.metadata import markdown_table
+from assets.resources import LazyStores
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.verification.verify import verify
 

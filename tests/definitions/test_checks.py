@@ -14,7 +14,7 @@ from assets.checks import (
     playbook_versions_have_no_hole,
     some_proposition_has_its_quorum,
 )
-from assets.stores import LazyStores
+from assets.resources import LazyStores
 from bardo_pipeline.derivation.katabasis.vote_and_consensus import derive_consensus, derive_votes
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA

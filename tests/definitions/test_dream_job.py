@@ -8,13 +8,13 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.stores import LazyStores
+from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
 from definitions import defs
 from jobs.schedules import every_four_hours
-from sensors.dreams import dreams_queued
+from sensors.due_dreams import dreams_queued
 from tests.definitions.running import data_version, materializations, run, said
 from tests.fleets import Lived
 from tests.sleepers import home_of, long_lives, tagged

@@ -11,13 +11,13 @@ import dagster as dg
 import pytest
 
 from assets.log import CYCLES
-from assets.stores import LazyStores
+from assets.resources import LazyStores
 from bardo_pipeline.errors import BackpressureError
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.quarantine import Quarantine, QuarantineItem
 from definitions import defs
-from sensors.lag import writers_outrun_the_drainer
+from sensors.journal_backlog import writers_outrun_the_drainer
 from tests.conftest import NOW, home_without_verdicts
 from tests.definitions.running import undrained
 from tests.records import records

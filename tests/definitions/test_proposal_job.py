@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets.stores import LazyStores
+from assets.resources import LazyStores
 from bardo_pipeline.derivation.configuration import record_configuration
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.request_proposals import living_golems, propose, propose_all, question

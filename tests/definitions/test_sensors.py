@@ -8,7 +8,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.stores import LazyStores
+from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.katabasis.vote_and_consensus import derive_votes
@@ -18,8 +18,8 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from jobs.curator import what_is_new
 from jobs.schedules import every_ten_minutes
-from sensors.cycles import cycles_closed
-from sensors.deaths import deaths_recorded
+from sensors.closed_cycles import cycles_closed
+from sensors.recorded_deaths import deaths_recorded
 from tests.conftest import NOW, home_without_verdicts
 
 Look = Callable[[str | None], dg.SensorResult | dg.SkipReason]

@@ -12,7 +12,7 @@ import orjson
 import pyarrow.compute as pc
 import pytest
 
-from assets.stores import LazyStores
+from assets.resources import LazyStores
 from bardo_pipeline.derivation.configuration import record_configuration
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.death.death_queries import Wish, births_of, commit_credit, credit_micros, dead_golem
@@ -28,7 +28,7 @@ from bardo_pipeline.events.stream.catalogue import GolemEvent
 from bardo_pipeline.policy.toml_config import parse
 from bardo_pipeline.storage.provisioning import FileRegistry
 from jobs.succession import succession_job
-from sensors.successions import successions_due
+from sensors.due_successions import successions_due
 from tests.commands import bardo
 from tests.conftest import DERIVED, NOW, copy_home, home_without_verdicts
 

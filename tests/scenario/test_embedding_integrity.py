@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pytest
 from rich.console import Console
 
-from assets.stores import LazyStores
+from assets.resources import LazyStores
 from bardo_pipeline.cli.memory.embeddings_command import warn_of_drift
 from bardo_pipeline.curator.episodes import TEXT_FIELDS
 from bardo_pipeline.derivation.context import Stores

@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 
 from assets.checks import every_warning_is_waived
-from assets.stores import LazyStores
+from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.legacy.publish_legacies import published_bundles
 from bardo_pipeline.derivation.legacy.warning_waivers import failing, waive

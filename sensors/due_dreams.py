@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dagster as dg
 
-from assets.stores import LazyStores
+from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.dreams.derive_dreams import queued
 from jobs.dream import dream_job
-from sensors.cursor import Cursor, looked
+from sensors.log_cursor import Cursor, looked
 
 
 @dg.sensor(

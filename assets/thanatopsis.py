@@ -8,8 +8,8 @@ import dagster as dg
 import pyarrow as pa
 
 from assets.log import LIFE_EVENTS
-from assets.materialized import CODE_VERSION, OWNERS, Seen, columns_of, markdown_table, materialized
-from assets.stores import LazyStores
+from assets.metadata import CODE_VERSION, OWNERS, Seen, columns_of, markdown_table, materialized
+from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.death.derive_thanatopsis import pass_away, phases_of
 from bardo_pipeline.derivation.death.owner_notices import deliver, waiting, webhook_of

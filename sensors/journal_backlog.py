@@ -5,7 +5,7 @@ from __future__ import annotations
 import dagster as dg
 
 from assets.health_checks import evaluations
-from assets.stores import LazyStores
+from assets.resources import LazyStores
 from bardo_pipeline.derivation.reports.home_health import health_of, overrun
 from bardo_pipeline.errors import BackpressureError, NoHomeError
 

@@ -6,11 +6,11 @@ from datetime import datetime
 
 import dagster as dg
 
-from assets.stores import LazyStores
+from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.succession.succeed import due
 from jobs.succession import succession_job
-from sensors.requests import few, requested
+from sensors.run_requests import few, requested
 
 
 @dg.sensor(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dagster as dg
 
-from assets.stores import LazyStores
+from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import Stores
 from jobs.curator import curator_job, what_is_new
-from sensors.cursor import Cursor, looked
+from sensors.log_cursor import Cursor, looked
 
 
 @dg.sensor(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dagster as dg
 
 from assets.log import CYCLES, LIFE_EVENTS, VECTORS
-from assets.materialized import CODE_VERSION, OWNERS, Seen, columns_of, materialized, of_table, projected, version_of
-from assets.stores import LazyStores
+from assets.metadata import CODE_VERSION, OWNERS, Seen, columns_of, materialized, of_table, projected, version_of
+from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.curation.grimoire_views import derive_of_grimoire
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes, refresh_index

@@ -6,12 +6,12 @@ import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assets.stores import LazyStores
+from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.events.life.retractions import WITHDRAWALS
 from jobs.death import death_job
-from sensors.cursor import Cursor, looked
-from sensors.requests import few
+from sensors.log_cursor import Cursor, looked
+from sensors.run_requests import few
 
 
 @dg.sensor(

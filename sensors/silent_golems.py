@@ -6,11 +6,11 @@ from datetime import datetime
 
 import dagster as dg
 
-from assets.stores import LazyStores
+from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.death.silence import observe
 from jobs.observe import observe_job
-from sensors.requests import few, requested
+from sensors.run_requests import few, requested
 
 MINUTES = 5
 

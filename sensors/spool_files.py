@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dagster as dg
 
-from assets.stores import LazyStores
+from assets.resources import LazyStores
 from bardo_pipeline.errors import NoHomeError
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.spool_folder import shown, waiting
 from jobs.spool import spool_job
-from sensors.requests import few
+from sensors.run_requests import few
 
 _UNDER_WAY = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING,
               dg.DagsterRunStatus.STARTED]  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Self
 
 import dagster as dg
 
-from assets.stores import LazyStores
+from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.errors import NoHomeError
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dagster as dg
 
 from assets.log import CYCLES
-from assets.materialized import Seen, of_table, projected
-from assets.stores import LazyStores
+from assets.metadata import Seen, of_table, projected
+from assets.resources import LazyStores
 from bardo_pipeline.derivation.memory.retrieval_credits import derive_credits
 
 
