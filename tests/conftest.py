@@ -94,8 +94,8 @@ def small_home(session_folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def half_lived(session_folder: Path) -> Path:
-    """A home whose golems have lived six cycles and go on (tests/owners.py). Only for copying."""
-    from tests.owners import live_until
+    """A home whose golems have lived six cycles and go on (tests/support/owner_events.py). Only for copying."""
+    from tests.support.owner_events import live_until
 
     root = session_folder / "half_lived"
     with one_at_a_time(session_folder / "half_lived.lock"):

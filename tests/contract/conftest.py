@@ -15,10 +15,10 @@ from bardo_pipeline.storage.journal.event_writer import EventWriter
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import Log
 from tests.doubles.memory_event_log import MemoryEventLog
-from tests.logs import GOLEM, NOW
-from tests.spools import Place
-from tests.spools import opened as spool_at
-from tests.writers import Opener, clock
+from tests.support.log_queries import GOLEM, NOW
+from tests.support.spool_homes import Place
+from tests.support.spool_homes import opened as spool_at
+from tests.support.writer_records import Opener, clock
 
 
 @pytest.fixture

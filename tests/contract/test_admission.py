@@ -41,9 +41,9 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.leases import Lease, leased
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import Admitted, Log
-from tests.examples import times
-from tests.logs import GOLEM, NOW, ORDER, OTHER, SEGMENTS, accepted, died
-from tests.records import records
+from tests.support.drawn_records import records
+from tests.support.example_count import times
+from tests.support.log_queries import GOLEM, NOW, ORDER, OTHER, SEGMENTS, accepted, died
 
 KEYS = {name: Ed25519PrivateKey.from_private_bytes(bytes([k]) * 32) for k, name in enumerate(("k1", "k2", "k3"))}
 

@@ -17,13 +17,13 @@ from bardo_pipeline.storage.keys.golem_seal_keys import SealKeys
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.operations.backup import MANIFEST, back_up, read_manifest, restore
 from bardo_pipeline.storage.verification.verify import verify
-from tests import custody
-from tests.custody import ARROW, NOW, WAITING, append, commits, data_files
+from tests.support import tampered_homes
+from tests.support.tampered_homes import ARROW, NOW, WAITING, append, commits, data_files
 
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return custody.make(tmp_path_factory.mktemp("backup") / "home").root
+    return tampered_homes.make(tmp_path_factory.mktemp("backup") / "home").root
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_what_waited_in_a_journal_is_drained_from_the_restored_one(home: Home, f
     back_up(home, folder, NOW)
     made, _ = restore(folder, tmp_path / "again", NOW)
     with EventLog(made) as log:
-        assert drain_once(made, log, clock=custody.clock).records == 4
+        assert drain_once(made, log, clock=tampered_homes.clock).records == 4
         assert sorted(log.read_cycles(["tick"], golems=[WAITING])["tick"].to_pylist()) == [1, 2, 3, 4]
     assert verify(made).clean
     assert journal_depth(made).segments == 0
@@ -81,7 +81,7 @@ def test_what_waited_in_a_journal_is_drained_from_the_restored_one(home: Home, f
 def test_every_record_acknowledged_before_a_backup_is_in_it_while_writers_run(
     home: Home, folder: Path, tmp_path: Path
 ) -> None:
-    with custody.busy_writer(home) as acknowledged:
+    with tampered_homes.busy_writer(home) as acknowledged:
         for number in range(3):
             before = acknowledged(50 + 900 * number)
             back_up(home, folder, NOW)
@@ -89,7 +89,7 @@ def test_every_record_acknowledged_before_a_backup_is_in_it_while_writers_run(
             report = verify(made)
             assert report.clean, [broken.sentence() for broken in report.breaks]
             with EventLog(made) as log:
-                drain_once(made, log, clock=custody.clock)
+                drain_once(made, log, clock=tampered_homes.clock)
                 ticks = sorted(log.read_cycles(["tick"], golems=["busy-0000"])["tick"].to_pylist())
             assert ticks == list(range(1, len(ticks) + 1))
             assert len(ticks) >= before, f"tick {before} was acknowledged before, and {ticks[-1]} is the last one back"
@@ -137,7 +137,7 @@ def test_a_shorter_log_does_not_take_the_place_of_a_longer_one(home: Home, folde
         append(log, 13)
     back_up(home, folder, NOW)
     last = commits(home)[-1]
-    for add in custody.adds(last):
+    for add in tampered_homes.adds(last):
         (home.cycles / add["path"]).unlink()
     last.unlink()
     (home.index / "heads.arrow").unlink()
@@ -192,7 +192,7 @@ def test_a_folder_that_is_no_backup_of_this_home_is_left_alone(home: Home, folde
         back_up(home, folder, NOW)
     with pytest.raises(ConfigError, match="holds no backup"):
         read_manifest(folder)
-    other = custody.make(tmp_path / "other")
+    other = tampered_homes.make(tmp_path / "other")
     back_up(other, tmp_path / "theirs", NOW)
     with pytest.raises(ConfigError, match="another home"):
         back_up(home, tmp_path / "theirs", NOW)

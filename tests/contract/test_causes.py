@@ -15,10 +15,10 @@ from bardo_pipeline.derivation.curation.causal_moments_cache import moments_at
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.events.life.events import Struck, life_event
 from bardo_pipeline.policy import Policy
-from tests.causes import noise, records_of, with_crashes
 from tests.conftest import NOW
 from tests.property.test_laws import beside, birth_of, stores_at
-from tests.streams import START, Life, full
+from tests.support.causal_markets import noise, records_of, with_crashes
+from tests.support.handmade_records import START, Life, full
 
 QUICK = Policy().model_copy(update={"causal": Policy().causal.model_copy(update={"test_cycles": 2, "ticks_min": 300})})
 GOLEM, TICKS = "g-0", 1_200

@@ -25,8 +25,8 @@ from bardo_pipeline.storage.conversations.session_files import read_session, ses
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.keys.golem_seal_keys import SealKeys
 from bardo_pipeline.storage.log.event_log import EventLog
-from tests.commands import run
-from tests.processes import Forked
+from tests.support.bardo_command import run
+from tests.support.forked_processes import Forked
 
 pytestmark = pytest.mark.row("EV-9")
 

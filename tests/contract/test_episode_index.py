@@ -28,7 +28,7 @@ from bardo_pipeline.storage.index.nearest_episodes import MATCH_SCHEMA
 from bardo_pipeline.storage.projections.projections import GrowingTable, Projections
 from bardo_pipeline.storage.projections.table_specs import TABLES
 from tests.conftest import NOW
-from tests.episodes import TEXTS, lives, many, rows
+from tests.support.handmade_episodes import TEXTS, lives, many, rows
 
 QUESTIONS = ("gas was expensive while nothing happened", "running out of money", "predictions were wrong", TEXTS[17])
 USERS_IDS = (

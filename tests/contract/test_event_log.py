@@ -19,8 +19,8 @@ from bardo_pipeline.storage.home import Home, bucket_of
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA, Appended, Log
 from bardo_pipeline.storage.log.stream_heads import TickRange
-from tests.logs import GOLEM, LATER, NOW, accepted, append, content, died, head, on_record, same, ticks
-from tests.records import records
+from tests.support.drawn_records import records
+from tests.support.log_queries import GOLEM, LATER, NOW, accepted, append, content, died, head, on_record, same, ticks
 
 # one record per golem and tick
 

@@ -33,9 +33,9 @@ from bardo_pipeline.gateway.model_request import ask
 from bardo_pipeline.gateway.model_settings import ModelSettings
 from bardo_pipeline.policy import GatewayPolicy
 from tests.conftest import NOW, copy_home
-from tests.loopback import INPUT_TOKENS, OUTPUT_TOKENS, Loopback, Said, loopback, operations
 from tests.property.test_laws import BRIEF, beside, birth_of, derive_all, fingerprints, stores_at, with_hashes
-from tests.streams import GOOD, RALLY, START, STORM, Life, full
+from tests.support.handmade_records import GOOD, RALLY, START, STORM, Life, full
+from tests.support.loopback_provider import INPUT_TOKENS, OUTPUT_TOKENS, Loopback, Said, loopback, operations
 
 pytestmark = pytest.mark.row("MEM-4")
 

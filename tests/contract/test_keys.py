@@ -16,8 +16,8 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import Log
-from tests.custody import NOW
 from tests.doubles.memory_event_log import MemoryEventLog
+from tests.support.tampered_homes import NOW
 
 GOLEM = "golem-0000"
 KEYS = [Ed25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in range(3)]

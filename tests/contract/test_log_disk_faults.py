@@ -21,8 +21,8 @@ from bardo_pipeline.storage.delta import append_only_table
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import Log
-from tests.logs import LATER, MINILM, NOW, accepted, append, head, on_record, ticks, vectors
-from tests.records import records
+from tests.support.drawn_records import records
+from tests.support.log_queries import LATER, MINILM, NOW, accepted, append, head, on_record, ticks, vectors
 
 # what a disk refuses
 
@@ -108,7 +108,7 @@ from pathlib import Path
 from bardo_pipeline.errors import StoreError
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
-from tests.records import records
+from tests.support.drawn_records import records
 home = Home.open(Path(sys.argv[1]))
 log = EventLog(home)
 if os.getuid() == 0:

@@ -20,8 +20,8 @@ from bardo_pipeline.storage.delta.parquet_io import whole
 from bardo_pipeline.storage.home import Home, bucket_of, home_root
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.stream_heads import TickRange
-from tests.logs import GOLEM, LATER, NOW, accepted, append, content, died, head, same, ticks, vectors
-from tests.records import records
+from tests.support.drawn_records import records
+from tests.support.log_queries import GOLEM, LATER, NOW, accepted, append, content, died, head, same, ticks, vectors
 
 # on disk: append-only
 

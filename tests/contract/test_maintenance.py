@@ -30,9 +30,9 @@ from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA
 from bardo_pipeline.storage.operations.maintenance import MaintenanceReport, maintain
 from bardo_pipeline.storage.verification.verify import verify
 from bardo_pipeline.storage.warehouse.dbt_plugin import _files
-from tests.commands import bardo
 from tests.conftest import NOW, copy_home
-from tests.records import records
+from tests.support.bardo_command import bardo
+from tests.support.drawn_records import records
 
 ROOT = Path(__file__).resolve().parents[2]
 HOUR = timedelta(hours=1)

@@ -13,8 +13,8 @@ import pytest
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.death.owner_notices import deliver, notices_of, waiting, webhook_of
 from bardo_pipeline.errors import ConfigError, NoticeError
-from tests.commands import bardo
 from tests.conftest import copy_home
+from tests.support.bardo_command import bardo
 
 pytestmark = pytest.mark.row("INH-4")
 

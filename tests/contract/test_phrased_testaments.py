@@ -22,9 +22,9 @@ from bardo_pipeline.gateway.model_prices import most_micros
 from bardo_pipeline.gateway.model_settings import ModelSettings
 from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.policy import GatewayPolicy, Policy
-from tests.commands import bardo
 from tests.conftest import NOW, copy_home
-from tests.loopback import Loopback, Said, loopback
+from tests.support.bardo_command import bardo
+from tests.support.loopback_provider import Loopback, Said, loopback
 
 pytestmark = pytest.mark.row("INH-3")
 

@@ -25,8 +25,8 @@ from bardo_pipeline.storage.intake.quarantine_retry import Retried, retry
 from bardo_pipeline.storage.journal.leases import Lease
 from tests import fuzz
 from tests.conftest import NOW
-from tests.records import records
-from tests.spools import KEY, PUBLIC, Place, arrow, lines, opened, register_key, signed, some
+from tests.support.drawn_records import records
+from tests.support.spool_homes import KEY, PUBLIC, Place, arrow, lines, opened, register_key, signed, some
 
 pytestmark = pytest.mark.row("EV-4")
 LATER = NOW + timedelta(hours=1)

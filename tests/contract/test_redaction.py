@@ -39,10 +39,10 @@ from bardo_pipeline.storage.log.protocol import Log
 from bardo_pipeline.storage.operations.backup import back_up, restore
 from bardo_pipeline.storage.projections.table_specs import TABLES
 from bardo_pipeline.storage.verification.verify import verify
-from tests.commands import run
-from tests.logs import GOLEM, NOW, OTHER
-from tests.private import MARK, SECRET, models, private, some
-from tests.records import records
+from tests.support.bardo_command import run
+from tests.support.drawn_records import records
+from tests.support.log_queries import GOLEM, NOW, OTHER
+from tests.support.private_records import MARK, SECRET, models, private, some
 
 pytestmark = pytest.mark.row("X-7")
 

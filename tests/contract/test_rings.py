@@ -23,8 +23,8 @@ from bardo_pipeline.storage.journal.commit_tickets import Ticket
 from bardo_pipeline.storage.journal.event_writer import EventWriter
 from bardo_pipeline.storage.journal.journal import Journal
 from bardo_pipeline.storage.log.event_log import EventLog
-from tests.logs import GOLEM, OTHER
-from tests.writers import Opener, clock, limited, line, on_record
+from tests.support.log_queries import GOLEM, OTHER
+from tests.support.writer_records import Opener, clock, limited, line, on_record
 
 pytestmark = [
     pytest.mark.row("EV-3"),

@@ -14,8 +14,8 @@ from bardo_pipeline.storage.journal.frames import read, segment_numbers, segment
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.operations.backup import back_up, restore
 from bardo_pipeline.storage.verification.verify import verify
-from tests.logs import NOW, OTHER
-from tests.writers import Opener, clock, limited, line, on_record
+from tests.support.log_queries import NOW, OTHER
+from tests.support.writer_records import Opener, clock, limited, line, on_record
 
 POLICY = limited(batch_records=3, segment_bytes_max=16_384)
 

@@ -23,7 +23,7 @@ from bardo_pipeline.storage.intake.spool_ingest import Taken
 from bardo_pipeline.storage.journal.leases import Lease
 from tests import fuzz
 from tests.conftest import NOW
-from tests.spools import Place, lines, register_key, some
+from tests.support.spool_homes import Place, lines, register_key, some
 
 pytestmark = pytest.mark.row("EV-4")
 ROOT = Path(__file__).parents[2]
@@ -234,7 +234,7 @@ ENDLESS = """
 import json, resource, sys
 from pathlib import Path
 from bardo_pipeline.policy import Policy
-from tests.spools import lines, opened
+from tests.support.spool_homes import lines, opened
 place = opened(Path(sys.argv[1]), Policy())
 place.drop("warm.jsonl", lines(60))
 place.take()

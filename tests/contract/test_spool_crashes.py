@@ -15,7 +15,7 @@ from bardo_pipeline.storage.intake.spool_ingest import Taken
 from bardo_pipeline.storage.journal.leases import Lease
 from bardo_pipeline.storage.log.event_log import EventLog
 from tests.conftest import NOW
-from tests.spools import PUBLIC, Place, lines, opened
+from tests.support.spool_homes import PUBLIC, Place, lines, opened
 
 pytestmark = pytest.mark.row("EV-4")
 

@@ -16,10 +16,10 @@ import pytest
 
 from bardo_pipeline.events.custody.hash_chain import content_of, slice_contents
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
-from tests.examples import times
-from tests.processes import Forked
-from tests.records import records
-from tests.spools import Place, arrow, lines, register_key, signed, take_altered
+from tests.support.drawn_records import records
+from tests.support.example_count import times
+from tests.support.forked_processes import Forked
+from tests.support.spool_homes import Place, arrow, lines, register_key, signed, take_altered
 
 pytestmark = pytest.mark.row("EV-4")
 

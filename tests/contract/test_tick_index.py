@@ -21,9 +21,9 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.index.tick_index import INDEX_SCHEMA, TickIndex
 from bardo_pipeline.storage.log.event_log import EventLog
-from tests.commands import bardo
 from tests.conftest import NOW
-from tests.records import records
+from tests.support.bardo_command import bardo
+from tests.support.drawn_records import records
 
 GOLEMS = [f"golem-{i:04}" for i in range(7)]
 SCOPES = [None, GOLEMS[:1], GOLEMS[1:4], GOLEMS[:6], ["nobody"], [GOLEMS[2], "nobody"]]

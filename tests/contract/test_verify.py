@@ -24,15 +24,15 @@ from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import LIFE_LOG_SCHEMA
 from bardo_pipeline.storage.operations.maintenance import maintain
 from bardo_pipeline.storage.verification.verify import verify
-from tests import custody
-from tests.custody import ARROW, JSON, NOW, append, change, data_files, forge, named, place
+from tests.support import tampered_homes
+from tests.support.tampered_homes import ARROW, JSON, NOW, append, change, data_files, forge, named, place
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "event_logs"
 
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return custody.make(tmp_path_factory.mktemp("custody") / "home").root
+    return tampered_homes.make(tmp_path_factory.mktemp("custody") / "home").root
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_log_of_an_older_version_is_clean_and_stays_so_when_it_goes_on(version
     home = Home.open(tmp_path / "home")
     assert verify(home).clean
     with EventLog(home) as log:
-        log.append(custody.batch(1, prefix="young"), writer="late", segment=1, recorded_at=NOW)
+        log.append(tampered_homes.batch(1, prefix="young"), writer="late", segment=1, recorded_at=NOW)
     report = verify(home)
     assert report.clean, [broken.sentence() for broken in report.breaks]
     assert report.facts["records without a link"] == report.facts["records"] - 6 > 0
@@ -71,7 +71,7 @@ def test_a_log_of_an_older_version_is_clean_and_stays_so_when_it_goes_on(version
 
 def test_what_waits_in_journals_may_be_drained_and_all_is_clean_still(home: Home) -> None:
     with EventLog(home) as log:
-        assert drain_once(home, log, clock=custody.clock).records == 4
+        assert drain_once(home, log, clock=tampered_homes.clock).records == 4
     report = verify(home)
     assert report.clean, [broken.sentence() for broken in report.breaks]
     assert (report.facts["records"], report.facts["records in journals"], report.facts["stale leases"]) == (37, 0, 0)
@@ -86,7 +86,7 @@ def test_what_maintenance_rewrites_trims_and_sweeps_is_clean_and_has_the_digest_
             append(log, 10 + 3 * days)
         report = verify(home, expect=before.digest)
         assert report.clean, [broken.sentence() for broken in report.breaks]
-    assert not custody.commits(home)[0].name.startswith("0" * 20), "it must have been trimmed"
+    assert not tampered_homes.commits(home)[0].name.startswith("0" * 20), "it must have been trimmed"
     assert not any(path.exists() for path in files), "they must have been swept"
     last = next(home.cycles.rglob("*/part-*.parquet"))
     content = last.read_bytes()
@@ -96,7 +96,7 @@ def test_what_maintenance_rewrites_trims_and_sweeps_is_clean_and_has_the_digest_
 
 @pytest.mark.row("EV-3")
 def test_a_log_that_is_written_drained_and_compacted_meanwhile_is_clean(home: Home) -> None:
-    with custody.busy_writer(home) as acknowledged, EventLog(home) as log:
+    with tampered_homes.busy_writer(home) as acknowledged, EventLog(home) as log:
         for tick in range(200, 3_001, 900):
             acknowledged(tick)
             maintain(home, log, Policy(), now=NOW, in_force=())
@@ -108,8 +108,8 @@ def test_a_slice_that_lies_in_two_files_is_one(home: Home) -> None:
     path = data_files(home, ARROW)[0]
     rows = pq.read_table(path)
     other = data_files(home, ARROW)[1]
-    custody.write(home, other, pa.concat_tables([pq.read_table(other), rows.slice(0, 1)]))
-    custody.write(home, path, rows.slice(1))
+    tampered_homes.write(home, other, pa.concat_tables([pq.read_table(other), rows.slice(0, 1)]))
+    tampered_homes.write(home, path, rows.slice(1))
     report = verify(home)
     assert {broken.kind for broken in report.breaks} == {"version", "stats"}, "a row says which commit brought it"
     assert report.facts["links"] == 4 * 2 + 9
@@ -122,10 +122,10 @@ def test_gaps_are_facts_until_they_are_accepted(home: Home) -> None:
         assert report.clean
         assert [(gap.golem_id, gap.tick_from, gap.tick_to) for gap in report.gaps] == [
             (ARROW, 13, 19),
-            (custody.SIGNED, 13, 19),
+            (tampered_homes.SIGNED, 13, 19),
         ]
         log.record([life_event(ARROW, NOW, Gap(tick_from=13, tick_to=19, why="lost"))], NOW)
-    assert [gap.golem_id for gap in verify(home).gaps] == [custody.SIGNED]
+    assert [gap.golem_id for gap in verify(home).gaps] == [tampered_homes.SIGNED]
 
 
 # the digest of the fleet
@@ -139,12 +139,12 @@ def test_an_earlier_digest_is_found_in_a_log_that_went_on_and_not_in_one_that_wa
     assert verify(home, expect=before).clean, "what was then is still there"
     assert named(verify(home, expect=before.split(":")[1]), "digest of the fleet"), "without a version: as it is now"
     after = verify(home).digest
-    last = custody.commits(home)[-1]
-    for add in custody.adds(last):
+    last = tampered_homes.commits(home)[-1]
+    for add in tampered_homes.adds(last):
         (home.cycles / add["path"]).unlink()
     last.unlink()
     assert named(verify(home), "commit").file == place(home, last), "the list of sums knows that it was there"
-    custody.whitewash(home)
+    tampered_homes.whitewash(home)
     assert verify(home).clean, "nothing in the log says any more that there was more"
     assert not verify(home, expect=after).clean
     assert verify(home, expect=before).clean
@@ -175,7 +175,7 @@ def test_an_edited_cell_of_a_single_record_is_found_though_its_payload_is_untouc
 def test_an_edited_payload_is_found_though_columns_and_digest_agree_with_it(home: Home) -> None:
     path = data_files(home, JSON)[0]
 
-    def edited(rows: custody.Rows) -> custody.Rows:
+    def edited(rows: tampered_homes.Rows) -> tampered_homes.Rows:
         said = orjson.loads(rows[1]["payload"]) | {"credits_micros": 7}
         rows[1] |= {"credits_micros": 7, "payload": orjson.dumps(said)}
         return rows
@@ -188,10 +188,10 @@ def test_an_edited_payload_is_found_though_columns_and_digest_agree_with_it(home
 def test_a_chain_that_was_made_anew_behind_an_edited_payload_breaks_where_the_next_file_begins(home: Home) -> None:
     path = data_files(home, JSON)[0]
 
-    def edited(rows: custody.Rows) -> custody.Rows:
+    def edited(rows: tampered_homes.Rows) -> tampered_homes.Rows:
         said = orjson.loads(rows[1]["payload"]) | {"credits_micros": 7}
         rows[1] |= {"credits_micros": 7, "payload": orjson.dumps(said)}
-        return custody.relinked(rows, JSON)
+        return tampered_homes.relinked(rows, JSON)
 
     forge(home, path, edited)
     found = named(verify(home), "chain")
@@ -203,7 +203,7 @@ def test_an_altered_content_hash_is_found(home: Home) -> None:
     table = pq.read_table(path)
     at = table.schema.get_field_index("content_hash")
     zeros = pa.array([bytes(16)] * len(table), pa.binary())
-    custody.write(home, path, table.set_column(at, table.schema.field(at), zeros))
+    tampered_homes.write(home, path, table.set_column(at, table.schema.field(at), zeros))
     assert named(verify(home), "digest").tick == 1
 
 
@@ -225,7 +225,7 @@ def test_a_single_record_taken_out_is_found_by_the_link_that_is_missing(home: Ho
 def test_single_records_in_another_order_are_found(home: Home) -> None:
     path = data_files(home, JSON)[0]
 
-    def swapped(rows: custody.Rows) -> custody.Rows:
+    def swapped(rows: tampered_homes.Rows) -> tampered_homes.Rows:
         rows[0]["link"], rows[1]["link"] = rows[1]["link"], rows[0]["link"]
         return rows
 
@@ -234,9 +234,9 @@ def test_single_records_in_another_order_are_found(home: Home) -> None:
 
 
 def test_a_record_slipped_in_is_found(home: Home) -> None:
-    path, line = data_files(home, JSON)[0], custody.lines(50, 1)[0]
+    path, line = data_files(home, JSON)[0], tampered_homes.lines(50, 1)[0]
 
-    def slipped(rows: custody.Rows) -> custody.Rows:
+    def slipped(rows: tampered_homes.Rows) -> tampered_homes.Rows:
         before = rows[0]["link"]
         link = link_of(JSON, 2, before["hash"], content_of(line))
         forged = rows[0] | {"tick": 50, "payload": line}
@@ -268,7 +268,7 @@ def test_a_file_whose_rows_lack_what_every_row_has_is_named(home: Home) -> None:
     table = pq.read_table(path)
     at = table.schema.get_field_index("tick")
     lacking = pa.array([None, 2, 3], pa.int64())
-    custody.write(home, path, table.set_column(at, pa.field("tick", pa.int64()), lacking))
+    tampered_homes.write(home, path, table.set_column(at, pa.field("tick", pa.int64()), lacking))
     found = named(verify(home), "file")
     assert found.file == place(home, path)
     assert "tick" in found.fact
@@ -284,20 +284,20 @@ def test_a_row_in_another_bucket_is_found(home: Home) -> None:
 
 @pytest.mark.row("X-9")
 def test_a_batch_signed_with_another_key_or_not_at_all_is_found(home: Home) -> None:
-    path, other = data_files(home, custody.SIGNED)[0], Ed25519PrivateKey.from_private_bytes(bytes(32))
+    path, other = data_files(home, tampered_homes.SIGNED)[0], Ed25519PrivateKey.from_private_bytes(bytes(32))
 
-    def signed_by(value: bytes | None) -> Callable[[custody.Rows], custody.Rows]:
-        key_id = None if value is None else custody.KEY_ID
+    def signed_by(value: bytes | None) -> Callable[[tampered_homes.Rows], tampered_homes.Rows]:
+        key_id = None if value is None else tampered_homes.KEY_ID
         said = {"signature": value, "key_id": key_id}
         return lambda rows: [
-            row | ({"link": row["link"] | said} if row["golem_id"] == custody.SIGNED else {}) for row in rows
+            row | ({"link": row["link"] | said} if row["golem_id"] == tampered_homes.SIGNED else {}) for row in rows
         ]
 
     forge(home, path, signed_by(other.sign(b"anything")))
     assert "did not make" in named(verify(home), "signature").fact
     forge(home, path, signed_by(None))
     found = named(verify(home), "signature")
-    assert (found.golem_id, found.number) == (custody.SIGNED, 1)
+    assert (found.golem_id, found.number) == (tampered_homes.SIGNED, 1)
     assert "is not signed" in found.fact
 
 
@@ -305,10 +305,17 @@ def test_a_batch_signed_with_another_key_or_not_at_all_is_found(home: Home) -> N
 def test_what_was_signed_with_a_key_revoked_since_is_broken_until_it_is_struck(home: Home) -> None:
     with EventLog(home) as log:
         log.record(
-            [life_event(custody.SIGNED, NOW, KeyRevoked(key_id=custody.KEY_ID, tick_from=12, why="it was stolen"))], NOW
+            [
+                life_event(
+                    tampered_homes.SIGNED,
+                    NOW,
+                    KeyRevoked(key_id=tampered_homes.KEY_ID, tick_from=12, why="it was stolen"),
+                )
+            ],
+            NOW,
         )
         assert "revoked from tick 12" in named(verify(home), "signature").fact
-        log.record([life_event(custody.SIGNED, NOW, Struck(tick=12, why="nobody knows who wrote it"))], NOW)
+        log.record([life_event(tampered_homes.SIGNED, NOW, Struck(tick=12, why="nobody knows who wrote it"))], NOW)
     assert verify(home).clean
 
 
@@ -318,13 +325,15 @@ def test_a_key_event_that_does_not_follow_and_an_event_of_another_content_are_fo
     rows = pq.read_table(path).to_pylist()
     key = next(row for row in rows if row["kind"] == "KeyRegistered")
     key["key_registered"]["public_key"] = "00" * 32
-    again = life_event(custody.SIGNED, NOW, custody.KeyRegistered(key_id="key-2", public_key="11" * 32, tick_from=1))
+    again = life_event(
+        tampered_homes.SIGNED, NOW, tampered_homes.KeyRegistered(key_id="key-2", public_key="11" * 32, tick_from=1)
+    )
     rows.append(again.model_dump() | {"recorded_at": NOW})
     pq.write_table(pa.Table.from_pylist(rows, schema=LIFE_LOG_SCHEMA), path)
     report = verify(home)
-    assert named(report, "life event").golem_id == custody.SIGNED
-    assert named(report, "key").golem_id == custody.SIGNED
-    assert named(report, "signature").golem_id == custody.SIGNED
+    assert named(report, "life event").golem_id == tampered_homes.SIGNED
+    assert named(report, "key").golem_id == tampered_homes.SIGNED
+    assert named(report, "signature").golem_id == tampered_homes.SIGNED
     assert named(report, "rows").file == place(home, path)
 
 
@@ -347,37 +356,37 @@ def test_two_files_that_changed_places_are_named(home: Home) -> None:
     report = verify(home)
     assert named(report, "sum").file in {place(home, one), place(home, other)}
     assert report.counts["sum"] == 2
-    custody.whitewash(home)
+    tampered_homes.whitewash(home)
     assert named(verify(home), "version"), "the rows say which commit brought them"
 
 
 def test_a_commit_that_is_gone_is_named(home: Home) -> None:
-    path = custody.commits(home)[3]
+    path = tampered_homes.commits(home)[3]
     path.unlink()
     assert named(verify(home), "commit").file == place(home, path)
 
 
 def test_a_table_that_may_be_changed_and_one_that_was_are_named(home: Home) -> None:
-    first, last = custody.commits(home)[0], custody.commits(home)[-1]
+    first, last = tampered_homes.commits(home)[0], tampered_homes.commits(home)[-1]
     said = first.read_bytes().replace(b'"delta.appendOnly":"true"', b'"delta.appendOnly":"false"')
     first.write_bytes(said)
     gone = orjson.dumps({"remove": {"path": data_files(home)[0].name, "dataChange": True}})
     last.write_bytes(last.read_bytes() + gone + b"\n")
-    custody.whitewash(home)
+    tampered_homes.whitewash(home)
     report = verify(home)
     assert named(report, "append-only").file == place(home, first)
     assert named(report, "removed").file == place(home, last)
 
 
 def test_a_transaction_that_goes_back_is_named(home: Home) -> None:
-    last = custody.commits(home)[-1]
+    last = tampered_homes.commits(home)[-1]
     again = orjson.dumps({"txn": {"appId": "spool", "version": 1}})
     last.write_bytes(last.read_bytes() + again + b"\n")
     assert named(verify(home), "transaction").file == place(home, last)
 
 
 def test_a_commit_that_says_other_bounds_or_another_count_is_named(home: Home) -> None:
-    path = custody.commits(home)[2]
+    path = tampered_homes.commits(home)[2]
     text = path.read_text()
     path.write_text(text.replace('\\"numRecords\\":3', '\\"numRecords\\":4').replace('\\"tick\\":1', '\\"tick\\":2'))
     report = verify(home)
@@ -404,7 +413,7 @@ def test_every_commit_is_on_the_list_when_the_append_returns(home: Home) -> None
         append(log, 13)
         listed = read_sums(Sums(home, home.cycles).path)
     assert not listed.faults
-    assert {place(home, path).removeprefix("log/") for path in custody.commits(home)} <= set(listed.sums)
+    assert {place(home, path).removeprefix("log/") for path in tampered_homes.commits(home)} <= set(listed.sums)
     assert {place(home, path).removeprefix("log/") for path in data_files(home)} <= set(listed.sums)
 
 
@@ -457,7 +466,7 @@ def test_a_frame_taken_out_of_a_journal_is_found(home: Home) -> None:
     starts = [at for at in range(len(raw)) if raw.startswith(b"FRAM", at)]
     path.write_bytes(raw[: starts[1]] + raw[starts[2] :])
     found = named(verify(home), "journal")
-    assert (found.golem_id, found.number) == (custody.WAITING, 3)
+    assert (found.golem_id, found.number) == (tampered_homes.WAITING, 3)
     assert "does not follow link 1" in found.fact
 
 

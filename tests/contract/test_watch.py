@@ -29,10 +29,10 @@ from bardo_pipeline.events.stream.catalogue import GolemEvent
 from bardo_pipeline.policy import FabricPolicy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
-from tests.commands import command
-from tests.examples import times
-from tests.processes import Forked
-from tests.records import records
+from tests.support.bardo_command import command
+from tests.support.drawn_records import records
+from tests.support.example_count import times
+from tests.support.forked_processes import Forked
 
 pytestmark = pytest.mark.row("EV-7")
 

@@ -31,9 +31,9 @@ from bardo_pipeline.storage.journal.frames import read, segment_path
 from bardo_pipeline.storage.journal.segment_files import journal_depth, sealed_numbers
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.stream_heads import TickRange
-from tests.logs import GOLEM, NOW, OTHER, accepted, died
-from tests.records import records
-from tests.writers import Opener, changed, drained, limited, line, model, on_record
+from tests.support.drawn_records import records
+from tests.support.log_queries import GOLEM, NOW, OTHER, accepted, died
+from tests.support.writer_records import Opener, changed, drained, limited, line, model, on_record
 
 # acknowledged, then on record
 

@@ -38,11 +38,11 @@ from bardo_pipeline.storage.journal.frames import HEADER_BYTES, segment_header, 
 from bardo_pipeline.storage.journal.journal import ROOM_SECONDS
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.operations.health_metrics import journals
-from tests.commands import run
-from tests.logs import GOLEM, NOW, OTHER
-from tests.processes import Forked, die
-from tests.records import records
-from tests.writers import Opener, clock, drained, limited, line, on_record
+from tests.support.bardo_command import run
+from tests.support.drawn_records import records
+from tests.support.forked_processes import Forked, die
+from tests.support.log_queries import GOLEM, NOW, OTHER
+from tests.support.writer_records import Opener, clock, drained, limited, line, on_record
 
 # who drains
 

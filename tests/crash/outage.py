@@ -45,7 +45,7 @@ from bardo_pipeline.storage.warehouse import build
 from tests.crash.power import MODES, Acknowledged, Disk, Killed, Listed, Mode, Synced, rebuild
 from tests.crash.recovery import recover
 from tests.crash.roles import digests_of, drop, furnish, line_of
-from tests.records import records
+from tests.support.drawn_records import records
 
 POLICY = Policy(
     writer=WriterPolicy(batch_records=3, record_bytes_max=64 * 1024, drain_records_max=4, segment_bytes_max=16 * 1024),

@@ -25,9 +25,9 @@ from bardo_pipeline.storage.journal.drainer import drain_once
 from bardo_pipeline.storage.journal.event_writer import EventWriter
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.verification.verify import verify
-from tests.commands import command
-from tests.processes import Forked
-from tests.records import records
+from tests.support.bardo_command import command
+from tests.support.drawn_records import records
+from tests.support.forked_processes import Forked
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 ROUNDS, TICKS = 3, 400

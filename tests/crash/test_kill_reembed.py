@@ -17,7 +17,7 @@ from bardo_pipeline.storage.projections.table_specs import TABLES
 from bardo_pipeline.storage.verification.verify import verify
 from tests.conftest import copy_home
 from tests.crash.reembedding import LATER, POINTS, migrate
-from tests.processes import Forked
+from tests.support.forked_processes import Forked
 
 
 def fingerprints(stores: Stores) -> dict[str, str]:

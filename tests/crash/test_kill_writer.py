@@ -20,8 +20,8 @@ from bardo_pipeline.events.record.row_digest import row_digests
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
-from tests.processes import Forked
-from tests.records import records
+from tests.support.drawn_records import records
+from tests.support.forked_processes import Forked
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 GOLEMS, TICKS_A_SEGMENT, SEGMENTS = 4, 5, 40

@@ -16,7 +16,7 @@ from bardo_pipeline.storage.journal.io_uring_sync import opened_kernel
 from tests.crash.outage import WORKLOADS, Life, Workload, lost
 from tests.crash.power import MODES, torn
 from tests.crash.syncs import NEEDED, lines_of, unneeded
-from tests.examples import times
+from tests.support.example_count import times
 
 SAMPLE, LINES = times(2), times(4)
 

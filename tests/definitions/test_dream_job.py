@@ -16,8 +16,8 @@ from definitions import defs
 from jobs.schedules import every_four_hours
 from sensors.due_dreams import dreams_queued
 from tests.definitions.running import data_version, materializations, run, said
-from tests.fleets import Lived
-from tests.sleepers import home_of, long_lives, tagged
+from tests.support.dreaming_homes import home_of, long_lives, tagged
+from tests.support.memory_fleets import Lived
 
 pytestmark = pytest.mark.row("MEM-16", "MEM-23")
 

@@ -22,11 +22,11 @@ from bardo_pipeline.policy.toml_config import parse
 from bardo_pipeline.runtime import fleet_run
 from bardo_pipeline.storage.home import Home
 from jobs.schedules import every_fourth_hour
-from tests.commands import bardo
 from tests.conftest import NOW, copy_home
 from tests.definitions.running import run
-from tests.fleets import lively_market
-from tests.loopback import INPUT_TOKENS, Loopback, Said, loopback, operations
+from tests.support.bardo_command import bardo
+from tests.support.loopback_provider import INPUT_TOKENS, Loopback, Said, loopback, operations
+from tests.support.memory_fleets import lively_market
 
 pytestmark = pytest.mark.row("MEM-4")
 

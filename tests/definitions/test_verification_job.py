@@ -13,13 +13,13 @@ from assets.resources import LazyStores
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.verification.verify import verify
 from jobs.schedules import every_night
-from tests import custody
 from tests.definitions.running import run
+from tests.support import tampered_homes
 
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return custody.make(tmp_path_factory.mktemp("verification") / "home").root
+    return tampered_homes.make(tmp_path_factory.mktemp("verification") / "home").root
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_the_job_says_what_it_walked(root: Path) -> None:
 
 @pytest.mark.row("P-3", "X-9")
 def test_the_job_fails_and_names_what_is_broken(root: Path) -> None:
-    path = custody.data_files(Home.open(root))[0]
+    path = tampered_homes.data_files(Home.open(root))[0]
     path.write_bytes(path.read_bytes()[:-1] + b"2")
     result = run("verification_job", dg.DagsterInstance.ephemeral(), raise_on_error=False)
     assert not result.success

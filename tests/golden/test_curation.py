@@ -14,7 +14,21 @@ import pytest
 from bardo_pipeline.curator.curate import Curation, curate
 from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState
-from tests.streams import BAD, FOG, GOOD, KEEN, LULL, MILD, RALLY, SILENCE, STORIES, STORM, Life, cycles_of, stream
+from tests.support.handmade_records import (
+    BAD,
+    FOG,
+    GOOD,
+    KEEN,
+    LULL,
+    MILD,
+    RALLY,
+    SILENCE,
+    STORIES,
+    STORM,
+    Life,
+    cycles_of,
+    stream,
+)
 
 HERE = Path(__file__).parent
 STREAM = (

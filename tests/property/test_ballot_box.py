@@ -17,9 +17,9 @@ from bardo_pipeline.katabasis.weighted_consensus import decisive
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.projections.projections import GrowingTable
 from bardo_pipeline.storage.projections.table_specs import TABLES
-from tests.examples import times
-from tests.grimoires import DIED, shuffled
 from tests.property.test_consensus_laws import ballots, counted
+from tests.support.example_count import times
+from tests.support.handmade_grimoires import DIED, shuffled
 
 pytestmark = pytest.mark.row("KAT-5")
 

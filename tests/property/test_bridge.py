@@ -13,9 +13,9 @@ from bardo_pipeline.curator.views.entry_links import LINK_SCHEMA, links_of
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, CHANGE_CATEGORY
 from bardo_pipeline.grimoire.gas_bands import GAS_SPANS
-from tests.examples import times
-from tests.grimoires import DIED, POLICY, baseline, causal, dreamt, entry, grimoire, pattern
 from tests.reference.bridge import crossings_by_row, links_by_row
+from tests.support.example_count import times
+from tests.support.handmade_grimoires import DIED, POLICY, baseline, causal, dreamt, entry, grimoire, pattern
 
 examples = settings(max_examples=times(40), deadline=None, derandomize=True)
 trust = st.integers(0, 10**6)

@@ -18,8 +18,8 @@ from bardo_pipeline.quality.calibration import (
     calibration,
     judge_beliefs,
 )
-from tests.grimoires import shuffled
 from tests.reference.calibration import beliefs_by_row, judged_by_row
+from tests.support.handmade_grimoires import shuffled
 
 pytestmark = pytest.mark.row("X-3")
 

@@ -17,9 +17,9 @@ from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state import grimoire_state as working
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState, to_table
 from bardo_pipeline.policy import Policy
-from tests.causes import noise, records_of, with_crashes
-from tests.examples import times
 from tests.reference.causal import moments_by_row
+from tests.support.causal_markets import noise, records_of, with_crashes
+from tests.support.example_count import times
 
 QUICK = Policy().model_copy(update={"causal": Policy().causal.model_copy(update={"test_cycles": 4, "ticks_min": 400})})
 SPAN = QUICK.curator.cycle_ticks

@@ -29,8 +29,6 @@ from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA
 from bardo_pipeline.storage.log.snapshot import LogAsOf
 from bardo_pipeline.storage.operations.maintenance import MaintenanceReport, maintain
 from tests.conftest import NOW
-from tests.examples import some
-from tests.processes import CONTEXT
 from tests.property.test_laws import (
     BRIEF,
     SPAN,
@@ -41,9 +39,11 @@ from tests.property.test_laws import (
     fingerprints,
     stores_at,
 )
-from tests.records import records
-from tests.streams import Life, lives, stream
-from tests.streams import full as whole_records
+from tests.support.drawn_records import records
+from tests.support.example_count import some
+from tests.support.forked_processes import CONTEXT
+from tests.support.handmade_records import Life, lives, stream
+from tests.support.handmade_records import full as whole_records
 
 HOUR = timedelta(hours=1)
 CARE = Policy().care.model_copy(

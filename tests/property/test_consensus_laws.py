@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from bardo_pipeline.katabasis.anonymous_votes import VOTE_SCHEMA
 from bardo_pipeline.katabasis.weighted_consensus import CONSENSUS_SCHEMA, consensus
-from tests.examples import times
-from tests.grimoires import DIED, POLICY, shuffled
 from tests.reference.consensus import consensus_by_row
+from tests.support.example_count import times
+from tests.support.handmade_grimoires import DIED, POLICY, shuffled
 
 pytestmark = pytest.mark.row("KAT-5")
 

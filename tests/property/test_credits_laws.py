@@ -24,10 +24,10 @@ from bardo_pipeline.derivation.memory.retrieval_credits import derive_credits
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.retrieval.credit_rules import CREDIT_COLUMNS, CREDIT_SCHEMA, credits_of, signs_of, totals
 from tests.conftest import NOW
-from tests.examples import times
 from tests.property.test_laws import BRIEF, beside, birth_of, stores_at
 from tests.reference.credits import credits_by_row
-from tests.streams import FOG, SPAN, STORIES, STORM, Life, cycles_of, full, lives
+from tests.support.example_count import times
+from tests.support.handmade_records import FOG, SPAN, STORIES, STORM, Life, cycles_of, full, lives
 
 CREDITED = pa.schema([RECORD_SCHEMA.field(name) for name in CREDIT_COLUMNS])
 LIFE = Life("g-0", {STORM: STORIES[0] * 3, FOG: STORIES[5] * 3}, (3, 1), timedelta(minutes=2), SPAN * 12)

@@ -37,12 +37,12 @@ from bardo_pipeline.grimoire.gas_bands import GAS_SPANS
 from bardo_pipeline.inheritance.heir_entries import received_decisions
 from bardo_pipeline.inheritance.weismann import SHED_COLUMNS, fading
 from bardo_pipeline.policy import Policy
-from tests import owners, proposers
-from tests.examples import times
 from tests.reference import evidence as twin_of_evidence
 from tests.reference.curator import Mind, curate_by_row, grimoire_by_row
 from tests.reference.evidence import evidence_by_row
-from tests.streams import (
+from tests.support import drawn_proposals, owner_events
+from tests.support.example_count import times
+from tests.support.handmade_records import (
     GALE,
     KEEN,
     SILENCE,
@@ -167,7 +167,7 @@ def test_what_owners_say_is_heeded_as_the_twin_heeds_it(lived: tuple[Life, ...],
     if not entries:
         return
     span = POLICY.curator.cycle_ticks
-    orders = data.draw(owners.orders(entries, int(cycles_of(records).max()) + 1, span))
+    orders = data.draw(owner_events.orders(entries, int(cycles_of(records).max()) + 1, span))
     state = GrimoireState()
     made = curated(records, state, orders)
     curate_by_row(minds, with_cycles(records), POLICY, orders)
@@ -179,14 +179,16 @@ def test_what_owners_say_is_heeded_as_the_twin_heeds_it(lived: tuple[Life, ...],
 
 @pytest.mark.row("MEM-4", "MEM-6")
 @examples
-@given(st.one_of(lives(), proposers.disputed(), proposers.disputed()), st.data())
+@given(st.one_of(lives(), drawn_proposals.disputed(), drawn_proposals.disputed()), st.data())
 def test_what_models_propose_is_judged_as_the_twin_judges_it(lived: tuple[Any, ...], data: st.DataObject) -> None:
     records, minds, known = stream(lived), {}, GrimoireState()
     curated(records, known)
     rules = [s for s in known.structures.rows if s.source == "pattern"] or known.structures.rows
     entries = [(one.golem_id, entry_id(one.golem_id, s.key)) for one in lived for s in rules]
-    said = data.draw(proposers.proposals(lived, entries))
-    orders = data.draw(owners.orders(entries, int(cycles_of(records).max()), SPAN)) if data.draw(st.booleans()) else []
+    said = data.draw(drawn_proposals.proposals(lived, entries))
+    orders = (
+        data.draw(owner_events.orders(entries, int(cycles_of(records).max()), SPAN)) if data.draw(st.booleans()) else []
+    )
     state = GrimoireState()
     made = curate(
         state, Playbooks(), records, cycles_of(records), policy=BRIEF, policy_hash=BRIEF.hash, orders=orders,
@@ -210,7 +212,7 @@ def test_what_agrees_is_folded_and_what_differs_is_parted_as_the_twin_does_it(
     about = [storm.structure._replace(gas_band=span) for storm in STORMS[:1] for span in GAS_SPANS]
     entries = [(one.golem_id, entry_id(one.golem_id, s.key)) for one in lived for s in about]
     spoken = data.draw(st.booleans())
-    orders = data.draw(owners.orders(entries, int(cycles_of(records).max()), POLICY.curator.cycle_ticks))
+    orders = data.draw(owner_events.orders(entries, int(cycles_of(records).max()), POLICY.curator.cycle_ticks))
     orders = orders if spoken else []
     made = curated(records, state, orders)
     curate_by_row(minds, with_cycles(records), POLICY, orders)

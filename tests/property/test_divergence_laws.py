@@ -9,9 +9,21 @@ from hypothesis import strategies as st
 
 from bardo_pipeline.grimoire.gas_bands import parts_of
 from bardo_pipeline.inheritance.divergence import SAID_SCHEMA, divergences
-from tests.examples import times
-from tests.grimoires import DAY, DIED, POLICY, baseline, deaths, decided, decisions, entry, grimoire, pattern, shuffled
 from tests.reference.divergence import divergence_by_row
+from tests.support.example_count import times
+from tests.support.handmade_grimoires import (
+    DAY,
+    DIED,
+    POLICY,
+    baseline,
+    deaths,
+    decided,
+    decisions,
+    entry,
+    grimoire,
+    pattern,
+    shuffled,
+)
 
 SAID = {"g-1": {"items": 7, "questions": 1, "gaps": 2}, "g-2": {"items": 0, "questions": 0, "gaps": 0}}
 ABOUT = [

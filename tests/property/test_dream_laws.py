@@ -31,11 +31,11 @@ from bardo_pipeline.errors import OverrideError
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS
 from bardo_pipeline.policy import Policy
 from tests.conftest import NOW
-from tests.examples import some
-from tests.fleets import Lived
 from tests.property.test_laws import beside, counting_reads, stores_at
 from tests.reference import dreams as twin
-from tests.sleepers import births_of, home_of, long_lives, tagged, without_positions
+from tests.support.dreaming_homes import births_of, home_of, long_lives, tagged, without_positions
+from tests.support.example_count import some
+from tests.support.memory_fleets import Lived
 
 POLICY = Policy()
 HURRY = {"every_hours": 2.0, "confirm_days": 0.7, "expire_days": 0.9, "witnesses_min": 2, "interval_z": 1.0}

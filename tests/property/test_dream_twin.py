@@ -16,9 +16,9 @@ from bardo_pipeline.dreams.hypothesis_table import to_table
 from bardo_pipeline.dreams.lessons import lessons_of
 from bardo_pipeline.mortality.random_streams import seed_of
 from bardo_pipeline.policy import Policy
-from tests.examples import times
-from tests.grimoires import decided, decisions, pattern
 from tests.reference import dreams as twin
+from tests.support.example_count import times
+from tests.support.handmade_grimoires import decided, decisions, pattern
 
 POLICY = Policy()
 EAGER = POLICY.model_copy(update={"dreams": POLICY.dreams.model_copy(update={"witnesses_min": 2, "interval_z": 0.5})})

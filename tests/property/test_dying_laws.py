@@ -19,9 +19,9 @@ from bardo_pipeline.mortality.death_reserve import bears_reflection, legacy_cost
 from bardo_pipeline.mortality.silence_limit import HEARD_SCHEMA, SILENT_SCHEMA, silent
 from bardo_pipeline.policy import Policy
 from tests.doubles.memory_event_log import MemoryEventLog
-from tests.examples import some
-from tests.logs import NOW, append, died, ticks
 from tests.reference.dying import costs_by_row, silent_by_row
+from tests.support.example_count import some
+from tests.support.log_queries import NOW, append, died, ticks
 
 RULES = Policy().dying
 shares = st.sampled_from((0.0, 1e-6, 0.03, 0.5, 1.0, 7.0))

@@ -25,8 +25,8 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import Log
 from tests.doubles.memory_event_log import MemoryEventLog
-from tests.examples import times
-from tests.records import records
+from tests.support.drawn_records import records
+from tests.support.example_count import times
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 GOLEMS, TICKS = 3, 9

@@ -14,7 +14,7 @@ from bardo_pipeline.events.record import check_batch, validate
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.events.record.row_digest import row_digests
-from tests.records import records
+from tests.support.drawn_records import records
 
 pytestmark = pytest.mark.row("EV-4")
 

@@ -16,8 +16,8 @@ from bardo_pipeline.events.stream.from_changes import NEIGHBOUR_COLUMNS
 from bardo_pipeline.events.stream.from_projections import CYCLE_COLUMNS, DECISION_COLUMNS, cycle_events, decision_events
 from bardo_pipeline.events.stream.from_records import RECORD_COLUMNS, record_events
 from bardo_pipeline.policy import FabricPolicy
-from tests.records import records
 from tests.reference import fabric as twin
+from tests.support.drawn_records import records
 
 pytestmark = pytest.mark.row("EV-7")
 

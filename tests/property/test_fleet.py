@@ -17,9 +17,9 @@ from bardo_pipeline.market.market import Market
 from bardo_pipeline.mortality.affect import emotion_codes
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime import fleet_run
-from tests.crowds import SHORT, STEERS, Row, cage, crowd, heirs, known, told
-from tests.fleets import FOUNDING, Lived, drawn_market, live, lively_market
 from tests.reference import position as twin
+from tests.support.memory_fleets import FOUNDING, Lived, drawn_market, live, lively_market
+from tests.support.shared_fleets import SHORT, STEERS, Row, cage, crowd, heirs, known, told
 
 CALM_TICK = 200_000
 

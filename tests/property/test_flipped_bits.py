@@ -10,7 +10,7 @@ import pytest
 
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.verification.verify import verify
-from tests import custody
+from tests.support import tampered_homes
 
 FILES = 12
 """Bits flipped in a round, each in another file."""
@@ -18,7 +18,7 @@ FILES = 12
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Home:
-    return custody.make(tmp_path_factory.mktemp("flipped") / "home")
+    return tampered_homes.make(tmp_path_factory.mktemp("flipped") / "home")
 
 
 def immutable(home: Home) -> list[Path]:

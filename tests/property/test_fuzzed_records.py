@@ -24,7 +24,7 @@ from bardo_pipeline.storage.intake import json_key_count, json_reader
 from bardo_pipeline.storage.intake.json_reader import read_lines
 from bardo_pipeline.storage.intake.line_buffer import Lines
 from tests import fuzz
-from tests.examples import times
+from tests.support.example_count import times
 
 pytestmark = pytest.mark.row("EV-4")
 ROOT = Path(__file__).parents[2]

@@ -13,9 +13,19 @@ from bardo_pipeline.grimoire.entry_columns import floor_of, whole
 from bardo_pipeline.inheritance.bottleneck import RULES, bottleneck
 from bardo_pipeline.inheritance.weismann import attenuate, crossing_limit, leave_bloodstains, shed
 from bardo_pipeline.policy import InheritancePolicy, Policy
-from tests.examples import times
-from tests.grimoires import DAY, DIED, POLICY, baseline, confidence_at, deaths, entry, grimoire, shuffled
 from tests.reference.bottleneck import bottleneck_by_row
+from tests.support.example_count import times
+from tests.support.handmade_grimoires import (
+    DAY,
+    DIED,
+    POLICY,
+    baseline,
+    confidence_at,
+    deaths,
+    entry,
+    grimoire,
+    shuffled,
+)
 
 TWELVE = Policy(inheritance=InheritancePolicy(budget=12))
 CATEGORIES = ("rebalance_timing", "risk_events", "range_selection")

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bardo_pipeline.grimoire.integer_joins import codes, matched, places
-from tests.examples import times
+from tests.support.example_count import times
 
 examples = settings(max_examples=times(60), deadline=None, derandomize=True)
 words = st.lists(st.sampled_from(["a", "b", "c", None]), max_size=8)

@@ -55,9 +55,22 @@ from bardo_pipeline.storage.delta.table_digest import Digest
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.projections.table_specs import TABLES
 from tests.conftest import NOW, copy_home
-from tests.examples import some, times
-from tests.fleets import lively_market
-from tests.streams import FOG, KEEN, SPAN, START, STORIES, STORM, Life, cycles_of, full, kindred, lives, stream
+from tests.support.example_count import some, times
+from tests.support.handmade_records import (
+    FOG,
+    KEEN,
+    SPAN,
+    START,
+    STORIES,
+    STORM,
+    Life,
+    cycles_of,
+    full,
+    kindred,
+    lives,
+    stream,
+)
+from tests.support.memory_fleets import lively_market
 
 POLICY = Policy()
 BRIEF = POLICY.model_copy(update={"curator": KEEN.curator.model_copy(update={"cycle_ticks": SPAN})})

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from bardo_pipeline.heartbeat.defi.aave_loans import health_of, liquidation
 from bardo_pipeline.policy import Policy
-from tests.examples import times
-from tests.loans import CENTRE, indebted, lending, loan_of
+from tests.support.example_count import times
+from tests.support.loan_markets import CENTRE, indebted, lending, loan_of
 
 RULES = Policy().lending
 money = st.floats(1.0, 1e9)

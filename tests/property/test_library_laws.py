@@ -13,9 +13,9 @@ from bardo_pipeline.inheritance.library.deposits import CHANNELS, DEPOSIT_SCHEMA
 from bardo_pipeline.inheritance.library.library_entries import EQUIPPED_SCHEMA, LIVES_SCHEMA, Libraries, libraries
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.library_limits import LibraryPolicy
-from tests.examples import times
-from tests.grimoires import DAY, DIED, baseline, causal, entry, grimoire, pattern, shuffled
 from tests.reference.library import libraries_by_row
+from tests.support.example_count import times
+from tests.support.handmade_grimoires import DAY, DIED, baseline, causal, entry, grimoire, pattern, shuffled
 
 pytestmark = pytest.mark.row("INH-16")
 

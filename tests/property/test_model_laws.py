@@ -27,9 +27,6 @@ from bardo_pipeline.events.life.proposal_events import Asked, ProposedOperation,
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.runtime import fleet_run
 from tests.conftest import NOW
-from tests.examples import some
-from tests.fleets import lively_market
-from tests.loopback import loopback, operations
 from tests.property.test_laws import (
     POLICY,
     Parcel,
@@ -46,9 +43,12 @@ from tests.property.test_laws import (
 )
 from tests.property.test_override_laws import orderly
 from tests.property.test_repair_laws import learner, reorged
-from tests.proposers import ABOUTS, situation
-from tests.repairs import all_again, known_anew
-from tests.streams import SITUATIONS, START, STORM
+from tests.support.drawn_proposals import ABOUTS, situation
+from tests.support.example_count import some
+from tests.support.handmade_records import SITUATIONS, START, STORM
+from tests.support.homes_to_repair import all_again, known_anew
+from tests.support.loopback_provider import loopback, operations
+from tests.support.memory_fleets import lively_market
 
 
 class Answer(NamedTuple):

@@ -33,9 +33,9 @@ from bardo_pipeline.inheritance.bundle_files import (
 from bardo_pipeline.inheritance.bundle_inspection import faults_of
 from bardo_pipeline.inheritance.bundle_signature import signature_fault, signed, with_signature_file
 from bardo_pipeline.inheritance.canonical_json import canonical
-from tests.bundles import bundle_of
-from tests.examples import times
-from tests.grimoires import POLICY, baseline, causal, entry, pattern
+from tests.support.example_count import times
+from tests.support.handmade_bundles import bundle_of
+from tests.support.handmade_grimoires import POLICY, baseline, causal, entry, pattern
 
 OWNER, STRANGER = (Ed25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in (1, 2))
 PUBLIC = OWNER.public_key().public_bytes_raw().hex()

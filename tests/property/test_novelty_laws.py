@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from bardo_pipeline.curator.views.surprise_ranking import parts_apart, ranked
 from bardo_pipeline.grimoire.gas_bands import parts_of
-from tests.examples import times
-from tests.grimoires import DAY, DIED, POLICY, baseline, causal, entry, grimoire, pattern, shuffled
 from tests.reference.novelty import ranked_by_row
+from tests.support.example_count import times
+from tests.support.handmade_grimoires import DAY, DIED, POLICY, baseline, causal, entry, grimoire, pattern, shuffled
 
 ABOUT = [
     *(pattern(tool, gas_band=band) for tool in ("t", "u") for band in ("cheap", "normal", "dear", "not_dear", "any")),

@@ -35,8 +35,6 @@ from bardo_pipeline.events.life.proposal_events import Asked
 from bardo_pipeline.runtime import fleet_run
 from bardo_pipeline.storage.intake.admit_batches import record_events
 from tests.conftest import NOW
-from tests.examples import some
-from tests.owners import RUN
 from tests.property.test_laws import (
     POLICY,
     Parcel,
@@ -53,8 +51,10 @@ from tests.property.test_laws import (
     stores_at,
 )
 from tests.property.test_repair_laws import learner, reorged, struck
-from tests.repairs import all_again, births, known_anew
-from tests.streams import MARKET, SITUATIONS, START, STORM
+from tests.support.example_count import some
+from tests.support.handmade_records import MARKET, SITUATIONS, START, STORM
+from tests.support.homes_to_repair import all_again, births, known_anew
+from tests.support.owner_events import RUN
 
 ABOUT = [
     *(s.structure for s in SITUATIONS),

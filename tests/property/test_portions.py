@@ -17,9 +17,9 @@ from bardo_pipeline.derivation.incremental import cycle_reader
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleReader, Fresh
 from bardo_pipeline.storage.delta import append_only_table
 from tests.conftest import NOW
-from tests.examples import some
 from tests.property.test_laws import Parcel, birth_of, deliver, parcels, stores_at
-from tests.streams import SPAN, Life, full
+from tests.support.example_count import some
+from tests.support.handmade_records import SPAN, Life, full
 
 COLUMNS = ("golem_id", "tick", "observed_at", "resolutions")
 

@@ -13,10 +13,10 @@ from bardo_pipeline.grimoire.entry_columns import confidence_of
 from bardo_pipeline.inheritance.bundle_files import CROSSING_COLUMNS
 from bardo_pipeline.inheritance.heir_entries import inherited_entries
 from bardo_pipeline.inheritance.inheritance_preview import BANDS, GROUPS, histogram, preview
-from tests.bundles import bundle_of
-from tests.examples import some
-from tests.grimoires import DAY, DIED, POLICY, deaths, entry, grimoire
 from tests.reference.preview import preview_by_rows
+from tests.support.example_count import some
+from tests.support.handmade_bundles import bundle_of
+from tests.support.handmade_grimoires import DAY, DIED, POLICY, deaths, entry, grimoire
 
 pytestmark = pytest.mark.row("INH-17")
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, fold
 from bardo_pipeline.curator.state.received_entries import verdicts
 from bardo_pipeline.grimoire.entries import CAME_OVER
-from tests.arrivals import BRIEF, Received, claim, crossing, delivery
-from tests.examples import times
-from tests.grimoires import DIED, baseline, entry, grimoire, pattern, shuffled
 from tests.reference.evidence import evidence_by_row
 from tests.reference.reception import evidence_about, shadow_by_row, verdicts_by_row
-from tests.streams import SITUATIONS, SPAN, cycles_of, lives, stream
+from tests.support.example_count import times
+from tests.support.handmade_grimoires import DIED, baseline, entry, grimoire, pattern, shuffled
+from tests.support.handmade_records import SITUATIONS, SPAN, cycles_of, lives, stream
+from tests.support.received_knowledge import BRIEF, Received, claim, crossing, delivery
 
 AT_US = int(DIED.timestamp() * 1_000_000)
 ABOUT = [

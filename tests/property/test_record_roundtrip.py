@@ -27,8 +27,8 @@ from bardo_pipeline.events.record.validate import check_table
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
-from tests.examples import times
-from tests.records import records
+from tests.support.drawn_records import records
+from tests.support.example_count import times
 
 pytestmark = pytest.mark.row("EV-1")
 

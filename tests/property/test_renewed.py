@@ -22,7 +22,7 @@ from bardo_pipeline.storage.delta.replaceable_table import RenewedTable
 from bardo_pipeline.storage.delta.table_digest import Digest
 from bardo_pipeline.storage.home import bucket_of
 from bardo_pipeline.storage.projections.table_specs import TableSpec
-from tests.examples import some
+from tests.support.example_count import some
 
 SCHEMA = pa.schema(
     [

@@ -40,8 +40,6 @@ from bardo_pipeline.storage.delta import append_only_table
 from bardo_pipeline.storage.delta.replaceable_table import RenewedTable
 from bardo_pipeline.storage.projections.projections import GrowingTable
 from tests.conftest import NOW
-from tests.examples import some
-from tests.fleets import lively_market
 from tests.property.test_laws import (
     POLICY,
     Parcel,
@@ -59,8 +57,10 @@ from tests.property.test_laws import (
     small_run,
     stores_at,
 )
-from tests.repairs import GROWING, RENEWED, all_again, births, known_anew, line, taught
-from tests.streams import FOG, SPAN, START, STORIES, STORM, Life, full
+from tests.support.example_count import some
+from tests.support.handmade_records import FOG, SPAN, START, STORIES, STORM, Life, full
+from tests.support.homes_to_repair import GROWING, RENEWED, all_again, births, known_anew, line, taught
+from tests.support.memory_fleets import lively_market
 
 CHAIN = lively_market(60).chain
 

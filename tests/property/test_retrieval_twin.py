@@ -20,9 +20,9 @@ from bardo_pipeline.retrieval.scoring import FACTORS, LAYERS
 from bardo_pipeline.retrieval.situation import Situation
 from benchmarks.retrieve import START_US
 from benchmarks.retrieve import grimoire as drawn
-from tests.examples import times
-from tests.grimoires import DAY, DIED, baseline, entry, grimoire, pattern, shuffled
 from tests.reference.retrieval import contrarian, retrieved
+from tests.support.example_count import times
+from tests.support.handmade_grimoires import DAY, DIED, baseline, entry, grimoire, pattern, shuffled
 
 POLICY = Policy()
 NOW = int(DIED.timestamp() * 10**6)

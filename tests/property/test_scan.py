@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from bardo_pipeline.storage.delta import parquet_io
 from bardo_pipeline.storage.delta.parquet_io import scan, write_fresh
-from tests.examples import times
+from tests.support.example_count import times
 
 PART = pa.struct([pa.field("always", pa.int64(), nullable=False), pa.field("perhaps", pa.string())])
 LOOSE = pa.struct([pa.field("perhaps", pa.string()), pa.field("deep", PART)])

@@ -22,11 +22,11 @@ from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.katabasis.action_outcomes import ENDED_SCHEMA, OUTCOME_SCHEMA, outcomes_of
 from bardo_pipeline.katabasis.scar_rules import FAILURE_SCHEMA, SCAR_SCHEMA, scars_of
 from tests.conftest import NOW
-from tests.examples import some, times
 from tests.property.test_laws import beside, birth_of, death_of, stores_at
 from tests.reference.scars import outcomes_by_row, scars_by_row
-from tests.scars import POLICY, act, check, deaths, failures, moment, table
-from tests.streams import GOOD, LULL, RALLY, SPAN, STORM, Life, full, record
+from tests.support.example_count import some, times
+from tests.support.failing_records import POLICY, act, check, deaths, failures, moment, table
+from tests.support.handmade_records import GOOD, LULL, RALLY, SPAN, STORM, Life, full, record
 
 pytestmark = pytest.mark.row("KAT-1", "KAT-2", "P-2")
 GOLEMS = ("g-10", "g-20", "g-1")

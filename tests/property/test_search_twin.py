@@ -14,9 +14,9 @@ from bardo_pipeline.errors import QueryError
 from bardo_pipeline.grimoire.entries import STATUSES
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.hybrid_search import Filters, Words, fused, likeness, search_entries
-from tests.grimoires import DAY, DIED, baseline, entry, grimoire
 from tests.reference.search import bm25, searched
 from tests.reference.search import fused as fused_by_row
+from tests.support.handmade_grimoires import DAY, DIED, baseline, entry, grimoire
 
 POLICY = Policy()
 NOW = int(DIED.timestamp() * 10**6)

@@ -23,7 +23,7 @@ from bardo_pipeline.storage.projections.table_specs import TABLES
 from bardo_pipeline.storage.warehouse.build import build_warehouse
 from tests.conftest import NOW
 from tests.property.test_laws import POLICY, stores_at
-from tests.repairs import GROWING, RENEWED, all_again, births, line, taught
+from tests.support.homes_to_repair import GROWING, RENEWED, all_again, births, line, taught
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from bardo_pipeline.events.record import fast_json
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.record.model import SCHEMA_VERSION, DecisionCycleRecord
 from tests import fuzz
-from tests.examples import times
+from tests.support.example_count import times
 
 GOOD = fuzz.good_records(100, tick=1, seed=1)
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bardo_pipeline.katabasis.anonymous_votes import Ballots, backed_votes, death_votes, routine_votes
-from tests.examples import times
-from tests.grimoires import POLICY, deaths, decided, decisions, entry, grimoire, shuffled
+from tests.support.example_count import times
+from tests.support.handmade_grimoires import POLICY, deaths, decided, decisions, entry, grimoire, shuffled
 
 OWNERS = pa.table({"golem_id": ["g-1", "g-2"], "owner_id": ["owner-1", "owner-2"]})
 

@@ -12,8 +12,8 @@ import pytest
 
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.retrieval.scoring import FACTORS
-from tests.commands import bardo, run
 from tests.conftest import copy_home
+from tests.support.bardo_command import bardo, run
 
 QUESTION = "what does gas usually cost?"
 

@@ -29,8 +29,8 @@ from bardo_pipeline.policy.toml_config import parse
 from bardo_pipeline.storage.provisioning import FileRegistry
 from jobs.succession import succession_job
 from sensors.due_successions import successions_due
-from tests.commands import bardo
 from tests.conftest import DERIVED, NOW, copy_home, home_without_verdicts
+from tests.support.bardo_command import bardo
 
 pytestmark = pytest.mark.row("INH-18")
 

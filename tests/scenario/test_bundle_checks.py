@@ -5,8 +5,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from tests.commands import bardo
 from tests.conftest import copy_home
+from tests.support.bardo_command import bardo
 
 
 @pytest.mark.row("P-5", "INH-14")

@@ -13,8 +13,8 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
 from bardo_pipeline.storage.verification.verify import verify
-from tests.commands import bardo
 from tests.conftest import NOW, copy_home
+from tests.support.bardo_command import bardo
 
 
 @pytest.mark.row("INH-7", "INH-8")

@@ -13,8 +13,8 @@ import pytest
 
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.storage.projections.table_specs import TABLES
-from tests.commands import bardo
 from tests.conftest import copy_home
+from tests.support.bardo_command import bardo
 
 
 @pytest.mark.row("P-4")

@@ -12,8 +12,8 @@ from bardo_pipeline.derivation.configuration import in_force_now
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.event_writer import EventWriter
-from tests.commands import bardo
 from tests.conftest import NOW, copy_home
+from tests.support.bardo_command import bardo
 
 pytestmark = pytest.mark.row("P-7")
 

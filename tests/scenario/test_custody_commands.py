@@ -19,16 +19,16 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.operations.backup import back_up, restore
 from bardo_pipeline.storage.verification.verify import verify
-from tests import custody
-from tests.commands import bardo
 from tests.conftest import NOW, copy_home
-from tests.custody import ARROW, SIGNED, signature_of
-from tests.records import records
+from tests.support import tampered_homes
+from tests.support.bardo_command import bardo
+from tests.support.drawn_records import records
+from tests.support.tampered_homes import ARROW, SIGNED, signature_of
 
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return custody.make(tmp_path_factory.mktemp("commands") / "home").root
+    return tampered_homes.make(tmp_path_factory.mktemp("commands") / "home").root
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_verify_says_clean_broken_or_unreadable_by_its_exit_code(root: Path, tmp
     assert said.splitlines()[-1] == "clean"
     digest = said.split("digest of the fleet")[1].split()[0]
     bardo("verify", "--expect", digest, home=root)
-    path = custody.data_files(Home.open(root))[0]
+    path = tampered_homes.data_files(Home.open(root))[0]
     content = path.read_bytes()
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     broken = json.loads(bardo("verify", "--format", "json", home=root, expect=1))
@@ -131,8 +131,8 @@ def test_a_rotation_can_be_signed_elsewhere(root: Path, tmp_path: Path) -> None:
     new = "ab" * 32
     refused = bardo("keys", "rotate", SIGNED, "--public", new, "--why", "age", home=root, expect=2)
     message = bytes.fromhex("".join(refused.split("--signature:")[1].split()))
-    signature = custody.KEY.sign(message)
-    assert verified(custody.PUBLIC, signature, message)
+    signature = tampered_homes.KEY.sign(message)
+    assert verified(tampered_homes.PUBLIC, signature, message)
     bardo("keys", "rotate", SIGNED, "--public", new, "--why", "age", "--signature", signature.hex(), home=root)
     assert keys_of(root, SIGNED)[-1]["public_key"] == new
     assert verify(Home.open(root)).clean

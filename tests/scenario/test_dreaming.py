@@ -15,9 +15,9 @@ from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.grimoire_views import derive_of_grimoire
 from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
 from bardo_pipeline.policy import Policy
-from tests.commands import bardo
 from tests.property.test_laws import stores_at
-from tests.sleepers import home_of, long_lives
+from tests.support.bardo_command import bardo
+from tests.support.dreaming_homes import home_of, long_lives
 
 pytestmark = pytest.mark.row("MEM-16")
 

@@ -37,7 +37,7 @@ from bardo_pipeline.storage.verification.verify import verify
 from jobs.schedules import every_week
 from tests.conftest import NOW, copy_home, home_without_verdicts
 from tests.definitions.running import run
-from tests.models import altered, own_models, put
+from tests.support.altered_models import altered, own_models, put
 
 LATER = NOW + timedelta(days=1)
 IDENTITY = [field.name for field in fields(EmbedderIdentity)]

@@ -12,9 +12,9 @@ from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime.bottleneck_evaluation import BUDGETS, POOL, WAYS, Squeeze, as_one, chosen
-from tests.commands import bardo
-from tests.grimoires import DIED, entry, grimoire, pattern
 from tests.scenario.test_eval_command import Page
+from tests.support.bardo_command import bardo
+from tests.support.handmade_grimoires import DIED, entry, grimoire, pattern
 
 POLICY = Policy()
 SMALL = ("--seed", "3", "--golems", "2", "--days", "1", "--heir-days", "1", "--heirs", "1", "--markets", "1",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import bardo
+from tests.support.bardo_command import bardo
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 SMALL = ("--seed", "3", "--golems", "1", "--days", "2", "--markets", "1")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import bardo
 from tests.scenario.test_eval_command import Page
+from tests.support.bardo_command import bardo
 
 SMALL = ("--seeds", "1", "--golems", "1", "--days", "1", "--judged-days", "1", "--ancestors", "1", "--workers", "1")
 

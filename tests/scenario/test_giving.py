@@ -19,11 +19,11 @@ from bardo_pipeline.derivation.versions.rebuild import rebuild
 from bardo_pipeline.events.life.events import Born, life_event
 from bardo_pipeline.events.life.received_knowledge import Replicant
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
-from tests.bundles import bundle_of
-from tests.commands import bardo
 from tests.conftest import NOW, copy_home
-from tests.grimoires import DIED, entry, pattern
-from tests.owners import live_until
+from tests.support.bardo_command import bardo
+from tests.support.handmade_bundles import bundle_of
+from tests.support.handmade_grimoires import DIED, entry, pattern
+from tests.support.owner_events import live_until
 
 
 @pytest.mark.row("INH-10")

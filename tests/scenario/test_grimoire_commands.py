@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from bardo_pipeline.derivation.context import Stores
-from tests.commands import bardo
 from tests.conftest import NOW, copy_home
-from tests.owners import live_until
 from tests.property.test_laws import POLICY, fingerprints, stores_at
-from tests.repairs import all_again, births, known_anew
+from tests.support.bardo_command import bardo
+from tests.support.homes_to_repair import all_again, births, known_anew
+from tests.support.owner_events import live_until
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from bardo_pipeline.errors import ConfigError, ProvisioningError, QueryError, Su
 from bardo_pipeline.events.life.events import Received
 from bardo_pipeline.runtime.resume_golems import waiting
 from bardo_pipeline.storage.journal.leases import Lease
-from tests.commands import bardo
 from tests.conftest import NOW, copy_home
+from tests.support.bardo_command import bardo
 
 RUN = ("run", "--bars", "540", "--golems", "0", "--generations", "1", "--no-marts")
 

@@ -20,11 +20,11 @@ from bardo_pipeline.derivation.succession.birth_events import beginning
 from bardo_pipeline.derivation.versions.rebuild import rebuild
 from bardo_pipeline.events.life.events import Born, life_event
 from bardo_pipeline.events.life.library_events import EntryPulled
-from tests.commands import bardo
 from tests.conftest import NOW, copy_home
-from tests.owners import live_until
 from tests.property.test_laws import POLICY, stores_at
-from tests.repairs import births
+from tests.support.bardo_command import bardo
+from tests.support.homes_to_repair import births
+from tests.support.owner_events import live_until
 
 pytestmark = pytest.mark.row("INH-16")
 

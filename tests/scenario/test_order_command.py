@@ -10,9 +10,9 @@ from bardo_pipeline.derivation.curation.judged_outcomes import judged_outcomes
 from bardo_pipeline.derivation.reports.negentropy_report import order_of_home
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.quality.negentropy import ORDER_SCHEMA
-from tests.commands import bardo
 from tests.conftest import LIVELY
 from tests.reference.negentropy import order_by_row
+from tests.support.bardo_command import bardo
 
 
 @pytest.mark.row("INH-15")

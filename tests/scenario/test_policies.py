@@ -18,8 +18,8 @@ from bardo_pipeline.derivation.versions.side_derivations import build, open_besi
 from bardo_pipeline.derivation.versions.what_if import what_if
 from bardo_pipeline.errors import DerivationError
 from bardo_pipeline.policy import Policy
-from tests.commands import bardo
 from tests.conftest import LIVELY, NOW, copy_home
+from tests.support.bardo_command import bardo
 
 WARNED = altered(LIVELY, ["curator.anomaly_edges=[0.8, 0.9, 0.95, 0.97]"])
 """Bands under which their warnings raise the threshold from which golems re-centre: their playbooks are others."""

@@ -14,8 +14,8 @@ import pytest
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.legacy.warning_waivers import failing
 from bardo_pipeline.events.life.events import Born, life_event
-from tests.commands import bardo
 from tests.conftest import NOW, copy_home
+from tests.support.bardo_command import bardo
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()

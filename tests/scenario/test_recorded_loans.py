@@ -17,7 +17,7 @@ from bardo_pipeline.runtime.fleet_run import Living, Run
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.market_data.demeter_trace import read_trace
 from tests.conftest import NOW
-from tests.loans import done, loan
+from tests.support.loan_markets import done, loan
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 CRASH = (datetime(2023, 8, 17, 21, 40, tzinfo=UTC), datetime(2023, 8, 17, 22, 15, tzinfo=UTC))

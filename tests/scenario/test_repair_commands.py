@@ -11,10 +11,10 @@ import pytest
 from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.events.life.events import Reorg, life_event
-from tests.commands import bardo
 from tests.conftest import NOW, copy_home
 from tests.property.test_laws import birth_of, stores_at
-from tests.streams import START, STORIES, STORM, Life, full
+from tests.support.bardo_command import bardo
+from tests.support.handmade_records import START, STORIES, STORM, Life, full
 
 
 def inherited(stores: Stores) -> tuple[str, str, int, str]:

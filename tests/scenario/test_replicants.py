@@ -10,8 +10,8 @@ from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.death.death_queries import births_of, deaths_of
 from bardo_pipeline.derivation.versions.rebuild import rebuild
 from bardo_pipeline.runtime.replicants import LIFESPAN_TICKS
-from tests.commands import bardo
 from tests.conftest import NOW
+from tests.support.bardo_command import bardo
 
 RUN = ("run", "--bars", "800", "--golems", "1", "--generations", "2", "--lifespan", "700-720", "--seed", "12",
        "--no-marts")  # fmt: skip

@@ -15,8 +15,8 @@ from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.memory import search as search_module
 from bardo_pipeline.derivation.memory.search import latest, search
 from bardo_pipeline.retrieval.hybrid_search import Filters
-from tests.commands import bardo
 from tests.conftest import NOW, copy_home
+from tests.support.bardo_command import bardo
 
 
 @pytest.fixture(scope="module")

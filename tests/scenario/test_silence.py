@@ -21,9 +21,9 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.event_writer import EventWriter
 from bardo_pipeline.storage.log.event_log import EventLog
-from tests.commands import bardo
 from tests.conftest import NOW, copy_home
-from tests.processes import Forked, die
+from tests.support.bardo_command import bardo
+from tests.support.forked_processes import Forked, die
 
 LAST = 60
 """The last tick that came of the golem that falls silent."""

@@ -14,8 +14,8 @@ from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes, refresh_index, similar_episodes
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
-from tests.commands import bardo
 from tests.conftest import NOW, copy_home
+from tests.support.bardo_command import bardo
 
 QUESTION = "liquidity moved in a falling trend"
 

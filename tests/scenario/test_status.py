@@ -10,8 +10,8 @@ import pytest
 
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
-from tests.commands import bardo
 from tests.conftest import NOW
+from tests.support.bardo_command import bardo
 
 pytestmark = pytest.mark.row("X-11")
 

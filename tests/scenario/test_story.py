@@ -20,8 +20,8 @@ from bardo_pipeline.derivation.legacy.publish_legacies import published_bundles
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.heartbeat.decide import ACTIONS, STATUS, Choice, _cell, _decide
 from bardo_pipeline.heartbeat.recall_table import EntryNames, recall_of
-from tests.commands import bardo
-from tests.story import ADVICE, FIRST, OWNER, SECOND, THIRD, TOLD, at, rule_of, told_home
+from tests.support.bardo_command import bardo
+from tests.support.story_of_g9b2d import ADVICE, FIRST, OWNER, SECOND, THIRD, TOLD, at, rule_of, told_home
 
 pytestmark = pytest.mark.row("KAT-12")
 VOLATILE = 3

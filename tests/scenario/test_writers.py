@@ -20,9 +20,9 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.verification.verify import verify
-from tests.commands import bardo
 from tests.conftest import NOW
-from tests.spools import KEY, PUBLIC, Place, opened
+from tests.support.bardo_command import bardo
+from tests.support.spool_homes import KEY, PUBLIC, Place, opened
 
 pytestmark = pytest.mark.row("EV-4")
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,7 +11,7 @@ from bardo_pipeline.derivation.versions.policy_diff import Setting, altered, dif
 from bardo_pipeline.derivation.versions.side_derivations import EPISODE_SETTINGS
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.policy import Policy
-from tests.records import records
+from tests.support.drawn_records import records
 
 pytestmark = pytest.mark.row("X-3")
 

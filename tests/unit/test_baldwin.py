@@ -15,8 +15,8 @@ from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.inheritance.baldwin import defaults_of
 from bardo_pipeline.inheritance.heir_entries import inherited_entries
 from bardo_pipeline.policy import InheritancePolicy, Policy
-from tests.bundles import bundle_of
-from tests.grimoires import DAY, DIED, POLICY, entry, grimoire, pattern
+from tests.support.handmade_bundles import bundle_of
+from tests.support.handmade_grimoires import DAY, DIED, POLICY, entry, grimoire, pattern
 
 pytestmark = pytest.mark.row("INH-12")
 

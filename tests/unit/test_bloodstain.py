@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from bardo_pipeline.katabasis.bloodstain_artefact import PUBLIC_MECHANISMS, bloodstain_of, echo_of, pattern_words
 from bardo_pipeline.katabasis.scar_rules import scars_of
 from bardo_pipeline.katabasis.scar_text import MECHANISMS
-from tests.examples import times
-from tests.scars import POLICY, act, deaths, failures, moment
-from tests.streams import RALLY, STORM
+from tests.support.example_count import times
+from tests.support.failing_records import POLICY, act, deaths, failures, moment
+from tests.support.handmade_records import RALLY, STORM
 
 pytestmark = pytest.mark.row("KAT-8")
 G = "g-5ec2e7"

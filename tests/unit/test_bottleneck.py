@@ -6,7 +6,7 @@ import pytest
 
 from bardo_pipeline.inheritance.bottleneck import SELECTED_SCHEMA, bottleneck
 from bardo_pipeline.policy import InheritancePolicy, Policy
-from tests.grimoires import DAY, DIED, POLICY, deaths, entry, grimoire
+from tests.support.handmade_grimoires import DAY, DIED, POLICY, deaths, entry, grimoire
 
 pytestmark = pytest.mark.row("INH-5")
 

@@ -24,9 +24,9 @@ from bardo_pipeline.inheritance.canonical_json import canonical
 from bardo_pipeline.inheritance.heir_entries import inherited_entries, received_decisions
 from bardo_pipeline.inheritance.weismann import SHED_COLUMNS
 from bardo_pipeline.quality.bundle_expectations import FORBIDDEN_NAMES, FORBIDDEN_PATTERNS
-from tests.bundles import bundle_of, crossing_of
-from tests.examples import times
-from tests.grimoires import DAY, DIED, POLICY, baseline, confidence_at, entry, grimoire, shuffled
+from tests.support.example_count import times
+from tests.support.handmade_bundles import bundle_of, crossing_of
+from tests.support.handmade_grimoires import DAY, DIED, POLICY, baseline, confidence_at, entry, grimoire, shuffled
 
 ROWS = (
     entry(about="w", kind="warning", sign=-1, is_anti_knowledge=True),

@@ -9,7 +9,7 @@ import pytest
 from bardo_pipeline.curator.state.grimoire_state import from_table, to_table
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.inheritance import testament
-from tests.grimoires import DIED, POLICY, deaths, decided, decisions, entry, grimoire
+from tests.support.handmade_grimoires import DIED, POLICY, deaths, decided, decisions, entry, grimoire
 
 LINK = Structure("causal", "polygon", "uniswap_v3", "WETH/USDC", cause="crash", effect="gas_gwei", lag_ticks=3)
 

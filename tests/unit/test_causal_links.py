@@ -12,8 +12,8 @@ from bardo_pipeline.curator.causality.granger import critical, tasks
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState, from_table
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.grimoire.confidence import PPM
-from tests.causes import POLICY, World, learned, links, noise, records_of, with_crashes
-from tests.grimoires import entry, grimoire
+from tests.support.causal_markets import POLICY, World, learned, links, noise, records_of, with_crashes
+from tests.support.handmade_grimoires import entry, grimoire
 
 TICKS = 8_000
 

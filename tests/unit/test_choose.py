@@ -14,7 +14,7 @@ from bardo_pipeline.heartbeat.paired_trial import ACT, judge
 from bardo_pipeline.heartbeat.recall_table import EntryNames, nothing_known
 from bardo_pipeline.market.tick_series import Tape, tape_of
 from bardo_pipeline.policy import Policy
-from tests.fleets import FOUNDING, drawn_market
+from tests.support.memory_fleets import FOUNDING, drawn_market
 
 POLICY = Policy()
 CENTRE = 200_000

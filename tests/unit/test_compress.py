@@ -27,8 +27,21 @@ from bardo_pipeline.inheritance.weismann import SHED_COLUMNS, fading
 from bardo_pipeline.katabasis.propositions import with_claims
 from bardo_pipeline.quality.calibration import beliefs_at_closes
 from bardo_pipeline.storage.home import Home
-from tests.owners import order
-from tests.streams import GALE, KEEN, SPAN, SQUALL, START, STORM, Chapter, Life, Situation, cycles_of, full, stream
+from tests.support.handmade_records import (
+    GALE,
+    KEEN,
+    SPAN,
+    SQUALL,
+    START,
+    STORM,
+    Chapter,
+    Life,
+    Situation,
+    cycles_of,
+    full,
+    stream,
+)
+from tests.support.owner_events import order
 
 POLICY = KEEN
 INSTANT = timedelta(milliseconds=1)

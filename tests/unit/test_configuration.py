@@ -33,8 +33,8 @@ from bardo_pipeline.policy.toml_config import (
     written,
 )
 from bardo_pipeline.storage.configuration_file import FILE, stated_in
-from tests.configuration_page import configuration_page
-from tests.examples import some
+from tests.support.configuration_page import configuration_page
+from tests.support.example_count import some
 
 pytestmark = pytest.mark.row("P-7")
 

@@ -8,7 +8,7 @@ import pytest
 
 from bardo_pipeline.katabasis.anonymous_votes import VOTE_SCHEMA
 from bardo_pipeline.katabasis.weighted_consensus import CONSENSUS_SCHEMA, consensus
-from tests.grimoires import DAY, DIED, POLICY
+from tests.support.handmade_grimoires import DAY, DIED, POLICY
 
 pytestmark = pytest.mark.row("KAT-5")
 

@@ -8,8 +8,8 @@ import pytest
 from bardo_pipeline.heartbeat.fleet import Fleet, Founding, born
 from bardo_pipeline.inheritance.bundle_files import ENTRIES, LEARNING, LINKS, PROCEDURES, read_bundle, seal
 from bardo_pipeline.inheritance.learning_state import PLACES, UNIT, Attention, forecast_variances, learned
-from tests.bundles import bundle_of
-from tests.grimoires import POLICY, entry, pattern
+from tests.support.handmade_bundles import bundle_of
+from tests.support.handmade_grimoires import POLICY, entry, pattern
 
 Z = POLICY.prediction.interval_z
 

@@ -16,10 +16,10 @@ from bardo_pipeline.derivation.incremental.record_queries import cycle_of
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entries import CATEGORIES, DOMAINS, ENTRY_KINDS, ENTRY_SCHEMA, PROVENANCES
 from bardo_pipeline.policy import CuratorPolicy, Policy
-from tests.curated import BAD, GOOD, INSTANT, POLICY, SILENCE, STRONG, WORSE, Told, lived
-from tests.examples import times
-from tests.grimoires import entry, grimoire
-from tests.streams import (
+from tests.support.curated_lives import BAD, GOOD, INSTANT, POLICY, SILENCE, STRONG, WORSE, Told, lived
+from tests.support.example_count import times
+from tests.support.handmade_grimoires import entry, grimoire
+from tests.support.handmade_records import (
     FOG,
     LULL,
     RALLY,

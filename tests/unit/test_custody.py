@@ -30,8 +30,8 @@ from bardo_pipeline.events.custody.hash_chain import (
 )
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.record.upcast import ADDED_LATER
-from tests.examples import times
-from tests.records import records
+from tests.support.drawn_records import records
+from tests.support.example_count import times
 
 
 def encoded(values: list[Any], kind: pa.DataType, nullable: bool) -> Iterator[bytes]:

@@ -15,8 +15,18 @@ from bardo_pipeline.inheritance.divergence import (
 )
 from bardo_pipeline.inheritance.testament import testaments as written_by
 from bardo_pipeline.policy import DivergencePolicy, Policy
-from tests.bundles import bundle_of
-from tests.grimoires import DIED, POLICY, baseline, deaths, decided, decisions, entry, grimoire, pattern
+from tests.support.handmade_bundles import bundle_of
+from tests.support.handmade_grimoires import (
+    DIED,
+    POLICY,
+    baseline,
+    deaths,
+    decided,
+    decisions,
+    entry,
+    grimoire,
+    pattern,
+)
 
 FRESH = {"anchor_at": DIED, "decay_class": "structural", "origin_golem_id": "g-0"}
 """Inherited from g-0, and nothing of it fades: confidences are what they say."""

@@ -15,9 +15,9 @@ from bardo_pipeline.inheritance.heir_entries import inherited_entries
 from bardo_pipeline.policy import InheritancePolicy, Policy
 from bardo_pipeline.retrieval.retrieve import Grimoire
 from bardo_pipeline.retrieval.situation import Situation, wakefulness
-from tests.bundles import bundle_of
-from tests.examples import times
-from tests.grimoires import DIED, POLICY, deaths, entry, grimoire, pattern
+from tests.support.example_count import times
+from tests.support.handmade_bundles import bundle_of
+from tests.support.handmade_grimoires import DIED, POLICY, deaths, entry, grimoire, pattern
 
 pytestmark = pytest.mark.row("INH-9")
 

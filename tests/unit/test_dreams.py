@@ -13,8 +13,8 @@ from bardo_pipeline.dreams import replay_selection
 from bardo_pipeline.dreams.hypotheses import Evidence, Hypotheses, Sleepers
 from bardo_pipeline.dreams.hypothesis_table import recalled, to_table
 from bardo_pipeline.policy import Policy
-from tests.streams import record as tick_record
-from tests.streams import table
+from tests.support.handmade_records import record as tick_record
+from tests.support.handmade_records import table
 
 POLICY = Policy()
 RULES = POLICY.dreams

@@ -13,7 +13,7 @@ from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from tests.conftest import NOW
-from tests.grimoires import entry, grimoire, pattern
+from tests.support.handmade_grimoires import entry, grimoire, pattern
 
 
 @pytest.mark.row("INH-20")

@@ -17,7 +17,7 @@ from bardo_pipeline.retrieval.embedder_interface import Embedder, preprocess, te
 from bardo_pipeline.storage.embedding import embedders
 from bardo_pipeline.storage.embedding.embedders import build_minilm, open_embedder
 from bardo_pipeline.storage.home import Home
-from tests.examples import times
+from tests.support.example_count import times
 
 PUBLISHED = [0.0676569, 0.0634959, 0.0487131, 0.0793050]
 

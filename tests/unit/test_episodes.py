@@ -11,7 +11,7 @@ from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, EPISODE_SCHEMA, IMP
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.grimoire.confidence import retention
 from bardo_pipeline.policy import Policy
-from tests.streams import START, action, outcome, record
+from tests.support.handmade_records import START, action, outcome, record
 
 POLICY = Policy()
 WORTH = 50_000_000

@@ -20,7 +20,7 @@ from bardo_pipeline.events.stream.from_projections import life_events
 from bardo_pipeline.events.stream.from_records import RECORD_COLUMNS, record_events
 from bardo_pipeline.policy import FabricPolicy
 from tests.property.test_fabric_twin import by_path
-from tests.streams import START, action, full
+from tests.support.handmade_records import START, action, full
 
 pytestmark = pytest.mark.row("EV-7")
 

@@ -3,9 +3,9 @@
 import pytest
 from hypothesis import given, settings
 
-from tests.curated import INSTANT, Row, Told
-from tests.examples import times
-from tests.streams import SPAN, Life, action, lives, outcome, record, table
+from tests.support.curated_lives import INSTANT, Row, Told
+from tests.support.example_count import times
+from tests.support.handmade_records import SPAN, Life, action, lives, outcome, record, table
 
 examples = settings(max_examples=times(20), deadline=None, derandomize=True)
 

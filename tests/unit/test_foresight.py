@@ -24,8 +24,8 @@ from bardo_pipeline.heartbeat.observe import PRICE, forecast
 from bardo_pipeline.heartbeat.probes import LINK_CANDIDATE, LINK_INVALIDATED
 from bardo_pipeline.market.market import tick_of_price
 from bardo_pipeline.market.tick_series import Tape, tape_of
-from tests.fleets import drawn_market, live
-from tests.grimoires import DIED, POLICY, entry, grimoire
+from tests.support.handmade_grimoires import DIED, POLICY, entry, grimoire
+from tests.support.memory_fleets import drawn_market, live
 
 NOW = int(DIED.timestamp() * 10**6)
 REVERTS = Structure(

@@ -8,7 +8,7 @@ import pytest
 
 from bardo_pipeline.events.custody.hash_chain import GENESIS, Signature, content_of
 from bardo_pipeline.storage.journal.frames import HEAD_BYTES, HEADER_BYTES, Frame, parse, segment_header
-from tests.segments import NOW_US, PATH, Chain, segment_of, ticks
+from tests.support.journal_segments import NOW_US, PATH, Chain, segment_of, ticks
 
 
 @pytest.mark.row("EV-3")

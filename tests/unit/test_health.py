@@ -32,8 +32,8 @@ from bardo_pipeline.storage.operations.health_metrics import (
 )
 from tests.conftest import NOW, home_without_verdicts
 from tests.crash.roles import line_of
-from tests.processes import Forked, die
-from tests.records import records
+from tests.support.drawn_records import records
+from tests.support.forked_processes import Forked, die
 
 pytestmark = pytest.mark.row("X-11")
 

@@ -28,7 +28,7 @@ from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, to_table
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.embedding.embedders import embedder_version
 from bardo_pipeline.storage.home import Home
-from tests.examples import times
+from tests.support.example_count import times
 
 pytestmark = pytest.mark.row("X-10")
 

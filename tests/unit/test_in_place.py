@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bardo_pipeline.grimoire.entry_columns import in_order
 from bardo_pipeline.storage.delta.row_diff import amended, chosen, differing
-from tests.examples import some
+from tests.support.example_count import some
 
 SCHEMA = pa.schema(
     [

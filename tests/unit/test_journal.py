@@ -19,7 +19,7 @@ from bardo_pipeline.storage.journal.commit_tickets import Ticket
 from bardo_pipeline.storage.journal.frames import HEADER_BYTES, parse, read, segment_numbers, segment_path
 from bardo_pipeline.storage.journal.journal import Journal
 from bardo_pipeline.storage.journal.segment_files import journal_depth, sealed_numbers
-from tests.segments import NOW, PATH, Chain, segment_of, ticks
+from tests.support.journal_segments import NOW, PATH, Chain, segment_of, ticks
 
 
 @pytest.fixture

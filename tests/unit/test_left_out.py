@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bardo_pipeline.events.life.events import LifeEvent, Reorg, Steered, Struck, Withdrawn, life_event
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA, to_table
-from tests.streams import START
+from tests.support.handmade_records import START
 
 GOLEMS = ("g-0", "g-1", "g-2")
 

@@ -15,8 +15,8 @@ from bardo_pipeline.events.record.validate import violations
 from bardo_pipeline.heartbeat.defi.aave_loans import health_of, liquidation
 from bardo_pipeline.market.aave_reserves import Reserves
 from bardo_pipeline.policy import Policy
-from tests.fleets import drawn_market, live
-from tests.loans import CENTRE, RICH, done, indebted, lending, loan, loan_of, reserves
+from tests.support.loan_markets import CENTRE, RICH, done, indebted, lending, loan, loan_of, reserves
+from tests.support.memory_fleets import drawn_market, live
 
 RULES = Policy().lending
 CALM, FALLEN, CRASHED = CENTRE, CENTRE + 600, CENTRE + 1_300

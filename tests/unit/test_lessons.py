@@ -20,8 +20,8 @@ from bardo_pipeline.grimoire.confidence import DAY_US
 from bardo_pipeline.grimoire.entries import CHANGE_CATEGORY, ENTRY_SCHEMA
 from bardo_pipeline.grimoire.entry_columns import confidence_of, floor_of, half_life_of
 from bardo_pipeline.grimoire.entry_text import CHANGE_WORDS
-from tests.grimoires import grimoire
-from tests.owners import order
+from tests.support.handmade_grimoires import grimoire
+from tests.support.owner_events import order
 from tests.unit.test_dreams import POLICY, WHERE, Night, staged
 
 pytestmark = pytest.mark.row("MEM-16")

@@ -17,7 +17,7 @@ from bardo_pipeline.inheritance.library.library_entries import (
     Libraries,
     libraries,
 )
-from tests.grimoires import DAY, DIED, POLICY, baseline, causal, entry, grimoire, pattern
+from tests.support.handmade_grimoires import DAY, DIED, POLICY, baseline, causal, entry, grimoire, pattern
 
 pytestmark = pytest.mark.row("INH-16")
 

@@ -16,7 +16,7 @@ from bardo_pipeline.inheritance.endowment_conditions import CLONES, CONDITIONS, 
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.lineage_statistics import LIFETIME, Lived, gain, gains, interval, lineage_bounds
 from bardo_pipeline.runtime.lineage_evaluation import Descent, graded, live_synthetic
-from tests.grimoires import entry, grimoire
+from tests.support.handmade_grimoires import entry, grimoire
 
 POLICY = Policy()
 DIED = datetime(2026, 1, 8, tzinfo=UTC)

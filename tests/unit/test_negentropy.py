@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from bardo_pipeline.quality.calibration import OUTCOME_SCHEMA
 from bardo_pipeline.quality.negentropy import ORDER_SCHEMA, order_of_golems, order_of_groups, trend
-from tests.examples import times
-from tests.grimoires import DAY, DIED, POLICY, baseline, decided, decisions, pattern, shuffled
 from tests.reference.negentropy import order_by_row
+from tests.support.example_count import times
+from tests.support.handmade_grimoires import DAY, DIED, POLICY, baseline, decided, decisions, pattern, shuffled
 
 HOUR = timedelta(hours=1)
 BORN = DIED - 30 * DAY

@@ -18,9 +18,9 @@ from bardo_pipeline.events.record.arrow_schema import LIFE_SCHEMA
 from bardo_pipeline.events.record.arrow_schema import to_table as events_table
 from bardo_pipeline.grimoire.entry_columns import confidence_of
 from bardo_pipeline.inheritance.weismann import attenuate, leave_bloodstains, shed
-from tests import grimoires
-from tests.owners import order
-from tests.streams import KEEN, SPAN, START, STORM, Chapter, Life, cycles_of, stream
+from tests.support import handmade_grimoires
+from tests.support.handmade_records import KEEN, SPAN, START, STORM, Chapter, Life, cycles_of, stream
+from tests.support.owner_events import order
 
 POLICY = KEEN
 CYCLE = POLICY.curator.cycle_ticks
@@ -70,7 +70,7 @@ def test_what_is_pinned_neither_fades_nor_is_pruned() -> None:
     assert decided[1]["cause_ticks"] == []
     assert (entry["status"], entry["pinned_ppm"], entry["fades_at"]) == ("active", 600_000, None)
     long_after = datetime(2034, 1, 1, tzinfo=UTC)
-    assert grimoires.confidence_at(grimoires.grimoire(_bare(entry)), long_after) == [600_000]
+    assert handmade_grimoires.confidence_at(handmade_grimoires.grimoire(_bare(entry)), long_after) == [600_000]
 
 
 def _bare(entry: Row) -> Row:
@@ -95,8 +95,8 @@ def test_what_is_unpinned_fades_from_there_on() -> None:
     assert decided[2]["anchor_at"] == decided[2]["at"]
     assert entry["pinned_ppm"] == 0
     half_life = timedelta(days=POLICY.decay.regime_conditional_days)
-    table = grimoires.grimoire(_bare(entry))
-    assert grimoires.confidence_at(table, decided[2]["at"] + half_life) == [300_000]
+    table = handmade_grimoires.grimoire(_bare(entry))
+    assert handmade_grimoires.confidence_at(table, decided[2]["at"] + half_life) == [300_000]
 
 
 @pytest.mark.row("X-8")
@@ -194,16 +194,18 @@ def test_a_cycle_without_records_is_closed_by_what_was_said_in_it() -> None:
 
 @pytest.mark.row("X-8")
 def test_a_pin_ends_with_the_golem_and_is_worth_what_it_held_until_then() -> None:
-    held = grimoires.entry(pinned_ppm=600_000, decay_class="tactical")
-    entries, deaths = grimoires.grimoire(held), grimoires.deaths("g-1")
-    assert grimoires.confidence_at(entries, grimoires.DIED) == [600_000]
+    held = handmade_grimoires.entry(pinned_ppm=600_000, decay_class="tactical")
+    entries, deaths = handmade_grimoires.grimoire(held), handmade_grimoires.deaths("g-1")
+    assert handmade_grimoires.confidence_at(entries, handmade_grimoires.DIED) == [600_000]
     left = leave_bloodstains(entries, deaths, POLICY)
     assert left["pinned_ppm"].to_pylist() == [0]
     crossed = shed(attenuate(left, POLICY), POLICY)
-    assert grimoires.confidence_at(crossed, grimoires.DIED) == [510_000], "0.85 of what it was held at"
-    later = grimoires.DIED + timedelta(days=POLICY.decay.tactical_days)
-    assert grimoires.confidence_at(crossed, later) == [255_000]
-    unpinned = leave_bloodstains(grimoires.grimoire(held | {"pinned_ppm": 0}), deaths, POLICY)
+    assert handmade_grimoires.confidence_at(crossed, handmade_grimoires.DIED) == [510_000], (
+        "0.85 of what it was held at"
+    )
+    later = handmade_grimoires.DIED + timedelta(days=POLICY.decay.tactical_days)
+    assert handmade_grimoires.confidence_at(crossed, later) == [255_000]
+    unpinned = leave_bloodstains(handmade_grimoires.grimoire(held | {"pinned_ppm": 0}), deaths, POLICY)
     assert confidence_of(unpinned, 0, POLICY.decay).tolist() == [600_000]
 
 

@@ -8,8 +8,8 @@ import pytest
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.storage.home import Home
-from tests.curated import BAD, GOOD, POLICY, SILENCE, STRONG, WORSE, Told, lived
-from tests.streams import LULL, RALLY, SPAN, START, STORM, judged, record, table
+from tests.support.curated_lives import BAD, GOOD, POLICY, SILENCE, STRONG, WORSE, Told, lived
+from tests.support.handmade_records import LULL, RALLY, SPAN, START, STORM, judged, record, table
 
 
 def _thresholds(told: Told) -> dict[str, float]:

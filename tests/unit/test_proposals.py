@@ -16,8 +16,8 @@ from bardo_pipeline.curator.state.proposal_schema import Proposals
 from bardo_pipeline.events.life.proposal_events import AnomalyBand, GasBand, Proposal
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS
 from bardo_pipeline.policy import Policy
-from tests.proposers import SOURCE, Disputed, situation
-from tests.streams import KEEN, RALLY, SPAN, STORM, Situation, cycles_of, table
+from tests.support.drawn_proposals import SOURCE, Disputed, situation
+from tests.support.handmade_records import KEEN, RALLY, SPAN, STORM, Situation, cycles_of, table
 
 pytestmark = pytest.mark.row("MEM-4")
 

@@ -16,8 +16,8 @@ from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS
 from bardo_pipeline.heartbeat.fleet import CELLS, RECALL
 from bardo_pipeline.heartbeat.recall_table import EntryNames, Recall, recall_of
 from bardo_pipeline.policy import Policy
-from tests.examples import times
-from tests.grimoires import DAY, DIED, baseline, confidence_at, entry, grimoire, pattern
+from tests.support.example_count import times
+from tests.support.handmade_grimoires import DAY, DIED, baseline, confidence_at, entry, grimoire, pattern
 
 POLICY = Policy()
 NOW = int(DIED.timestamp() * 10**6)

@@ -16,10 +16,23 @@ from bardo_pipeline.events.life.events import Received as Came
 from bardo_pipeline.events.life.received_knowledge import Quarantined, check_arrivals
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
 from bardo_pipeline.inheritance.chain_claims import Claim, claims_of, unproven
-from tests.arrivals import BRIEF, Received, claim, crossing, delivery
-from tests.grimoires import DIED, entry, grimoire
-from tests.owners import order
-from tests.streams import FOG, GALE, LULL, RALLY, SPAN, SQUALL, START, STORM, Chapter, Life, Situation, stream
+from tests.support.handmade_grimoires import DIED, entry, grimoire
+from tests.support.handmade_records import (
+    FOG,
+    GALE,
+    LULL,
+    RALLY,
+    SPAN,
+    SQUALL,
+    START,
+    STORM,
+    Chapter,
+    Life,
+    Situation,
+    stream,
+)
+from tests.support.owner_events import order
+from tests.support.received_knowledge import BRIEF, Received, claim, crossing, delivery
 
 pytestmark = pytest.mark.row("INH-11")
 

@@ -9,8 +9,20 @@ import pytest
 from bardo_pipeline.errors import DerivationError
 from bardo_pipeline.katabasis.action_outcomes import outcomes_of
 from bardo_pipeline.katabasis.scar_rules import scar_confidence, scars_of
-from tests.scars import ALIVE, NO_RULES, POLICY, act, check, deaths, ended, failures, moment, rule, table
-from tests.streams import LULL, RALLY, STORM
+from tests.support.failing_records import (
+    ALIVE,
+    NO_RULES,
+    POLICY,
+    act,
+    check,
+    deaths,
+    ended,
+    failures,
+    moment,
+    rule,
+    table,
+)
+from tests.support.handmade_records import LULL, RALLY, STORM
 
 pytestmark = pytest.mark.row("KAT-1", "KAT-2")
 G, H = "g-1", "g-2"

@@ -21,9 +21,9 @@ from bardo_pipeline.events.custody.sealing import (
 )
 from bardo_pipeline.events.record.model import DecisionCycleRecord, Sealed
 from bardo_pipeline.events.record.upcast import absent
-from tests.logs import GOLEM, OTHER
-from tests.private import MARK, SECRET, models, private, some
-from tests.records import records
+from tests.support.drawn_records import records
+from tests.support.log_queries import GOLEM, OTHER
+from tests.support.private_records import MARK, SECRET, models, private, some
 
 pytestmark = pytest.mark.row("X-7")
 DOCS = Path(__file__).parents[2] / "docs" / "events.md"

@@ -12,7 +12,7 @@ from bardo_pipeline.grimoire.entries import BASELINE_METRICS
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.retrieve import Grimoire
 from bardo_pipeline.retrieval.situation import Situation, decide
-from tests.grimoires import DIED, baseline, entry, grimoire
+from tests.support.handmade_grimoires import DIED, baseline, entry, grimoire
 
 POLICY = Policy()
 NOW = int(DIED.timestamp() * 10**6)

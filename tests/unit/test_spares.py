@@ -19,7 +19,7 @@ from bardo_pipeline.storage.journal.frames import HEADER_BYTES, read, segment_pa
 from bardo_pipeline.storage.journal.journal import Journal
 from bardo_pipeline.storage.journal.segment_files import cut_tail, depth_of, remove_journal
 from bardo_pipeline.storage.journal.segment_recycling import retire
-from tests.segments import NOW, Chain, segment_of, ticks
+from tests.support.journal_segments import NOW, Chain, segment_of, ticks
 
 LIMITS = WriterPolicy(segment_bytes_max=8_192, batch_records=2, journal_bytes_max=65_536)
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from bardo_pipeline.events.life.succession_events import STEPS, Advanced
 from bardo_pipeline.inheritance.succession_state import Standing, due_again, standings
 from bardo_pipeline.policy import Policy
-from tests.examples import some
+from tests.support.example_count import some
 
 pytestmark = pytest.mark.row("INH-18")
 

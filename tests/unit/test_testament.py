@@ -7,7 +7,7 @@ import pytest
 from bardo_pipeline.inheritance.testament import CATEGORIES, TESTAMENT_SCHEMA
 from bardo_pipeline.inheritance.testament import testaments as written_by
 from bardo_pipeline.policy import InheritancePolicy, Policy
-from tests.grimoires import POLICY, baseline, deaths, decided, decisions, entry, grimoire, shuffled
+from tests.support.handmade_grimoires import POLICY, baseline, deaths, decided, decisions, entry, grimoire, shuffled
 
 OWN = {"status": "candidate", "sign": 0}
 """A candidate: evidence of its own, no side taken."""

@@ -32,8 +32,8 @@ from bardo_pipeline.inheritance.bundle_files import (
 from bardo_pipeline.inheritance.canonical_json import canonical
 from bardo_pipeline.policy import InheritancePolicy, Policy, StewardPolicy
 from bardo_pipeline.quality.bundle_expectations import bundle_expectations
-from tests.bundles import bundle_of, candidate_of
-from tests.grimoires import DAY, DIED, POLICY, baseline, entry
+from tests.support.handmade_bundles import bundle_of, candidate_of
+from tests.support.handmade_grimoires import DAY, DIED, POLICY, baseline, entry
 
 SIX = Policy(inheritance=InheritancePolicy(budget=6), steward=StewardPolicy(sample_min=4))
 """A budget of six, so that a seventh entry is one too many; and few entries are enough for shares."""

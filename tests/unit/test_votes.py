@@ -14,7 +14,18 @@ from bardo_pipeline.katabasis.anonymous_votes import (
     routine_votes,
 )
 from bardo_pipeline.katabasis.propositions import proposition_id, with_claims
-from tests.grimoires import DAY, DIED, POLICY, baseline, deaths, decided, decisions, entry, grimoire, pattern
+from tests.support.handmade_grimoires import (
+    DAY,
+    DIED,
+    POLICY,
+    baseline,
+    deaths,
+    decided,
+    decisions,
+    entry,
+    grimoire,
+    pattern,
+)
 
 OWNERS = pa.table({"golem_id": ["g-1", "g-2"], "owner_id": ["owner-1", "owner-2"]})
 

@@ -4,7 +4,7 @@ import pytest
 
 from bardo_pipeline.inheritance.weismann import SHED_COLUMNS, attenuate, leave_bloodstains, shed
 from bardo_pipeline.policy import InheritancePolicy, Policy
-from tests.grimoires import DAY, DIED, POLICY, baseline, confidence_at, deaths, entry, grimoire
+from tests.support.handmade_grimoires import DAY, DIED, POLICY, baseline, confidence_at, deaths, entry, grimoire
 
 RESET = Policy(inheritance=InheritancePolicy(weismann="reset"))
 

@@ -19,7 +19,7 @@ from bardo_pipeline.quality.market_truths import PlantedTruth
 from bardo_pipeline.quality.memory_targets import Found, bounds
 from bardo_pipeline.quality.true_effects import CELLS, Judged, Yardstick, cell_name, measure, windows_met
 from bardo_pipeline.runtime.memory_evaluation import found_in
-from tests.grimoires import DAY, DIED, decisions, entry, grimoire, pattern
+from tests.support.handmade_grimoires import DAY, DIED, decisions, entry, grimoire, pattern
 
 POLICY = Policy()
 START_US = int((DIED - 10 * DAY).timestamp() * 1_000_000)

@@ -10,7 +10,7 @@ import signal
 import pytest
 
 from bardo_pipeline.storage.journal.processor_yield import EVERY_SECONDS, yielding
-from tests.processes import Forked
+from tests.support.forked_processes import Forked
 
 pytestmark = pytest.mark.row("EV-3")
 

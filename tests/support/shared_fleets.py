@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from bardo_pipeline.policy import Policy
-from tests import grimoires
-from tests.fleets import FOUNDING, Lived, live, lively_market, rule
+from tests.support import handmade_grimoires
+from tests.support.memory_fleets import FOUNDING, Lived, live, lively_market, rule
 
 SHORT = replace(FOUNDING, lifespan_ticks=(150, 400))
 STEERS = {("*", 20): ("high", "look again"), ("*", 50): ("low", "how is it"), ("*", 51): ("low", "and now")}
@@ -40,7 +40,7 @@ def known() -> pa.Table:
     told = [rule(market, regime, band, "normal") for regime in REGIMES for band in ("calm", "stirred")]
     told += [rule(market, r, "broken", "normal", kind="warning", sign=-1) for r in ("volatile", "trending_up")]
     told.append(rule(market, "range_bound", "stretched", "normal", kind="warning", sign=-1, confidence_ppm=503_000))
-    return grimoires.grimoire(*told)
+    return handmade_grimoires.grimoire(*told)
 
 
 @cache
@@ -65,4 +65,6 @@ def told(kind: str) -> Lived:
     }[kind]
     said = {"kind": "warning", "sign": -1} if kind in ("cautious", "wary") else {}
     rules = [rule(market, regime, band, "normal", **said) for regime in REGIMES for band in bands]
-    return live(market, lineages=range(4), founding=LONG, inherited=grimoires.grimoire(*rules) if rules else None)
+    return live(
+        market, lineages=range(4), founding=LONG, inherited=handmade_grimoires.grimoire(*rules) if rules else None
+    )

@@ -14,7 +14,7 @@ from bardo_pipeline.inheritance.playbook_rules import procedures_of
 from bardo_pipeline.inheritance.testament import testaments as written_by
 from bardo_pipeline.inheritance.weismann import attenuate, leave_bloodstains, shed
 from bardo_pipeline.policy import Policy
-from tests.grimoires import DIED, POLICY, deaths, decisions, grimoire
+from tests.support.handmade_grimoires import DIED, POLICY, deaths, decisions, grimoire
 
 
 def crossing_of(*rows: dict[str, Any], golem_id: str = "g-1", policy: Policy = POLICY) -> pa.Table:

@@ -13,7 +13,7 @@ from multiprocessing.context import ForkServerProcess
 from typing import TextIO
 
 CONTEXT = get_context("forkserver")
-CONTEXT.set_forkserver_preload(["tests.preloaded"])
+CONTEXT.set_forkserver_preload(["tests.support.preloaded_imports"])
 
 
 class Forked:

@@ -25,7 +25,7 @@ from bardo_pipeline.storage.intake.spool_ingest import Taken
 from bardo_pipeline.storage.log.event_log import EventLog
 from tests import fuzz
 from tests.conftest import NOW
-from tests.records import records
+from tests.support.drawn_records import records
 
 SMALL = Policy(writer=WriterPolicy(spool_block_bytes=30_000, record_bytes_max=20_000))
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))

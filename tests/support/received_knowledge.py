@@ -16,9 +16,9 @@ from bardo_pipeline.events.life.received_knowledge import Arrival
 from bardo_pipeline.grimoire.entry_columns import replaced
 from bardo_pipeline.inheritance.bundle_files import CROSSING_COLUMNS
 from bardo_pipeline.policy import Policy
-from tests.bundles import crossing_of
-from tests.grimoires import entry
-from tests.streams import KEEN, SPAN, START, Situation, cycles_of
+from tests.support.handmade_bundles import crossing_of
+from tests.support.handmade_grimoires import entry
+from tests.support.handmade_records import KEEN, SPAN, START, Situation, cycles_of
 
 BRIEF = KEEN.model_copy(update={"curator": KEEN.curator.model_copy(update={"cycle_ticks": SPAN})})
 """Cycles of a few ticks, and little doubt."""

@@ -11,7 +11,7 @@ import numpy as np
 from bardo_pipeline.events.life.loan_granted import LoanGranted
 from bardo_pipeline.market.aave_reserves import ASSETS, LENDER, Reserves
 from bardo_pipeline.market.market import Market
-from tests.fleets import FOUNDING, Lived, drawn_market, live
+from tests.support.memory_fleets import FOUNDING, Lived, drawn_market, live
 
 CENTRE = 200_000
 """The pool's tick at which these markets begin: about 2,062 dollars."""

@@ -276,7 +276,7 @@ def stream(lived: Iterable[Life]) -> pa.Table:
 @cache
 def _plain() -> dict[str, Any]:
     """One quiet tick of a real golem: what a record made by hand says of all that the curator does not read."""
-    from tests.fleets import drawn_market, live
+    from tests.support.memory_fleets import drawn_market, live
 
     row: dict[str, Any] = live(drawn_market([200_000] * 4)).records.to_pylist()[-1]
     return row | {"episodes_written": []}

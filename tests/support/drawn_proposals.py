@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.events.life.proposal_events import Proposal
-from tests.streams import RALLY, SITUATIONS, SPAN, STORM, Situation, judged, record
+from tests.support.handmade_records import RALLY, SITUATIONS, SPAN, STORM, Situation, judged, record
 
 SOURCE = "openai-chat:loopback-1"
 ELSEWHERE = Structure("pattern", "base", "uniswap_v3", "WETH/USDC", "t", "rebalance", "volatile", "calm", "cheap")

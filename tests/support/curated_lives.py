@@ -12,7 +12,7 @@ from bardo_pipeline.curator.curate import Curation, curate
 from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState, to_table
 from bardo_pipeline.policy import Policy
-from tests.streams import KEEN, SPAN, Chapter, Life, Situation, cycles_of, stream
+from tests.support.handmade_records import KEEN, SPAN, Chapter, Life, Situation, cycles_of, stream
 
 POLICY = KEEN
 INSTANT = timedelta(milliseconds=1)

@@ -15,8 +15,8 @@ from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.drainer import DrainReport, drain_once
 from bardo_pipeline.storage.journal.event_writer import EventWriter
 from bardo_pipeline.storage.log.event_log import EventLog
-from tests.logs import GOLEM, NOW
-from tests.records import records
+from tests.support.drawn_records import records
+from tests.support.log_queries import GOLEM, NOW
 
 Opener = Callable[..., EventWriter]
 

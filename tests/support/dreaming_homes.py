@@ -15,8 +15,8 @@ from bardo_pipeline.events.life.events import Died, life_event
 from bardo_pipeline.events.record.model import Vitality
 from bardo_pipeline.policy import Policy
 from tests.conftest import NOW
-from tests.fleets import FOUNDING, START, Lived, live, lively_market
 from tests.property.test_laws import stores_at
+from tests.support.memory_fleets import FOUNDING, START, Lived, live, lively_market
 
 RICH = replace(FOUNDING, lifespan_ticks=(40_000, 50_000), budget_micros=500_000_000)
 """Golems that neither age nor run out of credits for weeks."""

@@ -13,7 +13,7 @@ from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.katabasis.action_outcomes import ENDED_SCHEMA, failures_among, outcomes_of
 from bardo_pipeline.katabasis.scar_rules import RULE_COLUMNS, failures_of
 from bardo_pipeline.policy import Policy
-from tests.streams import START, STORM, Situation, action, full, judged, outcome, record
+from tests.support.handmade_records import START, STORM, Situation, action, full, judged, outcome, record
 
 POLICY = Policy()
 VALUE = 48_000_000

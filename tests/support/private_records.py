@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models
 from bardo_pipeline.events.record.model import DecisionCycleRecord
-from tests.records import records
+from tests.support.drawn_records import records
 
 SECRET = bytes(range(32))
 MARK = "the-whale-of-Turin"

@@ -41,10 +41,10 @@ from bardo_pipeline.storage.log.checksum_manifest import Sums
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA, VECTORS_SCHEMA
 from bardo_pipeline.storage.verification.report import Break, Report
-from tests.bundles import bundle_of
-from tests.grimoires import entry
-from tests.processes import Forked
-from tests.records import records
+from tests.support.drawn_records import records
+from tests.support.forked_processes import Forked
+from tests.support.handmade_bundles import bundle_of
+from tests.support.handmade_grimoires import entry
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 ARROW, SIGNED, JSON, WAITING = "arrow-0000", "arrow-0001", "json-0000", "waiting-0000"

@@ -23,7 +23,7 @@ from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from tests.conftest import NOW
-from tests.streams import START, full, outcome, record
+from tests.support.handmade_records import START, full, outcome, record
 
 FIRST, SECOND, THIRD = "g-7f3a", "g-9b2d", "g-3k9p"
 OWNER, LINEAGE = "owner-1", "the line of g-7f3a"

@@ -9,7 +9,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from tempfile import TemporaryDirectory
 
-from tests.processes import CONTEXT
+from tests.support.forked_processes import CONTEXT
 
 
 def bardo(*words: str, home: Path, expect: int = 0) -> str:

@@ -13,8 +13,8 @@ from bardo_pipeline.derivation.context import Stores
 from bardo_pipeline.events.life.override_events import OVERRIDES, Order
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.runtime import fleet_run
-from tests.fleets import lively_market
-from tests.streams import START
+from tests.support.handmade_records import START
+from tests.support.memory_fleets import lively_market
 
 FOUNDING = Founding(owners=("owner-1",), credit_share=0.03, lifespan_ticks=(320, 420))
 RUN = fleet_run.Run("run", lively_market(460, 11), 2, 2, FOUNDING)

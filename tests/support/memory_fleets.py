@@ -30,7 +30,7 @@ from bardo_pipeline.market.market import Market, price_of_tick
 from bardo_pipeline.market.synthetic import SyntheticSpec, synthetic_market
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.runtime import fleet_run
-from tests import grimoires
+from tests.support import handmade_grimoires
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 FOUNDING = Founding(owners=("owner-1", "owner-2", "owner-3"), budget_micros=50_000_000, credit_share=0.03)
@@ -193,4 +193,4 @@ def rule(market: Market, regime: str, anomaly_band: str, gas_band: str, **said: 
         "created_at": START, "validated_at": START, "origin_golem_id": "g-before", "provenance": "death_testament",
         "generation": 1, "effect_mean_ppm": 900,
     }  # fmt: skip
-    return grimoires.entry("g-before", about, **(plain | said))
+    return handmade_grimoires.entry("g-before", about, **(plain | said))
