@@ -9,7 +9,7 @@ import dagster as dg
 from assets.log import CYCLES, LIFE_EVENTS
 from assets.metadata import Seen, of_table, projected
 from assets.resources import LazyStores
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import withdraw
 from bardo_pipeline.derivation.reports.lineage import surest
@@ -70,7 +70,7 @@ def curate(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult]
         yield projected(stores, name, seen, written, more=more)
 
 
-def _lineage(stores: Stores) -> str:
+def _lineage(stores: DerivationContext) -> str:
     """The surest rules with the ticks and bundles behind them, as a page of the UI; the command traces any other."""
     lines = [
         "| golem | generation | entry | confidence | says | its own ticks | came in bundle |",

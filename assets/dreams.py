@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from assets.log import CYCLES, LIFE_EVENTS
 from assets.metadata import Seen, markdown_table, of_table, projected
 from assets.resources import LazyStores
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
 from bardo_pipeline.dreams.hypotheses import STATES
 from bardo_pipeline.dreams.hypothesis_table import standing
@@ -59,7 +59,7 @@ def dream(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult]:
         yield projected(stores, name, seen, written, more=more[name])
 
 
-def _fate(stores: Stores) -> dg.MarkdownMetadataValue:
+def _fate(stores: DerivationContext) -> dg.MarkdownMetadataValue:
     """How many hypotheses stand where, with the surest of each."""
     rows = standing(stores.projections.growing("hypotheses").read()).to_pylist()
     told = []
@@ -72,7 +72,7 @@ def _fate(stores: Stores) -> dg.MarkdownMetadataValue:
     return markdown_table(told)
 
 
-def _taught(stores: Stores) -> dg.MarkdownMetadataValue:
+def _taught(stores: DerivationContext) -> dg.MarkdownMetadataValue:
     """The lessons that are held most surely."""
     rows = stores.projections.read("lessons")
     rows = rows.filter(pc.equal(rows["status"], "active")).sort_by([("confidence_ppm", "descending")])
@@ -80,7 +80,7 @@ def _taught(stores: Stores) -> dg.MarkdownMetadataValue:
     return markdown_table(rows.select(list(names)).rename_columns(list(names.values())).slice(0, 10).to_pylist())
 
 
-def _began_by(stores: Stores) -> dg.MarkdownMetadataValue:
+def _began_by(stores: DerivationContext) -> dg.MarkdownMetadataValue:
     """How many dreams began by the clock, by an import, by a tag."""
     counted = pc.value_counts(stores.projections.growing("dreams").read(["began_by"])["began_by"]).to_pylist()
     return markdown_table([{"began by": c["values"], "dreams": c["counts"]} for c in sorted(counted, key=str)])

@@ -7,7 +7,7 @@ import dagster as dg
 from assets.log import CYCLES, LIFE_EVENTS, VECTORS
 from assets.metadata import CODE_VERSION, OWNERS, Seen, columns_of, materialized, of_table, projected, version_of
 from assets.resources import LazyStores
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.grimoire_views import derive_of_grimoire
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes, refresh_index
 from bardo_pipeline.derivation.memory.derive_episodes import episode_index as index_of
@@ -53,7 +53,7 @@ def episode_index(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
     )
 
 
-def _searched(stores: Stores) -> dict[str, float | int]:
+def _searched(stores: DerivationContext) -> dict[str, float | int]:
     """How a search of the index goes: through how many lists, and how many of the nearest it finds so."""
     mark = index_of(stores).watermark()
     if mark is None or mark.approximate is None:

@@ -22,7 +22,7 @@ from assets.metadata import (
     projected,
 )
 from assets.resources import LazyStores
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.death_queries import dead_golems
 from bardo_pipeline.derivation.death.graveyard import previews
 from bardo_pipeline.derivation.legacy.bundle_candidates import candidate_folder
@@ -137,7 +137,7 @@ def verdicts(
     )
 
 
-def standing_verdicts(stores: Stores) -> pa.Table:
+def standing_verdicts(stores: DerivationContext) -> pa.Table:
     """Every verdict on record (VERDICT_SCHEMA), by golem and bundle."""
     rows = [
         {"golem_id": e["golem_id"], **e["judged"], "failed": [f["expectation"] for f in e["judged"]["failed"]]}
@@ -170,12 +170,12 @@ def _verdict_facts(standing: pa.Table, shown: Sequence[Judged]) -> dict[str, Any
     return {"passed_count": passed, "refused_count": standing.num_rows - passed, "judged": markdown_table(rows)}
 
 
-def data_docs(stores: Stores) -> Path:
+def data_docs(stores: DerivationContext) -> Path:
     """Where the Data Docs of each run lie."""
     return stores.home.root / "data_docs"
 
 
-def docs_facts(stores: Stores, page: Path | None) -> dict[str, Any]:
+def docs_facts(stores: DerivationContext, page: Path | None) -> dict[str, Any]:
     """Links to a first page of Data Docs: of this run, or of the last one that judged something."""
     if page is None:
         older = sorted(data_docs(stores).glob("*/index.html"), key=lambda p: p.stat().st_mtime)
@@ -199,7 +199,7 @@ def _document(site: Path, verdicts: Verdicts) -> None:
         own.symlink_to(Path("..") / "static", target_is_directory=True)
 
 
-def _judged_again(stores: Stores, standing: pa.Table, site: Path) -> Verdicts:
+def _judged_again(stores: DerivationContext, standing: pa.Table, site: Path) -> Verdicts:
     """Verdicts, once more, of candidates that have one but no Data Docs; nothing is recorded."""
     known = {h for page in data_docs(stores).glob(f"*/{DOCUMENTED}") for h in page.read_text().split()}
     wanted = _passed(standing).keys() - known
@@ -238,7 +238,7 @@ def bundles(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
     )  # fmt: skip
 
 
-def _inheritance(stores: Stores, fresh: Collection[str]) -> dict[str, Any]:
+def _inheritance(stores: DerivationContext, fresh: Collection[str]) -> dict[str, Any]:
     """What the heirs of freshly published bundles would get (INH S12): a table to read, and all of it as JSON."""
     bundles = standing_bundles(stores)
     golems = bundles.filter(pc.is_in(bundles["bundle_hash"], value_set=pa.array(sorted(fresh), pa.string())))[
@@ -263,7 +263,7 @@ def _inheritance(stores: Stores, fresh: Collection[str]) -> dict[str, Any]:
     return {"inheritance": markdown_table(rows), "inheritance_previews": told}
 
 
-def standing_bundles(stores: Stores) -> pa.Table:
+def standing_bundles(stores: DerivationContext) -> pa.Table:
     """Every bundle that was published (BUNDLE_SCHEMA), by golem and bundle."""
     events = stores.life("BundlePublished").select(["golem_id", "published"]).to_pylist()
     rows = [{"golem_id": e["golem_id"], **e["published"]} for e in events]

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from bardo_pipeline.derivation.context import DEFAULT_EMBEDDER, Stores
+from bardo_pipeline.derivation.context import DEFAULT_EMBEDDER, DerivationContext
 from bardo_pipeline.derivation.derivation_id import derivation_id
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.table_digest import Digest, Written
@@ -67,7 +67,7 @@ class Seen:
     tables: Mapping[str, Mapping[str, Any]]
 
     @classmethod
-    def before(cls, stores: Stores, tables: Iterable[str] = ()) -> Seen:
+    def before(cls, stores: DerivationContext, tables: Iterable[str] = ()) -> Seen:
         """Look at the log and at the tables that will be read."""
         version, life_version, heads = stores.log.version, stores.log.life_version, stores.log.heads()
         read = {
@@ -78,7 +78,7 @@ class Seen:
         return cls(version, life_version, heads.num_rows, tick_max, Digest.of(heads).fingerprint, read)
 
 
-def version_of(stores: Stores, table: str) -> int:
+def version_of(stores: DerivationContext, table: str) -> int:
     """The Delta version of a projection."""
     if TABLES[table].grows:
         return stores.projections.growing(table).table.version
@@ -86,7 +86,7 @@ def version_of(stores: Stores, table: str) -> int:
 
 
 def materialized(
-    stores: Stores,
+    stores: DerivationContext,
     asset: str,
     seen: Seen,
     digest: Digest,
@@ -115,7 +115,7 @@ def materialized(
 
 
 def projected(
-    stores: Stores,
+    stores: DerivationContext,
     table: str,
     seen: Seen,
     written: Iterable[Written],

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.storage.home import home_root
 
 
@@ -21,9 +21,9 @@ class LazyStores:
         self.root = root
 
     @cached_property
-    def stores(self) -> Stores:
+    def stores(self) -> DerivationContext:
         """The stores, opened now if they were not. Raises NoHomeError without a home."""
-        return Stores.open(self.root)
+        return DerivationContext.open(self.root)
 
     @staticmethod
     def now() -> datetime:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from assets.log import LIFE_EVENTS
 from assets.metadata import CODE_VERSION, OWNERS, Seen, columns_of, markdown_table, materialized
 from assets.resources import LazyStores
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.derive_thanatopsis import pass_away, phases_of
 from bardo_pipeline.derivation.death.owner_notices import deliver, waiting, webhook_of
 from bardo_pipeline.errors import NoticeError
@@ -54,7 +54,7 @@ def thanatopsis(context: dg.AssetExecutionContext, home: dg.ResourceParam[LazySt
     )  # fmt: skip
 
 
-def posted(stores: Stores, warn: Callable[[str], None]) -> dict[str, Any]:
+def posted(stores: DerivationContext, warn: Callable[[str], None]) -> dict[str, Any]:
     """How many notices were posted; what was not taken waits for the next time, and fails nothing else."""
     url = webhook_of(os.environ)
     if url is None:
@@ -67,7 +67,7 @@ def posted(stores: Stores, warn: Callable[[str], None]) -> dict[str, Any]:
     return {"posted": sent, "waiting": 0}
 
 
-def standing_phases(stores: Stores) -> pa.Table:
+def standing_phases(stores: DerivationContext) -> pa.Table:
     """Every phase of dying on record (DYING_SCHEMA), by golem and in their order."""
     rows = [
         {"golem_id": golem_id, "phase": phase.kind, "event_id": phase.event_id}

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.death.death_queries import births_of, dead_golem, deaths_of
 from bardo_pipeline.derivation.legacy.publish_legacies import bequeath, publish, unjudged
@@ -60,7 +60,7 @@ def death_figures(root: Path) -> list[Figure]:
 
 def _asked_of(root: Path) -> Figure:
     """Seconds to ask a home of the dead what is waiting, and of one of them, beside reading of them all."""
-    stores = Stores.open(root)
+    stores = DerivationContext.open(root)
     one = stores.life("DeathDeclared")["golem_id"][0].as_py()
 
     def asked() -> None:
@@ -109,7 +109,7 @@ def deaths(golems: int) -> pa.Table:
 def _dead(root: Path, golems: int, each: int, rng: np.random.Generator) -> Path:
     """A home whose golems lived a cycle, know so many entries each, and are dead; nothing of theirs is left yet."""
     world = World(SPAN, golems, curates=False)
-    stores = Stores.open(Home.create(root, world.policy, NOW).root)
+    stores = DerivationContext.open(Home.create(root, world.policy, NOW).root)
     stores.log.record([life_event(g, NOW, birth) for g, birth in world.births], NOW)
     stores.log.append(world.cycles[0], writer="bench", segment=1, recorded_at=NOW)
     stores.log.record([_death(g, world.cycles[0]) for g, _ in world.births], NOW)
@@ -132,7 +132,7 @@ def _buried(*homes: Path) -> tuple[float, float]:
 def _bury(homes: tuple[Path, ...]) -> tuple[float, float]:
     took = 0.0
     for root in homes:
-        stores = Stores.open(root)
+        stores = DerivationContext.open(root)
         took = seconds(lambda s=stores: bequeath(s, now=NOW))
         born, out = (stores.life(kind).num_rows for kind in ("GolemBorn", "BundlePublished"))
         assert out == born, f"{out} of {born} bundles were published"

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, episodes_of
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.embed_texts import recorded_vectors
 from bardo_pipeline.policy import GrowthPolicy, Policy
 from bardo_pipeline.storage.embedding.embedders import open_embedder
@@ -69,10 +69,10 @@ def _texts(world: World) -> pa.StringArray:
     return pa.array([f"{told[at]['text']} It was {told[at]['episode_id']}." for at in order.tolist()], pa.string())
 
 
-def _stores(root: Path, models: Path) -> Stores:
+def _stores(root: Path, models: Path) -> DerivationContext:
     Home.create(root, Policy(), NOW)
     (root / "models").symlink_to(models, target_is_directory=True)
-    return Stores.open(root, policy=Policy())
+    return DerivationContext.open(root, policy=Policy())
 
 
 def _approximate(vectors: NDArray[np.float32], folder: Path) -> Figure:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, episodes_of
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.grimoire_views import OF_GRIMOIRE, derive_of_grimoire
 from bardo_pipeline.derivation.katabasis.vote_and_consensus import derive_consensus, derive_votes
@@ -61,7 +61,7 @@ def probes_figure(policy: Policy) -> Figure:
     return Figure("probes_ms", spent, "ms", PROBES_LIMIT_MS, spent / PROBES_LIMIT_MS, "value <= 10", how)
 
 
-def derive(stores: Stores) -> None:
+def derive(stores: DerivationContext) -> None:
     """Everything but vectors."""
     derive_curation(stores)
     for name in OF_GRIMOIRE:
@@ -72,7 +72,7 @@ def derive(stores: Stores) -> None:
     derive_consensus(stores)
 
 
-def derive_incremental(stores: Stores) -> None:
+def derive_incremental(stores: DerivationContext) -> None:
     """What a curator run does beside vectors."""
     derive_curation(stores)
     for name in OF_GRIMOIRE:

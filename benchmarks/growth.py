@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from benchmarks.figures import derive_incremental
 from benchmarks.world import GOLEMS, NOW, SPAN, World
@@ -43,7 +43,7 @@ def batches(world: World, first: int, last: int, together: int = TOGETHER) -> It
 class Grower:
     """A home that grows: `to` brings it to so many cycles of all golems, derived or not."""
 
-    def __init__(self, world: World, stores: Stores) -> None:
+    def __init__(self, world: World, stores: DerivationContext) -> None:
         self.world, self.stores = world, stores
         self.cycles = self._segment = 0
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.events.custody.hash_chain import Payloads
 from bardo_pipeline.events.record.arrow_schema import _annotation, _split_optional
 from bardo_pipeline.events.record.check_batch import examine
@@ -75,7 +75,7 @@ def whole_lives(world: World) -> pa.Table:
     return rows.take(pc.sort_indices(rows, [("tick", "ascending"), ("golem_id", "ascending")])).combine_chunks()
 
 
-def admit_json(stores: Stores, records: pa.Table) -> int:
+def admit_json(stores: DerivationContext, records: pa.Table) -> int:
     """Put the records on record as they would come from their writers, one JSON each. Returns the bytes of JSON."""
     total = 0
     for segment, start in enumerate(range(0, records.num_rows, DRAIN), 1):

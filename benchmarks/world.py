@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import Mind
 from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.heartbeat.fleet import Fleet, Founding, born
@@ -92,14 +92,14 @@ class World:
                 fleet.playbook_version[i], fleet.rebalance_threshold[:, i] = mind.playbooks.of(golem_id, self.policy)
                 fleet.cycle_seen[i] = k + 1
 
-    def home(self, root: Path) -> Stores:
+    def home(self, root: Path) -> DerivationContext:
         """A fresh home in which these golems were born."""
         Home.create(root, self.policy, NOW)
-        stores = Stores.open(root, policy=self.policy)
+        stores = DerivationContext.open(root, policy=self.policy)
         stores.log.record([life_event(g, NOW, b) for g, b in self.births], NOW)
         return stores
 
-    def fill(self, stores: Stores, first: int, last: int, *, batch: int, writer: str) -> None:
+    def fill(self, stores: DerivationContext, first: int, last: int, *, batch: int, writer: str) -> None:
         """Append cycles first to last (0-based, end excluded) in batches of about this many records."""
         chosen = self.cycles[first:last]
         each = max(batch // (self.golems * SPAN), 1)

@@ -6,7 +6,7 @@ import dagster as dg
 
 from assets.checks import only_passed_bundles_are_published
 from assets.log import LOG
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.checkpoints import place_of
 from bardo_pipeline.derivation.incremental.record_queries import closed_through, curated
 from bardo_pipeline.derivation.incremental.retraction_tracking import unheeded
@@ -22,7 +22,7 @@ curator_job = dg.define_asset_job(
 )
 
 
-def what_is_new(stores: Stores) -> str | None:
+def what_is_new(stores: DerivationContext) -> str | None:
     """What a run of the curator would find, in a few words; None if it would find nothing."""
     curation, episodes = stores.projections.growing("curation"), stores.projections.growing("episodes")
     cycles = golems = 0

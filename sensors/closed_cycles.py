@@ -5,7 +5,7 @@ from __future__ import annotations
 import dagster as dg
 
 from assets.resources import LazyStores
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from jobs.curator import curator_job, what_is_new
 from sensors.log_cursor import Cursor, looked
 
@@ -24,7 +24,7 @@ def cycles_closed(
     return looked(context, home, _closed, at_rest="nothing was recorded since the last look")
 
 
-def _closed(stores: Stores, _: Cursor, now: Cursor) -> dg.RunRequest | str:
+def _closed(stores: DerivationContext, _: Cursor, now: Cursor) -> dg.RunRequest | str:
     new = what_is_new(stores)
     if new is None:
         return "no cycle closed since the last look"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dagster as dg
 
 from assets.resources import LazyStores
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.dreams.derive_dreams import queued
 from jobs.dream import dream_job
 from sensors.log_cursor import Cursor, looked
@@ -25,7 +25,7 @@ def dreams_queued(
     return looked(context, home, _queued)
 
 
-def _queued(stores: Stores, _: Cursor, now: Cursor) -> dg.RunRequest | str:
+def _queued(stores: DerivationContext, _: Cursor, now: Cursor) -> dg.RunRequest | str:
     why = queued(stores)
     if why is None:
         return "no dream is queued before its time"

@@ -7,7 +7,7 @@ from datetime import datetime
 import dagster as dg
 
 from assets.resources import LazyStores
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.succession.succeed import due
 from jobs.succession import succession_job
 from sensors.run_requests import few, requested
@@ -28,7 +28,7 @@ def successions_due(
     return requested(home, _due, at_rest="nothing is due of any succession")
 
 
-def _due(stores: Stores, now: datetime) -> tuple[list[str], str]:
+def _due(stores: DerivationContext, now: datetime) -> tuple[list[str], str]:
     waiting = due(stores, now)
     told = [f"{one.golem_id}: {one.why}" for one in waiting]
     return [f"{one.golem_id}@{one.tried}" for one in waiting], few(told, "; ")

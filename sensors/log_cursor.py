@@ -10,7 +10,7 @@ from typing import Self
 import dagster as dg
 
 from assets.resources import LazyStores
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.errors import NoHomeError
 
 
@@ -23,7 +23,7 @@ class Cursor:
     life_version: int | None
 
     @classmethod
-    def of(cls, stores: Stores) -> Self:
+    def of(cls, stores: DerivationContext) -> Self:
         """Where the log is now."""
         return cls(stores.home.created_at.isoformat(), stores.log.version, stores.log.life_version)
 
@@ -42,7 +42,7 @@ class Cursor:
         return json.dumps(asdict(self))
 
 
-Find = Callable[[Stores, Cursor, Cursor], dg.RunRequest | str]
+Find = Callable[[DerivationContext, Cursor, Cursor], dg.RunRequest | str]
 """Compares where a sensor was with where the log is now: the run to ask for, or why there is none to ask for."""
 
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assets.resources import LazyStores
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.events.life.retractions import WITHDRAWALS
 from jobs.death import death_job
 from sensors.log_cursor import Cursor, looked
@@ -31,7 +31,7 @@ def deaths_recorded(
     return looked(context, home, _died)
 
 
-def _died(stores: Stores, before: Cursor, now: Cursor) -> dg.RunRequest | str:
+def _died(stores: DerivationContext, before: Cursor, now: Cursor) -> dg.RunRequest | str:
     news = stores.log.life(since_version=before.life_version)
     dead = sorted(set(news.filter(pc.equal(news["kind"], "DeathDeclared"))["golem_id"].to_pylist()))
     struck = set(news.filter(pc.is_in(news["kind"], value_set=pa.array(WITHDRAWALS)))["golem_id"].to_pylist())

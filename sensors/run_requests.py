@@ -8,12 +8,12 @@ from datetime import datetime
 import dagster as dg
 
 from assets.resources import LazyStores
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.errors import NoHomeError
 
 FEW = 5
 
-Look = Callable[[Stores, datetime], tuple[Sequence[str], str]]
+Look = Callable[[DerivationContext, datetime], tuple[Sequence[str], str]]
 """Looks by a moment of the wall clock. Returns who waits, each with how far that has come, and why, in words."""
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 import dagster as dg
 
 from assets.resources import LazyStores
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.silence import observe
 from jobs.observe import observe_job
 from sensors.run_requests import few, requested
@@ -30,7 +30,7 @@ def golems_silent(
     return requested(home, _silent, at_rest="of every living golem something was heard")
 
 
-def _silent(stores: Stores, now: datetime) -> tuple[list[str], str]:
+def _silent(stores: DerivationContext, now: datetime) -> tuple[list[str], str]:
     silent = [one for one in observe(stores, now=now, dry_run=True) if one.outcome == "silent"]
     names = [one.golem_id for one in silent]
     return [f"{one.golem_id}@{one.tick}" for one in silent], f"{few(names)} fell silent"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.versions.policy_diff import altered
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
 from bardo_pipeline.events.life.events import LifeEvent
@@ -79,7 +79,7 @@ def small_home(session_folder: Path) -> Path:
         if not (root / "done").exists():
             shutil.rmtree(root, ignore_errors=True)
             Home.create(root, Policy(), NOW)
-            stores = Stores.open(root)
+            stores = DerivationContext.open(root)
             market = synthetic_market(seed=7, bars=700, start=datetime(2026, 1, 1, tzinfo=UTC))
             run = Run(
                 name="small", market=market, golems=3, generations=2, founding=Founding(lifespan_ticks=(150, 300))
@@ -102,7 +102,7 @@ def half_lived(session_folder: Path) -> Path:
         if not (root / "done").exists():
             shutil.rmtree(root, ignore_errors=True)
             Home.create(root, Policy(), NOW)
-            live_until(Stores.open(root), 300, NOW)
+            live_until(DerivationContext.open(root), 300, NOW)
             (root / "done").touch()
     return root
 
@@ -124,7 +124,7 @@ def home_without_verdicts(source: Path, target: Path) -> Path:
 
     The bundles that heirs were born with are there, or those heirs could not begin.
     """
-    home, known = Home.create(target, Policy(), NOW), Stores.open(source)
+    home, known = Home.create(target, Policy(), NOW), DerivationContext.open(source)
     shutil.copytree(known.home.vectors, home.vectors)
     rows = known.log.life().drop_columns("recorded_at").to_pylist()
     for row in rows:
@@ -157,7 +157,7 @@ def asked_home(small_home: Path, session_folder: Path) -> Path:
     with one_at_a_time(session_folder / "asked_home.lock"):
         if not (root / "warehouse.duckdb").exists():
             copy_home(small_home, root)
-            stores = Stores.open(root)
+            stores = DerivationContext.open(root)
             derive_everything(stores, now=NOW)
             build_warehouse(stores.home, stores.derivation_id, stores.policy)
     return root
@@ -171,7 +171,7 @@ def brief_home(session_folder: Path) -> Path:
         if not (root / "done").exists():
             shutil.rmtree(root, ignore_errors=True)
             Home.create(root, Policy(), NOW)
-            stores = Stores.open(root)
+            stores = DerivationContext.open(root)
             market = synthetic_market(seed=7, bars=300, start=datetime(2026, 1, 1, tzinfo=UTC))
             founding = Founding(lifespan_ticks=(100, 140))
             Living(stores, Run("brief", market, golems=2, generations=2, founding=founding), lambda: NOW).live()
@@ -188,7 +188,7 @@ def lively_home(session_folder: Path) -> Path:
         if not (root / "done").exists():
             shutil.rmtree(root, ignore_errors=True)
             Home.create(root, LIVELY, NOW)
-            stores = Stores.open(root, policy=LIVELY)
+            stores = DerivationContext.open(root, policy=LIVELY)
             market = synthetic_market(seed=7, bars=600, start=datetime(2026, 1, 1, tzinfo=UTC))
             founding = Founding(lifespan_ticks=(200, 300))
             Living(stores, Run("lively", market, golems=3, generations=2, founding=founding), lambda: NOW).live()

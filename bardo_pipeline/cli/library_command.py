@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from bardo_pipeline.cli.options import EmbedderOption, FormatOption, HomeOption, check_format, moment_of, now, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.library import acquisitions
 from bardo_pipeline.derivation.library.library_queries import (
     chosen,
@@ -50,7 +50,7 @@ def list_(
 ) -> None:
     """List a library, surest first, with its seed kits and the playbooks of the dead."""
     check_format(format)
-    stores = Stores.open(root_of(home), embedder=embedder)
+    stores = DerivationContext.open(root_of(home), embedder=embedder)
     whose = owner_named(stores, owner)
     refreshed(stores)
     rows = chosen(library_of(stores, whose), channel=channel, kind=kind, text=text)
@@ -89,7 +89,7 @@ def show(
 ) -> None:
     """Show an entry, a seed kit or a dead golem's playbook: what it says, where it came from, who bears it out."""
     check_format(format)
-    stores = Stores.open(root_of(home), embedder=embedder)
+    stores = DerivationContext.open(root_of(home), embedder=embedder)
     whose = owner_named(stores, owner)
     refreshed(stores)
     kit = next((k for k in kits_of(stores, whose) if entry and k["kit_id"].startswith(entry)), None)
@@ -115,7 +115,7 @@ def pull(
     embedder: EmbedderOption = None,
 ) -> None:
     """Take an entry of a golem that has just died, within 25 seconds of its testament, whatever its confidence."""
-    stores = Stores.open(root_of(home), embedder=embedder)
+    stores = DerivationContext.open(root_of(home), embedder=embedder)
     moment = now() if at is None else moment_of(at, "--at")
     _tell_acquired(acquisitions.pull(stores, golem, entry, why, at=moment, now=now()), "entry", "pulled")
 
@@ -123,7 +123,7 @@ def pull(
 @app.command()
 def export(golem: Golem, entry: Entry, why: Why, home: HomeOption = None, embedder: EmbedderOption = None) -> None:
     """Take an entry of a golem that lives, if it is trusted 50 % or more."""
-    stores = Stores.open(root_of(home), embedder=embedder)
+    stores = DerivationContext.open(root_of(home), embedder=embedder)
     _tell_acquired(acquisitions.export(stores, golem, entry, why, now=now()), "entry", "exported")
 
 
@@ -136,7 +136,7 @@ def buy(
     embedder: EmbedderOption = None,
 ) -> None:
     """Take what is in a bundle that was bought and imported: each entry at 30 %, until own golems bear it out."""
-    stores = Stores.open(root_of(home), embedder=embedder)
+    stores = DerivationContext.open(root_of(home), embedder=embedder)
     _tell_acquired(acquisitions.buy(stores, bundle, owner, why, now=now()), "bundle", "bought")
 
 
@@ -153,7 +153,7 @@ def equip(
 
     They come with its birth and wait in quarantine until its own outcomes bear them out.
     """
-    stores = Stores.open(root_of(home), embedder=embedder)
+    stores = DerivationContext.open(root_of(home), embedder=embedder)
     done = acquisitions.equip(stores, entries or [], kit, owner, why, now=now())
     out.print(
         f"order {done.number} of {escape(done.owner_id)}: {len(done.entries)} entries in kit {done.bundle_hash[:16]} "

@@ -13,7 +13,7 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.versions.adoption import log_moment, switch_to
 from bardo_pipeline.derivation.versions.side_derivations import build, open_beside
 from bardo_pipeline.events.life.events import EVERY_GOLEM, life_event
@@ -34,14 +34,14 @@ class InForceNow:
 
 
 def put_in_force(
-    stores: Stores,
+    stores: DerivationContext,
     stated: Stated,
     *,
     now: datetime,
     why: str,
     at: datetime | None = None,
     tell: Tell = lambda _: None,
-) -> Stores:
+) -> DerivationContext:
     """Let the home go by what is stated. Returns the stores that are in force then, under its policy.
 
     Where the policy that comes of it is another one, its derivation is built beside and adopted. at: the moment of that
@@ -55,11 +55,17 @@ def put_in_force(
         chosen = open_beside(stores, wanted)
         build(stores, chosen, now=now, tell=tell)
         switch_to(stores, chosen, f"{stated.name}: {why}", now=now, at=at)
-    return Stores.open(stores.home.root)
+    return DerivationContext.open(stores.home.root)
 
 
 def record_configuration(
-    stores: Stores, stated: Stated, *, now: datetime, why: str, run: str | None = None, at: datetime | None = None
+    stores: DerivationContext,
+    stated: Stated,
+    *,
+    now: datetime,
+    why: str,
+    run: str | None = None,
+    at: datetime | None = None,
 ) -> Configured:
     """Record the whole configuration: what is stated, and all else as it is in force; once.
 
@@ -85,14 +91,14 @@ def record_configuration(
     return said
 
 
-def in_force_now(stores: Stores, golem_id: str | None = None) -> InForceNow:
+def in_force_now(stores: DerivationContext, golem_id: str | None = None) -> InForceNow:
     """The configuration that is in force in the home, or that a golem was born with (`in_force_of`)."""
     if golem_id is not None:
         return in_force_of(stores, [golem_id])[golem_id]
     return _in_force(stores, last_of_home(stores.life("ConfigurationAdopted")))
 
 
-def in_force_of(stores: Stores, golem_ids: Collection[str]) -> dict[str, InForceNow]:
+def in_force_of(stores: DerivationContext, golem_ids: Collection[str]) -> dict[str, InForceNow]:
     """The configuration that each of these golems was born with.
 
     A golem's own, else that of the run that it was born in, else the home's last; where none is on record, what the
@@ -114,7 +120,7 @@ def in_force_of(stores: Stores, golem_ids: Collection[str]) -> dict[str, InForce
     return {g: known[at] for g, at in places.items()}
 
 
-def _in_force(stores: Stores, found: Configured | None) -> InForceNow:
+def _in_force(stores: DerivationContext, found: Configured | None) -> InForceNow:
     if found is None:
         return InForceNow(SILENT.over(stores.policy), None)
     return InForceNow(understood(found.configuration), found)

@@ -1,4 +1,4 @@
-"""Stores: everything that a derivation reads from and writes to, opened once."""
+"""DerivationContext: everything that a derivation reads from and writes to, opened once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DEFAULT_EMBEDDER = FIRST_EMBEDDER
 
 
 @dataclass
-class Stores:
+class DerivationContext:
     """A home with its log, and the projections of one derivation over it.
 
     projections may lie elsewhere than in the home's derivation folder, and read the log as of an earlier moment (a

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.grimoire.entry_columns import confidence_of, replaced
@@ -128,7 +128,7 @@ def squeeze(root: Path, asked: Squeeze, *, policy: Policy, tell: Tell, clock: Ca
     }
     tell("asking", 0.0)
     Home.create(root, policy, clock())
-    stores = Stores.open(root, policy=policy)
+    stores = DerivationContext.open(root, policy=policy)
     answers = _answers(stores, pool, verdicts, choices, at_us)
     stores.log.close()
     tell("heirs", 0.0)
@@ -216,7 +216,7 @@ def _truths(right: pa.Table) -> dict[str, tuple[str, str, int]]:
 
 
 def _answers(
-    stores: Stores, pool: pa.Table, verdicts: pa.Table, choices: dict[tuple[int, str], pa.Table], at_us: int
+    stores: DerivationContext, pool: pa.Table, verdicts: pa.Table, choices: dict[tuple[int, str], pa.Table], at_us: int
 ) -> dict[tuple[int, str], int]:
     """Of the questions that the whole grimoire answers rightly among the first, how many each choice still does.
 

@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pyarrow as pa
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import Mind, commit, derive_curation, relived
 from bardo_pipeline.derivation.death.death_queries import commissioned
 from bardo_pipeline.derivation.incremental.record_queries import cycle_of
@@ -48,7 +48,7 @@ COMMIT_CHUNKS = 8
 class Living:
     """One run over one home. The clock is only asked for the moment of recording, which no content depends on."""
 
-    def __init__(self, stores: Stores, run: Run, clock: Callable[[], datetime]) -> None:
+    def __init__(self, stores: DerivationContext, run: Run, clock: Callable[[], datetime]) -> None:
         if run.golems < (0 if run.heirs else 1) or run.generations < 1:
             raise ConfigError(
                 "a run needs at least one golem and one generation: give --golems and --generations from 1 up"

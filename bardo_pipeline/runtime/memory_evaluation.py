@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.decision_log import fold
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.judged_decisions import judgements
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.market import Market
@@ -128,23 +128,25 @@ def lived(
     policy: Policy,
     clock: Callable[[], datetime],
     tell: Callable[[float], None],
-) -> Stores:
+) -> DerivationContext:
     """A home in which a fleet has lived through a market."""
     Home.create(root, policy, clock())
-    stores = Stores.open(root, policy=policy)
+    stores = DerivationContext.open(root, policy=policy)
     life = Living(stores, Run(f"worth-{market.name}", market, golems, 1, lasting(market.bars)), clock)
     life.live(lambda progress: tell(progress.ticks_done / progress.ticks_total))
     return stores
 
 
-def foretelling(stores: Stores, judged: pa.Table) -> Calibration:
+def foretelling(stores: DerivationContext, judged: pa.Table) -> Calibration:
     """Of what was believed with which confidence at the close of a cycle, how much held on the following day."""
     decisions, closes = (stores.projections.growing(name).read() for name in ("curation", "cycles"))
     beliefs = beliefs_at_closes(decisions, closes, stores.policy.decay)
     return calibration(judge_beliefs(beliefs, judged))
 
 
-def looks_of(stores: Stores, ground: Ground, judged: pa.Table, days: int) -> tuple[tuple[Look, ...], pa.Table]:
+def looks_of(
+    stores: DerivationContext, ground: Ground, judged: pa.Table, days: int
+) -> tuple[tuple[Look, ...], pa.Table]:
     """The grimoire of each day's end, judged; and the last of them. judged: JUDGEMENT_SCHEMA."""
     decisions = stores.projections.growing("curation").read()
     at_us = decisions["at"].cast(pa.int64()).to_numpy()

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.ask import text_vectors
 from bardo_pipeline.quality.grimoire_precision import Look
 from bardo_pipeline.quality.known_questions import Asked, Question, asked, questions
@@ -19,7 +19,7 @@ from bardo_pipeline.retrieval.retrieve import Grimoire
 from bardo_pipeline.retrieval.situation import Situation
 
 
-def questioned(stores: Stores, grimoire: pa.Table, last: Look, now: datetime) -> Asked:
+def questioned(stores: DerivationContext, grimoire: pa.Table, last: Look, now: datetime) -> Asked:
     """Ask every golem for each entry that it holds rightly, in other words, where that entry's situation is at hand.
 
     grimoire: ENTRY_SCHEMA, as it stood at the last look. now: when vectors made here are recorded.

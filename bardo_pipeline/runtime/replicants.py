@@ -16,7 +16,7 @@ from datetime import datetime
 import numpy as np
 
 from bardo_pipeline.curator.state.grimoire_state import CANDIDATE, is_quarantined, rule_texts
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import Mind
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import withdraw
 from bardo_pipeline.derivation.succession.birth_events import Beginning
@@ -33,7 +33,7 @@ LIFESPAN_TICKS = (200, 400)
 class Replicants:
     """The replicants of one run, who sent them and what for."""
 
-    def __init__(self, stores: Stores, run: Run) -> None:
+    def __init__(self, stores: DerivationContext, run: Run) -> None:
         self._stores, self._run = stores, run
         self._words: dict[str, Replicant] = {}
         self._away: set[str] = set()

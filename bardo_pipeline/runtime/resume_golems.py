@@ -12,20 +12,20 @@ from datetime import datetime
 
 import orjson
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.death_queries import births_of, waiting_golems
 from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.events.life.succession_events import TakenUp
 from bardo_pipeline.runtime.run_settings import Heir, Run
 
 
-def waiting(stores: Stores) -> list[Heir]:
+def waiting(stores: DerivationContext) -> list[Heir]:
     """Golems that were born between runs and have not lived yet, by id."""
     births = births_of(stores, waiting_golems(stores))
     return [Heir(golem_id, *births[golem_id]) for golem_id in sorted(births)]
 
 
-def passes(stores: Stores, run: Run, last: datetime, *, now: datetime) -> list[Run]:
+def passes(stores: DerivationContext, run: Run, last: datetime, *, now: datetime) -> list[Run]:
     """The passes of a run beside its founders: those that it made before, and one for who waits now.
 
     last: the market's last moment: who is born later waits for another run. Records who is taken up.

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from bardo_pipeline.curator.state.structures import Structure
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.causal_moments_cache import moments_at
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.events.life.events import Struck, life_event
@@ -32,8 +32,11 @@ def records() -> pa.Table:
 
 
 def derived(
-    root: Path, records: pa.Table, ends: Iterable[int], between: Callable[[Stores], object] = lambda stores: None
-) -> Stores:
+    root: Path,
+    records: pa.Table,
+    ends: Iterable[int],
+    between: Callable[[DerivationContext], object] = lambda stores: None,
+) -> DerivationContext:
     """A home that derived after each of these ticks."""
     stores, start = stores_at(root, QUICK), 0
     stores.log.record([birth_of(Life(GOLEM, {}, (0,), START - START, TICKS), QUICK)], NOW)
@@ -46,12 +49,12 @@ def derived(
     return stores
 
 
-def fingerprints(stores: Stores) -> list[str]:
+def fingerprints(stores: DerivationContext) -> list[str]:
     """Of what curation wrote."""
     return [stores.projections.digest(name).fingerprint for name in ("curation", "grimoire")]
 
 
-def links(stores: Stores) -> set[str]:
+def links(stores: DerivationContext) -> set[str]:
     """The keys of active links."""
     rows = stores.projections.read("grimoire").to_pylist()
     return {row["structure"] for row in rows if row["source"] == "causal" and row["status"] == "active"}
@@ -64,7 +67,7 @@ def test_links_are_the_same_in_one_run_in_several_and_with_the_kept_moments_lost
     once = derived(tmp_path / "once", records, [TICKS])
     parts = derived(tmp_path / "parts", records, [130, 575, 1_010, TICKS])
 
-    def lose(stores: Stores) -> None:
+    def lose(stores: DerivationContext) -> None:
         shutil.rmtree(stores.projections.root / KEPT)
 
     lost = derived(tmp_path / "lost", records, [130, 575, 1_010, TICKS], lose)
@@ -90,7 +93,7 @@ def test_a_struck_record_is_taken_out_of_the_moments_as_if_it_had_never_been(tmp
 
 @pytest.mark.row("MEM-22")
 def test_a_file_that_cannot_be_read_costs_time_and_nothing_else(tmp_path: Path, records: pa.Table) -> None:
-    def spoil(stores: Stores) -> None:
+    def spoil(stores: DerivationContext) -> None:
         for file in (stores.projections.root / KEPT).iterdir():
             file.write_bytes(b"torn")
 

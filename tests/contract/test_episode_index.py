@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bardo_pipeline.curator.episodes import EPISODE_SCHEMA
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index, similar_episodes
 from bardo_pipeline.errors import ConfigError, QueryError, StoreError
 from bardo_pipeline.policy import GrowthPolicy, Policy
@@ -47,14 +47,14 @@ USERS_IDS = (
 
 
 @pytest.fixture(scope="module")
-def stores(tmp_path_factory: pytest.TempPathFactory) -> Stores:
+def stores(tmp_path_factory: pytest.TempPathFactory) -> DerivationContext:
     root = tmp_path_factory.mktemp("home")
     Home.create(root, Policy(), NOW)
-    return Stores.open(root)
+    return DerivationContext.open(root)
 
 
 @pytest.fixture(scope="module")
-def embedder(stores: Stores) -> Embedder:
+def embedder(stores: DerivationContext) -> Embedder:
     return stores.embedder
 
 
@@ -392,7 +392,7 @@ def test_questions_that_cannot_be_answered_are_refused(
 
 
 def test_a_home_recalls_what_is_like_a_text_and_what_is_beside_does_not_disturb_it(
-    stores: Stores, tmp_path: Path, matrix: NDArray
+    stores: DerivationContext, tmp_path: Path, matrix: NDArray
 ) -> None:
     with pytest.raises(StoreError, match="no index of episodes"):
         similar_episodes(stores, "gas")

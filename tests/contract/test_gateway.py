@@ -14,7 +14,7 @@ import pytest
 
 from bardo_pipeline.curator.model_prompt import Prompt
 from bardo_pipeline.curator.state.proposal_schema import Proposals
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.model_budget import memory_budget
 from bardo_pipeline.derivation.curation.request_proposals import Asking, living_golems, propose, question
@@ -79,20 +79,20 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def stores(lived: Path, tmp_path: Path) -> Stores:
+def stores(lived: Path, tmp_path: Path) -> DerivationContext:
     return opened(copy_home(lived, tmp_path / "home"))
 
 
-def opened(root: Path, **gateway: Any) -> Stores:
+def opened(root: Path, **gateway: Any) -> DerivationContext:
     policy = BRIEF.model_copy(update={"gateway": POLICY.model_copy(update=gateway)})
-    return with_hashes(Stores.open(root, policy=policy))
+    return with_hashes(DerivationContext.open(root, policy=policy))
 
 
-def proposed(stores: Stores, provider: Loopback, at: datetime = NOW, **said: Any) -> Asking:
+def proposed(stores: DerivationContext, provider: Loopback, at: datetime = NOW, **said: Any) -> Asking:
     return propose(stores, "g-0", provider.settings, clock=lambda: at, **said)
 
 
-def on_record(stores: Stores) -> list[dict[str, Any]]:
+def on_record(stores: DerivationContext) -> list[dict[str, Any]]:
     return [row["asked"] for row in stores.life("ModelAsked").to_pylist()]
 
 
@@ -287,7 +287,9 @@ def test_fast_commands_do_not_import_the_model_s_library() -> None:
 # on record
 
 
-def test_an_answer_is_on_record_and_the_same_question_is_asked_once(stores: Stores, provider: Loopback) -> None:
+def test_an_answer_is_on_record_and_the_same_question_is_asked_once(
+    stores: DerivationContext, provider: Loopback
+) -> None:
     first = proposed(stores, provider.says(operations(ADD)))
     assert (first.cycle, first.known, first.error) == (2, False, None)
     (asked,) = on_record(stores)
@@ -307,7 +309,7 @@ def test_an_answer_is_on_record_and_the_same_question_is_asked_once(stores: Stor
     assert len(provider.requests) == 1
 
 
-def test_another_model_and_another_cycle_are_other_questions(stores: Stores, provider: Loopback) -> None:
+def test_another_model_and_another_cycle_are_other_questions(stores: DerivationContext, provider: Loopback) -> None:
     proposed(stores, provider.says(operations(UPVOTE)))
     other = ModelSettings("openai-chat", "loopback-2", provider.settings.url)
     assert not propose(stores, "g-0", other, clock=lambda: NOW).known
@@ -328,7 +330,7 @@ FAILURES: list[tuple[Said, type[GatewayError], str]] = [
 
 @pytest.mark.parametrize(("said", "kind", "outcome"), FAILURES)
 def test_a_failure_is_a_typed_error_and_on_record_with_what_came(
-    stores: Stores, provider: Loopback, said: Said, kind: type[GatewayError], outcome: str
+    stores: DerivationContext, provider: Loopback, said: Said, kind: type[GatewayError], outcome: str
 ) -> None:
     seconds = 1.0 if said.held else 10.0
     stores = opened(stores.home.root, request_seconds_max=seconds, retries_max=0, golem_day_micros_max=1_000_000)
@@ -347,7 +349,7 @@ def test_a_failure_is_a_typed_error_and_on_record_with_what_came(
     assert [row["outcome"] for row in on_record(stores)] == [outcome] + ["answered"] * (not again.known)
 
 
-def test_a_cap_that_is_reached_is_on_record_and_no_call_is_made(stores: Stores, provider: Loopback) -> None:
+def test_a_cap_that_is_reached_is_on_record_and_no_call_is_made(stores: DerivationContext, provider: Loopback) -> None:
     provider.says(operations(UPVOTE))
     _, prompt = question(stores, "g-0")
     assert prompt is not None
@@ -369,7 +371,9 @@ def test_a_cap_that_is_reached_is_on_record_and_no_call_is_made(stores: Stores, 
 
 
 @pytest.mark.row("INH-20")
-def test_memory_services_get_a_twentieth_of_a_golems_daily_budget(stores: Stores, provider: Loopback) -> None:
+def test_memory_services_get_a_twentieth_of_a_golems_daily_budget(
+    stores: DerivationContext, provider: Loopback
+) -> None:
     provider.says(operations(UPVOTE))
     _, prompt = question(stores, "g-0")
     assert prompt is not None
@@ -388,7 +392,9 @@ def test_memory_services_get_a_twentieth_of_a_golems_daily_budget(stores: Stores
     assert memory_budget(enough, "g-0", NOW + timedelta(days=1)).spent_micros == 0
 
 
-def test_a_rebuild_asks_nothing_and_finds_the_same(stores: Stores, provider: Loopback, tmp_path: Path) -> None:
+def test_a_rebuild_asks_nothing_and_finds_the_same(
+    stores: DerivationContext, provider: Loopback, tmp_path: Path
+) -> None:
     proposed(stores, provider.says(operations(ADD, UPVOTE)))
     derive_all(stores)
     provider.says(Said(status=500))
@@ -398,7 +404,9 @@ def test_a_rebuild_asks_nothing_and_finds_the_same(stores: Stores, provider: Loo
     assert not provider.requests
 
 
-def test_nothing_is_asked_about_who_is_unknown_dead_or_has_nothing_curated(stores: Stores, provider: Loopback) -> None:
+def test_nothing_is_asked_about_who_is_unknown_dead_or_has_nothing_curated(
+    stores: DerivationContext, provider: Loopback
+) -> None:
     provider.says(operations())
     with pytest.raises(QueryError, match="no curated cycle"):
         propose(stores, "nobody", provider.settings, clock=lambda: NOW)
@@ -408,7 +416,7 @@ def test_nothing_is_asked_about_who_is_unknown_dead_or_has_nothing_curated(store
     assert not on_record(stores)
 
 
-def test_of_a_lost_cycle_nothing_is_asked_and_nothing_is_paid(stores: Stores, provider: Loopback) -> None:
+def test_of_a_lost_cycle_nothing_is_asked_and_nothing_is_paid(stores: DerivationContext, provider: Loopback) -> None:
     gap = Gap(tick_from=9, tick_to=12, why="the disk died")
     stores.log.record([life_event("g-0", START, gap)], NOW)
     derive_curation(stores)
@@ -425,7 +433,7 @@ def test_of_a_lost_cycle_nothing_is_asked_and_nothing_is_paid(stores: Stores, pr
 # the question
 
 
-def test_the_question_shows_what_was_learned_with_the_ticks_behind_it(stores: Stores) -> None:
+def test_the_question_shows_what_was_learned_with_the_ticks_behind_it(stores: DerivationContext) -> None:
     cycle, prompt = question(stores, "g-0")
     assert cycle == 2
     assert prompt is not None

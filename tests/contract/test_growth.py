@@ -11,7 +11,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.home_maintenance import is_pressed, tend
 from bardo_pipeline.derivation.memory.derive_episodes import (
     derive_episodes,
@@ -42,7 +42,7 @@ def test_under_pressure_what_may_go_leaves_the_index_and_nothing_that_was_derive
 ) -> None:
     copied_home = copy_home(brief_home, tmp_path / "home")
     roomy, tight = policy_of(home_bytes_max=10**12), policy_of(home_bytes_max=1)
-    stores = Stores.open(copied_home, policy=roomy)
+    stores = DerivationContext.open(copied_home, policy=roomy)
     assert not is_pressed(stores.home, roomy)
     assert is_pressed(stores.home, tight)
     derive_episodes(stores, now=NOW)

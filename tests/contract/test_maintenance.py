@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.home_maintenance import tend
 from bardo_pipeline.errors import StoreError
 from bardo_pipeline.events.record.row_digest import fingerprint
@@ -307,7 +307,7 @@ def test_derivations_out_of_force_go_when_they_were_idle_and_rebuilds_when_they_
     small_home: Path, tmp_path: Path
 ) -> None:
     home = Home.open(copy_home(small_home, tmp_path / "home"))
-    stores = Stores.open(home.root)
+    stores = DerivationContext.open(home.root)
     in_force = stores.derivation_id
     for name in ("0ld", "n3w", "0ld.rebuild", "n3w.rebuild"):
         shutil.copytree(home.derivation(in_force), home.derivation(name))
@@ -329,7 +329,7 @@ def test_older_versions_of_projections_go_and_what_stands_keeps_its_fingerprint(
     small_home: Path, tmp_path: Path
 ) -> None:
     home = Home.open(copy_home(small_home, tmp_path / "home"))
-    stores = Stores.open(home.root)
+    stores = DerivationContext.open(home.root)
     folder = home.derivation(stores.derivation_id)
     prints = {n: stores.projections.digest(n).fingerprint for n in ("grimoire", "curation", "cycles", "playbooks")}
     rows = {n: stores.projections.read(n) for n in prints}
@@ -337,7 +337,7 @@ def test_older_versions_of_projections_go_and_what_stands_keeps_its_fingerprint(
     brief = Policy().model_copy(update={"care": CarePolicy(projection_commits_kept=1)})
     for hours in (0, 2):
         tend(home, stores.log, brief, now=datetime.now(UTC) + hours * HOUR)
-    again = Stores.open(home.root)
+    again = DerivationContext.open(home.root)
     for name, wanted in prints.items():
         assert again.projections.digest(name).fingerprint == wanted, name
         assert again.projections.read(name).equals(rows[name]), name
@@ -350,14 +350,14 @@ def test_a_projection_whose_maker_was_killed_before_its_first_commit_holds_up_no
     small_home: Path, tmp_path: Path
 ) -> None:
     home = Home.open(copy_home(small_home, tmp_path / "home"))
-    stores = Stores.open(home.root)
+    stores = DerivationContext.open(home.root)
     folder, wanted = home.derivation(stores.derivation_id), stores.projections.digest("grimoire")
     assert not (folder / "facts").exists()
     (folder / "facts" / "_delta_log").mkdir(parents=True)
     brief = Policy().model_copy(update={"care": CarePolicy(projection_commits_kept=1)})
     report = maintain(home, stores.log, brief, now=datetime.now(UTC) + 2 * HOUR, in_force=[folder.name])
     assert not report.damaged
-    again = Stores.open(home.root)
+    again = DerivationContext.open(home.root)
     assert again.projections.read("facts").num_rows == 0
     assert again.projections.digest("grimoire") == wanted
 

@@ -10,7 +10,7 @@ from threading import Thread
 
 import pytest
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.owner_notices import deliver, notices_of, waiting, webhook_of
 from bardo_pipeline.errors import ConfigError, NoticeError
 from tests.conftest import copy_home
@@ -63,11 +63,11 @@ def hook() -> Iterator[Hook]:
 
 
 @pytest.fixture
-def stores(brief_home: Path, tmp_path: Path) -> Stores:
-    return Stores.open(copy_home(brief_home, tmp_path / "home"))
+def stores(brief_home: Path, tmp_path: Path) -> DerivationContext:
+    return DerivationContext.open(copy_home(brief_home, tmp_path / "home"))
 
 
-def test_every_death_is_posted_once_and_what_is_not_taken_waits(stores: Stores, hook: Hook) -> None:
+def test_every_death_is_posted_once_and_what_is_not_taken_waits(stores: DerivationContext, hook: Hook) -> None:
     told = notices_of(stores)
     assert len(told) == len(waiting(stores)) == 4
     hook.patience = 2
@@ -82,14 +82,16 @@ def test_every_death_is_posted_once_and_what_is_not_taken_waits(stores: Stores, 
     ]
 
 
-def test_a_webhook_that_is_not_there_loses_nothing(stores: Stores, hook: Hook) -> None:
+def test_a_webhook_that_is_not_there_loses_nothing(stores: DerivationContext, hook: Hook) -> None:
     hook.server_close()
     with pytest.raises(NoticeError, match="0 notices were posted"):
         deliver(stores, hook.url)
     assert len(waiting(stores)) == 4
 
 
-def test_the_command_shows_them_and_posts_them(stores: Stores, hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_shows_them_and_posts_them(
+    stores: DerivationContext, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said = bardo("golem", "notices", home=stores.home.root)
     assert said.count("its time was up") == 4
     assert "(posted)" not in said

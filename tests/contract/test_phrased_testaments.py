@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.model_budget import memory_budget
 from bardo_pipeline.derivation.death.testament_phrasing import Asking, in_words, phrase, phrase_all, questions
 from bardo_pipeline.derivation.legacy.publish_legacies import published_bundles
@@ -45,12 +45,12 @@ def keys(monkeypatch: pytest.MonkeyPatch, provider: Loopback) -> None:
     monkeypatch.setenv("BARDO_MODEL_URL", provider.settings.url or "")
 
 
-def opened(root: Path, **gateway: Any) -> Stores:
-    return Stores.open(root, policy=Policy(gateway=GATEWAY.model_copy(update=gateway)))
+def opened(root: Path, **gateway: Any) -> DerivationContext:
+    return DerivationContext.open(root, policy=Policy(gateway=GATEWAY.model_copy(update=gateway)))
 
 
 @pytest.fixture
-def stores(copied_home: Path) -> Stores:
+def stores(copied_home: Path) -> DerivationContext:
     return opened(copied_home)
 
 
@@ -65,28 +65,28 @@ def wordings(*given: tuple[int, str]) -> Said:
     return Said(arguments=json.dumps({"sentences": [{"number": n, "wording": w} for n, w in given]}))
 
 
-def golem_of(stores: Stores) -> str:
+def golem_of(stores: DerivationContext) -> str:
     return sorted(questions(stores))[0]
 
 
-def statements(stores: Stores, golem_id: str) -> dict[str, list[str]]:
+def statements(stores: DerivationContext, golem_id: str) -> dict[str, list[str]]:
     (row,) = stores.projections.growing("testaments").read(golems=[golem_id]).to_pylist()
     return {name: [item["statement"] for item in row[name]] for name in CATEGORIES}
 
 
-def phrased(stores: Stores, provider: Loopback, model: str = "loopback-1", **said: Any) -> Asking:
+def phrased(stores: DerivationContext, provider: Loopback, model: str = "loopback-1", **said: Any) -> Asking:
     settings = ModelSettings("openai-chat", model, provider.settings.url)
     return phrase(stores, golem_of(stores), settings, clock=lambda: NOW, **said)
 
 
-def death_of(stores: Stores) -> tuple[int, str]:
+def death_of(stores: DerivationContext) -> tuple[int, str]:
     """The number and the words of the sentence on the death, which every testament has."""
     sentences, _, _ = questions(stores)[golem_of(stores)]
     return next((n, one.statement) for n, one in enumerate(sentences, 1) if one.statement.startswith("I died at tick"))
 
 
 def test_what_claims_the_same_stands_and_what_claims_more_is_refused_with_its_reason(
-    stores: Stores, provider: Loopback
+    stores: DerivationContext, provider: Loopback
 ) -> None:
     golem_id, (number, death) = golem_of(stores), death_of(stores)
     others = [n for n in range(1, 1 + len(questions(stores)[golem_id][0])) if n != number]
@@ -108,7 +108,9 @@ def test_what_claims_the_same_stands_and_what_claims_more_is_refused_with_its_re
     assert "Follow me" not in words.page
 
 
-def test_neither_testament_nor_bundle_changes_and_a_rebuild_asks_nothing(stores: Stores, provider: Loopback) -> None:
+def test_neither_testament_nor_bundle_changes_and_a_rebuild_asks_nothing(
+    stores: DerivationContext, provider: Loopback
+) -> None:
     golem_id, (number, death) = golem_of(stores), death_of(stores)
     before = stores.projections.digest("testaments"), published_bundles(stores)
     phrased(stores, provider.says(wordings((number, death.replace(": ", ", when ")))))
@@ -121,7 +123,7 @@ def test_neither_testament_nor_bundle_changes_and_a_rebuild_asks_nothing(stores:
     assert not provider.requests
 
 
-def test_one_testament_is_asked_about_once(stores: Stores, provider: Loopback) -> None:
+def test_one_testament_is_asked_about_once(stores: DerivationContext, provider: Loopback) -> None:
     first = phrased(stores, provider.says(wordings()))
     second = phrased(opened(stores.home.root), provider, again=True)
     assert (second.known, second.event) == (True, first.event)
@@ -163,7 +165,7 @@ def test_a_failure_is_on_record_and_the_derived_text_stands(
     assert again.known, "what was answered badly was answered"
 
 
-def test_the_caps_of_the_day_hold_for_phrasings_too(stores: Stores, provider: Loopback) -> None:
+def test_the_caps_of_the_day_hold_for_phrasings_too(stores: DerivationContext, provider: Loopback) -> None:
     golem_id = golem_of(stores)
     prompts = {g: prompt for g, (_, _, prompt) in questions(stores).items()}
     most = {g: most_micros(provider.settings, prompt.size_bytes, GATEWAY) for g, prompt in prompts.items()}
@@ -180,7 +182,9 @@ def test_the_caps_of_the_day_hold_for_phrasings_too(stores: Stores, provider: Lo
     assert memory_budget(enough, golem_id, NOW + timedelta(days=1)).spent_micros == 0
 
 
-def test_a_claim_that_came_into_the_log_some_other_way_is_not_shown(stores: Stores, provider: Loopback) -> None:
+def test_a_claim_that_came_into_the_log_some_other_way_is_not_shown(
+    stores: DerivationContext, provider: Loopback
+) -> None:
     golem_id, (_, death) = golem_of(stores), death_of(stores)
     told = phrased(stores, provider.says(wordings())).phrased
     smuggled = Wording(category="failed", statement=death, wording="I never died.", fault=None)
@@ -194,7 +198,7 @@ def test_a_claim_that_came_into_the_log_some_other_way_is_not_shown(stores: Stor
     assert "Nobody said so" not in words.page
 
 
-def test_who_left_no_testament_is_not_asked_about(stores: Stores, provider: Loopback) -> None:
+def test_who_left_no_testament_is_not_asked_about(stores: DerivationContext, provider: Loopback) -> None:
     with pytest.raises(QueryError, match="nobody left no testament"):
         phrase(stores, "nobody", provider.says(wordings()).settings, clock=lambda: NOW)
     assert not provider.requests

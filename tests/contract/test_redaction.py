@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bardo_pipeline.cli.app import app
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.event_stream.sources import Place
 from bardo_pipeline.derivation.event_stream.watch import Fabric
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
@@ -310,14 +310,14 @@ def test_what_waited_in_quarantine_since_before_is_sealed_when_it_is_taken(home:
 
 def digests(root: Path) -> dict[str, str]:
     """Fingerprints of everything derived from a home's log."""
-    stores = Stores.open(root)
+    stores = DerivationContext.open(root)
     derive_everything(stores, now=NOW)
     return {name: stores.projections.digest(name).fingerprint for name in TABLES}
 
 
 def redone(root: Path, target: Path, change: Callable[[pa.Table], pa.Table]) -> Path:
     """A home with the same lives of which nothing is derived, its records changed."""
-    known, home = Stores.open(root), Home.create(target, Policy(), NOW)
+    known, home = DerivationContext.open(root), Home.create(target, Policy(), NOW)
     events = to_models(known.log.life(), LifeEvent)
     for bundle_hash in {e.born.bundle_hash for e in events if e.born is not None and e.born.bundle_hash is not None}:
         shutil.copytree(known.home.bundles / bundle_hash, home.bundles / bundle_hash)
@@ -347,7 +347,8 @@ def test_no_derivation_and_no_event_reads_what_is_private(small_home: Path, tmp_
     assert {n for n, digest in digests(bare).items() if digest != derived[n]} == {"dreams"}, "imagined from positions"
     assert len(set(derived.values())) > 6, "there is something to derive"
     told = [
-        [e.model_copy(update={"position": ""}) for e in Fabric(Stores.open(r)).behind(Place())] for r in (plain, bare)
+        [e.model_copy(update={"position": ""}) for e in Fabric(DerivationContext.open(r)).behind(Place())]
+        for r in (plain, bare)
     ]
     assert told[0] == told[1]
 

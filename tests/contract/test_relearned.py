@@ -9,14 +9,14 @@ import pyarrow.compute as pc
 import pytest
 
 from bardo_pipeline.curator.curate import Curation
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import commit, load_mind
 from tests.conftest import copy_home
 
 
 @pytest.mark.row("MEM-6")
 def test_an_entry_learned_again_takes_the_place_of_the_one_that_was_inherited(small_home: Path, tmp_path: Path) -> None:
-    stores = Stores.open(copy_home(small_home, tmp_path / "home"))
+    stores = DerivationContext.open(copy_home(small_home, tmp_path / "home"))
     before = stores.projections.read("grimoire")
     golem_id = before["golem_id"][0].as_py()
     mine = before.filter(pc.equal(before["golem_id"], golem_id))

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.death_queries import (
     advanced,
     commissioned,
@@ -69,9 +69,9 @@ def candidate(golem: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def stores(tmp_path: Path) -> Stores:
+def stores(tmp_path: Path) -> DerivationContext:
     """A home of the dead: the first has an heir, the second's succession waits, the third's halted."""
-    stores = Stores.open(Home.create(tmp_path / "home", Policy(), NOW).root)
+    stores = DerivationContext.open(Home.create(tmp_path / "home", Policy(), NOW).root)
     lives = [life_of(i) for i in range(COUNT)]
     golems = [life[0].golem_id for life in lives]
     events = [event for life in lives for event in life]
@@ -105,7 +105,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
         yield found
 
 
-def test_one_of_the_dead_costs_its_own_birth_and_death(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_of_the_dead_costs_its_own_birth_and_death(
+    stores: DerivationContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
     golem = stores.life("GolemBorn")["golem_id"][3].as_py()
     with counted(monkeypatch) as made:
         found = dead_golem(stores, golem)
@@ -118,7 +120,7 @@ def test_one_of_the_dead_costs_its_own_birth_and_death(stores: Stores, monkeypat
 
 
 def test_what_is_due_is_told_by_the_successions_that_are_not_over(
-    stores: Stores, monkeypatch: pytest.MonkeyPatch
+    stores: DerivationContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second, third, *_ = stores.life("GolemBorn")["golem_id"].to_pylist()
     with counted(monkeypatch) as made:
@@ -134,7 +136,7 @@ def test_what_is_due_is_told_by_the_successions_that_are_not_over(
 
 
 def test_a_home_in_which_all_are_judged_and_out_reads_hashes_alone(
-    stores: Stores, monkeypatch: pytest.MonkeyPatch
+    stores: DerivationContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with counted(monkeypatch) as made:
         assert unjudged(stores) == []

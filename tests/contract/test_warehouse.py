@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pytest
 import yaml
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.derive_thanatopsis import PHASE_WORDS, phases_of
 from bardo_pipeline.derivation.incremental.record_queries import last_event_time
 from bardo_pipeline.errors import ConfigError, DerivationError, QueryError
@@ -60,7 +60,7 @@ TICK = {
 class Built:
     """A home with its warehouse. seen: what two readers saw, who had opened it before the build and after it."""
 
-    stores: Stores
+    stores: DerivationContext
     report: WarehouseReport
     seen: list[tuple[Any, ...]]
 
@@ -76,7 +76,7 @@ class Built:
 def built(asked_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
     """The home under an awkward name, a month later, with knowledge of every kind of decay, and its warehouse."""
     root = copy_home(asked_home, tmp_path_factory.mktemp("warehouse") / "owner's-home")
-    stores = Stores.open(root)
+    stores = DerivationContext.open(root)
     grimoire = stores.projections.renewed("grimoire")
     known = grimoire.read()
     grimoire.renew(
@@ -97,7 +97,7 @@ def built(asked_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     stores.log.close()
 
 
-def last_moment(stores: Stores) -> datetime:
+def last_moment(stores: DerivationContext) -> datetime:
     """The log's last event time, of what befell golems."""
     return max(
         pc.max(stores.log.read_cycles(["observed_at"])["observed_at"]).as_py(),
@@ -124,7 +124,7 @@ def of_every_decay(known: pa.Table, count: int) -> pa.Table:
     )
 
 
-def cycles(stores: Stores) -> pa.Table:
+def cycles(stores: DerivationContext) -> pa.Table:
     """The log's records as the columns of fct_ticks."""
     read = stores.log.read_cycles([*TICK.values(), "actions", "outcome"])
     table = pa.table({name: read[path] for name, path in TICK.items()})
@@ -373,7 +373,7 @@ def test_the_file_stands_alone(built: Built, tmp_path: Path) -> None:
 
 @pytest.mark.row("P-4")
 def test_a_good_build_swaps_under_readers(built: Built, asked_home: Path) -> None:
-    before = last_moment(Stores.open(asked_home))
+    before = last_moment(DerivationContext.open(asked_home))
     assert built.report.as_of == before + timedelta(days=30)
     old, new = built.seen
     assert old[0].replace(tzinfo=UTC) == before, "who had it open goes on reading what was"
@@ -385,7 +385,7 @@ def test_a_good_build_swaps_under_readers(built: Built, asked_home: Path) -> Non
 def test_a_failed_test_changes_nothing(built: Built, tmp_path: Path) -> None:
     root = tmp_path / "home"
     shutil.copytree(built.stores.home.root, root, symlinks=True)
-    stores = Stores.open(root)
+    stores = DerivationContext.open(root)
     grimoire = stores.projections.renewed("grimoire")
     known = grimoire.read()
     buckets = grimoire.buckets(known["golem_id"].to_pylist())
@@ -463,7 +463,7 @@ def test_without_a_warehouse_the_cure_is_named(tmp_path: Path) -> None:
 def test_all_models_of_a_build_see_one_version_of_the_log(built: Built, tmp_path: Path) -> None:
     root = tmp_path / "home"
     shutil.copytree(built.stores.home.root, root, symlinks=True)
-    stores = Stores.open(root)
+    stores = DerivationContext.open(root)
     plugin = sources(home=str(root), derivation=stores.derivation_id)
     counted = "select count(*) from home.raw.log_life"
     with duckdb.connect() as first:

@@ -19,7 +19,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bardo_pipeline.cli.app import app
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.event_stream.sources import Mark, Place
 from bardo_pipeline.derivation.event_stream.watch import Fabric, watch
@@ -44,7 +44,7 @@ SOON = 120.0
 
 def everything(home: Home) -> list[GolemEvent]:
     """All events of a home, from the first."""
-    return list(Fabric(Stores.open(home.root)).behind(Place()))
+    return list(Fabric(DerivationContext.open(home.root)).behind(Place()))
 
 
 def ids(events: list[GolemEvent]) -> list[str]:
@@ -86,24 +86,24 @@ def test_the_replay_is_of_all_categories_and_a_subscriber_gets_its_own_among_it(
         log.record([life_event("golem-0001", NOW, Gap(tick_from=90, tick_to=91, why="lost"))], NOW)
     last = everything(home)[-200:]
     for categories in ({"mortality", "dream"}, {"memory"}, {"hermes"}):
-        fabric = Fabric(Stores.open(home.root), categories)
+        fabric = Fabric(DerivationContext.open(home.root), categories)
         found = list(fabric.newest(200))
         assert ids(found) == ids([event for event in last if event.category in categories])
         assert not list(fabric.fresh())
-    only = list(Fabric(Stores.open(home.root), None, {"golem-0002"}).newest(200))
+    only = list(Fabric(DerivationContext.open(home.root), None, {"golem-0002"}).newest(200))
     assert ids(only) == ids([event for event in last if event.golem_id == "golem-0002"])
 
 
 def test_nothing_is_replayed_where_nothing_is_wanted_and_all_where_there_is_less(home: Home) -> None:
     with EventLog(home) as log:
-        assert not list(Fabric(Stores.open(home.root)).newest(10))
+        assert not list(Fabric(DerivationContext.open(home.root)).newest(10))
         appended(log, 1, records(2, golems=1))
-        fabric = Fabric(Stores.open(home.root))
+        fabric = Fabric(DerivationContext.open(home.root))
         assert not list(fabric.newest(0))
         assert not list(fabric.fresh())
         appended(log, 2, records(1, golems=1, tick=3))
         assert {event.tick for event in fabric.fresh()} == {3}
-    assert ids(list(Fabric(Stores.open(home.root)).newest(10**6))) == ids(everything(home))
+    assert ids(list(Fabric(DerivationContext.open(home.root)).newest(10**6))) == ids(everything(home))
 
 
 @pytest.mark.parametrize("seed", range(times(2)))
@@ -111,7 +111,7 @@ def test_who_followed_and_who_comes_later_see_the_same_events_in_the_same_order(
     rng = np.random.default_rng(seed)
     rows = records(90, golems=3, seed=seed)
     order = rng.permutation(90) if seed % 2 else np.arange(90)  # ticks that come late, too
-    follower = Fabric(Stores.open(home.root))
+    follower = Fabric(DerivationContext.open(home.root))
     seen = list(follower.newest(0))
     with EventLog(home) as log:
         for segment, part in enumerate(np.array_split(order, rng.integers(4, 12)), 1):
@@ -121,7 +121,7 @@ def test_who_followed_and_who_comes_later_see_the_same_events_in_the_same_order(
     seen += list(follower.fresh())
     assert ids(seen) == ids(everything(home))
     assert len(set(ids(seen))) == len(seen)
-    assert ids(list(Fabric(Stores.open(home.root)).newest(150))) == ids(seen)[-150:]
+    assert ids(list(Fabric(DerivationContext.open(home.root)).newest(150))) == ids(seen)[-150:]
 
 
 def test_who_goes_on_from_a_position_gets_what_is_behind_it_and_nothing_twice(home: Home) -> None:
@@ -131,7 +131,7 @@ def test_who_goes_on_from_a_position_gets_what_is_behind_it_and_nothing_twice(ho
     whole = everything(home)
     for at in (0, 1, len(whole) // 3, len(whole) // 2, len(whole) - 2, len(whole) - 1):
         place = Place.parse(whole[at].position)
-        assert ids(list(Fabric(Stores.open(home.root)).behind(place))) == ids(whole)[at + 1 :]
+        assert ids(list(Fabric(DerivationContext.open(home.root)).behind(place))) == ids(whole)[at + 1 :]
 
 
 @pytest.mark.row("INH-1")
@@ -140,7 +140,7 @@ def test_a_phase_that_changed_over_ticks_that_were_given_up_is_told_once(home: H
     rows = in_phases(dict.fromkeys(range(1, 6), "thriving") | dict.fromkeys(range(9, 12), "declining"))
     before, after = rows.slice(0, 5), rows.slice(5)
     gap = life_event(GOLEM, NOW, Gap(tick_from=6, tick_to=8, why="lost"))
-    follower = Fabric(Stores.open(home.root))
+    follower = Fabric(DerivationContext.open(home.root))
     seen = list(follower.newest(0))
     with EventLog(home) as log:
         steps: list[Callable[[datetime], object]] = [
@@ -188,7 +188,7 @@ def test_a_text_that_is_no_position_is_refused(text: str) -> None:
 def test_a_position_of_another_home_is_refused(home: Home) -> None:
     place = Place(records=Mark(7, 2))
     with pytest.raises(QueryError, match="beyond the records"):
-        Fabric(Stores.open(home.root)).behind(place)
+        Fabric(DerivationContext.open(home.root)).behind(place)
 
 
 def test_where_the_log_of_a_table_was_trimmed_all_is_still_told_but_not_from_within_what_is_gone(home: Home) -> None:
@@ -201,20 +201,20 @@ def test_where_the_log_of_a_table_was_trimmed_all_is_still_told_but_not_from_wit
     for version in range(checkpoint):
         (home.life / "_delta_log" / f"{version:020}.json").unlink()
     assert sorted(ids(everything(home))) == sorted(ids(whole))
-    assert ids(list(Fabric(Stores.open(home.root)).newest(4))) == ids(whole)[-4:]
-    assert len(list(Fabric(Stores.open(home.root)).newest(10**4))) == len(whole)
+    assert ids(list(Fabric(DerivationContext.open(home.root)).newest(4))) == ids(whole)[-4:]
+    assert len(list(Fabric(DerivationContext.open(home.root)).newest(10**4))) == len(whole)
     place = Place.parse(whole[-3].position)
-    assert ids(list(Fabric(Stores.open(home.root)).behind(place))) == ids(whole)[-2:]
+    assert ids(list(Fabric(DerivationContext.open(home.root)).behind(place))) == ids(whole)[-2:]
     for early in (whole[0], whole[checkpoint - 1]):
         with pytest.raises(QueryError, match="before the life"):
-            Fabric(Stores.open(home.root)).behind(Place.parse(early.position))
+            Fabric(DerivationContext.open(home.root)).behind(Place.parse(early.position))
 
 
 # every source
 
 
 def test_a_lived_home_tells_of_births_decisions_cycles_imports_and_deaths(small_home: Path) -> None:
-    found = list(Fabric(Stores.open(small_home)).behind(Place()))
+    found = list(Fabric(DerivationContext.open(small_home)).behind(Place()))
     names = {event.name for event in found}
     wanted = {"GolemBorn", "DeathDeclared", "GrimoireWrite", "CuratorCycleComplete", "grimoire:consolidation_complete",
               "grimoire:import_complete", "dream:import_hook", "mortality:phase_transition"}  # fmt: skip
@@ -225,8 +225,8 @@ def test_a_lived_home_tells_of_births_decisions_cycles_imports_and_deaths(small_
 
 
 def test_what_a_strike_takes_back_is_told_under_ids_of_its_own(copied_home: Path) -> None:
-    stores = Stores.open(copied_home)
-    follower = Fabric(Stores.open(copied_home))
+    stores = DerivationContext.open(copied_home)
+    follower = Fabric(DerivationContext.open(copied_home))
     before = list(follower.behind(Place()))
     decided = stores.projections.growing("curation").read(["golem_id", "cause_ticks"]).to_pylist()
     golem_id, tick = next((row["golem_id"], row["cause_ticks"][0]) for row in decided if row["cause_ticks"])

@@ -15,7 +15,7 @@ import orjson
 import pyarrow as pa
 
 from bardo_pipeline.curator.state.decision_log import fold
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.errors import BardoError
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
@@ -137,17 +137,17 @@ def _verified(home: Home, found: Found) -> None:
 
 def _curated(root: Path, found: Found) -> None:
     """What was derived, and cut off, is finished and equals what is derived beside, at once."""
-    stores = Stores.open(root)
+    stores = DerivationContext.open(root)
     derive_curation(stores)
     beside = root / "derivations" / "beside"
     shutil.rmtree(beside, ignore_errors=True)
-    again = Stores.open(root, beside=beside)
+    again = DerivationContext.open(root, beside=beside)
     derive_curation(again)
     found.broken += list(_differences(stores, again))
     shutil.rmtree(beside)
 
 
-def _differences(stores: Stores, again: Stores) -> Iterator[str]:
+def _differences(stores: DerivationContext, again: DerivationContext) -> Iterator[str]:
     for name in CURATED:
         if stores.projections.digest(name) != again.projections.digest(name):
             yield f"{name} is other than it is when it is derived at once"

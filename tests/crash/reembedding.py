@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.embedder_migration import reembed
 from tests.crash.windows import Point, Trap, Window
 
@@ -35,7 +35,7 @@ def migrate(root: str, name: str) -> None:
     """Re-embed a home under the trap of that name."""
     point, passing, _ = POINTS[name]
     Trap(Window(name, "reembedding", (point,)), passing, Path(root)).set()
-    stores = Stores.open(Path(root))
+    stores = DerivationContext.open(Path(root))
     few = stores.policy.model_copy(update={"embedding": stores.policy.embedding.model_copy(update={"batch_texts": 8})})
     stores.policy = few
     reembed(stores, "minilm-int8", now=LATER)

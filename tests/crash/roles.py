@@ -16,7 +16,7 @@ from pathlib import Path
 import orjson
 import pyarrow as pa
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.events.life.events import Born, Traits, life_event
 from bardo_pipeline.events.record.arrow_schema import to_models
@@ -233,7 +233,7 @@ def care(stage: Stage) -> None:
 
 def curator(stage: Stage) -> None:
     """Curate what closes, again and again."""
-    stores = Stores.open(stage.root)
+    stores = DerivationContext.open(stage.root)
     while True:
         over = stage.over()
         derive_curation(stores)

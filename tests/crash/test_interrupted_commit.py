@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bardo_pipeline.curator.state.decision_log import fold
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.runtime.fleet_run import Living
 from bardo_pipeline.storage.delta.replaceable_table import RenewedTable
@@ -30,7 +30,7 @@ def bare_home(small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture(scope="module")
 def undisturbed(bare_home: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
-    stores = Stores.open(copy_home(bare_home, tmp_path_factory.mktemp("whole") / "home"))
+    stores = DerivationContext.open(copy_home(bare_home, tmp_path_factory.mktemp("whole") / "home"))
     derive_curation(stores)
     return {name: stores.projections.digest(name) for name in CURATED}
 
@@ -52,10 +52,10 @@ def test_a_cut_before_any_commit_is_made_good(
             return honest(table, *args, **more)
 
         patch.setattr(kind, method, cut)
-        interrupted = Stores.open(root)
+        interrupted = DerivationContext.open(root)
         with pytest.raises(PowerCut):
             derive_curation(interrupted)
-    stores = interrupted if goes_on else Stores.open(root)
+    stores = interrupted if goes_on else DerivationContext.open(root)
     derive_curation(stores)
     assert {name: stores.projections.digest(name) for name in CURATED} == undisturbed
     folded = fold(stores.projections.read("curation"))
@@ -65,14 +65,14 @@ def test_a_cut_before_any_commit_is_made_good(
 @pytest.mark.row("EV-2")
 def test_the_same_run_again_cut_off_half_way_moves_nothing_back(succeeded: Path, tmp_path: Path) -> None:  # noqa: F811
     root = copy_home(succeeded, tmp_path / "home")
-    stores = Stores.open(root)
+    stores = DerivationContext.open(root)
     before = {name: stores.projections.digest(name) for name in CURATED}
 
     def stop(progress: object) -> None:
         if getattr(progress, "ticks_done", 0) >= 200:
             raise PowerCut("half way")
 
-    again = Stores.open(root)
+    again = DerivationContext.open(root)
     with pytest.raises(PowerCut):
         Living(again, run_of(), lambda: NOW).live(stop)
     derive_curation(again)
@@ -80,7 +80,7 @@ def test_the_same_run_again_cut_off_half_way_moves_nothing_back(succeeded: Path,
 
 
 def test_a_playbook_is_a_file_of_the_home(small_home: Path) -> None:
-    stores = Stores.open(small_home)
+    stores = DerivationContext.open(small_home)
     newest: dict[str, str] = {}
     for row in stores.projections.read("playbooks").to_pylist():
         newest[row["golem_id"]] = row["markdown"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bardo_pipeline.derivation.active_derivation import adoptions_of
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.versions.adoption import adopt, settle
 from bardo_pipeline.derivation.versions.policy_diff import altered
 from bardo_pipeline.derivation.versions.rebuild import derive_everything, rebuild
@@ -33,14 +33,14 @@ MOMENTS = {
 def die_adopting(root: str, name: str, moment: str) -> None:
     """Build another derivation and adopt it, and be killed at the moment of that name."""
     Trap(Window(moment, "owner", (MOMENTS[moment],)), 1, Path(root)).set()
-    stores = Stores.open(Path(root))
+    stores = DerivationContext.open(Path(root))
     adopt(stores, name, "to be killed", now=NOW)
 
 
 def test_it_is_adopted_or_not_and_the_next_one_goes_on_with_it(brief_home: Path, tmp_path: Path) -> None:
     """One after the other, each owner is killed at a later moment than the one before."""
     root = copy_home(brief_home, tmp_path / "home")
-    stores = Stores.open(root)
+    stores = DerivationContext.open(root)
     derive_everything(stores, now=NOW)
     beside = open_beside(stores, WARNED)
     with beside.deriving():
@@ -50,12 +50,12 @@ def test_it_is_adopted_or_not_and_the_next_one_goes_on_with_it(brief_home: Path,
         killed.start()
         killed.join()
         assert killed.exitcode == -9, f"nobody passed {moment!r}"
-        again = Stores.open(root)
+        again = DerivationContext.open(root)
         adopted = adoptions_of(again.log.life("DerivationAdopted"))
         assert len(adopted) == (moment == "after the event"), moment
         assert again.derivation_id == (beside.derivation_id if adopted else stores.derivation_id), moment
 
-    after = Stores.open(root)
+    after = DerivationContext.open(root)
     assert after.policy == WARNED
     settle(after, now=NOW)
     assert len(adoptions_of(after.log.life("DerivationAdopted"))) == 1

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index, similar_episodes
 from bardo_pipeline.derivation.memory.embedder_migration import reembed
 from bardo_pipeline.storage.embedding.embedders import open_embedder
@@ -20,47 +20,47 @@ from tests.crash.reembedding import LATER, POINTS, migrate
 from tests.support.forked_processes import Forked
 
 
-def fingerprints(stores: Stores) -> dict[str, str]:
+def fingerprints(stores: DerivationContext) -> dict[str, str]:
     return {name: stores.projections.digest(name).fingerprint for name in TABLES}
 
 
-def answers(stores: Stores) -> pa.Table:
+def answers(stores: DerivationContext) -> pa.Table:
     return similar_episodes(stores, "gas spiked while the market fell", limit=9)
 
 
 @pytest.fixture(scope="module")
 def home(brief_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = copy_home(brief_home, tmp_path_factory.mktemp("whole") / "home")
-    refresh_index(Stores.open(root))
+    refresh_index(DerivationContext.open(root))
     open_embedder("minilm-int8", Home.open(root).models)  # built once, not by each process that is killed
     return root
 
 
 @pytest.fixture(scope="module")
-def whole(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Stores:
+def whole(home: Path, tmp_path_factory: pytest.TempPathFactory) -> DerivationContext:
     """The same home, migrated by a process that nobody killed."""
     root = copy_home(home, tmp_path_factory.mktemp("migrated") / "home")
-    reembed(Stores.open(root), "minilm-int8", now=LATER)
-    return Stores.open(root)
+    reembed(DerivationContext.open(root), "minilm-int8", now=LATER)
+    return DerivationContext.open(root)
 
 
 @pytest.mark.row("MEM-12")
 def test_a_migration_that_is_killed_leaves_the_old_one_in_force_and_goes_on_when_run_again(
-    home: Path, whole: Stores, tmp_path: Path
+    home: Path, whole: DerivationContext, tmp_path: Path
 ) -> None:
     """One after the other, each run is killed at a later point than the one whose work it goes on with."""
-    root, before = copy_home(home, tmp_path / "home"), Stores.open(home)
+    root, before = copy_home(home, tmp_path / "home"), DerivationContext.open(home)
     old, new = (("minilm", before), ("minilm-int8", whole))
     says = {name: (fingerprints(stores), answers(stores)) for name, stores in (old, new)}
     for name, (_, _, is_switched) in POINTS.items():
         assert Forked(migrate, str(root), name).wait() == -signal.SIGKILL, name
-        left = Stores.open(root)
+        left = DerivationContext.open(root)
         assert left.embedder_name == ("minilm-int8" if is_switched else "minilm"), name
         derived, answered = says[left.embedder_name]
         assert fingerprints(left) == derived, name
         assert answers(left).equals(answered), name
     assert is_switched, "the last of them had only to end"
-    ended = Stores.open(root)
+    ended = DerivationContext.open(root)
     keys = [ended.embedder.identity.key, open_embedder("minilm", root / "models").identity.key]
     assert all(ended.log.count_vectors(key) == whole.log.count_vectors(key) for key in keys), "each vector once"
     assert verify(ended.home).clean

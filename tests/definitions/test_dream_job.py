@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 
 from assets.resources import LazyStores
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
 from definitions import defs
@@ -31,16 +31,16 @@ def life() -> Lived:
 
 
 @pytest.fixture(scope="module")
-def stores(life: Lived, small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
+def stores(life: Lived, small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DerivationContext]:
     """Half a day of a golem, of which nothing is derived."""
     root = home_of(life, tmp_path_factory.mktemp("dream_job") / "home").home.root
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BARDO_HOME", str(root))
-        yield Stores.open(root)
+        yield DerivationContext.open(root)
 
 
 @pytest.fixture(scope="module")
-def runs(stores: Stores) -> list[dg.ExecuteInProcessResult]:
+def runs(stores: DerivationContext) -> list[dg.ExecuteInProcessResult]:
     instance = dg.DagsterInstance.ephemeral()
     return [run("dream_job", instance), run("dream_job", instance)]
 
@@ -51,7 +51,7 @@ def asked(home: Path) -> dg.RunRequest | dg.SkipReason:
     return found
 
 
-def test_the_job_remembers_curates_and_dreams(runs: list[dg.ExecuteInProcessResult], stores: Stores) -> None:
+def test_the_job_remembers_curates_and_dreams(runs: list[dg.ExecuteInProcessResult], stores: DerivationContext) -> None:
     made = materializations(runs[0])
     assert {"episodes", "curation", "grimoire", *DREAMT} <= set(made)
     for table in DREAMT:

@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from assets.log import CYCLES
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
 from bardo_pipeline.derivation.reports.lineage import surest
@@ -39,15 +39,15 @@ MARTS = (
 
 
 @pytest.fixture(scope="module")
-def stores(small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
+def stores(small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DerivationContext]:
     root = home_without_verdicts(small_home, tmp_path_factory.mktemp("jobs") / "home")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BARDO_HOME", str(root))
-        yield Stores.open(root)
+        yield DerivationContext.open(root)
 
 
 @pytest.fixture(scope="module")
-def runs(stores: Stores) -> list[dg.ExecuteInProcessResult]:
+def runs(stores: DerivationContext) -> list[dg.ExecuteInProcessResult]:
     """A first run; and a second one in a copy of the home, in which a living writer's records are not drained."""
     instance, second = dg.DagsterInstance.ephemeral(), stores.home.root.parent / "second"
     first = run("curator_job", instance)
@@ -59,7 +59,7 @@ def runs(stores: Stores) -> list[dg.ExecuteInProcessResult]:
 
 @pytest.mark.row("P-2", "P-3")
 def test_the_curator_derives_everything_that_the_log_holds(
-    runs: list[dg.ExecuteInProcessResult], stores: Stores
+    runs: list[dg.ExecuteInProcessResult], stores: DerivationContext
 ) -> None:
     made = materializations(runs[0])
     assert set(made) == {*TABLES, "episode_index", *MARTS}
@@ -73,7 +73,7 @@ def test_the_curator_derives_everything_that_the_log_holds(
 
 @pytest.mark.row("P-2", "X-1")
 def test_a_materialization_carries_the_fingerprint_of_its_table(
-    runs: list[dg.ExecuteInProcessResult], stores: Stores
+    runs: list[dg.ExecuteInProcessResult], stores: DerivationContext
 ) -> None:
     made = materializations(runs[0])
     for table in TABLES:
@@ -84,9 +84,9 @@ def test_a_materialization_carries_the_fingerprint_of_its_table(
 
 @pytest.mark.row("P-2", "X-1")
 def test_what_is_derived_again_beside_has_the_data_version_on_record(
-    runs: list[dg.ExecuteInProcessResult], stores: Stores, tmp_path: Path
+    runs: list[dg.ExecuteInProcessResult], stores: DerivationContext, tmp_path: Path
 ) -> None:
-    beside = Stores.open(stores.home.root, beside=tmp_path / "beside")
+    beside = DerivationContext.open(stores.home.root, beside=tmp_path / "beside")
     derive_episodes(beside, now=NOW)
     derive_curation(beside)
     made = materializations(runs[0])
@@ -95,7 +95,9 @@ def test_what_is_derived_again_beside_has_the_data_version_on_record(
 
 
 @pytest.mark.row("P-2")
-def test_a_materialization_says_what_it_was_made_from(runs: list[dg.ExecuteInProcessResult], stores: Stores) -> None:
+def test_a_materialization_says_what_it_was_made_from(
+    runs: list[dg.ExecuteInProcessResult], stores: DerivationContext
+) -> None:
     made = materializations(runs[0])
     heads = stores.log.heads()
     for table in TABLES:
@@ -133,7 +135,7 @@ def test_the_checks_of_a_healthy_home_pass(runs: list[dg.ExecuteInProcessResult]
 
 @pytest.mark.row("X-11")
 def test_a_job_judges_health_at_its_end_and_the_observation_carries_the_measures(
-    runs: list[dg.ExecuteInProcessResult], stores: Stores
+    runs: list[dg.ExecuteInProcessResult], stores: DerivationContext
 ) -> None:
     judged = checks(runs[1])
     assert judged["curation_is_fresh"].passed, "it measures after the derivation"
@@ -165,7 +167,7 @@ def test_the_rebuild_job_finds_every_projection_equal(runs: list[dg.ExecuteInPro
 
 @pytest.mark.row("X-2")
 def test_the_grimoire_s_materialization_shows_where_its_rules_come_from(
-    runs: list[dg.ExecuteInProcessResult], stores: Stores
+    runs: list[dg.ExecuteInProcessResult], stores: DerivationContext
 ) -> None:
     page = said(materializations(runs[0])["grimoire"], "lineage")
     rules = surest(stores, 20)

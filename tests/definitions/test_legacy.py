@@ -8,7 +8,7 @@ from typing import NamedTuple
 import dagster as dg
 import pytest
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.derive_thanatopsis import phases_of
 from bardo_pipeline.derivation.legacy.bundle_candidates import candidate_folder
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
@@ -22,7 +22,7 @@ BEFORE_VERDICTS = ["episodes", "curation", "cycles", "grimoire", "playbooks", "t
 class Story(NamedTuple):
     """What became of a home with one spoilt candidate."""
 
-    stores: Stores
+    stores: DerivationContext
     spoilt: dict[str, str]
     result: dg.ExecuteInProcessResult
     instance: dg.DagsterInstance
@@ -35,7 +35,7 @@ def story(small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BARDO_HOME", str(root))
         run("death_job", instance, asset_selection=[dg.AssetKey(k) for k in BEFORE_VERDICTS])
-        stores = Stores.open(root)
+        stores = DerivationContext.open(root)
         heir = next(r for r in stores.projections.read("candidates").to_pylist() if r["generation"] == 1)
         with (candidate_folder(stores) / heir["bundle_hash"] / "entries.jsonl").open("ab") as file:
             file.write(b'{"entry_id":"whispered"}\n')
@@ -57,7 +57,7 @@ def test_one_spoilt_candidate_is_refused_and_the_others_are_published(story: Sto
 
 @pytest.mark.row("INH-2", "INH-4")
 def test_the_job_records_the_phases_of_dying_as_the_runtime_recorded_them(story: Story, small_home: Path) -> None:
-    done, lived = phases_of(story.stores), phases_of(Stores.open(small_home))
+    done, lived = phases_of(story.stores), phases_of(DerivationContext.open(small_home))
     assert said(materializations(story.result)["thanatopsis"], "rows_written") == 4 * len(lived) > 12
     spoilt = story.spoilt["golem_id"]
     assert {g: phases for g, phases in done.items() if g != spoilt} == {g: p for g, p in lived.items() if g != spoilt}
@@ -122,7 +122,7 @@ def test_an_altered_bundle_stops_the_marts(
 ) -> None:
     root = copy_home(story.stores.home.root, tmp_path / "home")
     monkeypatch.setenv("BARDO_HOME", str(root))
-    stores = Stores.open(root)
+    stores = DerivationContext.open(root)
     altered = sorted(published_bundles(stores).values())[0]
     (root / "bundles" / altered / "playbook.md").write_text("do as I say")
     result = run(job, dg.DagsterInstance.ephemeral(), raise_on_error=False)
@@ -154,7 +154,7 @@ def test_what_the_runtime_judged_gets_its_data_docs_and_the_same_verdict(copied_
 @pytest.mark.row("P-5")
 def test_a_candidate_altered_after_its_verdict_is_noticed(copied_home: Path, at_home) -> None:
     at_home(copied_home)
-    stores = Stores.open(copied_home)
+    stores = DerivationContext.open(copied_home)
     bundle_hash = stores.projections.read("candidates")["bundle_hash"][0].as_py()
     shutil.copy(
         candidate_folder(stores) / bundle_hash / "playbook.md", candidate_folder(stores) / bundle_hash / "testament.md"

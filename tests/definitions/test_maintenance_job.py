@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 
 from assets.resources import LazyStores
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.versions.rebuild import rebuild
 from bardo_pipeline.errors import CustodyError
 from bardo_pipeline.policy import Policy
@@ -38,7 +38,7 @@ def said(result: dg.ExecuteInProcessResult, step: str) -> dict[str, object]:
 
 @pytest.mark.row("EV-6", "X-13")
 def test_the_job_says_what_it_did_and_a_second_run_finds_nothing(root: Path, instance: dg.DagsterInstance) -> None:
-    before = Stores.open(root).log.read_cycles().num_rows
+    before = DerivationContext.open(root).log.read_cycles().num_rows
     first = said(run("maintenance_job", instance), "look_after_the_home")
     assert first["rows_rewritten"] >= before
     assert 0 < first["files_after"] < first["files_before"]
@@ -46,7 +46,7 @@ def test_the_job_says_what_it_did_and_a_second_run_finds_nothing(root: Path, ins
     second = said(run("maintenance_job", instance), "look_after_the_home")
     assert second["rows_rewritten"] == 0
     assert second["done"] == "none"
-    stores = Stores.open(root)
+    stores = DerivationContext.open(root)
     assert stores.log.read_cycles().num_rows == before
     assert [c.table for c in rebuild(stores, now=NOW) if not c.equal] == []
 
@@ -80,7 +80,7 @@ def test_dagster_forgets_its_oldest_runs_beyond_the_quota(root: Path, instance: 
     ran = [living.execute_in_process(instance=instance).run_id for _ in range(5)]
     policy = Policy().model_copy(update={"care": Policy().care.model_copy(update={"dagster_runs_max": 2})})
     lazy = LazyStores(root)
-    lazy.__dict__["stores"] = Stores.open(root, policy=policy)
+    lazy.__dict__["stores"] = DerivationContext.open(root, policy=policy)
     result = forgetting.execute_in_process(instance=instance, resources={"home": lazy})
     assert said(result, "forget_old_runs") == {"runs_forgotten": 3, "runs_kept_max": 2}
     assert {r.run_id for r in instance.get_runs()} == {*ran[3:], result.run_id}

@@ -11,7 +11,7 @@ import pytest
 
 from assets.resources import LazyStores
 from bardo_pipeline.derivation.configuration import record_configuration
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.request_proposals import living_golems, propose, propose_all, question
 from bardo_pipeline.derivation.death.testament_phrasing import questions
 from bardo_pipeline.gateway.model_prices import most_micros
@@ -38,7 +38,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home in which two golems live and have learned something, curated."""
     root = tmp_path_factory.mktemp("proposals") / "home"
     Home.create(root, Policy(), NOW)
-    stores = Stores.open(root)
+    stores = DerivationContext.open(root)
     founding = Founding(credit_share=0.03, lifespan_ticks=(2_000, 2_000))
     fleet_run.Living(stores, fleet_run.Run("run", lively_market(330), 2, 1, founding), lambda: NOW).live()
     stores.log.close()
@@ -71,7 +71,7 @@ def evaluated(folder: Path) -> dg.RunRequest | dg.SkipReason:
 
 
 def on_record(root: Path) -> list[dict[str, Any]]:
-    return [row["asked"] for row in Stores.open(root).life("ModelAsked").to_pylist()]
+    return [row["asked"] for row in DerivationContext.open(root).life("ModelAsked").to_pylist()]
 
 
 def test_the_job_asks_about_every_golem_that_lives_and_again_only_what_is_new(root: Path, provider: Loopback) -> None:
@@ -85,16 +85,16 @@ def test_the_job_asks_about_every_golem_that_lives_and_again_only_what_is_new(ro
 
 
 def test_a_golem_at_its_own_cap_keeps_nobody_else_from_being_asked_about(root: Path, provider: Loopback) -> None:
-    first, second = living_golems(Stores.open(root))
+    first, second = living_golems(DerivationContext.open(root))
 
     def asked(settings: ModelSettings, **caps: int) -> list[tuple[str, str]]:
         policy = Policy()
         policy = policy.model_copy(update={"gateway": policy.gateway.model_copy(update=caps)})
-        found = propose_all(Stores.open(root, policy=policy), settings, clock=lambda: NOW)
+        found = propose_all(DerivationContext.open(root, policy=policy), settings, clock=lambda: NOW)
         return [(a.golem_id, a.event.asked.outcome) for a in found if a.event and a.event.asked]
 
     provider.says(operations(EDIT))
-    stores, settings = Stores.open(root), provider.settings
+    stores, settings = DerivationContext.open(root), provider.settings
     for name in ("another-1", "another-2", "another-3"):  # what was spent on any model counts
         propose(stores, first, ModelSettings("openai-chat", name, settings.url), clock=lambda: NOW)
     prompts = [question(stores, golem)[1] for golem in (first, second)]
@@ -111,7 +111,7 @@ def test_the_job_has_testaments_phrased_where_the_configuration_wants_that(
     def phrased() -> dict[str, Any]:
         return outputs(run("proposal_job", dg.DagsterInstance.ephemeral()), "phrase_the_testaments")
 
-    stores = Stores.open(at_home(copied_home))
+    stores = DerivationContext.open(at_home(copied_home))
     provider.says(Said(arguments='{"sentences": [{"number": 1, "wording": "I won."}]}'))
     assert phrased() == {"asked": 0, "why": "gateway.phrases_testaments is off"}
     record_configuration(stores, parse("[death]\nphrased_testaments = true", "x"), now=NOW, why="to read better")
@@ -145,7 +145,7 @@ def test_the_schedule_is_off_and_skips_without_a_model_or_a_home(
 
 def test_the_command_shows_what_was_proposed_and_what_it_cost(root: Path, provider: Loopback) -> None:
     provider.says(operations(EDIT))
-    golem = living_golems(Stores.open(root))[0]
+    golem = living_golems(DerivationContext.open(root))[0]
     said = bardo("propose", golem, home=root)
     assert all(word in said for word in (golem, "answered", "EDIT", "a" * 24, "so it seems", "$0.007500"))
     assert str(INPUT_TOKENS) in said
@@ -156,7 +156,7 @@ def test_the_command_shows_what_was_proposed_and_what_it_cost(root: Path, provid
 
 
 def test_a_dry_run_prints_the_question_and_asks_nothing(root: Path, provider: Loopback) -> None:
-    golem = living_golems(Stores.open(root))[0]
+    golem = living_golems(DerivationContext.open(root))[0]
     said = bardo("propose", golem, "--dry-run", home=root)
     assert "of $0.2500 spent today (at most 5% of its daily budget of $10.00)" in said
     assert f"# golem {golem}, cycle 6, prompt " in said
@@ -178,7 +178,7 @@ def test_an_answer_that_is_of_no_use_is_one_clear_line_and_nothing_is_lost(
     root: Path, provider: Loopback, answer: Said, named: str
 ) -> None:
     provider.says(answer)
-    golem = living_golems(Stores.open(root))[0]
+    golem = living_golems(DerivationContext.open(root))[0]
     said = bardo("propose", golem, home=root, expect=2)
     assert named in said
     assert "on record as" in said

@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 
 from assets.resources import LazyStores
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.katabasis.vote_and_consensus import derive_votes
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
@@ -51,10 +51,10 @@ def looking(sensor: dg.SensorDefinition, root: Path) -> Look:
 
 
 @pytest.fixture
-def empty(tmp_path: Path) -> Stores:
+def empty(tmp_path: Path) -> DerivationContext:
     root = tmp_path / "home"
     Home.create(root, Policy(), NOW)
-    return Stores.open(root)
+    return DerivationContext.open(root)
 
 
 def asked(found: dg.SensorResult | dg.SkipReason) -> list[str]:
@@ -69,21 +69,21 @@ class TestDeathsRecorded:
         assert "there is no home" in found.skip_message
         assert not (tmp_path / "nowhere").exists()
 
-    def test_the_first_look_finds_the_deaths_that_are_there(self, empty: Stores) -> None:
+    def test_the_first_look_finds_the_deaths_that_are_there(self, empty: DerivationContext) -> None:
         empty.log.record([death("g-1"), death("g-2")], NOW)
         found = looking(deaths_recorded, empty.home.root)(None)
         (request,) = found.run_requests
         assert request.run_key.endswith(f"/life-{empty.log.life_version}")
         assert request.tags["bardo/why"] == "g-1, g-2 died"
 
-    def test_the_second_look_finds_none(self, empty: Stores) -> None:
+    def test_the_second_look_finds_none(self, empty: DerivationContext) -> None:
         empty.log.record([death("g-1")], NOW)
         look = looking(deaths_recorded, empty.home.root)
         found = look(look(None).cursor)
         assert asked(found) == []
         assert found.skip_reason.skip_message == "nobody died since the last look"
 
-    def test_a_later_death_asks_again_for_itself_alone(self, empty: Stores) -> None:
+    def test_a_later_death_asks_again_for_itself_alone(self, empty: DerivationContext) -> None:
         empty.log.record([death("g-1")], NOW)
         look = looking(deaths_recorded, empty.home.root)
         first = look(None)
@@ -92,36 +92,36 @@ class TestDeathsRecorded:
         assert second.run_requests[0].tags["bardo/why"] == "g-2 died"
         assert asked(first) != asked(second)
 
-    def test_a_death_recorded_twice_asks_once(self, empty: Stores) -> None:
+    def test_a_death_recorded_twice_asks_once(self, empty: DerivationContext) -> None:
         empty.log.record([death("g-1")], NOW)
         look = looking(deaths_recorded, empty.home.root)
         first = look(None)
         empty.log.record([death("g-1")], NOW)
         assert asked(look(first.cursor)) == []
 
-    def test_two_looks_at_the_same_log_ask_under_the_same_key(self, empty: Stores) -> None:
+    def test_two_looks_at_the_same_log_ask_under_the_same_key(self, empty: DerivationContext) -> None:
         empty.log.record([death("g-1")], NOW)
         look = looking(deaths_recorded, empty.home.root)
         assert asked(look(None)) == asked(look(None)), "a look whose cursor was lost starts no second run"
 
-    def test_a_look_that_finds_nothing_moves_on(self, empty: Stores, small_home: Path) -> None:
+    def test_a_look_that_finds_nothing_moves_on(self, empty: DerivationContext, small_home: Path) -> None:
         look = looking(deaths_recorded, empty.home.root)
         before = look(None)
-        born = Stores.open(small_home).log.life("GolemBorn").drop_columns("recorded_at").to_pylist()
+        born = DerivationContext.open(small_home).log.life("GolemBorn").drop_columns("recorded_at").to_pylist()
         empty.log.record([LifeEvent.model_validate(born[0])], NOW)
         after = look(before.cursor)
         assert asked(after) == []
         assert json.loads(after.cursor)["life_version"] == empty.log.life_version
 
-    def test_the_cursor_of_another_home_counts_for_nothing(self, empty: Stores, tmp_path: Path) -> None:
+    def test_the_cursor_of_another_home_counts_for_nothing(self, empty: DerivationContext, tmp_path: Path) -> None:
         other = Home.create(tmp_path / "other", Policy(), NOW + timedelta(days=1))
-        stores = Stores.open(other.root)
+        stores = DerivationContext.open(other.root)
         stores.log.record([death("g-1")], NOW)
         ahead = json.dumps({"home": empty.home.created_at.isoformat(), "log_version": 900, "life_version": 900})
         assert len(asked(looking(deaths_recorded, other.root)(ahead))) == 1
 
     @pytest.mark.parametrize("cursor", ["", "17", "{", '{"home": 1}', "[]"])
-    def test_a_cursor_that_cannot_be_read_is_a_first_look(self, empty: Stores, cursor: str) -> None:
+    def test_a_cursor_that_cannot_be_read_is_a_first_look(self, empty: DerivationContext, cursor: str) -> None:
         empty.log.record([death("g-1")], NOW)
         assert len(asked(looking(deaths_recorded, empty.home.root)(cursor))) == 1
 
@@ -137,7 +137,7 @@ class TestCyclesClosed:
         assert isinstance(again, dg.SkipReason)
         assert again.skip_message == "nothing was recorded since the last look"
 
-    def test_what_is_recorded_without_closing_a_cycle_asks_for_nothing(self, empty: Stores) -> None:
+    def test_what_is_recorded_without_closing_a_cycle_asks_for_nothing(self, empty: DerivationContext) -> None:
         look = looking(cycles_closed, empty.home.root)
         first = look(None)
         assert asked(first) == []
@@ -158,7 +158,7 @@ class TestEveryTenMinutes:
     def test_it_runs_where_something_is_new_and_skips_where_nothing_is(self, small_home: Path, tmp_path: Path) -> None:
         root = home_without_verdicts(small_home, tmp_path / "home")
         assert "closed cycles of" in self.tick(root).tags["bardo/why"]
-        stores = Stores.open(root)
+        stores = DerivationContext.open(root)
         derive_episodes(stores, now=NOW)
         derive_curation(stores)
         assert what_is_new(stores) == "decisions without their votes"

@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 
 from assets.resources import LazyStores
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.policy import Policy
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.row("INH-2", "P-3")
 def settled(root: Path, **hours: float) -> dict[str, str]:
     """A home of golems born so many hours after another who never ticked; lineage to golem."""
     Home.create(root, Policy(), NOW)
-    stores, ids = Stores.open(root), {}
+    stores, ids = DerivationContext.open(root), {}
     for name, late in hours.items():
         market = "elsewhere" if name.startswith("far") else "here"
         ids[name], birth = born(lineage_id=name, generation=0, owner_id="a", founding=Founding(), market=market,
@@ -57,12 +57,12 @@ def test_whoever_is_silent_while_its_market_goes_on_is_declared_dead_by_the_job(
     monkeypatch.setenv("BARDO_HOME", str(root))
     done = run("observe_job", dg.DagsterInstance.ephemeral())
     assert done.success
-    stores = Stores.open(root)
+    stores = DerivationContext.open(root)
     assert stores.life("DeathDeclared")["golem_id"].to_pylist() == [ids["early"]]
     assert stores.log.cause_of_death(ids["early"]) == "silence"
     assert isinstance(look(root), dg.SkipReason)
     assert run("observe_job", dg.DagsterInstance.ephemeral()).success
-    assert Stores.open(root).life("DeathDeclared").num_rows == 1
+    assert DerivationContext.open(root).life("DeathDeclared").num_rows == 1
 
 
 def test_where_there_is_no_home_or_nobody_it_says_so(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation import record_overrides
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
@@ -63,13 +63,13 @@ def day() -> Lived:
 LEARNED = (*DREAMT, "lessons")
 
 
-def dreamt(stores: Stores) -> dict[str, tuple[int, str]]:
+def dreamt(stores: DerivationContext) -> dict[str, tuple[int, str]]:
     found = {name: stores.projections.digest(name) for name in LEARNED}
     return {name: (d.rows, d.fingerprint) for name, d in found.items()}
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Stores:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> DerivationContext:
     """The day, derived at once. Only for reading."""
     stores = home_of(day(), tmp_path_factory.mktemp("dreams") / "whole", HASTY)
     derive_curation(stores)
@@ -82,7 +82,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Stores:
 
 @some(2)
 @given(st.data())
-def test_however_the_stream_is_cut_golems_dream_the_same(whole: Stores, data: st.DataObject) -> None:
+def test_however_the_stream_is_cut_golems_dream_the_same(whole: DerivationContext, data: st.DataObject) -> None:
     lived = day()
     cuts = {g: sorted(data.draw(st.sets(st.integers(1, 3_500), max_size=3))) for g in lived.births}
     parts = [
@@ -102,7 +102,7 @@ def test_however_the_stream_is_cut_golems_dream_the_same(whole: Stores, data: st
         assert dreamt(stores) == dreamt(whole)
 
 
-def test_dreamt_again_from_the_log_alone_it_is_the_same(whole: Stores, tmp_path: Path) -> None:
+def test_dreamt_again_from_the_log_alone_it_is_the_same(whole: DerivationContext, tmp_path: Path) -> None:
     again = beside(whole, tmp_path / "beside")
     derive_curation(again)
     derive_dreams(again)
@@ -110,7 +110,7 @@ def test_dreamt_again_from_the_log_alone_it_is_the_same(whole: Stores, tmp_path:
     assert derive_dreams(again) == [], "nothing is new"
 
 
-def lessons_by_golem(stores: Stores) -> set[tuple[str, str]]:
+def lessons_by_golem(stores: DerivationContext) -> set[tuple[str, str]]:
     known = stores.projections.read("lessons")
     return set(zip(known["golem_id"].to_pylist(), known["entry_id"].to_pylist(), strict=True))
 
@@ -147,7 +147,7 @@ def test_what_is_struck_late_was_never_dreamt(tmp_path: Path) -> None:
 
 @pytest.mark.row("P-2")
 def test_a_dream_reads_what_was_told_since_the_last_however_long_its_golem_lived(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: Stores
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: DerivationContext
 ) -> None:
     lived, stores = day(), stores_at(tmp_path / "home", HASTY)
     stores.log.record(births_of(lived), NOW)
@@ -165,7 +165,7 @@ def test_a_dream_reads_what_was_told_since_the_last_however_long_its_golem_lived
     assert dreamt(stores) == dreamt(whole)
 
 
-def test_every_dream_and_hypothesis_names_ticks_that_exist_and_came_before(whole: Stores) -> None:
+def test_every_dream_and_hypothesis_names_ticks_that_exist_and_came_before(whole: DerivationContext) -> None:
     known = {g: set(day().of(g)["tick"].to_pylist()) for g in day().births}
     ends = {(r["golem_id"], r["cycle"]): r["tick"] for r in whole.projections.read("dreams").to_pylist()}
     for row in whole.projections.read("dreams").to_pylist():
@@ -192,7 +192,9 @@ def situated(record: dict, policy: Policy) -> dict[str, str]:
     return {"regime": record["regime"], "anomaly_band": ANOMALY_BANDS[anomaly], "gas_band": GAS_BANDS[gas]}
 
 
-def test_what_is_replayed_asks_by_feeling_age_and_what_was_known_then_and_loses_its_sting(whole: Stores) -> None:
+def test_what_is_replayed_asks_by_feeling_age_and_what_was_known_then_and_loses_its_sting(
+    whole: DerivationContext,
+) -> None:
     golem_id = sorted(day().births)[0]
     records = {row["tick"]: row for row in day().of(golem_id).to_pylist()}
     decided = whole.projections.growing("curation").read(golems=[golem_id]).to_pylist()
@@ -252,7 +254,7 @@ def test_every_imagined_branch_is_worth_what_the_twin_says() -> None:
 
 
 def test_what_a_dream_taught_is_asked_for_searched_and_listed_and_crosses_from_a_half_on(
-    whole: Stores, monkeypatch: pytest.MonkeyPatch
+    whole: DerivationContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = whole.projections.read("lessons")
     (one, *_) = known.filter(pc.equal(known["status"], "active")).to_pylist()
@@ -278,7 +280,7 @@ def test_what_a_dream_taught_is_asked_for_searched_and_listed_and_crosses_from_a
     assert entry in answered(sibling, clade=True)
 
 
-def test_its_lineage_leads_to_the_ticks_of_failures_and_outcomes_on_record(whole: Stores) -> None:
+def test_its_lineage_leads_to_the_ticks_of_failures_and_outcomes_on_record(whole: DerivationContext) -> None:
     known = whole.projections.read("lessons")
     for row in known.to_pylist():
         (held,) = lineage_of(whole, row["entry_id"])
@@ -363,7 +365,7 @@ def test_a_verdict_that_does_not_come_out_again_proves_nothing() -> None:
     assert set(range(1, judged.count)) >= set(found.decision.tolist()) != set()
 
 
-def test_only_failures_are_witnesses_and_all_decisions_since_are_heard(whole: Stores) -> None:
+def test_only_failures_are_witnesses_and_all_decisions_since_are_heard(whole: DerivationContext) -> None:
     failed = {
         (row["golem_id"], one["decision_tick"]): one["effect_ppm"] != 0
         and (one["effect_ppm"] > 0) == (one["chosen"] == "hold")

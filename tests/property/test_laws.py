@@ -32,7 +32,7 @@ from bardo_pipeline.curator.curate import Curation, curate
 from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state.decision_log import DECISION_KEY, fold
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState, from_table, to_table
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import commit, derive_curation
 from bardo_pipeline.derivation.curation.grimoire_views import OF_GRIMOIRE, derive_of_grimoire
 from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
@@ -159,18 +159,18 @@ class Hashes:
         return np.array(drawn, dtype=np.float64).reshape(len(texts), 8)
 
 
-def stores_at(root: Path, policy: Policy = BRIEF) -> Stores:
+def stores_at(root: Path, policy: Policy = BRIEF) -> DerivationContext:
     """A home in this folder, made if there is none."""
     Home.create(root, policy, NOW)
-    return with_hashes(Stores.open(root, policy=policy))
+    return with_hashes(DerivationContext.open(root, policy=policy))
 
 
-def with_hashes(stores: Stores) -> Stores:
+def with_hashes(stores: DerivationContext) -> DerivationContext:
     stores.__dict__["embedder"] = Hashes()
     return stores
 
 
-DERIVATIONS: tuple[Callable[[Stores], object], ...] = (
+DERIVATIONS: tuple[Callable[[DerivationContext], object], ...] = (
     derive_curation,
     derive_credits,
     derive_dreams,
@@ -186,18 +186,18 @@ DERIVATIONS: tuple[Callable[[Stores], object], ...] = (
 )
 
 
-def derive_all(stores: Stores) -> None:
+def derive_all(stores: DerivationContext) -> None:
     for derive in DERIVATIONS:
         derive(stores)
 
 
-def fingerprints(stores: Stores) -> dict[str, tuple[int, str]]:
+def fingerprints(stores: DerivationContext) -> dict[str, tuple[int, str]]:
     return {name: (d.rows, d.fingerprint) for name in TABLES if (d := stores.projections.digest(name))}
 
 
-def beside(stores: Stores, folder: Path) -> Stores:
+def beside(stores: DerivationContext, folder: Path) -> DerivationContext:
     """The same log, nothing derived yet."""
-    other = Stores.open(stores.home.root, policy=stores.policy, beside=folder)
+    other = DerivationContext.open(stores.home.root, policy=stores.policy, beside=folder)
     return with_hashes(other)
 
 
@@ -264,17 +264,17 @@ def parcels(draw: st.DrawFn) -> list[Parcel]:
     return draw(st.permutations(found))
 
 
-def deliver(stores: Stores, parcel: Parcel, segment: int) -> None:
+def deliver(stores: DerivationContext, parcel: Parcel, segment: int) -> None:
     if parcel.records is not None:
         stores.log.append(parcel.records, writer="w", segment=segment, recorded_at=NOW)
     if parcel.happened is not None:
         stores.log.record([parcel.happened], NOW)
 
 
-Say = Callable[[Stores, Any], LifeEvent | None]
+Say = Callable[[DerivationContext, Any], LifeEvent | None]
 
 
-def put(stores: Stores, what: Any, segment: int, say: Say | None) -> list[LifeEvent]:
+def put(stores: DerivationContext, what: Any, segment: int, say: Say | None) -> list[LifeEvent]:
     """Deliver a parcel, or let something else be said; returns what then is on record of that."""
     if isinstance(what, Parcel) or say is None:
         deliver(stores, what, segment)
@@ -283,7 +283,9 @@ def put(stores: Stores, what: Any, segment: int, say: Say | None) -> list[LifeEv
     return [] if said is None else [said]
 
 
-def arrive(stores: Stores, arriving: Sequence[Any], data: st.DataObject, say: Say | None = None) -> list[LifeEvent]:
+def arrive(
+    stores: DerivationContext, arriving: Sequence[Any], data: st.DataObject, say: Say | None = None
+) -> list[LifeEvent]:
     """One comes after the other, and this or that is derived meanwhile; everything in the end."""
     said: list[LifeEvent] = []
     for number, what in enumerate(arriving):
@@ -295,7 +297,7 @@ def arrive(stores: Stores, arriving: Sequence[Any], data: st.DataObject, say: Sa
     return said
 
 
-def put_together(stores: Stores, parcels: Sequence[Parcel], segment: int) -> None:
+def put_together(stores: DerivationContext, parcels: Sequence[Parcel], segment: int) -> None:
     """Deliver parcels of as many golems: one batch of records, one of events."""
     batches = [parcel.records for parcel in parcels if parcel.records is not None]
     if batches:
@@ -304,7 +306,7 @@ def put_together(stores: Stores, parcels: Sequence[Parcel], segment: int) -> Non
 
 
 def arrive_side_by_side(
-    often: Stores, once: Stores | None, stories: Iterable[Sequence[Any]], say: Say | None = None
+    often: DerivationContext, once: DerivationContext | None, stories: Iterable[Sequence[Any]], say: Say | None = None
 ) -> list[LifeEvent]:
     """What comes first in each story comes first, and so on. One home derives each time, the other at the end.
 
@@ -452,7 +454,7 @@ def test_a_job_that_derives_while_golems_live_finds_what_they_find(tmp_path: Pat
     undisturbed = stores_at(tmp_path / "alone", POLICY)
     ending = fleet_run.Living(undisturbed, small_run("run"), lambda: NOW).live()
     derive_all(undisturbed)
-    busy, job = stores_at(tmp_path / "busy", POLICY), with_hashes(Stores.open(tmp_path / "busy"))
+    busy, job = stores_at(tmp_path / "busy", POLICY), with_hashes(DerivationContext.open(tmp_path / "busy"))
     assert fleet_run.Living(busy, small_run("run"), lambda: NOW).live(lambda _: derive_all(job)) == ending
     derive_all(job)
     assert ending.deaths >= 2
@@ -466,7 +468,7 @@ def test_whoever_commits_keeps_everybody_else_out(tmp_path: Path, monkeypatch: p
     stores = stores_at(tmp_path / "home", POLICY)
     held = []
 
-    def watched(stores: Stores, mind: Any) -> Any:
+    def watched(stores: DerivationContext, mind: Any) -> Any:
         with (stores.home.locks / f"derive-{stores.projections.root.name}.lock").open("ab") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -485,9 +487,9 @@ def test_whoever_commits_keeps_everybody_else_out(tmp_path: Path, monkeypatch: p
 
 
 @pytest.fixture(scope="module")
-def lived(small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Stores:
+def lived(small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> DerivationContext:
     """A home in which golems and their heirs lived and died, everything derived. Not to be changed."""
-    stores = Stores.open(copy_home(small_home, tmp_path_factory.mktemp("laws") / "home"))
+    stores = DerivationContext.open(copy_home(small_home, tmp_path_factory.mktemp("laws") / "home"))
     derive_all(stores)
     empty = {name for name, (rows, _) in fingerprints(stores).items() if not rows}
     few = {"hypotheses", "lessons", "links", "failures", "scars", "kits"}
@@ -497,10 +499,10 @@ def lived(small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Stores:
 
 @pytest.mark.row("X-1", "P-2")
 def test_everything_made_again_beside_has_the_same_fingerprints(
-    lived: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lived: DerivationContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(append_only_table, "_PART_ROWS", 150)  # in portions, where it was derived as it was lived
-    again = Stores.open(lived.home.root, beside=tmp_path / "beside")
+    again = DerivationContext.open(lived.home.root, beside=tmp_path / "beside")
     derive_all(again)
     assert fingerprints(again) == fingerprints(lived)
     made = {r["golem_id"]: r["bundle_hash"] for r in again.projections.read("candidates").to_pylist()}
@@ -510,7 +512,7 @@ def test_everything_made_again_beside_has_the_same_fingerprints(
 
 
 @pytest.mark.row("X-1")
-def test_a_fingerprint_is_that_of_the_rows_on_disk(lived: Stores) -> None:
+def test_a_fingerprint_is_that_of_the_rows_on_disk(lived: DerivationContext) -> None:
     for name, (rows, fingerprint) in fingerprints(lived).items():
         table = lived.projections.read(name)
         assert table.num_rows == rows
@@ -521,10 +523,10 @@ def test_a_fingerprint_is_that_of_the_rows_on_disk(lived: Stores) -> None:
 
 
 @pytest.mark.row("X-1")
-def test_what_was_dropped_is_made_again(small_home: Path, lived: Stores, tmp_path: Path) -> None:
-    stores = Stores.open(copy_home(small_home, tmp_path / "home"))
+def test_what_was_dropped_is_made_again(small_home: Path, lived: DerivationContext, tmp_path: Path) -> None:
+    stores = DerivationContext.open(copy_home(small_home, tmp_path / "home"))
     shutil.rmtree(stores.projections.root)
-    stores = Stores.open(stores.home.root)
+    stores = DerivationContext.open(stores.home.root)
     derive_all(stores)
     assert fingerprints(stores) == fingerprints(lived)
 
@@ -532,7 +534,9 @@ def test_what_was_dropped_is_made_again(small_home: Path, lived: Stores, tmp_pat
 @pytest.mark.row("X-1")
 @pytest.mark.parametrize("share", [0.3, 0.8])
 @pytest.mark.parametrize("by", ["version", "moment"])
-def test_as_of_an_earlier_version_or_moment_it_is_what_it_was_then(lived: Stores, by: str, share: float) -> None:
+def test_as_of_an_earlier_version_or_moment_it_is_what_it_was_then(
+    lived: DerivationContext, by: str, share: float
+) -> None:
     seen = pc.min_max(lived.log.read_cycles(["observed_at"])["observed_at"]).as_py()
     moment = seen["min"] + share * (seen["max"] - seen["min"])
     as_of: dict[str, Any] = {"version": round(share * lived.log.version)} if by == "version" else {"moment": moment}
@@ -626,25 +630,25 @@ Ticks = set[tuple[str, int]]
 Rows = list[dict[str, Any]]
 
 
-def rows_of(stores: Stores, name: str) -> Rows:
+def rows_of(stores: DerivationContext, name: str) -> Rows:
     found: Rows = stores.projections.read(name).to_pylist()
     return found
 
 
-def recorded(stores: Stores) -> Ticks:
+def recorded(stores: DerivationContext) -> Ticks:
     """Every golem and tick of the log."""
     known = stores.log.read_cycles(["golem_id", "tick"])
     return set(zip(known["golem_id"].to_pylist(), known["tick"].to_pylist(), strict=True))
 
 
 @pytest.mark.row("X-1", "P-2")
-def test_the_grimoire_is_the_fold_of_the_decisions(lived: Stores) -> None:
+def test_the_grimoire_is_the_fold_of_the_decisions(lived: DerivationContext) -> None:
     grimoire = lived.projections.read("grimoire")
     assert fold(lived.projections.read("curation")).equals(grimoire.combine_chunks())
 
 
 @pytest.mark.row("X-1", "P-2")
-def test_every_decision_names_its_causes_and_they_exist(lived: Stores) -> None:
+def test_every_decision_names_its_causes_and_they_exist(lived: DerivationContext) -> None:
     ticks, left = recorded(lived), set(published_bundles(lived).values())
     founded: set[tuple[str, str]] = set()
     for row in rows_of(lived, "curation"):
@@ -662,7 +666,7 @@ def test_every_decision_names_its_causes_and_they_exist(lived: Stores) -> None:
 
 
 @pytest.mark.row("P-2")
-def test_every_fact_and_every_line_of_a_playbook_rests_on_an_entry(lived: Stores) -> None:
+def test_every_fact_and_every_line_of_a_playbook_rests_on_an_entry(lived: DerivationContext) -> None:
     decided: dict[tuple[str, str], int] = {}
     for row in rows_of(lived, "curation"):
         decided.setdefault((row["golem_id"], row["entry_id"]), row["cycle"])
@@ -677,7 +681,7 @@ def test_every_fact_and_every_line_of_a_playbook_rests_on_an_entry(lived: Stores
 
 
 @pytest.mark.row("P-2")
-def test_every_episode_is_a_record_and_every_cycle_counts_its_own(lived: Stores) -> None:
+def test_every_episode_is_a_record_and_every_cycle_counts_its_own(lived: DerivationContext) -> None:
     ticks = recorded(lived)
     for row in rows_of(lived, "episodes"):
         assert row["episode_id"] == f"{row['golem_id']}:{row['tick']}"
@@ -688,7 +692,7 @@ def test_every_episode_is_a_record_and_every_cycle_counts_its_own(lived: Stores)
 
 
 @pytest.mark.row("P-2")
-def test_every_vote_has_one_cause_whose_entry_exists(lived: Stores) -> None:
+def test_every_vote_has_one_cause_whose_entry_exists(lived: DerivationContext) -> None:
     votes, causes = rows_of(lived, "votes"), {r["vote_id"]: r for r in rows_of(lived, "vote_causes")}
     owner = {e["golem_id"]: e["born"]["owner_id"] for e in lived.life("GolemBorn").to_pylist()}
     decided = {(r["golem_id"], r["entry_id"]) for r in rows_of(lived, "curation")}
@@ -704,7 +708,7 @@ def test_every_vote_has_one_cause_whose_entry_exists(lived: Stores) -> None:
 
 
 @pytest.mark.row("INH-16")
-def test_everything_in_a_library_leads_to_its_golems_entries_and_events(lived: Stores) -> None:
+def test_everything_in_a_library_leads_to_its_golems_entries_and_events(lived: DerivationContext) -> None:
     owner = {e["golem_id"]: e["born"]["owner_id"] for e in lived.life("GolemBorn").to_pylist()}
     decided = {(r["golem_id"], r["entry_id"]) for r in rows_of(lived, "curation")}
     events = set(lived.log.life()["event_id"].to_pylist())
@@ -718,7 +722,7 @@ def test_everything_in_a_library_leads_to_its_golems_entries_and_events(lived: S
 
 
 @pytest.mark.row("P-2")
-def test_every_bundle_holds_entries_that_the_dead_knew(lived: Stores) -> None:
+def test_every_bundle_holds_entries_that_the_dead_knew(lived: DerivationContext) -> None:
     known = {(r["golem_id"], r["entry_id"]) for r in rows_of(lived, "grimoire")}
     died = set(lived.life("DeathDeclared")["golem_id"].to_pylist())
     candidates = rows_of(lived, "candidates")
@@ -731,7 +735,7 @@ def test_every_bundle_holds_entries_that_the_dead_knew(lived: Stores) -> None:
 
 
 @pytest.mark.row("X-1", "P-2")
-def test_what_an_heir_received_leads_through_its_bundle_to_its_predecessors_ticks(lived: Stores) -> None:
+def test_what_an_heir_received_leads_through_its_bundle_to_its_predecessors_ticks(lived: DerivationContext) -> None:
     ticks, published = recorded(lived), published_bundles(lived)
     births = {e["golem_id"]: e["born"] for e in lived.life("GolemBorn").to_pylist()}
     events = {e["golem_id"]: e["received"] for e in lived.life("KnowledgeReceived").to_pylist()}

@@ -17,7 +17,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from bardo_pipeline.curator.state.grimoire_state import entry_id
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.request_proposals import living_golems, propose
 from bardo_pipeline.derivation.repair.removal_proof import remains
@@ -103,7 +103,7 @@ def arrivals(draw: st.DrawFn) -> list[Parcel | Answer]:
     return arriving
 
 
-def recorded(stores: Stores, answer: Answer) -> LifeEvent | None:
+def recorded(stores: DerivationContext, answer: Answer) -> LifeEvent | None:
     """Put an answer on record, unless the golem's life is closed."""
     seen = stores.log.head_of(answer.golem_id).contiguous
     payload = Asked(

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from bardo_pipeline.curator.state.grimoire_state import entry_id
 from bardo_pipeline.curator.state.structures import Structure
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation import record_overrides
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
@@ -104,7 +104,7 @@ def arrivals(draw: st.DrawFn) -> list[Parcel | Word]:
     return arriving
 
 
-def say(stores: Stores, word: Word) -> LifeEvent | None:
+def say(stores: DerivationContext, word: Word) -> LifeEvent | None:
     """Put a word on record, unless the golem's life is closed."""
     number = len(stores.overrides().of_golem(word.golem_id)) + 1
     seen = stores.log.head_of(word.golem_id).contiguous
@@ -117,7 +117,7 @@ def say(stores: Stores, word: Word) -> LifeEvent | None:
     return said
 
 
-def orderly(arriving: Sequence[Parcel], said: Sequence[LifeEvent], root: Path) -> Stores:
+def orderly(arriving: Sequence[Parcel], said: Sequence[LifeEvent], root: Path) -> DerivationContext:
     """A log in which golem after golem everything comes tick by tick, and what was said of a tick right behind it."""
     stores = stores_at(root)
     events = [p.happened for p in arriving if p.happened is not None]
@@ -263,7 +263,7 @@ def test_a_word_that_comes_as_a_line_is_taken_or_refused_with_its_reason(tmp_pat
 # beside those who live
 
 
-def sure(stores: Stores, golem_id: str) -> str | None:
+def sure(stores: DerivationContext, golem_id: str) -> str | None:
     """The surest entry of a golem, if it has one."""
     held = record_overrides.chosen(
         record_overrides.grimoire_of(stores, golem_id),

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental import cycle_reader
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleReader, Fresh
 from bardo_pipeline.storage.delta import append_only_table
@@ -24,7 +24,7 @@ from tests.support.handmade_records import SPAN, Life, full
 COLUMNS = ("golem_id", "tick", "observed_at", "resolutions")
 
 
-def reader_of(stores: Stores) -> CycleReader:
+def reader_of(stores: DerivationContext) -> CycleReader:
     return CycleReader(stores, "portions", COLUMNS, stores.left_out(), ordered=False)
 
 
@@ -36,7 +36,7 @@ def ticks_of(rows: pa.Table) -> list[tuple[str, int]]:
     return sorted(zip(rows["golem_id"].to_pylist(), rows["tick"].to_pylist(), strict=True))
 
 
-def portions_of(stores: Stores, rows: int, *, as_wide: float = 0.8) -> tuple[dict[str, int], list[Fresh]]:
+def portions_of(stores: DerivationContext, rows: int, *, as_wide: float = 0.8) -> tuple[dict[str, int], list[Fresh]]:
     """What the reader is given where the log is read by so many rows. as_wide: how wide a portion must be."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(append_only_table, "_PART_ROWS", rows)
@@ -72,7 +72,7 @@ def test_portions_are_what_is_given_at_once(arriving: list[Parcel], rows: int, k
         assert reached == upto
 
 
-def lived(root: Path, *batches: Sequence[tuple[str, range]]) -> Stores:
+def lived(root: Path, *batches: Sequence[tuple[str, range]]) -> DerivationContext:
     """A home of golems to whom nothing happened, whose ticks came in these batches."""
     quiet = {g: Life(g, {}, (0,), timedelta(minutes=1), 10 * SPAN) for batch in batches for g, _ in batch}
     stores = stores_at(root)

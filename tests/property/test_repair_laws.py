@@ -24,7 +24,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from bardo_pipeline.curator.state.grimoire_state import to_table
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation, relived
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.derivation.legacy.publish_legacies import overtaken_bundles, published_bundles
@@ -162,14 +162,14 @@ def test_a_decision_s_revision_counts_what_it_does_without(tmp_path: Path) -> No
 
 
 @pytest.fixture
-def stores(two_lineages: Path, tmp_path: Path) -> Stores:
+def stores(two_lineages: Path, tmp_path: Path) -> DerivationContext:
     shutil.copytree(two_lineages, tmp_path / "home")
     return stores_at(tmp_path / "home", POLICY)
 
 
 @pytest.mark.row("X-4")
 def test_what_came_from_a_struck_record_is_withdrawn_from_the_golem_and_its_heir(
-    stores: Stores, tmp_path: Path
+    stores: DerivationContext, tmp_path: Path
 ) -> None:
     golem, heir = line(stores)
     tick, entry = taught(stores, golem, heir)
@@ -198,7 +198,7 @@ def test_what_came_from_a_struck_record_is_withdrawn_from_the_golem_and_its_heir
 
 
 @pytest.mark.row("X-4")
-def test_each_strike_withdraws_from_heirs_what_none_before_it_did(stores: Stores) -> None:
+def test_each_strike_withdraws_from_heirs_what_none_before_it_did(stores: DerivationContext) -> None:
     lines = sorted((b["predecessor_id"], g) for g, b in births(stores).items() if b["predecessor_id"])
     assert len(lines) > 1
     for golem, heir in lines:
@@ -236,7 +236,7 @@ def test_a_playbook_that_rested_on_struck_records_is_written_again(tmp_path: Pat
 
 
 @pytest.mark.row("X-4")
-def test_a_text_that_only_a_struck_record_had_is_not_found_any_more(stores: Stores) -> None:
+def test_a_text_that_only_a_struck_record_had_is_not_found_any_more(stores: DerivationContext) -> None:
     episodes = stores.projections.growing("episodes").read(["golem_id", "tick", "text", "text_hash"])
     times = Counter(episodes["text_hash"].to_pylist())
     only = next(e for e in episodes.sort_by("text_hash").to_pylist() if times[e["text_hash"]] == 1)
@@ -251,7 +251,7 @@ def test_a_text_that_only_a_struck_record_had_is_not_found_any_more(stores: Stor
 
 
 @pytest.mark.row("X-4")
-def test_struck_a_second_time_nothing_changes(stores: Stores) -> None:
+def test_struck_a_second_time_nothing_changes(stores: DerivationContext) -> None:
     golem, heir = line(stores)
     tick, _ = taught(stores, golem, heir)
     strike(stores, golem, tick, "its sensor lied", now=NOW)
@@ -267,7 +267,7 @@ def test_struck_a_second_time_nothing_changes(stores: Stores) -> None:
 
 
 @pytest.mark.row("X-4")
-def test_a_bundle_that_was_published_keeps_its_bytes_and_a_new_one_takes_its_place(stores: Stores) -> None:
+def test_a_bundle_that_was_published_keeps_its_bytes_and_a_new_one_takes_its_place(stores: DerivationContext) -> None:
     golem, heir = line(stores)
     old = published_bundles(stores)[golem]
     files = {p.name: p.read_bytes() for p in (stores.home.bundles / old).iterdir()}
@@ -443,7 +443,7 @@ def power_cut_before(table_name: str, method: str, patch: pytest.MonkeyPatch) ->
 
 @pytest.mark.row("X-4")
 def test_a_repair_that_is_cut_off_anywhere_is_finished_by_the_next_one(
-    stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stores: DerivationContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One strike after the other, each later in the life than what was cut off before: nothing is repaired twice."""
     golem, heir = line(stores)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.katabasis.scars import derive_failures, derive_scars
 from bardo_pipeline.derivation.repair.removal_proof import remains
@@ -128,7 +128,7 @@ ROWS = {g: life(g, *said) for g, said in LIVES.items()}  # type: ignore[arg-type
 STORIES = {g: Life(g, {}, (0,), moment(1) - moment(0), len(rows)) for g, rows in ROWS.items()}
 
 
-def told(stores: Stores) -> dict[str, list[dict[str, Any]]]:
+def told(stores: DerivationContext) -> dict[str, list[dict[str, Any]]]:
     return {name: stores.projections.read(name).to_pylist() for name in ("failures", "scars")}
 
 
@@ -137,7 +137,7 @@ PARCEL = 3
 """Cycles that arrive together."""
 
 
-def arrive(stores: Stores, parcel: tuple[str, int] | LifeEvent, number: int) -> None:
+def arrive(stores: DerivationContext, parcel: tuple[str, int] | LifeEvent, number: int) -> None:
     if isinstance(parcel, LifeEvent):
         stores.log.record([parcel], NOW)
     else:
@@ -151,7 +151,7 @@ DEATHS = [death_of(STORIES["g-10"]), death_of(STORIES["g-1"])]
 
 
 @pytest.fixture(scope="module")
-def orderly(tmp_path_factory: pytest.TempPathFactory) -> Stores:
+def orderly(tmp_path_factory: pytest.TempPathFactory) -> DerivationContext:
     """All of it in order, derived once."""
     stores = stores_at(tmp_path_factory.mktemp("scars") / "home")
     stores.log.record([birth_of(one) for one in STORIES.values()], NOW)
@@ -162,7 +162,7 @@ def orderly(tmp_path_factory: pytest.TempPathFactory) -> Stores:
     return stores
 
 
-def test_what_hurt_is_told_with_its_causes(orderly: Stores) -> None:
+def test_what_hurt_is_told_with_its_causes(orderly: DerivationContext) -> None:
     found = told(orderly)
     seen = [(r["scar_id"], r["outcome_class"], r["confirmed"], r["cycle"]) for r in found["failures"]]
     assert seen == [
@@ -183,7 +183,7 @@ def test_what_hurt_is_told_with_its_causes(orderly: Stores) -> None:
 @some(3)
 @given(st.permutations(PARCELS), st.data())
 def test_in_whatever_order_it_arrives_the_same_scars_are_told(
-    orderly: Stores, parcels: list[tuple[str, int]], data: st.DataObject
+    orderly: DerivationContext, parcels: list[tuple[str, int]], data: st.DataObject
 ) -> None:
     arriving: list[tuple[str, int] | LifeEvent] = list(parcels)
     for death in DEATHS:
@@ -204,7 +204,9 @@ def test_in_whatever_order_it_arrives_the_same_scars_are_told(
 
 
 @pytest.mark.row("X-4")
-def test_a_struck_act_takes_its_scar_back_and_a_sibling_is_told_instead(orderly: Stores, tmp_path: Path) -> None:
+def test_a_struck_act_takes_its_scar_back_and_a_sibling_is_told_instead(
+    orderly: DerivationContext, tmp_path: Path
+) -> None:
     stores = beside(orderly, tmp_path / "beside")
     for derive in OURS:
         derive(stores)
@@ -223,10 +225,10 @@ def test_a_struck_act_takes_its_scar_back_and_a_sibling_is_told_instead(orderly:
 
 
 @pytest.mark.row("X-4")
-def test_a_failure_or_a_scar_left_behind_is_named(orderly: Stores, tmp_path: Path) -> None:
+def test_a_failure_or_a_scar_left_behind_is_named(orderly: DerivationContext, tmp_path: Path) -> None:
     root = tmp_path / "home"
     shutil.copytree(orderly.home.root, root)
-    stores = Stores.open(root, policy=orderly.policy)
+    stores = DerivationContext.open(root, policy=orderly.policy)
     old = {name: stores.projections.read(name) for name in ("failures", "scars")}
     strike(stores, "g-20", 3, "its sensor lied", now=NOW)
     assert {one.place for one in remains(stores)} >= {"failures", "scars"}, "nobody heeded it yet"

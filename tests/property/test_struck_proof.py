@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.dreams.derive_dreams import DREAMT
 from bardo_pipeline.derivation.legacy.bundle_candidates import candidate_folder
 from bardo_pipeline.derivation.memory.derive_episodes import episode_index
@@ -55,12 +55,12 @@ UNTOUCHED = {
 
 
 @pytest.fixture
-def stores(repaired: tuple[Path, dict[str, pa.Table], tuple[str, str]], tmp_path: Path) -> Stores:
+def stores(repaired: tuple[Path, dict[str, pa.Table], tuple[str, str]], tmp_path: Path) -> DerivationContext:
     shutil.copytree(repaired[0], tmp_path / "home")
     return stores_at(tmp_path / "home", POLICY)
 
 
-def left_behind(stores: Stores, before: pa.Table, name: str) -> pa.Table:
+def left_behind(stores: DerivationContext, before: pa.Table, name: str) -> pa.Table:
     """Rows that stood before the strike and do not stand now."""
     now = stores.projections.read(name).to_pylist()
     old = [row for row in before.to_pylist() if row not in now]
@@ -73,7 +73,7 @@ def left_behind(stores: Stores, before: pa.Table, name: str) -> pa.Table:
     return pa.Table.from_pylist(old, schema=TABLES[name].schema)
 
 
-def plant(stores: Stores, name: str, row: pa.Table) -> None:
+def plant(stores: DerivationContext, name: str, row: pa.Table) -> None:
     """Let a row stand that nothing derived."""
     if name in GROWING:
         stores.projections.growing(name).put(row, {"liar": 1})
@@ -87,14 +87,14 @@ def plant(stores: Stores, name: str, row: pa.Table) -> None:
 
 
 @pytest.mark.row("X-4")
-def test_where_all_was_derived_again_nothing_is_found(stores: Stores) -> None:
+def test_where_all_was_derived_again_nothing_is_found(stores: DerivationContext) -> None:
     assert remains(stores) == []
 
 
 @pytest.mark.row("X-4", "EV-8")
 @pytest.mark.parametrize("name", [n for n in (*GROWING, *RENEWED) if n not in ELSEWHERE])
 def test_one_row_left_behind_is_named(
-    name: str, stores: Stores, repaired: tuple[Path, dict[str, pa.Table], tuple[str, str]]
+    name: str, stores: DerivationContext, repaired: tuple[Path, dict[str, pa.Table], tuple[str, str]]
 ) -> None:
     lie = left_behind(stores, repaired[1][name], name).slice(0, 1)
     plant(stores, name, lie)
@@ -119,7 +119,7 @@ def test_a_derivation_that_never_heeded_the_strike_is_found_out_everywhere(two_l
 
 @pytest.mark.row("X-4")
 def test_a_decision_is_named_with_the_tick_that_it_rests_on(
-    stores: Stores, repaired: tuple[Path, dict[str, pa.Table], tuple[str, str]]
+    stores: DerivationContext, repaired: tuple[Path, dict[str, pa.Table], tuple[str, str]]
 ) -> None:
     (tick,) = {e["struck"]["tick"] for e in stores.life("RecordStruck").to_pylist()}
     golem, heir = repaired[2]
@@ -135,7 +135,7 @@ def test_a_decision_is_named_with_the_tick_that_it_rests_on(
 
 
 @pytest.mark.row("X-4")
-def test_a_vector_left_in_the_index_is_named(stores: Stores) -> None:
+def test_a_vector_left_in_the_index_is_named(stores: DerivationContext) -> None:
     (event,) = stores.life("RecordStruck").to_pylist()
     index = episode_index(stores)
     mark = index.watermark()
@@ -152,7 +152,9 @@ def test_a_vector_left_in_the_index_is_named(stores: Stores) -> None:
 
 
 @pytest.mark.row("X-4")
-def test_a_page_left_as_it_was_is_named(stores: Stores, repaired: tuple[Path, dict[str, Any], tuple[str, str]]) -> None:
+def test_a_page_left_as_it_was_is_named(
+    stores: DerivationContext, repaired: tuple[Path, dict[str, Any], tuple[str, str]]
+) -> None:
     page = stores.home.playbooks / repaired[2][0] / "PLAYBOOK.md"
     page.write_text(page.read_text() + "- (warning, 99 %) believe the struck record\n")
     assert [(one.place, one.row) for one in remains(stores)] == [("playbook files", str(page))]
@@ -160,7 +162,7 @@ def test_a_page_left_as_it_was_is_named(stores: Stores, repaired: tuple[Path, di
 
 @pytest.mark.row("X-4")
 def test_a_candidate_that_holds_more_than_it_should_is_named(
-    stores: Stores, repaired: tuple[Path, dict[str, pa.Table], tuple[str, str]]
+    stores: DerivationContext, repaired: tuple[Path, dict[str, pa.Table], tuple[str, str]]
 ) -> None:
     golem = repaired[2][0]
     rows = stores.projections.growing("candidates").read(golems=[golem]).to_pylist()
@@ -170,7 +172,7 @@ def test_a_candidate_that_holds_more_than_it_should_is_named(
 
 
 @pytest.mark.row("X-4", "EV-8")
-def test_a_mart_that_still_shows_it_is_named(stores: Stores, tmp_path: Path) -> None:
+def test_a_mart_that_still_shows_it_is_named(stores: DerivationContext, tmp_path: Path) -> None:
     build_warehouse(stores.home, stores.derivation_id, stores.policy)
     assert remains(stores) == []
     (event,) = stores.life("RecordStruck").to_pylist()

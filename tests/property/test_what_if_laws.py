@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import strike, withdraw
 from bardo_pipeline.derivation.versions.adoption import adopt, settle
 from bardo_pipeline.derivation.versions.policy_diff import altered
@@ -36,16 +36,21 @@ FADES = "decay.tactical_days=0.01"
 def adopted(lively_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of that home, which goes by the policy its golems lived by. Only for copying."""
     root = copy_home(lively_home, tmp_path_factory.mktemp("what_if") / "home")
-    adopt(Stores.open(root), Stores.open(root, policy=LIVELY).derivation_id, "they lived by it", now=NOW)
+    adopt(
+        DerivationContext.open(root),
+        DerivationContext.open(root, policy=LIVELY).derivation_id,
+        "they lived by it",
+        now=NOW,
+    )
     return root
 
 
 @pytest.fixture
-def stores(adopted: Path, tmp_path: Path) -> Stores:
-    return Stores.open(copy_home(adopted, tmp_path / "home"))
+def stores(adopted: Path, tmp_path: Path) -> DerivationContext:
+    return DerivationContext.open(copy_home(adopted, tmp_path / "home"))
 
 
-def asked(stores: Stores, *settings: str, **more: Any) -> WhatIf:
+def asked(stores: DerivationContext, *settings: str, **more: Any) -> WhatIf:
     return what_if(stores, altered(stores.policy, settings), now=NOW, **more)
 
 
@@ -53,12 +58,12 @@ def differing(found: WhatIf) -> set[str]:
     return {t.table for t in found.tables if t.only_in_force or t.only_beside}
 
 
-def content(stores: Stores, table: str) -> pa.Table:
+def content(stores: DerivationContext, table: str) -> pa.Table:
     rows = stores.projections.read(table)
     return rows.select([n for n in rows.column_names if n not in NAMING])
 
 
-def test_an_unchanged_policy_changes_nothing_and_recalls_what_is_on_record(stores: Stores) -> None:
+def test_an_unchanged_policy_changes_nothing_and_recalls_what_is_on_record(stores: DerivationContext) -> None:
     found = asked(stores, "decay.tactical_days=7")
     assert found.same
     assert found.entries.num_rows == 0
@@ -70,13 +75,13 @@ def test_an_unchanged_policy_changes_nothing_and_recalls_what_is_on_record(store
     assert (looked_up.differing, looked_up.warnings, looked_up.blocks) == (0, 0, 0)
 
 
-def test_what_golems_live_by_is_not_lived_again(stores: Stores) -> None:
+def test_what_golems_live_by_is_not_lived_again(stores: DerivationContext) -> None:
     found = asked(stores, "gate.base_threshold=0.9", "gate.threshold_max=0.9")
     assert found.same
     assert [s.name for s in found.changed] == ["gate.base_threshold", "gate.threshold_max"]
 
 
-def test_a_rule_of_elections_changes_elections_alone_and_episodes_are_the_same_files(stores: Stores) -> None:
+def test_a_rule_of_elections_changes_elections_alone_and_episodes_are_the_same_files(stores: DerivationContext) -> None:
     found = asked(stores, "katabasis.vote_confidence_min=0.3")
     assert {"votes"} <= differing(found) <= {"votes", "vote_causes", "consensus"}
     assert found.entries.num_rows == 0
@@ -87,7 +92,7 @@ def test_a_rule_of_elections_changes_elections_alone_and_episodes_are_the_same_f
     assert [p.stat().st_ino for p in mine] == [p.stat().st_ino for p in others] != []
 
 
-def test_a_half_life_changes_what_fades_by_it_and_every_change_is_named(stores: Stores) -> None:
+def test_a_half_life_changes_what_fades_by_it_and_every_change_is_named(stores: DerivationContext) -> None:
     found = asked(stores, FADES)
     assert {"curation", "grimoire"} <= differing(found) <= set(TABLES) - {"episodes", "facts"}
     beside = open_beside(stores, altered(stores.policy, [FADES]))
@@ -110,20 +115,20 @@ def test_a_half_life_changes_what_fades_by_it_and_every_change_is_named(stores: 
     assert found.calibration[0] != found.calibration[1]
 
 
-def test_episodes_are_derived_again_where_a_setting_of_theirs_differs(stores: Stores) -> None:
+def test_episodes_are_derived_again_where_a_setting_of_theirs_differs(stores: DerivationContext) -> None:
     found = asked(stores, "episode.importance_balance_share=0.0001")
     assert "episodes" in differing(found)
     assert not any(t.shared for t in found.tables)
 
 
-def test_asking_again_derives_nothing_and_says_the_same(stores: Stores) -> None:
+def test_asking_again_derives_nothing_and_says_the_same(stores: DerivationContext) -> None:
     def versions() -> dict[str, int]:
         beside = open_beside(stores, altered(stores.policy, ["curator.upvote=0.2"]))
         return {n: beside.projections.growing(n).table.version for n, spec in TABLES.items() if spec.grows}
 
     first = asked(stores, "curator.upvote=0.2")
     then = versions()
-    again = asked(Stores.open(stores.home.root), "curator.upvote=0.2")
+    again = asked(DerivationContext.open(stores.home.root), "curator.upvote=0.2")
     assert versions() == then
     for one, other in zip(_parts(first), _parts(again), strict=True):
         assert one == other
@@ -134,7 +139,7 @@ def _parts(found: WhatIf) -> list[Any]:
     return [found.tables, found.entries.to_pylist(), found.retrievals, found.known, scores]
 
 
-def test_of_some_golems_alone_the_same_is_derived_as_of_all(stores: Stores) -> None:
+def test_of_some_golems_alone_the_same_is_derived_as_of_all(stores: DerivationContext) -> None:
     golems = stores.life("GolemBorn")["golem_id"].to_pylist()
     golem = next(g for g in golems if stores.projections.growing("curation").read(golems=[g]).num_rows > 5)
     settings = [FADES]
@@ -149,7 +154,7 @@ def test_of_some_golems_alone_the_same_is_derived_as_of_all(stores: Stores) -> N
         asked(stores, *settings, golems=["nobody"])
 
 
-def test_there_is_room_for_so_many_and_dropping_one_makes_room(stores: Stores) -> None:
+def test_there_is_room_for_so_many_and_dropping_one_makes_room(stores: DerivationContext) -> None:
     cramped = replace(stores, policy=Policy(care=CarePolicy(derivations_beside_max=1)))
     first = asked(cramped, "katabasis.quorum_votes=1")
     asked(cramped, "katabasis.quorum_votes=1")
@@ -166,7 +171,9 @@ def test_there_is_room_for_so_many_and_dropping_one_makes_room(stores: Stores) -
 
 @pytest.mark.row("X-10")
 @pytest.mark.parametrize("before", [False, True], ids=["built after the strike", "built before the strike"])
-def test_what_was_built_beside_equals_what_the_log_alone_gives_once_it_is_adopted(stores: Stores, before: bool) -> None:
+def test_what_was_built_beside_equals_what_the_log_alone_gives_once_it_is_adopted(
+    stores: DerivationContext, before: bool
+) -> None:
     """Laws 3 and 4: whenever it was built, whatever was struck since, adoption brings it to what a rebuild gives."""
     policy = altered(stores.policy, [FADES, "curator.cluster_min=3"])
     beside = open_beside(stores, policy)
@@ -179,7 +186,7 @@ def test_what_was_built_beside_equals_what_the_log_alone_gives_once_it_is_adopte
         build(stores, beside, now=NOW)
     withdraw(stores, now=NOW)
     adopt(stores, beside.derivation_id, "it knows more", now=NOW)
-    after = Stores.open(stores.home.root)
+    after = DerivationContext.open(stores.home.root)
     assert (after.derivation_id, after.policy) == (beside.derivation_id, policy)
     settle(after, now=NOW)
     found = rebuild(after, now=NOW)
@@ -187,7 +194,7 @@ def test_what_was_built_beside_equals_what_the_log_alone_gives_once_it_is_adopte
     assert sum(c.row_count for c in found) > 100
 
 
-def _someone(stores: Stores) -> str:
+def _someone(stores: DerivationContext) -> str:
     """A golem that lived past its first cycle and learned."""
     rows = stores.projections.growing("curation").read(["golem_id", "cycle"]).to_pylist()
     return min(row["golem_id"] for row in rows if row["cycle"] > 1)

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.retrieval.scoring import FACTORS
 from tests.conftest import copy_home
 from tests.support.bardo_command import bardo, run
@@ -27,7 +27,7 @@ def home(asked_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def golem(home: Path) -> str:
     """The golem that knows most."""
-    known = Stores.open(home).projections.read("grimoire")
+    known = DerivationContext.open(home).projections.read("grimoire")
     counts = known.filter(pc.equal(known["status"], "active")).group_by("golem_id").aggregate([("entry_id", "count")])
     ordered = counts.sort_by([("entry_id_count", "descending"), ("golem_id", "ascending")])
     return str(ordered["golem_id"][0].as_py())
@@ -40,7 +40,7 @@ def told(home: Path, *words: str) -> dict[str, Any]:
 @pytest.mark.row("MEM-9")
 def test_it_answers_from_what_the_golem_knows_each_score_the_sum_of_its_parts(home: Path, golem: str) -> None:
     answer = told(home, golem, QUESTION)
-    grimoire = Stores.open(home).projections.read("grimoire")
+    grimoire = DerivationContext.open(home).projections.read("grimoire")
     mine = grimoire.filter(pc.and_(pc.equal(grimoire["golem_id"], golem), pc.equal(grimoire["status"], "active")))
     known = {row["entry_id"]: row["text"] for row in mine.to_pylist()}
     assert answer["hits"]
@@ -57,7 +57,7 @@ def test_it_answers_from_what_the_golem_knows_each_score_the_sum_of_its_parts(ho
 
 @pytest.mark.row("MEM-9")
 def test_it_says_how_fresh_it_is_and_what_was_known_at_an_earlier_tick(home: Path, golem: str) -> None:
-    stores = Stores.open(home)
+    stores = DerivationContext.open(home)
     cycles = stores.projections.growing("cycles").read(golems=[golem]).sort_by("cycle").to_pylist()
     now = told(home, golem, QUESTION)["as_of"]
     last = cycles[-1]
@@ -76,7 +76,7 @@ def test_it_says_how_fresh_it_is_and_what_was_known_at_an_earlier_tick(home: Pat
 
 @pytest.mark.row("MEM-9")
 def test_a_golem_that_may_skip_says_why_it_did(home: Path, golem: str) -> None:
-    rows = Stores.open(home).log.read_cycles(["golem_id", "tick", "tier"])
+    rows = DerivationContext.open(home).log.read_cycles(["golem_id", "tick", "tier"])
     mine = rows.filter(pc.equal(rows["golem_id"], golem)).sort_by("tick")
     quiet = mine.filter(pc.and_(pc.equal(mine["tier"], "T0"), pc.greater(mine["tick"], 60)))["tick"][0].as_py()
     loud = mine.filter(pc.and_(pc.equal(mine["tier"], "T1"), pc.greater(mine["tick"], 50)))["tick"][0].as_py()

@@ -14,7 +14,7 @@ import pytest
 
 from assets.resources import LazyStores
 from bardo_pipeline.derivation.configuration import record_configuration
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.death_queries import Wish, births_of, commit_credit, credit_micros, dead_golem
 from bardo_pipeline.derivation.death.graveyard import graves, standing_of
 from bardo_pipeline.derivation.death.owner_notices import notices_of
@@ -38,22 +38,22 @@ EAGER = "[succession]\nauto = true\nbudget_usdc = 40\nstrategy_drift_allowed = 0
 
 
 @pytest.fixture
-def stores(brief_home: Path, tmp_path: Path) -> Stores:
+def stores(brief_home: Path, tmp_path: Path) -> DerivationContext:
     """A home whose dead want heirs by themselves, copies too; nobody committed any money."""
-    stores = Stores.open(copy_home(brief_home, tmp_path / "home"))
+    stores = DerivationContext.open(copy_home(brief_home, tmp_path / "home"))
     wanted(stores, EAGER)
     return stores
 
 
-def wanted(stores: Stores, text: str) -> None:
+def wanted(stores: DerivationContext, text: str) -> None:
     record_configuration(stores, parse(text, "bardo.toml"), now=NOW, why="a test")
 
 
-def childless(stores: Stores) -> list[str]:
+def childless(stores: DerivationContext) -> list[str]:
     return sorted(grave.golem_id for grave in graves(stores) if grave.heir_id is None)
 
 
-def steps(stores: Stores, golem_id: str) -> list[tuple[str, str, int]]:
+def steps(stores: DerivationContext, golem_id: str) -> list[tuple[str, str, int]]:
     """What was recorded of a succession: step, outcome, attempt, in the order of steps and attempts."""
     rows = stores.life("SuccessionAdvanced")
     told = rows.filter(pc.equal(rows["golem_id"], golem_id))["advanced"].to_pylist()
@@ -61,7 +61,7 @@ def steps(stores: Stores, golem_id: str) -> list[tuple[str, str, int]]:
     return [(one["step"], one["outcome"], one["attempt"]) for one in order]
 
 
-def test_seven_steps_lead_to_an_heir_that_is_funded_from_its_owner_s_credit(stores: Stores) -> None:
+def test_seven_steps_lead_to_an_heir_that_is_funded_from_its_owner_s_credit(stores: DerivationContext) -> None:
     first, second = childless(stores)
     owner = dead_golem(stores, first).born.owner_id
     other = dead_golem(stores, second).born.owner_id
@@ -90,7 +90,7 @@ def test_seven_steps_lead_to_an_heir_that_is_funded_from_its_owner_s_credit(stor
 
 def test_nobody_follows_before_all_four_phases_of_dying_are_over(brief_home: Path, tmp_path: Path) -> None:
     home = home_without_verdicts(brief_home, tmp_path / "home")
-    stores, known = Stores.open(home), Stores.open(brief_home)
+    stores, known = DerivationContext.open(home), DerivationContext.open(brief_home)
     wanted(stores, EAGER)
     told = [LifeEvent.model_validate(r) for r in known.log.life().drop_columns("recorded_at").to_pylist()]
     for kind in DERIVED:
@@ -100,7 +100,7 @@ def test_nobody_follows_before_all_four_phases_of_dying_are_over(brief_home: Pat
     assert [one.golem_id for one in due(stores, NOW)] == childless(stores)
 
 
-def test_without_enough_credit_it_halts_and_an_owner_may_go_on_by_hand(stores: Stores) -> None:
+def test_without_enough_credit_it_halts_and_an_owner_may_go_on_by_hand(stores: DerivationContext) -> None:
     dead = childless(stores)[0]
     owner = dead_golem(stores, dead).born.owner_id
     commit_credit(stores, owner, 39_999_999, "a little less", now=NOW)
@@ -124,7 +124,7 @@ def test_without_enough_credit_it_halts_and_an_owner_may_go_on_by_hand(stores: S
     assert credit_micros(stores, owner) == 39_999_999, "by hand it is the owner's own money"
 
 
-def test_a_copy_halts_with_the_score_and_the_difference_of_the_playbooks(stores: Stores) -> None:
+def test_a_copy_halts_with_the_score_and_the_difference_of_the_playbooks(stores: DerivationContext) -> None:
     wanted(stores, EAGER.replace("0.0\n", "0.15\n"))
     dead = childless(stores)[0]
     commit_credit(stores, dead_golem(stores, dead).born.owner_id, 10**9, "plenty", now=NOW)
@@ -139,7 +139,7 @@ def test_a_copy_halts_with_the_score_and_the_difference_of_the_playbooks(stores:
     assert "halted: compared" in bardo("golem", "successions", home=stores.home.root)
 
 
-def test_a_place_that_cannot_be_made_is_tried_again_when_its_event_says(stores: Stores) -> None:
+def test_a_place_that_cannot_be_made_is_tried_again_when_its_event_says(stores: DerivationContext) -> None:
     for owner in {dead_golem(stores, g).born.owner_id for g in childless(stores)}:
         commit_credit(stores, owner, 10**9, "plenty", now=NOW)
     (stores.home.root / "golems").write_text("a file lies in the way")
@@ -165,7 +165,7 @@ def test_a_place_that_cannot_be_made_is_tried_again_when_its_event_says(stores: 
     assert dead_golem(stores, dead).heir_id in births_of(stores)
 
 
-def test_an_identity_that_is_refused_is_asked_for_again_at_the_next_heartbeat(stores: Stores) -> None:
+def test_an_identity_that_is_refused_is_asked_for_again_at_the_next_heartbeat(stores: DerivationContext) -> None:
     for owner in {dead_golem(stores, g).born.owner_id for g in childless(stores)}:
         commit_credit(stores, owner, 10**9, "plenty", now=NOW)
     path = FileRegistry(stores.home).path
@@ -180,15 +180,15 @@ def test_an_identity_that_is_refused_is_asked_for_again_at_the_next_heartbeat(st
     path.unlink()
     home = stores.home.root
     bardo("run", "--bars", "420", "--golems", "0", "--generations", "1", "--no-marts", home=home)
-    after = standing_of(Stores.open(home), dead)
+    after = standing_of(DerivationContext.open(home), dead)
     assert after is not None
     assert not after.unregistered, "the run's heartbeat asked again"
     assert after.last["registered"].attempt == 2
-    at_heartbeat(Stores.open(home), {dead_golem(stores, dead).heir_id}, now=NOW)
-    assert standing_of(Stores.open(home), dead) == after
+    at_heartbeat(DerivationContext.open(home), {dead_golem(stores, dead).heir_id}, now=NOW)
+    assert standing_of(DerivationContext.open(home), dead) == after
 
 
-def why_of(stores: Stores, golem_id: str) -> str:
+def why_of(stores: DerivationContext, golem_id: str) -> str:
     """Why a succession halted."""
     standing = standing_of(stores, golem_id)
     assert standing is not None
@@ -196,18 +196,18 @@ def why_of(stores: Stores, golem_id: str) -> str:
     return standing.halted.why
 
 
-def owner_s_notices(stores: Stores) -> list[tuple[str, str]]:
+def owner_s_notices(stores: DerivationContext) -> list[tuple[str, str]]:
     """What owners are told beside deaths."""
     deaths = set(stores.life("LegacyLeft")["event_id"].to_pylist())
     return sorted((one.owner_id, one.text) for one in notices_of(stores) if one.event_id not in deaths)
 
 
-def mortality(stores: Stores) -> list[GolemEvent]:
+def mortality(stores: DerivationContext) -> list[GolemEvent]:
     """What `bardo watch --category mortality` tells."""
     return list(Fabric(stores, ["mortality"]).newest(100_000))
 
 
-def rich(stores: Stores) -> list[str]:
+def rich(stores: DerivationContext) -> list[str]:
     """Commit more than enough for every heir. Returns the dead who wait for one."""
     dead = childless(stores)
     for owner in {dead_golem(stores, g).born.owner_id for g in dead}:
@@ -215,7 +215,7 @@ def rich(stores: Stores) -> list[str]:
     return dead
 
 
-def test_an_identity_that_is_another_s_is_refused_once_and_for_all(stores: Stores) -> None:
+def test_an_identity_that_is_another_s_is_refused_once_and_for_all(stores: DerivationContext) -> None:
     first, second = rich(stores)
     heir = dead_golem(stores, first).heir_id
     FileRegistry(stores.home).register(heir, lineage_id="another", generation=9, predecessor_id="nobody")
@@ -225,7 +225,7 @@ def test_an_identity_that_is_another_s_is_refused_once_and_for_all(stores: Store
     assert "has another golem" in done[first].last["registered"].why
     home = stores.home.root
     bardo("run", "--bars", "420", "--golems", "0", "--generations", "1", "--no-marts", home=home)
-    after = Stores.open(home)
+    after = DerivationContext.open(home)
     assert [one for one in steps(after, first) if one[0] == "registered"] == [("registered", "halted", 1)]
     assert due(after, NOW + timedelta(days=1)) == [], "however often its heart beat"
     told = [text for _, text in owner_s_notices(after)]
@@ -233,7 +233,7 @@ def test_an_identity_that_is_another_s_is_refused_once_and_for_all(stores: Store
     assert "born, nameless" in bardo("golem", "successions", home=home)
 
 
-def test_nobody_asks_for_an_identity_of_one_that_died_without(stores: Stores) -> None:
+def test_nobody_asks_for_an_identity_of_one_that_died_without(stores: DerivationContext) -> None:
     dead = rich(stores)[0]
     path = FileRegistry(stores.home).path
     path.parent.mkdir()
@@ -248,7 +248,7 @@ def test_nobody_asks_for_an_identity_of_one_that_died_without(stores: Stores) ->
     assert steps(stores, dead)[-1] == ("registered", "halted", 2)
 
 
-def test_a_bundle_that_nobody_can_inherit_ends_its_own_succession_alone(stores: Stores) -> None:
+def test_a_bundle_that_nobody_can_inherit_ends_its_own_succession_alone(stores: DerivationContext) -> None:
     first, second = rich(stores)
     shutil.rmtree(stores.home.bundles / (dead_golem(stores, first).bundle_hash or ""))
     done = work_off(stores, now=NOW)
@@ -268,7 +268,7 @@ def test_a_run_asks_the_configuration_who_follows(tmp_path: Path) -> None:
            "--no-marts")  # fmt: skip
     bardo("golem", "credit", "ann", "45", "--why", "one heir", home=home)
     bardo(*run, home=home)
-    stores = Stores.open(home)
+    stores = DerivationContext.open(home)
     births = births_of(stores)
     heirs = {g: b for g, (b, _) in births.items() if b.generation}
     assert {b.owner_id for b in heirs.values()} == {"ann"}, "bob committed nothing"
@@ -280,10 +280,10 @@ def test_a_run_asks_the_configuration_who_follows(tmp_path: Path) -> None:
     assert {births[g][0].owner_id for g in halted} == {"bob"}
     count = stores.log.life().num_rows
     bardo(*run, home=home)
-    assert Stores.open(home).log.life().num_rows == count, "the same run again writes nothing"
+    assert DerivationContext.open(home).log.life().num_rows == count, "the same run again writes nothing"
 
 
-def test_dagster_finds_what_is_due_and_does_it_once(stores: Stores) -> None:
+def test_dagster_finds_what_is_due_and_does_it_once(stores: DerivationContext) -> None:
     for owner in {dead_golem(stores, g).born.owner_id for g in childless(stores)}:
         commit_credit(stores, owner, 10**9, "plenty", now=NOW)
     (stores.home.root / "golems").write_text("a file lies in the way")
@@ -311,11 +311,11 @@ def test_dagster_finds_what_is_due_and_does_it_once(stores: Stores) -> None:
     assert again.run_key != first.run_key
     (stores.home.root / "golems").unlink()
     assert succession_job.execute_in_process(resources=resources).success
-    assert not set(dead) & set(childless(Stores.open(stores.home.root)))
+    assert not set(dead) & set(childless(DerivationContext.open(stores.home.root)))
     assert isinstance(looked(), dg.SkipReason)
 
 
-def test_what_is_due_is_shown_and_done_by_the_command(stores: Stores) -> None:
+def test_what_is_due_is_shown_and_done_by_the_command(stores: DerivationContext) -> None:
     home = stores.home.root
     shown = orjson.loads(bardo("golem", "due", "--dry-run", "--json", home=home))
     assert [one["golem"] for one in shown] == childless(stores)

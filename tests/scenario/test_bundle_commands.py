@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
@@ -27,7 +27,7 @@ def test_a_steward_lists_signs_checks_compares_and_carries_a_bundle(brief_home: 
 
     said = bardo("bundle", "verify", one["golem"], home=home)
     assert "signed by nobody" in said
-    owners = {e["born"]["owner_id"] for e in Stores.open(home).life("GolemBorn").to_pylist()}
+    owners = {e["born"]["owner_id"] for e in DerivationContext.open(home).life("GolemBorn").to_pylist()}
     for owner in sorted(owners):
         assert "no backup holds it" in bardo("keys", "owner", owner, home=home)
     assert bardo("bundle", "sign", home=home).count("signed with") == len(listed)
@@ -47,7 +47,7 @@ def test_a_steward_lists_signs_checks_compares_and_carries_a_bundle(brief_home: 
     before = file.read_bytes()
     bardo("bundle", "export", one["bundle"], str(file), home=home)
     assert file.read_bytes() == before, "the same bytes whenever it is exported"
-    stores = Stores.open(home)
+    stores = DerivationContext.open(home)
     signature = orjson.loads((home / "bundles" / shown["bundle"] / "signature.json").read_bytes())
     key = OwnerKeys(stores.home, stores.log).in_force()[signature["owner_id"]]
 
@@ -79,7 +79,7 @@ def test_what_was_altered_is_refused_and_named(brief_home: Path, tmp_path: Path)
 @pytest.mark.row("INH-7")
 def test_a_revoked_key_signs_nothing_more_and_another_signs_all_anew(brief_home: Path, tmp_path: Path) -> None:
     home = copy_home(brief_home, tmp_path / "home")
-    stores = Stores.open(home)
+    stores = DerivationContext.open(home)
     (owner,) = {e["born"]["owner_id"] for e in stores.life("GolemBorn").to_pylist()} - {"owner-2"}
     keys = OwnerKeys(stores.home, stores.log)
     first = keys.make(owner, b"\1" * 32, NOW)

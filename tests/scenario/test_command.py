@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.storage.projections.table_specs import TABLES
 from tests.conftest import copy_home
 from tests.support.bardo_command import bardo
@@ -67,7 +67,7 @@ def test_rebuild_agrees_with_what_is_and_what_was(asked_home: Path) -> None:
 @pytest.mark.row("X-1")
 def test_what_was_touched_and_what_was_altered_behind_delta_s_back_is_found(asked_home: Path, tmp_path: Path) -> None:
     touched = copy_home(asked_home, tmp_path / "touched")
-    stores = Stores.open(touched)
+    stores = DerivationContext.open(touched)
     grimoire = stores.projections.renewed("grimoire")
     rows = grimoire.read()
     bucket = grimoire.buckets(rows["golem_id"].to_pylist()[:1])
@@ -96,10 +96,12 @@ def test_an_owner_s_steer_forces_full_thought_and_is_on_record(tmp_path: Path) -
     words = ["run", "--golems", "2", "--generations", "1", "--bars", "200", "--lifespan", "500-600", "--no-marts"]
     steers = ["--steer", "*@70:what now", "--steer", "*@80?look at gas"]
     assert "records" in bardo(*words, *steers, home=home)
-    rows = Stores.open(home).log.read_cycles(["tick", "tier", "forced_by", "active_interventions"]).to_pylist()
+    rows = (
+        DerivationContext.open(home).log.read_cycles(["tick", "tier", "forced_by", "active_interventions"]).to_pylist()
+    )
     told = {t: [r for r in rows if r["tick"] == t] for t in (70, 80)}
     assert {r["tier"] for r in told[70]} == {"T2"}
     assert {r["forced_by"] for r in told[70]} == {"steer"}
     assert [r["active_interventions"][0]["kind"] for r in told[80]] == ["follow_up"] * 2
     assert {r["forced_by"] for r in told[80]} == {None}
-    assert Stores.open(home).log.life("OwnerSteered").num_rows == 4
+    assert DerivationContext.open(home).log.life("OwnerSteered").num_rows == 4

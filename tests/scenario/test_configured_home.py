@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from bardo_pipeline.derivation.configuration import in_force_now
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.event_writer import EventWriter
 from tests.conftest import NOW, copy_home
@@ -33,7 +33,7 @@ def test_a_run_obeys_the_file_and_records_it_whole(tmp_path: Path) -> None:
     )
     assert told("config", "check", home=home)["read_by_nothing"] == ["styx.clade_enabled"]
     bardo(*BRIEF, home=home)
-    stores = Stores.open(home)
+    stores = DerivationContext.open(home)
     assert stores.policy.curator.cycle_ticks == 100
     assert stores.policy.writer.batch_records == 7
     (first,) = stores.life("GolemBorn").to_pylist()
@@ -49,7 +49,7 @@ def test_a_run_obeys_the_file_and_records_it_whole(tmp_path: Path) -> None:
     assert orjson.loads(said["configuration"])["styx"]["clade_enabled"] is True
 
     bardo(*BRIEF, home=home)
-    assert Stores.open(home).life("ConfigurationAdopted").num_rows == 1, "the same run again writes nothing"
+    assert DerivationContext.open(home).life("ConfigurationAdopted").num_rows == 1, "the same run again writes nothing"
     assert "DIFFERENT" not in bardo("rebuild", home=home)
     assert told("config", "check", home=home)["changes"] == []
     shown = {row["key"]: row for row in told("config", "show", home=home)["keys"]}
@@ -59,7 +59,7 @@ def test_a_run_obeys_the_file_and_records_it_whole(tmp_path: Path) -> None:
 
     (home / "bardo.toml").unlink()
     bardo(*BRIEF, "--oracle", home=home)
-    again = Stores.open(home)
+    again = DerivationContext.open(home)
     assert again.policy == stores.policy, "what the file leaves out stays as it is in force"
     assert again.life("GolemBorn").num_rows == 2
     found = in_force_now(again, first["golem_id"])
@@ -80,20 +80,20 @@ def test_a_file_that_is_wrong_stops_the_run_before_anything_is_written(tmp_path:
 
 def test_an_adoption_between_runs_derives_anew_and_is_on_record(brief_home: Path, tmp_path: Path) -> None:
     home = copy_home(brief_home, tmp_path / "home")
-    before = Stores.open(home)
+    before = DerivationContext.open(home)
     config = tmp_path / "other.toml"
     config.write_text("[heartbeat]\nwrite_batch_size = 3\n")
     assert "--why" in bardo("config", "adopt", "--config", str(config), home=home, expect=2)
     assert "write it" in bardo("config", "adopt", "--why", "x", home=home, expect=2)
     bardo("config", "adopt", "--config", str(config), "--why", "small batches", home=home)
-    after = Stores.open(home)
+    after = DerivationContext.open(home)
     assert (after.derivation_id, after.policy.writer.batch_records) == (before.derivation_id, 3)
     with EventWriter.open(Home.open(home), "g-new", clock=lambda: NOW, drain="none") as writer:
         assert writer._desk.journal.policy.batch_records == 3, "a live writer goes by it, without being told"
 
     config.write_text("[death]\nentries_max = 2\n")
     bardo("config", "adopt", "--config", str(config), "--why", "a narrow bottleneck", home=home)
-    narrow = Stores.open(home)
+    narrow = DerivationContext.open(home)
     assert narrow.derivation_id != before.derivation_id
     assert narrow.policy.inheritance.budget == 2
     assert narrow.policy.writer.batch_records == 3
@@ -103,4 +103,4 @@ def test_an_adoption_between_runs_derives_anew_and_is_on_record(brief_home: Path
     (adopted,) = narrow.life("DerivationAdopted")["adopted"].to_pylist()
     assert adopted["why"] == "other.toml: a narrow bottleneck"
     bardo("config", "adopt", "--config", str(config), "--why", "again", home=home)
-    assert Stores.open(home).life("ConfigurationAdopted").num_rows == 2
+    assert DerivationContext.open(home).life("ConfigurationAdopted").num_rows == 2

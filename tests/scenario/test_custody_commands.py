@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.versions.rebuild import rebuild
 from bardo_pipeline.errors import SignatureError
 from bardo_pipeline.events.custody.hash_chain import slice_contents, verified
@@ -177,7 +177,7 @@ def test_a_restored_home_derives_the_same_to_the_last_row(brief_home: Path, tmp_
     back_up(Home.open(home), tmp_path / "backup", NOW)
     made, _ = restore(tmp_path / "backup", tmp_path / "again", NOW)
     assert verify(made).clean
-    here, there = (rebuild(Stores.open(root), now=NOW) for root in (home, made.root))
+    here, there = (rebuild(DerivationContext.open(root), now=NOW) for root in (home, made.root))
     assert all(table.equal for table in [*here, *there])
     assert [(t.table, t.row_count, t.fingerprint) for t in here] == [
         (t.table, t.row_count, t.fingerprint) for t in there

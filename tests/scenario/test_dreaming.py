@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.grimoire_views import derive_of_grimoire
 from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
@@ -36,17 +36,17 @@ def slept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def stores(slept: Path) -> Stores:
+def stores(slept: Path) -> DerivationContext:
     return stores_at(slept, Policy())
 
 
-def told(stores: Stores, *operations: str) -> list[dict]:
+def told(stores: DerivationContext, *operations: str) -> list[dict]:
     rows = stores.projections.read("hypotheses").sort_by("at").to_pylist()
     return [row for row in rows if row["operation"] in operations]
 
 
 @pytest.mark.row("MEM-23")
-def test_it_dreams_every_four_hours_or_as_soon_as_it_is_idle(stores: Stores) -> None:
+def test_it_dreams_every_four_hours_or_as_soon_as_it_is_idle(stores: DerivationContext) -> None:
     at = stores.projections.read("dreams").sort_by("cycle")["at"].to_pylist()
     apart = [later - earlier for earlier, later in pairwise(at)]
     assert len(at) > 60
@@ -54,14 +54,14 @@ def test_it_dreams_every_four_hours_or_as_soon_as_it_is_idle(stores: Stores) -> 
     assert sum(gap < timedelta(hours=5.5) for gap in apart) > len(apart) / 2, "a cycle takes up to an hour and a half"
 
 
-def test_every_judged_decision_came_out_again_when_it_was_re_simulated(stores: Stores) -> None:
+def test_every_judged_decision_came_out_again_when_it_was_re_simulated(stores: DerivationContext) -> None:
     dreams = stores.projections.read("dreams")
     assert pc.sum(dreams["unlike_count"]).as_py() == 0
     assert pc.sum(dreams["branch_count"]).as_py() > 300
     assert pc.max(dreams["branch_count"]).as_py() <= 40
 
 
-def test_a_counterfactual_is_staged_from_failures_and_names_their_ticks(stores: Stores) -> None:
+def test_a_counterfactual_is_staged_from_failures_and_names_their_ticks(stores: DerivationContext) -> None:
     failed = {}
     for row in stores.log.read_cycles(["tick", "resolutions"]).to_pylist():
         for one in row["resolutions"]:
@@ -75,7 +75,7 @@ def test_a_counterfactual_is_staged_from_failures_and_names_their_ticks(stores: 
         assert any(failed[tick] for tick in decided)
 
 
-def test_some_are_confirmed_within_seven_days_and_the_rest_are_gone_by_fourteen(stores: Stores) -> None:
+def test_some_are_confirmed_within_seven_days_and_the_rest_are_gone_by_fourteen(stores: DerivationContext) -> None:
     confirmed, expired = told(stores, "confirmed"), told(stores, "expired")
     assert confirmed
     for row in confirmed:
@@ -94,7 +94,7 @@ def test_some_are_confirmed_within_seven_days_and_the_rest_are_gone_by_fourteen(
     assert all(r["expires_at"] > newest for r in standing.values() if r["state"] == "staged")
 
 
-def test_what_proves_itself_again_and_again_is_offered_to_the_clade(stores: Stores) -> None:
+def test_what_proves_itself_again_and_again_is_offered_to_the_clade(stores: DerivationContext) -> None:
     pushed = told(stores, "pushed")
     assert pushed
     for row in pushed:
@@ -103,7 +103,7 @@ def test_what_proves_itself_again_and_again_is_offered_to_the_clade(stores: Stor
         assert row["half_life_days"] in (28.0, 14.0), "twice those of its class"
 
 
-def test_what_was_confirmed_is_known_and_crosses_from_a_half_on(stores: Stores) -> None:
+def test_what_was_confirmed_is_known_and_crosses_from_a_half_on(stores: DerivationContext) -> None:
     lessons = stores.projections.read("lessons").to_pylist()
     made = {(r["regime"], r["anomaly_band"], r["gas_band"], r["change"]) for r in told(stores, "confirmed")}
     assert {(r["regime"], r["anomaly_band"], r["gas_band"], r["cause"]) for r in lessons} == made
@@ -118,7 +118,7 @@ def test_what_was_confirmed_is_known_and_crosses_from_a_half_on(stores: Stores) 
     )
 
 
-def test_the_command_shows_dreams_and_the_fate_of_hypotheses(slept: Path, stores: Stores) -> None:
+def test_the_command_shows_dreams_and_the_fate_of_hypotheses(slept: Path, stores: DerivationContext) -> None:
     (golem,) = stores.life("GolemBorn")["golem_id"].to_pylist()
     page = bardo("dreams", golem, home=slept)
     assert "confirmed, " in page

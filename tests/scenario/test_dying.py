@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.derive_thanatopsis import pass_away, phases_of
 from bardo_pipeline.derivation.death.silence import bury
 from bardo_pipeline.derivation.event_stream.watch import watch
@@ -34,11 +34,11 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
-def poor(tmp_path_factory: pytest.TempPathFactory) -> Stores:
+def poor(tmp_path_factory: pytest.TempPathFactory) -> DerivationContext:
     """A home of two golems that think at every tick, have next to nothing to pay for it, and die of that."""
     root = tmp_path_factory.mktemp("poor") / "home"
     Home.create(root, LIVELY, NOW)
-    stores = Stores.open(root, policy=LIVELY)
+    stores = DerivationContext.open(root, policy=LIVELY)
     founding = Founding(budget_micros=25_000_000, lifespan_ticks=(5_000, 6_000))
     run = Run("poor", synthetic_market(seed=7, bars=150, start=START), golems=2, generations=1, founding=founding)
     Living(stores, run, lambda: NOW).live()
@@ -55,7 +55,9 @@ def told(home: Path, policy: Policy) -> list[GolemEvent]:
 
 
 @pytest.mark.row("INH-1")
-def test_a_subscriber_is_told_of_every_phase_that_a_golem_passes_through_on_its_way_to_the_end(poor: Stores) -> None:
+def test_a_subscriber_is_told_of_every_phase_that_a_golem_passes_through_on_its_way_to_the_end(
+    poor: DerivationContext,
+) -> None:
     found: dict[str, list[tuple[Any, ...]]] = {}
     for event in told(poor.home.root, LIVELY):
         if event.name == "mortality:phase_transition":
@@ -80,7 +82,7 @@ def test_a_subscriber_is_told_of_every_phase_that_a_golem_passes_through_on_its_
 
 
 @pytest.mark.row("INH-4")
-def test_who_dies_of_poverty_has_spent_all_credits_and_nothing_of_the_reserve(poor: Stores) -> None:
+def test_who_dies_of_poverty_has_spent_all_credits_and_nothing_of_the_reserve(poor: DerivationContext) -> None:
     births = {e["golem_id"]: e["born"] for e in poor.life("GolemBorn").to_pylist()}
     for death in poor.life("DeathDeclared").to_pylist():
         born, died = births[death["golem_id"]], death["died"]
@@ -96,7 +98,7 @@ def test_who_dies_of_poverty_has_spent_all_credits_and_nothing_of_the_reserve(po
 
 @pytest.mark.row("INH-2", "INH-4", "INH-20")
 def test_what_the_phases_say_is_what_the_golem_left(brief_home: Path) -> None:
-    stores = Stores.open(brief_home)
+    stores = DerivationContext.open(brief_home)
     done, bundles = phases_of(stores), published_bundles(stores)
     deaths = {e["golem_id"]: e for e in stores.life("DeathDeclared").to_pylist()}
     assert set(done) == set(deaths) == set(bundles)
@@ -125,8 +127,8 @@ def test_what_the_phases_say_is_what_the_golem_left(brief_home: Path) -> None:
 
 @pytest.mark.row("INH-4")
 def test_the_cheapest_death_leaves_a_snapshot_pushed_insights_and_a_notice(brief_home: Path, tmp_path: Path) -> None:
-    known, home = Stores.open(brief_home), Home.create(tmp_path / "home", Policy(), NOW)
-    stores = Stores.open(home.root)
+    known, home = DerivationContext.open(brief_home), Home.create(tmp_path / "home", Policy(), NOW)
+    stores = DerivationContext.open(home.root)
     births, deaths = (
         to_models(known.life(kind).drop_columns("recorded_at"), LifeEvent) for kind in ("GolemBorn", "DeathDeclared")
     )

@@ -18,7 +18,7 @@ from rich.console import Console
 from assets.resources import LazyStores
 from bardo_pipeline.cli.memory.embeddings_command import warn_of_drift
 from bardo_pipeline.curator.episodes import TEXT_FIELDS
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory import embedder_migration
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes, refresh_index, similar_episodes
 from bardo_pipeline.derivation.memory.embed_texts import check_drift, paused, recorded_vectors, suspects
@@ -43,23 +43,23 @@ LATER = NOW + timedelta(days=1)
 IDENTITY = [field.name for field in fields(EmbedderIdentity)]
 
 
-def fingerprints(stores: Stores) -> dict[str, str]:
+def fingerprints(stores: DerivationContext) -> dict[str, str]:
     return {name: stores.projections.digest(name).fingerprint for name in TABLES}
 
 
-def plain(stores: Stores) -> pa.Table:
+def plain(stores: DerivationContext) -> pa.Table:
     """The episodes without what the embedder decides."""
     rows = stores.projections.read("episodes")
     return rows.drop_columns([n for n in TEXT_FIELDS if n != "text_hash"])
 
 
-def vectors_on_record(stores: Stores) -> pa.Table:
+def vectors_on_record(stores: DerivationContext) -> pa.Table:
     from deltalake import DeltaTable
 
     return pa.table(DeltaTable(stores.home.vectors).to_pyarrow_table())
 
 
-def warned(stores: Stores) -> str:
+def warned(stores: DerivationContext) -> str:
     """What an answer says of the model below it."""
     console = Console(width=200)
     with console.capture() as said:
@@ -73,7 +73,7 @@ def unread(brief_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = home_without_verdicts(brief_home, tmp_path_factory.mktemp("unread") / "home")
     shutil.rmtree(root / "log" / "vectors")
     shutil.rmtree(root / "log" / "sums", ignore_errors=True)
-    check_drift(Stores.open(root), now=NOW)
+    check_drift(DerivationContext.open(root), now=NOW)
     return root
 
 
@@ -85,20 +85,20 @@ def waiting(unread: Path, tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def remembered(brief_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = copy_home(brief_home, tmp_path_factory.mktemp("remembered") / "home")
-    refresh_index(Stores.open(root))
+    refresh_index(DerivationContext.open(root))
     return root
 
 
 @pytest.fixture
-def known(remembered: Path, tmp_path: Path) -> Stores:
-    return Stores.open(copy_home(remembered, tmp_path / "known"))
+def known(remembered: Path, tmp_path: Path) -> DerivationContext:
+    return DerivationContext.open(copy_home(remembered, tmp_path / "known"))
 
 
 # Metadata
 
 
 @pytest.mark.row("MEM-12")
-def test_every_vector_on_record_says_what_made_it_and_its_key_is_spelt_from_that(known: Stores) -> None:
+def test_every_vector_on_record_says_what_made_it_and_its_key_is_spelt_from_that(known: DerivationContext) -> None:
     rows = vectors_on_record(known)
     assert rows.num_rows > len(REFERENCE_TEXTS)
     for row in rows.select(["embedder", "created_at", *IDENTITY]).to_pylist():
@@ -108,7 +108,7 @@ def test_every_vector_on_record_says_what_made_it_and_its_key_is_spelt_from_that
 
 
 @pytest.mark.row("MEM-12")
-def test_a_vector_whose_metadata_is_not_that_of_its_key_is_refused(known: Stores) -> None:
+def test_a_vector_whose_metadata_is_not_that_of_its_key_is_refused(known: DerivationContext) -> None:
     rows = vectors_on_record(known).slice(0, 2).select(VECTORS_SCHEMA.names).cast(VECTORS_SCHEMA)
     rows = rows.take(pa.array([0, 1]))
     at = VECTORS_SCHEMA.names.index("version")
@@ -118,11 +118,11 @@ def test_a_vector_whose_metadata_is_not_that_of_its_key_is_refused(known: Stores
 
 
 @pytest.mark.row("MEM-12")
-def test_vectors_of_another_model_never_join_those_on_record(known: Stores) -> None:
+def test_vectors_of_another_model_never_join_those_on_record(known: DerivationContext) -> None:
     folder, half = known.home.derivations / "half", known.log.version // 2
-    early = replace(Stores.open(known.home.root, beside=folder), as_of=LogAsOf(known.log, version=half))
+    early = replace(DerivationContext.open(known.home.root, beside=folder), as_of=LogAsOf(known.log, version=half))
     assert derive_episodes(early, now=NOW)[-1].rows_written > 0
-    later, before = Stores.open(known.home.root, beside=folder), early.projections.digest("episodes")
+    later, before = DerivationContext.open(known.home.root, beside=folder), early.projections.digest("episodes")
     # As when a model of the same name gives vectors under another identity, after an upgrade of what runs it.
     later.__dict__["embedder"] = open_embedder("minilm-int8", known.home.models)
     with pytest.raises(EmbedderMismatch) as raised:
@@ -130,7 +130,7 @@ def test_vectors_of_another_model_never_join_those_on_record(known: Stores) -> N
     for said in (str(known.embedder.identity), str(later.embedder.identity), "bardo reembed"):
         assert said in str(raised.value)
     assert later.projections.digest("episodes") == before
-    assert derive_episodes(Stores.open(known.home.root, beside=folder), now=LATER)[-1].rows_written > 0
+    assert derive_episodes(DerivationContext.open(known.home.root, beside=folder), now=LATER)[-1].rows_written > 0
 
 
 # Drift
@@ -140,7 +140,7 @@ def test_vectors_of_another_model_never_join_those_on_record(known: Stores) -> N
 def test_a_model_that_drifted_makes_no_vectors_and_when_it_is_mended_all_goes_on(waiting: Path, unread: Path) -> None:
     folder = own_models(waiting)
     sound = altered(folder, 1.0)
-    stores = Stores.open(waiting)
+    stores = DerivationContext.open(waiting)
     found = check_drift(stores, now=LATER).found
     assert found.verdict == "critical", found
     before = vectors_on_record(stores).num_rows
@@ -153,12 +153,12 @@ def test_a_model_that_drifted_makes_no_vectors_and_when_it_is_mended_all_goes_on
     (fault,) = [f for f in faults(health_of(stores, LATER), stores.policy) if f.measure == "vectors.drift"]
     assert fault.value > fault.limit
     put(folder, sound)
-    mended = Stores.open(waiting)
+    mended = DerivationContext.open(waiting)
     assert paused(mended) is not None, "until a check says otherwise"
     assert check_drift(mended, now=LATER + timedelta(hours=1)).found.verdict == "healthy"
     assert not warned(mended)
     derive_everything(mended, now=LATER)
-    never = Stores.open(copy_home(unread, waiting.parent / "never"))
+    never = DerivationContext.open(copy_home(unread, waiting.parent / "never"))
     derive_everything(never, now=NOW)
     assert fingerprints(mended) == fingerprints(never)
     assert verify(mended.home).clean
@@ -167,7 +167,7 @@ def test_a_model_that_drifted_makes_no_vectors_and_when_it_is_mended_all_goes_on
 @pytest.mark.row("MEM-12")
 def test_a_slight_drift_is_a_warning_and_nothing_stops(waiting: Path) -> None:
     altered(own_models(waiting), 0.5)
-    stores = Stores.open(waiting)
+    stores = DerivationContext.open(waiting)
     found = check_drift(stores, now=LATER).found
     assert found.verdict == "warning", found
     assert derive_episodes(stores, now=LATER)[-1].rows_written > 0
@@ -176,7 +176,10 @@ def test_a_slight_drift_is_a_warning_and_nothing_stops(waiting: Path) -> None:
 @pytest.mark.row("MEM-12")
 def test_the_first_vectors_after_a_week_are_checked_without_being_asked(waiting: Path) -> None:
     altered(own_models(waiting), 1.0)
-    stores, week = Stores.open(waiting), timedelta(days=Stores.open(waiting).policy.embedding.drift_days)
+    stores, week = (
+        DerivationContext.open(waiting),
+        timedelta(days=DerivationContext.open(waiting).policy.embedding.drift_days),
+    )
     recorded_vectors(stores, ["a text within the week"], NOW + week - timedelta(hours=1))
     with pytest.raises(EmbeddingPaused):
         recorded_vectors(stores, ["a text after it"], NOW + week)
@@ -187,15 +190,15 @@ def test_the_first_vectors_after_a_week_are_checked_without_being_asked(waiting:
 
 @pytest.mark.row("MEM-12")
 def test_a_model_that_stays_as_it_is_is_embedded_anew_and_goes_on(waiting: Path) -> None:
-    stores = Stores.open(waiting)
+    stores = DerivationContext.open(waiting)
     derive_everything(stores, now=NOW)
     sound = plain(stores)
     altered(own_models(waiting), 1.0)
-    stores = Stores.open(waiting)
+    stores = DerivationContext.open(waiting)
     check_drift(stores, now=LATER)
     done = reembed(stores, now=LATER)
     assert (done.old, done.new) == ("minilm", "minilm@1")
-    after = Stores.open(waiting)
+    after = DerivationContext.open(waiting)
     assert after.embedder_name == "minilm@1"
     assert paused(after) is None
     assert plain(after).equals(sound)
@@ -206,7 +209,7 @@ def test_a_model_that_stays_as_it_is_is_embedded_anew_and_goes_on(waiting: Path)
 
 
 @pytest.mark.row("MEM-12")
-def test_a_home_goes_to_another_model_whole_and_back(known: Stores) -> None:
+def test_a_home_goes_to_another_model_whole_and_back(known: DerivationContext) -> None:
     before, asked = fingerprints(known), similar_episodes(known, "gas spiked", limit=3)
     texts = {
         *known.projections.growing("episodes").read(["text"])["text"].to_pylist(),
@@ -215,7 +218,7 @@ def test_a_home_goes_to_another_model_whole_and_back(known: Stores) -> None:
     told: list[tuple[str, int, int]] = []
     done = reembed(known, "minilm-int8", now=LATER, tell=lambda *step: told.append(step))
     assert ("vectors", len(texts), len(texts)) in told
-    new = Stores.open(known.home.root)
+    new = DerivationContext.open(known.home.root)
     assert new.embedder_name == "minilm-int8" == done.new
     assert new.derivation_id == done.derivation_id != known.derivation_id
     assert {h.name: h.in_force for h in held(new)} == {new.derivation_id: True, known.derivation_id: False}
@@ -227,13 +230,13 @@ def test_a_home_goes_to_another_model_whole_and_back(known: Stores) -> None:
     assert all(one.equal for one in rebuild(new, now=LATER))
     back = reembed(new, "minilm", now=LATER)
     assert (back.new, back.texts) == ("minilm", len(texts))
-    assert fingerprints(Stores.open(known.home.root)) == before
+    assert fingerprints(DerivationContext.open(known.home.root)) == before
 
 
 @pytest.mark.row("MEM-12")
 @pytest.mark.parametrize("step", ["refresh_index", "derive_everything", "recorded_vectors", "switch_to"])
 def test_a_migration_that_broke_off_leaves_the_old_one_and_goes_on_when_run_again(
-    known: Stores, step: str, monkeypatch: pytest.MonkeyPatch
+    known: DerivationContext, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root, before = known.home.root, fingerprints(known)
     asked = similar_episodes(known, "gas spiked")
@@ -248,20 +251,20 @@ def test_a_migration_that_broke_off_leaves_the_old_one_and_goes_on_when_run_agai
         patch.setattr(embedder_migration, step, broken)
         with pytest.raises(Lost):
             reembed(known, "minilm-int8", now=LATER)
-    still = Stores.open(root)
+    still = DerivationContext.open(root)
     assert (still.embedder_name, fingerprints(still)) == ("minilm", before)
     assert similar_episodes(still, "gas spiked").equals(asked)
     assert health_of(still, LATER).embedder.migrating_to == "minilm-int8"
     with pytest.raises(EmbedderMismatch, match=r"from minilm to minilm-int8 is half done.*minilm is in force"):
-        Stores.open(root, embedder="minilm-int8")
+        DerivationContext.open(root, embedder="minilm-int8")
     assert reembed(still, now=LATER).resumed
-    assert Stores.open(root).embedder_name == "minilm-int8"
-    assert plain(Stores.open(root)).equals(plain(known))
+    assert DerivationContext.open(root).embedder_name == "minilm-int8"
+    assert plain(DerivationContext.open(root)).equals(plain(known))
 
 
 @pytest.mark.row("MEM-12")
 def test_what_cannot_be_opened_or_needs_no_migration_is_refused_and_nothing_begins(
-    known: Stores, monkeypatch: pytest.MonkeyPatch
+    known: DerivationContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     for model, says in (
@@ -274,15 +277,17 @@ def test_what_cannot_be_opened_or_needs_no_migration_is_refused_and_nothing_begi
         with pytest.raises(ConfigError, match=says):
             reembed(known, model, now=LATER)
     assert known.embedding_log.migrations() == []
-    assert Stores.open(known.home.root).embedder_name == "minilm"
+    assert DerivationContext.open(known.home.root).embedder_name == "minilm"
 
 
 @pytest.mark.row("MEM-12")
-def test_the_index_is_switched_only_when_it_holds_every_episode(known: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_index_is_switched_only_when_it_holds_every_episode(
+    known: DerivationContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(embedder_migration, "refresh_index", lambda _: 0)
     with pytest.raises(embedder_migration.DerivationError, match="does not hold all"):
         reembed(known, "minilm-int8", now=LATER)
-    assert Stores.open(known.home.root).embedder_name == "minilm"
+    assert DerivationContext.open(known.home.root).embedder_name == "minilm"
 
 
 # In Dagster
@@ -300,13 +305,17 @@ def test_the_weekly_job_records_a_verdict_and_fails_where_it_is_critical(
     result = run("drift_job", dg.DagsterInstance.ephemeral(), raise_on_error=False)
     (failure,) = [e for e in result.all_events if e.event_type_value == "STEP_FAILURE"]
     assert "the model has drifted" in failure.step_failure_data.user_failure_data.description
-    assert [c.found.verdict for c in Stores.open(waiting).embedding_log.checks()] == ["healthy", "healthy", "critical"]
+    assert [c.found.verdict for c in DerivationContext.open(waiting).embedding_log.checks()] == [
+        "healthy",
+        "healthy",
+        "critical",
+    ]
 
 
 def test_a_check_reads_back_as_it_was_recorded(waiting: Path) -> None:
-    stores = Stores.open(waiting)
+    stores = DerivationContext.open(waiting)
     made = [check_drift(stores, now=when) for when in (LATER, LATER)]
-    assert Stores.open(waiting).embedding_log.checks()[1:] == made
+    assert DerivationContext.open(waiting).embedding_log.checks()[1:] == made
     assert isinstance(made[0].at, datetime)
     assert np.isclose(made[0].found.norm_first_ppm, made[0].found.norm_variance_ppm)
     assert pc.all(pc.equal(vectors_on_record(stores)["dimension"], 384)).as_py()

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from bardo_pipeline.curator.state.structures import Structure
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.legacy.bundle_archives import files_at, import_bundle
 from bardo_pipeline.derivation.legacy.bundle_store import write_bundle
@@ -47,7 +47,7 @@ def test_a_bundle_is_ranked_by_what_would_surprise_a_golem(asked_home: Path) -> 
 @pytest.mark.row("INH-11", "INH-13")
 def test_what_is_given_to_a_golem_waits_until_its_own_outcomes_bear_it_out(half_lived: Path, tmp_path: Path) -> None:
     home = copy_home(half_lived, tmp_path / "home")
-    stores = Stores.open(home)
+    stores = DerivationContext.open(home)
     derive_curation(stores)
     held = stores.projections.renewed("grimoire").read().to_pylist()
     level = next(row for row in held if row["source"] == "baseline" and row["status"] == "active")
@@ -68,12 +68,12 @@ def test_what_is_given_to_a_golem_waits_until_its_own_outcomes_bear_it_out(half_
     shown = orjson.loads(bardo(*give, "--dry-run", "--format", "json", home=home))
     assert (shown["event_id"], shown["source"], shown["cycle"]) == (None, "import", 7)
     assert shown["counts"] == {"accepted": 1, "anomalous": 1, "redundant": 1}
-    assert not Stores.open(home).arrivals().deliveries, "nothing was recorded"
+    assert not DerivationContext.open(home).arrivals().deliveries, "nothing was recorded"
     said = bardo(*give, home=home)
     assert "1 accepted, 1 redundant, 1 anomalous; given" in said
     assert "chain: nothing to check" in said
 
-    stores = Stores.open(home)
+    stores = DerivationContext.open(home)
     (event,) = stores.arrivals().of_golem(golem)
     sent = life_event("g-far", event.at, Replicant(parent_id=golem, hypothesis="calm seas pay"))
     stores.log.record([sent], NOW)
@@ -82,9 +82,9 @@ def test_what_is_given_to_a_golem_waits_until_its_own_outcomes_bear_it_out(half_
     assert "it was to find out: calm seas pay" in bardo(
         "bundle", "give", other.bundle_hash[:12], "--to", golem, home=home
     )
-    live_until(Stores.open(home), 350, NOW)
-    derive_curation(Stores.open(home))
-    decided = Stores.open(home).projections.growing("curation").read(golems=[golem]).to_pylist()
+    live_until(DerivationContext.open(home), 350, NOW)
+    derive_curation(DerivationContext.open(home))
+    decided = DerivationContext.open(home).projections.growing("curation").read(golems=[golem]).to_pylist()
     came = [row for row in decided if row["cause_event"]]
     assert {row["cycle"] for row in came} == {7}
     (waits,) = [row for row in came if row["operation"] == "quarantined"]
@@ -93,13 +93,13 @@ def test_what_is_given_to_a_golem_waits_until_its_own_outcomes_bear_it_out(half_
     assert len([row for row in came if row["operation"] == "noted"]) == 2, "the level, and the second time of the rule"
     assert "candidate" in (told := bardo("lineage", waits["entry_id"], home=home))
     assert "received from g-far" in told
-    assert all(found.equal for found in rebuild(Stores.open(home), now=NOW))
+    assert all(found.equal for found in rebuild(DerivationContext.open(home), now=NOW))
 
 
 @pytest.mark.row("INH-12")
 def test_an_heir_is_configured_with_what_its_line_learned_for_good(half_lived: Path, tmp_path: Path) -> None:
     home = copy_home(half_lived, tmp_path / "home")
-    stores = Stores.open(home)
+    stores = DerivationContext.open(home)
     life = stores.life("GolemBorn").to_pylist()[0]
     rule = entry("g-far", pattern("uniswap_v3_rebalance"), kind="warning", sign=-1, generation=3, anchor_at=DIED,
                  confidence_ppm=800_000)  # fmt: skip
@@ -122,7 +122,7 @@ def test_an_heir_is_configured_with_what_its_line_learned_for_good(half_lived: P
 @pytest.mark.row("INH-11", "X-4")
 def test_what_was_given_is_withdrawn_with_the_record_that_it_came_from(half_lived: Path, tmp_path: Path) -> None:
     home = copy_home(half_lived, tmp_path / "home")
-    stores = Stores.open(home)
+    stores = DerivationContext.open(home)
     derive_curation(stores)
     giver, other = sorted(stores.life("GolemBorn")["golem_id"].to_pylist())[:2]
     told = stores.projections.growing("curation").read(golems=[giver]).to_pylist()
@@ -138,7 +138,7 @@ def test_what_was_given_is_withdrawn_with_the_record_that_it_came_from(half_live
     assert lost.withdrawn is not None
     assert (lost.golem_id, lost.withdrawn.entry_ids) == (other, (made["entry_id"],))
     assert withdraw(stores, now=NOW) == [], "once"
-    live_until(Stores.open(home), 350, NOW)
+    live_until(DerivationContext.open(home), 350, NOW)
     derive_curation(stores)
     rows = stores.projections.growing("curation").read(golems=[other]).to_pylist()
     assert not [row for row in rows if row["cause_event"] == event_id], "as if it had never come"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from tests.conftest import NOW, copy_home
 from tests.property.test_laws import POLICY, fingerprints, stores_at
 from tests.support.bardo_command import bardo
@@ -27,7 +27,7 @@ def asked(home: Path, *words: str) -> Any:
 
 def known(home: Path) -> tuple[str, list[dict[str, Any]]]:
     """The golem that knows most, and what it knows, surest first."""
-    golems = sorted(births(Stores.open(home)))
+    golems = sorted(births(DerivationContext.open(home)))
     held = {golem: asked(home, "list", golem)["entries"] for golem in golems}
     golem = max(golems, key=lambda g: len(held[g]))
     assert len(held[golem]) >= 3
@@ -111,7 +111,7 @@ def test_what_cannot_be_said_of_an_entry_says_why(home: Path) -> None:
         assert "says nothing of whether acting pays" in bardo(
             "grimoire", "correct", golem, fact, *words, *why, home=home, expect=2
         )
-    assert Stores.open(home).overrides().orders == (), "nothing of it is on record"
+    assert DerivationContext.open(home).overrides().orders == (), "nothing of it is on record"
 
 
 @pytest.mark.row("X-8")
@@ -128,6 +128,6 @@ def test_of_the_dead_nothing_is_said_but_their_living_heirs_are_named(home: Path
     assert f"say it of those heirs that hold it: {heir}" in refused
     done = bardo("grimoire", "retract", dead, shared, "--heirs", "--why", "a lie", home=home)
     assert f"golem {heir}: entry {shared} is retracted" in done
-    assert {order.golem_id for order in Stores.open(home).overrides().orders} == {heir}
+    assert {order.golem_id for order in DerivationContext.open(home).overrides().orders} == {heir}
     again = bardo("grimoire", "retract", heir, shared, "--why", "a lie", home=home)
     assert "is retracted already; nothing is recorded" in again

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 from bardo_pipeline.derivation.configuration import in_force_now
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.death_queries import Wish, births_of, dead_golem
 from bardo_pipeline.derivation.death.graveyard import graves, show
 from bardo_pipeline.derivation.death.silence import observe
@@ -37,19 +37,19 @@ def told(*words: str, home: Path) -> Any:
     return orjson.loads(bardo(*words, "--json", home=home))
 
 
-def without_heir(stores: Stores) -> str:
+def without_heir(stores: DerivationContext) -> str:
     """A dead golem that has no heir."""
     return min(grave.golem_id for grave in graves(stores) if grave.heir_id is None)
 
 
 @pytest.mark.row("INH-17")
 def test_a_successor_is_summoned_previewed_and_lived_by_the_next_run(home: Path) -> None:
-    dead = without_heir(Stores.open(home))
+    dead = without_heir(DerivationContext.open(home))
     said = told("golem", "successor", dead, "--dry-run", home=home)
     assert said["born"] is False
-    assert births_of(Stores.open(home)).keys() & {said["heir"]} == set()
+    assert births_of(DerivationContext.open(home)).keys() & {said["heir"]} == set()
     seen = said["preview"]
-    bundle = load_bundle(Stores.open(home).home, seen["bundle_hash"])
+    bundle = load_bundle(DerivationContext.open(home).home, seen["bundle_hash"])
     entries = bundle.rows("entries.jsonl")
     assert seen["entry_count"] == len(entries) > 0
     assert sum(seen["before"]) == sum(seen["after"]) == len(entries)
@@ -64,7 +64,7 @@ def test_a_successor_is_summoned_previewed_and_lived_by_the_next_run(home: Path)
     shown = bardo(*words, home=home)
     assert "entries cross (of at most 2,048)" in shown
     assert "is born, generation" in shown
-    stores = Stores.open(home)
+    stores = DerivationContext.open(home)
     heir = said["heir"]
     birth, at = births_of(stores)[heir]
     assert (birth.predecessor_id, birth.bundle_hash) == (dead, seen["bundle_hash"])
@@ -77,26 +77,28 @@ def test_a_successor_is_summoned_previewed_and_lived_by_the_next_run(home: Path)
 
     count = stores.log.life().num_rows
     assert "already: nothing was changed" in bardo(*words, home=home)
-    assert Stores.open(home).log.life().num_rows == count
+    assert DerivationContext.open(home).log.life().num_rows == count
     other = bardo("golem", "successor", dead, "--budget", "41", "--force-similarity", home=home, expect=2)
     assert heir in other
     assert "has an heir already" in other
 
     assert "1 died" in bardo(*RUN, home=home), "the next run of its market lives it"
-    lived = Stores.open(home)
+    lived = DerivationContext.open(home)
     assert not waiting(lived)
     first = lived.log.read_stretch(["observed_at", "cycle_seen"], [heir], 1, 1).to_pylist()
     assert first[0]["observed_at"] >= at, "an heir lives from its birth on"
     assert show(lived, heir).died is not None
     life = lived.log.life().num_rows
     bardo(*RUN, home=home)
-    assert Stores.open(home).log.life().num_rows == life, "the same run again lives the same and writes nothing"
+    assert DerivationContext.open(home).log.life().num_rows == life, (
+        "the same run again lives the same and writes nothing"
+    )
     assert "DIFFERENT" not in bardo("rebuild", home=home)
 
 
 @pytest.mark.row("INH-17")
 def test_what_cannot_be_is_refused_before_anything_is_recorded(home: Path) -> None:
-    stores = Stores.open(home)
+    stores = DerivationContext.open(home)
     dead = dead_golem(stores, without_heir(stores))
     count = stores.log.life().num_rows
     with pytest.raises(QueryError, match="nobody of this name"):
@@ -128,7 +130,7 @@ def test_what_cannot_be_is_refused_before_anything_is_recorded(home: Path) -> No
 
 @pytest.mark.row("INH-17")
 def test_a_place_that_cannot_be_made_waits_and_the_command_goes_on_with_it(home: Path) -> None:
-    stores = Stores.open(home)
+    stores = DerivationContext.open(home)
     dead = dead_golem(stores, without_heir(stores))
     wish = Wish(40_000_000, force=True)
     lease = Lease(stores.home, dead.heir_id, "somebody")
@@ -147,7 +149,7 @@ def test_a_place_that_cannot_be_made_waits_and_the_command_goes_on_with_it(home:
 
 @pytest.mark.row("INH-21")
 def test_the_graveyard_holds_every_dead_golem_with_what_it_left(home: Path) -> None:
-    stores = Stores.open(home)
+    stores = DerivationContext.open(home)
     found = {grave.golem_id: grave for grave in graves(stores)}
     deaths = stores.life("DeathDeclared").to_pylist()
     assert found.keys() == {row["golem_id"] for row in deaths}
@@ -183,7 +185,7 @@ def test_the_graveyard_holds_every_dead_golem_with_what_it_left(home: Path) -> N
 
 @pytest.mark.row("INH-21")
 def test_a_fresh_start_owes_nobody(home: Path) -> None:
-    stores = Stores.open(home)
+    stores = DerivationContext.open(home)
     dead = dead_golem(stores, without_heir(stores))
     wish = Wish(30_000_000, lifespan_ticks=(60, 60))
     golem, fresh = found_like(stores, dead, wish, number=1, now=NOW)

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
 from bardo_pipeline.derivation.library.acquisitions import equip, export
@@ -35,13 +35,13 @@ def library(home: Path, *words: str) -> dict[str, Any]:
     return json.loads(bardo("library", "list", *words, "--format", "json", home=home))
 
 
-def known(stores: Stores, golem: str) -> list[str]:
+def known(stores: DerivationContext, golem: str) -> list[str]:
     """What a golem knows, surest first."""
     rows = grimoire_of(stores, golem).entries
     return rows.filter(pc.equal(rows["status"], "active"))["entry_id"].to_pylist()
 
 
-def ticks_of(stores: Stores, golem: str, entry: str) -> list[int]:
+def ticks_of(stores: DerivationContext, golem: str, entry: str) -> list[int]:
     """The ticks that an entry of a golem rests on."""
     rows = stores.projections.growing("curation").read(golems=[golem]).to_pylist()
     return sorted({tick for r in rows if r["entry_id"] == entry for tick in r["cause_ticks"]})
@@ -51,7 +51,7 @@ def test_what_is_exported_from_the_living_is_given_to_the_next_heir_and_the_dead
     half_lived: Path, tmp_path: Path
 ) -> None:
     home = copy_home(half_lived, tmp_path / "home")
-    stores = Stores.open(home)
+    stores = DerivationContext.open(home)
     golem = max(sorted(births(stores)), key=lambda g: len(known(stores, g)))
     stale, sure = known(stores, golem)[:2]
     assert library(home)["entries"] == [], "the living leave nothing by themselves"
@@ -68,7 +68,7 @@ def test_what_is_exported_from_the_living_is_given_to_the_next_heir_and_the_dead
     for words in (("export", golem, stale), ("equip", stale)):
         bardo("library", *words, *WHY, home=home)
     wrong = min(set(ticks_of(stores, golem, stale)) - set(ticks_of(stores, golem, sure)))
-    assert strike(Stores.open(home), golem, wrong, "it was wrong", now=NOW).heirs == (), "nobody has it yet"
+    assert strike(DerivationContext.open(home), golem, wrong, "it was wrong", now=NOW).heirs == (), "nobody has it yet"
 
     stores = stores_at(home, POLICY)
     live_until(stores, None, NOW)
@@ -94,7 +94,7 @@ def test_what_is_exported_from_the_living_is_given_to_the_next_heir_and_the_dead
 
 @pytest.mark.row("X-4")
 def test_what_a_kit_gave_is_withdrawn_with_the_record_that_it_came_from(half_lived: Path, tmp_path: Path) -> None:
-    stores = Stores.open(copy_home(half_lived, tmp_path / "home"))
+    stores = DerivationContext.open(copy_home(half_lived, tmp_path / "home"))
     derive_curation(stores)
     giver = max(sorted(births(stores)), key=lambda g: len(known(stores, g)))
     entry = known(stores, giver)[0]
@@ -132,7 +132,7 @@ def test_what_a_kit_gave_is_withdrawn_with_the_record_that_it_came_from(half_liv
 
 def test_the_dying_can_be_pulled_from_for_25_seconds(brief_home: Path, tmp_path: Path) -> None:
     home = copy_home(brief_home, tmp_path / "home")
-    stores = Stores.open(home)
+    stores = DerivationContext.open(home)
     died = {e["golem_id"]: e["observed_at"] for e in stores.life("DeathDeclared").to_pylist()}
     owner_of = {g: b["owner_id"] for g, b in births(stores).items()}
     held = {g: known(stores, g) for g in sorted(died)}
@@ -161,7 +161,7 @@ def test_the_dying_can_be_pulled_from_for_25_seconds(brief_home: Path, tmp_path:
     assert "is of owner 'nobody'" in bardo("library", "list", "--owner", "nobody", home=home, expect=2)
     stale = life_event(golem, died[golem] + timedelta(seconds=60), EntryPulled(entry_id=entry, why="too late"))
     before = library(home, "--owner", owner)["entries"]
-    Stores.open(home).log.record([stale], NOW)
+    DerivationContext.open(home).log.record([stale], NOW)
     assert library(home, "--owner", owner)["entries"] == before, "a late event gives nothing, whoever recorded it"
 
 
@@ -174,7 +174,7 @@ def test_a_bought_bundle_is_worth_thirty_percent_until_own_golems_bear_it_out(
     assert "no imported bundle" in bardo("library", "buy", "ab", *WHY, home=home, expect=2)
     bardo("bundle", "import", str(file), "--unsigned", home=home)
     assert "nothing is a default yet" in bardo("library", "equip", *WHY, home=home, expect=2)
-    (bundle,) = Stores.open(home).life("BundleImported")["imported"].to_pylist()
+    (bundle,) = DerivationContext.open(home).life("BundleImported")["imported"].to_pylist()
     assert "is bought" in bardo("library", "buy", bundle["bundle_hash"][:9], *WHY, home=home)
     assert "nothing is recorded" in bardo("library", "buy", bundle["bundle_hash"][:9], *WHY, home=home)
     rows = library(home, "--channel", "purchase")["entries"]

@@ -5,7 +5,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.judged_outcomes import judged_outcomes
 from bardo_pipeline.derivation.reports.negentropy_report import order_of_home
 from bardo_pipeline.errors import QueryError
@@ -17,7 +17,7 @@ from tests.support.bardo_command import bardo
 
 @pytest.mark.row("INH-15")
 def test_a_lively_home_s_order_is_what_its_twin_finds(lively_home: Path) -> None:
-    stores = Stores.open(lively_home, policy=LIVELY)
+    stores = DerivationContext.open(lively_home, policy=LIVELY)
     found = order_of_home(stores)
     decisions = stores.projections.growing("curation").read().to_pylist()
     expected = order_by_row(decisions, judged_outcomes(stores).to_pylist(), LIVELY)

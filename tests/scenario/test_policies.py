@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.home_maintenance import tend
 from bardo_pipeline.derivation.versions.adoption import adopt, settle
 from bardo_pipeline.derivation.versions.policy_diff import altered
@@ -36,7 +36,7 @@ def told(*words: str, home: Path) -> Any:
     return orjson.loads(bardo(*words, "--json", home=home))
 
 
-def pages(stores: Stores) -> dict[str, str]:
+def pages(stores: DerivationContext) -> dict[str, str]:
     """The newest playbook of each golem, as the derivation has it."""
     rows = stores.projections.read("playbooks").sort_by([("golem_id", "ascending"), ("version", "ascending")])
     return dict(zip(rows["golem_id"].to_pylist(), rows["markdown"].to_pylist(), strict=True))
@@ -58,7 +58,7 @@ def test_an_owner_asks_what_if_adopts_and_everything_follows(home: Path, tmp_pat
     assert found["retrievals"]["decisions"] > 100
     assert {s["name"] for s in found["changed"]} >= {"curator.cluster_min", "gate.base_threshold"}
     before = files(home)
-    assert before == pages(Stores.open(home)), "what is only compared changes no golem's playbook"
+    assert before == pages(DerivationContext.open(home)), "what is only compared changes no golem's playbook"
 
     beside = found["beside"]
     assert told("adopt", "--list", home=home) == []
@@ -70,7 +70,7 @@ def test_an_owner_asks_what_if_adopts_and_everything_follows(home: Path, tmp_pat
     assert (adopted["adopted"]["derivation_id"], adopted["adopted"]["why"]) == (beside, "it knows more")
     assert adopted["adopted"]["previous_derivation_id"] == found["in_force"]
 
-    stores = Stores.open(home)
+    stores = DerivationContext.open(home)
     assert (stores.derivation_id, stores.policy) == (beside, WARNED)
     assert files(home) == pages(stores) != before
     state = orjson.loads(bardo("status", "--format", "json", home=home))
@@ -78,14 +78,14 @@ def test_an_owner_asks_what_if_adopts_and_everything_follows(home: Path, tmp_pat
     assert "DIFFERENT" not in bardo("rebuild", home=home)
     known = set(stores.life("GolemBorn")["golem_id"].to_pylist())
     bardo("run", "--bars", "60", "--golems", "1", "--generations", "1", "--no-marts", home=home)
-    births = Stores.open(home).life("GolemBorn").to_pylist()
+    births = DerivationContext.open(home).life("GolemBorn").to_pylist()
     (born,) = [event["born"] for event in births if event["golem_id"] not in known]
     assert (born["policy_hash"], born["derivation_id"]) == (WARNED.hash, beside)
 
 
 @pytest.mark.row("X-10")
 def test_maintenance_keeps_what_is_in_force_and_lets_go_of_what_was_compared_long_ago(home: Path) -> None:
-    stores = Stores.open(home)
+    stores = DerivationContext.open(home)
     derive_everything(stores, now=NOW)
     beside = open_beside(stores, LIVELY)
     build(stores, beside, now=NOW)
@@ -95,7 +95,7 @@ def test_maintenance_keeps_what_is_in_force_and_lets_go_of_what_was_compared_lon
     tend(stores.home, stores.log, Policy(), now=later)
     assert beside.projections.root.exists(), "maintenance dropped what is in force"
     assert not stores.projections.root.exists(), "what is not in force stays longer than the policy says"
-    assert Stores.open(home).projections.read("grimoire").num_rows > 0
+    assert DerivationContext.open(home).projections.read("grimoire").num_rows > 0
 
 
 @pytest.mark.row("X-10")
@@ -105,13 +105,13 @@ def test_what_another_edition_made_is_read_and_not_continued_until_this_one_is_a
     with monkeypatch.context() as older:
         for name in EDITION_READERS:
             older.setattr(f"bardo_pipeline.derivation.{name}.PASSES_EDITION", "an older one")
-        stores = Stores.open(home)
+        stores = DerivationContext.open(home)
         build(stores, open_beside(stores, LIVELY), now=NOW)
         adopt(stores, open_beside(stores, LIVELY).derivation_id, "as it was then", now=NOW)
-        before = Stores.open(home)
+        before = DerivationContext.open(home)
         settle(before, now=NOW)
 
-    stores = Stores.open(home)
+    stores = DerivationContext.open(home)
     assert (stores.derivation_id, stores.policy) == (before.derivation_id, LIVELY)
     assert stores.projections.read("grimoire").equals(before.projections.read("grimoire"))
     with pytest.raises(DerivationError, match="edition an older one"):
@@ -122,7 +122,7 @@ def test_what_another_edition_made_is_read_and_not_continued_until_this_one_is_a
     assert found.same, "the passes are the same, whatever they call themselves"
     assert found.name != before.derivation_id
     adopt(stores, found.name, "the new passes", now=NOW)
-    after = Stores.open(home)
+    after = DerivationContext.open(home)
     assert (after.derivation_id, after.frozen) == (found.name, None)
     settle(after, now=NOW)
     assert all(one.equal for one in rebuild(after, now=NOW))

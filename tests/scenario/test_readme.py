@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy.warning_waivers import failing
 from bardo_pipeline.events.life.events import Born, life_event
 from tests.conftest import NOW, copy_home
@@ -40,7 +40,7 @@ def test_a_command_of_the_readme_runs(command: str, asked_home: Path, half_lived
     words = shlex.split(command)[1:]
     if words[0] == "grimoire":  # its owner speaks of one that lives
         asked_home = copy_home(half_lived, tmp_path / "home")
-        words[2] = Stores.open(asked_home).life("GolemBorn")["golem_id"][0].as_py()
+        words[2] = DerivationContext.open(asked_home).life("GolemBorn")["golem_id"][0].as_py()
         known = bardo("grimoire", "list", words[2], "--format", "json", home=asked_home)
         words[3:4] = words[3:4] if words[1] == "list" else [json.loads(known)["entries"][0]["entry_id"][:9]]
     if words[0] in (
@@ -55,9 +55,9 @@ def test_a_command_of_the_readme_runs(command: str, asked_home: Path, half_lived
         asked_home = copy_home(asked_home, tmp_path / "home")
         words = _with_a_bundle(words, asked_home, tmp_path)
     if words[0] == "bloodstain":
-        words[1] = Stores.open(asked_home).life("DeathDeclared")["golem_id"][0].as_py()
+        words[1] = DerivationContext.open(asked_home).life("DeathDeclared")["golem_id"][0].as_py()
     if words[0] == "ask":
-        words[1] = Stores.open(asked_home).life("GolemBorn")["golem_id"][0].as_py()
+        words[1] = DerivationContext.open(asked_home).life("GolemBorn")["golem_id"][0].as_py()
     if words[0] == "lineage":
         ids = bardo("sql", "select entry_id from fct_knowledge order by 1 limit 1", "--format", "csv", home=asked_home)
         words[1] = ids.splitlines()[1][:10]
@@ -66,17 +66,17 @@ def test_a_command_of_the_readme_runs(command: str, asked_home: Path, half_lived
 
 def _with_a_bundle(words: list[str], home: Path, folder: Path) -> list[str]:
     """The same words about golems, files and keys that are there."""
-    dead = Stores.open(home).life("BundlePublished")["golem_id"].to_pylist()
+    dead = DerivationContext.open(home).life("BundlePublished")["golem_id"].to_pylist()
     golems = iter(dead)
     words = [next(golems) if re.fullmatch(r"g-[0-9a-f]{8}", w) else w for w in words]
     if words[1] == "give":  # to one that lives
-        stores = Stores.open(home)
+        stores = DerivationContext.open(home)
         birth = stores.life("GolemBorn").to_pylist()[0]
         said = birth["born"] | {"generation": 0, "predecessor_id": None, "bundle_hash": None}
         stores.log.record([life_event("g-new", birth["observed_at"], Born.model_validate(said))], NOW)
         words[4] = "g-new"
     if words[1] == "waive":
-        told = failing(Stores.open(home))[0]
+        told = failing(DerivationContext.open(home))[0]
         words[2:4] = [told.golem_id, told.expectation]
     words = [str(folder / w) if w.endswith(".tar.gz") else w for w in words]
     if words[1] == "import":

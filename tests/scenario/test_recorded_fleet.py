@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.market.market import Market
 from bardo_pipeline.market.synthetic import flat_market
@@ -21,10 +21,10 @@ DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 RECORDED = pytest.mark.skipif(not DATA.is_dir(), reason=f"the recorded market is not at {DATA}")
 
 
-def deaths(root: Path, market: Market, golems: int) -> tuple[Stores, list[dict[str, object]]]:
+def deaths(root: Path, market: Market, golems: int) -> tuple[DerivationContext, list[dict[str, object]]]:
     """Golems of default founding live through a market; their deaths."""
     Home.create(root, Policy(), NOW)
-    stores = Stores.open(root)
+    stores = DerivationContext.open(root)
     Living(stores, Run("recorded", market, golems, 3, Founding()), lambda: NOW).live()
     return stores, stores.log.life("DeathDeclared")["died"].to_pylist()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.katabasis.bloodstains import bloodstain
 from bardo_pipeline.derivation.katabasis.scars import scars_told
 from bardo_pipeline.derivation.versions.rebuild import derive_everything, rebuild
@@ -26,12 +26,12 @@ pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"the recorded market 
 
 
 @pytest.fixture(scope="module")
-def stores(tmp_path_factory: pytest.TempPathFactory) -> Stores:
+def stores(tmp_path_factory: pytest.TempPathFactory) -> DerivationContext:
     """Golems that owe three quarters of their collateral on the day of the crash, and die of age soon after it."""
     market, _ = read_trace(DATA, rates=True)
     root = tmp_path_factory.mktemp("indebted") / "home"
     Home.create(root, Policy(), NOW)
-    stores = Stores.open(root)
+    stores = DerivationContext.open(root)
     founding = Founding(owners=("owner-1",), lifespan_ticks=(385, 395), loan=loan(0.75))
     Living(stores, Run("indebted", market.slice(5_200, 5_720), 3, 2, founding), lambda: NOW).live()
     derive_everything(stores, now=NOW)
@@ -39,7 +39,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Stores:
 
 
 @pytest.mark.row("KAT-1", "KAT-2", "HB-13")
-def test_who_owes_much_is_liquidated_in_the_crash_and_that_leaves_a_scar(stores: Stores) -> None:
+def test_who_owes_much_is_liquidated_in_the_crash_and_that_leaves_a_scar(stores: DerivationContext) -> None:
     rows = stores.log.read_cycles(["golem_id", "tick", "observed_at", "actions", "anomalies"]).to_pylist()
     taken = [row for row in rows if any(act[1] == "liquidated" for act in done([row]))]
     assert taken
@@ -58,7 +58,7 @@ def test_who_owes_much_is_liquidated_in_the_crash_and_that_leaves_a_scar(stores:
 
 
 @pytest.mark.row("KAT-2", "KAT-8")
-def test_who_dies_in_that_cycle_leaves_it_as_a_bloodstain(stores: Stores) -> None:
+def test_who_dies_in_that_cycle_leaves_it_as_a_bloodstain(stores: DerivationContext) -> None:
     stained = [row for row in scars_told(stores, None) if row["is_scar"] and row["is_bloodstain"]]
     mine = next(row for row in stained if row["action_type"] == "liquidated")
     artefact = bloodstain(stores, mine["golem_id"])
@@ -66,7 +66,9 @@ def test_who_dies_in_that_cycle_leaves_it_as_a_bloodstain(stores: Stores) -> Non
     assert any("a large move of the price" in said for said in artefact["echo"]["failure_patterns"])
 
 
-def test_a_loan_is_told_beside_the_birth_and_heirs_may_borrow_what_their_predecessors_might(stores: Stores) -> None:
+def test_a_loan_is_told_beside_the_birth_and_heirs_may_borrow_what_their_predecessors_might(
+    stores: DerivationContext,
+) -> None:
     births = {row["golem_id"]: row["born"] for row in stores.log.life("GolemBorn").to_pylist()}
     granted = {row["golem_id"]: row["granted"] for row in stores.log.life("LoanGranted").to_pylist()}
     assert granted == dict.fromkeys(births, loan(0.75).model_dump())
@@ -74,5 +76,5 @@ def test_a_loan_is_told_beside_the_birth_and_heirs_may_borrow_what_their_predece
 
 
 @pytest.mark.row("P-2")
-def test_what_is_derived_of_the_indebted_is_derived_again_the_same(stores: Stores) -> None:
+def test_what_is_derived_of_the_indebted_is_derived_again_the_same(stores: DerivationContext) -> None:
     assert [one.name for one in rebuild(stores, now=NOW) if not one.equal] == []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.events.life.events import Reorg, life_event
 from tests.conftest import NOW, copy_home
@@ -17,7 +17,7 @@ from tests.support.bardo_command import bardo
 from tests.support.handmade_records import START, STORIES, STORM, Life, full
 
 
-def inherited(stores: Stores) -> tuple[str, str, int, str]:
+def inherited(stores: DerivationContext) -> tuple[str, str, int, str]:
     """A golem, its heir, a tick that taught the golem something, and the entry that its heir got of it."""
     births = {e["golem_id"]: e["born"] for e in stores.life("GolemBorn").to_pylist()}
     heir = next(g for g, b in sorted(births.items()) if b["predecessor_id"])
@@ -36,7 +36,7 @@ def asked(home: Path, *words: str, expect: int = 0) -> dict[str, object]:
 @pytest.mark.row("X-4")
 def test_a_poisoned_record_is_struck_and_proven_gone(asked_home: Path, tmp_path: Path) -> None:
     home = copy_home(asked_home, tmp_path / "home")
-    golem, heir, tick, entry = inherited(Stores.open(home))
+    golem, heir, tick, entry = inherited(DerivationContext.open(home))
     seen = f"select count(*) n from fct_ticks where golem_id = '{golem}' and tick = {tick}"
     assert json.loads(bardo("sql", seen, "--format", "json", home=home)) == [{"n": 1}]
     assert "nothing is struck" in bardo("struck", home=home)
@@ -75,14 +75,14 @@ def test_a_poisoned_record_is_struck_and_proven_gone(asked_home: Path, tmp_path:
 @pytest.mark.row("X-4")
 def test_what_cannot_be_struck_says_why(asked_home: Path, tmp_path: Path) -> None:
     home = copy_home(asked_home, tmp_path / "home")
-    golem = Stores.open(home).life("GolemBorn")["golem_id"][0].as_py()
+    golem = DerivationContext.open(home).life("GolemBorn")["golem_id"][0].as_py()
     assert "has no record of tick 9999" in bardo("strike", golem, "9999", "--why", "a lie", home=home, expect=2)
     assert "has no record of tick 1" in bardo("strike", "g-none", "1", "--why", "a lie", home=home, expect=2)
     for words in ([], ["--block-from", "3"], ["--tick-from", "5", "--tick-to", "4"]):
         assert "bardo: " in bardo("reorg", golem, "--chain", "polygon", *words, home=home, expect=2)
     blocks = ("--block-from", "3", "--block-to", "4")
     assert "name no block" in bardo("reorg", golem, "--chain", "polygon", *blocks, home=home, expect=2)
-    assert Stores.open(home).left_out().causes == ()
+    assert DerivationContext.open(home).left_out().causes == ()
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_a_reorg_marks_the_records_of_its_blocks(on_chain: Path) -> None:
     said = bardo(*words, "--no-derive", home=on_chain)
     assert "tick 2, 4 to 5 counts as never having been" in said, "ticks 3 and 6 saw another chain"
     assert "reorgs in the last 1,000 blocks: 1; an action counts from 2 confirmations on" in said
-    causes = Stores.open(on_chain).left_out().causes
+    causes = DerivationContext.open(on_chain).left_out().causes
     assert {(c.kind, c.tick_from, c.tick_to) for c in causes} == {("ReorgObserved", 2, 2), ("ReorgObserved", 4, 5)}
     assert "already; nothing is recorded" in bardo(*words, "--no-derive", home=on_chain)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.death_queries import births_of, deaths_of
 from bardo_pipeline.derivation.versions.rebuild import rebuild
 from bardo_pipeline.runtime.replicants import LIFESPAN_TICKS
@@ -20,7 +20,7 @@ RUN = ("run", "--bars", "800", "--golems", "1", "--generations", "2", "--lifespa
 @pytest.mark.row("INH-13")
 def test_a_golem_sends_a_replicant_for_what_is_open_and_hears_its_report(tmp_path: Path) -> None:
     bardo(*RUN, "--replicants", "1", home=tmp_path)
-    stores = Stores.open(tmp_path)
+    stores = DerivationContext.open(tmp_path)
     (sent,) = stores.life("ReplicantSent").to_pylist()
     parent, word = sent["replicant"]["parent_id"], sent["replicant"]["hypothesis"]
     births, deaths = births_of(stores), deaths_of(stores)
@@ -47,5 +47,5 @@ def test_a_golem_sends_a_replicant_for_what_is_open_and_hears_its_report(tmp_pat
 
     count = stores.log.life().num_rows
     bardo(*RUN, "--replicants", "1", home=tmp_path)
-    assert Stores.open(tmp_path).log.life().num_rows == count, "the same run again sends nobody"
-    assert all(found.equal for found in rebuild(Stores.open(tmp_path), now=NOW)), "as the log alone tells it"
+    assert DerivationContext.open(tmp_path).log.life().num_rows == count, "the same run again sends nobody"
+    assert all(found.equal for found in rebuild(DerivationContext.open(tmp_path), now=NOW)), "as the log alone tells it"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory import search as search_module
 from bardo_pipeline.derivation.memory.search import latest, search
 from bardo_pipeline.retrieval.hybrid_search import Filters
@@ -32,7 +32,7 @@ def found(home: Path, *words: str) -> list[dict[str, Any]]:
 @pytest.mark.row("MEM-10")
 def test_it_finds_entries_and_episodes_no_two_of_one_text(home: Path) -> None:
     hits = found(home, "gas price in a falling trend", "--limit", "50")
-    stores = Stores.open(home)
+    stores = DerivationContext.open(home)
     entries = {(r["entry_id"], r["golem_id"]): r["text"] for r in stores.projections.read("grimoire").to_pylist()}
     rows = stores.projections.growing("episodes").read(["episode_id", "text"]).to_pylist()
     episodes = {r["episode_id"]: r["text"] for r in rows}
@@ -51,7 +51,7 @@ def test_filters_narrow_what_is_found(home: Path) -> None:
     gas = found(home, "what is usual here", "--category", "gas_timing")
     assert gas
     assert {hit["store"] for hit in gas} == {"entries"}, "an episode has no category"
-    rows = Stores.open(home).projections.read("grimoire").to_pylist()
+    rows = DerivationContext.open(home).projections.read("grimoire").to_pylist()
     of_gas = {r["text"] for r in rows if r["category"] == "gas_timing" and r["status"] == "active"}
     assert {hit["text"] for hit in gas} <= of_gas
     golem = gas[0]["golem_id"]
@@ -62,7 +62,7 @@ def test_filters_narrow_what_is_found(home: Path) -> None:
 
 @pytest.mark.row("MEM-10")
 def test_of_episodes_of_one_text_the_one_that_kept_most_stands_for_all(home: Path) -> None:
-    stores = Stores.open(home)
+    stores = DerivationContext.open(home)
     rows = stores.projections.growing("episodes").read(["text", "at", "importance_tier"]).to_pylist()
     days = stores.policy.decay
     now = datetime.fromtimestamp(latest(stores) / 1e6, UTC)
@@ -82,7 +82,7 @@ def test_a_filter_of_episodes_is_heeded_however_many_others_are_nearer(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_module, "_CANDIDATES", 1)
-    stores = Stores.open(home)
+    stores = DerivationContext.open(home)
     rows = stores.projections.growing("episodes").read(["episode_id", "regime", "text"]).to_pylist()
     regime = {row["episode_id"]: row["regime"] for row in rows}
     few = min(set(regime.values()), key=[*regime.values()].count)

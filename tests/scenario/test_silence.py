@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.derive_thanatopsis import phases_of
 from bardo_pipeline.derivation.death.silence import bury, declarations, observe
 from bardo_pipeline.errors import DeclaredDeadError
@@ -35,7 +35,7 @@ HOUR = timedelta(hours=1)
 def gone_silent(brief_home: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, list[bytes]]:
     """A home in which one of two golems left no tick after the sixtieth; which one, and the ticks that never came."""
     root = tmp_path_factory.mktemp("silent") / "home"
-    known, home = Stores.open(brief_home), Home.create(root, Policy(), NOW)
+    known, home = DerivationContext.open(brief_home), Home.create(root, Policy(), NOW)
     shutil.copytree(known.home.vectors, home.vectors)
     births = {e["golem_id"]: e["born"] for e in known.life("GolemBorn").to_pylist()}
     victim, other = sorted(g for g, born in births.items() if born["generation"] == 0)
@@ -61,11 +61,11 @@ def test_a_golem_that_falls_silent_is_declared_dead_and_leaves_its_legacy(
     said = bardo("golem", "observe", "--silence", "0.5", "--dry-run", home=home)
     assert victim in said
     assert "would be declared dead" in said
-    assert Stores.open(home).log.death_of(victim) is None
+    assert DerivationContext.open(home).log.death_of(victim) is None
     said = bardo("golem", "observe", "--silence", "0.5", home=home)
     assert "declared dead" in said
     assert f"{victim} (generation 0) died at tick {LAST}: it fell silent." in said
-    stores = Stores.open(home)
+    stores = DerivationContext.open(home)
     (death,) = [e for e in stores.life("DeathDeclared").to_pylist() if e["golem_id"] == victim]
     last = stores.log.read_stretch(["observed_at", "phase", "vitality", "credits_micros"], [victim], LAST, LAST)
     died = death["died"]
@@ -90,7 +90,12 @@ def returning(home: Path, victim: str, never: list[bytes]) -> None:
         pytest.raises(DeclaredDeadError, match=said),
     ):
         writer.append(never[0])
-    batch = Stores.open(home).log.read_cycles(RECORD_SCHEMA.names, golems=[victim]).sort_by("tick").slice(LAST - 1)
+    batch = (
+        DerivationContext.open(home)
+        .log.read_cycles(RECORD_SCHEMA.names, golems=[victim])
+        .sort_by("tick")
+        .slice(LAST - 1)
+    )
     batch = batch.set_column(batch.column_names.index("tick"), "tick", pc.add(batch["tick"], 1)).cast(RECORD_SCHEMA)
     with EventLog(Home.open(home)) as log, pytest.raises(DeclaredDeadError, match=said):
         log.append(batch, writer="back", segment=1, recorded_at=NOW)
@@ -102,7 +107,7 @@ def test_declared_by_two_observers_at_two_moments_it_is_one_death_and_one_legacy
 ) -> None:
     root, victim, _ = gone_silent
     home = copy_home(root, tmp_path / "home")
-    one, other = Stores.open(home), Stores.open(home)
+    one, other = DerivationContext.open(home), DerivationContext.open(home)
     (first,), (again,) = declarations(one, [victim]).values(), declarations(other, [victim]).values()
     assert first == again
     assert one.log.record(first, NOW) == 1
@@ -114,7 +119,7 @@ def test_declared_by_two_observers_at_two_moments_it_is_one_death_and_one_legacy
     assert [s.outcome for s in observe(other, now=NOW + 99 * HOUR, silence=HOUR, clock="wall")] == []
     published = bury(one, now=NOW)
     assert bury(other, now=NOW + HOUR) == []
-    stores = Stores.open(home)
+    stores = DerivationContext.open(home)
     assert len(published) == 2
     for kind in ("DeathDeclared", "BundlePublished", "BundleJudged", *PHASES_OF_DYING):
         assert stores.life(kind)["golem_id"].to_pylist().count(victim) == 1, kind
@@ -139,7 +144,7 @@ def test_a_process_that_is_killed_leaves_a_legacy_with_all_that_it_had_acknowled
     (home / "lines").write_bytes(b"\n".join(acknowledged))
     process = Forked(live_and_be_killed, str(home), victim)
     assert process.wait(60) == -9
-    stores = Stores.open(home)
+    stores = DerivationContext.open(home)
     assert stores.log.head_of(victim).highest == LAST
     assert observe(stores, now=NOW + HOUR, clock="wall") == [], "a day was not over"
     assert observe(stores, now=NOW + 25 * HOUR, clock="wall") == [], "what was drained came an hour later"
@@ -156,7 +161,7 @@ def test_whose_writer_still_runs_is_left_to_it(gone_silent: tuple[Path, str, lis
     root, victim, never = gone_silent
     home = copy_home(root, tmp_path / "home")
     with EventWriter.open(Home.open(home), victim, clock=lambda: NOW, drain="nobody") as writer:
-        stores = Stores.open(home)
+        stores = DerivationContext.open(home)
         (found,) = observe(stores, now=NOW + 25 * HOUR, clock="wall")
         assert found.outcome == "held"
         assert "is held by writer" in found.why
@@ -169,8 +174,8 @@ def test_whose_writer_still_runs_is_left_to_it(gone_silent: tuple[Path, str, lis
 @pytest.mark.row("INH-2")
 def test_a_golem_that_was_born_and_never_ticked_dies_too(tmp_path: Path, brief_home: Path) -> None:
     home = Home.create(tmp_path / "home", Policy(), NOW)
-    births = to_models(Stores.open(brief_home).life("GolemBorn").drop_columns("recorded_at"), LifeEvent)
-    stores = Stores.open(home.root)
+    births = to_models(DerivationContext.open(brief_home).life("GolemBorn").drop_columns("recorded_at"), LifeEvent)
+    stores = DerivationContext.open(home.root)
     stores.log.record([e for e in births if e.born is not None and e.born.generation == 0][:1], NOW)
     (found,) = observe(stores, now=NOW + 25 * HOUR, clock="wall")
     assert (found.tick, found.outcome) == (0, "declared")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes, refresh_index, similar_episodes
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
@@ -24,7 +24,7 @@ QUESTION = "liquidity moved in a falling trend"
 def searched_home(small_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The small home with all of its episodes, and no index of them yet."""
     root = copy_home(small_home, tmp_path_factory.mktemp("similar") / "home")
-    derive_episodes(Stores.open(root), now=NOW)
+    derive_episodes(DerivationContext.open(root), now=NOW)
     return root
 
 
@@ -34,7 +34,7 @@ def test_it_finds_episodes_that_are_on_record_no_two_of_one_text(searched_home: 
     assert len({row["text"] for row in found}) == 6
     assert sum("liquidity moved" in row["text"] for row in found) >= 3
     assert [row["score"] for row in found] == sorted((row["score"] for row in found), reverse=True)
-    stores = Stores.open(searched_home)
+    stores = DerivationContext.open(searched_home)
     rows = stores.projections.growing("episodes").read(["episode_id", "at", "text"]).to_pylist()
     known = {row["episode_id"]: (row["at"].isoformat(), row["text"]) for row in rows}
     assert [known[row["episode_id"]] for row in found] == [(row["at"], row["text"]) for row in found]
@@ -49,7 +49,7 @@ def test_the_table_shows_id_moment_text_and_score(searched_home: Path) -> None:
 
 
 def test_one_golem_is_asked_alone(searched_home: Path) -> None:
-    born = Stores.open(searched_home).life("GolemBorn")["golem_id"].to_pylist()
+    born = DerivationContext.open(searched_home).life("GolemBorn")["golem_id"].to_pylist()
     for golem in born[:2]:
         words = ("similar", QUESTION, "--golem", golem, "--format", "json")
         found = json.loads(bardo(*words, home=searched_home))
@@ -60,11 +60,11 @@ def test_one_golem_is_asked_alone(searched_home: Path) -> None:
 def test_what_is_remembered_later_is_found_as_well(small_home: Path, tmp_path: Path) -> None:
     root = copy_home(small_home, tmp_path / "home")
     bardo("similar", QUESTION, home=root)
-    derive_episodes(Stores.open(root), now=NOW)
-    fresh = Stores.open(root).projections.growing("episodes").digest().rows
+    derive_episodes(DerivationContext.open(root), now=NOW)
+    fresh = DerivationContext.open(root).projections.growing("episodes").digest().rows
     bardo("similar", QUESTION, home=root)
-    assert refresh_index(Stores.open(root)) == 0
-    assert similar_episodes(Stores.open(root), QUESTION, limit=10_000, distinct=False).num_rows == fresh
+    assert refresh_index(DerivationContext.open(root)) == 0
+    assert similar_episodes(DerivationContext.open(root), QUESTION, limit=10_000, distinct=False).num_rows == fresh
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_where_nothing_is_remembered_it_says_how_to_begin(tmp_path: Path) -> Non
 
 @pytest.mark.row("MEM-5")
 def test_what_may_go_is_left_out_from_its_moment_on(searched_home: Path) -> None:
-    stores = Stores.open(searched_home)
+    stores = DerivationContext.open(searched_home)
     refresh_index(stores)
     rows = stores.projections.growing("episodes").read(["episode_id", "text", "may_go_at"])
     bounds = pc.min_max(rows["may_go_at"]).as_py()
@@ -105,7 +105,7 @@ def test_what_may_go_is_left_out_from_its_moment_on(searched_home: Path) -> None
 
 
 def test_alike_episodes_do_not_crowd_out_others(searched_home: Path) -> None:
-    stores = Stores.open(searched_home)
+    stores = DerivationContext.open(searched_home)
     refresh_index(stores)
     crowd = similar_episodes(stores, QUESTION, limit=8, distinct=False)["text"].to_pylist()
     once = similar_episodes(stores, QUESTION, limit=8)["text"].to_pylist()

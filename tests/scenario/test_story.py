@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 from bardo_pipeline.curator.state.decision_log import fold
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import mind_before
 from bardo_pipeline.derivation.katabasis.bloodstains import bloodstain, bloodstains
 from bardo_pipeline.derivation.legacy.publish_legacies import published_bundles
@@ -28,16 +28,16 @@ VOLATILE = 3
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Stores:
+def told(tmp_path_factory: pytest.TempPathFactory) -> DerivationContext:
     return told_home(tmp_path_factory.mktemp("story") / "home")
 
 
-def rows(stores: Stores, name: str, **where: Any) -> list[dict[str, Any]]:
+def rows(stores: DerivationContext, name: str, **where: Any) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = stores.projections.read(name).to_pylist()
     return [row for row in found if all(row[key] == value for key, value in where.items())]
 
 
-def known_before(stores: Stores, golem_id: str, tick: int) -> dict[str, dict[str, Any]]:
+def known_before(stores: DerivationContext, golem_id: str, tick: int) -> dict[str, dict[str, Any]]:
     """What a golem knew when a tick began, by entry."""
     cycle = (tick - 1) // stores.policy.curator.cycle_ticks
     decisions = stores.projections.growing("curation").read(golems=[golem_id])
@@ -46,7 +46,9 @@ def known_before(stores: Stores, golem_id: str, tick: int) -> dict[str, dict[str
     }
 
 
-def decides(stores: Stores, golem_id: str, tick: int, score: float, threshold: float | None = None) -> tuple[str, str]:
+def decides(
+    stores: DerivationContext, golem_id: str, tick: int, score: float, threshold: float | None = None
+) -> tuple[str, str]:
     """What the heartbeat does at a tick in a volatile market at usual gas, by the playbook and the warnings in force.
 
     threshold: another one instead of the playbook's.
@@ -70,7 +72,7 @@ def decides(stores: Stores, golem_id: str, tick: int, score: float, threshold: f
     return ACTIONS[int(choice.action[0])], STATUS[int(choice.status[0])]
 
 
-def test_the_first_dies_with_an_insight_that_it_had_no_time_to_confirm(told: Stores) -> None:
+def test_the_first_dies_with_an_insight_that_it_had_no_time_to_confirm(told: DerivationContext) -> None:
     (death,) = [e["died"] for e in told.life("DeathDeclared").to_pylist() if e["golem_id"] == FIRST]
     assert death["tick"] == 847
     for band in ("strained", "stretched"):
@@ -83,7 +85,7 @@ def test_the_first_dies_with_an_insight_that_it_had_no_time_to_confirm(told: Sto
     assert set(published_bundles(told)) == {FIRST, SECOND}
 
 
-def test_the_second_has_the_advice_and_it_binds_nothing(told: Stores) -> None:
+def test_the_second_has_the_advice_and_it_binds_nothing(told: DerivationContext) -> None:
     (birth,) = [e["born"] for e in told.life("GolemBorn").to_pylist() if e["golem_id"] == SECOND]
     assert birth["bundle_hash"] == published_bundles(told)[FIRST]
     advice = known_before(told, SECOND, 1)[ADVICE]
@@ -96,7 +98,7 @@ def test_the_second_has_the_advice_and_it_binds_nothing(told: Stores) -> None:
     assert decides(told, SECOND, 1, 0.70) == ("rebalance", "executed")
 
 
-def test_tick_63_leaves_its_first_scar_although_price_came_back(told: Stores) -> None:
+def test_tick_63_leaves_its_first_scar_although_price_came_back(told: DerivationContext) -> None:
     (scar,) = rows(told, "scars", scar_id=f"scar-{SECOND}-1")
     assert (scar["tick"], scar["confirmed"], scar["confirmed_tick"]) == (63, "deferred", 93)
     assert (scar["outcome_class"], scar["mechanism"], scar["market_regime"]) == ("lasting", "return", "HighVol")
@@ -104,7 +106,7 @@ def test_tick_63_leaves_its_first_scar_although_price_came_back(told: Stores) ->
     assert scar["causal_narrative"].endswith("the place that was left would have earned more than the new one.")
 
 
-def test_at_tick_287_everything_says_wait_and_it_acts(told: Stores) -> None:
+def test_at_tick_287_everything_says_wait_and_it_acts(told: DerivationContext) -> None:
     known = known_before(told, SECOND, 287)[ADVICE]
     assert (known["kind"], known["sign"], known["validations"]) == ("insight", -1, 1), "its own scar agrees by now"
     assert 600_000 < known["confidence_ppm"] < 650_000, "not sure enough to be a rule"
@@ -119,7 +121,7 @@ def test_at_tick_287_everything_says_wait_and_it_acts(told: Stores) -> None:
     assert decides(told, SECOND, 287, 0.76) == ("rebalance", "executed"), "0.76 is above the 0.7 in its playbook"
 
 
-def test_its_death_publishes_three_scars(told: Stores) -> None:
+def test_its_death_publishes_three_scars(told: DerivationContext) -> None:
     left = sorted(rows(told, "scars", golem_id=SECOND, is_bloodstain=True), key=lambda s: s["tick"])
     assert [(s["tick"], s["outcome_class"], s["confirmed"], s["seen_count"]) for s in left] == [
         (287, "lasting", "at_death", 2), (296, "lasting", "at_death", 1), (309, "drawdown", "immediate", 1),
@@ -130,7 +132,7 @@ def test_its_death_publishes_three_scars(told: Stores) -> None:
     assert locked["position_state"] == "impaired"
 
 
-def test_its_last_words_are_seven_votes_of_weight_two_and_a_half(told: Stores) -> None:
+def test_its_last_words_are_seven_votes_of_weight_two_and_a_half(told: DerivationContext) -> None:
     causes = {c["vote_id"] for c in rows(told, "vote_causes", golem_id=SECOND)}
     last = [v for v in rows(told, "votes", is_death_vote=True) if v["vote_id"] in causes]
     assert [v["weight_tenths"] for v in last] == [25] * 7
@@ -139,7 +141,7 @@ def test_its_last_words_are_seven_votes_of_weight_two_and_a_half(told: Stores) -
     assert said[f"On base, uniswap_v3 WETH/USDC: {edge}"] > 800_000
 
 
-def test_the_third_holds_by_one_line_of_its_playbook(told: Stores) -> None:
+def test_the_third_holds_by_one_line_of_its_playbook(told: DerivationContext) -> None:
     (book,) = [b for b in rows(told, "playbooks", golem_id=THIRD) if b["cycle"] == 0]
     assert book["version"] == 1
     assert "## rebalanceThreshold" in book["markdown"]
@@ -153,7 +155,7 @@ def test_the_third_holds_by_one_line_of_its_playbook(told: Stores) -> None:
     assert decides(told, THIRD, 47, 0.95) == ("rebalance", "executed"), "far outside its range it would act"
 
 
-def test_what_came_bears_the_advice_out(told: Stores) -> None:
+def test_what_came_bears_the_advice_out(told: DerivationContext) -> None:
     voted = [d for d in rows(told, "curation", golem_id=THIRD, entry_id=ADVICE) if d["cause_ticks"]]
     assert [(d["operation"], d["cycle"], d["cause_ticks"]) for d in voted] == [("reinforced", 2, [47, 77])]
     (credit,) = [c for c in rows(told, "credits", golem_id=THIRD, entry_id=ADVICE) if c["useful"]]
@@ -164,7 +166,7 @@ def test_what_came_bears_the_advice_out(told: Stores) -> None:
 
 
 @pytest.mark.row("KAT-8")
-def test_its_bloodstain_is_one_artefact_by_content(told: Stores) -> None:
+def test_its_bloodstain_is_one_artefact_by_content(told: DerivationContext) -> None:
     root = told.home.root
     found = orjson.loads(bardo("bloodstain", SECOND, "--format", "json", home=root))
     assert [s["scar_id"] for s in found["scars"]] == [f"scar-{SECOND}-{n}" for n in (2, 3, 5)]
@@ -187,7 +189,7 @@ def test_its_bloodstain_is_one_artefact_by_content(told: Stores) -> None:
 
 
 @pytest.mark.row("KAT-8")
-def test_its_echo_says_nothing_of_whose_it_was(told: Stores) -> None:
+def test_its_echo_says_nothing_of_whose_it_was(told: DerivationContext) -> None:
     said = bardo("bloodstain", SECOND, "--format", "json", "--public", home=told.home.root)
     echo = orjson.loads(said)
     assert echo["failure_patterns"] == [
@@ -204,7 +206,7 @@ def test_its_echo_says_nothing_of_whose_it_was(told: Stores) -> None:
     assert [word for word in sorted(hidden) if word in plain] == []
 
 
-def test_what_hurt_is_told_by_a_command(told: Stores) -> None:
+def test_what_hurt_is_told_by_a_command(told: DerivationContext) -> None:
     every = bardo("scars", SECOND, "--failures", home=told.home.root)
     assert f"scar-{SECOND}-3, bloodstain of 80 %, anxious, seen 2 times: In a volatile market" in every
     assert f"scar-{SECOND}-4, no scar (the clade knew it)" in every

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy import publish_legacies
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
 from bardo_pipeline.events.life.events import LifeEvent, life_event
@@ -31,11 +31,11 @@ def run_of() -> fleet_run.Run:
     return fleet_run.Run("s", market, golems=3, generations=2, founding=founding)
 
 
-def lived(root: Path) -> tuple[Stores, fleet_run.Ending]:
+def lived(root: Path) -> tuple[DerivationContext, fleet_run.Ending]:
     """The run in a fresh home, or once more."""
     if not root.exists():
         Home.create(root, Policy(), NOW)
-    stores = Stores.open(root)
+    stores = DerivationContext.open(root)
     return stores, fleet_run.Living(stores, run_of(), lambda: NOW).live()
 
 
@@ -54,16 +54,18 @@ def succeeded(session_folder: Path) -> Path:
 
 
 @pytest.fixture
-def stores(succeeded: Path, tmp_path: Path) -> Stores:
+def stores(succeeded: Path, tmp_path: Path) -> DerivationContext:
     """What the run left, to do with as one likes."""
-    return Stores.open(copy_home(succeeded, tmp_path / "home"))
+    return DerivationContext.open(copy_home(succeeded, tmp_path / "home"))
 
 
 @pytest.mark.row("P-5", "INH-5")
 def test_one_spoilt_bundle_stops_its_own_heir_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spoilt: list[str] = []
 
-    def bequeath_with_a_spoiler(stores: Stores, *, now: datetime, data_docs_dir: Path | None = None) -> list[str]:
+    def bequeath_with_a_spoiler(
+        stores: DerivationContext, *, now: datetime, data_docs_dir: Path | None = None
+    ) -> list[str]:
         derive_episodes(stores, now=now)
         publish_legacies.derive_testaments(stores)
         publish_legacies.derive_candidates(stores)
@@ -95,7 +97,7 @@ def test_one_spoilt_bundle_stops_its_own_heir_and_no_other(tmp_path: Path, monke
 
 
 @pytest.mark.row("INH-6", "P-2")
-def test_an_heir_begins_with_what_crossed_and_its_records_say_so(stores: Stores) -> None:
+def test_an_heir_begins_with_what_crossed_and_its_records_say_so(stores: DerivationContext) -> None:
     events = stores.log.life("GolemBorn")
     births = dict(zip(events["golem_id"].to_pylist(), events["born"].to_pylist(), strict=True))
     received = stores.log.life("KnowledgeReceived")
@@ -114,7 +116,7 @@ def test_an_heir_begins_with_what_crossed_and_its_records_say_so(stores: Stores)
 
 
 @pytest.mark.row("EV-2")
-def test_the_same_run_again_changes_nothing(stores: Stores) -> None:
+def test_the_same_run_again_changes_nothing(stores: DerivationContext) -> None:
     before = (stores.log.version, stores.log.life_version)
     born, records = stores.log.life("GolemBorn").num_rows, stores.log.read_cycles(["tick"]).num_rows
     again, ending = lived(stores.home.root)
@@ -124,7 +126,7 @@ def test_the_same_run_again_changes_nothing(stores: Stores) -> None:
 
 
 @pytest.mark.row("P-2")
-def test_a_run_leaves_the_same_content_in_two_homes(stores: Stores, tmp_path: Path) -> None:
+def test_a_run_leaves_the_same_content_in_two_homes(stores: DerivationContext, tmp_path: Path) -> None:
     one = stores
     other, _ = lived(tmp_path / "other")
     for name in ("curation", "cycles", "playbooks", "grimoire", "testaments", "candidates", "episodes"):
@@ -133,14 +135,16 @@ def test_a_run_leaves_the_same_content_in_two_homes(stores: Stores, tmp_path: Pa
 
 
 @pytest.mark.row("P-5")
-def test_a_bundle_altered_after_its_verdict_is_not_published_and_the_others_are(stores: Stores, tmp_path: Path) -> None:
+def test_a_bundle_altered_after_its_verdict_is_not_published_and_the_others_are(
+    stores: DerivationContext, tmp_path: Path
+) -> None:
     folder, fresh = publish_legacies.candidate_folder(stores), tmp_path / "fresh"
     Home.create(fresh, Policy(), NOW)
     rows = stores.projections.growing("candidates").read().to_pylist()
     victim = folder / rows[0]["bundle_hash"] / "playbook.md"
     victim.write_text("# something else\n")
     events = [e for e in to_models(stores.log.life(), LifeEvent) if e.kind != "BundlePublished"]
-    again = Stores.open(fresh)
+    again = DerivationContext.open(fresh)
     again.projections = stores.projections
     again.log.record(events, NOW)
     published = publish_legacies.publish(again, now=NOW)
@@ -149,13 +153,13 @@ def test_a_bundle_altered_after_its_verdict_is_not_published_and_the_others_are(
 
 
 @pytest.mark.row("P-5")
-def test_an_intact_bundle_that_was_refused_is_not_published(stores: Stores, tmp_path: Path) -> None:
+def test_an_intact_bundle_that_was_refused_is_not_published(stores: DerivationContext, tmp_path: Path) -> None:
     told = [e for e in to_models(stores.log.life(), LifeEvent) if e.kind != "BundlePublished"]
     victim = next(e for e in told if e.judged is not None)
     assert victim.judged is not None
     refused = life_event(victim.golem_id, victim.observed_at, victim.judged.model_copy(update={"passed": False}))
     Home.create(tmp_path / "fresh", Policy(), NOW)
-    again = Stores.open(tmp_path / "fresh")
+    again = DerivationContext.open(tmp_path / "fresh")
     again.projections = stores.projections
     again.log.record([refused if e is victim else e for e in told], NOW)
     hashes = set(stores.projections.growing("candidates").read()["bundle_hash"].to_pylist())

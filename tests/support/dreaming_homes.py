@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.events.life.events import Died, life_event
 from bardo_pipeline.events.record.model import Vitality
 from bardo_pipeline.policy import Policy
@@ -31,7 +31,7 @@ def births_of(lived: Lived) -> list:
     return [life_event(golem_id, START - timedelta(minutes=1), born) for golem_id, born in sorted(lived.births.items())]
 
 
-def home_of(lived: Lived, root: Path, policy: Policy | None = None) -> Stores:
+def home_of(lived: Lived, root: Path, policy: Policy | None = None) -> DerivationContext:
     """A home with these births and records, of which nothing is derived."""
     stores = stores_at(root, policy or Policy())
     stores.log.record(births_of(lived), NOW)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.derivation.legacy.publish_legacies import bequeath
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
@@ -19,7 +19,7 @@ GROWING = tuple(name for name, spec in TABLES.items() if spec.grows)
 RENEWED = tuple(name for name, spec in TABLES.items() if not spec.grows)
 
 
-def lived_home(root: Path) -> Stores:
+def lived_home(root: Path) -> DerivationContext:
     """Two lineages that lived, learned, died and bequeathed over some hours, everything derived."""
     stores = stores_at(root, POLICY)
     fleet_run.Living(stores, small_run("run"), lambda: NOW).live()
@@ -27,7 +27,7 @@ def lived_home(root: Path) -> Stores:
     return stores
 
 
-def all_again(stores: Stores) -> None:
+def all_again(stores: DerivationContext) -> None:
     """All that follows from the log now: what heirs lose, every table, verdicts and publications, the index."""
     withdraw(stores, now=NOW)
     derive_all(stores)
@@ -35,16 +35,16 @@ def all_again(stores: Stores) -> None:
     refresh_index(stores)
 
 
-def births(stores: Stores) -> dict[str, dict[str, Any]]:
+def births(stores: DerivationContext) -> dict[str, dict[str, Any]]:
     return {e["golem_id"]: e["born"] for e in stores.life("GolemBorn").to_pylist()}
 
 
-def line(stores: Stores) -> tuple[str, str]:
+def line(stores: DerivationContext) -> tuple[str, str]:
     """A golem and its heir."""
     return next((b["predecessor_id"], g) for g, b in sorted(births(stores).items()) if b["predecessor_id"])
 
 
-def taught(stores: Stores, golem_id: str, heir: str) -> tuple[int, str]:
+def taught(stores: DerivationContext, golem_id: str, heir: str) -> tuple[int, str]:
     """A tick of a golem that its heir inherited something from, and the entry."""
     inherited = load_bundle(stores.home, births(stores)[heir]["bundle_hash"]).entries()["entry_id"].to_pylist()
     for row in stores.projections.growing("curation").read(golems=[golem_id]).sort_by("cycle").to_pylist():
@@ -53,7 +53,7 @@ def taught(stores: Stores, golem_id: str, heir: str) -> tuple[int, str]:
     raise AssertionError("the heir inherited nothing that was learned")
 
 
-def known_anew(stores: Stores, folder: Path) -> dict[str, tuple[int, str]]:
+def known_anew(stores: DerivationContext, folder: Path) -> dict[str, tuple[int, str]]:
     """Fingerprints of everything made again beside, from the log alone."""
     again = beside(stores, folder)
     derive_all(again)

@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.events.life.override_events import OVERRIDES, Order
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.runtime import fleet_run
@@ -25,7 +25,7 @@ class Interrupted(Exception):
     """A run that goes on later."""
 
 
-def live_until(stores: Stores, tick: int | None, at: datetime) -> None:
+def live_until(stores: DerivationContext, tick: int | None, at: datetime) -> None:
     """Live the run up to a tick, or to its end; what was lived before is lived again, the same."""
 
     def stop(progress: fleet_run.Progress) -> None:

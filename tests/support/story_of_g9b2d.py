@@ -13,7 +13,7 @@ from typing import Any
 
 from bardo_pipeline.curator.state.grimoire_state import entry_id
 from bardo_pipeline.curator.state.structures import Structure
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.derivation.legacy.publish_legacies import bequeath, published_bundles
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
@@ -146,7 +146,7 @@ THIRD_TOLD: Ticks = {
 TOLD = {FIRST: (847, FIRST_TOLD), SECOND: (312, SECOND_TOLD), THIRD: (100, THIRD_TOLD)}
 
 
-def lives(stores: Stores, golem_id: str, generation: int, predecessor: str | None) -> None:
+def lives(stores: DerivationContext, golem_id: str, generation: int, predecessor: str | None) -> None:
     """Record a birth, with what its predecessor left, and a life."""
     left = published_bundles(stores)[predecessor] if predecessor else None
     _, birth = born(
@@ -166,7 +166,7 @@ def lives(stores: Stores, golem_id: str, generation: int, predecessor: str | Non
     stores.log.append(full(lived(golem_id, *TOLD[golem_id])), writer=golem_id, segment=1, recorded_at=NOW)
 
 
-def dies(stores: Stores, golem_id: str) -> None:
+def dies(stores: DerivationContext, golem_id: str) -> None:
     """Record a death, and let the dead leave a bundle."""
     tick = TOLD[golem_id][0]
     ended = Died(
@@ -179,10 +179,10 @@ def dies(stores: Stores, golem_id: str) -> None:
     bequeath(stores, now=NOW)
 
 
-def told_home(root: Path) -> Stores:
+def told_home(root: Path) -> DerivationContext:
     """A home in which the story happened, everything derived."""
     Home.create(root, Policy(), NOW)
-    stores = Stores.open(root)
+    stores = DerivationContext.open(root)
     lives(stores, FIRST, 0, None)
     dies(stores, FIRST)
     lives(stores, SECOND, 1, FIRST)

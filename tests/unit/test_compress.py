@@ -14,7 +14,7 @@ from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState, entry_id, from_table, to_table
 from bardo_pipeline.curator.views.entry_links import links_of
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.reports.lineage import lineage_of
 from bardo_pipeline.events.life.events import life_event
@@ -286,7 +286,7 @@ def test_the_lineage_of_a_wider_rule_goes_down_to_the_ticks_of_its_parts(tmp_pat
     policy = POLICY.model_copy(update={"curator": POLICY.curator.model_copy(update={"cycle_ticks": SPAN})})
     at = datetime(2024, 6, 1, tzinfo=UTC)
     Home.create(tmp_path, policy, at)
-    stores = Stores.open(tmp_path, policy=policy)
+    stores = DerivationContext.open(tmp_path, policy=policy)
     _, birth = born(
         lineage_id="g-1", generation=0, owner_id="owner-1", founding=Founding(owners=("a",), lifespan_ticks=(100, 200)),
         market="by hand", market_hash="0", derivation_id="d", policy=policy,

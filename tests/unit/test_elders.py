@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.grimoire_views import derive_of_grimoire, elders
 from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.heartbeat.fleet import Founding, born
@@ -19,7 +19,7 @@ from tests.support.handmade_grimoires import entry, grimoire, pattern
 @pytest.mark.row("INH-20")
 def test_what_crosses_is_looked_at_again_when_a_golem_grows_old(tmp_path: Path) -> None:
     Home.create(tmp_path / "home", Policy(), NOW)
-    stores = Stores.open(tmp_path / "home")
+    stores = DerivationContext.open(tmp_path / "home")
     founding = Founding(owners=("a",), lifespan_ticks=(1_000, 1_000))
     golem_id, birth = born(lineage_id="l", generation=0, owner_id="a", founding=founding, market="m", market_hash="h",
                            derivation_id="d", policy=stores.policy)  # fmt: skip

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
 from bardo_pipeline.derivation.reports.home_health import faults, health_of
@@ -53,18 +53,18 @@ def aged(path: Path, age: timedelta) -> Path:
     return path
 
 
-def founder(stores: Stores) -> dict:
+def founder(stores: DerivationContext) -> dict:
     """The birth of a golem that was nobody's heir."""
     births = stores.log.life("GolemBorn").drop_columns("recorded_at").to_pylist()
     return next(birth for birth in births if birth["born"]["bundle_hash"] is None)
 
 
-def measures(stores: Stores, now: datetime, policy: Policy | None = None) -> set[str]:
+def measures(stores: DerivationContext, now: datetime, policy: Policy | None = None) -> set[str]:
     return {fault.measure for fault in faults(health_of(stores, now), policy or stores.policy)}
 
 
 def test_a_new_home_is_in_order(home: Home) -> None:
-    stores = Stores.open(home.root)
+    stores = DerivationContext.open(home.root)
     health = health_of(stores, NOW)
     assert faults(health, stores.policy) == []
     assert (health.silent_seconds, health.intake.recorded_at, health.curation.cycles) == (None, None, 0)
@@ -118,19 +118,19 @@ def test_a_journal_that_fills_is_a_fault_before_it_is_full(home: Home) -> None:
     tight = Policy(writer=WriterPolicy(journal_bytes_max=40_000))
     with EventWriter.open(home, "g-1", clock=lambda: NOW, policy=tight, drain="none") as writer:
         writer.append(line_of("g-1", 1))
-        assert measures(Stores.open(home.root), NOW, tight) == set()
+        assert measures(DerivationContext.open(home.root), NOW, tight) == set()
         tick = 1
         while writer.append(line_of("g-1", tick := tick + 1), wait=False):
-            if "journal.bytes" in measures(Stores.open(home.root), NOW, tight):
+            if "journal.bytes" in measures(DerivationContext.open(home.root), NOW, tight):
                 break
-        assert "journal.bytes" in measures(Stores.open(home.root), NOW, tight)
-    assert measures(Stores.open(home.root), NOW, tight) == set()
+        assert "journal.bytes" in measures(DerivationContext.open(home.root), NOW, tight)
+    assert measures(DerivationContext.open(home.root), NOW, tight) == set()
 
 
 def test_a_spool_that_nobody_takes_is_a_fault(home: Home) -> None:
     aged(home.spool / "one.jsonl", timedelta(minutes=7))
-    assert measures(Stores.open(home.root), NOW) == {"spool.age"}
-    assert measures(Stores.open(home.root), NOW - timedelta(minutes=4)) == set()
+    assert measures(DerivationContext.open(home.root), NOW) == {"spool.age"}
+    assert measures(DerivationContext.open(home.root), NOW - timedelta(minutes=4)) == set()
 
 
 def test_quarantine_is_measured_against_a_day_s_records(home: Home) -> None:
@@ -146,7 +146,7 @@ def test_quarantine_is_measured_against_a_day_s_records(home: Home) -> None:
 
 
 def test_many_refusals_are_a_fault(home: Home) -> None:
-    stores = Stores.open(home.root)
+    stores = DerivationContext.open(home.root)
     stores.log.append(records(100, golems=1), writer="w", segment=1, recorded_at=NOW)
     Quarantine(home).put([item(1)], NOW)
     assert measures(stores, NOW) == set(), "one of 101 is borne"
@@ -164,18 +164,18 @@ def test_a_lease_whose_holder_was_killed_is_stale(home: Home) -> None:
     held = Lease(home, "g-1", "w")
     Forked(hold_and_die, str(home.root)).wait()
     assert (leases(home).held, leases(home).stale) == (1, 1)
-    assert measures(Stores.open(home.root), NOW) == {"leases.stale"}
+    assert measures(DerivationContext.open(home.root), NOW) == {"leases.stale"}
     held.release()
     assert leases(home).held == 0
 
 
 def test_silence_is_a_fault_only_while_somebody_lives(small_home: Path, home: Home) -> None:
-    known = Stores.open(small_home)
+    known = DerivationContext.open(small_home)
     born = founder(known)
     later = NOW + timedelta(hours=1)
-    dead = Stores.open(small_home)
+    dead = DerivationContext.open(small_home)
     assert "log.silence" not in measures(dead, later), "all are dead: nobody is expected to speak"
-    stores = Stores.open(home.root)
+    stores = DerivationContext.open(home.root)
     stores.log.record([LifeEvent.model_validate(born)], NOW)
     rows = known.log.read_cycles(RECORD_SCHEMA.names, golems=[born["golem_id"]]).cast(RECORD_SCHEMA)
     stores.log.append(rows, writer="w", segment=1, recorded_at=NOW)
@@ -184,7 +184,7 @@ def test_silence_is_a_fault_only_while_somebody_lives(small_home: Path, home: Ho
 
 
 def test_a_gap_is_a_fault_until_it_is_filled(home: Home) -> None:
-    stores = Stores.open(home.root)
+    stores = DerivationContext.open(home.root)
     rows = records(10, golems=1)
     stores.log.append(rows.take([0, 1, 2, 5, 6]), writer="w", segment=1, recorded_at=NOW)
     assert health_of(stores, NOW).golems.missing_ticks == 2
@@ -197,10 +197,10 @@ class TestLag:
     """How far derivation is behind, on the small home's log before and after it is derived."""
 
     @pytest.fixture
-    def stores(self, small_home: Path, tmp_path: Path) -> Stores:
-        return Stores.open(home_without_verdicts(small_home, tmp_path / "home"))
+    def stores(self, small_home: Path, tmp_path: Path) -> DerivationContext:
+        return DerivationContext.open(home_without_verdicts(small_home, tmp_path / "home"))
 
-    def test_what_nobody_derived_is_all_behind_and_waits_since_it_was_recorded(self, stores: Stores) -> None:
+    def test_what_nobody_derived_is_all_behind_and_waits_since_it_was_recorded(self, stores: DerivationContext) -> None:
         health = health_of(stores, NOW + timedelta(seconds=90))
         heads = {r["golem_id"]: r["contiguous"] for r in stores.log.heads().to_pylist()}
         assert health.curation.ticks == sum(heads.values())
@@ -209,11 +209,11 @@ class TestLag:
         assert health.curation.waiting_seconds == 90.0
         assert health.curation.derived_at is None
 
-    def test_it_is_a_fault_once_it_has_waited_for_three_turns_of_the_schedule(self, stores: Stores) -> None:
+    def test_it_is_a_fault_once_it_has_waited_for_three_turns_of_the_schedule(self, stores: DerivationContext) -> None:
         assert measures(stores, NOW + timedelta(minutes=29)) == set()
         assert measures(stores, NOW + timedelta(minutes=31)) == {"curation.waiting", "episodes.waiting"}
 
-    def test_each_derivation_is_measured_by_itself(self, stores: Stores) -> None:
+    def test_each_derivation_is_measured_by_itself(self, stores: DerivationContext) -> None:
         derive_curation(stores)
         health = health_of(stores, NOW + timedelta(minutes=31))
         assert (health.curation.ticks, health.curation.cycles, health.curation.waiting_seconds) == (0, 0, None)
@@ -225,7 +225,7 @@ class TestLag:
     def test_the_wait_begins_when_a_cycle_closes_not_when_its_golem_was_last_derived(
         self, small_home: Path, home: Home
     ) -> None:
-        known, stores = Stores.open(small_home), Stores.open(home.root)
+        known, stores = DerivationContext.open(small_home), DerivationContext.open(home.root)
         born = founder(known)
         stores.log.record([LifeEvent.model_validate(born)], NOW)
         rows = known.log.read_cycles(RECORD_SCHEMA.names, golems=[born["golem_id"]]).cast(RECORD_SCHEMA)
@@ -243,5 +243,5 @@ class TestLag:
 def test_thresholds_come_from_the_policy_and_move_no_projection(home: Home) -> None:
     aged(home.spool / "one.jsonl", timedelta(minutes=7))
     patient = Policy(health=HealthPolicy(spool_seconds_max=3_600.0), writer=WriterPolicy(flush_seconds=5.0))
-    assert measures(Stores.open(home.root), NOW, patient) == set()
+    assert measures(DerivationContext.open(home.root), NOW, patient) == set()
     assert patient.hash == Policy().hash

@@ -17,7 +17,7 @@ from typer.main import get_command
 from bardo_pipeline.cli.app import app
 from bardo_pipeline.curator.curate import PASSES_EDITION
 from bardo_pipeline.derivation.active_derivation import adoptions_of, in_force
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.derivation_id import derivation_id, identity_of
 from bardo_pipeline.derivation.versions.adoption import switch_to
 from bardo_pipeline.derivation.versions.policy_diff import altered
@@ -80,10 +80,10 @@ def test_the_last_adoption_counts_in_whatever_order_they_come(order: list[int]) 
 
 def test_of_adoptions_between_which_nothing_was_recorded_the_last_counts(tmp_path: Path) -> None:
     Home.create(tmp_path / "home", Policy(), START)
-    stores = Stores.open(tmp_path / "home")
+    stores = DerivationContext.open(tmp_path / "home")
     for count in (10, 11, 12, 13, 14):
         switch_to(stores, open_beside(stores, days(count)), "a test", now=START)
-        assert Stores.open(tmp_path / "home").policy == days(count)
+        assert DerivationContext.open(tmp_path / "home").policy == days(count)
 
 
 def test_an_adoption_brings_its_embedder_and_another_one_has_its_own_derivation_under_the_same_policy() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.checkpoints import keep_place, kept_at, place_of
 from bardo_pipeline.derivation.incremental.retraction_tracking import Heeded
 from bardo_pipeline.policy import Policy
@@ -37,7 +37,7 @@ def test_rows_that_cannot_be_read_are_read_again(left: bytes, tmp_path: Path) ->
 @pytest.mark.row("X-4")
 def test_causes_of_which_nobody_can_say_that_they_were_heeded_are_heeded_again(tmp_path: Path) -> None:
     Home.create(tmp_path / "home", Policy(), NOW)
-    stores = Stores.open(tmp_path / "home")
+    stores = DerivationContext.open(tmp_path / "home")
     heeded = Heeded(stores, "dreams")
     heeded.keep(["event-1"])
     assert heeded.known() == {"event-1"}

@@ -8,7 +8,7 @@ import pytest
 
 from assets.checks import every_warning_is_waived
 from assets.resources import LazyStores
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy.publish_legacies import published_bundles
 from bardo_pipeline.derivation.legacy.warning_waivers import failing, waive
 from bardo_pipeline.derivation.reports.home_health import health_of
@@ -21,12 +21,12 @@ CRITICAL = FailedExpectation(expectation="hashes_match", severity="critical", ob
 
 
 @pytest.fixture
-def stores(brief_home: Path, tmp_path: Path) -> Stores:
-    return Stores.open(copy_home(brief_home, tmp_path / "home"))
+def stores(brief_home: Path, tmp_path: Path) -> DerivationContext:
+    return DerivationContext.open(copy_home(brief_home, tmp_path / "home"))
 
 
 @pytest.mark.row("P-5")
-def test_a_warning_is_waived_once_for_all_who_look(stores: Stores) -> None:
+def test_a_warning_is_waived_once_for_all_who_look(stores: DerivationContext) -> None:
     told = [one for one in failing(stores) if one.severity == "warning"]
     assert len(told) > 2, "young golems add little to what they were given"
     assert {one.bundle_hash for one in told} <= set(published_bundles(stores).values())
@@ -45,7 +45,7 @@ def test_a_warning_is_waived_once_for_all_who_look(stores: Stores) -> None:
 
 
 @pytest.mark.row("P-5")
-def test_the_check_treats_a_waived_warning_as_waived(stores: Stores) -> None:
+def test_the_check_treats_a_waived_warning_as_waived(stores: DerivationContext) -> None:
     home = LazyStores(stores.home.root)
     found = every_warning_is_waived(home)
     assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.WARN)
@@ -60,7 +60,7 @@ def test_the_check_treats_a_waived_warning_as_waived(stores: Stores) -> None:
 
 
 @pytest.mark.row("P-5")
-def test_what_is_critical_cannot_be_waived_by_a_command_nor_by_an_event(stores: Stores) -> None:
+def test_what_is_critical_cannot_be_waived_by_a_command_nor_by_an_event(stores: DerivationContext) -> None:
     golem_id, left = next(iter(published_bundles(stores).items()))
     at = stores.life("BundleJudged")["observed_at"][0].as_py()
     refused = Judged(bundle_hash="e" * 64, passed=False, expectations=28, failed=(CRITICAL,))
@@ -80,7 +80,7 @@ def test_what_is_critical_cannot_be_waived_by_a_command_nor_by_an_event(stores: 
 
 
 @pytest.mark.row("P-5")
-def test_what_did_not_fail_and_what_nobody_knows_is_named(stores: Stores) -> None:
+def test_what_did_not_fail_and_what_nobody_knows_is_named(stores: DerivationContext) -> None:
     one = failing(stores)[0]
     with pytest.raises(WaiverError, match=f"did not fail 'hashes_match': what it failed is .*{one.expectation}"):
         waive(stores, one.bundle_hash, "hashes_match", "why not", now=NOW)

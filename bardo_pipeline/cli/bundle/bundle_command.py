@@ -19,7 +19,7 @@ from bardo_pipeline.cli.golem.phrase_command import show_words
 from bardo_pipeline.cli.operations.keys_command import File, Public, private_key_in, public_key_given
 from bardo_pipeline.cli.options import FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.testament_phrasing import InWords, in_words
 from bardo_pipeline.derivation.legacy.bundle_archives import export_bundle, files_at, import_bundle
 from bardo_pipeline.derivation.legacy.bundle_signing import vouch_for_all
@@ -60,7 +60,7 @@ def show(
     """Show what a bundle holds, or list the bundles of this home."""
     check_format(format)
     if target is None:
-        _list(Stores.open(root_of(home)), format)
+        _list(DerivationContext.open(root_of(home)), format)
         return
     bundle = inspected(files_of(target, home), _policy(home).inheritance)
     facts = _facts(bundle)
@@ -144,7 +144,7 @@ def export(
     home: HomeOption = None,
 ) -> None:
     """Write a published bundle as one file, the same bytes whenever it is exported."""
-    stores = Stores.open(root_of(home))
+    stores = DerivationContext.open(root_of(home))
     bundle = export_bundle(stores, hash_of(stores, target), file)
     said = signature_of(bundle)
     by = f"signed by {said['owner_id']}" if said else "unsigned: `bardo keys owner` gives its owner a key"
@@ -163,7 +163,7 @@ def import_(
     """Take a bundle from another home: inspected as a whole before anything is written, and recorded."""
     if (public is None and file is None) == (not unsigned):
         raise ConfigError("give the owner's public key (--public HEX or --file PEM), or --unsigned")
-    stores = Stores.open(root_of(home))
+    stores = DerivationContext.open(root_of(home))
     public_key = None if unsigned else public_key_given(public, file)
     bundle, new = import_bundle(stores, files_at(source), public_key=public_key, now=now())
     what = "is here now" if new else "was here already"
@@ -182,7 +182,7 @@ def sign(
     if (owner is None) != (key is None):
         raise ConfigError("--owner and --key belong together: whose key it is, and where it lies")
     given = {owner: private_key_in(key)} if owner is not None and key is not None else {}
-    done = vouch_for_all(Stores.open(root_of(home)), given, now=now())
+    done = vouch_for_all(DerivationContext.open(root_of(home)), given, now=now())
     for bundle_hash, key_id in sorted(done.items()):
         out.print(f"bundle {bundle_hash[:16]} signed with {key_id}")
     if not done:
@@ -192,7 +192,7 @@ def sign(
 def _policy(home: Path | None) -> Policy:
     """The home's policy; a bundle can be looked at without a home, too."""
     try:
-        return Stores.open(root_of(home)).policy
+        return DerivationContext.open(root_of(home)).policy
     except NoHomeError:
         return Policy()
 
@@ -200,7 +200,7 @@ def _policy(home: Path | None) -> Policy:
 def _in_words(bundle: Bundle, home: Path | None) -> InWords | None:
     """The bundle's testament in a model's words, if its golem is of this home and a model phrased it."""
     try:
-        stores = Stores.open(root_of(home))
+        stores = DerivationContext.open(root_of(home))
     except NoHomeError:
         return None
     said = orjson.loads(bundle.files[TESTAMENT])
@@ -212,11 +212,11 @@ def files_of(target: str, home: Path | None) -> dict[str, bytes]:
     path = Path(target)
     if path.exists():
         return files_at(path)
-    stores = Stores.open(root_of(home))
+    stores = DerivationContext.open(root_of(home))
     return bundle_files(stores.home.bundles / hash_of(stores, target))
 
 
-def hash_of(stores: Stores, target: str) -> str:
+def hash_of(stores: DerivationContext, target: str) -> str:
     """The hash of a bundle of this home. Raises QueryError where none or several answer to the target."""
     left = published_bundles(stores, [target])
     if target in left:
@@ -231,7 +231,7 @@ def hash_of(stores: Stores, target: str) -> str:
 def _key_on_record(bundle: Bundle, home: Path | None) -> str | None:
     """The public key in force of the owner of the golem that left the bundle, if both are on record here."""
     try:
-        stores = Stores.open(root_of(home))
+        stores = DerivationContext.open(root_of(home))
     except NoHomeError:
         return None
     owner = owners_of(stores).get(bundle.golem_id)
@@ -267,7 +267,7 @@ def _histogram(counts: dict[int, int]) -> list[tuple[str, int, str]]:
     return [(f"{at / BARS:.1f}", counts.get(at, 0), "█" * round(30 * counts.get(at, 0) / most)) for at in range(BARS)]
 
 
-def _list(stores: Stores, format: str) -> None:
+def _list(stores: DerivationContext, format: str) -> None:
     rows: list[tuple[Any, ...]] = []
     left = published_bundles(stores)
     for path in sorted(p for p in stores.home.bundles.glob("[!.]*") if p.is_dir()):

@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from bardo_pipeline.cli.options import FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy.warning_waivers import Failing, failing, waive
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.quality.bundle_expectations import bundle_expectations
@@ -28,7 +28,7 @@ def checks(
 ) -> None:
     """Show what bundles did not meet, and which warnings a steward lets stand."""
     check_format(format)
-    stores = Stores.open(root_of(home))
+    stores = DerivationContext.open(root_of(home))
     if suite:
         _suite(stores, format)
         return
@@ -53,7 +53,7 @@ def waive_warning(
     home: HomeOption = None,
 ) -> None:
     """Let a warning about a bundle stand, for a reason that is recorded; what is critical cannot be waived."""
-    one = waive(Stores.open(root_of(home)), target, expectation, why, now=now())
+    one = waive(DerivationContext.open(root_of(home)), target, expectation, why, now=now())
     out.print(escape(f"bundle {one.bundle_hash[:16]} of {one.golem_id}: {expectation} is waived ({one.observed})"),
               soft_wrap=True)  # fmt: skip
 
@@ -81,7 +81,7 @@ def _standing(one: Failing) -> str:
     return "refused" if one.severity == "critical" else "open"
 
 
-def _suite(stores: Stores, format: str) -> None:
+def _suite(stores: DerivationContext, format: str) -> None:
     rows = [
         (one.name, one.severity, orjson.dumps(one.limits).decode() if one.limits else "", one.description)
         for one in bundle_expectations(stores.policy)

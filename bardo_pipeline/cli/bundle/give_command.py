@@ -14,7 +14,7 @@ from bardo_pipeline.cli.options import FormatOption, HomeOption, check_format, n
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.curator.state.received_entries import VERDICTS
 from bardo_pipeline.curator.views.surprise_ranking import ranked
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
 from bardo_pipeline.derivation.succession.deliver_bundle import Offer, give, offered
 from bardo_pipeline.errors import ConfigError
@@ -40,7 +40,7 @@ def rank(
 ) -> None:
     """Show what a bundle would tell a golem, most surprising first: what opposes it, what is new, what it knows."""
     check_format(format)
-    stores = Stores.open(root_of(home))
+    stores = DerivationContext.open(root_of(home))
     bundle, grimoire = inspected(files_of(target, home), stores.policy.inheritance), grimoire_of(stores, to)
     at_us = round(grimoire.at.timestamp() * 1_000_000)
     entries = bundle.entries()
@@ -71,7 +71,7 @@ def give_(
     check_format(format)
     if Path(target).exists():
         raise ConfigError(f"{target} is not in this home yet: `bardo bundle import` takes it in, and checks it")
-    stores = Stores.open(root_of(home))
+    stores = DerivationContext.open(root_of(home))
     bundle_hash = hash_of(stores, target)
     if dry_run:
         offer, event_id = offered(stores, to, bundle_hash), None

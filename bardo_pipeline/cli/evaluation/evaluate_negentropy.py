@@ -16,7 +16,7 @@ from bardo_pipeline.cli.options import HomeOption, root_of
 from bardo_pipeline.cli.output.eval_page import page, table
 from bardo_pipeline.cli.output.svg_plots import Line, Mark, lines
 from bardo_pipeline.cli.output.tables import print_table
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.reports.negentropy_report import Order, order_of_home
 from bardo_pipeline.errors import ConfigError, QueryError
 from bardo_pipeline.grimoire.confidence import PPM
@@ -36,7 +36,7 @@ def negentropy(
     json: Annotated[bool, typer.Option("--json", help="Print JSON in place of tables.")] = False,
 ) -> None:
     """Tell whether a clade's knowledge gains order: how much of the uncertainty of what came next it took away."""
-    found = order_of_home(Stores.open(root_of(home)), owner)
+    found = order_of_home(DerivationContext.open(root_of(home)), owner)
     if not found.golems.num_rows:
         raise QueryError("no decision of any golem was judged yet: order is told of what came after it was known")
     said = orjson.dumps(_document(found), option=orjson.OPT_INDENT_2)

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from bardo_pipeline.derivation.configuration import in_force_now, put_in_force, record_configuration
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import withdraw
 from bardo_pipeline.derivation.succession.succeed import at_heartbeat, succeed_in_run
@@ -124,14 +124,14 @@ def go(
     return ending
 
 
-def _succession(stores: Stores, founding: Founding, clock: Callable[[], datetime]) -> Succeed | None:
+def _succession(stores: DerivationContext, founding: Founding, clock: Callable[[], datetime]) -> Succeed | None:
     """Who decides on heirs while the run lasts: the configuration, where it wants them by itself; else the run."""
     if not in_force_now(stores).configuration.succession.auto:
         return None
     return lambda lives, at: succeed_in_run(stores, lives, lifespan_ticks=founding.lifespan_ticks, now=clock(), at=at)
 
 
-def _lived(stores: Stores, run: Run, clock: Callable[[], datetime], progress: Progress) -> Ending:
+def _lived(stores: DerivationContext, run: Run, clock: Callable[[], datetime], progress: Progress) -> Ending:
     """Live the run: its founders, then those who were born between runs and waited for one."""
     last = _EPOCH + timedelta(microseconds=int(run.market.at_us[-1]))
     ending = Ending(0, 0, 0, 0, 0)
@@ -157,11 +157,11 @@ def _lived(stores: Stores, run: Run, clock: Callable[[], datetime], progress: Pr
 
 def _configured(
     root: Path, stated: Stated, settings: RunSettings, market: Market, now: datetime
-) -> tuple[Stores, RunSettings, str]:
+) -> tuple[DerivationContext, RunSettings, str]:
     """The stores under what is stated, which is put in force and recorded, the settings with it, and the run's name."""
     begun, why = _EPOCH + timedelta(microseconds=int(market.at_us[0])), "a run begins"
-    put_in_force(Stores.open(root), stated, now=now, why=why, at=begun)
-    stores = Stores.open(root, embedder=settings.embedder)
+    put_in_force(DerivationContext.open(root), stated, now=now, why=why, at=begun)
+    stores = DerivationContext.open(root, embedder=settings.embedder)
     configuration = stated.over(stores.policy)
     if settings.oracle is None:
         settings = replace(settings, oracle=configuration.oracle.enabled)
@@ -169,7 +169,7 @@ def _configured(
     name = run_name(settings, market, stores, auto)
     record_configuration(stores, stated, now=now, why=why, run=name, at=begun)
     if stated.policy(stores.policy) != stores.policy:
-        stores = Stores.open(root, embedder=settings.embedder)
+        stores = DerivationContext.open(root, embedder=settings.embedder)
     return stores, settings, name
 
 
@@ -211,7 +211,9 @@ def loan_of(loan_to_value: float, collateral: str) -> LoanGranted | None:
     return LoanGranted(protocol=LENDER, collateral=asset, loan_to_value=loan_to_value) if loan_to_value > 0.0 else None
 
 
-def run_name(settings: RunSettings, market: Market, stores: Stores, auto: Mapping[str, Any] | None = None) -> str:
+def run_name(
+    settings: RunSettings, market: Market, stores: DerivationContext, auto: Mapping[str, Any] | None = None
+) -> str:
     """A name that only this run has: the same settings, market and derivation have the same.
 
     auto: what the configuration wants of heirs by itself, None where it wants none.

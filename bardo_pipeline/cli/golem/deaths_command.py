@@ -11,7 +11,7 @@ from rich.console import Console
 
 from bardo_pipeline.cli.options import EmbedderOption, HomeOption, moment_of, now, root_of
 from bardo_pipeline.cli.output.tables import print_table
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.derive_thanatopsis import PHASE_WORDS, Phase, phases_of
 from bardo_pipeline.derivation.death.owner_notices import WEBHOOK, deliver, notices_of, waiting, webhook_of
 from bardo_pipeline.derivation.death.silence import Silence, bury, observe
@@ -49,7 +49,7 @@ def observe_golems(
         raise ConfigError(f"--clock {clock}: there is market and wall")
     if at is not None and clock != "wall":
         raise ConfigError("--at is a moment of the wall clock: give --clock wall with it")
-    stores = Stores.open(root_of(home), embedder=embedder)
+    stores = DerivationContext.open(root_of(home), embedder=embedder)
     moment = now() if at is None else moment_of(at, "--at")
     borne = None if silence is None else timedelta(hours=silence)
     which = cast("Literal['market', 'wall'] | None", clock)
@@ -80,7 +80,7 @@ def notices(
     embedder: EmbedderOption = None,
 ) -> None:
     """What owners are told of deaths and of heirs that do not come, oldest first; with --post to the webhook."""
-    stores = Stores.open(root_of(home), embedder=embedder)
+    stores = DerivationContext.open(root_of(home), embedder=embedder)
     if not post:
         kept = {notice.event_id for notice in waiting(stores)}
         for one in notices_of(stores):
@@ -100,7 +100,7 @@ def death(
     embedder: EmbedderOption = None,
 ) -> None:
     """How a golem died: the four phases of its dying, what each did, and what it cost of the reserve."""
-    stores = Stores.open(root_of(home), embedder=embedder)
+    stores = DerivationContext.open(root_of(home), embedder=embedder)
     phases = phases_of(stores, [golem]).get(golem)
     if phases is None:
         dead = golem in stores.life("DeathDeclared")["golem_id"].to_pylist()

@@ -13,7 +13,7 @@ from rich.panel import Panel
 from bardo_pipeline.cli.golem.phrase_command import show_words
 from bardo_pipeline.cli.options import EmbedderOption, HomeOption, JsonOption, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.graveyard import Showing, graves, playbook_diff, show, standing_of
 from bardo_pipeline.derivation.death.testament_phrasing import in_words
 from bardo_pipeline.grimoire.confidence import PPM
@@ -39,7 +39,7 @@ def graveyard(
     embedder: EmbedderOption = None,
 ) -> None:
     """Every dead golem: of what it died, how it lived, what it left, its last words."""
-    found = graves(Stores.open(root_of(home), embedder=embedder), owner=owner, lineage=lineage)
+    found = graves(DerivationContext.open(root_of(home), embedder=embedder), owner=owner, lineage=lineage)
     if json:
         print_json([asdict(grave) for grave in found])
         return
@@ -72,7 +72,7 @@ def show_golem(
     embedder: EmbedderOption = None,
 ) -> None:
     """One golem: vitality, phase, what it knows, whose heir it is and whose predecessor; its testament if it died."""
-    stores = Stores.open(root_of(home), embedder=embedder)
+    stores = DerivationContext.open(root_of(home), embedder=embedder)
     seen = show(stores, golem)
     words = None if seen.testament is None else in_words(stores, golem, seen.testament)
     if json:

@@ -12,7 +12,7 @@ from rich.panel import Panel
 
 from bardo_pipeline.cli.options import EmbedderOption, HomeOption, now, root_of
 from bardo_pipeline.cli.output.tables import print_table
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.testament_phrasing import Asking, InWords, phrase, phrase_all, questions
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.gateway.model_settings import ModelSettings
@@ -41,7 +41,7 @@ def phrase_testaments(
     """
     if (golem is None) != every:
         raise ConfigError("name a golem, or give --all")
-    stores = Stores.open(root_of(home), embedder=embedder)
+    stores = DerivationContext.open(root_of(home), embedder=embedder)
     if dry_run:
         for golem_id, (_, _, prompt) in questions(stores, None if golem is None else [golem]).items():
             typer.echo(f"# golem {golem_id}, prompt {prompt.hash}\n{prompt.instructions}\n{prompt.question}")

@@ -14,7 +14,7 @@ from rich.table import Table
 from bardo_pipeline.cli.options import HomeOption, JsonOption, now, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.configuration import in_force_now
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.death_queries import (
     Dead,
     Wish,
@@ -71,7 +71,7 @@ def successor(
 
     The next run of its market lives it. The same command again changes nothing.
     """
-    stores = Stores.open(root_of(home))
+    stores = DerivationContext.open(root_of(home))
     gone = dead_golem(stores, dead)
     micros = round(budget * 1e6) if budget is not None else budget_of(gone.born)
     wish = Wish(budget_micros=micros, inherit=inherit, force=force, lifespan_ticks=bounds_of(lifespan))
@@ -92,7 +92,7 @@ def successor(
     out.print(_came_of(gone, wish, dry_run=dry_run, known=known), soft_wrap=True)
 
 
-def _told(stores: Stores, gone: Dead, wish: Wish, seen: Preview | None) -> dict[str, Any]:
+def _told(stores: DerivationContext, gone: Dead, wish: Wish, seen: Preview | None) -> dict[str, Any]:
     """A succession as JSON: who follows whom, with what, and what the testament tells it."""
     return {
         "predecessor": gone.golem_id,
@@ -124,7 +124,7 @@ def found(
     home: HomeOption = None,
 ) -> None:
     """Start fresh: found a lineage of its own where a dead golem lived; it inherits nothing and owes nobody."""
-    stores = Stores.open(root_of(home))
+    stores = DerivationContext.open(root_of(home))
     wish = Wish(budget_micros=round(budget * 1e6), lifespan_ticks=bounds_of(lifespan))
     gone = dead_golem(stores, like)
     golem_id, fresh = found_like(stores, gone, wish, number=number, now=now())
@@ -143,7 +143,7 @@ def credit(
     """Commit an owner's money, from which heirs are funded automatically. Makes the home where there is none yet."""
     root = root_of(home)
     Home.create(root, Policy(), now())
-    balance = commit_credit(Stores.open(root), owner, round(usdc * 1e6), why, now=now())
+    balance = commit_credit(DerivationContext.open(root), owner, round(usdc * 1e6), why, now=now())
     out.print(f"owner {escape(owner)}: ${balance / 1e6:,.2f} of credit is committed to heirs")
 
 
@@ -153,7 +153,7 @@ def due_now(
     json: JsonOption = False,
 ) -> None:
     """Do what is due of successions: heirs that are wanted, steps whose time has come, identities that were refused."""
-    stores, moment = Stores.open(root_of(home)), now()
+    stores, moment = DerivationContext.open(root_of(home)), now()
     waiting = due(stores, moment)
     done: dict[str, Standing] = {} if dry_run else work_off(stores, now=moment)
     rows = [(one.golem_id, one.why, done[one.golem_id].state if one.golem_id in done else "due") for one in waiting]
@@ -167,7 +167,7 @@ def due_now(
 
 def successions(home: HomeOption = None, json: JsonOption = False) -> None:
     """Every succession: how far it came, what stopped it, when it is tried again; and each owner's credit."""
-    stores = Stores.open(root_of(home))
+    stores = DerivationContext.open(root_of(home))
     told = standings(advanced(stores))
     births = births_of(stores, told)
     rows = [_row(golem, standing, births[golem][0].owner_id) for golem, standing in sorted(told.items())]
@@ -208,7 +208,7 @@ def bounds_of(text: str | None) -> tuple[int, int]:
     return int(low), int(high)
 
 
-def _show_advice(stores: Stores, gone: Dead) -> None:
+def _show_advice(stores: DerivationContext, gone: Dead) -> None:
     """The predecessor's configuration beside what its testament tells its successor."""
     whole = written(in_force_now(stores, gone.golem_id).configuration)
     theirs = f"{whole.partition('[styx]')[0]}[succession]{whole.partition('[succession]')[2]}".rstrip()

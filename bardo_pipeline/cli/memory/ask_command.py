@@ -12,7 +12,7 @@ from rich.markup import escape
 from bardo_pipeline.cli.memory.embeddings_command import warn_of_drift
 from bardo_pipeline.cli.options import EmbedderOption, HomeOption, JsonOption, moment_of, now, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.ask import Standing, ask, standing
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.confidence import PPM
@@ -45,7 +45,7 @@ def ask_golem(
     """Ask a golem what it knows: the entries that matter most, each with its score factor by factor."""
     if at is not None and tick is not None:
         raise ConfigError("--at and --tick both say when: give one of them")
-    stores = Stores.open(root_of(home), embedder=embedder)
+    stores = DerivationContext.open(root_of(home), embedder=embedder)
     where = standing(stores, golem, at=None if at is None else moment_of(at, "--at"), tick=tick)
     where = where if regime is None else where.in_regime(regime)
     answer = ask(stores, where, question, now=now(), k=k, clade=clade, may_skip=may_skip)

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from bardo_pipeline.cli.options import EmbedderOption, FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.embed_texts import check_drift, paused, suspects
 from bardo_pipeline.derivation.memory.embedder_migration import reembed
 from bardo_pipeline.retrieval.embedder_drift import PPM
@@ -36,7 +36,7 @@ def drift(
 ) -> None:
     """Has the model drifted from the vectors on record? Shows the checks; exit 1 if the newest one is critical."""
     check_format(format)
-    stores = Stores.open(root_of(home), embedder=embedder)
+    stores = DerivationContext.open(root_of(home), embedder=embedder)
     if check:
         with out.status("embedding the reference texts") if format == "table" else nullcontext():
             check_drift(stores, now=now())
@@ -59,7 +59,7 @@ def drift(
         raise typer.Exit(1)
 
 
-def warn_of_drift(console: Console, stores: Stores) -> None:
+def warn_of_drift(console: Console, stores: DerivationContext) -> None:
     """Say below an answer that its likeness is not to be relied on, if the last check of the model was critical."""
     found = paused(stores)
     if found is not None:
@@ -99,7 +99,7 @@ def reembed_everything(
 
     Interrupted, the old one stays in force; run again, it goes on.
     """
-    stores = Stores.open(root_of(home))
+    stores = DerivationContext.open(root_of(home))
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),

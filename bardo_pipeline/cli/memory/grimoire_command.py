@@ -15,7 +15,7 @@ from bardo_pipeline.cli.options import EmbedderOption, FormatOption, HomeOption,
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.curator.views.crossings import PARTS, crossings_of
 from bardo_pipeline.curator.views.entry_links import links_of
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation import record_overrides
 from bardo_pipeline.derivation.curation.grimoire_views import elders
 from bardo_pipeline.derivation.curation.record_overrides import (
@@ -59,7 +59,7 @@ def list_(
 ) -> None:
     """List what a golem knows, surest first."""
     check_format(format)
-    stores = Stores.open(root_of(home), embedder=embedder)
+    stores = DerivationContext.open(root_of(home), embedder=embedder)
     grimoire = grimoire_of(stores, golem)
     rows = chosen(grimoire, status=status, kind=kind, text=text, confidence_min=confidence_min, pinned=pinned)
     rows = rows.slice(0, limit) if limit is not None else rows
@@ -83,7 +83,7 @@ def show(
 ) -> None:
     """Show an entry: what it rests on, what was decided about it, how far it is trusted and how that fades."""
     check_format(format)
-    stores = Stores.open(root_of(home), embedder=embedder)
+    stores = DerivationContext.open(root_of(home), embedder=embedder)
     grimoire = grimoire_of(stores, golem)
     row = find(grimoire, entry)
     decided, orders = decisions_about(stores, golem, row["entry_id"]), waiting(stores, grimoire, row["entry_id"])
@@ -116,7 +116,7 @@ def show(
     out.print(f"down to the ticks: bardo lineage {row['entry_id'][:12]} --golem {golem}", soft_wrap=True)
 
 
-def _tell_bearing(grimoire: Grimoire, row: dict[str, Any], stores: Stores) -> None:
+def _tell_bearing(grimoire: Grimoire, row: dict[str, Any], stores: DerivationContext) -> None:
     """What of the golem's other knowledge bears on an entry, and whether it may cross to others."""
     entries, entry_id = grimoire.entries.select(ENTRY_SCHEMA.names), row["entry_id"]
     said = dict(zip(entries["entry_id"].to_pylist(), entries["text"].to_pylist(), strict=True))
@@ -139,14 +139,14 @@ def _tell_bearing(grimoire: Grimoire, row: dict[str, Any], stores: Stores) -> No
 @app.command()
 def pin(golem: Golem, entry: Entry, why: Why, home: HomeOption = None, embedder: EmbedderOption = None) -> None:
     """Pin an entry: it does not fade below what it is trusted now, and is not pruned. Evidence still counts."""
-    stores = Stores.open(root_of(home), embedder=embedder)
+    stores = DerivationContext.open(root_of(home), embedder=embedder)
     _tell(stores, record_overrides.pin(stores, golem, entry, why, now=now()), "pinned")
 
 
 @app.command()
 def unpin(golem: Golem, entry: Entry, why: Why, home: HomeOption = None, embedder: EmbedderOption = None) -> None:
     """Let a pinned entry fade again, from what it is trusted now."""
-    stores = Stores.open(root_of(home), embedder=embedder)
+    stores = DerivationContext.open(root_of(home), embedder=embedder)
     _tell(stores, record_overrides.unpin(stores, golem, entry, why, now=now()), "unpinned")
 
 
@@ -163,7 +163,7 @@ def retract(
     embedder: EmbedderOption = None,
 ) -> None:
     """Take an entry out: nobody inherits it, and no evidence up to now brings it back. Later evidence may."""
-    stores = Stores.open(root_of(home), embedder=embedder)
+    stores = DerivationContext.open(root_of(home), embedder=embedder)
     if heirs:
         for done in record_overrides.retract_from_line(stores, golem, entry, why, now=now()):
             _tell(stores, done, "retracted")
@@ -191,12 +191,12 @@ def correct(
     embedder: EmbedderOption = None,
 ) -> None:
     """Correct an entry: its confidence, its verdict, how it fades, or a note on it."""
-    stores = Stores.open(root_of(home), embedder=embedder)
+    stores = DerivationContext.open(root_of(home), embedder=embedder)
     said = {"confidence": confidence, "verdict": verdict, "decay_class": decay_class, "note": note}
     _tell(stores, record_overrides.correct(stores, golem, entry, why, now=now(), **said), "corrected")
 
 
-def _tell(stores: Stores, done: Spoken, word: str) -> None:
+def _tell(stores: DerivationContext, done: Spoken, word: str) -> None:
     entry = done.entry["entry_id"]
     if done.event_id is None:
         out.print(f"golem {done.golem_id}: entry {entry} is {word} already; nothing is recorded", soft_wrap=True)

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from bardo_pipeline.cli.options import EmbedderOption, HomeOption, now, root_of
 from bardo_pipeline.cli.output.tables import print_table
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.model_budget import memory_budget
 from bardo_pipeline.derivation.curation.request_proposals import Asking, living_golems, propose, propose_all, question
 from bardo_pipeline.errors import ConfigError
@@ -41,7 +41,7 @@ def propose_operations(
     """
     if (golem is None) != every or (every and cycle is not None):
         raise ConfigError("name a golem, or give --all; only of one golem may a cycle be named")
-    stores = Stores.open(root_of(home), embedder=embedder)
+    stores = DerivationContext.open(root_of(home), embedder=embedder)
     if golem is None and not living_golems(stores):
         out.print("nobody lives of whom a cycle is curated: there is nothing to ask about")
         return
@@ -63,7 +63,7 @@ def propose_operations(
         raise typer.Exit(1)
 
 
-def _show_question(stores: Stores, golem_id: str, cycle: int | None) -> None:
+def _show_question(stores: DerivationContext, golem_id: str, cycle: int | None) -> None:
     asked, prompt = question(stores, golem_id, cycle)
     if prompt is None:
         out.print(f"golem {golem_id}: after cycle {asked} nothing is learned yet that could be asked about")

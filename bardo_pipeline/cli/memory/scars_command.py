@@ -9,7 +9,7 @@ from rich.console import Console
 
 from bardo_pipeline.cli.options import EmbedderOption, FormatOption, HomeOption, check_format, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.katabasis.bloodstains import bloodstain as bloodstain_of_golem
 from bardo_pipeline.derivation.katabasis.scars import scars_told
 from bardo_pipeline.errors import QueryError
@@ -32,7 +32,7 @@ def scars(
 ) -> None:
     """What hurt golems, and why: verified failures that their clade did not know yet."""
     check_format(format)
-    stores = Stores.open(root_of(home), embedder=embedder)
+    stores = DerivationContext.open(root_of(home), embedder=embedder)
     if golem is not None and golem not in stores.life("GolemBorn")["golem_id"].to_pylist():
         raise QueryError(f'golem {golem}: nobody of this name was born: `bardo sql "from dim_golem"` lists all')
     told = [row for row in scars_told(stores, golem) if failures or row["is_scar"]]
@@ -63,7 +63,7 @@ def bloodstain(
 ) -> None:
     """All that a death left, as one artefact: scars, last words, testament, bundle, and the market as it was."""
     check_format(format)
-    found = bloodstain_of_golem(Stores.open(root_of(home), embedder=embedder), golem)
+    found = bloodstain_of_golem(DerivationContext.open(root_of(home), embedder=embedder), golem)
     if format == "json":
         print_json(found["echo"] if public else found)
     elif public:

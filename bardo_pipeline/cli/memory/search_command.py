@@ -11,7 +11,7 @@ from rich.console import Console
 from bardo_pipeline.cli.memory.embeddings_command import warn_of_drift
 from bardo_pipeline.cli.options import EmbedderOption, HomeOption, JsonOption, now, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.search import latest, search
 from bardo_pipeline.retrieval.hybrid_search import Filters
 
@@ -57,7 +57,7 @@ def search_all(
         tool=tool,
         confidence_min=min_confidence,
     )
-    stores = Stores.open(root_of(home), embedder=embedder)
+    stores = DerivationContext.open(root_of(home), embedder=embedder)
     found = search(
         stores, words, now=now(), store=store, golem_id=golem, filters=filters, limit=limit, decay=decay
     ).to_pylist()

@@ -10,7 +10,7 @@ from rich.console import Console
 from bardo_pipeline.cli.options import ConfigOption, HomeOption, JsonOption, now, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.configuration import in_force_now, put_in_force, record_configuration
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.versions.adoption import settle
 from bardo_pipeline.errors import ConfigError, NoHomeError
 from bardo_pipeline.policy import Policy
@@ -88,11 +88,11 @@ def adopt(
     stated = stated_in(root, config)
     if stated is SILENT:
         raise ConfigError(f"there is no {root / FILE}: write it, or name a file with --config")
-    before = Stores.open(root)
+    before = DerivationContext.open(root)
     stores = put_in_force(before, stated, now=now(), why=why.strip())
     said = record_configuration(stores, stated, now=now(), why=why.strip())
     if stores.derivation_id != before.derivation_id:
-        settle(Stores.open(root), now=now())
+        settle(DerivationContext.open(root), now=now())
     if json:
         print_json(said.model_dump() | {"derivation_id": stores.derivation_id})
         return
@@ -101,14 +101,14 @@ def adopt(
         out.print(f"golems are known by another policy now; `bardo adopt {before.derivation_id}` would go back")
 
 
-def _stores(root: Any) -> Stores | None:
+def _stores(root: Any) -> DerivationContext | None:
     try:
-        return Stores.open(root)
+        return DerivationContext.open(root)
     except NoHomeError:
         return None
 
 
-def _standing(stores: Stores | None, golem: str | None) -> tuple[Configuration, bool]:
+def _standing(stores: DerivationContext | None, golem: str | None) -> tuple[Configuration, bool]:
     """The configuration in force, and whether it is on record."""
     if stores is None:
         if golem is not None:

@@ -15,7 +15,7 @@ from rich.table import Table
 from bardo_pipeline.cli.options import check_format
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.active_derivation import adoptions_of
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.reports.home_health import Fault, Health, Lag, faults, health_of
 from bardo_pipeline.errors import BardoError
 from bardo_pipeline.storage.home import Home
@@ -27,7 +27,7 @@ from bardo_pipeline.storage.warehouse.build import query
 def status(out: Console, root: Path, embedder: str | None, now: datetime, format: str) -> bool:
     """The log, what waits before and behind it, the projections and the warehouse. True if no threshold is broken."""
     check_format(format)
-    stores = Stores.open(root, embedder=embedder)
+    stores = DerivationContext.open(root, embedder=embedder)
     if stores.frozen is not None and format == "table":
         out.print(stores.frozen, style="yellow", soft_wrap=True, highlight=False)
     health = health_of(stores, now)
@@ -39,7 +39,7 @@ def status(out: Console, root: Path, embedder: str | None, now: datetime, format
     return not found
 
 
-def _document(root: Path, stores: Stores, health: Health, found: list[Fault]) -> dict[str, Any]:
+def _document(root: Path, stores: DerivationContext, health: Health, found: list[Fault]) -> dict[str, Any]:
     """All of it under keys that stay: those of the measures, and what the table shows beside."""
     digests = {name: stores.projections.digest(name) for name in TABLES}
     return {
@@ -60,7 +60,7 @@ def _document(root: Path, stores: Stores, health: Health, found: list[Fault]) ->
     }
 
 
-def _print(out: Console, root: Path, stores: Stores, health: Health, found: list[Fault]) -> None:
+def _print(out: Console, root: Path, stores: DerivationContext, health: Health, found: list[Fault]) -> None:
     ticks = pc.sum(stores.log.heads()["contiguous"]).as_py() or 0
     facts = [
         ("home", str(root)),
@@ -106,7 +106,7 @@ def _print(out: Console, root: Path, stores: Stores, health: Health, found: list
         print_table(out, "Beyond what the policy bears", ["measure", "is", "at most", "what it means"], broken)
 
 
-def _adopted(stores: Stores) -> str | None:
+def _adopted(stores: DerivationContext) -> str | None:
     """Why what is in force was adopted; None where it follows the program."""
     told = adoptions_of(stores.log.life("DerivationAdopted"))
     return told[-1].why if told else None

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from bardo_pipeline.cli.options import EmbedderOption, FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy.publish_legacies import bequeath, overtaken_bundles
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
 from bardo_pipeline.derivation.repair.removal_proof import Remains, remains
@@ -46,7 +46,7 @@ def strike_record(
 
     A golem that is alive in a running fleet heeds it from the next cycle on.
     """
-    stores = Stores.open(root_of(home), embedder=embedder)
+    stores = DerivationContext.open(root_of(home), embedder=embedder)
     _tell(strike(stores, golem, tick, why, now=now()))
     _derive(stores, derive)
 
@@ -66,7 +66,7 @@ def reorg_blocks(
 
     Says how deep a block must lie from now on: frequent reorgs raise it. The golem's next tick is deliberated in full.
     """
-    stores = Stores.open(root_of(home), embedder=embedder)
+    stores = DerivationContext.open(root_of(home), embedder=embedder)
     blocks = _bounds("--block-from", block_from, "--block-to", block_to)
     ticks = _bounds("--tick-from", tick_from, "--tick-to", tick_to)
     _tell(reorg(stores, golem, chain, blocks=blocks, ticks=ticks, now=now()))
@@ -96,7 +96,7 @@ def _tell(done: Recorded) -> None:
         out.print(f"heir {event.golem_id} loses {len(entries)} entries: {', '.join(entries)}")
 
 
-def _derive(stores: Stores, wanted: bool) -> None:
+def _derive(stores: DerivationContext, wanted: bool) -> None:
     """Bring everything that stands up to what is left out now."""
     if not wanted:
         return
@@ -121,7 +121,7 @@ def prove(
     bundles keep their bytes: those that were made before are listed.
     """
     check_format(format)
-    stores = Stores.open(root_of(home), embedder=embedder)
+    stores = DerivationContext.open(root_of(home), embedder=embedder)
     with out.status("looking for what is left"):
         found = remains(stores)
     causes, bundles = stores.left_out().causes, overtaken_bundles(stores)
@@ -142,7 +142,7 @@ def prove(
 
 
 def _show(
-    stores: Stores,
+    stores: DerivationContext,
     causes: tuple[Cause, ...],
     bundles: list[tuple[str, str]],
     gone: list[dict[str, object]],
@@ -165,7 +165,7 @@ def _show(
         out.print(said)
 
 
-def _whys(stores: Stores) -> dict[str, str]:
+def _whys(stores: DerivationContext) -> dict[str, str]:
     """Event to its reason, as the operator gave it or as the chain did."""
     out = {}
     for kind in ("RecordStruck", "ReorgObserved", "KnowledgeWithdrawn"):

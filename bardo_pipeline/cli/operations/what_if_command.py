@@ -16,7 +16,7 @@ from rich.console import Console
 
 from bardo_pipeline.cli.options import HomeOption, JsonOption, now, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.versions.adoption import adopt, adoptions, settle
 from bardo_pipeline.derivation.versions.policy_diff import Setting, altered
 from bardo_pipeline.derivation.versions.side_derivations import Held, as_it_stands, drop, held
@@ -83,7 +83,7 @@ def ask_what_if(
     if not hours <= _HOURS_MAX:
         raise ConfigError(f"--hours {hours:g}: say how many, at most {_HOURS_MAX:,}: 24 is a day")
     horizon_us = round(timedelta(hours=hours) / timedelta(microseconds=1))
-    stores = Stores.open(root_of(home))
+    stores = DerivationContext.open(root_of(home))
     if listed:
         _list(held(stores), json)
     elif dropped is not None:
@@ -133,7 +133,7 @@ def adopt_derivation(
     A fleet that is under way ends under the policy it began with.
     """
     root = root_of(home)
-    stores = Stores.open(root)
+    stores = DerivationContext.open(root)
     if listed:
         _history(stores, json)
         return
@@ -147,7 +147,7 @@ def adopt_derivation(
             now=now(),
             tell=lambda name: None if spinner is None else spinner.update(f"bringing it up to the log: {name}"),
         )
-        settle(Stores.open(root), now=now())
+        settle(DerivationContext.open(root), now=now())
     assert event.adopted is not None, "an adoption says what was adopted"
     if json:
         print_json(event.model_dump(exclude_none=True))
@@ -156,7 +156,7 @@ def adopt_derivation(
         out.print(f"derivation {derivation} is in force ({event.event_id}); `bardo adopt {before}` would go back")
 
 
-def _history(stores: Stores, json: bool) -> None:
+def _history(stores: DerivationContext, json: bool) -> None:
     rows = adoptions(stores).to_pylist()
     if json:
         print_json(rows)

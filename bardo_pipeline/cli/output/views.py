@@ -15,7 +15,7 @@ from rich.tree import Tree
 
 from bardo_pipeline.cli.options import check_format, moment_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index, similar_episodes
 from bardo_pipeline.derivation.reports.lineage import WITHDRAWN, Holding, lineage_of
 from bardo_pipeline.derivation.versions.rebuild import rebuild
@@ -96,7 +96,7 @@ def answer(out: Console, root: Path, sql: str, format: str, limit: int | None) -
 
 def lineage(out: Console, root: Path, entry: str, golem: str | None, format: str, embedder: str | None) -> None:
     """An entry's way from ticks through generations, as a tree or JSON."""
-    holdings = lineage_of(Stores.open(root, embedder=embedder), entry, golem)
+    holdings = lineage_of(DerivationContext.open(root, embedder=embedder), entry, golem)
     if format == "json":
         print_json([asdict(h) for h in holdings])
         return
@@ -153,7 +153,7 @@ def similar(
     Raises QueryError for a golem that was never born, and where no episode is on record.
     """
     check_format(format)
-    stores = Stores.open(root, embedder=embedder)
+    stores = DerivationContext.open(root, embedder=embedder)
     if golem is not None and golem not in stores.life("GolemBorn")["golem_id"].to_pylist():
         raise QueryError(f'golem {golem}: nobody of this name was born: `bardo sql "from dim_golem"` lists all')
     episodes = stores.projections.growing("episodes")
@@ -176,7 +176,7 @@ def similar(
 
 def gap_accepted(out: Console, root: Path, golem: str, ticks: tuple[int, int], why: str, now: datetime) -> None:
     """Record a gap as accepted. Raises QueryError unless all these ticks are missing."""
-    stores = Stores.open(root)
+    stores = DerivationContext.open(root)
     missing = [
         g for g in stores.log.gaps() if g.golem_id == golem and g.tick_from <= ticks[0] and ticks[1] <= g.tick_to
     ]
@@ -192,7 +192,7 @@ def rebuilt(
     out: Console, root: Path, as_of: str | None, version: int | None, now: datetime, embedder: str | None
 ) -> bool:
     """Rebuild beside and show each table's two fingerprints. True if all are equal."""
-    stores = Stores.open(root, embedder=embedder)
+    stores = DerivationContext.open(root, embedder=embedder)
     with out.status("deriving everything again, beside") as spinner:
         found = rebuild(
             stores,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from bardo_pipeline.curator.causality.lagged_moments import MOMENTS_SCHEMA, Moments, from_table
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.checkpoints import ByGolem
 from bardo_pipeline.derivation.incremental.record_queries import closed_records, cycle_of
 from bardo_pipeline.derivation.incremental.retraction_tracking import without
@@ -23,7 +23,7 @@ _KEPT_SCHEMA = pa.schema(
 )
 
 
-def moments_at(stores: Stores, done: Mapping[str, int], left: LeftOut) -> Moments:
+def moments_at(stores: DerivationContext, done: Mapping[str, int], left: LeftOut) -> Moments:
     """The moments of these golems at their last cycles. done: golem to cycle; 0 and below has lived through nothing."""
     wanted = {g: cycle for g, cycle in done.items() if cycle > 0}
     made = Moments()
@@ -45,7 +45,7 @@ def moments_at(stores: Stores, done: Mapping[str, int], left: LeftOut) -> Moment
     return made
 
 
-def keep_moments(stores: Stores, moments: Moments, done: Mapping[str, int], left: LeftOut) -> None:
+def keep_moments(stores: DerivationContext, moments: Moments, done: Mapping[str, int], left: LeftOut) -> None:
     """Keep the moments of these golems as of their last cycles; those of the dead are let go."""
     dead = set(stores.life("DeathDeclared")["golem_id"].to_pylist())
     mine = moments.table(set(done) - dead)

@@ -21,7 +21,7 @@ from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, fold
 from bardo_pipeline.curator.state.evidence import EVIDENCE_COLUMNS
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState, from_table, to_table
 from bardo_pipeline.curator.state.received_entries import Delivery
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.causal_moments_cache import keep_moments, moments_at
 from bardo_pipeline.derivation.curation.playbook_files import follow_adoption, write_playbooks
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleReader
@@ -143,7 +143,7 @@ class Mind:
             )
         )
 
-    def listen(self, stores: Stores) -> None:
+    def listen(self, stores: DerivationContext) -> None:
         """Take in what was said and proposed by now."""
         self.overrides, self.proposed = stores.overrides(), stores.proposed()
         self.look_up = partial(cited_records, stores)
@@ -187,7 +187,7 @@ class Mind:
         self.state = self.state.without_golems(golem_ids)
 
 
-def _unpacked(stores: Stores, arrival: Arrival) -> pa.Table:
+def _unpacked(stores: DerivationContext, arrival: Arrival) -> pa.Table:
     """The entries of a bundle that came. Raises BundleError if it is not in this home any more."""
     return load_bundle(stores.home, arrival.content_hash).entries()
 
@@ -198,7 +198,7 @@ def _others(curation: Curation, golem_ids: set[str]) -> Curation:
     return Curation(*(table.filter(pc.invert(pc.is_in(table["golem_id"], value_set=gone))) for table in tables))
 
 
-def commit(stores: Stores, mind: Mind) -> list[Written]:
+def commit(stores: DerivationContext, mind: Mind) -> list[Written]:
     """Write what was decided since the last commit: decisions, cycles and playbooks grow, the grimoire is renewed.
 
     The caller holds `stores.deriving()`. The grimoire comes last and carries how far each golem has come: until it is
@@ -220,14 +220,14 @@ def commit(stores: Stores, mind: Mind) -> list[Written]:
     return written
 
 
-def _amend_grimoire(stores: Stores, mind: Mind, decisions: pa.Table, upto: Mapping[str, int]) -> Written:
+def _amend_grimoire(stores: DerivationContext, mind: Mind, decisions: pa.Table, upto: Mapping[str, int]) -> Written:
     """The grimoire with the entries that were decided about as they are now: what changes an entry is a decision."""
     rows = mind.state.told_of(decisions["golem_id"], decisions["structure"])
     amended = _of(to_table(mind.state, stores.policy.curator, stores.policy.decay, rows), upto)
     return stores.projections.renewed("grimoire").amend(amended, by=("golem_id", "structure"), upto=upto)
 
 
-def _renew_grimoire(stores: Stores, mind: Mind, upto: Mapping[str, int]) -> Written:
+def _renew_grimoire(stores: DerivationContext, mind: Mind, upto: Mapping[str, int]) -> Written:
     grimoire = stores.projections.renewed("grimoire")
     mine = _of(to_table(mind.state, stores.policy.curator, stores.policy.decay), upto)
     buckets = grimoire.buckets(upto)
@@ -240,7 +240,7 @@ def _of(entries: pa.Table, golem_ids: Collection[str]) -> pa.Table:
     return entries.filter(pc.is_in(entries["golem_id"], value_set=pa.array(sorted(golem_ids), pa.string())))
 
 
-def load_mind(stores: Stores, golem_ids: list[str], left: LeftOut) -> Mind:
+def load_mind(stores: DerivationContext, golem_ids: list[str], left: LeftOut) -> Mind:
     """These golems as they stood at their last committed cycle; golems without one are begun from their birth."""
     mind = Mind(stores.policy, left)
     grimoire = stores.projections.renewed("grimoire")
@@ -250,7 +250,7 @@ def load_mind(stores: Stores, golem_ids: list[str], left: LeftOut) -> Mind:
     return _furnished(stores, mind, golem_ids)
 
 
-def mind_before(stores: Stores, first: Mapping[str, int], left: LeftOut) -> Mind:
+def mind_before(stores: DerivationContext, first: Mapping[str, int], left: LeftOut) -> Mind:
     """Golems as they stood before a cycle of theirs, from the decisions that stand; before cycle 0 they are begun."""
     mind = Mind(stores.policy, left)
     mind.done = {g: cycle - 1 for g, cycle in first.items() if cycle > 0}
@@ -261,7 +261,7 @@ def mind_before(stores: Stores, first: Mapping[str, int], left: LeftOut) -> Mind
     return _furnished(stores, mind, sorted(first))
 
 
-def relived(stores: Stores, upto: Mapping[str, int], left: LeftOut) -> Mind:
+def relived(stores: DerivationContext, upto: Mapping[str, int], left: LeftOut) -> Mind:
     """Golems as their own records alone make them, from birth to a closed cycle, without what is left out."""
     first = dict.fromkeys(upto, 0)
     mind = mind_before(stores, first, left)
@@ -270,7 +270,7 @@ def relived(stores: Stores, upto: Mapping[str, int], left: LeftOut) -> Mind:
     return mind
 
 
-def _furnished(stores: Stores, mind: Mind, golem_ids: list[str]) -> Mind:
+def _furnished(stores: DerivationContext, mind: Mind, golem_ids: list[str]) -> Mind:
     """The same, with each golem's playbook, base and owner's words; who has done nothing is begun from its birth."""
     mind.listen(stores)
     born = stores.life("GolemBorn").select(["golem_id", "observed_at", "born"])
@@ -288,7 +288,7 @@ def _furnished(stores: Stores, mind: Mind, golem_ids: list[str]) -> Mind:
 
 
 def _begin(
-    stores: Stores,
+    stores: DerivationContext,
     mind: Mind,
     golem_id: str,
     at: datetime,
@@ -303,14 +303,14 @@ def _begin(
     mind.begin(golem_id, at=at, base_threshold=base, inherited=inherited, bundle_hash=bundle_hash, instincts=instincts)
 
 
-def _load_playbooks(stores: Stores, mind: Mind, golem_ids: list[str]) -> None:
+def _load_playbooks(stores: DerivationContext, mind: Mind, golem_ids: list[str]) -> None:
     for row in _playbooks(stores, mind.done, golem_ids).to_pylist():
         mind.playbooks.version[row["golem_id"]] = row["version"]
         mind.playbooks.threshold[row["golem_id"]] = tuple(row["rebalance_threshold"][r] for r in REGIMES)
         mind.playbooks.staged[row["golem_id"]] = tuple(row["staged_entries"])
 
 
-def _playbooks(stores: Stores, done: Mapping[str, int], golem_ids: list[str]) -> pa.Table:
+def _playbooks(stores: DerivationContext, done: Mapping[str, int], golem_ids: list[str]) -> pa.Table:
     """The newest playbook of each of these golems as of its last committed cycle.
 
     What is of a cycle that was not finished, or that is taken up again from before, will be written again, the same.
@@ -331,7 +331,7 @@ def _is_by(done: Mapping[str, int], rows: pa.Table) -> np.ndarray:
     return rows["cycle"].to_numpy() <= upto
 
 
-def derive_curation(stores: Stores) -> list[Written]:
+def derive_curation(stores: DerivationContext) -> list[Written]:
     """Curate every closed cycle that is not on record, and again what rests on something that is left out since.
 
     Returns what was written, nothing if nothing was new.
@@ -359,7 +359,7 @@ CURATED = ("curation", "cycles", "playbooks", "grimoire")
 """The tables of a curator's commit, in its order."""
 
 
-def _repair(stores: Stores, left: LeftOut) -> list[Written]:
+def _repair(stores: DerivationContext, left: LeftOut) -> list[Written]:
     """Curate again, from the cycle before, what rests on something that is left out since.
 
     The grimoire comes last, as in `commit`: until it is there and the causes are kept as heeded, all is done again.
@@ -388,7 +388,7 @@ def _repair(stores: Stores, left: LeftOut) -> list[Written]:
     return written
 
 
-def _reached(stores: Stores, golems: Iterable[str]) -> tuple[dict[str, int], dict[str, int]]:
+def _reached(stores: DerivationContext, golems: Iterable[str]) -> tuple[dict[str, int], dict[str, int]]:
     """The last cycle of these golems that any table holds, and the last that is committed to the end, -1 for none.
 
     A commit that was cut off left some tables ahead of the grimoire. Golems of whom no table knows are left out.

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.views.crossings import crossings_of, is_elder
 from bardo_pipeline.curator.views.entry_links import links_of
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.dreams.derive_lessons import known_in
 from bardo_pipeline.grimoire.entries import METRIC_UNIT
 from bardo_pipeline.policy import Policy
@@ -51,7 +51,7 @@ OF_GRIMOIRE: dict[str, Callable[[pa.Table, Policy, Collection[str]], pa.Table]] 
 """What each table makes of the entries (ENTRY_SCHEMA) of some golems, of whom these are old (`elders`)."""
 
 
-def elders(stores: Stores, reached: Mapping[str, int] | None = None) -> set[str]:
+def elders(stores: DerivationContext, reached: Mapping[str, int] | None = None) -> set[str]:
     """Golems so near the end of their lifespan that they push more (canon 12), as of their last closed cycle.
 
     reached: that cycle of each golem; None for how far each one's grimoire has come.
@@ -76,7 +76,7 @@ def elders(stores: Stores, reached: Mapping[str, int] | None = None) -> set[str]
     return {names[i] for i in np.flatnonzero(is_elder(age, lifespan, stores.policy.bridge))}
 
 
-def derive_of_grimoire(stores: Stores, name: str) -> list[Written]:
+def derive_of_grimoire(stores: DerivationContext, name: str) -> list[Written]:
     """Renew one of these tables for the buckets in which grimoire or lessons changed since."""
     with stores.deriving():
         table = stores.projections.renewed(name)
@@ -106,7 +106,7 @@ def _behind(table: RenewedTable, sources: Mapping[int, str]) -> set[int]:
     return {b for b, d in sources.items() if seen.get(str(b)) != d}
 
 
-def _linked(stores: Stores, buckets: set[int], sources: Mapping[int, str]) -> pa.Table | None:
+def _linked(stores: DerivationContext, buckets: set[int], sources: Mapping[int, str]) -> pa.Table | None:
     """The links among what the golems of these buckets know, if their table is up to it."""
     table = stores.projections.renewed("links")
     return None if buckets & _behind(table, sources) else table.read(buckets, trusting=True)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.evidence import exploded
 from bardo_pipeline.curator.state.structures import Structure
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.retraction_tracking import without
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS, MOMENT
@@ -34,7 +34,7 @@ JUDGEMENT_SCHEMA = pa.schema(
 holding in ppm of the position's value. By golem and moment."""
 
 
-def judgements(stores: Stores) -> pa.Table:
+def judgements(stores: DerivationContext) -> pa.Table:
     """All verified judgements on record (JUDGEMENT_SCHEMA), without what is left out."""
     records = without(stores.source.read_cycles(list(COLUMNS), None), stores.left_out())
     row, parts = exploded(contiguous(records["resolutions"]))

@@ -13,14 +13,14 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.evidence import EVIDENCE_COLUMNS, gather_evidence
 from bardo_pipeline.curator.state.structures import Structures
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.retraction_tracking import without
 from bardo_pipeline.grimoire.entry_columns import contiguous, moments
 from bardo_pipeline.policy import CuratorPolicy
 from bardo_pipeline.quality.calibration import OUTCOME_SCHEMA
 
 
-def judged_outcomes(stores: Stores, golems: Sequence[str] | None = None) -> pa.Table:
+def judged_outcomes(stores: DerivationContext, golems: Sequence[str] | None = None) -> pa.Table:
     """Every verified judgement that stands, OUTCOME_SCHEMA, by golem and tick; of all golems or of these."""
     rows = stores.log.read_cycles(EVIDENCE_COLUMNS, golems=golems)
     rows = without(rows, stores.left_out())

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from bardo_pipeline.curator.model_prompt import Prompt
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.gateway.model_prices import most_micros
 from bardo_pipeline.gateway.model_request import Reply
 from bardo_pipeline.gateway.model_settings import ModelSettings
@@ -18,7 +18,9 @@ ASKINGS = {"ModelAsked": "asked", "TestamentPhrased": "phrased"}
 """Every kind of event that tells what asking cost, and its payload."""
 
 
-def over_cap(stores: Stores, golem_id: str, prompt: Prompt, settings: ModelSettings, now: datetime) -> Reply | None:
+def over_cap(
+    stores: DerivationContext, golem_id: str, prompt: Prompt, settings: ModelSettings, now: datetime
+) -> Reply | None:
     """The reply where asking might cost more than is left of this UTC day's caps: the model is not asked."""
     for whose in (None, golem_id):
         detail = lacking(stores, whose, prompt, settings, now)
@@ -42,7 +44,7 @@ class MemoryBudget:
         return max(self.cap_micros - self.spent_micros, 0)
 
 
-def memory_budget(stores: Stores, golem_id: str, now: datetime) -> MemoryBudget:
+def memory_budget(stores: DerivationContext, golem_id: str, now: datetime) -> MemoryBudget:
     """How much of a golem's daily budget its memory services may take, and took, in this UTC day (INH-20).
 
     They get 5 % of it, and no more than the gateway's cap for one golem.
@@ -53,7 +55,7 @@ def memory_budget(stores: Stores, golem_id: str, now: datetime) -> MemoryBudget:
     return MemoryBudget(cap, spent, policy.daily_budget_micros, policy.memory_share_max)
 
 
-def _spent_today(stores: Stores, golem_id: str | None, now: datetime) -> int:
+def _spent_today(stores: DerivationContext, golem_id: str | None, now: datetime) -> int:
     """What asking about one golem, or (None) about all, cost in this UTC day of recording."""
     return sum(
         row[payload]["cost_micros"]
@@ -63,7 +65,9 @@ def _spent_today(stores: Stores, golem_id: str | None, now: datetime) -> int:
     )
 
 
-def lacking(stores: Stores, golem_id: str | None, prompt: Prompt, settings: ModelSettings, now: datetime) -> str | None:
+def lacking(
+    stores: DerivationContext, golem_id: str | None, prompt: Prompt, settings: ModelSettings, now: datetime
+) -> str | None:
     """Why a cap of this UTC day bears no such question, None where it does; of one golem, or (None) of all together."""
     policy = stores.policy.gateway
     most = most_micros(settings, prompt.size_bytes, policy)

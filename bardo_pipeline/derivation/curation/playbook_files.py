@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 
 
-def write_playbooks(stores: Stores, versions: pa.Table) -> None:
+def write_playbooks(stores: DerivationContext, versions: pa.Table) -> None:
     """The newest PLAYBOOK.md of each golem as a file, for whoever reads files; what is not in force leaves it alone."""
     if not stores.is_in_force:
         return
@@ -24,7 +24,7 @@ def write_playbooks(stores: Stores, versions: pa.Table) -> None:
 _PLAYBOOKS_OF = ".derivation"
 
 
-def follow_adoption(stores: Stores) -> None:
+def follow_adoption(stores: DerivationContext) -> None:
     """Write every PLAYBOOK.md again where another derivation was adopted since they were written.
 
     Whose they are is kept last, so that whoever was cut off is followed by one who does it whole.

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import ValidationError
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.dreams.derive_lessons import decisions_of_dreams, known_entries
 from bardo_pipeline.errors import OverrideError, QueryError
@@ -46,7 +46,7 @@ class Grimoire:
     entries: pa.Table
 
 
-def grimoire_of(stores: Stores, golem_id: str) -> Grimoire:
+def grimoire_of(stores: DerivationContext, golem_id: str) -> Grimoire:
     """A golem's grimoire, closed cycles curated before. Raises QueryError for a golem that was never born."""
     births = stores.life("GolemBorn")
     born = births.filter(pc.equal(births["golem_id"], golem_id))["observed_at"]
@@ -68,7 +68,7 @@ def grimoire_of(stores: Stores, golem_id: str) -> Grimoire:
     return Grimoire(golem_id, table.done(golem_id) or 0, tick, at, died if over else None, rows)
 
 
-def _moment(stores: Stores, golem_id: str, tick: int) -> datetime | None:
+def _moment(stores: DerivationContext, golem_id: str, tick: int) -> datetime | None:
     """The moment of the newest record up to this tick; ticks that were lost have none."""
     rows = stores.log.read_stretch(["tick", "observed_at"], [golem_id], tick, tick)
     if not rows.num_rows and tick:
@@ -123,14 +123,14 @@ def chosen(
     return rows.filter(keep)
 
 
-def decisions_about(stores: Stores, golem_id: str, entry_id: str) -> list[dict[str, Any]]:
+def decisions_about(stores: DerivationContext, golem_id: str, entry_id: str) -> list[dict[str, Any]]:
     """What the curator decided about an entry, oldest first."""
     rows = stores.projections.growing("curation").read(golems=[golem_id], only=pc.field("entry_id") == entry_id)
     rows = pa.concat_tables([rows, decisions_of_dreams(stores, [golem_id], [entry_id])])
     return rows.sort_by([("cycle", "ascending"), ("seq", "ascending")]).to_pylist()
 
 
-def waiting(stores: Stores, grimoire: Grimoire, entry_id: str | None = None) -> tuple[Order, ...]:
+def waiting(stores: DerivationContext, grimoire: Grimoire, entry_id: str | None = None) -> tuple[Order, ...]:
     """What was said of the golem's entries (or of one of them) and has not taken effect yet."""
     span = stores.policy.curator.cycle_ticks
     return tuple(
@@ -148,7 +148,7 @@ class Holder:
     alive: bool
 
 
-def heirs_holding(stores: Stores, golem_id: str, entry_id: str) -> list[Holder]:
+def heirs_holding(stores: DerivationContext, golem_id: str, entry_id: str) -> list[Holder]:
     """Heirs of a golem, and theirs, that hold an entry, by generation and id."""
     births = {e["golem_id"]: e["born"] for e in stores.life("GolemBorn").select(["golem_id", "born"]).to_pylist()}
     line, heirs = {golem_id}, set[str]()
@@ -182,7 +182,7 @@ class Spoken:
     heirs: tuple[Holder, ...] = ()
 
 
-def pin(stores: Stores, golem_id: str, entry: str, why: str, *, now: datetime) -> Spoken:
+def pin(stores: DerivationContext, golem_id: str, entry: str, why: str, *, now: datetime) -> Spoken:
     """Pin an entry: it does not fade below what it is trusted now. now: the moment of recording.
 
     Raises QueryError unless the golem held it in its last closed cycle, OverrideError for a golem whose life is closed.
@@ -190,17 +190,17 @@ def pin(stores: Stores, golem_id: str, entry: str, why: str, *, now: datetime) -
     return _say(stores, golem_id, entry, Pinned, {"why": why}, now)
 
 
-def unpin(stores: Stores, golem_id: str, entry: str, why: str, *, now: datetime) -> Spoken:
+def unpin(stores: DerivationContext, golem_id: str, entry: str, why: str, *, now: datetime) -> Spoken:
     """Let an entry fade again. Errors as of `pin`."""
     return _say(stores, golem_id, entry, Unpinned, {"why": why}, now)
 
 
-def retract(stores: Stores, golem_id: str, entry: str, why: str, *, now: datetime) -> Spoken:
+def retract(stores: DerivationContext, golem_id: str, entry: str, why: str, *, now: datetime) -> Spoken:
     """Take an entry out of the grimoire, with the evidence until then. Errors as of `pin`."""
     return _say(stores, golem_id, entry, Retracted, {"why": why}, now)
 
 
-def retract_from_line(stores: Stores, golem_id: str, entry: str, why: str, *, now: datetime) -> list[Spoken]:
+def retract_from_line(stores: DerivationContext, golem_id: str, entry: str, why: str, *, now: datetime) -> list[Spoken]:
     """Take an entry out of the grimoires of a golem and of all its heirs, as far as they live and hold it.
 
     Raises QueryError for an entry that is not in the golem's grimoire, OverrideError if nobody who lives holds it.
@@ -217,7 +217,7 @@ def retract_from_line(stores: Stores, golem_id: str, entry: str, why: str, *, no
     return [retract(stores, g, held["entry_id"], why, now=now) for g in living]
 
 
-def correct(stores: Stores, golem_id: str, entry: str, why: str, *, now: datetime, **said: object) -> Spoken:
+def correct(stores: DerivationContext, golem_id: str, entry: str, why: str, *, now: datetime, **said: object) -> Spoken:
     """Correct an entry: its confidence, verdict, decay class, or a note (fields of `Corrected`).
 
     Errors as of `pin`; OverrideError for what leaves its range or does not fit the entry.
@@ -226,7 +226,7 @@ def correct(stores: Stores, golem_id: str, entry: str, why: str, *, now: datetim
 
 
 def _say(
-    stores: Stores, golem_id: str, entry: str, kind: type[Override], said: dict[str, object], now: datetime
+    stores: DerivationContext, golem_id: str, entry: str, kind: type[Override], said: dict[str, object], now: datetime
 ) -> Spoken:
     """Record an override of the golem as it is now; if its stream goes on meanwhile, look again."""
     for attempt in range(_ATTEMPTS):
@@ -253,7 +253,7 @@ def _say(
 
 
 def _override(
-    kind: type[Override], said: dict[str, object], stores: Stores, grimoire: Grimoire, held: dict[str, Any]
+    kind: type[Override], said: dict[str, object], stores: DerivationContext, grimoire: Grimoire, held: dict[str, Any]
 ) -> Override:
     number = len(stores.overrides().of_golem(grimoire.golem_id)) + 1
     place = {"number": number, "tick_seen": grimoire.tick, "cycle_seen": grimoire.cycle, "entry_id": held["entry_id"]}

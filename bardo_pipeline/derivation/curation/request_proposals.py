@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, episodes_of
 from bardo_pipeline.curator.model_prompt import Prompt, prompt_of
 from bardo_pipeline.curator.replay import REPLAY_COLUMNS
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.model_budget import lacking, over_cap
 from bardo_pipeline.derivation.incremental.record_queries import closed_records, curated, cycle_of
 from bardo_pipeline.derivation.incremental.retraction_tracking import without
@@ -76,7 +76,7 @@ class Asking:
         return ERRORS[said.outcome](f"golem {self.golem_id}, cycle {self.cycle}: {what} ({where})")
 
 
-def living_golems(stores: Stores) -> list[str]:
+def living_golems(stores: DerivationContext) -> list[str]:
     """Golems that live and have a curated cycle, by id."""
     dead = set(stores.life("DeathDeclared")["golem_id"].to_pylist())
     born = set(stores.life("GolemBorn")["golem_id"].to_pylist())
@@ -85,7 +85,7 @@ def living_golems(stores: Stores) -> list[str]:
     return sorted({g for g, cycle in told if g in born - dead and cycle <= (curated(stores, g) or 0)})
 
 
-def question(stores: Stores, golem_id: str, cycle: int | None = None) -> tuple[int, Prompt | None]:
+def question(stores: DerivationContext, golem_id: str, cycle: int | None = None) -> tuple[int, Prompt | None]:
     """The cycle asked about and the prompt, None where nothing is learned yet.
 
     cycle: by default the last curated one that was lived. Raises QueryError for a golem that is unknown or dead, and
@@ -105,7 +105,7 @@ def question(stores: Stores, golem_id: str, cycle: int | None = None) -> tuple[i
     return asked, prompt_of(decisions, _episodes(stores, golem_id, asked), asked, stores.policy)
 
 
-def _episodes(stores: Stores, golem_id: str, upto: int) -> pa.Table:
+def _episodes(stores: DerivationContext, golem_id: str, upto: int) -> pa.Table:
     """A golem's episodes through a closed cycle, from its records, without their vectors."""
     records = closed_records(stores, EPISODE_COLUMNS, {golem_id: 1}, {golem_id: upto})
     records = without(records, stores.left_out())
@@ -114,7 +114,7 @@ def _episodes(stores: Stores, golem_id: str, upto: int) -> pa.Table:
 
 
 def propose(
-    stores: Stores,
+    stores: DerivationContext,
     golem_id: str,
     settings: ModelSettings,
     *,
@@ -141,7 +141,7 @@ def propose(
 
 
 def propose_all(
-    stores: Stores, settings: ModelSettings, *, clock: Callable[[], datetime], again: bool = False
+    stores: DerivationContext, settings: ModelSettings, *, clock: Callable[[], datetime], again: bool = False
 ) -> list[Asking]:
     """Ask about every living golem after its last curated cycle, by id, until the day's cap is reached.
 
@@ -164,7 +164,7 @@ def propose_all(
 
 
 def _record(
-    stores: Stores,
+    stores: DerivationContext,
     golem_id: str,
     cycle: int,
     closed_at: datetime,
@@ -185,7 +185,9 @@ def _record(
             return event
 
 
-def _payload(stores: Stores, golem_id: str, cycle: int, prompt: Prompt, settings: ModelSettings, reply: Reply) -> Asked:
+def _payload(
+    stores: DerivationContext, golem_id: str, cycle: int, prompt: Prompt, settings: ModelSettings, reply: Reply
+) -> Asked:
     heads = stores.log.heads()
     contiguous = dict(zip(heads["golem_id"].to_pylist(), heads["contiguous"].to_pylist(), strict=True))
     return Asked(
@@ -199,7 +201,7 @@ def _payload(stores: Stores, golem_id: str, cycle: int, prompt: Prompt, settings
     )
 
 
-def _closings(stores: Stores, golem_id: str) -> dict[int, datetime]:
+def _closings(stores: DerivationContext, golem_id: str) -> dict[int, datetime]:
     """When each curated cycle of a golem closed, in event time; a lost one has no row and is not among them."""
     done = curated(stores, golem_id) or 0
     rows = stores.projections.growing("cycles").read(["cycle", "closed_at"], golems=[golem_id])
@@ -207,12 +209,14 @@ def _closings(stores: Stores, golem_id: str) -> dict[int, datetime]:
     return {cycle: at for cycle, at in told if cycle <= done}
 
 
-def asked_before(stores: Stores) -> pa.Table:
+def asked_before(stores: DerivationContext) -> pa.Table:
     """Every asking on record, newest last."""
     return stores.life("ModelAsked").sort_by([("recorded_at", "ascending"), ("event_id", "ascending")])
 
 
-def _on_record(stores: Stores, golem_id: str, cycle: int, prompt: Prompt, settings: ModelSettings) -> LifeEvent | None:
+def _on_record(
+    stores: DerivationContext, golem_id: str, cycle: int, prompt: Prompt, settings: ModelSettings
+) -> LifeEvent | None:
     """What came of this question, an answer before anything else, else the newest."""
     rows = asked_before(stores)
     mine = rows.filter(pc.equal(rows["golem_id"], golem_id)).drop_columns(["recorded_at"])

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.record_queries import last_event_time
 from bardo_pipeline.derivation.legacy.publish_legacies import published_bundles
 from bardo_pipeline.errors import ConfigError, QueryError, SuccessionError
@@ -52,7 +52,7 @@ class Dead:
         return golem_name(self.born.lineage_id, self.born.generation + 1)
 
 
-def births_of(stores: Stores, golem_ids: Collection[str] | None = None) -> dict[str, tuple[Born, datetime]]:
+def births_of(stores: DerivationContext, golem_ids: Collection[str] | None = None) -> dict[str, tuple[Born, datetime]]:
     """The birth and its moment of every golem, or of these; of two on record the earlier counts."""
     rows = stores.life("GolemBorn", golem_ids).select(["golem_id", "observed_at", "born"]).sort_by("observed_at")
     out: dict[str, tuple[Born, datetime]] = {}
@@ -61,7 +61,7 @@ def births_of(stores: Stores, golem_ids: Collection[str] | None = None) -> dict[
     return out
 
 
-def dead_golem(stores: Stores, golem_id: str) -> Dead:
+def dead_golem(stores: DerivationContext, golem_id: str) -> Dead:
     """A golem that died. Raises QueryError for an unknown one, SuccessionError for one that lives."""
     births = births_of(stores, [golem_id])
     if golem_id not in births:
@@ -75,14 +75,14 @@ def dead_golem(stores: Stores, golem_id: str) -> Dead:
     return Dead(golem_id, births[golem_id][0], died, at, published_bundles(stores, [golem_id]).get(golem_id))
 
 
-def dead_golems(stores: Stores, golem_ids: Collection[str]) -> list[Dead]:
+def dead_golems(stores: DerivationContext, golem_ids: Collection[str]) -> list[Dead]:
     """Those of these golems that died, by id."""
     births, deaths = births_of(stores, golem_ids), deaths_of(stores, golem_ids)
     left = published_bundles(stores, golem_ids)
     return [Dead(g, births[g][0], *deaths[g], left.get(g)) for g in sorted(deaths.keys() & births.keys())]
 
 
-def deaths_of(stores: Stores, golem_ids: Collection[str] | None = None) -> dict[str, tuple[Died, datetime]]:
+def deaths_of(stores: DerivationContext, golem_ids: Collection[str] | None = None) -> dict[str, tuple[Died, datetime]]:
     """The death and its moment of every golem, or of these; of two the earlier tick counts."""
     out: dict[str, tuple[Died, datetime]] = {}
     for row in stores.life("DeathDeclared", golem_ids).select(["golem_id", "observed_at", "died"]).to_pylist():
@@ -92,14 +92,14 @@ def deaths_of(stores: Stores, golem_ids: Collection[str] | None = None) -> dict[
     return out
 
 
-def heirs_of(stores: Stores, golem_id: str) -> list[str]:
+def heirs_of(stores: DerivationContext, golem_id: str) -> list[str]:
     """Who was born as an heir of this golem."""
     births = stores.life("GolemBorn")
     predecessor = pc.struct_field(births["born"].combine_chunks(), "predecessor_id")
     return births.filter(pc.equal(predecessor, golem_id))["golem_id"].to_pylist()
 
 
-def advanced(stores: Stores, golem_ids: Collection[str] | None = None) -> list[tuple[str, Advanced]]:
+def advanced(stores: DerivationContext, golem_ids: Collection[str] | None = None) -> list[tuple[str, Advanced]]:
     """Every step on record of the successions of all the dead, or of these, each with whose it is."""
     rows = stores.life("SuccessionAdvanced", golem_ids).select(["golem_id", "advanced"]).to_pylist()
     return [(row["golem_id"], _validated(row["advanced"])) for row in rows]
@@ -110,7 +110,7 @@ def _validated(row: dict[str, Any]) -> Advanced:
     return Advanced.model_validate({**row, "lifespan_ticks": None if bounds is None else tuple(bounds)})
 
 
-def waiting_golems(stores: Stores) -> list[str]:
+def waiting_golems(stores: DerivationContext) -> list[str]:
     """Golems that were born between runs, and wait for a runtime to live them, by id."""
     own = stores.life("ConfigurationAdopted")
     summoned = set(own.filter(pc.not_equal(own["golem_id"], EVERY_GOLEM))["golem_id"].to_pylist())
@@ -122,7 +122,7 @@ def waiting_golems(stores: Stores) -> list[str]:
     return sorted(summoned - set(heads.filter(pc.greater(heads["highest"], 0))["golem_id"].to_pylist()))
 
 
-def steps_told(stores: Stores) -> pa.Table:
+def steps_told(stores: DerivationContext) -> pa.Table:
     """Every step on record in columns: golem_id, heir_id, mode, step, outcome, budget_micros."""
     events = stores.life("SuccessionAdvanced")
     said = events["advanced"].combine_chunks()
@@ -130,18 +130,18 @@ def steps_told(stores: Stores) -> pa.Table:
     return pa.table({"golem_id": events["golem_id"], **{name: pc.struct_field(said, name) for name in fields}})
 
 
-def unfinished(stores: Stores) -> list[str]:
+def unfinished(stores: DerivationContext) -> list[str]:
     """The dead of whose succession something may still be due: all but those with an heir that has its identity, or was
     refused it for good, and those that ended by themselves without an heir."""
     return _of_successions(stores, "not settled and not halted")
 
 
-def halted_by_themselves(stores: Stores) -> list[str]:
+def halted_by_themselves(stores: DerivationContext) -> list[str]:
     """The dead whose successions ended by themselves without an heir, and that no owner took in hand since."""
     return _of_successions(stores, "halted")
 
 
-def _of_successions(stores: Stores, such: str) -> list[str]:
+def _of_successions(stores: DerivationContext, such: str) -> list[str]:
     return asked(f"{_STANDING} having {such} order by golem_id", told=steps_told(stores))["golem_id"].to_pylist()
 
 
@@ -155,14 +155,14 @@ _STANDING = """
 """
 
 
-def commissioned(stores: Stores) -> set[str]:
+def commissioned(stores: DerivationContext) -> set[str]:
     """The dead whose heirs were born by a succession, not by a run's own way."""
     told = steps_told(stores)
     booted = pc.and_(pc.equal(told["step"], "booted"), pc.equal(told["outcome"], "done"))
     return set(told.filter(booted)["golem_id"].to_pylist())
 
 
-def credit_micros(stores: Stores, owner_id: str) -> int:
+def credit_micros(stores: DerivationContext, owner_id: str) -> int:
     """What an owner committed and no heir was funded with yet, in micro-dollars."""
     rows = stores.life("CreditCommitted")["credited"].to_pylist()
     given = sum(one["amount_micros"] for one in rows if one["owner_id"] == owner_id)
@@ -180,7 +180,7 @@ _FUNDED = """
 """
 
 
-def commit_credit(stores: Stores, owner_id: str, amount_micros: int, why: str, *, now: datetime) -> int:
+def commit_credit(stores: DerivationContext, owner_id: str, amount_micros: int, why: str, *, now: datetime) -> int:
     """Commit an owner's money, from which heirs are funded automatically. Returns the balance, in micro-dollars.
 
     Raises ConfigError for nothing, and for an amount without a reason.

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.views.crossings import crossings_of, is_elder
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.golem_batches import slices_of
 from bardo_pipeline.derivation.incremental.record_queries import last_records
 from bardo_pipeline.derivation.katabasis.vote_and_consensus import recorded_deaths
@@ -58,7 +58,7 @@ class Phase(NamedTuple):
     said: dict[str, Any]
 
 
-def phases_of(stores: Stores, golems: Collection[str] | None = None) -> dict[str, list[Phase]]:
+def phases_of(stores: DerivationContext, golems: Collection[str] | None = None) -> dict[str, list[Phase]]:
     """The phases of dying on record, of all the dead or of these, by golem, in their order."""
     found: dict[str, list[Phase]] = {}
     for kind, attribute in zip(PHASES_OF_DYING, _ATTRIBUTES, strict=True):
@@ -67,7 +67,7 @@ def phases_of(stores: Stores, golems: Collection[str] | None = None) -> dict[str
     return found
 
 
-def pass_away(stores: Stores, *, now: datetime) -> list[LifeEvent]:
+def pass_away(stores: DerivationContext, *, now: datetime) -> list[LifeEvent]:
     """Record every phase of dying that is due and can be told. Returns what was recorded, by phase and golem.
 
     now: the moment of recording, which no content depends on.
@@ -93,7 +93,7 @@ class _Holding(NamedTuple):
 class _Held:
     """What golems held when they died, looked at once for both phases that ask, slice by slice."""
 
-    def __init__(self, stores: Stores) -> None:
+    def __init__(self, stores: DerivationContext) -> None:
         self._stores, self._known = stores, dict[str, _Holding]()
 
     def by(self, due: _Due) -> dict[str, _Holding]:
@@ -130,7 +130,7 @@ def _counted(rows: pa.Table) -> dict[str, int]:
 class _Due:
     """Golems whose next phase is this one: their deaths, births, and what the phases before left of the reserve."""
 
-    def __init__(self, stores: Stores, phase: int) -> None:
+    def __init__(self, stores: DerivationContext, phase: int) -> None:
         self._policy = stores.policy
         deaths, here = recorded_deaths(stores), stores.life(PHASES_OF_DYING[phase])
         due = pc.invert(pc.is_in(deaths["golem_id"], value_set=here["golem_id"].combine_chunks()))
@@ -182,13 +182,13 @@ class _Due:
         return life_event(golem_id, self._at[golem_id], payload)
 
 
-def _first(stores: Stores, kind: str, attribute: str, golems: Sequence[str]) -> list[dict[str, Any]]:
+def _first(stores: DerivationContext, kind: str, attribute: str, golems: Sequence[str]) -> list[dict[str, Any]]:
     """Births or deaths of these golems; of two deaths that an older version let in, the earlier tick counts."""
     rows = stores.life(kind, golems).select(["golem_id", "event_id", "observed_at", attribute]).to_pylist()
     return sorted(rows, key=lambda row: (-row[attribute].get("tick", 0), row["event_id"]))  # the last one counts
 
 
-def _accept(stores: Stores) -> list[LifeEvent]:
+def _accept(stores: DerivationContext) -> list[LifeEvent]:
     """Phase 0: the death is taken as it is, and the reserve is opened."""
     due = _Due(stores, 0)
     full = bears_reflection(due.reserves(), stores.policy.dying)
@@ -202,7 +202,7 @@ def _means(full: bool) -> Any:
     return "full" if full else "cheapest"
 
 
-def _settle(stores: Stores) -> list[LifeEvent]:
+def _settle(stores: DerivationContext) -> list[LifeEvent]:
     """Phase I: what it held is valued as it was seen last."""
     due = _Due(stores, 1)
     seen = {row["golem_id"]: row for row in last_records(stores, _LAST_SEEN, due.golems).to_pylist()}
@@ -224,7 +224,7 @@ def _settle(stores: Stores) -> list[LifeEvent]:
     return events
 
 
-def _reflect(stores: Stores, held: _Held) -> list[LifeEvent]:
+def _reflect(stores: DerivationContext, held: _Held) -> list[LifeEvent]:
     """Phase II: the testament, as it was derived; it costs by what it looks over and how long it is."""
     due, policy = _Due(stores, 2), stores.policy
     if not due.golems:
@@ -251,7 +251,7 @@ def _reflect(stores: Stores, held: _Held) -> list[LifeEvent]:
     return events
 
 
-def _bequeath(stores: Stores, held: _Held) -> list[LifeEvent]:
+def _bequeath(stores: DerivationContext, held: _Held) -> list[LifeEvent]:
     """Phase III: the bundle, the last words and what is pushed to the clade; and the notice to the owner."""
     due, policy = _Due(stores, 3), stores.policy
     if not due.golems:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.configuration import in_force_now
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.death_queries import Dead, advanced, births_of, deaths_of
 from bardo_pipeline.derivation.legacy.bundle_metrics import at_death
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
@@ -100,7 +100,7 @@ class Showing:
     succession: list[dict[str, Any]]
 
 
-def graves(stores: Stores, *, owner: str | None = None, lineage: str | None = None) -> list[Grave]:
+def graves(stores: DerivationContext, *, owner: str | None = None, lineage: str | None = None) -> list[Grave]:
     """Every dead golem, the latest death first. owner: only of this one. lineage: only who is of this golem's line.
 
     Raises QueryError for a golem that nobody knows.
@@ -161,12 +161,12 @@ def last_words(testament: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _testaments(stores: Stores, golems: list[str]) -> dict[str, dict[str, Any]]:
+def _testaments(stores: DerivationContext, golems: list[str]) -> dict[str, dict[str, Any]]:
     rows = stores.projections.growing("testaments").read(golems=golems).to_pylist() if golems else []
     return {row["golem_id"]: row for row in rows}
 
 
-def show(stores: Stores, golem_id: str) -> Showing:
+def show(stores: DerivationContext, golem_id: str) -> Showing:
     """One golem, living or dead. Raises QueryError for one that nobody knows."""
     births, deaths = births_of(stores), deaths_of(stores, [golem_id])
     if golem_id not in births:
@@ -203,7 +203,7 @@ def show(stores: Stores, golem_id: str) -> Showing:
     )
 
 
-def _last_record(stores: Stores, golem_id: str) -> tuple[int, dict[str, Any] | None]:
+def _last_record(stores: DerivationContext, golem_id: str) -> tuple[int, dict[str, Any] | None]:
     heads = stores.log.heads()
     found = heads.filter(pc.equal(heads["golem_id"], golem_id))["contiguous"].to_pylist()
     if not found or not found[0]:
@@ -212,14 +212,14 @@ def _last_record(stores: Stores, golem_id: str) -> tuple[int, dict[str, Any] | N
     return found[0], rows.to_pylist()[0] if rows.num_rows else None
 
 
-def _known(stores: Stores, golem_id: str) -> list[dict[str, Any]]:
+def _known(stores: DerivationContext, golem_id: str) -> list[dict[str, Any]]:
     """Entries of a golem by kind and status."""
     entries = stores.projections.renewed("grimoire").read(only=[golem_id])
     query = "select kind, status, count(*) as entries from entries group by all order by all"
     return asked(query, entries=entries.select(["kind", "status"])).to_pylist()
 
 
-def _playbook_version(stores: Stores, golem_id: str) -> int | None:
+def _playbook_version(stores: DerivationContext, golem_id: str) -> int | None:
     rows = stores.projections.growing("playbooks").read(["version"], golems=[golem_id])
     found: int | None = pc.max(rows["version"]).as_py()
     return found
@@ -234,18 +234,18 @@ def _line(births: Mapping[str, tuple[Born, datetime]], golem_id: str) -> list[st
     return line[::-1]
 
 
-def _verdict(stores: Stores, golem_id: str) -> dict[str, Any] | None:
+def _verdict(stores: DerivationContext, golem_id: str) -> dict[str, Any] | None:
     rows = stores.life("BundleJudged")
     told = rows.filter(pc.equal(rows["golem_id"], golem_id)).sort_by("recorded_at")["judged"].to_pylist()
     return told[-1] if told else None
 
 
-def standing_of(stores: Stores, golem_id: str) -> Standing | None:
+def standing_of(stores: DerivationContext, golem_id: str) -> Standing | None:
     """How a dead golem's succession stands; None where none began."""
     return standings(advanced(stores, [golem_id])).get(golem_id)
 
 
-def previews(stores: Stores, dead: list[Dead]) -> dict[str, Preview]:
+def previews(stores: DerivationContext, dead: list[Dead]) -> dict[str, Preview]:
     """What the heirs of these dead would inherit, for those whose bundle was published; read together."""
     dead = [one for one in dead if one.bundle_hash is not None]
     if not dead:
@@ -273,13 +273,13 @@ def previews(stores: Stores, dead: list[Dead]) -> dict[str, Preview]:
     return found
 
 
-def recommendations(stores: Stores, golem_id: str) -> dict[str, list[str]]:
+def recommendations(stores: DerivationContext, golem_id: str) -> dict[str, list[str]]:
     """What a dead golem's testament tells its successor, by category; empty where it is not derived yet."""
     told = _testaments(stores, [golem_id]).get(golem_id)
     return {} if told is None else {name: [item["statement"] for item in told[name]] for name in RECOMMENDED}
 
 
-def playbook_diff(stores: Stores, golem_id: str) -> list[str]:
+def playbook_diff(stores: DerivationContext, golem_id: str) -> list[str]:
     """What changed in a golem's playbook from its birth to its end, as lines of a unified diff."""
     rows = stores.projections.growing("playbooks").read(["version", "markdown"], golems=[golem_id]).sort_by("version")
     if not rows.num_rows:

@@ -21,7 +21,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.succession.birth_events import owners_of
 from bardo_pipeline.errors import ConfigError, NoticeError
 
@@ -52,12 +52,12 @@ def webhook_of(environment: Mapping[str, str]) -> str | None:
     return url
 
 
-def notices_of(stores: Stores) -> list[Notice]:
+def notices_of(stores: DerivationContext) -> list[Notice]:
     """Every notice on record, by moment of the death and golem, the death's before those of its succession."""
     return _told(stores, stores.life("LegacyLeft"), _stuck(stores))
 
 
-def waiting(stores: Stores) -> list[Notice]:
+def waiting(stores: DerivationContext) -> list[Notice]:
     """The notices that were not posted yet."""
     posted = pa.array(_posted(_file(stores)), pa.string())
     left, stuck = (
@@ -67,7 +67,7 @@ def waiting(stores: Stores) -> list[Notice]:
     return _told(stores, left, stuck)
 
 
-def _stuck(stores: Stores) -> pa.Table:
+def _stuck(stores: DerivationContext) -> pa.Table:
     """The steps that ended a succession or an identity, and the failure of a place behind which it is only tried by the
     hour (life events)."""
     events, last = stores.life("SuccessionAdvanced"), len(stores.policy.succession.retry_seconds) + 1
@@ -77,7 +77,7 @@ def _stuck(stores: Stores) -> pa.Table:
     return events.filter(pc.or_(pc.equal(outcome, "halted"), given_up))
 
 
-def _told(stores: Stores, left: pa.Table, stuck: pa.Table) -> list[Notice]:
+def _told(stores: DerivationContext, left: pa.Table, stuck: pa.Table) -> list[Notice]:
     """What these legacies and steps (life events) tell of golems whose owner is known."""
     owner = owners_of(stores)
     deaths = [(row, row["bequeathed"]["notice"]) for row in left.select([*_NAMED, "bequeathed"]).to_pylist()]
@@ -104,7 +104,7 @@ def _why(golem_id: str, step: Mapping[str, Any]) -> str:
     return f"{golem_id} has no heir, its succession halted ({step['step']}): {step['why']}"
 
 
-def deliver(stores: Stores, url: str, *, post: Post | None = None) -> list[Notice]:
+def deliver(stores: DerivationContext, url: str, *, post: Post | None = None) -> list[Notice]:
     """Post what waits, oldest first, and keep that it was posted. Returns what was posted.
 
     Raises NoticeError at the first that is not taken: it and what comes after it wait.
@@ -132,7 +132,7 @@ def _post(url: str, body: bytes, seconds: float) -> None:
         pass
 
 
-def _file(stores: Stores) -> Path:
+def _file(stores: DerivationContext) -> Path:
     return stores.home.index / "notices.txt"
 
 

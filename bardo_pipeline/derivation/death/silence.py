@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.death.death_queries import waiting_golems
 from bardo_pipeline.derivation.incremental.record_queries import last_records
@@ -59,7 +59,7 @@ class Silence:
 
 
 def observe(
-    stores: Stores,
+    stores: DerivationContext,
     *,
     now: datetime,
     silence: timedelta | None = None,
@@ -90,13 +90,13 @@ def observe(
     return seen
 
 
-def bury(stores: Stores, *, now: datetime) -> list[str]:
+def bury(stores: DerivationContext, *, now: datetime) -> list[str]:
     """All that follows deaths, from the last curation to the legacy. Returns the hashes of bundles published."""
     derive_curation(stores)
     return bequeath(stores, now=now)
 
 
-def heard(stores: Stores, *, by_wall: bool) -> pa.Table:
+def heard(stores: DerivationContext, *, by_wall: bool) -> pa.Table:
     """When each golem was heard of last (HEADS of its stream; HEARD_SCHEMA), in event time or as recorded.
 
     Who was born between runs and waits for a runtime has no heart yet that could be missed.
@@ -120,14 +120,14 @@ def heard(stores: Stores, *, by_wall: bool) -> pa.Table:
     return pa.table(dict(zip(HEARD_SCHEMA.names, columns, strict=True))).cast(HEARD_SCHEMA)
 
 
-def _held(stores: Stores, golems: list[str]) -> dict[str, tuple[Outcome, str]]:
+def _held(stores: DerivationContext, golems: list[str]) -> dict[str, tuple[Outcome, str]]:
     """Those of these golems whose writer's process lives: to them nothing would happen."""
     left = set(stale(stores.home))
     told = leased(stores.home, golems).items()
     return {g: ("held", f"golem {g} {why}") for g, why in told if lease_path(stores.home, g) not in left}
 
 
-def _declare(stores: Stores, golems: list[str], now: datetime) -> dict[str, tuple[Outcome, str]]:
+def _declare(stores: DerivationContext, golems: list[str], now: datetime) -> dict[str, tuple[Outcome, str]]:
     """Record the deaths of these golems, each for itself: what one writer holds is in no other's way."""
     outcomes: dict[str, tuple[Outcome, str]] = {}
     for golem_id, events in declarations(stores, golems).items():
@@ -142,7 +142,7 @@ def _declare(stores: Stores, golems: list[str], now: datetime) -> dict[str, tupl
     return outcomes
 
 
-def declarations(stores: Stores, golems: list[str]) -> dict[str, list[LifeEvent]]:
+def declarations(stores: DerivationContext, golems: list[str]) -> dict[str, list[LifeEvent]]:
     """What an observer declares of golems that live: ticks given up and the death, as events, by golem.
 
     The death bears the state and the moment of the last record; of a golem without one those of its birth, at tick 1,
@@ -175,7 +175,7 @@ def declarations(stores: Stores, golems: list[str]) -> dict[str, list[LifeEvent]
     return told
 
 
-def _unlived(stores: Stores, born: Mapping[str, Any]) -> dict[str, Any]:
+def _unlived(stores: DerivationContext, born: Mapping[str, Any]) -> dict[str, Any]:
     """The state of a golem that never ticked."""
     fitness = stores.policy.prediction.fitness_prior
     return {
@@ -188,7 +188,7 @@ def _unlived(stores: Stores, born: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _consumed(stores: Stores, golems: list[str]) -> dict[str, int]:
+def _consumed(stores: DerivationContext, golems: list[str]) -> dict[str, int]:
     """What each golem's ticks took from its credits, in micro-dollars; what it earned went to them."""
     rows = stores.log.read_cycles(["golem_id", "credit_consumed_micros"], golems=golems)
     sums = rows.group_by("golem_id", use_threads=False).aggregate([("credit_consumed_micros", "sum")])

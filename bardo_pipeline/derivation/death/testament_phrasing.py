@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.model_prompt import Prompt
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.model_budget import lacking, over_cap
 from bardo_pipeline.derivation.curation.request_proposals import ERRORS, TRIED_AGAIN
 from bardo_pipeline.errors import CostCapError, GatewayError, QueryError
@@ -58,7 +58,7 @@ Question = tuple[tuple[Sentence, ...], datetime, Prompt]
 """The sentences to be phrased, the moment of the death, and the prompt."""
 
 
-def questions(stores: Stores, golems: Sequence[str] | None = None) -> dict[str, Question]:
+def questions(stores: DerivationContext, golems: Sequence[str] | None = None) -> dict[str, Question]:
     """What would be asked about the testaments of these dead, or of all, by golem."""
     found, most = {}, stores.policy.gateway.phrased_sentences_max
     rows = stores.projections.growing("testaments").read(golems=golems)
@@ -69,7 +69,12 @@ def questions(stores: Stores, golems: Sequence[str] | None = None) -> dict[str, 
 
 
 def phrase(
-    stores: Stores, golem_id: str, settings: ModelSettings, *, clock: Callable[[], datetime], again: bool = False
+    stores: DerivationContext,
+    golem_id: str,
+    settings: ModelSettings,
+    *,
+    clock: Callable[[], datetime],
+    again: bool = False,
 ) -> Asking:
     """Have a testament phrased, unless this very question is on record, and record what came of it.
 
@@ -98,7 +103,7 @@ def phrase(
 
 
 def phrase_all(
-    stores: Stores, settings: ModelSettings, *, clock: Callable[[], datetime], again: bool = False
+    stores: DerivationContext, settings: ModelSettings, *, clock: Callable[[], datetime], again: bool = False
 ) -> list[Asking]:
     """Have every testament phrased that is not, by golem, until the day's cap is reached.
 
@@ -118,7 +123,7 @@ def phrase_all(
     return askings
 
 
-def _done(stores: Stores, settings: ModelSettings, *, again: bool) -> set[tuple[str, str]]:
+def _done(stores: DerivationContext, settings: ModelSettings, *, again: bool) -> set[tuple[str, str]]:
     """Golem and prompt of everything that this model is not asked (again)."""
     rows = stores.life("TestamentPhrased").select(["golem_id", "phrased"]).to_pylist()
     told = [(row["golem_id"], row["phrased"]) for row in rows]
@@ -126,7 +131,7 @@ def _done(stores: Stores, settings: ModelSettings, *, again: bool) -> set[tuple[
     return {(g, said["prompt_hash"]) for g, said in mine if not again or said["outcome"] not in TRIED_AGAIN}
 
 
-def _on_record(stores: Stores, golem_id: str, prompt: Prompt, settings: ModelSettings) -> LifeEvent | None:
+def _on_record(stores: DerivationContext, golem_id: str, prompt: Prompt, settings: ModelSettings) -> LifeEvent | None:
     """What came of this question, an answer before anything else, else the newest."""
     key = (prompt.hash, settings.provider, settings.model)
     found = [e for e in _phrasings(stores, golem_id) if e.phrased and _asked(e.phrased) == key]
@@ -139,7 +144,7 @@ def _asked(said: Phrased) -> tuple[str, str, str]:
     return said.prompt_hash, said.provider, said.model
 
 
-def _phrasings(stores: Stores, golem_id: str) -> list[LifeEvent]:
+def _phrasings(stores: DerivationContext, golem_id: str) -> list[LifeEvent]:
     """Every phrasing of a golem's testament on record, newest last."""
     rows = stores.life("TestamentPhrased").sort_by([("recorded_at", "ascending"), ("event_id", "ascending")])
     return to_models(rows.filter(pc.equal(rows["golem_id"], golem_id)).drop_columns(["recorded_at"]), LifeEvent)
@@ -170,7 +175,7 @@ class InWords:
         return {"by": self.by, "said": self.said, "refused": [one.model_dump() for one in self.refused]}
 
 
-def in_words(stores: Stores, golem_id: str, testament: Mapping[str, Sequence[str]]) -> InWords | None:
+def in_words(stores: DerivationContext, golem_id: str, testament: Mapping[str, Sequence[str]]) -> InWords | None:
     """A golem's testament in the words of the newest answer on record, None where none was answered.
 
     testament: category to derived sentences. A wording counts only for the very sentence that it was asked for, and

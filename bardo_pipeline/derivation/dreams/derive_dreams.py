@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.dreams.derive_lessons import renew_lessons
 from bardo_pipeline.derivation.dreams.dream_state_cache import Nights, keep_nights, nights_of
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleReader
@@ -51,7 +51,7 @@ class Dreamt:
     known: pa.Table
 
 
-def derive_dreams(stores: Stores) -> list[Written]:
+def derive_dreams(stores: DerivationContext) -> list[Written]:
     """Dream what is due at the close of curated cycles, and dream again what rests on something that is left out since.
 
     What life confirmed of it is known from then on. Returns what was written, nothing if no cycle closed and nothing is
@@ -83,25 +83,25 @@ def derive_dreams(stores: Stores) -> list[Written]:
         return written
 
 
-def dreamt_anew(stores: Stores, golem_ids: Iterable[str], left: LeftOut) -> Dreamt:
+def dreamt_anew(stores: DerivationContext, golem_ids: Iterable[str], left: LeftOut) -> Dreamt:
     """What these golems dream from birth on, without what is left out, as far as they are derived; nothing is kept."""
     upto = {g: done for g in golem_ids if (done := _done(stores, DREAMT, g)) is not None}
     records = without(closed_records(stores, DROWSY_COLUMNS, dict.fromkeys(upto, 1), upto), left)
     return _dreamt(stores, records, Nights.none(), left)
 
 
-def _closed(stores: Stores) -> dict[str, int]:
+def _closed(stores: DerivationContext) -> dict[str, int]:
     """The last closed cycle of each golem that is curated, too."""
     return {g: min(last, curated(stores, g) or 0) for g, last in closed_through(stores).items()}
 
 
-def _done(stores: Stores, names: Iterable[str], golem_id: str) -> int | None:
+def _done(stores: DerivationContext, names: Iterable[str], golem_id: str) -> int | None:
     """The last cycle of a golem that any of these tables was derived to."""
     found = [stores.projections.growing(name).done(golem_id) for name in names]
     return max((done for done in found if done is not None), default=None)
 
 
-def _first(stores: Stores, causes: Iterable[Cause]) -> dict[str, int]:
+def _first(stores: DerivationContext, causes: Iterable[Cause]) -> dict[str, int]:
     """Golem to the first cycle that is to be dreamt again, of golems that were dreamt so far."""
     wanted = first_cycles(causes, stores.policy.curator.cycle_ticks)
     done = {g: _done(stores, DREAMT, g) for g in wanted}  # none of who has not lived a cycle yet
@@ -118,7 +118,7 @@ class _Bedtime:
     before: Mapping[str, Mapping[str, int]]
 
 
-def _bedtime(stores: Stores, drowsy: pa.Table, past: Nights) -> _Bedtime:
+def _bedtime(stores: DerivationContext, drowsy: pa.Table, past: Nights) -> _Bedtime:
     """What is due at the ends of these cycles. drowsy: DROWSY_COLUMNS from each one's last dream on, in any order."""
     drowsy = drowsy.sort_by([("golem_id", "ascending"), ("tick", "ascending")])
     golems = sorted(set(drowsy["golem_id"].to_pylist()))
@@ -133,7 +133,7 @@ def _bedtime(stores: Stores, drowsy: pa.Table, past: Nights) -> _Bedtime:
     return _Bedtime(golems, dreams_due(cycles, beds, stores.policy.dreams), births, before)
 
 
-def _dreamt(stores: Stores, drowsy: pa.Table, past: Nights, left: LeftOut) -> Dreamt:
+def _dreamt(stores: DerivationContext, drowsy: pa.Table, past: Nights, left: LeftOut) -> Dreamt:
     """What golems dream at the ends of these cycles."""
     bedtime = _bedtime(stores, drowsy, past)
     codes, place = np.unique(bedtime.due.golem, return_inverse=True)
@@ -156,7 +156,7 @@ def _codes(rows: pa.Table, golems: list[str]) -> np.ndarray:
     return found
 
 
-def _births(stores: Stores, golems: list[str]) -> dict[str, dict[str, Any]]:
+def _births(stores: DerivationContext, golems: list[str]) -> dict[str, dict[str, Any]]:
     births = _only(stores.life("GolemBorn").select(["golem_id", "observed_at", "born"]), set(golems))
     at_us = births["observed_at"].cast(pa.int64()).to_pylist()
     rows = zip(births["golem_id"].to_pylist(), births["born"].to_pylist(), at_us, strict=True)
@@ -192,7 +192,7 @@ def _asleep(
     )
 
 
-def _needed(asleep: Asleep, due: Due, stores: Stores) -> dict[str, tuple[int, int]]:
+def _needed(asleep: Asleep, due: Due, stores: DerivationContext) -> dict[str, tuple[int, int]]:
     """The ticks that each golem's dreams look at: the lookback, and trials that were judged since the last dream."""
     rules, out = stores.policy, {}
     for code, golem_id in enumerate(asleep.golems):
@@ -203,7 +203,11 @@ def _needed(asleep: Asleep, due: Due, stores: Stores) -> dict[str, tuple[int, in
 
 
 def _write(
-    stores: Stores, made: Dreamt, moving: Mapping[str, int], first: Mapping[str, int], causes: Iterable[Cause]
+    stores: DerivationContext,
+    made: Dreamt,
+    moving: Mapping[str, int],
+    first: Mapping[str, int],
+    causes: Iterable[Cause],
 ) -> list[Written]:
     span, written = stores.policy.curator.cycle_ticks, []
     for name, rows in zip(DREAMT, (made.hypotheses, made.dreams), strict=True):
@@ -225,7 +229,7 @@ def _reached(table: GrowingTable, rows: pa.Table, first: Mapping[str, int]) -> p
 
 
 def _waiting(
-    stores: Stores, drowsy: pa.Table, waiting: pa.Table, last: Mapping[str, int], closed: Mapping[str, int]
+    stores: DerivationContext, drowsy: pa.Table, waiting: pa.Table, last: Mapping[str, int], closed: Mapping[str, int]
 ) -> pa.Table:
     """What the next dreams begin from: records since each golem's last, without those of golems that dream no more."""
     died = set(stores.life("DeathDeclared")["golem_id"].to_pylist())
@@ -244,7 +248,7 @@ def _of_others(rows: pa.Table, golems: Mapping[str, int]) -> pa.Table:
     return rows.filter(pc.invert(pc.is_in(rows["golem_id"], value_set=pa.array(sorted(golems), pa.string()))))
 
 
-def queued(stores: Stores) -> str | None:
+def queued(stores: DerivationContext) -> str | None:
     """Which dreams are due before their time, in a few words: for tagged episodes, for imports; None for none."""
     closed, left = _closed(stores), stores.left_out()
     moving = {g for g, c in closed.items() if c > (_done(stores, DREAMT[-1:], g) or 0)}
@@ -257,7 +261,7 @@ def queued(stores: Stores) -> str | None:
     return "dreams are due: " + ", ".join(told) if TAG in began or IMPORT in began else None
 
 
-def what_is_new(stores: Stores) -> str | None:
+def what_is_new(stores: DerivationContext) -> str | None:
     """What the dream job would look at, in a few words; None if no cycle closed since and nothing is to be repaired."""
     moving = {g: c for g, c in closed_through(stores).items() if c > (_done(stores, DREAMT[-1:], g) or 0)}
     if moving:
@@ -266,7 +270,7 @@ def what_is_new(stores: Stores) -> str | None:
     return f"{len(due)} strikes, reorgs or withdrawals to heed" if due else None
 
 
-def dreamt_of(stores: Stores, golem_id: str | None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def dreamt_of(stores: DerivationContext, golem_id: str | None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Dreams by moment, and hypotheses as they stand, surest first, of a golem or of all.
 
     A hypothesis has beside its columns its confidence at the golem's newest tick (confidence_now_ppm), its fate: its

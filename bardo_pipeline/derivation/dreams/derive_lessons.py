@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.decision_log import fold
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.record_queries import curated
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA
 from bardo_pipeline.dreams.lessons import lesson_decisions, lessons_of
@@ -24,7 +24,7 @@ from bardo_pipeline.storage.delta.replaceable_table import RenewedTable
 from bardo_pipeline.storage.delta.table_digest import Written
 
 
-def renew_lessons(stores: Stores) -> list[Written]:
+def renew_lessons(stores: DerivationContext) -> list[Written]:
     """Renew the lessons of the buckets in which something was told of hypotheses since, or taken back, or of entries.
 
     What is told goes on from the lesson as it was. All that was ever told is read again of golems of whom something was
@@ -69,7 +69,7 @@ def _not_gone_on(table: RenewedTable, fresh: pa.Table, since: int | None) -> set
     return {g for g, cycle in begun if (done := table.done(g)) is None or cycle <= done}
 
 
-def _gone_on(stores: Stores, before: pa.Table, fresh: pa.Table, anew: set[str]) -> pa.Table:
+def _gone_on(stores: DerivationContext, before: pa.Table, fresh: pa.Table, anew: set[str]) -> pa.Table:
     """Lessons of some buckets after what was told since; of the golems that are read anew, after all that was told."""
     fresh = fresh.filter(pc.invert(_of(fresh, anew)))
     decided = lesson_decisions(fresh, (), stores.policy, before)
@@ -89,7 +89,7 @@ def _of(rows: pa.Table, golem_ids: Collection[str]) -> pa.ChunkedArray:
     return pc.is_in(rows["golem_id"], value_set=pa.array(sorted(golem_ids), pa.string()))
 
 
-def orders_heard(stores: Stores, golem_ids: Iterable[str] | None = None) -> tuple[Order, ...]:
+def orders_heard(stores: DerivationContext, golem_ids: Iterable[str] | None = None) -> tuple[Order, ...]:
     """What owners said of entries, of all golems or of these, in cycles that are curated."""
     orders = stores.overrides().orders
     spoken_of = {o.golem_id for o in orders} if golem_ids is None else {o.golem_id for o in orders} & set(golem_ids)
@@ -97,14 +97,14 @@ def orders_heard(stores: Stores, golem_ids: Iterable[str] | None = None) -> tupl
     return stores.overrides().due({}, upto, stores.policy.curator.cycle_ticks)
 
 
-def known_entries(stores: Stores, golem_ids: Iterable[str] | None = None) -> pa.Table:
+def known_entries(stores: DerivationContext, golem_ids: Iterable[str] | None = None) -> pa.Table:
     """What golems know, of all or of these: their grimoires and their lessons (ENTRY_SCHEMA), by golem and entry."""
     only = None if golem_ids is None else sorted(set(golem_ids))
     parts = [stores.projections.renewed(name).read(only=only) for name in ("grimoire", "lessons")]
     return _together(parts)
 
 
-def known_in(stores: Stores, buckets: Collection[int]) -> pa.Table:
+def known_in(stores: DerivationContext, buckets: Collection[int]) -> pa.Table:
     """What the golems of these buckets know (ENTRY_SCHEMA), by golem and entry."""
     tables = [stores.projections.renewed(name) for name in ("grimoire", "lessons")]
     return _together([table.read(buckets, trusting=True) for table in tables])
@@ -115,7 +115,7 @@ def _together(parts: list[pa.Table]) -> pa.Table:
     return in_order(rows, ("golem_id", "entry_id")) if parts[1].num_rows else parts[0]
 
 
-def known_at(stores: Stores, golem_ids: list[str], moment: datetime | pa.Scalar) -> pa.Table:
+def known_at(stores: DerivationContext, golem_ids: list[str], moment: datetime | pa.Scalar) -> pa.Table:
     """What these golems knew at a moment (ENTRY_SCHEMA), by golem and entry."""
     then = moment if isinstance(moment, pa.Scalar) else pa.scalar(moment, MOMENT)
     decisions = stores.projections.growing("curation").read(golems=golem_ids)
@@ -126,7 +126,7 @@ def known_at(stores: Stores, golem_ids: list[str], moment: datetime | pa.Scalar)
 
 
 def decisions_of_dreams(
-    stores: Stores, golem_ids: Iterable[str] | None = None, entry_ids: Collection[str] | None = None
+    stores: DerivationContext, golem_ids: Iterable[str] | None = None, entry_ids: Collection[str] | None = None
 ) -> pa.Table:
     """What was decided in dreams about entries (DECISION_SCHEMA), of all golems or of these, all entries or these."""
     golems = None if golem_ids is None else sorted(set(golem_ids))
@@ -137,7 +137,7 @@ def decisions_of_dreams(
     return rows.filter(pc.is_in(rows["entry_id"], value_set=pa.array(sorted(entry_ids), pa.string())))
 
 
-def withdrawn_of_dreams(stores: Stores) -> pa.Table:
+def withdrawn_of_dreams(stores: DerivationContext) -> pa.Table:
     """What was decided in dreams about entries, of what was taken back: DECISION_SCHEMA, and because of which event."""
     told = stores.projections.growing("hypotheses").taken_back()
     confirmed = told.filter(pc.equal(told["operation"], "confirmed"))["hypothesis_id"].combine_chunks()

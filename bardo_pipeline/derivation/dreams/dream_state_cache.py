@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.checkpoints import ByGolem
 from bardo_pipeline.derivation.incremental.retraction_tracking import Heeded, from_cycle
 from bardo_pipeline.dreams.dream_cycle import DREAM_SCHEMA, KNOWN_COLUMNS, known_then
@@ -60,7 +60,7 @@ class Nights:
         """Those of nobody."""
         return cls(**{name: schema.empty_table() for name, schema in _SCHEMAS.items()}, last={}, version={})
 
-    def known_to(self, stores: Stores, golem_ids: Iterable[str]) -> pa.Table:
+    def known_to(self, stores: DerivationContext, golem_ids: Iterable[str]) -> pa.Table:
         """The curator's decisions (KNOWN_COLUMNS) that say what these golems know from their newest dream on."""
         curation, schema = stores.projections.growing("curation"), _SCHEMAS["known"]
         begun = {g: self.version[g] for g in golem_ids if g in self.version}
@@ -73,7 +73,7 @@ class Nights:
         return pa.concat_tables(parts)
 
 
-def nights_of(stores: Stores, golem_ids: Iterable[str], first: Mapping[str, int], left: LeftOut) -> Nights:
+def nights_of(stores: DerivationContext, golem_ids: Iterable[str], first: Mapping[str, int], left: LeftOut) -> Nights:
     """The nights of these golems, as far as what they dreamt stands and was committed to the end.
 
     first: golem to the first cycle that is to be dreamt again.
@@ -99,7 +99,7 @@ def nights_of(stores: Stores, golem_ids: Iterable[str], first: Mapping[str, int]
 
 
 def keep_nights(
-    stores: Stores, before: Nights, golem_ids: Iterable[str], left: LeftOut, *,
+    stores: DerivationContext, before: Nights, golem_ids: Iterable[str], left: LeftOut, *,
     dreams: pa.Table, hypotheses: pa.Table, known: pa.Table, last: Mapping[str, int],
 ) -> None:  # fmt: skip
     """Keep the nights of these golems; those of the dead are let go.
@@ -130,7 +130,7 @@ def keep_nights(
     ByGolem(stores, "nights", _KEPT_SCHEMA).keep(pa.table(columns).cast(_KEPT_SCHEMA), golem_ids)
 
 
-def _stood(stores: Stores, name: str, golem_ids: list[str], first: Mapping[str, int]) -> pa.Table:
+def _stood(stores: DerivationContext, name: str, golem_ids: list[str], first: Mapping[str, int]) -> pa.Table:
     """What the table holds of these golems from before their first cycle on."""
     rows = stores.projections.growing(name).read(_SCHEMAS[name].names, golems=golem_ids).cast(_SCHEMAS[name])
     return rows.filter(pc.invert(from_cycle(rows, first)))
@@ -144,7 +144,7 @@ def _looked_back_to(dreams: pa.Table, ticks: int) -> pa.Table:
     return dreams.filter(pa.array(dreams["tick"].to_numpy() > floor, pa.bool_()))
 
 
-def _signatures(stores: Stores, golem_ids: Iterable[str], left: LeftOut) -> dict[str, str]:
+def _signatures(stores: DerivationContext, golem_ids: Iterable[str], left: LeftOut) -> dict[str, str]:
     """What is left out of each golem's records, and which of its causes the curator has heeded, in words."""
     heeded = Heeded(stores, "curation").known() if left.causes else set()
     causes: dict[str, list[str]] = {}

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.episodes import importance_tiers
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.event_stream.sources import (
     SOURCES,
     Commit,
@@ -59,7 +59,10 @@ class Fabric:
     """
 
     def __init__(
-        self, stores: Stores, categories: Collection[str] | None = None, golems: Collection[str] | None = None
+        self,
+        stores: DerivationContext,
+        categories: Collection[str] | None = None,
+        golems: Collection[str] | None = None,
     ) -> None:
         unknown = sorted(set(categories or ()) - set(CATEGORIES))
         if unknown:
@@ -196,7 +199,7 @@ async def watch(
     Each event comes once. Raises NoHomeError, QueryError.
     """
     root = home if isinstance(home, Path) else home.root
-    stores = await asyncio.to_thread(Stores.open, root, policy=policy, embedder=embedder)
+    stores = await asyncio.to_thread(DerivationContext.open, root, policy=policy, embedder=embedder)
     rules = stores.policy
     fabric = Fabric(stores, categories, golems)
     count = rules.fabric.replay_events if replay is None else replay

@@ -18,7 +18,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.storage.home import bucket_of
 
 _NAME = "place.json"
@@ -93,7 +93,7 @@ class ByGolem:
     schema: the rows', `golem_id` among it. Files are halved, never joined.
     """
 
-    stores: Stores
+    stores: DerivationContext
     name: str
     schema: pa.Schema
 

@@ -14,7 +14,7 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.checkpoints import keep_place, kept_at
 from bardo_pipeline.derivation.incremental.record_queries import closed_through, cycle_of, keyed
 from bardo_pipeline.derivation.incremental.retraction_tracking import without
@@ -44,7 +44,7 @@ class CycleReader:
     """
 
     def __init__(
-        self, stores: Stores, name: str, columns: tuple[str, ...], left: LeftOut, *, ordered: bool = True
+        self, stores: DerivationContext, name: str, columns: tuple[str, ...], left: LeftOut, *, ordered: bool = True
     ) -> None:
         self._stores, self._columns, self._left, self._ordered = stores, list(columns), left, ordered
         self._folder = stores.projections.root / "readers" / name

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA
 from bardo_pipeline.events.stream.from_changes import NEIGHBOUR_COLUMNS, Steps
 
@@ -53,7 +53,7 @@ class Bridge(NamedTuple):
 class AcrossGaps:
     """The steps across accepted gaps of a home's log."""
 
-    def __init__(self, stores: Stores) -> None:
+    def __init__(self, stores: DerivationContext) -> None:
         self._stores = stores
 
     def told_by_gaps(self, events: pa.Table) -> Steps:

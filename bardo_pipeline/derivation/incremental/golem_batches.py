@@ -10,19 +10,19 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.storage.home import bucket_of
 
 GOLEMS_AT_ONCE = 128
 
 
-def in_slices(stores: Stores, deaths: pa.Table) -> Iterator[pa.Table]:
+def in_slices(stores: DerivationContext, deaths: pa.Table) -> Iterator[pa.Table]:
     """The deaths (golem_id and more), slice by slice."""
     for golems in slices_of(stores, deaths["golem_id"].to_pylist()):
         yield deaths.filter(pc.is_in(deaths["golem_id"], value_set=pa.array(golems, pa.string())))
 
 
-def slices_of(stores: Stores, golems: Sequence[str]) -> Iterator[tuple[str, ...]]:
+def slices_of(stores: DerivationContext, golems: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """These golems, slice by slice."""
     count = stores.projections.bucket_count
     ordered = sorted(golems, key=lambda golem_id: (bucket_of(golem_id, count), golem_id))

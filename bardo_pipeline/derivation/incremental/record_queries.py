@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.evidence import EVIDENCE_COLUMNS
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.retraction_tracking import without
 from bardo_pipeline.events.life.events import EVERY_GOLEM
 from bardo_pipeline.events.life.proposal_events import Proposal
 from bardo_pipeline.events.life.retractions import LeftOut
 
 
-def last_event_time(stores: Stores) -> datetime | None:
+def last_event_time(stores: DerivationContext) -> datetime | None:
     """The newest moment of records and of what befell golems, None before the first.
 
     What is said of the home as a whole (keys, configurations) comes by the operator's clock, and is no part of it.
@@ -36,7 +36,7 @@ def cycle_of(tick: np.ndarray, cycle_ticks: int) -> np.ndarray:
     return (np.asarray(tick) - 1) // cycle_ticks + 1
 
 
-def closed_through(stores: Stores) -> dict[str, int]:
+def closed_through(stores: DerivationContext) -> dict[str, int]:
     """The last closed cycle of each golem that was born, 0 before the first.
 
     What a golem knows begins with its birth: records that come before it wait.
@@ -53,7 +53,7 @@ def closed_through(stores: Stores) -> dict[str, int]:
     return out
 
 
-def curated(stores: Stores, golem_id: str) -> int | None:
+def curated(stores: DerivationContext, golem_id: str) -> int | None:
     """The last cycle of a golem that is curated to the end: the grimoire, written last, says so."""
     return stores.projections.renewed("grimoire").done(golem_id)
 
@@ -73,7 +73,7 @@ def keyed(rows: pa.Table, *, ordered: bool = True) -> tuple[pa.Table, list[str],
     return kept, sorted(golems), codes[first]
 
 
-def cited_records(stores: Stores, proposals: Sequence[Proposal]) -> pa.Table:
+def cited_records(stores: DerivationContext, proposals: Sequence[Proposal]) -> pa.Table:
     """The records that may hold what is cited: of each tick, and those in which a decision of that tick was judged."""
     wanted: dict[str, set[int]] = {}
     for one in proposals:
@@ -89,7 +89,7 @@ def cited_records(stores: Stores, proposals: Sequence[Proposal]) -> pa.Table:
 
 
 def closed_records(
-    stores: Stores, columns: tuple[str, ...], first: Mapping[str, int], upto: Mapping[str, int]
+    stores: DerivationContext, columns: tuple[str, ...], first: Mapping[str, int], upto: Mapping[str, int]
 ) -> pa.Table:
     """The records of these golems' cycles, from one to another, once each in order, whatever is left out of them."""
     span = stores.policy.curator.cycle_ticks
@@ -103,7 +103,7 @@ def closed_records(
 
 
 def stretches(
-    stores: Stores, columns: tuple[str, ...], ticks: Mapping[str, tuple[int, int]], left: LeftOut
+    stores: DerivationContext, columns: tuple[str, ...], ticks: Mapping[str, tuple[int, int]], left: LeftOut
 ) -> pa.Table:
     """The records of each golem from one tick to another, once each by golem and tick, without what is left out.
 
@@ -128,7 +128,7 @@ def stretches(
     return without(rows.filter(pa.array((tick >= low) & (tick <= high))), left)
 
 
-def last_records(stores: Stores, columns: Sequence[str], golem_ids: Collection[str]) -> pa.Table:
+def last_records(stores: DerivationContext, columns: Sequence[str], golem_ids: Collection[str]) -> pa.Table:
     """The record of each golem's last tick on record, whatever is left out; none of who has no record.
 
     columns: golem_id and tick among them. Golems that end in the same cycle are read together, so that nobody's past is

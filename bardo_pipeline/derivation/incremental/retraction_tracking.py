@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.evidence import exploded
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.events.life.retractions import Cause, LeftOut
 from bardo_pipeline.grimoire.entry_columns import contiguous
 
@@ -24,7 +24,7 @@ from bardo_pipeline.grimoire.entry_columns import contiguous
 class Heeded:
     """The causes that one consumer of one derivation has heeded."""
 
-    def __init__(self, stores: Stores, name: str) -> None:
+    def __init__(self, stores: DerivationContext, name: str) -> None:
         self._file = stores.projections.root / "readers" / name / "heeded.json"
 
     def known(self) -> set[str]:
@@ -53,12 +53,12 @@ class Heeded:
             os.replace(draft, self._file)
 
 
-def unheeded(stores: Stores) -> int:
+def unheeded(stores: DerivationContext) -> int:
     """How many strikes, reorgs and withdrawals the curator has still to heed."""
     return len(Heeded(stores, "curation").due(stores.left_out()))
 
 
-def heeded_by(stores: Stores, names: Iterable[str]) -> LeftOut:
+def heeded_by(stores: DerivationContext, names: Iterable[str]) -> LeftOut:
     """What is left out of the tables of all these consumers."""
     left = stores.left_out()
     known = [Heeded(stores, name).known() for name in names] if left.causes else []

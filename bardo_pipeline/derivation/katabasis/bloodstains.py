@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.record_queries import stretches
 from bardo_pipeline.derivation.katabasis.scars import deaths_with_ticks
 from bardo_pipeline.derivation.legacy.publish_legacies import published_bundles, with_lives
@@ -28,7 +28,7 @@ _MARKET = ("golem_id", "tick", "observation", "regime")
 _OBSERVED = ("chain", "protocol", "pair", "price_return", "sigma_ratio", "gas_gwei", "gas_hour_ratio")
 
 
-def bloodstains(stores: Stores, golem_ids: Collection[str] | None = None) -> list[dict[str, Any]]:
+def bloodstains(stores: DerivationContext, golem_ids: Collection[str] | None = None) -> list[dict[str, Any]]:
     """What each death left (katabasis.bloodstain), of all the dead or of these, by golem; none of who lives."""
     deaths = deaths_with_ticks(stores)
     if golem_ids is not None:
@@ -58,7 +58,7 @@ def bloodstains(stores: Stores, golem_ids: Collection[str] | None = None) -> lis
     ]
 
 
-def bloodstain(stores: Stores, golem_id: str) -> dict[str, Any]:
+def bloodstain(stores: DerivationContext, golem_id: str) -> dict[str, Any]:
     """What one death left. Raises QueryError for who was never born or lives."""
     found = bloodstains(stores, [golem_id])
     if not found:
@@ -79,14 +79,14 @@ def _by_golem(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     return out
 
 
-def _scars(stores: Stores, deaths: pa.Table) -> dict[str, list[dict[str, Any]]]:
+def _scars(stores: DerivationContext, deaths: pa.Table) -> dict[str, list[dict[str, Any]]]:
     """The scars that these deaths published."""
     rows = stores.projections.renewed("scars").read(only=deaths["owner_id"].unique().to_pylist())
     mine = pc.is_in(rows["golem_id"], value_set=contiguous(deaths["golem_id"]))
     return _by_golem(rows.filter(pc.and_(rows["is_bloodstain"], mine)).to_pylist())
 
 
-def _votes(stores: Stores, golems: list[str]) -> dict[str, list[dict[str, Any]]]:
+def _votes(stores: DerivationContext, golems: list[str]) -> dict[str, list[dict[str, Any]]]:
     """The last words of these dead: which they are, only their owner's private causes know."""
     causes = stores.projections.growing("vote_causes").read(["vote_id", "golem_id"], golems=golems)
     wanted = pc.field("is_death_vote") & pc.field("vote_id").isin(contiguous(causes["vote_id"]))
@@ -95,7 +95,7 @@ def _votes(stores: Stores, golems: list[str]) -> dict[str, list[dict[str, Any]]]
     return _by_golem([{**vote, "golem_id": whose[vote["vote_id"]]} for vote in votes.to_pylist()])
 
 
-def _conditions(stores: Stores, deaths: pa.Table) -> dict[str, dict[str, Any]]:
+def _conditions(stores: DerivationContext, deaths: pa.Table) -> dict[str, dict[str, Any]]:
     """The market that each golem saw last, where that record counts."""
     ticks = {row["golem_id"]: (row["tick"], row["tick"]) for row in deaths.select(["golem_id", "tick"]).to_pylist()}
     records = stretches(stores, _MARKET, ticks, stores.left_out())

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.checkpoints import keep_place, kept_at
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleReader
 from bardo_pipeline.derivation.incremental.record_queries import curated, cycle_of, last_records, stretches
@@ -49,7 +49,7 @@ _DEATH = "death/"
 """Apps of what a death confirmed: a cycle that ends with its fiftieth tick may be derived before its death is known."""
 
 
-def derive_failures(stores: Stores) -> list[Written]:
+def derive_failures(stores: DerivationContext) -> list[Written]:
     """Tell the failures that curated cycles and deaths confirmed since, and again what rests on what is left out."""
     with stores.deriving():
         left, failures = stores.left_out(), stores.projections.growing("failures")
@@ -68,7 +68,9 @@ def derive_failures(stores: Stores) -> list[Written]:
         return written
 
 
-def _confirmed(stores: Stores, records: pa.Table, cycles: Mapping[str, tuple[int, int]], left: LeftOut) -> pa.Table:
+def _confirmed(
+    stores: DerivationContext, records: pa.Table, cycles: Mapping[str, tuple[int, int]], left: LeftOut
+) -> pa.Table:
     """What failed and was confirmed in these golems' cycles (first to last), with its cycle.
 
     records: OUTCOME_COLUMNS of those cycles. What they condemn may have been decided before them.
@@ -85,7 +87,7 @@ def _confirmed(stores: Stores, records: pa.Table, cycles: Mapping[str, tuple[int
     return told.append_column("cycle", pa.array(cycle)).filter(pa.array((cycle >= low) & (cycle <= high), pa.bool_()))
 
 
-def _cut_off(stores: Stores, ended: pa.Table, left: LeftOut) -> pa.Table:
+def _cut_off(stores: DerivationContext, ended: pa.Table, left: LeftOut) -> pa.Table:
     """What was not checked yet when these golems died, and had hurt, with its cycle. ended: ENDED_SCHEMA."""
     check, died = stores.policy.prediction.check_ticks, zip(*ended.select(["golem_id", "tick"]).columns, strict=True)
     ticks = {g.as_py(): (max(1, t.as_py() - check), t.as_py()) for g, t in died}
@@ -96,7 +98,7 @@ def _cut_off(stores: Stores, ended: pa.Table, left: LeftOut) -> pa.Table:
 
 
 def _failures(
-    stores: Stores,
+    stores: DerivationContext,
     told: pa.Table,
     left: LeftOut,
     *,
@@ -130,7 +132,7 @@ _LAST_WORDS = """
 """
 
 
-def _rules(stores: Stores) -> pa.Table:
+def _rules(stores: DerivationContext) -> pa.Table:
     """What the curator decided about situations (RULE_COLUMNS): all since the failures that are told, the last before.
 
     Brought up to the decisions on record, and kept beside the reader's place.
@@ -150,18 +152,18 @@ def _rules(stores: Stores) -> pa.Table:
     return rules
 
 
-def _rules_folder(stores: Stores) -> Path:
+def _rules_folder(stores: DerivationContext) -> Path:
     return stores.projections.root / "readers" / "failures-rules"
 
 
-def _ended(stores: Stores) -> pa.Table:
+def _ended(stores: DerivationContext) -> pa.Table:
     """Deaths on record of golems whose last cycle is curated (ENDED_SCHEMA and the cycle)."""
     deaths = deaths_with_ticks(stores)
     keep = [(curated(stores, g) or 0) >= c for g, c in _cycles(stores, deaths).items()]
     return deaths.filter(pa.array(keep, pa.bool_()))
 
 
-def deaths_with_ticks(stores: Stores) -> pa.Table:
+def deaths_with_ticks(stores: DerivationContext) -> pa.Table:
     """Deaths on record whose owner is known, by golem: golem_id, owner_id, cycle, at, tick."""
     deaths = recorded_deaths(stores)
     died: dict[str, int] = {}
@@ -172,11 +174,11 @@ def deaths_with_ticks(stores: Stores) -> pa.Table:
     return deaths.append_column("tick", ticks)
 
 
-def _cycles(stores: Stores, deaths: pa.Table) -> dict[str, int]:
+def _cycles(stores: DerivationContext, deaths: pa.Table) -> dict[str, int]:
     return dict(zip(deaths["golem_id"].to_pylist(), deaths["cycle"].to_pylist(), strict=True))
 
 
-def _unsettled(stores: Stores, failures: GrowingTable) -> pa.Table:
+def _unsettled(stores: DerivationContext, failures: GrowingTable) -> pa.Table:
     """Deaths that cut off checks, as far as nobody looked: their golem's last cycle is told, but not what was open."""
     ended = _ended(stores)
     keep = [
@@ -185,7 +187,7 @@ def _unsettled(stores: Stores, failures: GrowingTable) -> pa.Table:
     return ended.filter(pa.array(keep, pa.bool_()))
 
 
-def _repair(stores: Stores, left: LeftOut) -> list[Written]:
+def _repair(stores: DerivationContext, left: LeftOut) -> list[Written]:
     """Tell again, from the cycle that it touches, what rests on something that is left out since."""
     heeded, span = Heeded(stores, "failures"), stores.policy.curator.cycle_ticks
     due = heeded.due(left, after=[Heeded(stores, "curation")])
@@ -207,7 +209,7 @@ def _repair(stores: Stores, left: LeftOut) -> list[Written]:
 
 
 def failures_again(
-    stores: Stores,
+    stores: DerivationContext,
     first: Mapping[str, int],
     upto: Mapping[str, int],
     left: LeftOut,
@@ -231,7 +233,7 @@ def failures_again(
     return _failures(stores, together, left, before=before, decisions=decisions)
 
 
-def derive_scars(stores: Stores) -> list[Written]:
+def derive_scars(stores: DerivationContext) -> list[Written]:
     """Choose anew what the clades are told whose failures changed, or of which somebody died."""
     with stores.deriving():
         failures, place = stores.projections.growing("failures"), stores.projections.root / "readers" / "scars"
@@ -256,7 +258,7 @@ def derive_scars(stores: Stores) -> list[Written]:
         return written
 
 
-def scars_told(stores: Stores, golem_id: str | None) -> list[dict[str, Any]]:
+def scars_told(stores: DerivationContext, golem_id: str | None) -> list[dict[str, Any]]:
     """Failures of a golem or of all as they were confirmed, each with whether it is a scar.
 
     A scar has the columns of its row and its confidence at its golem's newest tick (confidence_now_ppm); any other

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.checkpoints import keep_place, place_of
 from bardo_pipeline.derivation.incremental.record_queries import curated, cycle_of
 from bardo_pipeline.derivation.incremental.retraction_tracking import Heeded, because, first_cycles, from_cycle
@@ -31,7 +31,7 @@ from bardo_pipeline.storage.delta.table_digest import Written
 from bardo_pipeline.storage.projections.projections import GrowingTable
 
 
-def owners(stores: Stores) -> pa.Table:
+def owners(stores: DerivationContext) -> pa.Table:
     """golem_id and owner_id of every golem that was born."""
     births = stores.life("GolemBorn")
     return pa.table(
@@ -39,7 +39,7 @@ def owners(stores: Stores) -> pa.Table:
     )
 
 
-def recorded_deaths(stores: Stores) -> pa.Table:
+def recorded_deaths(stores: DerivationContext) -> pa.Table:
     """Deaths on record whose owner is known, by golem (DEATH_SCHEMA); of two the earlier tick counts."""
     deaths = stores.life("DeathDeclared")
     died = deaths["died"].combine_chunks()
@@ -62,7 +62,7 @@ def recorded_deaths(stores: Stores) -> pa.Table:
     return table.filter(first).select(DEATH_SCHEMA.names).combine_chunks().cast(DEATH_SCHEMA)
 
 
-def derive_votes(stores: Stores) -> list[Written]:
+def derive_votes(stores: DerivationContext) -> list[Written]:
     """Cast the votes of cycles that were curated since, and the last votes of golems whose last cycle is curated.
 
     Votes that were cast for something that is left out since are cast again as if it had never been.
@@ -96,12 +96,12 @@ def derive_votes(stores: Stores) -> list[Written]:
         return written
 
 
-def _last_words(stores: Stores, deaths: pa.Table) -> Ballots:
+def _last_words(stores: DerivationContext, deaths: pa.Table) -> Ballots:
     grimoire = stores.projections.renewed("grimoire")
     return death_votes(grimoire.read(grimoire.buckets(deaths["golem_id"].to_pylist())), deaths, stores.policy)
 
 
-def _repair(stores: Stores, left: LeftOut) -> list[Written]:
+def _repair(stores: DerivationContext, left: LeftOut) -> list[Written]:
     """Cast again, from the cycle that it touches, what rests on something that is left out since."""
     heeded, span = Heeded(stores, "votes"), stores.policy.curator.cycle_ticks
     due = heeded.due(left, after=[Heeded(stores, "curation")])
@@ -166,7 +166,7 @@ def _pairs(deaths: pa.Table) -> list[tuple[str, int]]:
     return list(zip(deaths["golem_id"].to_pylist(), deaths["cycle"].to_pylist(), strict=True))
 
 
-def _may_speak(stores: Stores, golem_id: str, cycle: int) -> bool:
+def _may_speak(stores: DerivationContext, golem_id: str, cycle: int) -> bool:
     """Whether a dead golem's last cycle is curated and its last votes are not cast."""
     known = curated(stores, golem_id)
     return (
@@ -188,14 +188,14 @@ def _not_yet(table: GrowingTable, rows: pa.Table, by_vote: dict[str, tuple[str, 
     return rows.filter(pa.array(keep, pa.bool_()))
 
 
-def _causes_of(stores: Stores, vote_ids: pa.Array) -> pa.Table:
+def _causes_of(stores: DerivationContext, vote_ids: pa.Array) -> pa.Table:
     """The private causes of these votes; where there is no vote, of all that were ever cast none is looked at."""
     if not len(vote_ids):
         return VOTE_CAUSE_SCHEMA.empty_table()
     return stores.projections.growing("vote_causes").read(only=pc.field("vote_id").isin(vote_ids))
 
 
-def derive_consensus(stores: Stores) -> list[Written]:
+def derive_consensus(stores: DerivationContext) -> list[Written]:
     """Count again the propositions that got votes since, or lost them, and those whose death votes may now count."""
     with stores.deriving():
         box = BallotBox(stores.projections.growing("votes"), stores.projections.root / "readers" / "consensus")

@@ -14,7 +14,7 @@ import zlib
 from datetime import datetime
 from pathlib import Path
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy.bundle_store import bundle_files, load_bundle, write_bundle
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.events.life.bundle_events import BundleImported
@@ -77,7 +77,7 @@ def files_at(path: Path) -> dict[str, bytes]:
         raise BundleError(f"there is no bundle at {path}: name a folder, or an archive that was exported") from None
 
 
-def export_bundle(stores: Stores, bundle_hash: str, target: Path) -> Bundle:
+def export_bundle(stores: DerivationContext, bundle_hash: str, target: Path) -> Bundle:
     """Write a published bundle, with its signature, as an archive, whole or not at all. Raises BundleError."""
     bundle = load_bundle(stores.home, bundle_hash)
     replace_file(target, archive(bundle))
@@ -85,7 +85,7 @@ def export_bundle(stores: Stores, bundle_hash: str, target: Path) -> Bundle:
 
 
 def import_bundle(
-    stores: Stores, files: dict[str, bytes], *, public_key: str | None, now: datetime
+    stores: DerivationContext, files: dict[str, bytes], *, public_key: str | None, now: datetime
 ) -> tuple[Bundle, bool]:
     """Take a bundle from elsewhere into this home. Returns it, and whether it is new here.
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.episodes import EPISODE_SCHEMA, TEXT_FIELDS
 from bardo_pipeline.curator.views.entry_links import links_of
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.derivation_id import knowledge_id
 from bardo_pipeline.derivation.incremental.golem_batches import in_slices
 from bardo_pipeline.derivation.incremental.record_queries import stretches
@@ -45,7 +45,7 @@ BEFORE_CANDIDATES = ("curation", "episodes", "testaments")
 Births = Mapping[str, Mapping[str, Any]]
 
 
-def candidates(stores: Stores, deaths: pa.Table) -> pa.Table:
+def candidates(stores: DerivationContext, deaths: pa.Table) -> pa.Table:
     """The bundles that these dead would leave, written to their folders; one row each (CANDIDATE_SCHEMA).
 
     deaths: with lives (`with_lives`), and their testaments derived.
@@ -55,22 +55,22 @@ def candidates(stores: Stores, deaths: pa.Table) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=CANDIDATE_SCHEMA)
 
 
-def candidate_folder(stores: Stores) -> Path:
+def candidate_folder(stores: DerivationContext) -> Path:
     """Where candidate bundles lie."""
     return stores.projections.root / "bundles"
 
 
-def entries_of(stores: Stores, deaths: pa.Table) -> pa.Table:
+def entries_of(stores: DerivationContext, deaths: pa.Table) -> pa.Table:
     """What these dead knew (ENTRY_SCHEMA), by golem and entry."""
     return stores.projections.renewed("grimoire").read(only=deaths["golem_id"].to_pylist())
 
 
-def births_of(stores: Stores, golems: Collection[str] | None = None) -> dict[str, dict[str, Any]]:
+def births_of(stores: DerivationContext, golems: Collection[str] | None = None) -> dict[str, dict[str, Any]]:
     """The births of all golems, or of these, as they are on record."""
     return {e["golem_id"]: e["born"] for e in stores.life("GolemBorn", golems).select(["golem_id", "born"]).to_pylist()}
 
 
-def _of_slice(stores: Stores, deaths: pa.Table, births: Births) -> list[dict[str, Any]]:
+def _of_slice(stores: DerivationContext, deaths: pa.Table, births: Births) -> list[dict[str, Any]]:
     """Rows of CANDIDATE_SCHEMA."""
     told = stores.projections.growing("testaments").read(golems=deaths["golem_id"].to_pylist())
     testament = {row["golem_id"]: row for row in told.to_pylist()}
@@ -134,7 +134,7 @@ def _row(death: dict[str, Any], bundle_hash: str, crossed: pa.Table, episode_cou
     }
 
 
-def _learned(stores: Stores, deaths: pa.Table, births: Births) -> dict[str, Learning]:
+def _learned(stores: DerivationContext, deaths: pa.Table, births: Births) -> dict[str, Learning]:
     """What the forecasts of the dead had learned, from the records of their last cycle, and where their thoughts came
     to nothing, from those of their lives and what they were born with."""
     span, golems = stores.policy.curator.cycle_ticks, deaths["golem_id"].to_pylist()
@@ -147,7 +147,7 @@ def _learned(stores: Stores, deaths: pa.Table, births: Births) -> dict[str, Lear
     return learned(records, memory, attended(thoughts, begun, stores.policy), stores.policy)
 
 
-def _attention_at_birth(stores: Stores, bundle_hash: str | None) -> tuple[list[float], list[float]]:
+def _attention_at_birth(stores: DerivationContext, bundle_hash: str | None) -> tuple[list[float], list[float]]:
     return attention_of(None if bundle_hash is None else load_bundle(stores.home, bundle_hash).learning)
 
 
@@ -161,13 +161,13 @@ def _ancestors(births: Births, golem_id: str) -> list[dict[str, Any]]:
     return line[::-1]
 
 
-def _episodes_of_the_dead(stores: Stores, deaths: pa.Table) -> pa.Table:
+def _episodes_of_the_dead(stores: DerivationContext, deaths: pa.Table) -> pa.Table:
     """Episodes of these golems, without their vectors."""
     names = [n for n in EPISODE_SCHEMA.names if n not in TEXT_FIELDS]
     return stores.projections.growing("episodes").read(names, golems=deaths["golem_id"].to_pylist())
 
 
-def _most_telling(episodes: pa.Table, stores: Stores) -> pa.Table:
+def _most_telling(episodes: pa.Table, stores: DerivationContext) -> pa.Table:
     """The most important verified episodes without what must not cross; ties to curiosity, then the newest."""
     verified = episodes.filter(episodes["verified"])
     keys = [("importance", "descending"), ("curiosity", "descending"), ("tick", "descending")]
@@ -176,7 +176,7 @@ def _most_telling(episodes: pa.Table, stores: Stores) -> pa.Table:
     return ordered.select(names)
 
 
-def _last_playbooks(stores: Stores, deaths: pa.Table) -> pa.Table:
+def _last_playbooks(stores: DerivationContext, deaths: pa.Table) -> pa.Table:
     """The last version of each golem's playbook: one row a golem, by golem."""
     names = ["golem_id", "version", "markdown", "cause_entries", "staged_entries"]
     rows = stores.projections.growing("playbooks").read(names, golems=deaths["golem_id"].to_pylist())

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.derivation.succession.birth_events import owners_of
 from bardo_pipeline.errors import SignatureError
@@ -26,7 +26,7 @@ class Voucher:
     Nothing that is derived depends on a signature: the bundle's hash does not name it.
     """
 
-    def __init__(self, stores: Stores, given: Mapping[str, Ed25519PrivateKey] | None = None) -> None:
+    def __init__(self, stores: DerivationContext, given: Mapping[str, Ed25519PrivateKey] | None = None) -> None:
         """given: private keys by owner that lie elsewhere. Raises SignatureError for one that is not in force."""
         self._stores, self._keys = stores, OwnerKeys(stores.home, stores.log)
         self.in_force = self._keys.in_force()
@@ -58,7 +58,7 @@ class Voucher:
 
 
 def vouch_for_all(
-    stores: Stores, given: Mapping[str, Ed25519PrivateKey] | None = None, *, now: datetime
+    stores: DerivationContext, given: Mapping[str, Ed25519PrivateKey] | None = None, *, now: datetime
 ) -> dict[str, str]:
     """Sign every published bundle that its owner's key in force has not signed. Returns hash to key id.
 

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.derive_thanatopsis import pass_away
 from bardo_pipeline.derivation.incremental.golem_batches import GOLEMS_AT_ONCE, in_slices
 from bardo_pipeline.derivation.incremental.record_queries import curated
@@ -40,7 +40,7 @@ from bardo_pipeline.inheritance.weismann import leave_bloodstains
 from bardo_pipeline.storage.delta.table_digest import Written
 
 
-def _unwritten(stores: Stores, table: str, *, after: tuple[str, ...] = ()) -> pa.Table:
+def _unwritten(stores: DerivationContext, table: str, *, after: tuple[str, ...] = ()) -> pa.Table:
     """Deaths that are curated to their last cycle and known to these tables, but not to this one, with their lives."""
     sources, target = [stores.projections.growing(n) for n in after], stores.projections.growing(table)
     deaths = recorded_deaths(stores)
@@ -52,7 +52,7 @@ def _unwritten(stores: Stores, table: str, *, after: tuple[str, ...] = ()) -> pa
     return with_lives(stores, deaths.filter(pa.array(keep, pa.bool_())))
 
 
-def with_lives(stores: Stores, deaths: pa.Table) -> pa.Table:
+def with_lives(stores: DerivationContext, deaths: pa.Table) -> pa.Table:
     """Deaths with the generation, lineage, cause and tick that a testament and a bundle name."""
     names = deaths["golem_id"].to_pylist()
     births, events = births_of(stores, names), stores.life("DeathDeclared", names).select(["golem_id", "died"])
@@ -70,7 +70,7 @@ def with_lives(stores: Stores, deaths: pa.Table) -> pa.Table:
     return deaths
 
 
-def derive_testaments(stores: Stores) -> list[Written]:
+def derive_testaments(stores: DerivationContext) -> list[Written]:
     """Write the testament of every golem that died since, and again where something it rests on is left out since."""
     with stores.deriving():
         written = _repair(stores, "testaments", _testaments, after=("curation",))
@@ -80,7 +80,7 @@ def derive_testaments(stores: Stores) -> list[Written]:
         return written
 
 
-def _testaments(stores: Stores, deaths: pa.Table) -> pa.Table:
+def _testaments(stores: DerivationContext, deaths: pa.Table) -> pa.Table:
     """The testaments of these dead (TESTAMENT_SCHEMA)."""
     parts = [TESTAMENT_SCHEMA.empty_table()]
     for some in in_slices(stores, deaths):
@@ -90,7 +90,11 @@ def _testaments(stores: Stores, deaths: pa.Table) -> pa.Table:
 
 
 def _repair(
-    stores: Stores, table: str, make: Callable[[Stores, pa.Table], pa.Table], *, after: tuple[str, ...]
+    stores: DerivationContext,
+    table: str,
+    make: Callable[[DerivationContext, pa.Table], pa.Table],
+    *,
+    after: tuple[str, ...],
 ) -> list[Written]:
     """Make again the rows of the dead that rest on something that is left out since their row was made.
 
@@ -116,7 +120,7 @@ def _upto(deaths: pa.Table) -> dict[str, int]:
     return dict(zip(deaths["golem_id"].to_pylist(), deaths["cycle"].to_pylist(), strict=True))
 
 
-def derive_candidates(stores: Stores) -> list[Written]:
+def derive_candidates(stores: DerivationContext) -> list[Written]:
     """Press every golem that died since through the bottleneck, and make the bundle it would leave.
 
     A bundle that rests on something that is left out since is made again; the one that was made before keeps its bytes.
@@ -129,14 +133,14 @@ def derive_candidates(stores: Stores) -> list[Written]:
         return written
 
 
-def unjudged(stores: Stores) -> list[dict[str, Any]]:
+def unjudged(stores: DerivationContext) -> list[dict[str, Any]]:
     """Candidates that have no verdict, by golem."""
     known = _told(stores, "BundleJudged", "judged", "bundle_hash")
     hashes = stores.projections.growing("candidates").read(["bundle_hash"])["bundle_hash"]
     return _rows_of(stores, hashes.filter(pc.invert(pc.is_in(hashes, value_set=known))))
 
 
-def _rows_of(stores: Stores, hashes: pa.ChunkedArray) -> list[dict[str, Any]]:
+def _rows_of(stores: DerivationContext, hashes: pa.ChunkedArray) -> list[dict[str, Any]]:
     """These candidates (CANDIDATE_SCHEMA), by golem: what they are made from is read of them alone."""
     if not len(hashes):
         return []
@@ -144,13 +148,17 @@ def _rows_of(stores: Stores, hashes: pa.ChunkedArray) -> list[dict[str, Any]]:
     return rows.sort_by("golem_id").to_pylist()
 
 
-def _told(stores: Stores, kind: str, attribute: str, field: str) -> pa.Array:
+def _told(stores: DerivationContext, kind: str, attribute: str, field: str) -> pa.Array:
     """One field of what these events say, an event each."""
     return pc.struct_field(stores.life(kind)[attribute].combine_chunks(), field)
 
 
 def judge_candidates(
-    stores: Stores, *, now: datetime, data_docs_dir: Path | None = None, read: Callable[[Path], Bundle] | None = None
+    stores: DerivationContext,
+    *,
+    now: datetime,
+    data_docs_dir: Path | None = None,
+    read: Callable[[Path], Bundle] | None = None,
 ) -> Verdicts:
     """One Great Expectations run over all candidates without a verdict; each verdict is recorded as an event.
 
@@ -166,7 +174,7 @@ def judge_candidates(
 
 
 def candidates_of(
-    stores: Stores, rows: Sequence[Mapping[str, Any]], read: Callable[[Path], Bundle]
+    stores: DerivationContext, rows: Sequence[Mapping[str, Any]], read: Callable[[Path], Bundle]
 ) -> Iterator[Candidate]:
     """Candidates (CANDIDATE_SCHEMA) with what is on record of their golems, and the bundles these were born with.
 
@@ -193,7 +201,7 @@ def loosely_read(folder: Path) -> Bundle:
     return open_bundle({p.name: p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file()})
 
 
-def publish(stores: Stores, *, now: datetime) -> list[str]:
+def publish(stores: DerivationContext, *, now: datetime) -> list[str]:
     """Publish the candidates that passed and are not published. Returns their hashes.
 
     A candidate is read with its hashes checked once more: one that was altered since its verdict stays where it is, in
@@ -220,7 +228,7 @@ def publish(stores: Stores, *, now: datetime) -> list[str]:
     return published
 
 
-def _to_publish(stores: Stores) -> pa.ChunkedArray:
+def _to_publish(stores: DerivationContext) -> pa.ChunkedArray:
     """Hashes of the candidates whose last verdict on record passed them, and that are not published."""
     judged, passed = (_told(stores, "BundleJudged", "judged", name) for name in ("bundle_hash", "passed"))
     verdict = dict(zip(judged.to_pylist(), passed.to_pylist(), strict=True))
@@ -230,7 +238,7 @@ def _to_publish(stores: Stores) -> pa.ChunkedArray:
     return hashes.filter(pc.and_(pc.is_in(hashes, value_set=good), pc.invert(out)))
 
 
-def published_bundles(stores: Stores, golem_ids: Collection[str] | None = None) -> dict[str, str]:
+def published_bundles(stores: DerivationContext, golem_ids: Collection[str] | None = None) -> dict[str, str]:
     """Golem to the hash of the bundle it left, for all golems of which one was published, or those among these.
 
     Of several it is the one that would be made now: a bundle is published anew where something that it rested on is
@@ -248,13 +256,13 @@ def published_bundles(stores: Stores, golem_ids: Collection[str] | None = None) 
     return {g: now[g] if now.get(g) in hashes else hashes[-1] for g, hashes in published.items()}
 
 
-def bundles_published_by(stores: Stores) -> set[str]:
+def bundles_published_by(stores: DerivationContext) -> set[str]:
     """Hashes of the bundles that this derivation published."""
     out, by = (_told(stores, "BundlePublished", "published", name) for name in ("bundle_hash", "derivation_id"))
     return set(out.filter(pc.equal(by, stores.derivation_id)).to_pylist())
 
 
-def _candidate_hashes(stores: Stores, golem_ids: Sequence[str]) -> dict[str, str]:
+def _candidate_hashes(stores: DerivationContext, golem_ids: Sequence[str]) -> dict[str, str]:
     """Golem to the hash of the bundle that it would leave now."""
     if not golem_ids:
         return {}
@@ -262,7 +270,7 @@ def _candidate_hashes(stores: Stores, golem_ids: Sequence[str]) -> dict[str, str
     return dict(zip(rows["golem_id"].to_pylist(), rows["bundle_hash"].to_pylist(), strict=True))
 
 
-def overtaken_bundles(stores: Stores) -> list[tuple[str, str]]:
+def overtaken_bundles(stores: DerivationContext) -> list[tuple[str, str]]:
     """Published bundles that were made before something they may rest on was left out: golem and hash, by golem.
 
     They keep their bytes and their place; whoever inherits now gets the one that was made since.
@@ -273,7 +281,7 @@ def overtaken_bundles(stores: Stores) -> list[tuple[str, str]]:
     return sorted((golem_id, bundle_hash) for golem_id, bundle_hash in out if now.get(golem_id) != bundle_hash)
 
 
-def wrongly_published(stores: Stores) -> list[str]:
+def wrongly_published(stores: DerivationContext) -> list[str]:
     """Hashes of published bundles without a passing verdict, or whose bytes are not what their hash says."""
     judged, well = (_told(stores, "BundleJudged", "judged", name) for name in ("bundle_hash", "passed"))
     passed, wrong = set(judged.filter(well).to_pylist()), []
@@ -287,7 +295,7 @@ def wrongly_published(stores: Stores) -> list[str]:
     return wrong
 
 
-def bequeath(stores: Stores, *, now: datetime, data_docs_dir: Path | None = None) -> list[str]:
+def bequeath(stores: DerivationContext, *, now: datetime, data_docs_dir: Path | None = None) -> list[str]:
     """All that follows a death, in order: testament, candidate, verdict, publication, and the phases of dying beside.
 
     Returns the hashes published.

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy.publish_legacies import published_bundles
 from bardo_pipeline.errors import QueryError, WaiverError
 from bardo_pipeline.events.life.bundle_events import BundleWaived
@@ -36,7 +36,7 @@ class Failing(NamedTuple):
         return self.why is None
 
 
-def failing(stores: Stores) -> list[Failing]:
+def failing(stores: DerivationContext) -> list[Failing]:
     """What the bundles that count did not meet, by golem and in the order of the suite.
 
     A golem's bundle that counts is the one that its heir would get; where none is published, the one judged last.
@@ -53,7 +53,7 @@ def failing(stores: Stores) -> list[Failing]:
     return out
 
 
-def waive(stores: Stores, target: str, expectation: str, why: str, *, now: datetime) -> Failing:
+def waive(stores: DerivationContext, target: str, expectation: str, why: str, *, now: datetime) -> Failing:
     """Record why a warning about a bundle may stand.
 
     target: the bundle's hash, its beginning, or the golem that left it. Returns what was waived. Raises QueryError
@@ -79,7 +79,7 @@ def waive(stores: Stores, target: str, expectation: str, why: str, *, now: datet
     return Failing(golem_id, name, expectation, one["severity"], one["observed"], why)
 
 
-def _judged(stores: Stores, target: str) -> tuple[str, Mapping[str, Any], datetime]:
+def _judged(stores: DerivationContext, target: str) -> tuple[str, Mapping[str, Any], datetime]:
     """The verdict that a target names, with the golem and the moment of its death."""
     rows, counting = stores.life("BundleJudged"), _verdicts_that_count(stores)
     of_golem = dict(zip(counting["golem_id"].to_pylist(), _hashes(counting), strict=True))
@@ -93,7 +93,7 @@ def _judged(stores: Stores, target: str) -> tuple[str, Mapping[str, Any], dateti
     return found["golem_id"], found["judged"], found["observed_at"]
 
 
-def _verdicts_that_count(stores: Stores) -> pa.Table:
+def _verdicts_that_count(stores: DerivationContext) -> pa.Table:
     """The verdict on the bundle that each golem's heir would get, else its last one: golem_id and judged, by golem."""
     rows = stores.life("BundleJudged").sort_by([("recorded_at", "ascending"), ("event_id", "ascending")])
     left = published_bundles(stores)
@@ -111,7 +111,7 @@ def _hashes(verdicts: pa.Table) -> list[str]:
     return pc.struct_field(verdicts["judged"].combine_chunks(), "bundle_hash").to_pylist()
 
 
-def _waived(stores: Stores) -> dict[tuple[str, str], str]:
+def _waived(stores: DerivationContext) -> dict[tuple[str, str], str]:
     """(bundle, expectation) to the reason; of several the last."""
     rows = stores.life("BundleWaived").sort_by([("recorded_at", "ascending"), ("event_id", "ascending")])
     return {(row["bundle_hash"], row["expectation"]): row["why"] for row in rows["waived"].to_pylist()}

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import ValidationError
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.record_overrides import Grimoire, find, grimoire_of
 from bardo_pipeline.derivation.incremental.record_queries import curated
 from bardo_pipeline.derivation.incremental.retraction_tracking import heeded_by
@@ -43,7 +43,7 @@ class Acquired:
     what: str
 
 
-def pull(stores: Stores, golem_id: str, entry: str, why: str, *, at: datetime, now: datetime) -> Acquired:
+def pull(stores: DerivationContext, golem_id: str, entry: str, why: str, *, at: datetime, now: datetime) -> Acquired:
     """Take an entry of a golem that has just died, whatever its confidence. at: event time; now: of recording.
 
     Raises LibraryError for a golem that lives and for a moment that is not within the grace after its testament,
@@ -68,7 +68,7 @@ def pull(stores: Stores, golem_id: str, entry: str, why: str, *, at: datetime, n
     return Acquired(event.event_id, owners_of(stores)[golem_id], row["entry_id"])
 
 
-def export(stores: Stores, golem_id: str, entry: str, why: str, *, now: datetime) -> Acquired:
+def export(stores: DerivationContext, golem_id: str, entry: str, why: str, *, now: datetime) -> Acquired:
     """Take an entry of a golem that lives, as it stands at its last closed cycle. now: the moment of recording.
 
     Raises LibraryError for a golem that is dead, an entry that is trusted too little, and what a dream taught, which
@@ -97,7 +97,7 @@ def export(stores: Stores, golem_id: str, entry: str, why: str, *, now: datetime
     return Acquired(event.event_id, owners_of(stores)[golem_id], row["entry_id"])
 
 
-def buy(stores: Stores, bundle: str, owner: str | None, why: str, *, now: datetime) -> Acquired:
+def buy(stores: DerivationContext, bundle: str, owner: str | None, why: str, *, now: datetime) -> Acquired:
     """Take what is in a bundle that was imported as bought. bundle: its hash, or the beginning. now: of recording.
 
     Raises LibraryError for a bundle that was not imported, or that a golem of the same owner left.
@@ -135,7 +135,7 @@ class Ordered:
 
 
 def equip(
-    stores: Stores, entries: Sequence[str], kit: str | None, owner: str | None, why: str, *, now: datetime
+    stores: DerivationContext, entries: Sequence[str], kit: str | None, owner: str | None, why: str, *, now: datetime
 ) -> Ordered:
     """Order library entries for the owner's next golem, with the defaults of their archetypes. now: of recording.
 
@@ -170,7 +170,7 @@ def equip(
     return Ordered(event.event_id, owner_id, number, bundle.bundle_hash, tuple(chosen.to_pylist()))
 
 
-def _roots(stores: Stores, rows: pa.Table) -> list[dict[str, Any]]:
+def _roots(stores: DerivationContext, rows: pa.Table) -> list[dict[str, Any]]:
     """On whose lives these rows of a library rest, as far as they are curated, by golem."""
     entries: dict[str, list[str]] = defaultdict(list)
     for entry_id, golem_ids in zip(rows["entry_id"].to_pylist(), rows["golem_ids"].to_pylist(), strict=True):
@@ -180,7 +180,7 @@ def _roots(stores: Stores, rows: pa.Table) -> list[dict[str, Any]]:
     return [root_said(g, ids, (curated(stores, g) or 0) * span, left) for g, ids in sorted(entries.items())]
 
 
-def _published(stores: Stores, owner_id: str, kit: str) -> list[str]:
+def _published(stores: DerivationContext, owner_id: str, kit: str) -> list[str]:
     hits = [k for k in kits_of(stores, owner_id) if kit and k["kit_id"].startswith(kit)]
     if len(hits) != 1:
         raise QueryError(f"library of {owner_id}: {len(hits)} kits begin with {kit!r}: `bardo library list` shows all")
@@ -200,7 +200,7 @@ def _known(grimoire: Grimoire, entry: str) -> dict[str, Any]:
     return row
 
 
-def _said(stores: Stores, kind: str, golem_id: str) -> list[dict[str, Any]]:
+def _said(stores: DerivationContext, kind: str, golem_id: str) -> list[dict[str, Any]]:
     events = stores.life(kind)
     return events.filter(pc.equal(events["golem_id"], golem_id)).to_pylist()
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.curate import Curation
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, fold
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.record_queries import curated, cycle_of
 from bardo_pipeline.derivation.incremental.retraction_tracking import heeded_by
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
@@ -61,7 +61,7 @@ _DEATH_SCHEMA = pa.schema(
 )
 
 
-def derive_library(stores: Stores) -> list[Written]:
+def derive_library(stores: DerivationContext) -> list[Written]:
     """Make the libraries again of owners of whose golems something is known, recorded or left out since."""
     with stores.deriving():
         library = stores.projections.renewed("library")
@@ -91,7 +91,7 @@ def derive_library(stores: Stores) -> list[Written]:
 
 
 def shelved(
-    stores: Stores,
+    stores: DerivationContext,
     owners: Collection[str],
     *,
     entries: pa.Table,
@@ -125,7 +125,9 @@ def shelved(
     return {"library": made.library, "kits": made.kits, "shelved_playbooks": _last_playbooks(playbooks, deaths)}
 
 
-def shelved_again(stores: Stores, golems: Collection[str], entries: pa.Table, made: Curation) -> dict[str, pa.Table]:
+def shelved_again(
+    stores: DerivationContext, golems: Collection[str], entries: pa.Table, made: Curation
+) -> dict[str, pa.Table]:
     """All libraries as they would be if these golems knew these entries, by these decisions: LIBRARY_TABLES by name."""
 
     def others(rows: pa.Table) -> pa.Table:
@@ -143,14 +145,14 @@ def shelved_again(stores: Stores, golems: Collection[str], entries: pa.Table, ma
     )
 
 
-def _lives(stores: Stores) -> pa.Table:
+def _lives(stores: DerivationContext) -> pa.Table:
     births = stores.life("GolemBorn")
     born = births["born"].combine_chunks()
     columns = {name: pc.struct_field(born, name) for name in ("owner_id", "lineage_id")}
     return pa.table({"golem_id": births["golem_id"], **columns}).select(LIVES_SCHEMA.names).cast(LIVES_SCHEMA)
 
 
-def _deaths(stores: Stores, golems: Collection[str], reached: Mapping[str, int]) -> pa.Table:
+def _deaths(stores: DerivationContext, golems: Collection[str], reached: Mapping[str, int]) -> pa.Table:
     """Deaths of these golems whose last cycle is curated, with the event; of two the earlier tick counts."""
     events = stores.life("DeathDeclared")
     told = {"golem_id": events["golem_id"], "event_id": events["event_id"], "at": events["observed_at"]}
@@ -169,7 +171,7 @@ _FIRST_DEATHS = """
 """
 
 
-def _pulls(stores: Stores, golems: Collection[str]) -> pa.Table:
+def _pulls(stores: DerivationContext, golems: Collection[str]) -> pa.Table:
     rows = [
         {"golem_id": e["golem_id"], "entry_id": e["pulled"]["entry_id"], "event_id": e["event_id"],
          "at": e["observed_at"]}
@@ -179,13 +181,16 @@ def _pulls(stores: Stores, golems: Collection[str]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=_PULL_SCHEMA)
 
 
-def _told(stores: Stores, kind: str, attribute: str) -> list[dict[str, Any]]:
+def _told(stores: DerivationContext, kind: str, attribute: str) -> list[dict[str, Any]]:
     events = stores.life(kind).select(["golem_id", "event_id", "observed_at", attribute])
     return sorted(events.to_pylist(), key=lambda e: e["event_id"]) if events.num_rows else []
 
 
 def _exports(
-    stores: Stores, lives: pa.Table, decisions_of: Callable[[list[str]], pa.Table], reached: Mapping[str, int]
+    stores: DerivationContext,
+    lives: pa.Table,
+    decisions_of: Callable[[list[str]], pa.Table],
+    reached: Mapping[str, int],
 ) -> pa.Table:
     """What was exported from the living, each entry as it stood at the close of the cycle in which it was seen."""
     owners = dict(zip(lives["golem_id"].to_pylist(), lives["owner_id"].to_pylist(), strict=True))
@@ -213,7 +218,7 @@ def _exports(
     )
 
 
-def _purchases(stores: Stores, owners: Collection[str]) -> list[pa.Table]:
+def _purchases(stores: DerivationContext, owners: Collection[str]) -> list[pa.Table]:
     return [
         purchase_deposits(
             load_bundle(stores.home, said["bundle_hash"]).entries(), said["owner_id"], said["from_golem_id"],
@@ -233,7 +238,7 @@ def _last_playbooks(playbooks: pa.Table, deaths: pa.Table) -> pa.Table:
     return asked(last, books=playbooks, deaths=deaths.rename_columns({"at": "died_at"})).cast(PLAYBOOK_DEPOSIT_SCHEMA)
 
 
-def equipped(stores: Stores, golems: Collection[str]) -> pa.Table:
+def equipped(stores: DerivationContext, golems: Collection[str]) -> pa.Table:
     """What these golems have from kits of a library, their own or their ancestors', and was not withdrawn from who got
     it: EQUIPPED_SCHEMA."""
     ordered = {e["kit_ordered"]["bundle_hash"] for e in _told(stores, "KitOrdered", "kit_ordered")}
@@ -255,13 +260,13 @@ def equipped(stores: Stores, golems: Collection[str]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=EQUIPPED_SCHEMA)
 
 
-def _structures(stores: Stores, kit: str) -> dict[str, str]:
+def _structures(stores: DerivationContext, kit: str) -> dict[str, str]:
     """What each entry of a kit is about, by id."""
     entries = load_bundle(stores.home, kit).entries()
     return dict(zip(entries["entry_id"].to_pylist(), entries["structure"].to_pylist(), strict=True))
 
 
-def _signatures(stores: Stores) -> dict[str, str]:
+def _signatures(stores: DerivationContext) -> dict[str, str]:
     """What each owner's library is made from, as a hash: two with the same one were made from the same."""
     grimoire = stores.projections.renewed("grimoire")
     digests = {bucket: f"{d.low:x}{d.high:x}" for bucket, d in grimoire.digests().items()}

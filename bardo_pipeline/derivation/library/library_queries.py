@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.library.derive_library import derive_library
 from bardo_pipeline.derivation.versions.adoption import log_moment
@@ -20,7 +20,7 @@ from bardo_pipeline.inheritance.library.deposits import CHANNELS
 from bardo_pipeline.inheritance.library.kits import as_entries
 
 
-def owner_named(stores: Stores, owner: str | None) -> str:
+def owner_named(stores: DerivationContext, owner: str | None) -> str:
     """The owner of this name, or the only one of this home. Raises QueryError where that says nobody, or not whom."""
     births = stores.life("GolemBorn")
     born = births["born"].combine_chunks()
@@ -36,14 +36,14 @@ def owner_named(stores: Stores, owner: str | None) -> str:
     return owner
 
 
-def refreshed(stores: Stores) -> None:
+def refreshed(stores: DerivationContext) -> None:
     """Bring grimoires and libraries up to the log, where anything may be derived here."""
     if stores.frozen is None:
         derive_curation(stores)
         derive_library(stores)
 
 
-def library_of(stores: Stores, owner: str) -> pa.Table:
+def library_of(stores: DerivationContext, owner: str) -> pa.Table:
     """An owner's library (LIBRARY_SCHEMA) with confidence_now_ppm at the log's last moment, surest first."""
     rows = stores.projections.renewed("library").read(only=[owner])
     now_us = round(log_moment(stores, "KitOrdered").timestamp() * 1_000_000)
@@ -52,12 +52,12 @@ def library_of(stores: Stores, owner: str) -> pa.Table:
     return rows.sort_by([("confidence_now_ppm", "descending"), ("entry_id", "ascending")])
 
 
-def kits_of(stores: Stores, owner: str) -> list[dict[str, Any]]:
+def kits_of(stores: DerivationContext, owner: str) -> list[dict[str, Any]]:
     """An owner's seed kits, by id."""
     return stores.projections.renewed("kits").read(only=[owner]).to_pylist()
 
 
-def playbooks_of(stores: Stores, owner: str) -> list[dict[str, Any]]:
+def playbooks_of(stores: DerivationContext, owner: str) -> list[dict[str, Any]]:
     """The last playbooks of an owner's dead, by golem."""
     return stores.projections.renewed("shelved_playbooks").read(only=[owner]).to_pylist()
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bardo_pipeline.curator.views.crossings import dreams_that_cross
 from bardo_pipeline.derivation.active_derivation import in_force
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.dreams.derive_lessons import known_at, known_entries
 from bardo_pipeline.derivation.katabasis.vote_and_consensus import owners
 from bardo_pipeline.derivation.memory.embed_texts import recorded_vectors
@@ -54,7 +54,9 @@ class Standing:
         return replace(self, situation=situation)
 
 
-def standing(stores: Stores, golem_id: str, *, at: datetime | None = None, tick: int | None = None) -> Standing:
+def standing(
+    stores: DerivationContext, golem_id: str, *, at: datetime | None = None, tick: int | None = None
+) -> Standing:
     """Where a golem stands: at its newest record, or at an earlier moment or tick of its life.
 
     Its knowledge is that of its last cycle that had closed then. Raises QueryError for a golem that was never born, or
@@ -82,7 +84,7 @@ def standing(stores: Stores, golem_id: str, *, at: datetime | None = None, tick:
     return Standing(golem_id, _situation(told.slice(0, upto), at_us), as_of, earlier, died)
 
 
-def must_be_derived(stores: Stores) -> None:
+def must_be_derived(stores: DerivationContext) -> None:
     """Raise QueryError for another embedder than the one in force, if nothing was ever derived by it."""
     current = in_force(stores.life("DerivationAdopted")).embedder
     if stores.embedder_name != current and not stores.projections.digest("cycles").rows:
@@ -92,7 +94,7 @@ def must_be_derived(stores: Stores) -> None:
         )
 
 
-def _records(stores: Stores, golem_id: str) -> pa.Table:
+def _records(stores: DerivationContext, golem_id: str) -> pa.Table:
     """What every record of a golem says of its situation, in order, without what is left out."""
     rows = stores.log.read_stretch(list(_STOOD), [golem_id], 1, 2**53)
     left = stores.left_out()
@@ -120,7 +122,7 @@ def _upto(told: pa.Table, golem_id: str, at: datetime | None, tick: int | None) 
     return int(np.searchsorted(micros(told, "observed_at"), us, side="right"))
 
 
-def _closed(stores: Stores, golem_id: str, at: datetime) -> tuple[int, int, datetime | None]:
+def _closed(stores: DerivationContext, golem_id: str, at: datetime) -> tuple[int, int, datetime | None]:
     """The last cycle that had closed, its last tick and its moment; (0, 0, None) before the first."""
     rows = stores.projections.growing("cycles").read(["cycle", "tick_last", "closed_at"], golems=[golem_id])
     rows = rows.filter(pc.less_equal(rows["closed_at"], pa.scalar(at, MOMENT))).sort_by("cycle")
@@ -155,7 +157,7 @@ def _situation(told: pa.Table, at_us: int) -> Situation:
 
 
 def ask(
-    stores: Stores,
+    stores: DerivationContext,
     where: Standing,
     question: str,
     *,
@@ -179,7 +181,7 @@ def ask(
     return grimoire.retrieve(vector, where.situation, count, may_skip=may_skip)
 
 
-def grimoire_of(stores: Stores, where: Standing, *, now: datetime, clade: bool = False) -> Grimoire:
+def grimoire_of(stores: DerivationContext, where: Standing, *, now: datetime, clade: bool = False) -> Grimoire:
     """What a golem knew where it stood, ready to be asked. clade: with what its owner's other golems knew."""
     entries = _entries(stores, [where.golem_id], where)
     layer = np.full(entries.num_rows, VAULT)
@@ -193,7 +195,7 @@ def grimoire_of(stores: Stores, where: Standing, *, now: datetime, clade: bool =
     return Grimoire(entries, vectors, text_of, stores.policy, uses=uses, layer=layer, as_of=where.as_of)
 
 
-def _uses(stores: Stores, entries: pa.Table, where: Standing) -> Uses:
+def _uses(stores: DerivationContext, entries: pa.Table, where: Standing) -> Uses:
     """What became of earlier retrievals of each entry, by the golem that holds it, in cycles closed by then."""
     golems = entries["golem_id"].unique().to_pylist()
     columns = ["golem_id", "entry_id", "cycle", "useful", "misled", "last_access_at"]
@@ -217,7 +219,7 @@ def _held_by(rows: pa.Table) -> pa.Array:
     return one(pc.binary_join_element_wise(rows["golem_id"], rows["entry_id"], "\x1f"))
 
 
-def _entries(stores: Stores, golem_ids: list[str], where: Standing) -> pa.Table:
+def _entries(stores: DerivationContext, golem_ids: list[str], where: Standing) -> pa.Table:
     """The active entries of these golems, as they were at the moment that is asked of."""
     if not golem_ids:
         return ENTRY_SCHEMA.empty_table()
@@ -228,7 +230,7 @@ def _entries(stores: Stores, golem_ids: list[str], where: Standing) -> pa.Table:
     return rows.filter(pc.equal(rows["status"], "active"))
 
 
-def _siblings(stores: Stores, golem_id: str) -> list[str]:
+def _siblings(stores: DerivationContext, golem_id: str) -> list[str]:
     """The other golems of its owner."""
     known = owners(stores).to_pylist()
     mine = {row["owner_id"] for row in known if row["golem_id"] == golem_id}
@@ -245,7 +247,7 @@ def _unheld(siblings: pa.Table, own: pa.Table) -> pa.Table:
 
 
 def text_vectors(
-    stores: Stores, texts: pa.ChunkedArray, now: datetime
+    stores: DerivationContext, texts: pa.ChunkedArray, now: datetime
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Vectors of the distinct texts, float32 [distinct, dimension], and the row of each text in them.
 

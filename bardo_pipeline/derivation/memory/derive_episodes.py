@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, EPISODE_SCHEMA, episodes_of
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleReader
 from bardo_pipeline.derivation.incremental.retraction_tracking import Heeded, because
 from bardo_pipeline.derivation.memory.embed_texts import must_match, recorded_vectors
@@ -27,7 +27,7 @@ from bardo_pipeline.storage.index.episode_index import EpisodeIndex
 _ASKED_GROWTH = 8  # alike episodes are many: so many times more are asked for when too few are left
 
 
-def derive_episodes(stores: Stores, *, now: datetime) -> list[Written]:
+def derive_episodes(stores: DerivationContext, *, now: datetime) -> list[Written]:
     """Remember the episodes of closed cycles that are not on record, and take back those of records left out since.
 
     now: when vectors made here are recorded. An episode rests on its own record alone.
@@ -47,7 +47,7 @@ def derive_episodes(stores: Stores, *, now: datetime) -> list[Written]:
         return written
 
 
-def _repair(stores: Stores, left: LeftOut) -> list[Written]:
+def _repair(stores: DerivationContext, left: LeftOut) -> list[Written]:
     """Take back the episodes of records that are left out since."""
     heeded, episodes = Heeded(stores, "episodes"), stores.projections.growing("episodes")
     due = heeded.due(left)
@@ -64,7 +64,7 @@ def _repair(stores: Stores, left: LeftOut) -> list[Written]:
     return written
 
 
-def _with_vectors(stores: Stores, plain: pa.Table, now: datetime) -> pa.Table:
+def _with_vectors(stores: DerivationContext, plain: pa.Table, now: datetime) -> pa.Table:
     """Add the three fields of the text's vector, embedding only texts that this home has never embedded."""
     encoded = plain["text"].combine_chunks().dictionary_encode()
     hashes, known = recorded_vectors(stores, encoded.dictionary.to_pylist(), now)
@@ -81,14 +81,14 @@ def _with_vectors(stores: Stores, plain: pa.Table, now: datetime) -> pa.Table:
     )
 
 
-def refresh_index(stores: Stores) -> int:
+def refresh_index(stores: DerivationContext) -> int:
     """Bring the index of episodes up to the episodes table. Returns by how many rows it grew. One process at a time."""
     with stores.home.lock(f"index-{stores.projections.root.name}"):
         return episode_index(stores).refresh(stores.projections.growing("episodes"))
 
 
 def similar_episodes(
-    stores: Stores,
+    stores: DerivationContext,
     text: str,
     golem_ids: Iterable[str] | None = None,
     limit: int = 5,
@@ -115,7 +115,7 @@ def similar_episodes(
         asked *= _ASKED_GROWTH
 
 
-def _not_gone(stores: Stores, found: pa.Table, at: datetime) -> pa.Table:
+def _not_gone(stores: DerivationContext, found: pa.Table, at: datetime) -> pa.Table:
     """Without the episodes that may go before a moment."""
     known = stores.projections.growing("episodes").read(
         ["episode_id", "may_go_at"], golems=found["golem_id"].unique().to_pylist()
@@ -130,7 +130,7 @@ def _first_of_each(rows: pa.Table, column: str) -> pa.Table:
     return rows.take(pa.array(np.sort(first), pa.int64()))
 
 
-def episode_index(stores: Stores) -> EpisodeIndex:
+def episode_index(stores: DerivationContext) -> EpisodeIndex:
     """The index of these projections' episodes: of the derivation in force, or of tables made beside it."""
     identity = stores.embedder.identity
     folder = stores.home.index / "episodes" / stores.projections.root.name

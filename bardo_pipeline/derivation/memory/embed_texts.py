@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.errors import EmbedderMismatch, EmbeddingPaused
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.retrieval.embedder_drift import drift_of, norm_variance_of
@@ -28,7 +28,7 @@ Tell = Callable[[int, int], None]
 
 
 def recorded_vectors(
-    stores: Stores, texts: Sequence[str], now: datetime, *, tell: Tell | None = None
+    stores: DerivationContext, texts: Sequence[str], now: datetime, *, tell: Tell | None = None
 ) -> tuple[list[str], pa.Table]:
     """The hash of each text, and the vectors of all (text_hash, vector): only texts that are new here are embedded.
 
@@ -47,7 +47,7 @@ def recorded_vectors(
     return hashes, known
 
 
-def _record(stores: Stores, by_hash: dict[str, str], now: datetime, tell: Tell) -> None:
+def _record(stores: DerivationContext, by_hash: dict[str, str], now: datetime, tell: Tell) -> None:
     missing, step = sorted(by_hash), stores.policy.embedding.batch_texts
     for at in range(0, len(missing), step):
         some = missing[at : at + step]
@@ -56,7 +56,9 @@ def _record(stores: Stores, by_hash: dict[str, str], now: datetime, tell: Tell) 
         tell(at + len(some), len(missing))
 
 
-def _vector_rows(stores: Stores, hashes: Sequence[str], matrix: NDArray[np.float32], now: datetime) -> pa.Table:
+def _vector_rows(
+    stores: DerivationContext, hashes: Sequence[str], matrix: NDArray[np.float32], now: datetime
+) -> pa.Table:
     identity, count = stores.embedder.identity, len(hashes)
     flat = np.ascontiguousarray(matrix, dtype=np.float32).reshape(-1)
     offsets = pa.array(np.arange(count + 1, dtype=np.int32) * identity.dimension)
@@ -72,7 +74,7 @@ def _vector_rows(stores: Stores, hashes: Sequence[str], matrix: NDArray[np.float
 # drift
 
 
-def check_drift(stores: Stores, *, now: datetime) -> Checked:
+def check_drift(stores: DerivationContext, *, now: datetime) -> Checked:
     """Embed the reference texts as the model does today, compare them with their vectors on record, record the verdict.
 
     The first check of an embedder records their vectors, and is healthy. Repeated, it is one check more.
@@ -99,19 +101,19 @@ def check_drift(stores: Stores, *, now: datetime) -> Checked:
     return log.record_check(now, stores.embedder_name, identity, found)
 
 
-def last_check(stores: Stores) -> Checked | None:
+def last_check(stores: DerivationContext) -> Checked | None:
     """The newest check of the embedder that these stores use."""
     checks = stores.embedding_log.checks(stores.embedder.identity.key)
     return checks[-1] if checks else None
 
 
-def paused(stores: Stores) -> Checked | None:
+def paused(stores: DerivationContext) -> Checked | None:
     """The check that stops vectors from being made: the newest one, if it was critical."""
     found = last_check(stores)
     return found if found is not None and found.found.verdict == "critical" else None
 
 
-def suspects(stores: Stores) -> int:
+def suspects(stores: DerivationContext) -> int:
     """How many vectors were recorded after the last check that was not critical, if the newest one is."""
     if paused(stores) is None:
         return 0
@@ -120,7 +122,7 @@ def suspects(stores: Stores) -> int:
     return stores.log.count_vectors(key, sound[-1] if sound else None)
 
 
-def _must_be_sound(stores: Stores, now: datetime) -> None:
+def _must_be_sound(stores: DerivationContext, now: datetime) -> None:
     """Check the model where that is due; raise EmbeddingPaused where it has drifted too far to make vectors."""
     last = last_check(stores)
     if last is None or now - last.at >= timedelta(days=stores.policy.embedding.drift_days):
@@ -133,7 +135,7 @@ def _must_be_sound(stores: Stores, now: datetime) -> None:
         )
 
 
-def must_match(stores: Stores) -> None:
+def must_match(stores: DerivationContext) -> None:
     """Raise EmbedderMismatch where the episodes on record are of another embedder than the one that is opened."""
     table = stores.projections.growing("episodes").table
     held = table.load(table.tail()[1][-1:], ["embedder"])["embedder"].unique().to_pylist()

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.episodes import TEXT_FIELDS
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.derivation_id import derivation_id
 from bardo_pipeline.derivation.dreams.derive_lessons import known_entries
 from bardo_pipeline.derivation.memory.derive_episodes import episode_index, refresh_index
@@ -49,7 +49,12 @@ class Reembedded:
 
 
 def reembed(
-    stores: Stores, model: str | None = None, *, again: bool = False, now: datetime, tell: Tell = lambda *_: None
+    stores: DerivationContext,
+    model: str | None = None,
+    *,
+    again: bool = False,
+    now: datetime,
+    tell: Tell = lambda *_: None,
 ) -> Reembedded:
     """Embed everything by another model, or anew by the same one, and switch to it when all of it is there.
 
@@ -74,7 +79,7 @@ def reembed(
         return Reembedded(stores.embedder_name, new, target.derivation_id, episodes, texts, resumed)
 
 
-def half_done(stores: Stores) -> Migration | None:
+def half_done(stores: DerivationContext) -> Migration | None:
     """The migration that began last and did not end, if what it makes is still what it would make."""
     waiting = stores.embedding_log.half_done(stores.log.life("DerivationAdopted"))
     if waiting is None or derivation_id(stores.policy, embedder_version(waiting.name)) != waiting.derivation_id:
@@ -82,7 +87,7 @@ def half_done(stores: Stores) -> Migration | None:
     return waiting
 
 
-def target_of(stores: Stores, model: str | None, *, again: bool) -> tuple[str, bool]:
+def target_of(stores: DerivationContext, model: str | None, *, again: bool) -> tuple[str, bool]:
     """The embedder to go to with its turn, and whether a migration to it is half done already."""
     current, waiting = stores.embedder_name, half_done(stores)
     if waiting is not None and model in (None, waiting.name, split_turn(waiting.name)[0]):
@@ -102,7 +107,7 @@ def target_of(stores: Stores, model: str | None, *, again: bool) -> tuple[str, b
     return with_turn(name, now_at + 1), False
 
 
-def _free_turn(stores: Stores, name: str) -> int:
+def _free_turn(stores: DerivationContext, name: str) -> int:
     """The newest turn at which a model was in use here, or the next one if it had drifted by then."""
     checks = [check for check in stores.embedding_log.checks() if split_turn(check.name)[0] == name]
     if not checks:
@@ -112,7 +117,7 @@ def _free_turn(stores: Stores, name: str) -> int:
     return turn + 1 if last.found.verdict == "critical" else turn
 
 
-def _embed(stores: Stores, target: Stores, now: datetime, tell: Tell) -> int:
+def _embed(stores: DerivationContext, target: DerivationContext, now: datetime, tell: Tell) -> int:
     """Give every text of episodes and entries its new vector. Returns how many texts that are."""
     episodes = stores.projections.growing("episodes").read(["text"])["text"].unique().to_pylist()
     entries = known_entries(stores)["text"].unique().to_pylist()
@@ -125,7 +130,7 @@ def _embed(stores: Stores, target: Stores, now: datetime, tell: Tell) -> int:
     return len(texts)
 
 
-def _catch_up(stores: Stores, target: Stores, now: datetime, tell: Tell) -> int:
+def _catch_up(stores: DerivationContext, target: DerivationContext, now: datetime, tell: Tell) -> int:
     """Derive everything beside until it has come as far as what is in force. Returns how many episodes there are."""
     for _ in range(_ROUNDS_MAX):
         derive_everything(target, now=now, tell=lambda name: tell(name, 0, 0))
@@ -136,14 +141,14 @@ def _catch_up(stores: Stores, target: Stores, now: datetime, tell: Tell) -> int:
     raise DerivationError("the log grows faster than it is embedded: run `bardo reembed` again, it goes on from here")
 
 
-def _behind(stores: Stores, target: Stores) -> list[str]:
+def _behind(stores: DerivationContext, target: DerivationContext) -> list[str]:
     """Golems that the old derivation has taken further than the new one."""
     ours, theirs = (s.projections.growing("episodes") for s in (stores, target))
     golems = stores.life("GolemBorn")["golem_id"].to_pylist()
     return [g for g in golems if (ours.done(g) or 0) > (theirs.done(g) or 0)]
 
 
-def _compare(stores: Stores, target: Stores) -> None:
+def _compare(stores: DerivationContext, target: DerivationContext) -> None:
     """Raise DerivationError unless the new episodes are the old ones with other vectors, all of them in the new index.
 
     What the new derivation has beyond the old one, because the log grew meanwhile, is no difference.

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.checkpoints import keep_place, kept_at
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleReader, Fresh
 from bardo_pipeline.derivation.incremental.record_queries import closed_records, curated, cycle_of
@@ -24,7 +24,7 @@ from bardo_pipeline.retrieval.credit_rules import CREDIT_COLUMNS, SIGN_SCHEMA, c
 from bardo_pipeline.storage.delta.table_digest import Written
 
 
-def derive_credits(stores: Stores) -> list[Written]:
+def derive_credits(stores: DerivationContext) -> list[Written]:
     """Credit the retrievals of cycles that were curated since, and again those that rest on what is left out since."""
     with stores.deriving():
         left, credits = stores.left_out(), stores.projections.growing("credits")
@@ -38,7 +38,7 @@ def derive_credits(stores: Stores) -> list[Written]:
         return written
 
 
-def _curated_of(stores: Stores, fresh: Fresh) -> Fresh:
+def _curated_of(stores: DerivationContext, fresh: Fresh) -> Fresh:
     """What of this is curated; the rest waits on."""
     limit = {g: curated(stores, g) or 0 for g in fresh.upto}
     if all(limit[g] >= cycle for g, cycle in fresh.upto.items()):
@@ -52,7 +52,7 @@ def _curated_of(stores: Stores, fresh: Fresh) -> Fresh:
     )
 
 
-def _signs(stores: Stores) -> pa.Table:
+def _signs(stores: DerivationContext) -> pa.Table:
     """From when on each entry says which side, brought up to the decisions on record."""
     folder = stores.projections.root / "readers" / "credits-signs"
     curation, kept = stores.projections.growing("curation"), kept_at(folder, "signs")
@@ -67,7 +67,7 @@ def _signs(stores: Stores) -> pa.Table:
     return signs
 
 
-def _repair(stores: Stores, left: LeftOut) -> list[Written]:
+def _repair(stores: DerivationContext, left: LeftOut) -> list[Written]:
     """Credit again, from the cycle that it touches, what rests on something that is left out since."""
     heeded, span = Heeded(stores, "credits"), stores.policy.curator.cycle_ticks
     due = heeded.due(left, after=[Heeded(stores, "curation")])
@@ -89,7 +89,7 @@ def _repair(stores: Stores, left: LeftOut) -> list[Written]:
 
 
 def credits_again(
-    stores: Stores, first: Mapping[str, int], upto: Mapping[str, int], left: LeftOut, signs: pa.Table
+    stores: DerivationContext, first: Mapping[str, int], upto: Mapping[str, int], left: LeftOut, signs: pa.Table
 ) -> pa.Table:
     """Credits of these golems' cycles, from one to another, without what is left out."""
     records = without(closed_records(stores, CREDIT_COLUMNS, first, upto), left)

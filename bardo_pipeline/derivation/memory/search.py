@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.dreams.derive_lessons import known_entries
 from bardo_pipeline.derivation.memory.ask import must_be_derived, text_vectors
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index, similar_episodes
@@ -30,7 +30,7 @@ _ASKED_GROWTH = 8  # so many times more are asked for where too few of them pass
 
 
 def search(
-    stores: Stores,
+    stores: DerivationContext,
     question: str,
     *,
     now: datetime,
@@ -74,14 +74,14 @@ def _of_entries_alone(filters: Filters) -> list[str]:
     return asked + (["status"] if filters.status not in ("active", None) else [])
 
 
-def latest(stores: Stores) -> int:
+def latest(stores: DerivationContext) -> int:
     """The newest event time that a closed cycle has, in UTC microseconds; 0 before the first."""
     closed = stores.projections.growing("cycles").read(["closed_at"])["closed_at"]
     return int(pc.max(closed.cast(pa.int64())).as_py() or 0)
 
 
 def _entries(
-    stores: Stores, question: str, golem_id: str | None, filters: Filters, decay: bool, now: datetime
+    stores: DerivationContext, question: str, golem_id: str | None, filters: Filters, decay: bool, now: datetime
 ) -> pa.Table:
     entries = known_entries(stores, None if golem_id is None else [golem_id])
     if filters.status is not None:
@@ -104,7 +104,7 @@ def _entries(
 
 
 def _episodes(
-    stores: Stores, question: str, golem_id: str | None, filters: Filters, decay: bool, count: int
+    stores: DerivationContext, question: str, golem_id: str | None, filters: Filters, decay: bool, count: int
 ) -> pa.Table:
     """Episodes that the index finds, those of little importance the lower the older they are (Ebbinghaus).
 
@@ -131,7 +131,7 @@ def _episodes(
     return ranked(named | {"text": rows["text"]}, relevance, retained)
 
 
-def _passing(stores: Stores, near: pa.Table, golem_ids: list[str] | None, filters: Filters) -> pa.Table:
+def _passing(stores: DerivationContext, near: pa.Table, golem_ids: list[str] | None, filters: Filters) -> pa.Table:
     """All episodes, of these golems or of any, that have one of the texts found and pass the filters."""
     columns = ["episode_id", "golem_id", "tick", "at", "importance_tier", "tier", "text", "text_hash", *OF_EPISODES]
     episodes = stores.projections.growing("episodes")

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.curate import Curation
 from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.curator.state.evidence import exploded
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import relived
 from bardo_pipeline.derivation.curation.grimoire_views import OF_GRIMOIRE, elders
 from bardo_pipeline.derivation.dreams.derive_dreams import Dreamt, dreamt_anew
@@ -58,7 +58,7 @@ class Remains(NamedTuple):
     says: str
 
 
-def remains(stores: Stores) -> list[Remains]:
+def remains(stores: DerivationContext) -> list[Remains]:
     """All that still names what is left out of the log, or rests on it: rows, vectors, files, marts. Empty: proven.
 
     Reads whole tables where a row does not say whose it is, and the records of golems of whom something is left out.
@@ -76,7 +76,7 @@ def remains(stores: Stores) -> list[Remains]:
 class _Proof:
     """What the checks look things up in; each thing is read or derived once."""
 
-    def __init__(self, stores: Stores) -> None:
+    def __init__(self, stores: DerivationContext) -> None:
         self.stores, self.left = stores, stores.left_out()
         born = set(stores.life("GolemBorn")["golem_id"].to_pylist())
         self.golems = sorted(born & set(self.left.golem_ids))

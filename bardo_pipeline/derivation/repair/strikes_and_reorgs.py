@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.evidence import EVIDENCE_COLUMNS, gather_evidence
 from bardo_pipeline.curator.state.structures import Structures
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.record_queries import cycle_of
 from bardo_pipeline.derivation.incremental.retraction_tracking import Heeded, without
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
@@ -45,7 +45,7 @@ class Recorded:
     heirs: tuple[LifeEvent, ...]
 
 
-def strike(stores: Stores, golem_id: str, tick: int, why: str, *, now: datetime) -> Recorded:
+def strike(stores: DerivationContext, golem_id: str, tick: int, why: str, *, now: datetime) -> Recorded:
     """Strike the record of one tick, and withdraw from heirs what came from it. now: the moment of recording.
 
     Raises QueryError if the golem has no record of that tick. Struck a second time, nothing changes.
@@ -56,7 +56,7 @@ def strike(stores: Stores, golem_id: str, tick: int, why: str, *, now: datetime)
 
 
 def reorg(
-    stores: Stores,
+    stores: DerivationContext,
     golem_id: str,
     chain: str,
     *,
@@ -88,7 +88,7 @@ def reorg(
     return _leave_out(stores, golem_id, payloads, now)
 
 
-def _records(stores: Stores, golem_id: str) -> pa.Table:
+def _records(stores: DerivationContext, golem_id: str) -> pa.Table:
     """tick, chain and block of all records of a golem. QueryError if there is none."""
     columns = {"tick": "tick", "observation.chain": "chain", "observation.block_number": "block"}
     rows = stores.log.read_cycles(list(columns), golems=[golem_id]).rename_columns(columns)
@@ -104,7 +104,7 @@ def _runs(ticks: Sequence[int]) -> list[tuple[int, int]]:
     return list(zip(starts, ends, strict=True))
 
 
-def depth_after(stores: Stores, chain: str, golem_id: str) -> Depth:
+def depth_after(stores: DerivationContext, chain: str, golem_id: str) -> Depth:
     """How deep a block of this chain must lie now before it counts, by the reorgs on record (HB S10).
 
     golem_id: whose records say how far the chain has come. What several golems saw taken back is one reorg.
@@ -117,7 +117,7 @@ def depth_after(stores: Stores, chain: str, golem_id: str) -> Depth:
     return depth_at(head, np.array([first for first, _ in seen], np.int64), stores.policy.reorg)
 
 
-def _leave_out(stores: Stores, golem_id: str, payloads: Sequence[Struck | Reorg], now: datetime) -> Recorded:
+def _leave_out(stores: DerivationContext, golem_id: str, payloads: Sequence[Struck | Reorg], now: datetime) -> Recorded:
     """Record the events at the golem's own last moment, and what heirs lose by them, together in one commit."""
     left, at = stores.left_out(), moment_of(stores, golem_id)
     known, said = left.of_golem(golem_id)[0], _said(stores, golem_id)
@@ -135,14 +135,14 @@ def _leave_out(stores: Stores, golem_id: str, payloads: Sequence[Struck | Reorg]
     return Recorded(golem_id, tuple(event.event_id for event in fresh), runs, due.events)
 
 
-def _said(stores: Stores, golem_id: str) -> list[Reorg]:
+def _said(stores: DerivationContext, golem_id: str) -> list[Reorg]:
     """The reorgs that this golem is on record to have seen."""
     told = stores.life("ReorgObserved")
     mine = told.filter(pc.equal(told["golem_id"], golem_id))["reorg"].to_pylist()
     return [Reorg.model_validate(payload) for payload in mine]
 
 
-def moment_of(stores: Stores, golem_id: str) -> datetime:
+def moment_of(stores: DerivationContext, golem_id: str) -> datetime:
     """The last moment of a golem's stream: of its newest record, or of its birth.
 
     What is said of a golem later happens there: event time goes on with its records, not with a clock on a wall.
@@ -158,7 +158,7 @@ def moment_of(stores: Stores, golem_id: str) -> datetime:
     return born[0].as_py()
 
 
-def withdraw(stores: Stores, *, now: datetime) -> list[LifeEvent]:
+def withdraw(stores: DerivationContext, *, now: datetime) -> list[LifeEvent]:
     """Record what heirs lose by all that is left out and was not withdrawn from them yet. Returns the events."""
     left = stores.left_out()
     if not left.causes:
@@ -183,7 +183,7 @@ class Due(NamedTuple):
     pairs: frozenset[str]
 
 
-def withdrawals_due(stores: Stores, left: LeftOut) -> Due:
+def withdrawals_due(stores: DerivationContext, left: LeftOut) -> Due:
     """What must be withdrawn from heirs, and from their heirs, so that nothing is left of what is left out.
 
     Reads the records of a golem only where something of it is left out that an heir was not looked at for.
@@ -215,13 +215,13 @@ def withdrawals_due(stores: Stores, left: LeftOut) -> Due:
     return Due(tuple(events), frozenset(pairs))
 
 
-def _record(stores: Stores, first: Sequence[LifeEvent], due: Due, now: datetime) -> None:
+def _record(stores: DerivationContext, first: Sequence[LifeEvent], due: Due, now: datetime) -> None:
     """Record all in one commit: a strike is never on record without what its heirs lose by it."""
     stores.log.record([*first, *due.events], now)
     Heeded(stores, "heirs").keep(due.pairs)
 
 
-def _losses(stores: Stores, root: Root, left: LeftOut, lost: dict[str, _Loss]) -> dict[str, _Loss]:
+def _losses(stores: DerivationContext, root: Root, left: LeftOut, lost: dict[str, _Loss]) -> dict[str, _Loss]:
     """Entries of a bundle that rest on what is left out of a golem's life since, each with its reason.
 
     root: what the bundle holds of that golem. lost: what was withdrawn from it.
@@ -236,7 +236,7 @@ def _losses(stores: Stores, root: Root, left: LeftOut, lost: dict[str, _Loss]) -
     return out
 
 
-def _resting_on(stores: Stores, root: Root, causes: Sequence[Cause]) -> dict[str, Cause]:
+def _resting_on(stores: DerivationContext, root: Root, causes: Sequence[Cause]) -> dict[str, Cause]:
     """Structures that the golem had evidence of in ticks which are left out since its bundle was made, by key."""
     runs, _ = root.made_without.of_golem(root.golem_id)
     news = [c for c in causes if not any(first <= c.tick_from and c.tick_to <= last for first, last in runs)]
@@ -266,7 +266,7 @@ def _standing_for(structures: Structures, code: int) -> set[str]:
     return {about._replace(gas_band=span).key for span in wider}
 
 
-def _events(stores: Stores, heir: str, losses: dict[str, _Loss]) -> list[LifeEvent]:
+def _events(stores: DerivationContext, heir: str, losses: dict[str, _Loss]) -> list[LifeEvent]:
     by_reason: dict[_Loss, list[str]] = defaultdict(list)
     for entry, loss in sorted(losses.items()):
         by_reason[loss].append(entry)
@@ -277,7 +277,7 @@ def _events(stores: Stores, heir: str, losses: dict[str, _Loss]) -> list[LifeEve
     ]
 
 
-def _withdrawn_already(stores: Stores) -> defaultdict[str, dict[str, _Loss]]:
+def _withdrawn_already(stores: DerivationContext) -> defaultdict[str, dict[str, _Loss]]:
     """Golem to the entries that it lost, each with its reason."""
     out: defaultdict[str, dict[str, _Loss]] = defaultdict(dict)
     for row in stores.life("KnowledgeWithdrawn").select(["golem_id", "withdrawn"]).to_pylist():
@@ -287,7 +287,7 @@ def _withdrawn_already(stores: Stores) -> defaultdict[str, dict[str, _Loss]]:
     return out
 
 
-def _heirs(stores: Stores, births: Mapping[str, Mapping[str, Any]]) -> dict[str, list[tuple[str, str]]]:
+def _heirs(stores: DerivationContext, births: Mapping[str, Mapping[str, Any]]) -> dict[str, list[tuple[str, str]]]:
     """Golem to those who have something of it, each with the hash of the bundle: heirs, who was given its bundle, and
     who was equipped with a kit that holds what it left to its owner's library."""
     out: dict[str, list[tuple[str, str]]] = defaultdict(list)
@@ -302,6 +302,6 @@ def _heirs(stores: Stores, births: Mapping[str, Mapping[str, Any]]) -> dict[str,
     return {golem_id: sorted(set(heirs)) for golem_id, heirs in out.items()}
 
 
-def _births(stores: Stores) -> dict[str, dict[str, Any]]:
+def _births(stores: DerivationContext) -> dict[str, dict[str, Any]]:
     rows = stores.life("GolemBorn").select(["golem_id", "born"]).to_pylist()
     return {row["golem_id"]: row["born"] for row in rows}

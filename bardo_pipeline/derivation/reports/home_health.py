@@ -13,7 +13,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.death_queries import advanced, halted_by_themselves, unfinished, waiting_golems
 from bardo_pipeline.derivation.incremental.checkpoints import place_of
 from bardo_pipeline.derivation.incremental.record_queries import closed_through, curated
@@ -159,7 +159,7 @@ class Fault:
     says: str
 
 
-def health_of(stores: Stores, now: datetime) -> Health:
+def health_of(stores: DerivationContext, now: datetime) -> Health:
     """Measure a home as of now (UTC)."""
     taken = intake(stores.log, now)
     born, dead = stores.life("GolemBorn"), stores.life("DeathDeclared")
@@ -191,7 +191,7 @@ def health_of(stores: Stores, now: datetime) -> Health:
     )
 
 
-def _lag(stores: Stores, reader: str, done: Done, derived_at: datetime | None, now: datetime) -> Lag:
+def _lag(stores: DerivationContext, reader: str, done: Done, derived_at: datetime | None, now: datetime) -> Lag:
     closed, heads = closed_through(stores), stores.log.heads()
     reached = {golem_id: done(golem_id) or 0 for golem_id in closed}
     span = stores.policy.curator.cycle_ticks
@@ -210,7 +210,7 @@ def _lag(stores: Stores, reader: str, done: Done, derived_at: datetime | None, n
     )
 
 
-def _closed_since(stores: Stores, reader: str, cycles: dict[str, int]) -> datetime | None:
+def _closed_since(stores: DerivationContext, reader: str, cycles: dict[str, int]) -> datetime | None:
     """When the first of these cycles (golem to its cycle) closed: when the last of its records was taken."""
     place = place_of(stores.projections.root / "readers" / reader)
     rows = stores.log.read_cycles(["golem_id", "tick", "recorded_at"], place, golems=sorted(cycles))
@@ -222,7 +222,7 @@ def _closed_since(stores: Stores, reader: str, cycles: dict[str, int]) -> dateti
     return None if found is None else found.astimezone(UTC)
 
 
-def _judgements(stores: Stores, now: datetime) -> Judgements:
+def _judgements(stores: DerivationContext, now: datetime) -> Judgements:
     verdicts = stores.life("BundleJudged")
     if verdicts.num_rows:
         verdicts = verdicts.filter(pc.invert(pc.struct_field(verdicts["judged"].combine_chunks(), "passed")))
@@ -232,7 +232,7 @@ def _judgements(stores: Stores, now: datetime) -> Judgements:
     return Judgements(verdicts.num_rows, int(pc.sum(lately).as_py() or 0), len(unjudged(stores)), len(told), waived)
 
 
-def _successions(stores: Stores) -> Successions:
+def _successions(stores: DerivationContext) -> Successions:
     """Counted from those that are not over; what ended by itself is counted, not read."""
     told = standings(advanced(stores, unfinished(stores))).values()
     halted = len(halted_by_themselves(stores)) + sum(one.halted is not None for one in told)
@@ -240,7 +240,7 @@ def _successions(stores: Stores) -> Successions:
     return Successions(halted, waiting, sum(one.booted and one.unregistered for one in told))
 
 
-def _marts(stores: Stores, curated_at: datetime | None, now: datetime) -> Marts | None:
+def _marts(stores: DerivationContext, curated_at: datetime | None, now: datetime) -> Marts | None:
     if not stores.home.warehouse.exists():
         return None
     built_at = datetime.fromtimestamp(stores.home.warehouse.stat().st_mtime, UTC)
@@ -248,7 +248,7 @@ def _marts(stores: Stores, curated_at: datetime | None, now: datetime) -> Marts 
     return Marts(built_at, (now - curated_at).total_seconds() if curated_at is not None and behind else None)
 
 
-def _embedding(stores: Stores) -> Embedding:
+def _embedding(stores: DerivationContext) -> Embedding:
     checks = stores.embedding_log.checks(name=stores.embedder_name)
     waiting = stores.embedding_log.half_done(stores.life("DerivationAdopted"))
     going = None if waiting is None else waiting.name
@@ -259,7 +259,7 @@ def _embedding(stores: Stores) -> Embedding:
     return Embedding(stores.embedder_name, found.verdict, checks[-1].at, most, found.says, going, _indexed(stores))
 
 
-def _indexed(stores: Stores) -> Indexed | None:
+def _indexed(stores: DerivationContext) -> Indexed | None:
     """What the newest watermark of the index says; no model is opened for it."""
     folder = stores.home.index / "episodes" / stores.projections.root.name
     marks = sorted(folder.glob("*/watermark.json"), key=lambda path: path.stat().st_mtime)

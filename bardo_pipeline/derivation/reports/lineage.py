@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA
 from bardo_pipeline.curator.state.evidence import exploded
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.dreams.derive_lessons import decisions_of_dreams, known_entries, withdrawn_of_dreams
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.errors import QueryError
@@ -59,7 +59,7 @@ class Holding:
     because: tuple[str, ...] = ()
 
 
-def lineage_of(stores: Stores, entry: str, golem_id: str | None = None) -> list[Holding]:
+def lineage_of(stores: DerivationContext, entry: str, golem_id: str | None = None) -> list[Holding]:
     """Every golem that held the entry, the first of each line first.
 
     entry: its id or the beginning of it. golem_id: only this golem's and what it descends from.
@@ -106,14 +106,14 @@ WITHDRAWN = "withdrawn"
 """Status of an entry of which nothing stands."""
 
 
-def _reasons(stores: Stores, events: set[str], golem_id: str, entry_id: str) -> tuple[str, ...]:
+def _reasons(stores: DerivationContext, events: set[str], golem_id: str, entry_id: str) -> tuple[str, ...]:
     """What is left out of a golem's stream by these events, or of what it inherited of an entry, in words."""
     mine = (cause for cause in stores.left_out().causes if cause.golem_id == golem_id)
     return tuple(f"{c.said} ({c.event_id})" for c in mine if c.event_id in events or entry_id in c.entry_ids)
 
 
 def _never_received(
-    stores: Stores, golem_id: str, entry_id: str, born: dict[str, Any], because: tuple[str, ...]
+    stores: DerivationContext, golem_id: str, entry_id: str, born: dict[str, Any], because: tuple[str, ...]
 ) -> Holding:
     """An entry of a bundle that a golem was born with, or given, withdrawn before anything was derived from it here."""
     given = (arrival.content_hash for arrival in stores.arrivals().of_golem(golem_id))
@@ -135,7 +135,7 @@ def _never_received(
     )
 
 
-def surest(stores: Stores, limit: int) -> list[dict[str, Any]]:
+def surest(stores: DerivationContext, limit: int) -> list[dict[str, Any]]:
     """The entries held most surely, rules before baselines, each with the ticks or the bundle that it came from.
 
     One row an entry and golem: golem_id, generation, entry_id, kind, text, confidence_ppm, ticks, bundles.
@@ -168,7 +168,7 @@ def surest(stores: Stores, limit: int) -> list[dict[str, Any]]:
     return out
 
 
-def _resolve(stores: Stores, entry: str) -> str:
+def _resolve(stores: DerivationContext, entry: str) -> str:
     known = set(known_entries(stores)["entry_id"].to_pylist())
     known |= set(stores.projections.growing("curation").taken_back(["entry_id"])["entry_id"].to_pylist())
     known |= set(withdrawn_of_dreams(stores)["entry_id"].to_pylist())
@@ -181,7 +181,7 @@ def _resolve(stores: Stores, entry: str) -> str:
     return ids[0]
 
 
-def _holding(stores: Stores, decisions: pa.Table, born: dict[str, Any] | None) -> Holding:
+def _holding(stores: DerivationContext, decisions: pa.Table, born: dict[str, Any] | None) -> Holding:
     ordered = decisions.sort_by([("revision", "ascending"), ("cycle", "ascending"), ("seq", "ascending")]).to_pylist()
     last, golem_id = ordered[-1], ordered[-1]["golem_id"]
     bundle_hash = next((d["cause_bundle"] for d in ordered if d["cause_bundle"]), None)
@@ -204,7 +204,7 @@ def _holding(stores: Stores, decisions: pa.Table, born: dict[str, Any] | None) -
     )
 
 
-def _parts(stores: Stores, last: dict[str, Any]) -> list[dict[str, Any]]:
+def _parts(stores: DerivationContext, last: dict[str, Any]) -> list[dict[str, Any]]:
     """Decisions about what a rule stands for, up to the last about itself; none where it stands for nothing else."""
     parts = parts_of(last["structure"])
     if not parts:
@@ -213,7 +213,7 @@ def _parts(stores: Stores, last: dict[str, Any]) -> list[dict[str, Any]]:
     return stores.projections.growing("curation").read(golems=[last["golem_id"]], only=only).to_pylist()
 
 
-def _ticks(stores: Stores, golem_id: str, ticks: list[int]) -> tuple[TickCause, ...]:
+def _ticks(stores: DerivationContext, golem_id: str, ticks: list[int]) -> tuple[TickCause, ...]:
     columns = ["golem_id", "tick", "observed_at", "regime", "tier", "actions", "resolutions"]
     rows = stores.log.read_cycles(columns, golems=[golem_id])
     rows = rows.filter(pc.is_in(rows["tick"], value_set=pa.array(ticks, pa.int64()))).sort_by("tick")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.judged_outcomes import judged_outcomes
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.quality.negentropy import Trend, order_of_golems, order_of_groups, trend
@@ -28,7 +28,7 @@ class Order:
     trends: dict[str, Trend]
 
 
-def order_of_home(stores: Stores, owner: str | None = None) -> Order:
+def order_of_home(stores: DerivationContext, owner: str | None = None) -> Order:
     """Order by golem, lineage and clade, of all owners or of one. Raises QueryError for an owner of no golem."""
     births = [(e["golem_id"], e["born"]) for e in stores.life("GolemBorn").select(["golem_id", "born"]).to_pylist()]
     wanted = {golem_id: born for golem_id, born in births if owner is None or born["owner_id"] == owner}

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.events.life.events import Born, LifeEvent, Received, life_event
 from bardo_pipeline.events.life.inherited_defaults import DefaultsInherited, Instincts
@@ -35,7 +35,7 @@ class Beginning(NamedTuple):
     loan: LoanGranted | None = None
 
 
-def owners_of(stores: Stores) -> dict[str, str]:
+def owners_of(stores: DerivationContext) -> dict[str, str]:
     """The owner of every golem that was born."""
     births = stores.life("GolemBorn")
     owners = pc.struct_field(births["born"].combine_chunks(), "owner_id")
@@ -43,7 +43,7 @@ def owners_of(stores: Stores) -> dict[str, str]:
 
 
 def beginning(
-    stores: Stores, golem_id: str, birth: Born, at: datetime, beside: Collection[LifeEvent] = (),
+    stores: DerivationContext, golem_id: str, birth: Born, at: datetime, beside: Collection[LifeEvent] = (),
     loan: LoanGranted | None = None,
 ) -> Beginning:  # fmt: skip
     """The birth of a golem at a moment and, where it inherits or its owner ordered a kit for it, what it receives.
@@ -59,14 +59,14 @@ def beginning(
     return _received(stores, golem_id, birth, at, Beginning(events, None, None, loan=allowed))
 
 
-def granted_to(stores: Stores, golem_id: str) -> LoanGranted | None:
+def granted_to(stores: DerivationContext, golem_id: str) -> LoanGranted | None:
     """What a golem on record may borrow, None: nothing."""
     told = stores.life("LoanGranted")
     mine = told.filter(pc.equal(told["golem_id"], golem_id))["granted"].to_pylist()
     return LoanGranted.model_validate(mine[0]) if mine else None
 
 
-def _received(stores: Stores, golem_id: str, birth: Born, at: datetime, begun: Beginning) -> Beginning:
+def _received(stores: DerivationContext, golem_id: str, birth: Born, at: datetime, begun: Beginning) -> Beginning:
     """The same with what is inherited, where there is a bundle."""
     events = begun.events
     if birth.bundle_hash is None:
@@ -90,7 +90,7 @@ def _received(stores: Stores, golem_id: str, birth: Born, at: datetime, begun: B
 
 
 def _equipment(
-    stores: Stores, golem_id: str, birth: Born, at: datetime, beside: Collection[LifeEvent]
+    stores: DerivationContext, golem_id: str, birth: Born, at: datetime, beside: Collection[LifeEvent]
 ) -> list[LifeEvent]:
     """The kit that its owner ordered for the next golem, as it comes to this one; nothing where none waits."""
     waiting = waiting_orders(stores, birth.owner_id, beside)
@@ -103,7 +103,9 @@ def _equipment(
     return [life_event(golem_id, at, received, Quarantined(tick_seen=0))]
 
 
-def waiting_orders(stores: Stores, owner_id: str, beside: Collection[LifeEvent] = ()) -> list[dict[str, Any]]:
+def waiting_orders(
+    stores: DerivationContext, owner_id: str, beside: Collection[LifeEvent] = ()
+) -> list[dict[str, Any]]:
     """What an owner ordered from the library and no golem received yet (fields of `KitOrdered`), oldest first."""
     orders = stores.life("KitOrdered")
     mine = [said for said in orders["kit_ordered"].to_pylist() if said["owner_id"] == owner_id]

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.received_entries import verdicts
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.record_overrides import Grimoire, grimoire_of
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import withdraw
@@ -33,7 +33,7 @@ _ATTEMPTS = 20
 class ChainOfLog:
     """What this home's records say of the chain: the transactions of their actions."""
 
-    def __init__(self, stores: Stores) -> None:
+    def __init__(self, stores: DerivationContext) -> None:
         self._stores = stores
 
     def known(self, tx_hashes: Collection[str]) -> set[str]:
@@ -66,7 +66,7 @@ class Offer:
         return {one["values"]: one["counts"] for one in found}
 
 
-def offered(stores: Stores, golem_id: str, bundle_hash: str) -> Offer:
+def offered(stores: DerivationContext, golem_id: str, bundle_hash: str) -> Offer:
     """Look at a bundle of this home as a golem would. Raises QueryError for a golem that is unknown or dead.
 
     A bundle that a replicant of this golem left is its report; any other is an import.
@@ -86,7 +86,7 @@ def offered(stores: Stores, golem_id: str, bundle_hash: str) -> Offer:
 
 
 def _coming(
-    stores: Stores, bundle: Bundle, golem_id: str, hypothesis: str | None, tick_seen: int
+    stores: DerivationContext, bundle: Bundle, golem_id: str, hypothesis: str | None, tick_seen: int
 ) -> tuple[Received, Quarantined, tuple[Claim, ...]]:
     """How a bundle comes to a golem behind a tick, and what it claims of the chain.
 
@@ -105,7 +105,9 @@ def _coming(
     return received, way, claims
 
 
-def report_of(stores: Stores, replicant_id: str, bundle_hash: str, *, tick_seen: int, at: datetime) -> LifeEvent:
+def report_of(
+    stores: DerivationContext, replicant_id: str, bundle_hash: str, *, tick_seen: int, at: datetime
+) -> LifeEvent:
     """What a replicant that died left, as it comes to its parent. tick_seen, at: the parent's newest tick."""
     (sent,) = stores.life("ReplicantSent", [replicant_id])["replicant"].to_pylist()
     bundle = load_bundle(stores.home, bundle_hash)
@@ -113,13 +115,13 @@ def report_of(stores: Stores, replicant_id: str, bundle_hash: str, *, tick_seen:
     return life_event(sent["parent_id"], at, received, way)
 
 
-def replicants_of(stores: Stores, golem_id: str) -> dict[str, str]:
+def replicants_of(stores: DerivationContext, golem_id: str) -> dict[str, str]:
     """The replicants that a golem sent out, each with the hypothesis that it was to test."""
     sent = stores.life("ReplicantSent").select(["golem_id", "replicant"]).to_pylist()
     return {e["golem_id"]: e["replicant"]["hypothesis"] for e in sent if e["replicant"]["parent_id"] == golem_id}
 
 
-def give(stores: Stores, golem_id: str, bundle_hash: str, *, now: datetime) -> tuple[Offer, str]:
+def give(stores: DerivationContext, golem_id: str, bundle_hash: str, *, now: datetime) -> tuple[Offer, str]:
     """Put a bundle before a golem: what it looks like to it, and the id of the event, the one on record if it waits.
 
     now: the moment of recording. Errors as of `offered`.

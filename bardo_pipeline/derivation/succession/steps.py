@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from bardo_pipeline.derivation.configuration import in_force_now
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.death_queries import Dead, Wish, advanced, credit_micros
 from bardo_pipeline.derivation.succession.birth_events import beginning
 from bardo_pipeline.errors import (
@@ -40,12 +40,12 @@ class Hands:
     registry: Registry
 
     @classmethod
-    def of(cls, stores: Stores) -> Hands:
+    def of(cls, stores: DerivationContext) -> Hands:
         """Those of the home itself."""
         return cls(HomeProvisioner(stores.home), FileRegistry(stores.home))
 
 
-def divergence_ppm(stores: Stores, golem_id: str) -> int | None:
+def divergence_ppm(stores: DerivationContext, golem_id: str) -> int | None:
     """How far a dead golem came from what it was given, in ppm; None for who was given nothing (canon 43).
 
     Raises SuccessionError where its testament is not derived yet.
@@ -61,7 +61,7 @@ class Course:
     """One succession on its way: what is wanted, by whom, and what was made."""
 
     def __init__(
-        self, stores: Stores, dead: Dead, wish: Wish, hands: Hands, *, now: datetime, mode: Any, at: datetime
+        self, stores: DerivationContext, dead: Dead, wish: Wish, hands: Hands, *, now: datetime, mode: Any, at: datetime
     ) -> None:
         self.stores, self.dead, self.wish, self.hands = stores, dead, wish, hands
         self.now, self.mode, self.at = now, mode, at
@@ -240,7 +240,7 @@ def _booted(course: Course) -> dict[str, Any]:
     return {"bundle_hash": birth.bundle_hash, "why": "born; the next run lives it", "events": events}
 
 
-def configured(stores: Stores, content: str, source: str, why: str) -> Configured:
+def configured(stores: DerivationContext, content: str, source: str, why: str) -> Configured:
     """A configuration of a golem's own, as it is recorded. content: canonical JSON."""
     return Configured(
         configuration_hash=configuration_hash(content), configuration=content, policy_hash=stores.policy.hash,

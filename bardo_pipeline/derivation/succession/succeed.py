@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.configuration import in_force_now, in_force_of
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.death_queries import (
     Dead,
     Wish,
@@ -40,7 +40,7 @@ from bardo_pipeline.policy.toml_config import canonical
 # automatically
 
 
-def wishes_of(stores: Stores, golem_ids: Collection[str]) -> dict[str, Wish]:
+def wishes_of(stores: DerivationContext, golem_ids: Collection[str]) -> dict[str, Wish]:
     """What the configurations of these golems want of their heirs, of those that want any by themselves."""
     said = {g: found.configuration.succession for g, found in in_force_of(stores, golem_ids).items()}
     return {
@@ -59,7 +59,7 @@ class Due:
     tried: int = 0
 
 
-def due(stores: Stores, now: datetime) -> list[Due]:
+def due(stores: DerivationContext, now: datetime) -> list[Due]:
     """What is due, by golem: deaths that want an heir by themselves, steps whose time has come, identities that were
     refused."""
     found = [Due(golem_id, "died, and an heir is wanted") for golem_id in _wanted(stores)]
@@ -71,7 +71,7 @@ def due(stores: Stores, now: datetime) -> list[Due]:
     return sorted(found, key=lambda one: one.golem_id)
 
 
-def _wanted(stores: Stores) -> Collection[str]:
+def _wanted(stores: DerivationContext) -> Collection[str]:
     """The dead whose configuration wants an heir, who have none, and of whose succession nothing is told yet. Nobody
     follows a replicant: it was sent for its report.
 
@@ -84,7 +84,7 @@ def _wanted(stores: Stores) -> Collection[str]:
     return wishes_of(stores, ripe - {*told, *succeeded, *sent})
 
 
-def _is_worth_asking(stores: Stores, standing: Standing) -> bool:
+def _is_worth_asking(stores: DerivationContext, standing: Standing) -> bool:
     """Whether the heir's heart beat since its identity was refused: each tick is worth one more attempt. Of one that
     died it is said once that it died without."""
     one = standing.last["registered"]
@@ -95,7 +95,7 @@ def _is_worth_asking(stores: Stores, standing: Standing) -> bool:
     return bool(mine) and mine[0] >= one.attempt
 
 
-def work_off(stores: Stores, *, now: datetime, hands: Hands | None = None) -> dict[str, Standing]:
+def work_off(stores: DerivationContext, *, now: datetime, hands: Hands | None = None) -> dict[str, Standing]:
     """Do what is due. Returns how each of those successions stands then, by dead golem."""
     with stores.home.lock("succession"):
         out = {}
@@ -104,7 +104,7 @@ def work_off(stores: Stores, *, now: datetime, hands: Hands | None = None) -> di
         return out
 
 
-def at_heartbeat(stores: Stores, heir_ids: Collection[str], *, now: datetime) -> None:
+def at_heartbeat(stores: DerivationContext, heir_ids: Collection[str], *, now: datetime) -> None:
     """Try again to give those of these heirs an identity that were refused one: their hearts beat (INH S13)."""
     dead = _refused(stores, heir_ids)
     if not dead:
@@ -115,7 +115,7 @@ def at_heartbeat(stores: Stores, heir_ids: Collection[str], *, now: datetime) ->
                 _go_on(stores, dead_golem(stores, golem_id), Hands.of(stores), now)
 
 
-def _refused(stores: Stores, heir_ids: Collection[str]) -> list[str]:
+def _refused(stores: DerivationContext, heir_ids: Collection[str]) -> list[str]:
     """The dead whose heirs are among these and were refused an identity, whatever came of it since."""
     told = steps_told(stores)
     refused = pc.and_(pc.equal(told["outcome"], "failed"), pc.equal(told["step"], "registered"))
@@ -124,7 +124,7 @@ def _refused(stores: Stores, heir_ids: Collection[str]) -> list[str]:
 
 
 def succeed_in_run(
-    stores: Stores, lives: Collection[str], *, lifespan_ticks: tuple[int, int], now: datetime, at: datetime
+    stores: DerivationContext, lives: Collection[str], *, lifespan_ticks: tuple[int, int], now: datetime, at: datetime
 ) -> list[tuple[str, Born]]:
     """The heirs that these dead have at once, for a run that goes on with them at this moment.
 
@@ -139,7 +139,7 @@ def succeed_in_run(
 
 
 def _go_on(
-    stores: Stores,
+    stores: DerivationContext,
     dead: Dead,
     hands: Hands,
     now: datetime,
@@ -177,7 +177,7 @@ def _wish_on_record(standing: Standing) -> Wish | None:
 # by hand
 
 
-def summon(stores: Stores, dead: Dead, wish: Wish, *, now: datetime, hands: Hands | None = None) -> Standing:
+def summon(stores: DerivationContext, dead: Dead, wish: Wish, *, now: datetime, hands: Hands | None = None) -> Standing:
     """Summon a successor by hand, through the same steps. The same again changes nothing.
 
     Raises SuccessionError where there is another heir already, where nothing was published that it could inherit, where
@@ -203,7 +203,7 @@ def summon(stores: Stores, dead: Dead, wish: Wish, *, now: datetime, hands: Hand
     return standing
 
 
-def _same_or_refuse(dead: Dead, heir_id: str, standing_birth: Born, wanted: Born, stores: Stores) -> None:
+def _same_or_refuse(dead: Dead, heir_id: str, standing_birth: Born, wanted: Born, stores: DerivationContext) -> None:
     money = ("credits_micros", "reserve_micros", "capital_micros", "bundle_hash", "lifespan_ticks")
     if all(getattr(standing_birth, name) == getattr(wanted, name) for name in money):
         return
@@ -242,7 +242,7 @@ def _begun_by_hand(course: Course) -> Standing:
     )
 
 
-def found_like(stores: Stores, dead: Dead, wish: Wish, *, number: int, now: datetime) -> tuple[str, bool]:
+def found_like(stores: DerivationContext, dead: Dead, wish: Wish, *, number: int, now: datetime) -> tuple[str, bool]:
     """Found a lineage of its own in a dead golem's market, for its owner: nothing is inherited (INH S12, Start Fresh).
 
     number: which one; the same again is the same golem. Returns its id, and whether it was born now.

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.curate import PASSES_EDITION
 from bardo_pipeline.derivation.active_derivation import in_force
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.record_queries import last_event_time
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
@@ -27,7 +27,7 @@ from bardo_pipeline.storage.warehouse.build import build_warehouse
 
 
 def adopt(
-    stores: Stores, name: str, why: str, *, now: datetime, tell: Callable[[str], None] = lambda _: None
+    stores: DerivationContext, name: str, why: str, *, now: datetime, tell: Callable[[str], None] = lambda _: None
 ) -> LifeEvent:
     """Bring a derivation that was built beside up to the log, and put it in force.
 
@@ -45,7 +45,9 @@ def adopt(
         return switch_to(stores, chosen, why.strip(), now=now)
 
 
-def switch_to(stores: Stores, chosen: Stores, why: str, *, now: datetime, at: datetime | None = None) -> LifeEvent:
+def switch_to(
+    stores: DerivationContext, chosen: DerivationContext, why: str, *, now: datetime, at: datetime | None = None
+) -> LifeEvent:
     """Put a derivation in force that is up to the log: one recorded event. The caller holds the lock `adoption`.
 
     at: its moment where nothing is on record yet, by default when the home was made.
@@ -65,7 +67,7 @@ def switch_to(stores: Stores, chosen: Stores, why: str, *, now: datetime, at: da
     return event
 
 
-def log_moment(stores: Stores, kind: str, at: datetime | None = None) -> datetime:
+def log_moment(stores: DerivationContext, kind: str, at: datetime | None = None) -> datetime:
     """The log's last moment, in event time; later than any event of this kind, so that these have an order.
 
     at: the moment where nothing is on record yet, by default when the home was made.
@@ -75,14 +77,14 @@ def log_moment(stores: Stores, kind: str, at: datetime | None = None) -> datetim
     return newest if earlier is None else max(newest, earlier + timedelta(microseconds=1))
 
 
-def adoptions(stores: Stores) -> pa.Table:
+def adoptions(stores: DerivationContext) -> pa.Table:
     """The adoptions on record, oldest first: observed_at, recorded_at, and what each says."""
     rows = stores.log.life("DerivationAdopted")
     ordered = rows.sort_by([("observed_at", "ascending"), ("event_id", "ascending")])
     return ordered.select(["event_id", "observed_at", "recorded_at", "adopted"])
 
 
-def settle(stores: Stores, *, now: datetime) -> None:
+def settle(stores: DerivationContext, *, now: datetime) -> None:
     """Make again what follows from an adoption: files of playbooks, the index, and marts where there are any."""
     derive_everything(stores, now=now)
     refresh_index(stores)

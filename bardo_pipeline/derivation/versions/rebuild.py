@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.decision_log import fold
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.grimoire_views import OF_GRIMOIRE, derive_of_grimoire, elders
 from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
@@ -64,7 +64,9 @@ class Compared:
         return (self.row_count, self.fingerprint) == (self.rebuilt_row_count, self.rebuilt_fingerprint)
 
 
-def derive_everything(stores: Stores, *, now: datetime, tell: Callable[[str], None] = lambda _: None) -> None:
+def derive_everything(
+    stores: DerivationContext, *, now: datetime, tell: Callable[[str], None] = lambda _: None
+) -> None:
     """Bring every projection up to the log, causes first. Verdicts and publications are events: not made here."""
     steps: tuple[tuple[str, Callable[[], object]], ...] = (
         ("curation", lambda: derive_curation(stores)),
@@ -86,7 +88,7 @@ def derive_everything(stores: Stores, *, now: datetime, tell: Callable[[str], No
 
 
 def rebuild(
-    stores: Stores,
+    stores: DerivationContext,
     *,
     now: datetime,
     version: int | None = None,
@@ -131,7 +133,7 @@ def _compared(name: str, standing: Digest, rebuilt: Digest) -> Compared:
     return Compared(name, standing.rows, standing.fingerprint, rebuilt.rows, rebuilt.fingerprint)
 
 
-def _compare_bundles(stores: Stores, beside: Stores) -> Compared:
+def _compare_bundles(stores: DerivationContext, beside: DerivationContext) -> Compared:
     """Published bundles beside the same golems' candidates, made again.
 
     Those that a repair overtook are left out, and those that another derivation published: they are its events.
@@ -153,7 +155,7 @@ def _hashes(by_golem: dict[str, str]) -> Digest:
     return Digest.of(table)
 
 
-def _as_of(stores: Stores, beside: Stores) -> dict[str, pa.Table]:
+def _as_of(stores: DerivationContext, beside: DerivationContext) -> dict[str, pa.Table]:
     """What is in force, cut to the cycles and deaths that the other side can know of."""
     closed = closed_through(beside)
     known, dead = set(closed), set(recorded_deaths(beside)["golem_id"].to_pylist())
@@ -182,7 +184,9 @@ def _as_of(stores: Stores, beside: Stores) -> dict[str, pa.Table]:
     return out | _libraries_as_of(beside, out, closed)
 
 
-def _libraries_as_of(beside: Stores, out: dict[str, pa.Table], closed: dict[str, int]) -> dict[str, pa.Table]:
+def _libraries_as_of(
+    beside: DerivationContext, out: dict[str, pa.Table], closed: dict[str, int]
+) -> dict[str, pa.Table]:
     births = beside.life("GolemBorn")
     return shelved(
         beside,

@@ -16,7 +16,7 @@ from typing import Any
 
 from bardo_pipeline.curator.curate import PASSES_EDITION
 from bardo_pipeline.derivation.active_derivation import in_force, understood
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.grimoire_views import OF_GRIMOIRE, derive_of_grimoire
 from bardo_pipeline.derivation.derivation_id import derivation_id
@@ -61,8 +61,8 @@ class Held:
 
 
 def open_beside(
-    stores: Stores, policy: Policy, *, embedder: str | None = None, golems: Sequence[str] | None = None
-) -> Stores:
+    stores: DerivationContext, policy: Policy, *, embedder: str | None = None, golems: Sequence[str] | None = None
+) -> DerivationContext:
     """The stores of the derivation of the same log under another policy; of some golems alone, in a folder of its own.
 
     Raises QueryError for a golem that the log does not know.
@@ -73,7 +73,7 @@ def open_beside(
     if golems is not None:
         source = LogOfGolems(stores.log, golems)
         folder += ".some-" + hashlib.sha256("\x1f".join(source.golems).encode()).hexdigest()[:8]
-    return Stores(
+    return DerivationContext(
         stores.home,
         stores.log,
         Projections(stores.home.derivation(folder), stores.home.bucket_count, policy),
@@ -86,7 +86,7 @@ def open_beside(
 
 
 def build(
-    stores: Stores, beside: Stores, *, now: datetime, tell: Callable[[str], None] = lambda _: None
+    stores: DerivationContext, beside: DerivationContext, *, now: datetime, tell: Callable[[str], None] = lambda _: None
 ) -> tuple[str, ...]:
     """Bring a derivation beside the one in force up to the log. Returns the tables that are shared, not derived.
 
@@ -108,7 +108,7 @@ def build(
     return shared
 
 
-def _check_room(stores: Stores, name: str) -> None:
+def _check_room(stores: DerivationContext, name: str) -> None:
     most = stores.policy.care.derivations_beside_max
     others = [h.name for h in held(stores) if not h.in_force and h.name != name]
     if len(others) >= most:
@@ -118,7 +118,7 @@ def _check_room(stores: Stores, name: str) -> None:
         )
 
 
-def _share_episodes(stores: Stores, beside: Stores) -> tuple[str, ...]:
+def _share_episodes(stores: DerivationContext, beside: DerivationContext) -> tuple[str, ...]:
     """Link the episodes in force, their reader's place and their index, where the other policy makes the same ones."""
     mine, other = settings_of(stores.policy), settings_of(beside.policy)
     alike = all(mine[name] == other[name] for name in EPISODE_SETTINGS)
@@ -140,7 +140,7 @@ def _share_episodes(stores: Stores, beside: Stores) -> tuple[str, ...]:
     return ("episodes",)
 
 
-def _share_index(stores: Stores, beside: Stores) -> None:
+def _share_index(stores: DerivationContext, beside: DerivationContext) -> None:
     index = stores.home.index / "episodes"
     source, target = index / stores.projections.root.name, index / beside.projections.root.name
     if not source.exists():
@@ -149,7 +149,7 @@ def _share_index(stores: Stores, beside: Stores) -> None:
         link_tree(source, target)
 
 
-def held(stores: Stores) -> list[Held]:
+def held(stores: DerivationContext) -> list[Held]:
     """The derivations on disk, the one in force first, then by name."""
     now = in_force(stores.log.life("DerivationAdopted"))
     found = []
@@ -183,7 +183,7 @@ def _own_bytes(folder: Any) -> int:
     return sum(s.st_size for s in files if s.st_nlink == 1)
 
 
-def unfit(stores: Stores, name: str) -> str | None:
+def unfit(stores: DerivationContext, name: str) -> str | None:
     """Why a derivation cannot be adopted; None for one that can. Raises DerivationError where none is called so."""
     folders = {path.name: path for path in derivation_folders(stores.home)}
     if name not in folders:
@@ -205,7 +205,7 @@ def unfit(stores: Stores, name: str) -> str | None:
     return None
 
 
-def drop(stores: Stores, name: str) -> None:
+def drop(stores: DerivationContext, name: str) -> None:
     """Take a derivation away that is not in force, with its index. Raises DerivationError for another."""
     unfit(stores, name)
     if name in {h.name for h in held(stores) if h.in_force}:
@@ -216,7 +216,7 @@ def drop(stores: Stores, name: str) -> None:
         shutil.rmtree(stores.home.index / "episodes" / name, ignore_errors=True)
 
 
-def as_it_stands(stores: Stores, name: str) -> Stores:
+def as_it_stands(stores: DerivationContext, name: str) -> DerivationContext:
     """The stores of a derivation on disk, to be read, whoever made it. Raises DerivationError for an unknown one."""
     why = unfit(stores, name)
     said = description(stores.home.derivation(name))
@@ -228,7 +228,7 @@ def as_it_stands(stores: Stores, name: str) -> Stores:
     return replace(found, projections=projections, frozen=f"derivation {name} is only looked at: {why}")
 
 
-def recorded(stores: Stores, name: str) -> Stores:
+def recorded(stores: DerivationContext, name: str) -> DerivationContext:
     """The stores of a derivation that was built beside. Raises DerivationError for one that cannot be adopted."""
     why = unfit(stores, name)
     if why is not None:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.context import Stores
+from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.judged_outcomes import judged_outcomes
 from bardo_pipeline.derivation.versions.policy_diff import Setting, differences
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
@@ -113,7 +113,7 @@ class WhatIf:
 
 
 def what_if(
-    stores: Stores,
+    stores: DerivationContext,
     policy: Policy,
     *,
     now: datetime,
@@ -144,7 +144,7 @@ def what_if(
         return _not_compared(stores, beside, str(error))
 
 
-def _not_compared(stores: Stores, beside: Stores, why: str) -> WhatIf:
+def _not_compared(stores: DerivationContext, beside: DerivationContext, why: str) -> WhatIf:
     changed, none = differences(stores.policy, beside.policy), calibration(JUDGED_SCHEMA.empty_table())
     return WhatIf(
         stores.derivation_id,
@@ -162,7 +162,9 @@ def _not_compared(stores: Stores, beside: Stores, why: str) -> WhatIf:
     )
 
 
-def compare(stores: Stores, beside: Stores, *, shared: Sequence[str] = (), horizon_us: int = DAY_US) -> WhatIf:
+def compare(
+    stores: DerivationContext, beside: DerivationContext, *, shared: Sequence[str] = (), horizon_us: int = DAY_US
+) -> WhatIf:
     """Compare two derivations as they stand. shared: tables that are the same files."""
     golems = beside.description.golems
     changed = differences(stores.policy, beside.policy)
@@ -188,21 +190,23 @@ def compare(stores: Stores, beside: Stores, *, shared: Sequence[str] = (), horiz
     )
 
 
-def _newest(stores: Stores) -> datetime | None:
+def _newest(stores: DerivationContext) -> datetime | None:
     """The last close of a cycle: the moment as of which confidence is compared."""
     closes = stores.projections.growing("cycles").read(["closed_at"])
     newest: datetime | None = pc.max(closes["closed_at"]).as_py()
     return newest
 
 
-def _read(stores: Stores, name: str, golems: Sequence[str] | None) -> pa.Table:
+def _read(stores: DerivationContext, name: str, golems: Sequence[str] | None) -> pa.Table:
     rows = stores.projections.read(name)
     if golems is None or "golem_id" not in rows.column_names:
         return rows
     return rows.filter(pc.is_in(rows["golem_id"], value_set=pa.array(golems, pa.string())))
 
 
-def _table(stores: Stores, beside: Stores, name: str, golems: Sequence[str] | None, shared: bool) -> TableDifference:
+def _table(
+    stores: DerivationContext, beside: DerivationContext, name: str, golems: Sequence[str] | None, shared: bool
+) -> TableDifference:
     if shared:
         count = stores.projections.digest(name).rows
         return TableDifference(name, count, count, 0, 0, True)
@@ -212,7 +216,7 @@ def _table(stores: Stores, beside: Stores, name: str, golems: Sequence[str] | No
     return TableDifference(name, len(mine), len(other), alone[0], alone[1])
 
 
-def _calibrated(stores: Stores, golems: Sequence[str] | None, horizon_us: int) -> Calibration:
+def _calibrated(stores: DerivationContext, golems: Sequence[str] | None, horizon_us: int) -> Calibration:
     """How sure a derivation was at each close, beside what was judged after it."""
     decisions = stores.projections.growing("curation").read(golems=golems)
     closes = stores.projections.growing("cycles").read(["golem_id", "cycle", "closed_at"], golems=golems)
@@ -220,7 +224,7 @@ def _calibrated(stores: Stores, golems: Sequence[str] | None, horizon_us: int) -
     return calibration(judge_beliefs(beliefs, judged_outcomes(stores, golems), horizon_us=horizon_us))
 
 
-def retrievals(stores: Stores, beside: Stores, golems: Sequence[str] | None = None) -> Retrievals:
+def retrievals(stores: DerivationContext, beside: DerivationContext, golems: Sequence[str] | None = None) -> Retrievals:
     """What both grimoires would have put before golems at the decisions on record (T1 and T2: after the gate)."""
     rows = _looked_up(stores, golems)
     if not rows.num_rows:
@@ -240,7 +244,7 @@ def retrievals(stores: Stores, beside: Stores, golems: Sequence[str] | None = No
     )
 
 
-def _looked_up(stores: Stores, golems: Sequence[str] | None) -> pa.Table:
+def _looked_up(stores: DerivationContext, golems: Sequence[str] | None) -> pa.Table:
     """Records that retrieved, with the moment at which what their golem knew was laid out, by golem and tick."""
     rows = stores.log.read_cycles(list(_LOOKED_UP), golems=golems).rename_columns(_LOOKED_UP)
     span = stores.policy.curator.cycle_ticks
@@ -257,7 +261,7 @@ def _looked_up(stores: Stores, golems: Sequence[str] | None) -> pa.Table:
 
 
 def _recalled(
-    stores: Stores, rows: pa.Table, names: EntryNames, golems: Sequence[str] | None, recorded_span: int
+    stores: DerivationContext, rows: pa.Table, names: EntryNames, golems: Sequence[str] | None, recorded_span: int
 ) -> Recalled:
     """What one derivation would have given. Where its cycles have another length, others are the last closed ones."""
     asked, span = Asked.of(rows), stores.policy.curator.cycle_ticks

@@ -1,0 +1,20 @@
+"""Types of numpy arrays by element, for annotations."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
+UInt8Array: TypeAlias = npt.NDArray[np.uint8]
+UInt64Array: TypeAlias = npt.NDArray[np.uint64]
+Int32Array: TypeAlias = npt.NDArray[np.int32]
+Int64Array: TypeAlias = npt.NDArray[np.int64]
+Float32Array: TypeAlias = npt.NDArray[np.float32]
+Float64Array: TypeAlias = npt.NDArray[np.float64]
+StringArray: TypeAlias = npt.NDArray[np.object_]
+"""Strings as Python objects, as pyarrow's `to_numpy(zero_copy_only=False)` gives them."""
+ObjectArray: TypeAlias = npt.NDArray[np.object_]
+TimeArray: TypeAlias = npt.NDArray[np.datetime64]
