@@ -34,7 +34,7 @@ class InForceNow:
 
 
 def put_in_force(
-    stores: DerivationContext,
+    context: DerivationContext,
     stated: Stated,
     *,
     now: datetime,
@@ -42,24 +42,24 @@ def put_in_force(
     at: datetime | None = None,
     tell: Tell = lambda _: None,
 ) -> DerivationContext:
-    """Let the home go by what is stated. Returns the stores that are in force then, under its policy.
+    """Let the home go by what is stated. Returns the context that is in force then, under its policy.
 
     Where the policy that comes of it is another one, its derivation is built beside and adopted. at: the moment of that
     where nothing is on record yet. Raises ConfigError for what contradicts itself, DerivationError where the derivation
     in force is frozen.
     """
-    wanted = stated.policy(stores.policy)
-    if wanted.hash == stores.policy.hash:
-        return stores
-    with stores.home.lock("adoption"):
-        chosen = open_beside(stores, wanted)
-        build(stores, chosen, now=now, tell=tell)
-        switch_to(stores, chosen, f"{stated.name}: {why}", now=now, at=at)
-    return DerivationContext.open(stores.home.root)
+    wanted = stated.policy(context.policy)
+    if wanted.hash == context.policy.hash:
+        return context
+    with context.home.lock("adoption"):
+        chosen = open_beside(context, wanted)
+        build(context, chosen, now=now, tell=tell)
+        switch_to(context, chosen, f"{stated.name}: {why}", now=now, at=at)
+    return DerivationContext.open(context.home.root)
 
 
 def record_configuration(
-    stores: DerivationContext,
+    context: DerivationContext,
     stated: Stated,
     *,
     now: datetime,
@@ -72,39 +72,39 @@ def record_configuration(
     run: the run that begins with it, at the moment `at`; by default it is the log's last one. Where the same is on
     record of this run and in force, nothing is written.
     """
-    content = canonical(stated.over(stores.policy))
+    content = canonical(stated.over(context.policy))
     said = Configured(
         configuration_hash=configuration_hash(content),
         configuration=content,
-        policy_hash=stores.policy.hash,
+        policy_hash=context.policy.hash,
         source=stated.name,
         run=run,
         why=why,
     )
-    events = stores.life("ConfigurationAdopted")
+    events = context.life("ConfigurationAdopted")
     standing, known = last_of_home(events), _of_run(events, run)
     needed = [standing] if run is None else [standing, known]
     if all(one is not None and one.configuration_hash == said.configuration_hash for one in needed):
         return said
-    moment = at if at is not None and known is None else log_moment(stores, "ConfigurationAdopted")
-    stores.log.record([life_event(EVERY_GOLEM, moment, said)], now)
+    moment = at if at is not None and known is None else log_moment(context, "ConfigurationAdopted")
+    context.log.record([life_event(EVERY_GOLEM, moment, said)], now)
     return said
 
 
-def in_force_now(stores: DerivationContext, golem_id: str | None = None) -> InForceNow:
+def in_force_now(context: DerivationContext, golem_id: str | None = None) -> InForceNow:
     """The configuration that is in force in the home, or that a golem was born with (`in_force_of`)."""
     if golem_id is not None:
-        return in_force_of(stores, [golem_id])[golem_id]
-    return _in_force(stores, last_of_home(stores.life("ConfigurationAdopted")))
+        return in_force_of(context, [golem_id])[golem_id]
+    return _in_force(context, last_of_home(context.life("ConfigurationAdopted")))
 
 
-def in_force_of(stores: DerivationContext, golem_ids: Collection[str]) -> dict[str, InForceNow]:
+def in_force_of(context: DerivationContext, golem_ids: Collection[str]) -> dict[str, InForceNow]:
     """The configuration that each of these golems was born with.
 
     A golem's own, else that of the run that it was born in, else the home's last; where none is on record, what the
     policy in force says.
     """
-    events, births = in_order(stores.life("ConfigurationAdopted")), stores.life("GolemBorn")
+    events, births = in_order(context.life("ConfigurationAdopted")), context.life("GolemBorn")
     said = events["configured"].combine_chunks()
     of_golem = dict(zip(events["golem_id"].to_pylist(), range(len(said)), strict=True))
     of_run = dict(zip(pc.struct_field(said, "run").to_pylist(), range(len(said)), strict=True))
@@ -114,15 +114,15 @@ def in_force_of(stores: DerivationContext, golem_ids: Collection[str]) -> dict[s
     home = of_golem.get(EVERY_GOLEM)
     places = {g: next((at for at in (of_golem.get(g), runs.get(g)) if at is not None), home) for g in golem_ids}
     known = {
-        at: _in_force(stores, None if at is None else Configured.model_validate(said[at].as_py()))
+        at: _in_force(context, None if at is None else Configured.model_validate(said[at].as_py()))
         for at in set(places.values())
     }
     return {g: known[at] for g, at in places.items()}
 
 
-def _in_force(stores: DerivationContext, found: Configured | None) -> InForceNow:
+def _in_force(context: DerivationContext, found: Configured | None) -> InForceNow:
     if found is None:
-        return InForceNow(SILENT.over(stores.policy), None)
+        return InForceNow(SILENT.over(context.policy), None)
     return InForceNow(understood(found.configuration), found)
 
 

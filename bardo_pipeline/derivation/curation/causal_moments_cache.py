@@ -23,11 +23,11 @@ _KEPT_SCHEMA = pa.schema(
 )
 
 
-def moments_at(stores: DerivationContext, done: Mapping[str, int], left: LeftOut) -> Moments:
+def moments_at(context: DerivationContext, done: Mapping[str, int], left: LeftOut) -> Moments:
     """The moments of these golems at their last cycles. done: golem to cycle; 0 and below has lived through nothing."""
     wanted = {g: cycle for g, cycle in done.items() if cycle > 0}
     made = Moments()
-    kept = ByGolem(stores, "moments", _KEPT_SCHEMA).rows(wanted)
+    kept = ByGolem(context, "moments", _KEPT_SCHEMA).rows(wanted)
     current = [
         wanted.get(g) == cycle and _signature(left, g) == signature
         for g, cycle, signature in zip(*(kept[n].to_pylist() for n in ("golem_id", "cycle", "left")), strict=True)
@@ -36,23 +36,23 @@ def moments_at(stores: DerivationContext, done: Mapping[str, int], left: LeftOut
     known = {golem_id for golem_id, _ in made.of}
     missing = {g: cycle for g, cycle in wanted.items() if g not in known}
     if missing:
-        records = without(closed_records(stores, _READ, dict.fromkeys(missing, 1), missing), left)
-        cycle = cycle_of(records["tick"].to_numpy(), stores.policy.curator.cycle_ticks)
+        records = without(closed_records(context, _READ, dict.fromkeys(missing, 1), missing), left)
+        cycle = cycle_of(records["tick"].to_numpy(), context.policy.curator.cycle_ticks)
         read = Moments()
-        read.add(records, cycle, stores.policy)
-        read.settle(missing, stores.policy)
+        read.add(records, cycle, context.policy)
+        read.settle(missing, context.policy)
         made.absorb(read)
     return made
 
 
-def keep_moments(stores: DerivationContext, moments: Moments, done: Mapping[str, int], left: LeftOut) -> None:
+def keep_moments(context: DerivationContext, moments: Moments, done: Mapping[str, int], left: LeftOut) -> None:
     """Keep the moments of these golems as of their last cycles; those of the dead are let go."""
-    dead = set(stores.life("DeathDeclared")["golem_id"].to_pylist())
+    dead = set(context.life("DeathDeclared")["golem_id"].to_pylist())
     mine = moments.table(set(done) - dead)
     owners = mine["golem_id"].to_pylist()
     mine = mine.append_column(_KEPT_SCHEMA.field("cycle"), pa.array([done[g] for g in owners], pa.int64()))
     mine = mine.append_column(_KEPT_SCHEMA.field("left"), pa.array([_signature(left, g) for g in owners], pa.string()))
-    ByGolem(stores, "moments", _KEPT_SCHEMA).keep(mine, done)
+    ByGolem(context, "moments", _KEPT_SCHEMA).keep(mine, done)
 
 
 def _signature(left: LeftOut, golem_id: str) -> str:

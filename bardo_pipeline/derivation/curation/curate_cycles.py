@@ -143,11 +143,11 @@ class Mind:
             )
         )
 
-    def listen(self, stores: DerivationContext) -> None:
+    def listen(self, context: DerivationContext) -> None:
         """Take in what was said and proposed by now."""
-        self.overrides, self.proposed = stores.overrides(), stores.proposed()
-        self.look_up = partial(cited_records, stores)
-        self.arrivals, self.unpack = stores.arrivals(), partial(_unpacked, stores)
+        self.overrides, self.proposed = context.overrides(), context.proposed()
+        self.look_up = partial(cited_records, context)
+        self.arrivals, self.unpack = context.arrivals(), partial(_unpacked, context)
 
     def overtaken(self, left: LeftOut, overrides: Overrides, proposed: Proposed, arrivals: Arrivals) -> set[str]:
         """Golems with news to commit that were derived from something that is left out now, or before a word was said.
@@ -187,9 +187,9 @@ class Mind:
         self.state = self.state.without_golems(golem_ids)
 
 
-def _unpacked(stores: DerivationContext, arrival: Arrival) -> pa.Table:
+def _unpacked(context: DerivationContext, arrival: Arrival) -> pa.Table:
     """The entries of a bundle that came. Raises BundleError if it is not in this home any more."""
-    return load_bundle(stores.home, arrival.content_hash).entries()
+    return load_bundle(context.home, arrival.content_hash).entries()
 
 
 def _others(curation: Curation, golem_ids: set[str]) -> Curation:
@@ -198,38 +198,38 @@ def _others(curation: Curation, golem_ids: set[str]) -> Curation:
     return Curation(*(table.filter(pc.invert(pc.is_in(table["golem_id"], value_set=gone))) for table in tables))
 
 
-def commit(stores: DerivationContext, mind: Mind) -> list[Written]:
+def commit(context: DerivationContext, mind: Mind) -> list[Written]:
     """Write what was decided since the last commit: decisions, cycles and playbooks grow, the grimoire is renewed.
 
-    The caller holds `stores.deriving()`. The grimoire comes last and carries how far each golem has come: until it is
+    The caller holds `context.deriving()`. The grimoire comes last and carries how far each golem has come: until it is
     there, the cycle counts as open, and whoever derives it again finds the rows that are on record and leaves them.
     """
-    grimoire = stores.projections.renewed("grimoire")
+    grimoire = context.projections.renewed("grimoire")
     upto = {g: mind.done[g] for g in sorted(mind.touched)}
     upto = {g: cycle for g, cycle in upto.items() if (known := grimoire.done(g)) is None or known < cycle}
     written = []
     if upto:
         made = mind.made()
         for name, rows in (("curation", made.decisions), ("cycles", made.cycles), ("playbooks", made.playbooks)):
-            written.append(stores.projections.growing(name).append(rows, upto))
-        written.append(_amend_grimoire(stores, mind, made.decisions, upto))
-        keep_moments(stores, mind.state.moments, upto, mind.left)
-        write_playbooks(stores, made.playbooks)
+            written.append(context.projections.growing(name).append(rows, upto))
+        written.append(_amend_grimoire(context, mind, made.decisions, upto))
+        keep_moments(context, mind.state.moments, upto, mind.left)
+        write_playbooks(context, made.playbooks)
     mind.pending.clear()
     mind.touched.clear()
     return written
 
 
-def _amend_grimoire(stores: DerivationContext, mind: Mind, decisions: pa.Table, upto: Mapping[str, int]) -> Written:
+def _amend_grimoire(context: DerivationContext, mind: Mind, decisions: pa.Table, upto: Mapping[str, int]) -> Written:
     """The grimoire with the entries that were decided about as they are now: what changes an entry is a decision."""
     rows = mind.state.told_of(decisions["golem_id"], decisions["structure"])
-    amended = _of(to_table(mind.state, stores.policy.curator, stores.policy.decay, rows), upto)
-    return stores.projections.renewed("grimoire").amend(amended, by=("golem_id", "structure"), upto=upto)
+    amended = _of(to_table(mind.state, context.policy.curator, context.policy.decay, rows), upto)
+    return context.projections.renewed("grimoire").amend(amended, by=("golem_id", "structure"), upto=upto)
 
 
-def _renew_grimoire(stores: DerivationContext, mind: Mind, upto: Mapping[str, int]) -> Written:
-    grimoire = stores.projections.renewed("grimoire")
-    mine = _of(to_table(mind.state, stores.policy.curator, stores.policy.decay), upto)
+def _renew_grimoire(context: DerivationContext, mind: Mind, upto: Mapping[str, int]) -> Written:
+    grimoire = context.projections.renewed("grimoire")
+    mine = _of(to_table(mind.state, context.policy.curator, context.policy.decay), upto)
     buckets = grimoire.buckets(upto)
     others = grimoire.read(buckets, trusting=True)
     others = others.filter(pc.invert(pc.is_in(others["golem_id"], value_set=pa.array(sorted(upto), pa.string()))))
@@ -240,55 +240,55 @@ def _of(entries: pa.Table, golem_ids: Collection[str]) -> pa.Table:
     return entries.filter(pc.is_in(entries["golem_id"], value_set=pa.array(sorted(golem_ids), pa.string())))
 
 
-def load_mind(stores: DerivationContext, golem_ids: list[str], left: LeftOut) -> Mind:
+def load_mind(context: DerivationContext, golem_ids: list[str], left: LeftOut) -> Mind:
     """These golems as they stood at their last committed cycle; golems without one are begun from their birth."""
-    mind = Mind(stores.policy, left)
-    grimoire = stores.projections.renewed("grimoire")
+    mind = Mind(context.policy, left)
+    grimoire = context.projections.renewed("grimoire")
     mind.done = {g: done for g in golem_ids if (done := grimoire.done(g)) is not None}
     mind.state = from_table(grimoire.read(only=golem_ids, trusting=True))
-    mind.state.moments = moments_at(stores, mind.done, left)
-    return _furnished(stores, mind, golem_ids)
+    mind.state.moments = moments_at(context, mind.done, left)
+    return _furnished(context, mind, golem_ids)
 
 
-def mind_before(stores: DerivationContext, first: Mapping[str, int], left: LeftOut) -> Mind:
+def mind_before(context: DerivationContext, first: Mapping[str, int], left: LeftOut) -> Mind:
     """Golems as they stood before a cycle of theirs, from the decisions that stand; before cycle 0 they are begun."""
-    mind = Mind(stores.policy, left)
+    mind = Mind(context.policy, left)
     mind.done = {g: cycle - 1 for g, cycle in first.items() if cycle > 0}
-    decisions = stores.projections.growing("curation").read(golems=sorted(mind.done))
+    decisions = context.projections.growing("curation").read(golems=sorted(mind.done))
     earlier = pc.invert(from_cycle(decisions, first))
     mind.state = from_table(fold(decisions.filter(earlier)))
-    mind.state.moments = moments_at(stores, mind.done, left)
-    return _furnished(stores, mind, sorted(first))
+    mind.state.moments = moments_at(context, mind.done, left)
+    return _furnished(context, mind, sorted(first))
 
 
-def relived(stores: DerivationContext, upto: Mapping[str, int], left: LeftOut) -> Mind:
+def relived(context: DerivationContext, upto: Mapping[str, int], left: LeftOut) -> Mind:
     """Golems as their own records alone make them, from birth to a closed cycle, without what is left out."""
     first = dict.fromkeys(upto, 0)
-    mind = mind_before(stores, first, left)
-    records = without(closed_records(stores, EVIDENCE_COLUMNS, first, upto), left)
-    mind.advance(records, cycle_of(records["tick"].to_numpy(), stores.policy.curator.cycle_ticks), dict(upto))
+    mind = mind_before(context, first, left)
+    records = without(closed_records(context, EVIDENCE_COLUMNS, first, upto), left)
+    mind.advance(records, cycle_of(records["tick"].to_numpy(), context.policy.curator.cycle_ticks), dict(upto))
     return mind
 
 
-def _furnished(stores: DerivationContext, mind: Mind, golem_ids: list[str]) -> Mind:
+def _furnished(context: DerivationContext, mind: Mind, golem_ids: list[str]) -> Mind:
     """The same, with each golem's playbook, base and owner's words; who has done nothing is begun from its birth."""
-    mind.listen(stores)
-    born = stores.life("GolemBorn").select(["golem_id", "observed_at", "born"])
+    mind.listen(context)
+    born = context.life("GolemBorn").select(["golem_id", "observed_at", "born"])
     mine = born.filter(pc.is_in(born["golem_id"], value_set=pa.array(golem_ids, pa.string())))
     births = {e["golem_id"]: e for e in mine.to_pylist()}
-    _load_playbooks(stores, mind, golem_ids)
-    instincts = Instincts.of(stores.life("DefaultsInherited"))
+    _load_playbooks(context, mind, golem_ids)
+    instincts = Instincts.of(context.life("DefaultsInherited"))
     for golem_id in sorted(golem_ids):
         birth = births.get(golem_id)
-        base = birth["born"]["traits"]["rebalance_threshold"] if birth else stores.policy.playbook.rebalance_threshold
+        base = birth["born"]["traits"]["rebalance_threshold"] if birth else context.policy.playbook.rebalance_threshold
         mind.base_on(golem_id, base, instincts)
         if golem_id not in mind.done and birth is not None:
-            _begin(stores, mind, golem_id, birth["observed_at"], base, birth["born"]["bundle_hash"], instincts)
+            _begin(context, mind, golem_id, birth["observed_at"], base, birth["born"]["bundle_hash"], instincts)
     return mind
 
 
 def _begin(
-    stores: DerivationContext,
+    context: DerivationContext,
     mind: Mind,
     golem_id: str,
     at: datetime,
@@ -299,23 +299,23 @@ def _begin(
     inherited = None
     if bundle_hash is not None:
         gone = mind.left.entries(golem_id)
-        inherited = inherited_entries(load_bundle(stores.home, bundle_hash), golem_id, stores.policy, gone)
+        inherited = inherited_entries(load_bundle(context.home, bundle_hash), golem_id, context.policy, gone)
     mind.begin(golem_id, at=at, base_threshold=base, inherited=inherited, bundle_hash=bundle_hash, instincts=instincts)
 
 
-def _load_playbooks(stores: DerivationContext, mind: Mind, golem_ids: list[str]) -> None:
-    for row in _playbooks(stores, mind.done, golem_ids).to_pylist():
+def _load_playbooks(context: DerivationContext, mind: Mind, golem_ids: list[str]) -> None:
+    for row in _playbooks(context, mind.done, golem_ids).to_pylist():
         mind.playbooks.version[row["golem_id"]] = row["version"]
         mind.playbooks.threshold[row["golem_id"]] = tuple(row["rebalance_threshold"][r] for r in REGIMES)
         mind.playbooks.staged[row["golem_id"]] = tuple(row["staged_entries"])
 
 
-def _playbooks(stores: DerivationContext, done: Mapping[str, int], golem_ids: list[str]) -> pa.Table:
+def _playbooks(context: DerivationContext, done: Mapping[str, int], golem_ids: list[str]) -> pa.Table:
     """The newest playbook of each of these golems as of its last committed cycle.
 
     What is of a cycle that was not finished, or that is taken up again from before, will be written again, the same.
     """
-    table = stores.projections.growing("playbooks")
+    table = context.projections.growing("playbooks")
     columns = ["version", "cycle", "rebalance_threshold", "staged_entries"]
     newest = table.newest("version", columns)
     newest = newest.filter(pc.is_in(newest["golem_id"], value_set=pa.array(golem_ids, pa.string())))
@@ -331,27 +331,27 @@ def _is_by(done: Mapping[str, int], rows: pa.Table) -> np.ndarray:
     return rows["cycle"].to_numpy() <= upto
 
 
-def derive_curation(stores: DerivationContext) -> list[Written]:
+def derive_curation(context: DerivationContext) -> list[Written]:
     """Curate every closed cycle that is not on record, and again what rests on something that is left out since.
 
     Returns what was written, nothing if nothing was new.
     """
-    with stores.deriving():
-        left = stores.left_out()
-        written = _repair(stores, left)
-        grimoire = stores.projections.renewed("grimoire")
-        reader = CycleReader(stores, "curation", EVIDENCE_COLUMNS, left, ordered=False)
+    with context.deriving():
+        left = context.left_out()
+        written = _repair(context, left)
+        grimoire = context.projections.renewed("grimoire")
+        reader = CycleReader(context, "curation", EVIDENCE_COLUMNS, left, ordered=False)
         upto, portions = reader.portions(grimoire.done)
-        unborn = [g for g in stores.life("GolemBorn")["golem_id"].to_pylist() if not grimoire.begun(g)]
+        unborn = [g for g in context.life("GolemBorn")["golem_id"].to_pylist() if not grimoire.begun(g)]
         golems = sorted({*upto, *unborn})
-        mind = load_mind(stores, golems, left) if golems else None
+        mind = load_mind(context, golems, left) if golems else None
         for fresh in portions:
             if mind is not None:
                 mind.advance(fresh.records, fresh.cycle, fresh.upto)
         if mind is not None:
-            written += commit(stores, mind)
+            written += commit(context, mind)
         reader.advance(fresh)
-        follow_adoption(stores)
+        follow_adoption(context)
         return written
 
 
@@ -359,36 +359,36 @@ CURATED = ("curation", "cycles", "playbooks", "grimoire")
 """The tables of a curator's commit, in its order."""
 
 
-def _repair(stores: DerivationContext, left: LeftOut) -> list[Written]:
+def _repair(context: DerivationContext, left: LeftOut) -> list[Written]:
     """Curate again, from the cycle before, what rests on something that is left out since.
 
     The grimoire comes last, as in `commit`: until it is there and the causes are kept as heeded, all is done again.
     """
-    heeded, span = Heeded(stores, "curation"), stores.policy.curator.cycle_ticks
+    heeded, span = Heeded(context, "curation"), context.policy.curator.cycle_ticks
     due = heeded.due(left)
     wanted = first_cycles(due, span)
-    upto, committed = _reached(stores, wanted)
+    upto, committed = _reached(context, wanted)
     first = {g: min(wanted[g], committed[g] + 1) for g in upto if wanted[g] <= upto[g]}
     written: list[Written] = []
     if first:
         upto = {g: upto[g] for g in first}
-        mind = mind_before(stores, first, left)
-        records = without(closed_records(stores, EVIDENCE_COLUMNS, first, upto), left)
+        mind = mind_before(context, first, left)
+        records = without(closed_records(context, EVIDENCE_COLUMNS, first, upto), left)
         mind.advance(records, cycle_of(records["tick"].to_numpy(), span), upto)
         made = mind.made()
         for name, rows in (("curation", made.decisions), ("cycles", made.cycles), ("playbooks", made.playbooks)):
-            table = stores.projections.growing(name)
+            table = context.projections.growing(name)
             standing = table.read(golems=first, only=pc.field("cycle") >= min(first.values()), hidden=True)
             standing = standing.filter(from_cycle(standing, first))
             written.append(table.repair(standing, rows, because(standing, due, span)))
-        written.append(_renew_grimoire(stores, mind, upto))
-        keep_moments(stores, mind.state.moments, upto, left)
-        write_playbooks(stores, stores.projections.growing("playbooks").read(golems=first))
+        written.append(_renew_grimoire(context, mind, upto))
+        keep_moments(context, mind.state.moments, upto, left)
+        write_playbooks(context, context.projections.growing("playbooks").read(golems=first))
     heeded.keep(cause.event_id for cause in due)
     return written
 
 
-def _reached(stores: DerivationContext, golems: Iterable[str]) -> tuple[dict[str, int], dict[str, int]]:
+def _reached(context: DerivationContext, golems: Iterable[str]) -> tuple[dict[str, int], dict[str, int]]:
     """The last cycle of these golems that any table holds, and the last that is committed to the end, -1 for none.
 
     A commit that was cut off left some tables ahead of the grimoire. Golems of whom no table knows are left out.
@@ -396,8 +396,8 @@ def _reached(stores: DerivationContext, golems: Iterable[str]) -> tuple[dict[str
     furthest: dict[str, int] = {}
     committed: dict[str, int] = {}
     for golem_id in golems:
-        tables = [stores.projections.growing(name) for name in CURATED[:-1]]
-        grimoire = curated(stores, golem_id)
+        tables = [context.projections.growing(name) for name in CURATED[:-1]]
+        grimoire = curated(context, golem_id)
         found = [grimoire, *(table.done(golem_id) for table in tables)]
         if any(done is not None for done in found):
             furthest[golem_id] = max(done for done in found if done is not None)

@@ -51,19 +51,19 @@ OF_GRIMOIRE: dict[str, Callable[[pa.Table, Policy, Collection[str]], pa.Table]] 
 """What each table makes of the entries (ENTRY_SCHEMA) of some golems, of whom these are old (`elders`)."""
 
 
-def elders(stores: DerivationContext, reached: Mapping[str, int] | None = None) -> set[str]:
+def elders(context: DerivationContext, reached: Mapping[str, int] | None = None) -> set[str]:
     """Golems so near the end of their lifespan that they push more (canon 12), as of their last closed cycle.
 
     reached: that cycle of each golem; None for how far each one's grimoire has come.
     """
-    births = stores.life("GolemBorn")
+    births = context.life("GolemBorn")
     if not births.num_rows:
         return set()
-    names, grimoire = births["golem_id"].to_pylist(), stores.projections.renewed("grimoire")
+    names, grimoire = births["golem_id"].to_pylist(), context.projections.renewed("grimoire")
     lifespan = pc.struct_field(births["born"].combine_chunks(), "lifespan_ticks").to_numpy()
     cycle = [grimoire.done(g) if reached is None else reached.get(g) for g in names]
-    age = np.array([c or 0 for c in cycle], np.int64) * stores.policy.curator.cycle_ticks
-    deaths = stores.life("DeathDeclared")
+    age = np.array([c or 0 for c in cycle], np.int64) * context.policy.curator.cycle_ticks
+    deaths = context.life("DeathDeclared")
     if deaths.num_rows:
         ended = dict(
             zip(
@@ -73,30 +73,30 @@ def elders(stores: DerivationContext, reached: Mapping[str, int] | None = None) 
             )
         )
         age = np.minimum(age, np.array([ended.get(g, 2**62) for g in names], np.int64))
-    return {names[i] for i in np.flatnonzero(is_elder(age, lifespan, stores.policy.bridge))}
+    return {names[i] for i in np.flatnonzero(is_elder(age, lifespan, context.policy.bridge))}
 
 
-def derive_of_grimoire(stores: DerivationContext, name: str) -> list[Written]:
+def derive_of_grimoire(context: DerivationContext, name: str) -> list[Written]:
     """Renew one of these tables for the buckets in which grimoire or lessons changed since."""
-    with stores.deriving():
-        table = stores.projections.renewed(name)
+    with context.deriving():
+        table = context.projections.renewed(name)
         sources: dict[int, str] = {}
         for one in ("grimoire", "lessons"):
-            for bucket, d in stores.projections.renewed(one).digests().items():
+            for bucket, d in context.projections.renewed(one).digests().items():
                 sources[bucket] = f"{sources.get(bucket, '')}{one[0]}{d.low:x}{d.high:x}"
-        old = elders(stores) if name == "crossings" else set()
+        old = elders(context) if name == "crossings" else set()
         wanted = dict(sources)
-        for bucket, some in sorted((bucket_of(g, stores.home.bucket_count), g) for g in old):
+        for bucket, some in sorted((bucket_of(g, context.home.bucket_count), g) for g in old):
             if bucket in wanted:
                 wanted[bucket] = hashlib.sha256(f"{wanted[bucket]}/{some}".encode()).hexdigest()
         buckets = _behind(table, wanted)
         if not buckets:
             return []
-        known = known_in(stores, buckets)
+        known = known_in(context, buckets)
         if name == "crossings":
-            made = crossings_of(known, stores.policy, old, _linked(stores, buckets, sources))
+            made = crossings_of(known, context.policy, old, _linked(context, buckets, sources))
         else:
-            made = OF_GRIMOIRE[name](known, stores.policy, old)
+            made = OF_GRIMOIRE[name](known, context.policy, old)
         return [table.renew(made, buckets, note={"grimoire": {str(b): d for b, d in wanted.items()}})]
 
 
@@ -106,7 +106,7 @@ def _behind(table: RenewedTable, sources: Mapping[int, str]) -> set[int]:
     return {b for b, d in sources.items() if seen.get(str(b)) != d}
 
 
-def _linked(stores: DerivationContext, buckets: set[int], sources: Mapping[int, str]) -> pa.Table | None:
+def _linked(context: DerivationContext, buckets: set[int], sources: Mapping[int, str]) -> pa.Table | None:
     """The links among what the golems of these buckets know, if their table is up to it."""
-    table = stores.projections.renewed("links")
+    table = context.projections.renewed("links")
     return None if buckets & _behind(table, sources) else table.read(buckets, trusting=True)

@@ -34,13 +34,13 @@ JUDGEMENT_SCHEMA = pa.schema(
 holding in ppm of the position's value. By golem and moment."""
 
 
-def judgements(stores: DerivationContext) -> pa.Table:
+def judgements(context: DerivationContext) -> pa.Table:
     """All verified judgements on record (JUDGEMENT_SCHEMA), without what is left out."""
-    records = without(stores.source.read_cycles(list(COLUMNS), None), stores.left_out())
+    records = without(context.source.read_cycles(list(COLUMNS), None), context.left_out())
     row, parts = exploded(contiguous(records["resolutions"]))
     keep = pc.struct_field(parts, "verified").to_numpy(zero_copy_only=False).astype(bool)
     row, parts = row[keep], parts.filter(pa.array(keep))
-    rules = stores.policy.curator
+    rules = context.policy.curator
     band, gas = (
         np.searchsorted(edges, pc.struct_field(parts, name).to_numpy(zero_copy_only=False), side="right")
         for name, edges in (("anomaly_score", rules.anomaly_edges), ("gas_ratio", rules.gas_edges))

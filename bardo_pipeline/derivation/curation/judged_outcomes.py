@@ -20,11 +20,11 @@ from bardo_pipeline.policy import CuratorPolicy
 from bardo_pipeline.quality.calibration import OUTCOME_SCHEMA
 
 
-def judged_outcomes(stores: DerivationContext, golems: Sequence[str] | None = None) -> pa.Table:
+def judged_outcomes(context: DerivationContext, golems: Sequence[str] | None = None) -> pa.Table:
     """Every verified judgement that stands, OUTCOME_SCHEMA, by golem and tick; of all golems or of these."""
-    rows = stores.log.read_cycles(EVIDENCE_COLUMNS, golems=golems)
-    rows = without(rows, stores.left_out())
-    return outcomes_of(rows, stores.policy.curator)
+    rows = context.log.read_cycles(EVIDENCE_COLUMNS, golems=golems)
+    rows = without(rows, context.left_out())
+    return outcomes_of(rows, context.policy.curator)
 
 
 def outcomes_of(records: pa.Table, policy: CuratorPolicy) -> pa.Table:

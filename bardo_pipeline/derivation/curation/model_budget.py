@@ -19,11 +19,11 @@ ASKINGS = {"ModelAsked": "asked", "TestamentPhrased": "phrased"}
 
 
 def over_cap(
-    stores: DerivationContext, golem_id: str, prompt: Prompt, settings: ModelSettings, now: datetime
+    context: DerivationContext, golem_id: str, prompt: Prompt, settings: ModelSettings, now: datetime
 ) -> Reply | None:
     """The reply where asking might cost more than is left of this UTC day's caps: the model is not asked."""
     for whose in (None, golem_id):
-        detail = lacking(stores, whose, prompt, settings, now)
+        detail = lacking(context, whose, prompt, settings, now)
         if detail is not None:
             return Reply(outcome="over_cap", detail=detail, answer=None)
     return None
@@ -44,37 +44,37 @@ class MemoryBudget:
         return max(self.cap_micros - self.spent_micros, 0)
 
 
-def memory_budget(stores: DerivationContext, golem_id: str, now: datetime) -> MemoryBudget:
+def memory_budget(context: DerivationContext, golem_id: str, now: datetime) -> MemoryBudget:
     """How much of a golem's daily budget its memory services may take, and took, in this UTC day (INH-20).
 
     They get 5 % of it, and no more than the gateway's cap for one golem.
     """
-    policy = stores.policy.gateway
+    policy = context.policy.gateway
     cap = min(policy.golem_day_micros_max, int(policy.daily_budget_micros * policy.memory_share_max))
-    spent = _spent_today(stores, golem_id, now)
+    spent = _spent_today(context, golem_id, now)
     return MemoryBudget(cap, spent, policy.daily_budget_micros, policy.memory_share_max)
 
 
-def _spent_today(stores: DerivationContext, golem_id: str | None, now: datetime) -> int:
+def _spent_today(context: DerivationContext, golem_id: str | None, now: datetime) -> int:
     """What asking about one golem, or (None) about all, cost in this UTC day of recording."""
     return sum(
         row[payload]["cost_micros"]
         for kind, payload in ASKINGS.items()
-        for row in stores.life(kind).select(["golem_id", "recorded_at", payload]).to_pylist()
+        for row in context.life(kind).select(["golem_id", "recorded_at", payload]).to_pylist()
         if row["recorded_at"].date() == now.date() and golem_id in (None, row["golem_id"])
     )
 
 
 def lacking(
-    stores: DerivationContext, golem_id: str | None, prompt: Prompt, settings: ModelSettings, now: datetime
+    context: DerivationContext, golem_id: str | None, prompt: Prompt, settings: ModelSettings, now: datetime
 ) -> str | None:
     """Why a cap of this UTC day bears no such question, None where it does; of one golem, or (None) of all together."""
-    policy = stores.policy.gateway
+    policy = context.policy.gateway
     most = most_micros(settings, prompt.size_bytes, policy)
     if golem_id is None:
-        cap, spent, whose = policy.day_micros_max, _spent_today(stores, None, now), "all golems"
+        cap, spent, whose = policy.day_micros_max, _spent_today(context, None, now), "all golems"
     else:
-        budget = memory_budget(stores, golem_id, now)
+        budget = memory_budget(context, golem_id, now)
         cap, spent, whose = budget.cap_micros, budget.spent_micros, "this golem"
     if spent + most <= cap:
         return None

@@ -46,19 +46,19 @@ class Grimoire:
     entries: pa.Table
 
 
-def grimoire_of(stores: DerivationContext, golem_id: str) -> Grimoire:
+def grimoire_of(context: DerivationContext, golem_id: str) -> Grimoire:
     """A golem's grimoire, closed cycles curated before. Raises QueryError for a golem that was never born."""
-    births = stores.life("GolemBorn")
+    births = context.life("GolemBorn")
     born = births.filter(pc.equal(births["golem_id"], golem_id))["observed_at"]
     if not len(born):
         raise QueryError(f'golem {golem_id}: nobody of this name was born: `bardo sql "from dim_golem"` lists all')
-    if stores.frozen is None:
-        derive_curation(stores)
-    tick, died = stores.log.head_of(golem_id).contiguous, stores.log.death_of(golem_id)
-    at = _moment(stores, golem_id, tick) or born[0].as_py()
-    table = stores.projections.renewed("grimoire")
-    rows = known_entries(stores, [golem_id])
-    decay = stores.policy.decay
+    if context.frozen is None:
+        derive_curation(context)
+    tick, died = context.log.head_of(golem_id).contiguous, context.log.death_of(golem_id)
+    at = _moment(context, golem_id, tick) or born[0].as_py()
+    table = context.projections.renewed("grimoire")
+    rows = known_entries(context, [golem_id])
+    decay = context.policy.decay
     now = confidence_of(rows, pa.scalar(at, pa.timestamp("us", tz="UTC")).cast(pa.int64()).as_py(), decay)
     half = half_life_of(rows, decay)
     rows = rows.append_column("confidence_now_ppm", pa.array(now, pa.int64()))
@@ -68,11 +68,11 @@ def grimoire_of(stores: DerivationContext, golem_id: str) -> Grimoire:
     return Grimoire(golem_id, table.done(golem_id) or 0, tick, at, died if over else None, rows)
 
 
-def _moment(stores: DerivationContext, golem_id: str, tick: int) -> datetime | None:
+def _moment(context: DerivationContext, golem_id: str, tick: int) -> datetime | None:
     """The moment of the newest record up to this tick; ticks that were lost have none."""
-    rows = stores.log.read_stretch(["tick", "observed_at"], [golem_id], tick, tick)
+    rows = context.log.read_stretch(["tick", "observed_at"], [golem_id], tick, tick)
     if not rows.num_rows and tick:
-        rows = stores.log.read_stretch(["tick", "observed_at"], [golem_id], 1, tick)
+        rows = context.log.read_stretch(["tick", "observed_at"], [golem_id], 1, tick)
     moment: datetime | None = pc.max(rows["observed_at"]).as_py() if rows.num_rows else None
     return moment
 
@@ -123,19 +123,19 @@ def chosen(
     return rows.filter(keep)
 
 
-def decisions_about(stores: DerivationContext, golem_id: str, entry_id: str) -> list[dict[str, Any]]:
+def decisions_about(context: DerivationContext, golem_id: str, entry_id: str) -> list[dict[str, Any]]:
     """What the curator decided about an entry, oldest first."""
-    rows = stores.projections.growing("curation").read(golems=[golem_id], only=pc.field("entry_id") == entry_id)
-    rows = pa.concat_tables([rows, decisions_of_dreams(stores, [golem_id], [entry_id])])
+    rows = context.projections.growing("curation").read(golems=[golem_id], only=pc.field("entry_id") == entry_id)
+    rows = pa.concat_tables([rows, decisions_of_dreams(context, [golem_id], [entry_id])])
     return rows.sort_by([("cycle", "ascending"), ("seq", "ascending")]).to_pylist()
 
 
-def waiting(stores: DerivationContext, grimoire: Grimoire, entry_id: str | None = None) -> tuple[Order, ...]:
+def waiting(context: DerivationContext, grimoire: Grimoire, entry_id: str | None = None) -> tuple[Order, ...]:
     """What was said of the golem's entries (or of one of them) and has not taken effect yet."""
-    span = stores.policy.curator.cycle_ticks
+    span = context.policy.curator.cycle_ticks
     return tuple(
         order
-        for order in stores.overrides().of_golem(grimoire.golem_id)
+        for order in context.overrides().of_golem(grimoire.golem_id)
         if order.cycle(span) > grimoire.cycle and entry_id in (None, order.entry_id)
     )
 
@@ -148,21 +148,21 @@ class Holder:
     alive: bool
 
 
-def heirs_holding(stores: DerivationContext, golem_id: str, entry_id: str) -> list[Holder]:
+def heirs_holding(context: DerivationContext, golem_id: str, entry_id: str) -> list[Holder]:
     """Heirs of a golem, and theirs, that hold an entry, by generation and id."""
-    births = {e["golem_id"]: e["born"] for e in stores.life("GolemBorn").select(["golem_id", "born"]).to_pylist()}
+    births = {e["golem_id"]: e["born"] for e in context.life("GolemBorn").select(["golem_id", "born"]).to_pylist()}
     line, heirs = {golem_id}, set[str]()
     while line:
         line = {g for g, b in births.items() if b["predecessor_id"] in line} - heirs
         heirs |= line
     if not heirs:
         return []
-    table = stores.projections.renewed("grimoire")
+    table = context.projections.renewed("grimoire")
     rows = table.read(table.buckets(sorted(heirs)))
     held = pc.and_(pc.equal(rows["entry_id"], entry_id), pc.equal(rows["status"], "active"))
     holding = heirs & set(rows.filter(held)["golem_id"].to_pylist())
     return [
-        Holder(g, stores.log.death_of(g) is None)
+        Holder(g, context.log.death_of(g) is None)
         for g in sorted(holding, key=lambda heir: (births[heir]["generation"], heir))
     ]
 
@@ -182,68 +182,72 @@ class Spoken:
     heirs: tuple[Holder, ...] = ()
 
 
-def pin(stores: DerivationContext, golem_id: str, entry: str, why: str, *, now: datetime) -> Spoken:
+def pin(context: DerivationContext, golem_id: str, entry: str, why: str, *, now: datetime) -> Spoken:
     """Pin an entry: it does not fade below what it is trusted now. now: the moment of recording.
 
     Raises QueryError unless the golem held it in its last closed cycle, OverrideError for a golem whose life is closed.
     """
-    return _say(stores, golem_id, entry, Pinned, {"why": why}, now)
+    return _say(context, golem_id, entry, Pinned, {"why": why}, now)
 
 
-def unpin(stores: DerivationContext, golem_id: str, entry: str, why: str, *, now: datetime) -> Spoken:
+def unpin(context: DerivationContext, golem_id: str, entry: str, why: str, *, now: datetime) -> Spoken:
     """Let an entry fade again. Errors as of `pin`."""
-    return _say(stores, golem_id, entry, Unpinned, {"why": why}, now)
+    return _say(context, golem_id, entry, Unpinned, {"why": why}, now)
 
 
-def retract(stores: DerivationContext, golem_id: str, entry: str, why: str, *, now: datetime) -> Spoken:
+def retract(context: DerivationContext, golem_id: str, entry: str, why: str, *, now: datetime) -> Spoken:
     """Take an entry out of the grimoire, with the evidence until then. Errors as of `pin`."""
-    return _say(stores, golem_id, entry, Retracted, {"why": why}, now)
+    return _say(context, golem_id, entry, Retracted, {"why": why}, now)
 
 
-def retract_from_line(stores: DerivationContext, golem_id: str, entry: str, why: str, *, now: datetime) -> list[Spoken]:
+def retract_from_line(
+    context: DerivationContext, golem_id: str, entry: str, why: str, *, now: datetime
+) -> list[Spoken]:
     """Take an entry out of the grimoires of a golem and of all its heirs, as far as they live and hold it.
 
     Raises QueryError for an entry that is not in the golem's grimoire, OverrideError if nobody who lives holds it.
     """
-    grimoire = grimoire_of(stores, golem_id)
+    grimoire = grimoire_of(context, golem_id)
     held = find(grimoire, entry)
-    living = [heir.golem_id for heir in heirs_holding(stores, golem_id, held["entry_id"]) if heir.alive]
+    living = [heir.golem_id for heir in heirs_holding(context, golem_id, held["entry_id"]) if heir.alive]
     if grimoire.died_at_tick is None and held["status"] == "active":
         living.insert(0, golem_id)
     if not living:
         raise OverrideError(
             f"nobody who lives holds entry {held['entry_id']}, neither golem {golem_id} nor an heir of it"
         )
-    return [retract(stores, g, held["entry_id"], why, now=now) for g in living]
+    return [retract(context, g, held["entry_id"], why, now=now) for g in living]
 
 
-def correct(stores: DerivationContext, golem_id: str, entry: str, why: str, *, now: datetime, **said: object) -> Spoken:
+def correct(
+    context: DerivationContext, golem_id: str, entry: str, why: str, *, now: datetime, **said: object
+) -> Spoken:
     """Correct an entry: its confidence, verdict, decay class, or a note (fields of `Corrected`).
 
     Errors as of `pin`; OverrideError for what leaves its range or does not fit the entry.
     """
-    return _say(stores, golem_id, entry, Corrected, {"why": why, **said}, now)
+    return _say(context, golem_id, entry, Corrected, {"why": why, **said}, now)
 
 
 def _say(
-    stores: DerivationContext, golem_id: str, entry: str, kind: type[Override], said: dict[str, object], now: datetime
+    context: DerivationContext, golem_id: str, entry: str, kind: type[Override], said: dict[str, object], now: datetime
 ) -> Spoken:
     """Record an override of the golem as it is now; if its stream goes on meanwhile, look again."""
     for attempt in range(_ATTEMPTS):
-        grimoire = grimoire_of(stores, golem_id)
+        grimoire = grimoire_of(context, golem_id)
         held = find(grimoire, entry, active=grimoire.died_at_tick is None)
-        heirs = tuple(heirs_holding(stores, golem_id, held["entry_id"]))
+        heirs = tuple(heirs_holding(context, golem_id, held["entry_id"]))
         if grimoire.died_at_tick is not None:
             raise OverrideError(_closed(grimoire, held["entry_id"], heirs))
-        orders = waiting(stores, grimoire, held["entry_id"])
-        cycle = grimoire.tick // stores.policy.curator.cycle_ticks + 1
-        override = _override(kind, said, stores, grimoire, held)
+        orders = waiting(context, grimoire, held["entry_id"])
+        cycle = grimoire.tick // context.policy.curator.cycle_ticks + 1
+        override = _override(kind, said, context, grimoire, held)
         spoken = Spoken(golem_id, None, held, cycle, grimoire.tick, heirs if kind is Retracted else ())
         if _is_known(override, held, orders):
             return spoken
         event = life_event(golem_id, grimoire.at, override)
         try:
-            stores.log.record([event], now)
+            context.log.record([event], now)
         except OverrideError:
             if attempt + 1 == _ATTEMPTS:
                 raise
@@ -253,9 +257,9 @@ def _say(
 
 
 def _override(
-    kind: type[Override], said: dict[str, object], stores: DerivationContext, grimoire: Grimoire, held: dict[str, Any]
+    kind: type[Override], said: dict[str, object], context: DerivationContext, grimoire: Grimoire, held: dict[str, Any]
 ) -> Override:
-    number = len(stores.overrides().of_golem(grimoire.golem_id)) + 1
+    number = len(context.overrides().of_golem(grimoire.golem_id)) + 1
     place = {"number": number, "tick_seen": grimoire.tick, "cycle_seen": grimoire.cycle, "entry_id": held["entry_id"]}
     try:
         override = kind.model_validate(place | said)

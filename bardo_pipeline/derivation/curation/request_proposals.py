@@ -76,45 +76,45 @@ class Asking:
         return ERRORS[said.outcome](f"golem {self.golem_id}, cycle {self.cycle}: {what} ({where})")
 
 
-def living_golems(stores: DerivationContext) -> list[str]:
+def living_golems(context: DerivationContext) -> list[str]:
     """Golems that live and have a curated cycle, by id."""
-    dead = set(stores.life("DeathDeclared")["golem_id"].to_pylist())
-    born = set(stores.life("GolemBorn")["golem_id"].to_pylist())
-    rows = stores.projections.growing("cycles").read(["golem_id", "cycle"])
+    dead = set(context.life("DeathDeclared")["golem_id"].to_pylist())
+    born = set(context.life("GolemBorn")["golem_id"].to_pylist())
+    rows = context.projections.growing("cycles").read(["golem_id", "cycle"])
     told = zip(rows["golem_id"].to_pylist(), rows["cycle"].to_pylist(), strict=True)
-    return sorted({g for g, cycle in told if g in born - dead and cycle <= (curated(stores, g) or 0)})
+    return sorted({g for g, cycle in told if g in born - dead and cycle <= (curated(context, g) or 0)})
 
 
-def question(stores: DerivationContext, golem_id: str, cycle: int | None = None) -> tuple[int, Prompt | None]:
+def question(context: DerivationContext, golem_id: str, cycle: int | None = None) -> tuple[int, Prompt | None]:
     """The cycle asked about and the prompt, None where nothing is learned yet.
 
     cycle: by default the last curated one that was lived. Raises QueryError for a golem that is unknown or dead, and
     for a cycle that is not curated yet or was lost.
     """
-    closings = _closings(stores, golem_id)
+    closings = _closings(context, golem_id)
     if not closings:
         raise QueryError(f"golem {golem_id} has no curated cycle: there is nothing to ask about yet")
-    if golem_id in stores.life("DeathDeclared")["golem_id"].to_pylist():
+    if golem_id in context.life("DeathDeclared")["golem_id"].to_pylist():
         raise QueryError(f"golem {golem_id} is dead: nothing that is proposed would be judged any more")
-    asked, done = max(closings) if cycle is None else cycle, curated(stores, golem_id) or 0
+    asked, done = max(closings) if cycle is None else cycle, curated(context, golem_id) or 0
     if not 0 < asked <= done:
         raise QueryError(f"golem {golem_id} is curated through cycle {done}: cycle {asked} is not among them")
     if asked not in closings:
         raise QueryError(f"golem {golem_id}: cycle {asked} was lost, there is nothing to ask about it")
-    decisions = stores.projections.growing("curation").read(golems=[golem_id])
-    return asked, prompt_of(decisions, _episodes(stores, golem_id, asked), asked, stores.policy)
+    decisions = context.projections.growing("curation").read(golems=[golem_id])
+    return asked, prompt_of(decisions, _episodes(context, golem_id, asked), asked, context.policy)
 
 
-def _episodes(stores: DerivationContext, golem_id: str, upto: int) -> pa.Table:
+def _episodes(context: DerivationContext, golem_id: str, upto: int) -> pa.Table:
     """A golem's episodes through a closed cycle, from its records, without their vectors."""
-    records = closed_records(stores, EPISODE_COLUMNS, {golem_id: 1}, {golem_id: upto})
-    records = without(records, stores.left_out())
-    cycle = cycle_of(records["tick"].to_numpy(), stores.policy.curator.cycle_ticks)
-    return episodes_of(records, cycle, stores.policy).select(REPLAY_COLUMNS)
+    records = closed_records(context, EPISODE_COLUMNS, {golem_id: 1}, {golem_id: upto})
+    records = without(records, context.left_out())
+    cycle = cycle_of(records["tick"].to_numpy(), context.policy.curator.cycle_ticks)
+    return episodes_of(records, cycle, context.policy).select(REPLAY_COLUMNS)
 
 
 def propose(
-    stores: DerivationContext,
+    context: DerivationContext,
     golem_id: str,
     settings: ModelSettings,
     *,
@@ -127,44 +127,44 @@ def propose(
     again: ask anew where it is on record that nothing was answered. Raises QueryError and ConfigError; what the model
     does is told by the result's `error`, after it is on record.
     """
-    asked, prompt = question(stores, golem_id, cycle)
+    asked, prompt = question(context, golem_id, cycle)
     if prompt is None:
         return Asking(golem_id, asked, None)
-    closed_at = _closings(stores, golem_id)[asked]  # known before anything is paid for
-    with stores.home.lock("gateway"):
-        known = _on_record(stores, golem_id, asked, prompt, settings)
+    closed_at = _closings(context, golem_id)[asked]  # known before anything is paid for
+    with context.home.lock("gateway"):
+        known = _on_record(context, golem_id, asked, prompt, settings)
         if known is not None and not (again and known.asked is not None and known.asked.outcome in TRIED_AGAIN):
             return Asking(golem_id, asked, prompt, known, known=True)
-        reply = over_cap(stores, golem_id, prompt, settings, clock()) or ask(prompt, settings, stores.policy.gateway)
-        event = _record(stores, golem_id, asked, closed_at, prompt, settings, reply, clock)
+        reply = over_cap(context, golem_id, prompt, settings, clock()) or ask(prompt, settings, context.policy.gateway)
+        event = _record(context, golem_id, asked, closed_at, prompt, settings, reply, clock)
     return Asking(golem_id, asked, prompt, event)
 
 
 def propose_all(
-    stores: DerivationContext, settings: ModelSettings, *, clock: Callable[[], datetime], again: bool = False
+    context: DerivationContext, settings: ModelSettings, *, clock: Callable[[], datetime], again: bool = False
 ) -> list[Asking]:
     """Ask about every living golem after its last curated cycle, by id, until the day's cap is reached.
 
     A golem that reached its own cap stands in nobody's way.
     """
     askings: list[Asking] = []
-    for golem_id in living_golems(stores):
+    for golem_id in living_golems(context):
         try:
-            asking = propose(stores, golem_id, settings, clock=clock, again=again)
+            asking = propose(context, golem_id, settings, clock=clock, again=again)
         except QueryError:
-            if golem_id in living_golems(stores):
+            if golem_id in living_golems(context):
                 raise
             continue  # it died since it was listed
         askings.append(asking)
         if asking.known or asking.prompt is None or not isinstance(asking.error, CostCapError):
             continue
-        if lacking(stores, None, asking.prompt, settings, clock()) is not None:
+        if lacking(context, None, asking.prompt, settings, clock()) is not None:
             break
     return askings
 
 
 def _record(
-    stores: DerivationContext,
+    context: DerivationContext,
     golem_id: str,
     cycle: int,
     closed_at: datetime,
@@ -175,20 +175,20 @@ def _record(
 ) -> LifeEvent:
     """Put on record what came, as of the newest tick; of a golem that died meanwhile nothing is proposed any more."""
     while True:
-        event = life_event(golem_id, closed_at, _payload(stores, golem_id, cycle, prompt, settings, reply))
+        event = life_event(golem_id, closed_at, _payload(context, golem_id, cycle, prompt, settings, reply))
         try:
-            stores.log.record([event], clock())
+            context.log.record([event], clock())
         except RegressionError:  # it lived on, or died, between two looks at its newest tick
-            if golem_id in stores.life("DeathDeclared")["golem_id"].to_pylist():
+            if golem_id in context.life("DeathDeclared")["golem_id"].to_pylist():
                 reply = replace(reply, given=None, detail="the golem died while the model was asked")
         else:
             return event
 
 
 def _payload(
-    stores: DerivationContext, golem_id: str, cycle: int, prompt: Prompt, settings: ModelSettings, reply: Reply
+    context: DerivationContext, golem_id: str, cycle: int, prompt: Prompt, settings: ModelSettings, reply: Reply
 ) -> Asked:
-    heads = stores.log.heads()
+    heads = context.log.heads()
     contiguous = dict(zip(heads["golem_id"].to_pylist(), heads["contiguous"].to_pylist(), strict=True))
     return Asked(
         cycle=cycle,
@@ -201,24 +201,24 @@ def _payload(
     )
 
 
-def _closings(stores: DerivationContext, golem_id: str) -> dict[int, datetime]:
+def _closings(context: DerivationContext, golem_id: str) -> dict[int, datetime]:
     """When each curated cycle of a golem closed, in event time; a lost one has no row and is not among them."""
-    done = curated(stores, golem_id) or 0
-    rows = stores.projections.growing("cycles").read(["cycle", "closed_at"], golems=[golem_id])
+    done = curated(context, golem_id) or 0
+    rows = context.projections.growing("cycles").read(["cycle", "closed_at"], golems=[golem_id])
     told = zip(rows["cycle"].to_pylist(), rows["closed_at"].to_pylist(), strict=True)
     return {cycle: at for cycle, at in told if cycle <= done}
 
 
-def asked_before(stores: DerivationContext) -> pa.Table:
+def asked_before(context: DerivationContext) -> pa.Table:
     """Every asking on record, newest last."""
-    return stores.life("ModelAsked").sort_by([("recorded_at", "ascending"), ("event_id", "ascending")])
+    return context.life("ModelAsked").sort_by([("recorded_at", "ascending"), ("event_id", "ascending")])
 
 
 def _on_record(
-    stores: DerivationContext, golem_id: str, cycle: int, prompt: Prompt, settings: ModelSettings
+    context: DerivationContext, golem_id: str, cycle: int, prompt: Prompt, settings: ModelSettings
 ) -> LifeEvent | None:
     """What came of this question, an answer before anything else, else the newest."""
-    rows = asked_before(stores)
+    rows = asked_before(context)
     mine = rows.filter(pc.equal(rows["golem_id"], golem_id)).drop_columns(["recorded_at"])
     key = (cycle, prompt.hash, settings.provider, settings.model)
     found = [

@@ -51,60 +51,60 @@ class Dreamt:
     known: pa.Table
 
 
-def derive_dreams(stores: DerivationContext) -> list[Written]:
+def derive_dreams(context: DerivationContext) -> list[Written]:
     """Dream what is due at the close of curated cycles, and dream again what rests on something that is left out since.
 
     What life confirmed of it is known from then on. Returns what was written, nothing if no cycle closed and nothing is
     to be repaired.
     """
-    with stores.deriving():
-        left, heeded = stores.left_out(), Heeded(stores, "dreams")
-        causes = heeded.due(left, after=[Heeded(stores, "curation")])
-        closed = _closed(stores)
-        moving = {g: c for g, c in closed.items() if c > (_done(stores, DREAMT[-1:], g) or 0)}
-        first = _first(stores, causes)
+    with context.deriving():
+        left, heeded = context.left_out(), Heeded(context, "dreams")
+        causes = heeded.due(left, after=[Heeded(context, "curation")])
+        closed = _closed(context)
+        moving = {g: c for g, c in closed.items() if c > (_done(context, DREAMT[-1:], g) or 0)}
+        first = _first(context, causes)
         if not moving and not first:
-            written = renew_lessons(stores)
+            written = renew_lessons(context)
             heeded.keep(cause.event_id for cause in causes)
             return written
-        past = nights_of(stores, {*moving, *first}, first, left)
-        reader = CycleReader(stores, "dreams", DROWSY_COLUMNS, left)
+        past = nights_of(context, {*moving, *first}, first, left)
+        reader = CycleReader(context, "dreams", DROWSY_COLUMNS, left)
         fresh = reader.fresh(past.last.get, closed.get)
         drowsy = _of_others(fresh.records, first)
         again = {g: past.last.get(g, 0) + 1 for g in first}
-        records = without(closed_records(stores, DROWSY_COLUMNS, again, {g: closed[g] for g in first}), left)
+        records = without(closed_records(context, DROWSY_COLUMNS, again, {g: closed[g] for g in first}), left)
         drowsy = pa.concat_tables([drowsy, records])
-        made = _dreamt(stores, _only(drowsy, {*moving, *first}), past, left)
-        written = _write(stores, made, moving, first, causes)
-        keep_nights(stores, past, {*moving, *first}, left, **vars(made))
-        written += renew_lessons(stores)
-        reader.advance(replace(fresh, waiting=_waiting(stores, drowsy, fresh.waiting, made.last, closed)))
+        made = _dreamt(context, _only(drowsy, {*moving, *first}), past, left)
+        written = _write(context, made, moving, first, causes)
+        keep_nights(context, past, {*moving, *first}, left, **vars(made))
+        written += renew_lessons(context)
+        reader.advance(replace(fresh, waiting=_waiting(context, drowsy, fresh.waiting, made.last, closed)))
         heeded.keep(cause.event_id for cause in causes)
         return written
 
 
-def dreamt_anew(stores: DerivationContext, golem_ids: Iterable[str], left: LeftOut) -> Dreamt:
+def dreamt_anew(context: DerivationContext, golem_ids: Iterable[str], left: LeftOut) -> Dreamt:
     """What these golems dream from birth on, without what is left out, as far as they are derived; nothing is kept."""
-    upto = {g: done for g in golem_ids if (done := _done(stores, DREAMT, g)) is not None}
-    records = without(closed_records(stores, DROWSY_COLUMNS, dict.fromkeys(upto, 1), upto), left)
-    return _dreamt(stores, records, Nights.none(), left)
+    upto = {g: done for g in golem_ids if (done := _done(context, DREAMT, g)) is not None}
+    records = without(closed_records(context, DROWSY_COLUMNS, dict.fromkeys(upto, 1), upto), left)
+    return _dreamt(context, records, Nights.none(), left)
 
 
-def _closed(stores: DerivationContext) -> dict[str, int]:
+def _closed(context: DerivationContext) -> dict[str, int]:
     """The last closed cycle of each golem that is curated, too."""
-    return {g: min(last, curated(stores, g) or 0) for g, last in closed_through(stores).items()}
+    return {g: min(last, curated(context, g) or 0) for g, last in closed_through(context).items()}
 
 
-def _done(stores: DerivationContext, names: Iterable[str], golem_id: str) -> int | None:
+def _done(context: DerivationContext, names: Iterable[str], golem_id: str) -> int | None:
     """The last cycle of a golem that any of these tables was derived to."""
-    found = [stores.projections.growing(name).done(golem_id) for name in names]
+    found = [context.projections.growing(name).done(golem_id) for name in names]
     return max((done for done in found if done is not None), default=None)
 
 
-def _first(stores: DerivationContext, causes: Iterable[Cause]) -> dict[str, int]:
+def _first(context: DerivationContext, causes: Iterable[Cause]) -> dict[str, int]:
     """Golem to the first cycle that is to be dreamt again, of golems that were dreamt so far."""
-    wanted = first_cycles(causes, stores.policy.curator.cycle_ticks)
-    done = {g: _done(stores, DREAMT, g) for g in wanted}  # none of who has not lived a cycle yet
+    wanted = first_cycles(causes, context.policy.curator.cycle_ticks)
+    done = {g: _done(context, DREAMT, g) for g in wanted}  # none of who has not lived a cycle yet
     return {g: cycle for g, cycle in wanted.items() if (last := done[g]) is not None and last >= cycle}
 
 
@@ -118,34 +118,34 @@ class _Bedtime:
     before: Mapping[str, Mapping[str, int]]
 
 
-def _bedtime(stores: DerivationContext, drowsy: pa.Table, past: Nights) -> _Bedtime:
+def _bedtime(context: DerivationContext, drowsy: pa.Table, past: Nights) -> _Bedtime:
     """What is due at the ends of these cycles. drowsy: DROWSY_COLUMNS from each one's last dream on, in any order."""
     drowsy = drowsy.sort_by([("golem_id", "ascending"), ("tick", "ascending")])
     golems = sorted(set(drowsy["golem_id"].to_pylist()))
-    births, before = _births(stores, golems), _newest(past.dreams)
+    births, before = _births(context, golems), _newest(past.dreams)
     beds = {
         i: Bed(before[g]["cycle"], before[g]["at_us"], False) if g in before
         else Bed(0, births[g]["at_us"], births[g]["bundle_hash"] is not None)
         for i, g in enumerate(golems)
     }  # fmt: skip
-    cycle = cycle_of(drowsy["tick"].to_numpy(), stores.policy.curator.cycle_ticks)
-    cycles = cycles_of(drowsy, _codes(drowsy, golems), cycle, stores.policy)
-    return _Bedtime(golems, dreams_due(cycles, beds, stores.policy.dreams), births, before)
+    cycle = cycle_of(drowsy["tick"].to_numpy(), context.policy.curator.cycle_ticks)
+    cycles = cycles_of(drowsy, _codes(drowsy, golems), cycle, context.policy)
+    return _Bedtime(golems, dreams_due(cycles, beds, context.policy.dreams), births, before)
 
 
-def _dreamt(stores: DerivationContext, drowsy: pa.Table, past: Nights, left: LeftOut) -> Dreamt:
+def _dreamt(context: DerivationContext, drowsy: pa.Table, past: Nights, left: LeftOut) -> Dreamt:
     """What golems dream at the ends of these cycles."""
-    bedtime = _bedtime(stores, drowsy, past)
+    bedtime = _bedtime(context, drowsy, past)
     codes, place = np.unique(bedtime.due.golem, return_inverse=True)
     if not len(codes):
-        nobody = past.known_to(stores, [])
+        nobody = past.known_to(context, [])
         return Dreamt(DREAM_SCHEMA.empty_table(), HYPOTHESIS_SCHEMA.empty_table(), past.last, nobody)
     sleepers, due = [bedtime.golems[g] for g in codes.tolist()], replace(bedtime.due, golem=place)
     asleep = _asleep(sleepers, bedtime.births, bedtime.before, past.dreams)
-    records = stretches(stores, DREAM_COLUMNS, _needed(asleep, due, stores), left)
-    known = past.known_to(stores, sleepers)
+    records = stretches(context, DREAM_COLUMNS, _needed(asleep, due, context), left)
+    known = past.known_to(context, sleepers)
     state = recalled(_only(past.hypotheses, set(sleepers)), sleepers)
-    dreams, hypotheses = dream(records, _codes(records, sleepers), known, asleep, due, state, stores.policy)
+    dreams, hypotheses = dream(records, _codes(records, sleepers), known, asleep, due, state, context.policy)
     newest = zip((sleepers[g] for g in due.golem.tolist()), due.cycle.tolist(), strict=True)
     return Dreamt(dreams, hypotheses, past.last | dict(newest), known)
 
@@ -156,8 +156,8 @@ def _codes(rows: pa.Table, golems: list[str]) -> np.ndarray:
     return found
 
 
-def _births(stores: DerivationContext, golems: list[str]) -> dict[str, dict[str, Any]]:
-    births = _only(stores.life("GolemBorn").select(["golem_id", "observed_at", "born"]), set(golems))
+def _births(context: DerivationContext, golems: list[str]) -> dict[str, dict[str, Any]]:
+    births = _only(context.life("GolemBorn").select(["golem_id", "observed_at", "born"]), set(golems))
     at_us = births["observed_at"].cast(pa.int64()).to_pylist()
     rows = zip(births["golem_id"].to_pylist(), births["born"].to_pylist(), at_us, strict=True)
     return {golem_id: born | {"at_us": at} for golem_id, born, at in rows}
@@ -192,9 +192,9 @@ def _asleep(
     )
 
 
-def _needed(asleep: Asleep, due: Due, stores: DerivationContext) -> dict[str, tuple[int, int]]:
+def _needed(asleep: Asleep, due: Due, context: DerivationContext) -> dict[str, tuple[int, int]]:
     """The ticks that each golem's dreams look at: the lookback, and trials that were judged since the last dream."""
-    rules, out = stores.policy, {}
+    rules, out = context.policy, {}
     for code, golem_id in enumerate(asleep.golems):
         ticks = due.tick[due.golem == code]
         since = int(asleep.last_tick[code]) - rules.prediction.check_ticks
@@ -203,15 +203,15 @@ def _needed(asleep: Asleep, due: Due, stores: DerivationContext) -> dict[str, tu
 
 
 def _write(
-    stores: DerivationContext,
+    context: DerivationContext,
     made: Dreamt,
     moving: Mapping[str, int],
     first: Mapping[str, int],
     causes: Iterable[Cause],
 ) -> list[Written]:
-    span, written = stores.policy.curator.cycle_ticks, []
+    span, written = context.policy.curator.cycle_ticks, []
     for name, rows in zip(DREAMT, (made.hypotheses, made.dreams), strict=True):
-        table = stores.projections.growing(name)
+        table = context.projections.growing(name)
         if first:
             standing = table.read(golems=first, only=pc.field("cycle") >= min(first.values()), hidden=True)
             standing = standing.filter(from_cycle(standing, first))
@@ -229,13 +229,13 @@ def _reached(table: GrowingTable, rows: pa.Table, first: Mapping[str, int]) -> p
 
 
 def _waiting(
-    stores: DerivationContext, drowsy: pa.Table, waiting: pa.Table, last: Mapping[str, int], closed: Mapping[str, int]
+    context: DerivationContext, drowsy: pa.Table, waiting: pa.Table, last: Mapping[str, int], closed: Mapping[str, int]
 ) -> pa.Table:
     """What the next dreams begin from: records since each golem's last, without those of golems that dream no more."""
-    died = set(stores.life("DeathDeclared")["golem_id"].to_pylist())
-    ends = closed_through(stores)
+    died = set(context.life("DeathDeclared")["golem_id"].to_pylist())
+    ends = closed_through(context)
     floor = {g: 2**62 if g in died and closed.get(g) == ends.get(g) else last.get(g, 0) for g in closed}
-    cycle = cycle_of(drowsy["tick"].to_numpy(), stores.policy.curator.cycle_ticks)
+    cycle = cycle_of(drowsy["tick"].to_numpy(), context.policy.curator.cycle_ticks)
     limit = np.array([floor.get(g, 0) for g in drowsy["golem_id"].to_pylist()], np.int64)
     return pa.concat_tables([drowsy.filter(pa.array(cycle > limit, pa.bool_())), waiting.select(drowsy.column_names)])
 
@@ -248,39 +248,39 @@ def _of_others(rows: pa.Table, golems: Mapping[str, int]) -> pa.Table:
     return rows.filter(pc.invert(pc.is_in(rows["golem_id"], value_set=pa.array(sorted(golems), pa.string()))))
 
 
-def queued(stores: DerivationContext) -> str | None:
+def queued(context: DerivationContext) -> str | None:
     """Which dreams are due before their time, in a few words: for tagged episodes, for imports; None for none."""
-    closed, left = _closed(stores), stores.left_out()
-    moving = {g for g, c in closed.items() if c > (_done(stores, DREAMT[-1:], g) or 0)}
+    closed, left = _closed(context), context.left_out()
+    moving = {g for g, c in closed.items() if c > (_done(context, DREAMT[-1:], g) or 0)}
     if not moving:
         return None
-    past = nights_of(stores, moving, {}, left)
-    fresh = CycleReader(stores, "dreams", DROWSY_COLUMNS, left).fresh(past.last.get, closed.get)
-    began = _bedtime(stores, _only(fresh.records, moving), past).due.began_by.tolist()
+    past = nights_of(context, moving, {}, left)
+    fresh = CycleReader(context, "dreams", DROWSY_COLUMNS, left).fresh(past.last.get, closed.get)
+    began = _bedtime(context, _only(fresh.records, moving), past).due.began_by.tolist()
     told = [f"{began.count(why)} for {what}" for why, what in ((TAG, "tagged episodes"), (IMPORT, "imports"))]
     return "dreams are due: " + ", ".join(told) if TAG in began or IMPORT in began else None
 
 
-def what_is_new(stores: DerivationContext) -> str | None:
+def what_is_new(context: DerivationContext) -> str | None:
     """What the dream job would look at, in a few words; None if no cycle closed since and nothing is to be repaired."""
-    moving = {g: c for g, c in closed_through(stores).items() if c > (_done(stores, DREAMT[-1:], g) or 0)}
+    moving = {g: c for g, c in closed_through(context).items() if c > (_done(context, DREAMT[-1:], g) or 0)}
     if moving:
         return f"closed cycles of {len(moving)} golems"
-    due = Heeded(stores, "dreams").due(stores.left_out())
+    due = Heeded(context, "dreams").due(context.left_out())
     return f"{len(due)} strikes, reorgs or withdrawals to heed" if due else None
 
 
-def dreamt_of(stores: DerivationContext, golem_id: str | None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def dreamt_of(context: DerivationContext, golem_id: str | None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Dreams by moment, and hypotheses as they stand, surest first, of a golem or of all.
 
     A hypothesis has beside its columns its confidence at the golem's newest tick (confidence_now_ppm), its fate: its
     state, or what is true already though no dream has said so yet; and, confirmed, the entry that it is known as.
     """
     only = None if golem_id is None else [golem_id]
-    dreams = stores.projections.growing("dreams").read(golems=only)
-    rows = standing(stores.projections.growing("hypotheses").read(golems=only))
+    dreams = context.projections.growing("dreams").read(golems=only)
+    rows = standing(context.projections.growing("hypotheses").read(golems=only))
     golems = sorted(set(rows["golem_id"].to_pylist()))
-    now = {g: moment_of(stores, g) for g in golems}
+    now = {g: moment_of(context, g) for g in golems}
     told = rows.to_pylist()
     for row in told:
         at, age = now[row["golem_id"]], now[row["golem_id"]] - row["anchor_at"]

@@ -60,9 +60,9 @@ class Nights:
         """Those of nobody."""
         return cls(**{name: schema.empty_table() for name, schema in _SCHEMAS.items()}, last={}, version={})
 
-    def known_to(self, stores: DerivationContext, golem_ids: Iterable[str]) -> pa.Table:
+    def known_to(self, context: DerivationContext, golem_ids: Iterable[str]) -> pa.Table:
         """The curator's decisions (KNOWN_COLUMNS) that say what these golems know from their newest dream on."""
-        curation, schema = stores.projections.growing("curation"), _SCHEMAS["known"]
+        curation, schema = context.projections.growing("curation"), _SCHEMAS["known"]
         begun = {g: self.version[g] for g in golem_ids if g in self.version}
         parts = [_of(self.known, begun)]
         if anew := sorted(set(golem_ids) - set(begun)):
@@ -73,33 +73,33 @@ class Nights:
         return pa.concat_tables(parts)
 
 
-def nights_of(stores: DerivationContext, golem_ids: Iterable[str], first: Mapping[str, int], left: LeftOut) -> Nights:
+def nights_of(context: DerivationContext, golem_ids: Iterable[str], first: Mapping[str, int], left: LeftOut) -> Nights:
     """The nights of these golems, as far as what they dreamt stands and was committed to the end.
 
     first: golem to the first cycle that is to be dreamt again.
     """
-    table = stores.projections.growing("dreams")
+    table = context.projections.growing("dreams")
     done = {g: reached for g in golem_ids if (reached := table.done(g)) is not None}
-    signed = _signatures(stores, done, left)
-    kept = ByGolem(stores, "nights", _KEPT_SCHEMA).rows(done)
+    signed = _signatures(context, done, left)
+    kept = ByGolem(context, "nights", _KEPT_SCHEMA).rows(done)
     rows = zip(*(kept[n].to_pylist() for n in ("golem_id", "cycle", "left")), strict=True)
     current = [g not in first and done.get(g) == cycle and signed[g] == said for g, cycle, said in rows]
     kept = kept.filter(pa.array(current, pa.bool_()))
     names = kept["golem_id"].to_pylist()
     dreams, hypotheses, known = (_unfolded(kept, name) for name in _SCHEMAS)
     if missing := sorted(set(done) - set(names)):
-        dreams = pa.concat_tables([dreams, _stood(stores, "dreams", missing, first)])
+        dreams = pa.concat_tables([dreams, _stood(context, "dreams", missing, first)])
     newest = dreams.group_by("golem_id", use_threads=False).aggregate([("cycle", "max")])
     last = dict(zip(newest["golem_id"].to_pylist(), newest["cycle_max"].to_pylist(), strict=True))
     if missing:
         later = {g: last.get(g, 0) + 1 for g in missing}
-        hypotheses = pa.concat_tables([hypotheses, _stood(stores, "hypotheses", missing, later)])
+        hypotheses = pa.concat_tables([hypotheses, _stood(context, "hypotheses", missing, later)])
     versions = zip(names, kept["version"].to_pylist(), strict=True)
     return Nights(dreams, hypotheses, known, last, {g: version for g, version in versions if version is not None})
 
 
 def keep_nights(
-    stores: DerivationContext, before: Nights, golem_ids: Iterable[str], left: LeftOut, *,
+    context: DerivationContext, before: Nights, golem_ids: Iterable[str], left: LeftOut, *,
     dreams: pa.Table, hypotheses: pa.Table, known: pa.Table, last: Mapping[str, int],
 ) -> None:  # fmt: skip
     """Keep the nights of these golems; those of the dead are let go.
@@ -107,19 +107,19 @@ def keep_nights(
     dreams, hypotheses, last: what was dreamt since `before`, and each one's newest dream now. known: what `known_to`
     gave those who dreamt.
     """
-    table, version = stores.projections.growing("dreams"), stores.projections.growing("curation").table.version
-    dead = set(stores.life("DeathDeclared")["golem_id"].to_pylist())
+    table, version = context.projections.growing("dreams"), context.projections.growing("curation").table.version
+    dead = set(context.life("DeathDeclared")["golem_id"].to_pylist())
     mine = sorted(set(golem_ids) - dead)
     slept = set(dreams["golem_id"].to_pylist()) & set(mine)
     held = {
         "dreams": _looked_back_to(
             pa.concat_tables([before.dreams, dreams.select(_SCHEMAS["dreams"].names)]),
-            stores.policy.dreams.lookback_ticks,
+            context.policy.dreams.lookback_ticks,
         ),
         "hypotheses": alive(pa.concat_tables([before.hypotheses, hypotheses])),
         "known": pa.concat_tables([_of(before.known, set(mine) - slept), known_then(_of(known, slept), last)]),
     }
-    signed = _signatures(stores, mine, left)
+    signed = _signatures(context, mine, left)
     columns: dict[str, Any] = {
         "golem_id": mine,
         "cycle": [table.done(g) for g in mine],
@@ -127,12 +127,12 @@ def keep_nights(
         "version": [version if g in slept else before.version.get(g) for g in mine],
     }
     columns |= {name: _folded(rows, mine) for name, rows in held.items()}
-    ByGolem(stores, "nights", _KEPT_SCHEMA).keep(pa.table(columns).cast(_KEPT_SCHEMA), golem_ids)
+    ByGolem(context, "nights", _KEPT_SCHEMA).keep(pa.table(columns).cast(_KEPT_SCHEMA), golem_ids)
 
 
-def _stood(stores: DerivationContext, name: str, golem_ids: list[str], first: Mapping[str, int]) -> pa.Table:
+def _stood(context: DerivationContext, name: str, golem_ids: list[str], first: Mapping[str, int]) -> pa.Table:
     """What the table holds of these golems from before their first cycle on."""
-    rows = stores.projections.growing(name).read(_SCHEMAS[name].names, golems=golem_ids).cast(_SCHEMAS[name])
+    rows = context.projections.growing(name).read(_SCHEMAS[name].names, golems=golem_ids).cast(_SCHEMAS[name])
     return rows.filter(pc.invert(from_cycle(rows, first)))
 
 
@@ -144,9 +144,9 @@ def _looked_back_to(dreams: pa.Table, ticks: int) -> pa.Table:
     return dreams.filter(pa.array(dreams["tick"].to_numpy() > floor, pa.bool_()))
 
 
-def _signatures(stores: DerivationContext, golem_ids: Iterable[str], left: LeftOut) -> dict[str, str]:
+def _signatures(context: DerivationContext, golem_ids: Iterable[str], left: LeftOut) -> dict[str, str]:
     """What is left out of each golem's records, and which of its causes the curator has heeded, in words."""
-    heeded = Heeded(stores, "curation").known() if left.causes else set()
+    heeded = Heeded(context, "curation").known() if left.causes else set()
     causes: dict[str, list[str]] = {}
     for cause in left.causes:
         if cause.event_id in heeded:

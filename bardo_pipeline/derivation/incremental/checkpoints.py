@@ -93,7 +93,7 @@ class ByGolem:
     schema: the rows', `golem_id` among it. Files are halved, never joined.
     """
 
-    stores: DerivationContext
+    context: DerivationContext
     name: str
     schema: pa.Schema
 
@@ -105,7 +105,7 @@ class ByGolem:
     def keep(self, rows: pa.Table, golem_ids: Iterable[str]) -> None:
         """Keep rows of these golems instead of what was kept of them; those of the dead are let go."""
         golem_ids = set(golem_ids)
-        dead = self.stores.life("DeathDeclared")["golem_id"].to_pylist()
+        dead = self.context.life("DeathDeclared")["golem_id"].to_pylist()
         gone, buckets = pa.array(sorted({*golem_ids, *dead}), pa.string()), self._buckets(rows)
         for span in self._spans_of(map(self._bucket, golem_ids)):
             others = self._read(span)
@@ -137,7 +137,7 @@ class ByGolem:
         firsts = [span.first for span in held]
         found = set()
         for bucket in set(buckets):
-            span = _Span(0, self.stores.home.bucket_count - 1)
+            span = _Span(0, self.context.home.bucket_count - 1)
             while span.first < span.last:
                 inside = held[bisect_left(firsts, span.first) : bisect_right(firsts, span.last)]
                 if inside in ([], [span]):
@@ -161,11 +161,11 @@ class ByGolem:
         return np.array([bucket[owner] for owner in owners], np.int64)
 
     def _bucket(self, golem_id: str) -> int:
-        return bucket_of(golem_id, self.stores.home.bucket_count)
+        return bucket_of(golem_id, self.context.home.bucket_count)
 
     @property
     def _folder(self) -> Path:
-        return self.stores.projections.root / "readers" / self.name
+        return self.context.projections.root / "readers" / self.name
 
 
 def _within(rows: pa.Table, buckets: np.ndarray, span: _Span) -> pa.Table:

@@ -44,11 +44,11 @@ class CycleReader:
     """
 
     def __init__(
-        self, stores: DerivationContext, name: str, columns: tuple[str, ...], left: LeftOut, *, ordered: bool = True
+        self, context: DerivationContext, name: str, columns: tuple[str, ...], left: LeftOut, *, ordered: bool = True
     ) -> None:
-        self._stores, self._columns, self._left, self._ordered = stores, list(columns), left, ordered
-        self._folder = stores.projections.root / "readers" / name
-        self._span = stores.policy.curator.cycle_ticks
+        self._context, self._columns, self._left, self._ordered = context, list(columns), left, ordered
+        self._folder = context.projections.root / "readers" / name
+        self._span = context.policy.curator.cycle_ticks
 
     def fresh(self, done: Callable[[str], int | None], until: Callable[[str], int | None] | None = None) -> Fresh:
         """Everything closed and not done yet. done: golem to the last cycle that is derived, None before the first.
@@ -56,7 +56,7 @@ class CycleReader:
         until: golem to the last cycle that may be derived, for a consumer that waits for another; the rest waits.
         What is closed is asked before records are read: what a writer adds meanwhile waits for the next time.
         """
-        closed = closed_through(self._stores)
+        closed = closed_through(self._context)
         if until is not None:
             closed = {g: min(last, until(g) or 0) for g, last in closed.items()}
         version, waiting, news = self._parts()
@@ -68,7 +68,7 @@ class CycleReader:
         A portion has the next cycles of every golem, and what waits behind it. What lies golem by golem in the log, as
         after a compaction, comes whole: each pass over a few golems costs nearly what it costs over all.
         """
-        closed = closed_through(self._stores)
+        closed = closed_through(self._context)
         version, waiting, news = self._parts()
         first = next(news, None)
         if first is None or first.is_last:
@@ -84,15 +84,15 @@ class CycleReader:
 
     def _parts(self) -> tuple[int, list[pa.Table], Iterator[Part]]:
         """The log's version, what waits, and what came since in parts."""
-        place, now = kept_at(self._folder, "waiting"), self._stores.source.version
+        place, now = kept_at(self._folder, "waiting"), self._context.source.version
         if place is None:
-            return now, [], self._stores.source.cycles_in_parts(self._columns)
+            return now, [], self._context.source.cycles_in_parts(self._columns)
         since = place.version
-        news = self._stores.source.cycles_in_parts(self._columns, since) if now > since else iter(())
+        news = self._context.source.cycles_in_parts(self._columns, since) if now > since else iter(())
         return now, [place.rows], news
 
     def _all(self, held: _Held, done: Callable[[str], int | None], closed: Mapping[str, int], version: int) -> Fresh:
-        lost = self._stores.life("GapAccepted")["golem_id"].to_pylist()  # a lost cycle closes without rows
+        lost = self._context.life("GapAccepted")["golem_id"].to_pylist()  # a lost cycle closes without rows
         return self._cut(held, {g: done(g) or 0 for g in {*held.golems, *lost}}, closed, version)
 
     def _cut_up(

@@ -53,8 +53,8 @@ class Bridge(NamedTuple):
 class AcrossGaps:
     """The steps across accepted gaps of a home's log."""
 
-    def __init__(self, stores: DerivationContext) -> None:
-        self._stores = stores
+    def __init__(self, context: DerivationContext) -> None:
+        self._context = context
 
     def told_by_gaps(self, events: pa.Table) -> Steps:
         """Of these life events: the steps that an acceptance among them was the last to make known."""
@@ -65,7 +65,7 @@ class AcrossGaps:
 
     def told_by_records(self, records: pa.Table) -> Steps:
         """Of the records of one commit: the steps that one of them was the last to make known."""
-        gaps = self._stores.life("GapAccepted")["golem_id"].combine_chunks()
+        gaps = self._context.life("GapAccepted")["golem_id"].combine_chunks()
         rows = records.select(["golem_id", "tick"]).filter(pc.is_in(records["golem_id"], value_set=gaps))
         mine = set(zip(rows["golem_id"].to_pylist(), rows["tick"].to_pylist(), strict=True))
         lost = self._lost({golem_id for golem_id, _ in mine})
@@ -76,7 +76,7 @@ class AcrossGaps:
     def _lost(self, golem_ids: Collection[str]) -> list[Lost]:
         """Every run of lost ticks of these golems."""
         out: list[Lost] = []
-        told = self._stores.life("GapAccepted", golem_ids).select(["golem_id", "event_id", "recorded_at", "gap"])
+        told = self._context.life("GapAccepted", golem_ids).select(["golem_id", "event_id", "recorded_at", "gap"])
         said = [Lost(r["golem_id"], r["gap"]["tick_from"], r["gap"]["tick_to"], r["recorded_at"], r["event_id"])
                 for r in told.to_pylist()]  # fmt: skip
         for one in sorted(said):
@@ -90,7 +90,7 @@ class AcrossGaps:
 
     def _without_records(self, run: Lost) -> list[Lost]:
         """The parts of an accepted run between the ticks of it that were on record before."""
-        rows = self._stores.log.read_stretch(["tick"], [run.golem_id], run.tick_from, run.tick_to)
+        rows = self._context.log.read_stretch(["tick"], [run.golem_id], run.tick_from, run.tick_to)
         ends = [run.tick_from - 1, *sorted(rows["tick"].to_pylist()), run.tick_to + 1]
         parts = [(low + 1, high - 1) for low, high in pairwise(ends) if high > low + 1]
         return [run._replace(tick_from=first, tick_to=last) for first, last in parts]
@@ -99,7 +99,7 @@ class AcrossGaps:
         """Those of these runs that have a record on both sides."""
         found = []
         for run in lost:  # a few: an owner accepted each of them
-            rows = self._stores.log.read_stretch(_BESIDE, [run.golem_id], run.tick_from - 1, run.tick_to + 1)
+            rows = self._context.log.read_stretch(_BESIDE, [run.golem_id], run.tick_from - 1, run.tick_to + 1)
             sides = {row["tick"]: row for row in rows.to_pylist()}
             if len(sides) == 2:
                 found.append(Bridge(run, sides[run.tick_from - 1], sides[run.tick_to + 1]))

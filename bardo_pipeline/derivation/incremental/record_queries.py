@@ -20,12 +20,12 @@ from bardo_pipeline.events.life.proposal_events import Proposal
 from bardo_pipeline.events.life.retractions import LeftOut
 
 
-def last_event_time(stores: DerivationContext) -> datetime | None:
+def last_event_time(context: DerivationContext) -> datetime | None:
     """The newest moment of records and of what befell golems, None before the first.
 
     What is said of the home as a whole (keys, configurations) comes by the operator's clock, and is no part of it.
     """
-    life, cycles = stores.log.life(), stores.log.read_cycles(["observed_at"])
+    life, cycles = context.log.life(), context.log.read_cycles(["observed_at"])
     of_golems = life.filter(pc.not_equal(life["golem_id"], EVERY_GOLEM))
     moments = (pc.max(rows["observed_at"]).as_py() for rows in (of_golems, cycles))
     return max((moment for moment in moments if moment is not None), default=None)
@@ -36,16 +36,16 @@ def cycle_of(tick: np.ndarray, cycle_ticks: int) -> np.ndarray:
     return (np.asarray(tick) - 1) // cycle_ticks + 1
 
 
-def closed_through(stores: DerivationContext) -> dict[str, int]:
+def closed_through(context: DerivationContext) -> dict[str, int]:
     """The last closed cycle of each golem that was born, 0 before the first.
 
     What a golem knows begins with its birth: records that come before it wait.
     """
-    span = stores.policy.curator.cycle_ticks
-    heads = stores.source.heads()
+    span = context.policy.curator.cycle_ticks
+    heads = context.source.heads()
     contiguous = dict(zip(heads["golem_id"].to_pylist(), heads["contiguous"].to_pylist(), strict=True))
-    out = {g: int(contiguous.get(g, 0)) // span for g in stores.life("GolemBorn")["golem_id"].to_pylist()}
-    deaths = stores.life("DeathDeclared")
+    out = {g: int(contiguous.get(g, 0)) // span for g in context.life("GolemBorn")["golem_id"].to_pylist()}
+    deaths = context.life("DeathDeclared")
     ticks = pc.struct_field(deaths["died"].combine_chunks(), "tick").to_pylist() if deaths.num_rows else []
     for golem_id, tick in zip(deaths["golem_id"].to_pylist(), ticks, strict=True):
         if golem_id in out and contiguous.get(golem_id, 0) >= tick:
@@ -53,9 +53,9 @@ def closed_through(stores: DerivationContext) -> dict[str, int]:
     return out
 
 
-def curated(stores: DerivationContext, golem_id: str) -> int | None:
+def curated(context: DerivationContext, golem_id: str) -> int | None:
     """The last cycle of a golem that is curated to the end: the grimoire, written last, says so."""
-    return stores.projections.renewed("grimoire").done(golem_id)
+    return context.projections.renewed("grimoire").done(golem_id)
 
 
 def keyed(rows: pa.Table, *, ordered: bool = True) -> tuple[pa.Table, list[str], np.ndarray]:
@@ -73,28 +73,28 @@ def keyed(rows: pa.Table, *, ordered: bool = True) -> tuple[pa.Table, list[str],
     return kept, sorted(golems), codes[first]
 
 
-def cited_records(stores: DerivationContext, proposals: Sequence[Proposal]) -> pa.Table:
+def cited_records(context: DerivationContext, proposals: Sequence[Proposal]) -> pa.Table:
     """The records that may hold what is cited: of each tick, and those in which a decision of that tick was judged."""
     wanted: dict[str, set[int]] = {}
     for one in proposals:
         for tick in one.evidence:
-            last = min(tick + stores.policy.prediction.check_ticks, one.tick_seen)
+            last = min(tick + context.policy.prediction.check_ticks, one.tick_seen)
             wanted.setdefault(one.golem_id, set()).update(range(tick, last + 1))
-    parts = [stores.log.read_stretch(EVIDENCE_COLUMNS, [], 1, 1)]
+    parts = [context.log.read_stretch(EVIDENCE_COLUMNS, [], 1, 1)]
     for golem_id, ticks in sorted(wanted.items()):
         if ticks:
-            rows = stores.log.read_stretch(EVIDENCE_COLUMNS, [golem_id], min(ticks), max(ticks))
+            rows = context.log.read_stretch(EVIDENCE_COLUMNS, [golem_id], min(ticks), max(ticks))
             parts.append(rows.filter(pc.is_in(rows["tick"], value_set=pa.array(sorted(ticks), pa.int64()))))
     return keyed(pa.concat_tables(parts))[0]
 
 
 def closed_records(
-    stores: DerivationContext, columns: tuple[str, ...], first: Mapping[str, int], upto: Mapping[str, int]
+    context: DerivationContext, columns: tuple[str, ...], first: Mapping[str, int], upto: Mapping[str, int]
 ) -> pa.Table:
     """The records of these golems' cycles, from one to another, once each in order, whatever is left out of them."""
-    span = stores.policy.curator.cycle_ticks
+    span = context.policy.curator.cycle_ticks
     ticks = ((min(first.values(), default=0) - 1) * span + 1, max(upto.values(), default=0) * span)
-    rows, golems, codes = keyed(stores.log.read_stretch(columns, sorted(first), *ticks))
+    rows, golems, codes = keyed(context.log.read_stretch(columns, sorted(first), *ticks))
     if not golems:
         return rows
     cycle = cycle_of(rows["tick"].to_numpy(), span)
@@ -103,19 +103,19 @@ def closed_records(
 
 
 def stretches(
-    stores: DerivationContext, columns: tuple[str, ...], ticks: Mapping[str, tuple[int, int]], left: LeftOut
+    context: DerivationContext, columns: tuple[str, ...], ticks: Mapping[str, tuple[int, int]], left: LeftOut
 ) -> pa.Table:
     """The records of each golem from one tick to another, once each by golem and tick, without what is left out.
 
     Golems whose ticks overlap are read together, so that a fleet in step costs one read and an heir none of its elders'
     past.
     """
-    parts = [stores.log.read_stretch(columns, [], 0, 0)]
+    parts = [context.log.read_stretch(columns, [], 0, 0)]
     group: list[str] = []
     reach = -1
     for golem_id in [*sorted(ticks, key=lambda g: (ticks[g], g)), None]:
         if group and (golem_id is None or ticks[golem_id][0] > reach):
-            parts.append(stores.log.read_stretch(columns, sorted(group), ticks[group[0]][0], reach))
+            parts.append(context.log.read_stretch(columns, sorted(group), ticks[group[0]][0], reach))
             group, reach = [], -1
         if golem_id is not None:
             group.append(golem_id)
@@ -128,22 +128,22 @@ def stretches(
     return without(rows.filter(pa.array((tick >= low) & (tick <= high))), left)
 
 
-def last_records(stores: DerivationContext, columns: Sequence[str], golem_ids: Collection[str]) -> pa.Table:
+def last_records(context: DerivationContext, columns: Sequence[str], golem_ids: Collection[str]) -> pa.Table:
     """The record of each golem's last tick on record, whatever is left out; none of who has no record.
 
     columns: golem_id and tick among them. Golems that end in the same cycle are read together, so that nobody's past is
     read for the sake of who lived longer.
     """
-    heads, span = stores.log.heads(), stores.policy.curator.cycle_ticks
+    heads, span = context.log.heads(), context.policy.curator.cycle_ticks
     highest = dict(zip(heads["golem_id"].to_pylist(), heads["highest"].to_pylist(), strict=True))
     last = {g: highest[g] for g in golem_ids if highest.get(g, 0)}
     by_cycle: dict[int, list[str]] = {}
     for golem_id, tick in sorted(last.items()):
         by_cycle.setdefault((tick - 1) // span, []).append(golem_id)
-    parts = [stores.log.read_stretch(columns, [], 0, 0)]
+    parts = [context.log.read_stretch(columns, [], 0, 0)]
     for golems in by_cycle.values():
         ticks = [last[g] for g in golems]
-        parts.append(stores.log.read_stretch(columns, golems, min(ticks), max(ticks)))
+        parts.append(context.log.read_stretch(columns, golems, min(ticks), max(ticks)))
     rows = pa.concat_tables(parts)
     ends = [last[g] == t for g, t in zip(rows["golem_id"].to_pylist(), rows["tick"].to_pylist(), strict=True)]
     return rows.filter(pa.array(ends, pa.bool_()))

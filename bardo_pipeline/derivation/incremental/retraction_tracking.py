@@ -24,8 +24,8 @@ from bardo_pipeline.grimoire.entry_columns import contiguous
 class Heeded:
     """The causes that one consumer of one derivation has heeded."""
 
-    def __init__(self, stores: DerivationContext, name: str) -> None:
-        self._file = stores.projections.root / "readers" / name / "heeded.json"
+    def __init__(self, context: DerivationContext, name: str) -> None:
+        self._file = context.projections.root / "readers" / name / "heeded.json"
 
     def known(self) -> set[str]:
         """Ids of the heeded events; none where the file is gone or cannot be read, and all are heeded once more."""
@@ -53,15 +53,15 @@ class Heeded:
             os.replace(draft, self._file)
 
 
-def unheeded(stores: DerivationContext) -> int:
+def unheeded(context: DerivationContext) -> int:
     """How many strikes, reorgs and withdrawals the curator has still to heed."""
-    return len(Heeded(stores, "curation").due(stores.left_out()))
+    return len(Heeded(context, "curation").due(context.left_out()))
 
 
-def heeded_by(stores: DerivationContext, names: Iterable[str]) -> LeftOut:
+def heeded_by(context: DerivationContext, names: Iterable[str]) -> LeftOut:
     """What is left out of the tables of all these consumers."""
-    left = stores.left_out()
-    known = [Heeded(stores, name).known() for name in names] if left.causes else []
+    left = context.left_out()
+    known = [Heeded(context, name).known() for name in names] if left.causes else []
     return left.only(cause for cause in left.causes if all(cause.event_id in ids for ids in known))
 
 

@@ -49,56 +49,56 @@ _DEATH = "death/"
 """Apps of what a death confirmed: a cycle that ends with its fiftieth tick may be derived before its death is known."""
 
 
-def derive_failures(stores: DerivationContext) -> list[Written]:
+def derive_failures(context: DerivationContext) -> list[Written]:
     """Tell the failures that curated cycles and deaths confirmed since, and again what rests on what is left out."""
-    with stores.deriving():
-        left, failures = stores.left_out(), stores.projections.growing("failures")
-        written = _repair(stores, left)
-        reader = CycleReader(stores, "failures", OUTCOME_COLUMNS, left)
-        fresh = reader.fresh(failures.done, lambda golem_id: curated(stores, golem_id))
+    with context.deriving():
+        left, failures = context.left_out(), context.projections.growing("failures")
+        written = _repair(context, left)
+        reader = CycleReader(context, "failures", OUTCOME_COLUMNS, left)
+        fresh = reader.fresh(failures.done, lambda golem_id: curated(context, golem_id))
         if fresh.upto:
             past = {g: failures.done(g) or 0 for g in fresh.upto}
-            told = _confirmed(stores, fresh.records, {g: (past[g] + 1, c) for g, c in fresh.upto.items()}, left)
-            written.append(failures.append(_failures(stores, told, left), fresh.upto))
+            told = _confirmed(context, fresh.records, {g: (past[g] + 1, c) for g, c in fresh.upto.items()}, left)
+            written.append(failures.append(_failures(context, told, left), fresh.upto))
         reader.advance(fresh)
-        ended = _unsettled(stores, failures)
+        ended = _unsettled(context, failures)
         if ended.num_rows:
-            told, cycles = _cut_off(stores, ended, left), _cycles(stores, ended)
-            written.append(failures.put(_failures(stores, told, left), {_DEATH + g: c for g, c in cycles.items()}))
+            told, cycles = _cut_off(context, ended, left), _cycles(context, ended)
+            written.append(failures.put(_failures(context, told, left), {_DEATH + g: c for g, c in cycles.items()}))
         return written
 
 
 def _confirmed(
-    stores: DerivationContext, records: pa.Table, cycles: Mapping[str, tuple[int, int]], left: LeftOut
+    context: DerivationContext, records: pa.Table, cycles: Mapping[str, tuple[int, int]], left: LeftOut
 ) -> pa.Table:
     """What failed and was confirmed in these golems' cycles (first to last), with its cycle.
 
     records: OUTCOME_COLUMNS of those cycles. What they condemn may have been decided before them.
     """
-    failed = failures_among(outcomes_of(records, _NOBODY, stores.policy))
-    ticks = checked_failures(records, stores.policy)
+    failed = failures_among(outcomes_of(records, _NOBODY, context.policy))
+    ticks = checked_failures(records, context.policy)
     for golem_id, tick in zip(failed["golem_id"].to_pylist(), failed["tick"].to_pylist(), strict=True):
         first, last = ticks.get(golem_id, (tick, tick))
         ticks[golem_id] = min(first, tick), max(last, tick)
-    context = stretches(stores, OUTCOME_COLUMNS, ticks, left)
-    told = failures_among(outcomes_of(context, _NOBODY, stores.policy))
-    cycle = cycle_of(told["confirmed_tick"].to_numpy(), stores.policy.curator.cycle_ticks)
+    surrounding = stretches(context, OUTCOME_COLUMNS, ticks, left)
+    told = failures_among(outcomes_of(surrounding, _NOBODY, context.policy))
+    cycle = cycle_of(told["confirmed_tick"].to_numpy(), context.policy.curator.cycle_ticks)
     low, high = (np.array([cycles[g][i] for g in told["golem_id"].to_pylist()], np.int64) for i in (0, 1))
     return told.append_column("cycle", pa.array(cycle)).filter(pa.array((cycle >= low) & (cycle <= high), pa.bool_()))
 
 
-def _cut_off(stores: DerivationContext, ended: pa.Table, left: LeftOut) -> pa.Table:
+def _cut_off(context: DerivationContext, ended: pa.Table, left: LeftOut) -> pa.Table:
     """What was not checked yet when these golems died, and had hurt, with its cycle. ended: ENDED_SCHEMA."""
-    check, died = stores.policy.prediction.check_ticks, zip(*ended.select(["golem_id", "tick"]).columns, strict=True)
+    check, died = context.policy.prediction.check_ticks, zip(*ended.select(["golem_id", "tick"]).columns, strict=True)
     ticks = {g.as_py(): (max(1, t.as_py() - check), t.as_py()) for g, t in died}
-    told = outcomes_of(stretches(stores, OUTCOME_COLUMNS, ticks, left), ended, stores.policy)
+    told = outcomes_of(stretches(context, OUTCOME_COLUMNS, ticks, left), ended, context.policy)
     told = told.filter(pc.equal(told["confirmed"], "at_death"))
-    cycle = cycle_of(told["confirmed_tick"].to_numpy(), stores.policy.curator.cycle_ticks)
+    cycle = cycle_of(told["confirmed_tick"].to_numpy(), context.policy.curator.cycle_ticks)
     return told.append_column("cycle", pa.array(cycle, pa.int64()))
 
 
 def _failures(
-    stores: DerivationContext,
+    context: DerivationContext,
     told: pa.Table,
     left: LeftOut,
     *,
@@ -114,14 +114,14 @@ def _failures(
     golems = told["golem_id"].unique().to_pylist()
     by_golem = told.group_by("golem_id", use_threads=False).aggregate([("tick", "min"), ("tick", "max")]).to_pylist()
     ticks = {row["golem_id"]: (row["tick_min"], row["tick_max"]) for row in by_golem}
-    records = stretches(stores, FAILURE_COLUMNS, ticks, left)
+    records = stretches(context, FAILURE_COLUMNS, ticks, left)
     if before is None:
-        before = stores.projections.growing("failures").read(["golem_id"], golems=golems)
+        before = context.projections.growing("failures").read(["golem_id"], golems=golems)
     if decisions is None:
-        decisions = _rules(stores)
+        decisions = _rules(context)
     counted = before.select(["golem_id"]).group_by("golem_id", use_threads=False).aggregate([([], "count_all")])
     known = counted.rename_columns(["golem_id", "known"])
-    return failures_of(told, records, decisions, owners(stores), known, stores.policy)
+    return failures_of(told, records, decisions, owners(context), known, context.policy)
 
 
 _LAST_WORDS = """
@@ -132,12 +132,12 @@ _LAST_WORDS = """
 """
 
 
-def _rules(stores: DerivationContext) -> pa.Table:
+def _rules(context: DerivationContext) -> pa.Table:
     """What the curator decided about situations (RULE_COLUMNS): all since the failures that are told, the last before.
 
     Brought up to the decisions on record, and kept beside the reader's place.
     """
-    folder, curation = _rules_folder(stores), stores.projections.growing("curation")
+    folder, curation = _rules_folder(context), context.projections.growing("curation")
     kept, version = kept_at(folder, "rules"), curation.table.version
     if kept is not None and kept.version == version:
         return kept.rows
@@ -145,63 +145,65 @@ def _rules(stores: DerivationContext) -> pa.Table:
     fresh = curation.read(list(RULE_COLUMNS), since_version=since, only=pc.field("source") == "pattern")
     rules = fresh if kept is None else pa.concat_tables([kept.rows, fresh])
     golems = rules["golem_id"].unique().to_pylist()
-    done = [stores.projections.growing("failures").done(g) or 0 for g in golems]
+    done = [context.projections.growing("failures").done(g) or 0 for g in golems]
     told_to = pa.table({"golem_id": pa.array(golems, pa.string()), "done": pa.array(done, pa.int64())})
     rules = asked(_LAST_WORDS, rules=rules, told_to=told_to).cast(rules.schema)
     keep_place(folder, version, rules=rules)
     return rules
 
 
-def _rules_folder(stores: DerivationContext) -> Path:
-    return stores.projections.root / "readers" / "failures-rules"
+def _rules_folder(context: DerivationContext) -> Path:
+    return context.projections.root / "readers" / "failures-rules"
 
 
-def _ended(stores: DerivationContext) -> pa.Table:
+def _ended(context: DerivationContext) -> pa.Table:
     """Deaths on record of golems whose last cycle is curated (ENDED_SCHEMA and the cycle)."""
-    deaths = deaths_with_ticks(stores)
-    keep = [(curated(stores, g) or 0) >= c for g, c in _cycles(stores, deaths).items()]
+    deaths = deaths_with_ticks(context)
+    keep = [(curated(context, g) or 0) >= c for g, c in _cycles(context, deaths).items()]
     return deaths.filter(pa.array(keep, pa.bool_()))
 
 
-def deaths_with_ticks(stores: DerivationContext) -> pa.Table:
+def deaths_with_ticks(context: DerivationContext) -> pa.Table:
     """Deaths on record whose owner is known, by golem: golem_id, owner_id, cycle, at, tick."""
-    deaths = recorded_deaths(stores)
+    deaths = recorded_deaths(context)
     died: dict[str, int] = {}
-    for event in stores.life("DeathDeclared").select(["golem_id", "died"]).to_pylist():
+    for event in context.life("DeathDeclared").select(["golem_id", "died"]).to_pylist():
         tick = event["died"]["tick"]
         died[event["golem_id"]] = min(tick, died.get(event["golem_id"], tick))
     ticks = pa.array([died[g] for g in deaths["golem_id"].to_pylist()], pa.int64())
     return deaths.append_column("tick", ticks)
 
 
-def _cycles(stores: DerivationContext, deaths: pa.Table) -> dict[str, int]:
+def _cycles(context: DerivationContext, deaths: pa.Table) -> dict[str, int]:
     return dict(zip(deaths["golem_id"].to_pylist(), deaths["cycle"].to_pylist(), strict=True))
 
 
-def _unsettled(stores: DerivationContext, failures: GrowingTable) -> pa.Table:
+def _unsettled(context: DerivationContext, failures: GrowingTable) -> pa.Table:
     """Deaths that cut off checks, as far as nobody looked: their golem's last cycle is told, but not what was open."""
-    ended = _ended(stores)
+    ended = _ended(context)
     keep = [
-        (failures.done(g) or 0) >= c and failures.done(_DEATH + g) is None for g, c in _cycles(stores, ended).items()
+        (failures.done(g) or 0) >= c and failures.done(_DEATH + g) is None for g, c in _cycles(context, ended).items()
     ]
     return ended.filter(pa.array(keep, pa.bool_()))
 
 
-def _repair(stores: DerivationContext, left: LeftOut) -> list[Written]:
+def _repair(context: DerivationContext, left: LeftOut) -> list[Written]:
     """Tell again, from the cycle that it touches, what rests on something that is left out since."""
-    heeded, span = Heeded(stores, "failures"), stores.policy.curator.cycle_ticks
-    due = heeded.due(left, after=[Heeded(stores, "curation")])
-    failures, written = stores.projections.growing("failures"), []
+    heeded, span = Heeded(context, "failures"), context.policy.curator.cycle_ticks
+    due = heeded.due(left, after=[Heeded(context, "curation")])
+    failures, written = context.projections.growing("failures"), []
     if due:
-        shutil.rmtree(_rules_folder(stores), ignore_errors=True)
+        shutil.rmtree(_rules_folder(context), ignore_errors=True)
         first = {g: max(cycle, 1) for g, cycle in first_cycles(due, span).items()}
         upto = {g: done for g in first if (done := failures.done(g)) is not None and done >= first[g]}
         first = {g: first[g] for g in upto}
         if first:
             rows = failures.read(golems=first, hidden=True)
             late = from_cycle(rows, first)
-            decisions = stores.projections.growing("curation").read(list(RULE_COLUMNS), golems=first)
-            wanted = failures_again(stores, first, upto, left, before=rows.filter(pc.invert(late)), decisions=decisions)
+            decisions = context.projections.growing("curation").read(list(RULE_COLUMNS), golems=first)
+            wanted = failures_again(
+                context, first, upto, left, before=rows.filter(pc.invert(late)), decisions=decisions
+            )
             rows = rows.filter(late)
             written.append(failures.repair(rows, wanted, because(rows, due, span)))
     heeded.keep(cause.event_id for cause in due)
@@ -209,7 +211,7 @@ def _repair(stores: DerivationContext, left: LeftOut) -> list[Written]:
 
 
 def failures_again(
-    stores: DerivationContext,
+    context: DerivationContext,
     first: Mapping[str, int],
     upto: Mapping[str, int],
     left: LeftOut,
@@ -221,23 +223,23 @@ def failures_again(
 
     before: their earlier failures. decisions: the curator's about these golems.
     """
-    span, failures = stores.policy.curator.cycle_ticks, stores.projections.growing("failures")
+    span, failures = context.policy.curator.cycle_ticks, context.projections.growing("failures")
     ticks = {g: ((cycle - 1) * span + 1, upto[g] * span) for g, cycle in first.items()}
     cycles = {g: (cycle, upto[g]) for g, cycle in first.items()}
-    told = [_confirmed(stores, stretches(stores, OUTCOME_COLUMNS, ticks, left), cycles, left)]
-    ended = _ended(stores)
+    told = [_confirmed(context, stretches(context, OUTCOME_COLUMNS, ticks, left), cycles, left)]
+    ended = _ended(context)
     mine = [g in upto and failures.done(_DEATH + g) is not None for g in ended["golem_id"].to_pylist()]
-    told.append(_cut_off(stores, ended.filter(pa.array(mine, pa.bool_())), left))
+    told.append(_cut_off(context, ended.filter(pa.array(mine, pa.bool_())), left))
     schema = OUTCOME_SCHEMA.append(pa.field("cycle", pa.int64()))
     together = pa.concat_tables([part.cast(schema) for part in told])
-    return _failures(stores, together, left, before=before, decisions=decisions)
+    return _failures(context, together, left, before=before, decisions=decisions)
 
 
-def derive_scars(stores: DerivationContext) -> list[Written]:
+def derive_scars(context: DerivationContext) -> list[Written]:
     """Choose anew what the clades are told whose failures changed, or of which somebody died."""
-    with stores.deriving():
-        failures, place = stores.projections.growing("failures"), stores.projections.root / "readers" / "scars"
-        version, deaths = failures.table.version, deaths_with_ticks(stores)
+    with context.deriving():
+        failures, place = context.projections.growing("failures"), context.projections.root / "readers" / "scars"
+        version, deaths = failures.table.version, deaths_with_ticks(context)
         kept = kept_at(place, "dead")
         since = None if kept is None else kept.version
         touched = failures.table.read(["owner_id"], since)["owner_id"].unique().to_pylist() if version != since else []
@@ -246,9 +248,9 @@ def derive_scars(stores: DerivationContext) -> list[Written]:
         owned = {*touched, *newly["owner_id"].to_pylist()}
         written = []
         if owned:
-            renewed = stores.projections.renewed("scars")
+            renewed = context.projections.renewed("scars")
             buckets = renewed.buckets(owned)
-            told = scars_of(failures.read(only=pc.field("owner_id").isin(sorted(owned))), deaths, stores.policy)
+            told = scars_of(failures.read(only=pc.field("owner_id").isin(sorted(owned))), deaths, context.policy)
             standing = renewed.read(buckets)
             others = standing.filter(pc.invert(pc.is_in(standing["owner_id"], value_set=pa.array(sorted(owned)))))
             rows = pa.concat_tables([others, told])
@@ -258,24 +260,24 @@ def derive_scars(stores: DerivationContext) -> list[Written]:
         return written
 
 
-def scars_told(stores: DerivationContext, golem_id: str | None) -> list[dict[str, Any]]:
+def scars_told(context: DerivationContext, golem_id: str | None) -> list[dict[str, Any]]:
     """Failures of a golem or of all as they were confirmed, each with whether it is a scar.
 
     A scar has the columns of its row and its confidence at its golem's newest tick (confidence_now_ppm); any other
     failure has in `because` which criterion it does not meet.
     """
     only = None if golem_id is None else [golem_id]
-    told = stores.projections.growing("failures").read(golems=only).to_pylist()
+    told = context.projections.growing("failures").read(golems=only).to_pylist()
     owned = sorted({row["owner_id"] for row in told})
-    rows = stores.projections.renewed("scars").read(only=owned)
+    rows = context.projections.renewed("scars").read(only=owned)
     whose = rows["golem_id"].to_pylist()
-    ends = last_records(stores, ("golem_id", "tick", "observed_at"), set(whose))
+    ends = last_records(context, ("golem_id", "tick", "observed_at"), set(whose))
     newest = dict(zip(ends["golem_id"].to_pylist(), ends["observed_at"].cast(pa.int64()).to_pylist(), strict=True))
     at_us = np.array([newest[g] for g in whose], np.int64)
-    now = scar_confidence(rows, at_us, stores.policy).tolist()
+    now = scar_confidence(rows, at_us, context.policy).tolist()
     scars = {row["scar_id"]: row | {"confidence_now_ppm": c} for row, c in zip(rows.to_pylist(), now, strict=True)}
     ordered = sorted(told, key=lambda row: (row["confirmed_at"], row["golem_id"], row["seq"]))
-    return [row | scars.get(row["scar_id"], {}) | _why(row, scars, stores.policy) for row in ordered]
+    return [row | scars.get(row["scar_id"], {}) | _why(row, scars, context.policy) for row in ordered]
 
 
 def _why(row: Mapping[str, Any], scars: Mapping[str, Any], policy: Policy) -> dict[str, Any]:

@@ -31,21 +31,21 @@ from bardo_pipeline.storage.delta.table_digest import Written
 from bardo_pipeline.storage.projections.projections import GrowingTable
 
 
-def owners(stores: DerivationContext) -> pa.Table:
+def owners(context: DerivationContext) -> pa.Table:
     """golem_id and owner_id of every golem that was born."""
-    births = stores.life("GolemBorn")
+    births = context.life("GolemBorn")
     return pa.table(
         {"golem_id": births["golem_id"], "owner_id": pc.struct_field(births["born"].combine_chunks(), "owner_id")}
     )
 
 
-def recorded_deaths(stores: DerivationContext) -> pa.Table:
+def recorded_deaths(context: DerivationContext) -> pa.Table:
     """Deaths on record whose owner is known, by golem (DEATH_SCHEMA); of two the earlier tick counts."""
-    deaths = stores.life("DeathDeclared")
+    deaths = context.life("DeathDeclared")
     died = deaths["died"].combine_chunks()
     tick = pc.struct_field(died, "tick")
     ticks = tick.to_numpy(zero_copy_only=False).astype("int64")
-    cycle = cycle_of(ticks, stores.policy.curator.cycle_ticks)
+    cycle = cycle_of(ticks, context.policy.curator.cycle_ticks)
     table = pa.table(
         {
             "golem_id": deaths["golem_id"],
@@ -54,7 +54,7 @@ def recorded_deaths(stores: DerivationContext) -> pa.Table:
             "tick": tick,
         }
     )
-    table = table.join(owners(stores), "golem_id", join_type="inner").sort_by(
+    table = table.join(owners(context), "golem_id", join_type="inner").sort_by(
         [("golem_id", "ascending"), ("tick", "ascending")]
     )
     names = table["golem_id"].to_pylist()
@@ -62,25 +62,25 @@ def recorded_deaths(stores: DerivationContext) -> pa.Table:
     return table.filter(first).select(DEATH_SCHEMA.names).combine_chunks().cast(DEATH_SCHEMA)
 
 
-def derive_votes(stores: DerivationContext) -> list[Written]:
+def derive_votes(context: DerivationContext) -> list[Written]:
     """Cast the votes of cycles that were curated since, and the last votes of golems whose last cycle is curated.
 
     Votes that were cast for something that is left out since are cast again as if it had never been.
     """
-    with stores.deriving():
-        votes, causes = stores.projections.growing("votes"), stores.projections.growing("vote_causes")
-        written = _repair(stores, stores.left_out())
-        place = stores.projections.root / "readers" / "votes"
-        curation = stores.projections.growing("curation")
+    with context.deriving():
+        votes, causes = context.projections.growing("votes"), context.projections.growing("vote_causes")
+        written = _repair(context, context.left_out())
+        place = context.projections.root / "readers" / "votes"
+        curation = context.projections.growing("curation")
         version = curation.table.version
         decisions = curation.read(since_version=place_of(place))
-        living = routine_votes(decisions, owners(stores), stores.policy)
+        living = routine_votes(decisions, owners(context), context.policy)
         upto = _cycles_of(decisions)
         cast = [(living, upto)]
-        deaths = recorded_deaths(stores)
-        deaths = deaths.filter(pa.array([_may_speak(stores, g, c) for g, c in _pairs(deaths)], pa.bool_()))
+        deaths = recorded_deaths(context)
+        deaths = deaths.filter(pa.array([_may_speak(context, g, c) for g, c in _pairs(deaths)], pa.bool_()))
         if deaths.num_rows:
-            cast.append((_last_words(stores, deaths), {f"death/{g}": c for g, c in _pairs(deaths)}))
+            cast.append((_last_words(context, deaths), {f"death/{g}": c for g, c in _pairs(deaths)}))
         for ballots, reached in cast:
             by_vote = {
                 r["vote_id"]: (r["golem_id"], r["cycle"])
@@ -96,30 +96,30 @@ def derive_votes(stores: DerivationContext) -> list[Written]:
         return written
 
 
-def _last_words(stores: DerivationContext, deaths: pa.Table) -> Ballots:
-    grimoire = stores.projections.renewed("grimoire")
-    return death_votes(grimoire.read(grimoire.buckets(deaths["golem_id"].to_pylist())), deaths, stores.policy)
+def _last_words(context: DerivationContext, deaths: pa.Table) -> Ballots:
+    grimoire = context.projections.renewed("grimoire")
+    return death_votes(grimoire.read(grimoire.buckets(deaths["golem_id"].to_pylist())), deaths, context.policy)
 
 
-def _repair(stores: DerivationContext, left: LeftOut) -> list[Written]:
+def _repair(context: DerivationContext, left: LeftOut) -> list[Written]:
     """Cast again, from the cycle that it touches, what rests on something that is left out since."""
-    heeded, span = Heeded(stores, "votes"), stores.policy.curator.cycle_ticks
-    due = heeded.due(left, after=[Heeded(stores, "curation")])
+    heeded, span = Heeded(context, "votes"), context.policy.curator.cycle_ticks
+    due = heeded.due(left, after=[Heeded(context, "curation")])
     first = first_cycles(due, span)
     written: list[Written] = []
     if first:
         late = pc.field("cycle") >= min(first.values())
-        decisions = stores.projections.growing("curation").read(golems=first, only=late)
-        deaths = recorded_deaths(stores)
+        decisions = context.projections.growing("curation").read(golems=first, only=late)
+        deaths = recorded_deaths(context)
         deaths = deaths.filter(from_cycle(deaths, first))
         cast = (
-            ("", routine_votes(decisions.filter(from_cycle(decisions, first)), owners(stores), stores.policy)),
-            ("death/", _last_words(stores, deaths)),
+            ("", routine_votes(decisions.filter(from_cycle(decisions, first)), owners(context), context.policy)),
+            ("death/", _last_words(context, deaths)),
         )
-        causes = stores.projections.growing("vote_causes").read(golems=first, only=late, hidden=True)
+        causes = context.projections.growing("vote_causes").read(golems=first, only=late, hidden=True)
         causes = causes.filter(from_cycle(causes, first))
         written = [
-            _recast(stores.projections.growing(name), causes, cast, due, span) for name in ("votes", "vote_causes")
+            _recast(context.projections.growing(name), causes, cast, due, span) for name in ("votes", "vote_causes")
         ]
     heeded.keep(cause.event_id for cause in due)
     return written
@@ -166,11 +166,11 @@ def _pairs(deaths: pa.Table) -> list[tuple[str, int]]:
     return list(zip(deaths["golem_id"].to_pylist(), deaths["cycle"].to_pylist(), strict=True))
 
 
-def _may_speak(stores: DerivationContext, golem_id: str, cycle: int) -> bool:
+def _may_speak(context: DerivationContext, golem_id: str, cycle: int) -> bool:
     """Whether a dead golem's last cycle is curated and its last votes are not cast."""
-    known = curated(stores, golem_id)
+    known = curated(context, golem_id)
     return (
-        known is not None and known >= cycle and stores.projections.growing("votes").done(f"death/{golem_id}") is None
+        known is not None and known >= cycle and context.projections.growing("votes").done(f"death/{golem_id}") is None
     )
 
 
@@ -188,27 +188,27 @@ def _not_yet(table: GrowingTable, rows: pa.Table, by_vote: dict[str, tuple[str, 
     return rows.filter(pa.array(keep, pa.bool_()))
 
 
-def _causes_of(stores: DerivationContext, vote_ids: pa.Array) -> pa.Table:
+def _causes_of(context: DerivationContext, vote_ids: pa.Array) -> pa.Table:
     """The private causes of these votes; where there is no vote, of all that were ever cast none is looked at."""
     if not len(vote_ids):
         return VOTE_CAUSE_SCHEMA.empty_table()
-    return stores.projections.growing("vote_causes").read(only=pc.field("vote_id").isin(vote_ids))
+    return context.projections.growing("vote_causes").read(only=pc.field("vote_id").isin(vote_ids))
 
 
-def derive_consensus(stores: DerivationContext) -> list[Written]:
+def derive_consensus(context: DerivationContext) -> list[Written]:
     """Count again the propositions that got votes since, or lost them, and those whose death votes may now count."""
-    with stores.deriving():
-        box = BallotBox(stores.projections.growing("votes"), stores.projections.root / "readers" / "consensus")
+    with context.deriving():
+        box = BallotBox(context.projections.growing("votes"), context.projections.root / "readers" / "consensus")
         fresh = box.look()
         if fresh is None:
             return []
         touched, concerned = fresh.touched, fresh.votes
-        renewed = stores.projections.renewed("consensus")
+        renewed = context.projections.renewed("consensus")
         buckets = renewed.buckets(touched.to_pylist())
         last_words = concerned.filter(concerned["is_death_vote"])["vote_id"].unique()
-        causes = _causes_of(stores, last_words)
-        backed = backed_votes(concerned, causes, recorded_deaths(stores))
-        counted = consensus(concerned, backed, stores.policy.katabasis, touched)
+        causes = _causes_of(context, last_words)
+        backed = backed_votes(concerned, causes, recorded_deaths(context))
+        counted = consensus(concerned, backed, context.policy.katabasis, touched)
         kept = renewed.read(buckets, trusting=True)
         kept = kept.filter(pc.invert(pc.is_in(kept["proposition_id"], value_set=touched)))
         written = renewed.renew(pa.concat_tables([kept, counted]), buckets)

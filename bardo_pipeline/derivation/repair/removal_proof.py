@@ -58,14 +58,14 @@ class Remains(NamedTuple):
     says: str
 
 
-def remains(stores: DerivationContext) -> list[Remains]:
+def remains(context: DerivationContext) -> list[Remains]:
     """All that still names what is left out of the log, or rests on it: rows, vectors, files, marts. Empty: proven.
 
     Reads whole tables where a row does not say whose it is, and the records of golems of whom something is left out.
     """
-    if not stores.left_out().causes:
+    if not context.left_out().causes:
         return []
-    proof = _Proof(stores)
+    proof = _Proof(context)
     found: dict[tuple[str, str], Remains] = {}
     for check in CHECKS:
         for one in check(proof):
@@ -76,14 +76,14 @@ def remains(stores: DerivationContext) -> list[Remains]:
 class _Proof:
     """What the checks look things up in; each thing is read or derived once."""
 
-    def __init__(self, stores: DerivationContext) -> None:
-        self.stores, self.left = stores, stores.left_out()
-        born = set(stores.life("GolemBorn")["golem_id"].to_pylist())
+    def __init__(self, context: DerivationContext) -> None:
+        self.context, self.left = context, context.left_out()
+        born = set(context.life("GolemBorn")["golem_id"].to_pylist())
         self.golems = sorted(born & set(self.left.golem_ids))
 
     def standing(self, name: str) -> pa.Table:
         """Rows of these golems that stand."""
-        projections = self.stores.projections
+        projections = self.context.projections
         if TABLES[name].grows:
             return projections.growing(name).read(golems=self.golems)
         table = projections.renewed(name)
@@ -96,8 +96,8 @@ class _Proof:
     @cached_property
     def again(self) -> Curation:
         """What the curator decides of these golems without what is left out, from birth on."""
-        upto = {g: done for g in self.golems if (done := curated(self.stores, g)) is not None}
-        return relived(self.stores, upto, self.left).made()
+        upto = {g: done for g in self.golems if (done := curated(self.context, g)) is not None}
+        return relived(self.context, upto, self.left).made()
 
     @cached_property
     def grimoire(self) -> pa.Table:
@@ -107,43 +107,43 @@ class _Proof:
     @cached_property
     def deaths(self) -> pa.Table:
         """Deaths of these golems on record."""
-        return self.mine(recorded_deaths(self.stores))
+        return self.mine(recorded_deaths(self.context))
 
     @cached_property
     def ballots(self) -> Ballots:
         """What these golems vote without what is left out."""
-        policy = self.stores.policy
-        living = routine_votes(self.again.decisions, owners(self.stores), policy)
+        policy = self.context.policy
+        living = routine_votes(self.again.decisions, owners(self.context), policy)
         last = death_votes(self.grimoire, self.deaths, policy)
         return Ballots(*(pa.concat_tables(pair) for pair in zip(living, last, strict=True)))
 
     @cached_property
     def cast(self) -> tuple[pa.Table, pa.Table]:
         """Votes that stand: those that these golems cast, now or before something was left out, and all others."""
-        causes = self.stores.projections.growing("vote_causes")
+        causes = self.context.projections.growing("vote_causes")
         standing, taken = self.standing("vote_causes"), causes.taken_back(["vote_id"], golems=self.golems)
         ids = pa.chunked_array([*standing["vote_id"].chunks, *taken["vote_id"].chunks], pa.string()).unique()
-        votes = self.stores.projections.growing("votes").read()
+        votes = self.context.projections.growing("votes").read()
         theirs = pc.is_in(votes["vote_id"], value_set=ids)
         return votes.filter(theirs), votes.filter(pc.invert(theirs))
 
     @cached_property
     def dreamt(self) -> Dreamt:
         """What these golems dream without what is left out, from birth on."""
-        return dreamt_anew(self.stores, self.golems, self.left)
+        return dreamt_anew(self.context, self.golems, self.left)
 
     @cached_property
     def failures(self) -> pa.Table:
         """What hurt these golems without what is left out, as far as it is told."""
-        failures, none = self.stores.projections.growing("failures"), FAILURE_SCHEMA.empty_table()
+        failures, none = self.context.projections.growing("failures"), FAILURE_SCHEMA.empty_table()
         upto = {g: done for g in self.golems if (done := failures.done(g)) is not None}
         first = dict.fromkeys(upto, 1)
-        return failures_again(self.stores, first, upto, self.left, before=none, decisions=self.again.decisions)
+        return failures_again(self.context, first, upto, self.left, before=none, decisions=self.again.decisions)
 
     @cached_property
     def lessons(self) -> pa.Table:
         """What dreams taught these golems without what is left out."""
-        return lessons_of(self.dreamt.hypotheses, orders_heard(self.stores, self.golems), self.stores.policy)
+        return lessons_of(self.dreamt.hypotheses, orders_heard(self.context, self.golems), self.context.policy)
 
     @property
     def known(self) -> tuple[pa.Table, pa.Table]:
@@ -177,7 +177,7 @@ def _named(row: Mapping[str, Any], key: Iterable[str]) -> str:
 
 
 def _episodes(proof: _Proof) -> Iterator[Remains]:
-    rows = proof.stores.projections.growing("episodes").read(["episode_id", "golem_id", "tick"], golems=proof.golems)
+    rows = proof.context.projections.growing("episodes").read(["episode_id", "golem_id", "tick"], golems=proof.golems)
     for row in rows.filter(proof.is_out(rows)).to_pylist():
         yield Remains("episodes", row["golem_id"], row["episode_id"], f"tick {row['tick']} is left out")
 
@@ -209,10 +209,10 @@ def _grimoire(proof: _Proof) -> Iterator[Remains]:
 
 
 def _of_grimoire(proof: _Proof) -> Iterator[Remains]:
-    both, old = pa.concat_tables([proof.grimoire, proof.lessons]), elders(proof.stores)
+    both, old = pa.concat_tables([proof.grimoire, proof.lessons]), elders(proof.context)
     for name, made in OF_GRIMOIRE.items():
         key = TABLES[name].key[1:]
-        yield from _extra(name, key, proof.standing(name), made(both, proof.stores.policy, old))
+        yield from _extra(name, key, proof.standing(name), made(both, proof.context.policy, old))
 
 
 def _playbooks(proof: _Proof) -> Iterator[Remains]:
@@ -221,7 +221,7 @@ def _playbooks(proof: _Proof) -> Iterator[Remains]:
     for golem_id, markdown in dict(
         zip(last["golem_id"].to_pylist(), last["markdown"].to_pylist(), strict=True)
     ).items():
-        page = proof.stores.home.playbook(golem_id)
+        page = proof.context.home.playbook(golem_id)
         if page.exists() and page.read_text() != markdown:
             yield Remains("playbook files", golem_id, str(page), NOT_GIVEN)
 
@@ -232,9 +232,9 @@ def _credits(proof: _Proof) -> Iterator[Remains]:
     for out in named.filter(proof.is_out(named)).to_pylist():
         row = rows.slice(out["row"], 1).to_pylist()[0]
         yield Remains("credits", row["golem_id"], _named(row, key), f"names tick {out['tick']}, which is left out")
-    credits = proof.stores.projections.growing("credits")
+    credits = proof.context.projections.growing("credits")
     upto = {g: done for g in proof.golems if (done := credits.done(g)) is not None}
-    again = credits_again(proof.stores, dict.fromkeys(upto, 1), upto, proof.left, signs_of(proof.again.decisions))
+    again = credits_again(proof.context, dict.fromkeys(upto, 1), upto, proof.left, signs_of(proof.again.decisions))
     yield from _extra("credits", key, rows, again)
 
 
@@ -250,18 +250,18 @@ def _failures(proof: _Proof) -> Iterator[Remains]:
 
 def _scars(proof: _Proof) -> Iterator[Remains]:
     """What a clade is told depends on what hurt any of its golems."""
-    failures = proof.stores.projections.growing("failures").read()
+    failures = proof.context.projections.growing("failures").read()
     others = failures.filter(pc.invert(pc.is_in(failures["golem_id"], value_set=pa.array(proof.golems, pa.string()))))
     told = pa.concat_tables([others, proof.failures])
-    wanted = scars_of(told, deaths_with_ticks(proof.stores), proof.stores.policy)
-    yield from _extra("scars", ("owner_id", "scar_id"), proof.stores.projections.renewed("scars").read(), wanted)
+    wanted = scars_of(told, deaths_with_ticks(proof.context), proof.context.policy)
+    yield from _extra("scars", ("owner_id", "scar_id"), proof.context.projections.renewed("scars").read(), wanted)
 
 
 def _votes(proof: _Proof) -> Iterator[Remains]:
     """Votes say nobody's name: whose they are is in the causes, those that were taken back among them."""
     yield from _extra("vote_causes", ("vote_id",), proof.standing("vote_causes"), proof.ballots.causes)
     yield from _extra("votes", ("vote_id",), proof.cast[0], proof.ballots.votes)
-    projections = proof.stores.projections
+    projections = proof.context.projections
     ids = projections.growing("votes").read(["vote_id"])["vote_id"]
     backed = projections.growing("vote_causes").read(["vote_id"])["vote_id"].combine_chunks()
     for vote_id in ids.filter(pc.invert(pc.is_in(ids, value_set=backed))).to_pylist():
@@ -270,12 +270,12 @@ def _votes(proof: _Proof) -> Iterator[Remains]:
 
 def _consensus(proof: _Proof) -> Iterator[Remains]:
     """Counted again from the votes that may stand, a proposition must come out as it is."""
-    causes, wanted = proof.stores.projections.growing("vote_causes").read(), proof.ballots.votes
+    causes, wanted = proof.context.projections.growing("vote_causes").read(), proof.ballots.votes
     theirs, others = proof.cast
     votes = pa.concat_tables([others, theirs.filter(_within(theirs, wanted))])
-    backed = backed_votes(votes, causes, recorded_deaths(proof.stores))
-    counted = consensus(votes, backed, proof.stores.policy.katabasis)
-    yield from _extra("consensus", ("proposition_id",), proof.stores.projections.renewed("consensus").read(), counted)
+    backed = backed_votes(votes, causes, recorded_deaths(proof.context))
+    counted = consensus(votes, backed, proof.context.policy.katabasis)
+    yield from _extra("consensus", ("proposition_id",), proof.context.projections.renewed("consensus").read(), counted)
 
 
 def _dreams(proof: _Proof) -> Iterator[Remains]:
@@ -304,10 +304,10 @@ def _testaments(proof: _Proof) -> Iterator[Remains]:
         for named in said.filter(proof.is_out(said)).to_pylist():
             told = f"{category} names tick {named['tick']}, which is left out"
             yield Remains("testaments", named["golem_id"], "its row", told)
-    dead = with_lives(proof.stores, proof.deaths)
+    dead = with_lives(proof.context, proof.deaths)
     of_them = [pc.is_in(t["golem_id"], value_set=dead["golem_id"].combine_chunks()) for t in proof.known]
     entries, decisions = (table.filter(mine) for table, mine in zip(proof.known, of_them, strict=True))
-    yield from _extra("testaments", (), rows, testaments(entries, decisions, dead, proof.stores.policy))
+    yield from _extra("testaments", (), rows, testaments(entries, decisions, dead, proof.context.policy))
 
 
 def _candidates(proof: _Proof) -> Iterator[Remains]:
@@ -316,7 +316,7 @@ def _candidates(proof: _Proof) -> Iterator[Remains]:
     for row in proof.standing("candidates").to_pylist():
         golem_id, name = row["golem_id"], f"bundle_hash {row['bundle_hash']}"
         try:
-            bundle = read_bundle_folder(candidate_folder(proof.stores) / row["bundle_hash"])
+            bundle = read_bundle_folder(candidate_folder(proof.context) / row["bundle_hash"])
         except BundleError as error:
             yield Remains("candidates", golem_id, name, str(error))
             continue
@@ -330,32 +330,32 @@ def _candidates(proof: _Proof) -> Iterator[Remains]:
 
 
 def _libraries(proof: _Proof) -> Iterator[Remains]:
-    for name, rows in shelved_again(proof.stores, proof.golems, proof.grimoire, proof.again).items():
-        yield from _extra(name, TABLES[name].key, proof.stores.projections.renewed(name).read(), rows)
+    for name, rows in shelved_again(proof.context, proof.golems, proof.grimoire, proof.again).items():
+        yield from _extra(name, TABLES[name].key, proof.context.projections.renewed(name).read(), rows)
 
 
 def _index(proof: _Proof) -> Iterator[Remains]:
-    episodes, texts = episode_index(proof.stores).held()
+    episodes, texts = episode_index(proof.context).held()
     for row in episodes.filter(proof.is_out(episodes)).to_pylist():
         yield Remains("index of episodes", row["golem_id"], row["episode_id"], f"tick {row['tick']} is left out")
-    standing = proof.stores.projections.growing("episodes").read(["text_hash"])["text_hash"].unique()
+    standing = proof.context.projections.growing("episodes").read(["text_hash"])["text_hash"].unique()
     for text_hash in texts["text_hash"].filter(pc.invert(pc.is_in(texts["text_hash"], value_set=standing))).to_pylist():
         yield Remains("index of episodes", None, f"text {text_hash}", "no episode that stands has this vector")
 
 
 def _marts(proof: _Proof) -> Iterator[Remains]:
     """Marts are built whole: a row that names a tick, an entry or a proposition must find it where it stands now."""
-    home = proof.stores.home
+    home = proof.context.home
     if not home.warehouse.exists():
         return
     _, columns = query(home, MART_COLUMNS)
     marts: dict[str, set[str]] = {}
     for table, column in columns:
         marts.setdefault(table, set()).add(column)
-    held = known_in(proof.stores, proof.stores.projections.renewed("grimoire").buckets(proof.golems))
+    held = known_in(proof.context, proof.context.projections.renewed("grimoire").buckets(proof.golems))
     active = held.filter(pc.equal(held["status"], "active"))
     known = set(zip(*(active[n].to_pylist() for n in ("golem_id", "entry_id", "text")), strict=True))
-    beliefs = proof.stores.projections.renewed("consensus").read()
+    beliefs = proof.context.projections.renewed("consensus").read()
     agreed = set(zip(beliefs["proposition_id"].to_pylist(), beliefs["votes_hash"].to_pylist(), strict=True))
     for mart, names in sorted(marts.items()):
         if {"golem_id", "tick"} <= names and "died_at" not in names:
@@ -376,7 +376,7 @@ MART_COLUMNS = "select table_name, column_name from duckdb_columns() where datab
 
 
 def _asked(proof: _Proof, mart: str, *columns: str) -> pa.Table:
-    names, rows = query(proof.stores.home, f'select {", ".join(columns)} from "{mart}"')  # noqa: S608
+    names, rows = query(proof.context.home, f'select {", ".join(columns)} from "{mart}"')  # noqa: S608
     return pa.table({name: [row[i] for row in rows] for i, name in enumerate(names)})
 
 
