@@ -128,9 +128,9 @@ def squeeze(root: Path, asked: Squeeze, *, policy: Policy, tell: Tell, clock: Ca
     }
     tell("asking", 0.0)
     Home.create(root, policy, clock())
-    stores = DerivationContext.open(root, policy=policy)
-    answers = _answers(stores, pool, verdicts, choices, at_us)
-    stores.log.close()
+    context = DerivationContext.open(root, policy=policy)
+    answers = _answers(context, pool, verdicts, choices, at_us)
+    context.log.close()
     tell("heirs", 0.0)
     worth = _heirs(tape, stop, choices, deaths, asked.heirs, policy)
     right = verdicts.filter(pc.equal(verdicts["verdict"], VERDICTS[RIGHT]))
@@ -216,18 +216,18 @@ def _truths(right: pa.Table) -> dict[str, tuple[str, str, int]]:
 
 
 def _answers(
-    stores: DerivationContext, pool: pa.Table, verdicts: pa.Table, choices: dict[tuple[int, str], pa.Table], at_us: int
+    context: DerivationContext, pool: pa.Table, verdicts: pa.Table, choices: dict[tuple[int, str], pa.Table], at_us: int
 ) -> dict[tuple[int, str], int]:
     """Of the questions that the whole grimoire answers rightly among the first, how many each choice still does.
 
     An answer is any entry that states the same (structure and sign). (0, "all"): the whole.
     """
-    first = stores.policy.worth.questions_in_first
+    first = context.policy.worth.questions_in_first
     said = dict(zip(pool["entry_id"].to_pylist(), zip(pool["structure"].to_pylist(), pool["sign"].to_pylist(),
                                                       strict=True), strict=True))  # fmt: skip
     put = {(q.words, q.regime, said[q.entry_id]) for q in questions(pool, verdicts)}
     texts = sorted({*pool["text"].to_pylist(), *(words for words, _, _ in put)})
-    vectors = dict(zip(texts, np.asarray(stores.embedder.embed(texts), np.float32), strict=True))
+    vectors = dict(zip(texts, np.asarray(context.embedder.embed(texts), np.float32), strict=True))
 
     def answered(entries: pa.Table, asked: set[Asked]) -> set[Asked]:
         """Those of these questions of which these entries hold the answer among the first."""
@@ -238,7 +238,7 @@ def _answers(
             return set()
         known = Grimoire(
             entries.combine_chunks(), np.stack([vectors[t] for t in distinct]),
-            np.array([rows[t] for t in told], np.int64), stores.policy,
+            np.array([rows[t] for t in told], np.int64), context.policy,
         )  # fmt: skip
         out: set[Asked] = set()
         for one in asked:

@@ -48,27 +48,27 @@ COMMIT_CHUNKS = 8
 class Living:
     """One run over one home. The clock is only asked for the moment of recording, which no content depends on."""
 
-    def __init__(self, stores: DerivationContext, run: Run, clock: Callable[[], datetime]) -> None:
+    def __init__(self, context: DerivationContext, run: Run, clock: Callable[[], datetime]) -> None:
         if run.golems < (0 if run.heirs else 1) or run.generations < 1:
             raise ConfigError(
                 "a run needs at least one golem and one generation: give --golems and --generations from 1 up"
             )
-        self.stores, self.run, self.clock = stores, run, clock
+        self.context, self.run, self.clock = context, run, clock
         if run.founding.loan is not None and run.market.reserves is None:
             raise ConfigError(f"{run.market.name} has no reserves to borrow from: found golems without a loan")
-        self.tape: Tape = tape_of(run.market, stores.policy)
-        self.mind, self.names = Mind(stores.policy), EntryNames()
-        self.fleet = Fleet([], [], stores.policy)
+        self.tape: Tape = tape_of(run.market, context.policy)
+        self.mind, self.names = Mind(context.policy), EntryNames()
+        self.fleet = Fleet([], [], context.policy)
         self.segment = self.records = self.births = self.deaths = self.published = self.refused = 0
         self._learned: dict[str, list[dict[str, str]]] = {}
         self._heeded: set[str] = set()
         self._waiting = list(run.heirs)
-        self._replicants = Replicants(stores, run)
-        self._told = frozenset(cause.event_id for cause in stores.left_out().causes)
+        self._replicants = Replicants(context, run)
+        self._told = frozenset(cause.event_id for cause in context.left_out().causes)
 
     def live(self, tell: Callable[[Progress], None] = lambda _: None) -> Ending:
         """Go through the whole market, or until nobody is left."""
-        span = self.stores.policy.curator.cycle_ticks
+        span = self.context.policy.curator.cycle_ticks
         self._found()
         for start in range(0, self.tape.ticks, span):
             self._take_up(start)
@@ -94,14 +94,14 @@ class Living:
 
         What rests on something that is left out since is not written: it is derived again from the log.
         """
-        with self.stores.deriving():
+        with self.context.deriving():
             overtaken = self.mind.overtaken(
-                self.stores.left_out(), self.stores.overrides(), self.stores.proposed(), self.stores.arrivals()
+                self.context.left_out(), self.context.overrides(), self.context.proposed(), self.context.arrivals()
             )
             self.mind.drop(overtaken)
-            commit(self.stores, self.mind)
+            commit(self.context, self.mind)
         if overtaken:
-            derive_curation(self.stores)
+            derive_curation(self.context)
 
     def _progress(self, tick: int) -> Progress:
         return Progress(
@@ -128,8 +128,8 @@ class Living:
             founding=self.run.founding,
             market=market.name,
             market_hash=market.content_hash,
-            derivation_id=self.stores.derivation_id,
-            policy=self.stores.policy,
+            derivation_id=self.context.derivation_id,
+            policy=self.context.policy,
             predecessor_id=dead,
             traits=None if life is None else life.traits,
             bundle_hash=bundle_hash,
@@ -138,10 +138,10 @@ class Living:
     def _welcome(self, births: list[tuple[str, Born]], at: datetime) -> None:
         """Record births and what comes with them; the newborn join the fleet for the next chunk."""
         events: list[LifeEvent] = []
-        newborn = Fleet([g for g, _ in births], [b for _, b in births], self.stores.policy)
+        newborn = Fleet([g for g, _ in births], [b for _, b in births], self.context.policy)
         for i, (golem_id, birth) in enumerate(births):
             begun = self._replicants.beginning(golem_id, birth, at) or beginning(
-                self.stores, golem_id, birth, at, events, self.run.founding.loan
+                self.context, golem_id, birth, at, events, self.run.founding.loan
             )
             if begun.loan is not None:
                 newborn.grant(i, begun.loan)
@@ -157,8 +157,8 @@ class Living:
                 bundle_hash=birth.bundle_hash,
                 instincts=begun.instincts,
             )
-        self.stores.log.record(events, self.clock())
-        withdraw(self.stores, now=self.clock())  # what a kit rests on may be left out since it was ordered
+        self.context.log.record(events, self.clock())
+        withdraw(self.context, now=self.clock())  # what a kit rests on may be left out since it was ordered
         if self.fleet.size:
             self.fleet.join(newborn)
         else:
@@ -179,7 +179,7 @@ class Living:
     def _see(self) -> None:
         """Put the playbooks of the last closed cycle before the golems."""
         for i, golem_id in enumerate(self.fleet.golem_ids):
-            version, thresholds = self.mind.playbooks.of(golem_id, self.stores.policy)
+            version, thresholds = self.mind.playbooks.of(golem_id, self.context.policy)
             self.fleet.playbook_version[i] = version
             self.fleet.rebalance_threshold[:, i] = thresholds
             self.fleet.cycle_seen[i] = self.mind.done.get(golem_id, 0)
@@ -190,15 +190,15 @@ class Living:
         What golems knew at their last closed cycle is made again from their own records, as it is in the log.
         """
         at, mine = self._moment(start), set(self.fleet.golem_ids)
-        causes = [c for c in self.stores.left_out().causes if c.golem_id in mine and c.event_id not in self._heeded]
+        causes = [c for c in self.context.left_out().causes if c.golem_id in mine and c.event_id not in self._heeded]
         news = [c for c in causes if c.at <= at or c.event_id not in self._told]
         if not news:
             return None
         self._commit()  # what was decided before is written, or dropped as overtaken, while it is known to be so
         self._heeded |= {c.event_id for c in news}
-        self.mind.left = self.stores.left_out().only({*self.mind.left.causes, *news})
+        self.mind.left = self.context.left_out().only({*self.mind.left.causes, *news})
         golems = sorted({c.golem_id for c in news})
-        self.mind.adopt(relived(self.stores, {g: self.mind.done[g] for g in golems}, self.mind.left))
+        self.mind.adopt(relived(self.context, {g: self.mind.done[g] for g in golems}, self.mind.left))
         self._see()
         reorged = {c.golem_id for c in news if c.kind == "ReorgObserved"}
         return np.isin(self.fleet.golem_ids, sorted(reorged)) if reorged else None
@@ -208,7 +208,7 @@ class Living:
 
         reorged: whose first tick is forced because its chain took back blocks.
         """
-        fleet, policy = self.fleet, self.stores.policy
+        fleet, policy = self.fleet, self.context.policy
         recall = recall_of(self.mind.state, fleet.golem_ids, int(self.tape.at_us[start]), self.names, policy)
         out = Buffers(fleet.size, stop - start)
         dead: dict[str, int] = {}
@@ -239,14 +239,14 @@ class Living:
             start,
             fleet.golem_ids,
             recall,
-            self.stores.derivation_id,
+            self.context.derivation_id,
             policy,
             mutations=self._mutations(out),
             interventions=_lists("active_interventions", asked_rows, out),
         )
         records = records_of(chunk)
         self.segment += 1
-        self.stores.log.append(records, writer=f"run-{self.run.name}", segment=self.segment, recorded_at=self.clock())
+        self.context.log.append(records, writer=f"run-{self.run.name}", segment=self.segment, recorded_at=self.clock())
         self.records += records.num_rows
         self._curate(records, dead)
         return dead
@@ -274,7 +274,7 @@ class Living:
                 }
             )
             payload = Steered(intervention_id=name, due_tick=due, severity="high" if steer[i] else "low", intent=intent)
-            self.stores.log.record([life_event(golem_id, self._moment(t), payload)], self.clock())
+            self.context.log.record([life_event(golem_id, self._moment(t), payload)], self.clock())
         return Interventions(steer, follow)
 
     def _mutations(self, out: Buffers) -> pa.Array:
@@ -284,13 +284,13 @@ class Living:
 
     def _curate(self, records: pa.Table, dead: dict[str, int]) -> None:
         """Close the cycle of whoever finished it or died in it."""
-        span = self.stores.policy.curator.cycle_ticks
+        span = self.context.policy.curator.cycle_ticks
         tick = {g: int(t) for g, t in zip(self.fleet.golem_ids, self.fleet.tick, strict=True)}
         upto = {g: int(cycle_of(np.array(t), span)) for g, t in tick.items() if t % span == 0 or g in dead}
         names = np.array(records["golem_id"].to_pylist(), dtype=object)
         ready = np.isin(names, list(upto))
         closed = records if ready.all() else records.filter(pa.array(ready))
-        self.mind.listen(self.stores)
+        self.mind.listen(self.context)
         made = self.mind.advance(closed, cycle_of(closed["tick"].to_numpy(), span), upto)
         told = made.decisions.select(["golem_id", "operation", "entry_id", "kind"]).to_pylist()
         self._learned = {}
@@ -305,10 +305,10 @@ class Living:
         """Record the deaths, let the dead bequeath, and name the heirs of those whose bundle was published."""
         gone = [i for i, g in enumerate(self.fleet.golem_ids) if g in dead]
         lives = {self.fleet.golem_ids[i]: self.fleet.births[i] for i in gone}
-        self.stores.log.record([self._death(i, dead) for i in gone], self.clock())
+        self.context.log.record([self._death(i, dead) for i in gone], self.clock())
         self._commit()
-        bequeath(self.stores, now=self.clock())
-        left = published_bundles(self.stores, lives)
+        bequeath(self.context, now=self.clock())
+        left = published_bundles(self.context, lives)
         self.deaths += len(gone)
         self.published += len(left)
         self.refused += len(gone) - len(left)
@@ -321,7 +321,7 @@ class Living:
         lives = {g: b for g, b in lives.items() if g not in self._replicants}
         if self.run.succeed is not None:
             return self.run.succeed(lives, self._boundary(stop))
-        summoned = commissioned(self.stores)
+        summoned = commissioned(self.context)
         return [
             self._birth(b.lineage_id, b.generation + 1, b.owner_id, predecessor=(g, b, left[g]))
             for g, b in lives.items()

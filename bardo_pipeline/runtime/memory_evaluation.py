@@ -103,20 +103,20 @@ def grade_memory(root: Path, grading: Grading, *, policy: Policy, clock: Callabl
     market = synthetic_market(seed=grading.seed, bars=bars, start=START, spec=spec)
     others = _others(grading, policy)
     with measuring(others, lasting(bars), policy) as measured:
-        stores = lived(root / "graded", market, grading.golems, policy, clock, lambda done: tell("living", done))
+        context = lived(root / "graded", market, grading.golems, policy, clock, lambda done: tell("living", done))
         nothing = _nothing(root / "null", grading, policy, clock, tell)
         before, after = measured(lambda done: tell("yardstick", done))
     tell("grading", 0.0)
     start_us = int(market.at_us[0])
     turn_us = start_us + grading.turn_bar * 60_000_000
     ground = Ground(before, after, planted_truths(spec), start_us, turn_us, levels_on(others[0], policy))
-    judged = judgements(stores)
-    looks, last = looks_of(stores, ground, judged, grading.days)
+    judged = judgements(context)
+    looks, last = looks_of(context, ground, judged, grading.days)
     faded = tuple(fades(looks, last, ground, policy))
-    records = int(stores.log.heads()["contiguous"].to_numpy().sum())
+    records = int(context.log.heads()["contiguous"].to_numpy().sum())
     tell("asking", 0.0)
-    answers, foretold = questioned(stores, last, looks[-1], clock()), foretelling(stores, judged)
-    stores.log.close()
+    answers, foretold = questioned(context, last, looks[-1], clock()), foretelling(context, judged)
+    context.log.close()
     kept = bounds(looks, faded, nothing, policy.worth)
     return Report(grading, records, looks, faded, nothing, answers, foretold, kept)
 
@@ -131,30 +131,30 @@ def lived(
 ) -> DerivationContext:
     """A home in which a fleet has lived through a market."""
     Home.create(root, policy, clock())
-    stores = DerivationContext.open(root, policy=policy)
-    life = Living(stores, Run(f"worth-{market.name}", market, golems, 1, lasting(market.bars)), clock)
+    context = DerivationContext.open(root, policy=policy)
+    life = Living(context, Run(f"worth-{market.name}", market, golems, 1, lasting(market.bars)), clock)
     life.live(lambda progress: tell(progress.ticks_done / progress.ticks_total))
-    return stores
+    return context
 
 
-def foretelling(stores: DerivationContext, judged: pa.Table) -> Calibration:
+def foretelling(context: DerivationContext, judged: pa.Table) -> Calibration:
     """Of what was believed with which confidence at the close of a cycle, how much held on the following day."""
-    decisions, closes = (stores.projections.growing(name).read() for name in ("curation", "cycles"))
-    beliefs = beliefs_at_closes(decisions, closes, stores.policy.decay)
+    decisions, closes = (context.projections.growing(name).read() for name in ("curation", "cycles"))
+    beliefs = beliefs_at_closes(decisions, closes, context.policy.decay)
     return calibration(judge_beliefs(beliefs, judged))
 
 
 def looks_of(
-    stores: DerivationContext, ground: Ground, judged: pa.Table, days: int
+    context: DerivationContext, ground: Ground, judged: pa.Table, days: int
 ) -> tuple[tuple[Look, ...], pa.Table]:
     """The grimoire of each day's end, judged; and the last of them. judged: JUDGEMENT_SCHEMA."""
-    decisions = stores.projections.growing("curation").read()
+    decisions = context.projections.growing("curation").read()
     at_us = decisions["at"].cast(pa.int64()).to_numpy()
     looks, grimoire = [], decisions.slice(0, 0)
     for day in range(1, days + 1):
         now = ground.start_us + day * _DAY_US
         grimoire = fold(decisions.filter(pa.array(at_us <= now)))
-        looks.append(look(grimoire, windows_met(judged, now, stores.policy.worth), now, ground, stores.policy))
+        looks.append(look(grimoire, windows_met(judged, now, context.policy.worth), now, ground, context.policy))
     return tuple(looks), grimoire
 
 
@@ -175,10 +175,10 @@ def foretell(
 
     root: an empty folder for a home.
     """
-    stores = lived(root / "recorded", market, golems, policy, clock, lambda done: tell("living", done))
-    told = foretelling(stores, judgements(stores))
-    records = int(stores.log.heads()["contiguous"].to_numpy().sum())
-    stores.log.close()
+    context = lived(root / "recorded", market, golems, policy, clock, lambda done: tell("living", done))
+    told = foretelling(context, judgements(context))
+    records = int(context.log.heads()["contiguous"].to_numpy().sum())
+    context.log.close()
     return Foretold(market.name, golems, records, told)
 
 
@@ -198,9 +198,9 @@ def _nothing(root: Path, grading: Grading, policy: Policy, clock: Callable[[], d
     """What a fleet learns in a market with nothing to learn: a quarter as many golems, at least four."""
     golems = max(grading.golems // 4, min(grading.golems, 4))
     market = null_market(seed=grading.seed + _APART * 1_000, bars=grading.days * DAY_BARS, start=START)
-    stores = lived(root, market, golems, policy, clock, lambda done: tell("null market", done))
-    decisions = stores.projections.growing("curation").read()
-    stores.log.close()
+    context = lived(root, market, golems, policy, clock, lambda done: tell("null market", done))
+    decisions = context.projections.growing("curation").read()
+    context.log.close()
     return found_in(decisions, golems)
 
 

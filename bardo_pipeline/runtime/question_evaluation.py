@@ -19,25 +19,25 @@ from bardo_pipeline.retrieval.retrieve import Grimoire
 from bardo_pipeline.retrieval.situation import Situation
 
 
-def questioned(stores: DerivationContext, grimoire: pa.Table, last: Look, now: datetime) -> Asked:
+def questioned(context: DerivationContext, grimoire: pa.Table, last: Look, now: datetime) -> Asked:
     """Ask every golem for each entry that it holds rightly, in other words, where that entry's situation is at hand.
 
     grimoire: ENTRY_SCHEMA, as it stood at the last look. now: when vectors made here are recorded.
     """
-    first = stores.policy.worth.questions_in_first
+    first = context.policy.worth.questions_in_first
     living = grimoire.filter(pc.equal(grimoire["status"], "active"))
     put = questions(living, last.verdicts)
     if not put:
         return asked([], first)
     words = sorted({question.words for question in put})
-    vectors = dict(zip(words, np.asarray(stores.embedder.embed(words), np.float32), strict=True))
+    vectors = dict(zip(words, np.asarray(context.embedder.embed(words), np.float32), strict=True))
     by_golem: dict[str, list[Question]] = {}
     for question in put:
         by_golem.setdefault(question.golem_id, []).append(question)
     places: list[int | None] = []
     for golem_id, mine in sorted(by_golem.items()):
         entries = living.filter(pc.equal(living["golem_id"], golem_id)).combine_chunks()
-        known = Grimoire(entries, *text_vectors(stores, entries["text"], now), stores.policy)
+        known = Grimoire(entries, *text_vectors(context, entries["text"], now), context.policy)
         for question in mine:
             situation = Situation(last.at_us, regime=question.regime)
             hits = known.retrieve(vectors[question.words], situation, first, may_skip=False).hits

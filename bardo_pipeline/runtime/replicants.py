@@ -33,8 +33,8 @@ LIFESPAN_TICKS = (200, 400)
 class Replicants:
     """The replicants of one run, who sent them and what for."""
 
-    def __init__(self, stores: DerivationContext, run: Run) -> None:
-        self._stores, self._run = stores, run
+    def __init__(self, context: DerivationContext, run: Run) -> None:
+        self._context, self._run = context, run
         self._words: dict[str, Replicant] = {}
         self._away: set[str] = set()
 
@@ -64,10 +64,10 @@ class Replicants:
         back = sorted(self._away.intersection(dead))
         self._away.difference_update(back)
         heard = [(g, self._words[g].parent_id) for g in back if g in left and self._words[g].parent_id in ticks]
-        events = [report_of(self._stores, g, left[g], tick_seen=ticks[parent], at=at) for g, parent in heard]
+        events = [report_of(self._context, g, left[g], tick_seen=ticks[parent], at=at) for g, parent in heard]
         if events:
-            self._stores.log.record(events, now)
-            withdraw(self._stores, now=now)  # what it rests on may be left out since
+            self._context.log.record(events, now)
+            withdraw(self._context, now=now)  # what it rests on may be left out since
 
     def _asked_by(self, golem_id: str) -> set[str]:
         return {word.hypothesis for word in self._words.values() if word.parent_id == golem_id}
@@ -90,8 +90,8 @@ class Replicants:
         return out
 
     def _born(self, parent_id: str, parent: Born, hypothesis: str) -> tuple[str, Born]:
-        stores, market = self._stores, self._run.market
-        threshold = parent.traits.rebalance_threshold - stores.policy.traits.threshold_step
+        context, market = self._context, self._run.market
+        threshold = parent.traits.rebalance_threshold - context.policy.traits.threshold_step
         traits = parent.traits.model_copy(update={"rebalance_threshold": max(round(threshold, 4), 0.0)})
         golem_id, birth = born(
             lineage_id=f"{parent.lineage_id}-{parent.generation}-replicant-{len(self._asked_by(parent_id)) + 1}",
@@ -100,8 +100,8 @@ class Replicants:
             founding=replace(self._run.founding, lifespan_ticks=LIFESPAN_TICKS),
             market=market.name,
             market_hash=market.content_hash,
-            derivation_id=stores.derivation_id,
-            policy=stores.policy,
+            derivation_id=context.derivation_id,
+            policy=context.policy,
             traits=traits,
         )
         self._words[golem_id] = Replicant(parent_id=parent_id, hypothesis=hypothesis)

@@ -19,30 +19,30 @@ from bardo_pipeline.events.life.succession_events import TakenUp
 from bardo_pipeline.runtime.run_settings import Heir, Run
 
 
-def waiting(stores: DerivationContext) -> list[Heir]:
+def waiting(context: DerivationContext) -> list[Heir]:
     """Golems that were born between runs and have not lived yet, by id."""
-    births = births_of(stores, waiting_golems(stores))
+    births = births_of(context, waiting_golems(context))
     return [Heir(golem_id, *births[golem_id]) for golem_id in sorted(births)]
 
 
-def passes(stores: DerivationContext, run: Run, last: datetime, *, now: datetime) -> list[Run]:
+def passes(context: DerivationContext, run: Run, last: datetime, *, now: datetime) -> list[Run]:
     """The passes of a run beside its founders: those that it made before, and one for who waits now.
 
     last: the market's last moment: who is born later waits for another run. Records who is taken up.
     """
-    taken = stores.life("GolemTakenUp").select(["golem_id", "taken_up"]).to_pylist()
-    births = births_of(stores, [row["golem_id"] for row in taken])
+    taken = context.life("GolemTakenUp").select(["golem_id", "taken_up"]).to_pylist()
+    births = births_of(context, [row["golem_id"] for row in taken])
     groups: dict[str, list[Heir]] = {}
     for row in taken:
         if row["taken_up"]["began_with"] == run.name:
             heir = Heir(row["golem_id"], *births[row["golem_id"]])
             groups.setdefault(row["taken_up"]["run"], []).append(heir)
-    fresh = [heir for heir in waiting(stores) if heir.birth.market == run.market.name and heir.at < last]
+    fresh = [heir for heir in waiting(context) if heir.birth.market == run.market.name and heir.at < last]
     if fresh:
         content = orjson.dumps([run.name, [heir.golem_id for heir in fresh]])
         name = hashlib.sha256(content).hexdigest()[:8]
         said = TakenUp(run=name, began_with=run.name, market=run.market.name, market_hash=run.market.content_hash)
-        stores.log.record([life_event(heir.golem_id, heir.at, said) for heir in fresh], now)
+        context.log.record([life_event(heir.golem_id, heir.at, said) for heir in fresh], now)
         groups[name] = fresh
     return [
         replace(run, name=name, golems=0, heirs=tuple(sorted(heirs, key=lambda heir: heir.golem_id)))

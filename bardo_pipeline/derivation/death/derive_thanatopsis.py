@@ -58,25 +58,25 @@ class Phase(NamedTuple):
     said: dict[str, Any]
 
 
-def phases_of(stores: DerivationContext, golems: Collection[str] | None = None) -> dict[str, list[Phase]]:
+def phases_of(context: DerivationContext, golems: Collection[str] | None = None) -> dict[str, list[Phase]]:
     """The phases of dying on record, of all the dead or of these, by golem, in their order."""
     found: dict[str, list[Phase]] = {}
     for kind, attribute in zip(PHASES_OF_DYING, _ATTRIBUTES, strict=True):
-        for row in stores.life(kind, golems).select(["golem_id", "event_id", attribute]).to_pylist():
+        for row in context.life(kind, golems).select(["golem_id", "event_id", attribute]).to_pylist():
             found.setdefault(row["golem_id"], []).append(Phase(kind, row["event_id"], row[attribute]))
     return found
 
 
-def pass_away(stores: DerivationContext, *, now: datetime) -> list[LifeEvent]:
+def pass_away(context: DerivationContext, *, now: datetime) -> list[LifeEvent]:
     """Record every phase of dying that is due and can be told. Returns what was recorded, by phase and golem.
 
     now: the moment of recording, which no content depends on.
     """
     told: list[LifeEvent] = []
-    held = _Held(stores)
+    held = _Held(context)
     for tell in (_accept, _settle, partial(_reflect, held=held), partial(_bequeath, held=held)):
-        events = tell(stores)
-        if events and stores.log.record(events, now):
+        events = tell(context)
+        if events and context.log.record(events, now):
             told += events
     return told
 
@@ -93,17 +93,17 @@ class _Holding(NamedTuple):
 class _Held:
     """What golems held when they died, looked at once for both phases that ask, slice by slice."""
 
-    def __init__(self, stores: DerivationContext) -> None:
-        self._stores, self._known = stores, dict[str, _Holding]()
+    def __init__(self, context: DerivationContext) -> None:
+        self._context, self._known = context, dict[str, _Holding]()
 
     def by(self, due: _Due) -> dict[str, _Holding]:
         """Of the golems that are due."""
-        for golems in slices_of(self._stores, [g for g in due.golems if g not in self._known]):
-            entries = self._stores.projections.renewed("grimoire").read(only=golems)
+        for golems in slices_of(self._context, [g for g in due.golems if g not in self._known]):
+            entries = self._context.projections.renewed("grimoire").read(only=golems)
             entries = entries.filter(pc.equal(entries["status"], "active"))
             claims = with_claims(entries).select(["golem_id", "proposition_id"])
             claimed = _counted(claims.group_by(claims.column_names).aggregate([]))  # one vote each (anonymous_votes.py)
-            held, offered = _counted(entries), _offers(entries, due.elders(golems), self._stores.policy)
+            held, offered = _counted(entries), _offers(entries, due.elders(golems), self._context.policy)
             self._known |= {g: _Holding(held.get(g, 0), claimed.get(g, 0), offered.get(g, [])) for g in golems}
         return self._known
 
@@ -130,18 +130,18 @@ def _counted(rows: pa.Table) -> dict[str, int]:
 class _Due:
     """Golems whose next phase is this one: their deaths, births, and what the phases before left of the reserve."""
 
-    def __init__(self, stores: DerivationContext, phase: int) -> None:
-        self._policy = stores.policy
-        deaths, here = recorded_deaths(stores), stores.life(PHASES_OF_DYING[phase])
+    def __init__(self, context: DerivationContext, phase: int) -> None:
+        self._policy = context.policy
+        deaths, here = recorded_deaths(context), context.life(PHASES_OF_DYING[phase])
         due = pc.invert(pc.is_in(deaths["golem_id"], value_set=here["golem_id"].combine_chunks()))
         if phase:
-            before = stores.life(PHASES_OF_DYING[phase - 1])
+            before = context.life(PHASES_OF_DYING[phase - 1])
             due = pc.and_(due, pc.is_in(deaths["golem_id"], value_set=before["golem_id"].combine_chunks()))
         self.deaths = deaths.filter(due)
         self.golems: list[str] = self.deaths["golem_id"].to_pylist()
-        passed = phases_of(stores, self.golems)
-        self.born = {row["golem_id"]: row["born"] for row in _first(stores, "GolemBorn", "born", self.golems)}
-        ends = {row["golem_id"]: row for row in _first(stores, "DeathDeclared", "died", self.golems)}
+        passed = phases_of(context, self.golems)
+        self.born = {row["golem_id"]: row["born"] for row in _first(context, "GolemBorn", "born", self.golems)}
+        ends = {row["golem_id"]: row for row in _first(context, "DeathDeclared", "died", self.golems)}
         self.died = {g: row["died"] for g, row in ends.items()}
         self._at = {g: row["observed_at"] for g, row in ends.items()}
         self._follows = {g: passed[g][-1].event_id if phase else ends[g]["event_id"] for g in self.golems}
@@ -182,16 +182,16 @@ class _Due:
         return life_event(golem_id, self._at[golem_id], payload)
 
 
-def _first(stores: DerivationContext, kind: str, attribute: str, golems: Sequence[str]) -> list[dict[str, Any]]:
+def _first(context: DerivationContext, kind: str, attribute: str, golems: Sequence[str]) -> list[dict[str, Any]]:
     """Births or deaths of these golems; of two deaths that an older version let in, the earlier tick counts."""
-    rows = stores.life(kind, golems).select(["golem_id", "event_id", "observed_at", attribute]).to_pylist()
+    rows = context.life(kind, golems).select(["golem_id", "event_id", "observed_at", attribute]).to_pylist()
     return sorted(rows, key=lambda row: (-row[attribute].get("tick", 0), row["event_id"]))  # the last one counts
 
 
-def _accept(stores: DerivationContext) -> list[LifeEvent]:
+def _accept(context: DerivationContext) -> list[LifeEvent]:
     """Phase 0: the death is taken as it is, and the reserve is opened."""
-    due = _Due(stores, 0)
-    full = bears_reflection(due.reserves(), stores.policy.dying)
+    due = _Due(context, 0)
+    full = bears_reflection(due.reserves(), context.policy.dying)
     return [
         due.event(g, Accepted(**due.says(g, 0), cause=due.died[g]["cause"], means=_means(bears)))
         for g, bears in zip(due.golems, full.tolist(), strict=True)
@@ -202,10 +202,10 @@ def _means(full: bool) -> Any:
     return "full" if full else "cheapest"
 
 
-def _settle(stores: DerivationContext) -> list[LifeEvent]:
+def _settle(context: DerivationContext) -> list[LifeEvent]:
     """Phase I: what it held is valued as it was seen last."""
-    due = _Due(stores, 1)
-    seen = {row["golem_id"]: row for row in last_records(stores, _LAST_SEEN, due.golems).to_pylist()}
+    due = _Due(context, 1)
+    seen = {row["golem_id"]: row for row in last_records(context, _LAST_SEEN, due.golems).to_pylist()}
     events = []
     for golem_id in due.golems:
         died, born, last = due.died[golem_id], due.born[golem_id], seen.get(golem_id)
@@ -224,12 +224,12 @@ def _settle(stores: DerivationContext) -> list[LifeEvent]:
     return events
 
 
-def _reflect(stores: DerivationContext, held: _Held) -> list[LifeEvent]:
+def _reflect(context: DerivationContext, held: _Held) -> list[LifeEvent]:
     """Phase II: the testament, as it was derived; it costs by what it looks over and how long it is."""
-    due, policy = _Due(stores, 2), stores.policy
+    due, policy = _Due(context, 2), context.policy
     if not due.golems:
         return []
-    told = {t["golem_id"]: t for t in stores.projections.growing("testaments").read(golems=due.golems).to_pylist()}
+    told = {t["golem_id"]: t for t in context.projections.growing("testaments").read(golems=due.golems).to_pylist()}
     due.only(sorted(told))
     known = {g: holding.entry_count for g, holding in held.by(due).items()}
     pages = {g: str(told[g]["markdown"]).encode() for g in due.golems}
@@ -251,14 +251,14 @@ def _reflect(stores: DerivationContext, held: _Held) -> list[LifeEvent]:
     return events
 
 
-def _bequeath(stores: DerivationContext, held: _Held) -> list[LifeEvent]:
+def _bequeath(context: DerivationContext, held: _Held) -> list[LifeEvent]:
     """Phase III: the bundle, the last words and what is pushed to the clade; and the notice to the owner."""
-    due, policy = _Due(stores, 3), stores.policy
+    due, policy = _Due(context, 3), context.policy
     if not due.golems:
         return []
-    rows = stores.projections.growing("candidates").read(golems=due.golems).to_pylist()
-    judged = {j["bundle_hash"]: j["passed"] for j in stores.life("BundleJudged", due.golems)["judged"].to_pylist()}
-    published = stores.life("BundlePublished", due.golems)["published"].to_pylist()
+    rows = context.projections.growing("candidates").read(golems=due.golems).to_pylist()
+    judged = {j["bundle_hash"]: j["passed"] for j in context.life("BundleJudged", due.golems)["judged"].to_pylist()}
+    published = context.life("BundlePublished", due.golems)["published"].to_pylist()
     out = {p["bundle_hash"] for p in published}
     left = {r["golem_id"]: r for r in rows if r["bundle_hash"] in judged}
     due.only(sorted(g for g, r in left.items() if not judged[r["bundle_hash"]] or r["bundle_hash"] in out))

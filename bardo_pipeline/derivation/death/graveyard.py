@@ -100,12 +100,12 @@ class Showing:
     succession: list[dict[str, Any]]
 
 
-def graves(stores: DerivationContext, *, owner: str | None = None, lineage: str | None = None) -> list[Grave]:
+def graves(context: DerivationContext, *, owner: str | None = None, lineage: str | None = None) -> list[Grave]:
     """Every dead golem, the latest death first. owner: only of this one. lineage: only who is of this golem's line.
 
     Raises QueryError for a golem that nobody knows.
     """
-    births, deaths = births_of(stores), deaths_of(stores)
+    births, deaths = births_of(context), deaths_of(context)
     if lineage is not None and lineage not in births:
         raise QueryError(f"golem {lineage}: nobody of this name was born: `bardo graveyard` lists the dead")
     of_line = births[lineage][0].lineage_id if lineage is not None else None
@@ -115,9 +115,9 @@ def graves(stores: DerivationContext, *, owner: str | None = None, lineage: str 
         if owner in (None, births[g][0].owner_id) and of_line in (None, births[g][0].lineage_id)
     ]
     heirs = {birth.predecessor_id: g for g, (birth, _) in sorted(births.items())}
-    published, told = published_bundles(stores), _testaments(stores, chosen)
-    stands = standings(advanced(stores, chosen))
-    left = {e["bundle_hash"]: e["entry_count"] for e in stores.life("BundlePublished")["published"].to_pylist()}
+    published, told = published_bundles(context), _testaments(context, chosen)
+    stands = standings(advanced(context, chosen))
+    left = {e["bundle_hash"]: e["entry_count"] for e in context.life("BundlePublished")["published"].to_pylist()}
     rows = [
         Grave(
             golem_id=g,
@@ -161,23 +161,23 @@ def last_words(testament: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _testaments(stores: DerivationContext, golems: list[str]) -> dict[str, dict[str, Any]]:
-    rows = stores.projections.growing("testaments").read(golems=golems).to_pylist() if golems else []
+def _testaments(context: DerivationContext, golems: list[str]) -> dict[str, dict[str, Any]]:
+    rows = context.projections.growing("testaments").read(golems=golems).to_pylist() if golems else []
     return {row["golem_id"]: row for row in rows}
 
 
-def show(stores: DerivationContext, golem_id: str) -> Showing:
+def show(context: DerivationContext, golem_id: str) -> Showing:
     """One golem, living or dead. Raises QueryError for one that nobody knows."""
-    births, deaths = births_of(stores), deaths_of(stores, [golem_id])
+    births, deaths = births_of(context), deaths_of(context, [golem_id])
     if golem_id not in births:
         raise QueryError(f"golem {golem_id}: nobody of this name was born: `bardo graveyard` lists the dead")
     birth, born_at = births[golem_id]
     died, died_at = deaths.get(golem_id, (None, None))
-    head, last = _last_record(stores, golem_id)
-    told = _testaments(stores, [golem_id]).get(golem_id)
+    head, last = _last_record(context, golem_id)
+    told = _testaments(context, [golem_id]).get(golem_id)
     said = {name: [item["statement"] for item in told[name]] for name in CATEGORIES} if told else None
     vitality = died.vitality.model_dump() if died else last["vitality"] if last else None
-    mine = [one for _, one in advanced(stores, [golem_id])]
+    mine = [one for _, one in advanced(context, [golem_id])]
     return Showing(
         golem_id=golem_id,
         born=birth,
@@ -189,38 +189,38 @@ def show(stores: DerivationContext, golem_id: str) -> Showing:
         vitality=vitality,
         credits_micros=died.credits_micros if died else last["credits_micros"] if last else birth.credits_micros,
         capital_micros=died.capital_micros if died else None,
-        knows=_known(stores, golem_id),
-        playbook_version=_playbook_version(stores, golem_id),
+        knows=_known(context, golem_id),
+        playbook_version=_playbook_version(context, golem_id),
         lineage=_line(births, golem_id),
         heirs=sorted(g for g, (b, _) in births.items() if b.predecessor_id == golem_id),
-        bundle_hash=published_bundles(stores, [golem_id]).get(golem_id),
-        verdict=_verdict(stores, golem_id),
+        bundle_hash=published_bundles(context, [golem_id]).get(golem_id),
+        verdict=_verdict(context, golem_id),
         testament=said,
         divergence_ppm=told["divergence_ppm"] if told else None,
-        defaults=Instincts.of(stores.life("DefaultsInherited")).words(golem_id),
-        configuration=in_force_now(stores, golem_id).configuration.model_dump(mode="json"),
+        defaults=Instincts.of(context.life("DefaultsInherited")).words(golem_id),
+        configuration=in_force_now(context, golem_id).configuration.model_dump(mode="json"),
         succession=[one.model_dump(exclude={"configuration"}) for one in mine],
     )
 
 
-def _last_record(stores: DerivationContext, golem_id: str) -> tuple[int, dict[str, Any] | None]:
-    heads = stores.log.heads()
+def _last_record(context: DerivationContext, golem_id: str) -> tuple[int, dict[str, Any] | None]:
+    heads = context.log.heads()
     found = heads.filter(pc.equal(heads["golem_id"], golem_id))["contiguous"].to_pylist()
     if not found or not found[0]:
         return 0, None
-    rows = stores.log.read_stretch(["tick", "vitality", "phase", "credits_micros"], [golem_id], found[0], found[0])
+    rows = context.log.read_stretch(["tick", "vitality", "phase", "credits_micros"], [golem_id], found[0], found[0])
     return found[0], rows.to_pylist()[0] if rows.num_rows else None
 
 
-def _known(stores: DerivationContext, golem_id: str) -> list[dict[str, Any]]:
+def _known(context: DerivationContext, golem_id: str) -> list[dict[str, Any]]:
     """Entries of a golem by kind and status."""
-    entries = stores.projections.renewed("grimoire").read(only=[golem_id])
+    entries = context.projections.renewed("grimoire").read(only=[golem_id])
     query = "select kind, status, count(*) as entries from entries group by all order by all"
     return asked(query, entries=entries.select(["kind", "status"])).to_pylist()
 
 
-def _playbook_version(stores: DerivationContext, golem_id: str) -> int | None:
-    rows = stores.projections.growing("playbooks").read(["version"], golems=[golem_id])
+def _playbook_version(context: DerivationContext, golem_id: str) -> int | None:
+    rows = context.projections.growing("playbooks").read(["version"], golems=[golem_id])
     found: int | None = pc.max(rows["version"]).as_py()
     return found
 
@@ -234,18 +234,18 @@ def _line(births: Mapping[str, tuple[Born, datetime]], golem_id: str) -> list[st
     return line[::-1]
 
 
-def _verdict(stores: DerivationContext, golem_id: str) -> dict[str, Any] | None:
-    rows = stores.life("BundleJudged")
+def _verdict(context: DerivationContext, golem_id: str) -> dict[str, Any] | None:
+    rows = context.life("BundleJudged")
     told = rows.filter(pc.equal(rows["golem_id"], golem_id)).sort_by("recorded_at")["judged"].to_pylist()
     return told[-1] if told else None
 
 
-def standing_of(stores: DerivationContext, golem_id: str) -> Standing | None:
+def standing_of(context: DerivationContext, golem_id: str) -> Standing | None:
     """How a dead golem's succession stands; None where none began."""
-    return standings(advanced(stores, [golem_id])).get(golem_id)
+    return standings(advanced(context, [golem_id])).get(golem_id)
 
 
-def previews(stores: DerivationContext, dead: list[Dead]) -> dict[str, Preview]:
+def previews(context: DerivationContext, dead: list[Dead]) -> dict[str, Preview]:
     """What the heirs of these dead would inherit, for those whose bundle was published; read together."""
     dead = [one for one in dead if one.bundle_hash is not None]
     if not dead:
@@ -253,35 +253,35 @@ def previews(stores: DerivationContext, dead: list[Dead]) -> dict[str, Preview]:
     deaths = pa.table({
         "golem_id": [one.golem_id for one in dead], "at": pa.array([one.died_at for one in dead], MOMENT),
     })  # fmt: skip
-    entries = stores.projections.renewed("grimoire").read(only=[one.golem_id for one in dead])
-    trusted = at_death(leave_bloodstains(entries, deaths, stores.policy), deaths, stores.policy)
+    entries = context.projections.renewed("grimoire").read(only=[one.golem_id for one in dead])
+    trusted = at_death(leave_bloodstains(entries, deaths, context.policy), deaths, context.policy)
     found = {}
     for one in dead:
         assert one.bundle_hash is not None, "the others are left out"
-        bundle = load_bundle(stores.home, one.bundle_hash)
+        bundle = load_bundle(context.home, one.bundle_hash)
         found[one.golem_id] = preview(
             bundle.entries(),
-            inherited_entries(bundle, one.heir_id, stores.policy),
+            inherited_entries(bundle, one.heir_id, context.policy),
             {entry: value for entry, (value, _) in trusted[one.golem_id].confidence.items()},
             golem_id=one.golem_id,
             bundle_hash=one.bundle_hash,
             generation=one.born.generation + 1,
             died_at=one.died_at,
             episode_count=len(bundle.rows(EPISODES)),
-            policy=stores.policy,
+            policy=context.policy,
         )
     return found
 
 
-def recommendations(stores: DerivationContext, golem_id: str) -> dict[str, list[str]]:
+def recommendations(context: DerivationContext, golem_id: str) -> dict[str, list[str]]:
     """What a dead golem's testament tells its successor, by category; empty where it is not derived yet."""
-    told = _testaments(stores, [golem_id]).get(golem_id)
+    told = _testaments(context, [golem_id]).get(golem_id)
     return {} if told is None else {name: [item["statement"] for item in told[name]] for name in RECOMMENDED}
 
 
-def playbook_diff(stores: DerivationContext, golem_id: str) -> list[str]:
+def playbook_diff(context: DerivationContext, golem_id: str) -> list[str]:
     """What changed in a golem's playbook from its birth to its end, as lines of a unified diff."""
-    rows = stores.projections.growing("playbooks").read(["version", "markdown"], golems=[golem_id]).sort_by("version")
+    rows = context.projections.growing("playbooks").read(["version", "markdown"], golems=[golem_id]).sort_by("version")
     if not rows.num_rows:
         return []
     first, last = rows["markdown"][0].as_py(), rows["markdown"][-1].as_py()

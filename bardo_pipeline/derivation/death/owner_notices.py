@@ -52,34 +52,34 @@ def webhook_of(environment: Mapping[str, str]) -> str | None:
     return url
 
 
-def notices_of(stores: DerivationContext) -> list[Notice]:
+def notices_of(context: DerivationContext) -> list[Notice]:
     """Every notice on record, by moment of the death and golem, the death's before those of its succession."""
-    return _told(stores, stores.life("LegacyLeft"), _stuck(stores))
+    return _told(context, context.life("LegacyLeft"), _stuck(context))
 
 
-def waiting(stores: DerivationContext) -> list[Notice]:
+def waiting(context: DerivationContext) -> list[Notice]:
     """The notices that were not posted yet."""
-    posted = pa.array(_posted(_file(stores)), pa.string())
+    posted = pa.array(_posted(_file(context)), pa.string())
     left, stuck = (
         events.filter(pc.invert(pc.is_in(events["event_id"], value_set=posted)))
-        for events in (stores.life("LegacyLeft"), _stuck(stores))
+        for events in (context.life("LegacyLeft"), _stuck(context))
     )
-    return _told(stores, left, stuck)
+    return _told(context, left, stuck)
 
 
-def _stuck(stores: DerivationContext) -> pa.Table:
+def _stuck(context: DerivationContext) -> pa.Table:
     """The steps that ended a succession or an identity, and the failure of a place behind which it is only tried by the
     hour (life events)."""
-    events, last = stores.life("SuccessionAdvanced"), len(stores.policy.succession.retry_seconds) + 1
+    events, last = context.life("SuccessionAdvanced"), len(context.policy.succession.retry_seconds) + 1
     said = events["advanced"].combine_chunks()
     outcome, attempt, due_at = (pc.struct_field(said, name) for name in ("outcome", "attempt", "due_at"))
     given_up = pc.and_(pc.is_valid(due_at), pc.equal(attempt, last))
     return events.filter(pc.or_(pc.equal(outcome, "halted"), given_up))
 
 
-def _told(stores: DerivationContext, left: pa.Table, stuck: pa.Table) -> list[Notice]:
+def _told(context: DerivationContext, left: pa.Table, stuck: pa.Table) -> list[Notice]:
     """What these legacies and steps (life events) tell of golems whose owner is known."""
-    owner = owners_of(stores)
+    owner = owners_of(context)
     deaths = [(row, row["bequeathed"]["notice"]) for row in left.select([*_NAMED, "bequeathed"]).to_pylist()]
     steps = stuck.select([*_NAMED, "advanced"]).to_pylist()
     steps.sort(key=lambda row: (row["advanced"]["mode"], row["advanced"]["attempt"], row["event_id"]))
@@ -104,23 +104,23 @@ def _why(golem_id: str, step: Mapping[str, Any]) -> str:
     return f"{golem_id} has no heir, its succession halted ({step['step']}): {step['why']}"
 
 
-def deliver(stores: DerivationContext, url: str, *, post: Post | None = None) -> list[Notice]:
+def deliver(context: DerivationContext, url: str, *, post: Post | None = None) -> list[Notice]:
     """Post what waits, oldest first, and keep that it was posted. Returns what was posted.
 
     Raises NoticeError at the first that is not taken: it and what comes after it wait.
     """
     sent: list[Notice] = []
-    with stores.home.lock("notices"):
-        for notice in waiting(stores):
+    with context.home.lock("notices"):
+        for notice in waiting(context):
             try:
-                (post or _post)(url, orjson.dumps(asdict(notice)), stores.policy.dying.notice_seconds_max)
+                (post or _post)(url, orjson.dumps(asdict(notice)), context.policy.dying.notice_seconds_max)
             except OSError as error:
                 raise NoticeError(
                     f"{len(sent)} notices were posted, that of golem {notice.golem_id} was not ({error}): it is kept, "
                     f"and `bardo golem notices --post` sends it once {WEBHOOK} answers"
                 ) from error
             sent.append(notice)
-            _keep(_file(stores), notice.event_id)
+            _keep(_file(context), notice.event_id)
     return sent
 
 
@@ -132,8 +132,8 @@ def _post(url: str, body: bytes, seconds: float) -> None:
         pass
 
 
-def _file(stores: DerivationContext) -> Path:
-    return stores.home.index / "notices.txt"
+def _file(context: DerivationContext) -> Path:
+    return context.home.index / "notices.txt"
 
 
 def _posted(file: Path) -> list[str]:

@@ -59,7 +59,7 @@ class Silence:
 
 
 def observe(
-    stores: DerivationContext,
+    context: DerivationContext,
     *,
     now: datetime,
     silence: timedelta | None = None,
@@ -73,16 +73,16 @@ def observe(
     recording alone. dry_run: only look; else what dead writers had acknowledged is drained before.
     Raises what the drain raises.
     """
-    rules = stores.policy.dying
+    rules = context.policy.dying
     if not dry_run:
-        drain_once(stores.home, stores.log, clock=lambda: now, policy=stores.policy)
+        drain_once(context.home, context.log, clock=lambda: now, policy=context.policy)
     by_wall = (clock or rules.silence_clock) == "wall"
     borne = timedelta(hours=rules.silence_hours) if silence is None else silence
-    found = silent(heard(stores, by_wall=by_wall), silence=borne, at=now if by_wall else None).to_pylist()
+    found = silent(heard(context, by_wall=by_wall), silence=borne, at=now if by_wall else None).to_pylist()
     if not found:
         return []
     names = [row["golem_id"] for row in found]
-    outcomes = _held(stores, names) if dry_run else _declare(stores, names, now)
+    outcomes = _held(context, names) if dry_run else _declare(context, names, now)
     seen: list[Silence] = []
     for row in found:
         outcome, why = outcomes.get(row["golem_id"], ("silent", ""))
@@ -90,20 +90,20 @@ def observe(
     return seen
 
 
-def bury(stores: DerivationContext, *, now: datetime) -> list[str]:
+def bury(context: DerivationContext, *, now: datetime) -> list[str]:
     """All that follows deaths, from the last curation to the legacy. Returns the hashes of bundles published."""
-    derive_curation(stores)
-    return bequeath(stores, now=now)
+    derive_curation(context)
+    return bequeath(context, now=now)
 
 
-def heard(stores: DerivationContext, *, by_wall: bool) -> pa.Table:
+def heard(context: DerivationContext, *, by_wall: bool) -> pa.Table:
     """When each golem was heard of last (HEADS of its stream; HEARD_SCHEMA), in event time or as recorded.
 
     Who was born between runs and waits for a runtime has no heart yet that could be missed.
     """
     when = "recorded_at" if by_wall else "observed_at"
-    births = stores.life("GolemBorn")
-    waiting = pa.array(waiting_golems(stores), pa.string())
+    births = context.life("GolemBorn")
+    waiting = pa.array(waiting_golems(context), pa.string())
     births = births.filter(pc.invert(pc.is_in(births["golem_id"], value_set=waiting)))
     names = births["golem_id"].to_pylist()
     if not names:
@@ -111,28 +111,28 @@ def heard(stores: DerivationContext, *, by_wall: bool) -> pa.Table:
     born = births["born"].combine_chunks()
     market = pc.binary_join_element_wise(pc.struct_field(born, "market"), pc.struct_field(born, "market_hash"), "@")
     at = dict(zip(names, births[when].to_pylist(), strict=True))
-    deaths = stores.life("DeathDeclared")
+    deaths = context.life("DeathDeclared")
     dead = dict(zip(deaths["golem_id"].to_pylist(), deaths[when].to_pylist(), strict=True))
-    ends = last_records(stores, ("golem_id", "tick", when), [g for g in names if g not in dead])
+    ends = last_records(context, ("golem_id", "tick", when), [g for g in names if g not in dead])
     last, at_last = (dict(zip(ends["golem_id"].to_pylist(), ends[n].to_pylist(), strict=True)) for n in ("tick", when))
     at |= at_last | dead
     columns = [names, market, [last.get(g, 0) for g in names], [at[g] for g in names], [g not in dead for g in names]]
     return pa.table(dict(zip(HEARD_SCHEMA.names, columns, strict=True))).cast(HEARD_SCHEMA)
 
 
-def _held(stores: DerivationContext, golems: list[str]) -> dict[str, tuple[Outcome, str]]:
+def _held(context: DerivationContext, golems: list[str]) -> dict[str, tuple[Outcome, str]]:
     """Those of these golems whose writer's process lives: to them nothing would happen."""
-    left = set(stale(stores.home))
-    told = leased(stores.home, golems).items()
-    return {g: ("held", f"golem {g} {why}") for g, why in told if lease_path(stores.home, g) not in left}
+    left = set(stale(context.home))
+    told = leased(context.home, golems).items()
+    return {g: ("held", f"golem {g} {why}") for g, why in told if lease_path(context.home, g) not in left}
 
 
-def _declare(stores: DerivationContext, golems: list[str], now: datetime) -> dict[str, tuple[Outcome, str]]:
+def _declare(context: DerivationContext, golems: list[str], now: datetime) -> dict[str, tuple[Outcome, str]]:
     """Record the deaths of these golems, each for itself: what one writer holds is in no other's way."""
     outcomes: dict[str, tuple[Outcome, str]] = {}
-    for golem_id, events in declarations(stores, golems).items():
+    for golem_id, events in declarations(context, golems).items():
         try:
-            fresh = stores.log.record(events, now)
+            fresh = context.log.record(events, now)
         except LeaseError as error:
             outcomes[golem_id] = "held", str(error)
         except RecordError as error:
@@ -142,23 +142,23 @@ def _declare(stores: DerivationContext, golems: list[str], now: datetime) -> dic
     return outcomes
 
 
-def declarations(stores: DerivationContext, golems: list[str]) -> dict[str, list[LifeEvent]]:
+def declarations(context: DerivationContext, golems: list[str]) -> dict[str, list[LifeEvent]]:
     """What an observer declares of golems that live: ticks given up and the death, as events, by golem.
 
     The death bears the state and the moment of the last record; of a golem without one those of its birth, at tick 1,
     which never came.
     """
-    ends = {row["golem_id"]: row for row in last_records(stores, _END, golems).to_pylist()}
-    consumed = _consumed(stores, sorted(ends))
-    births = {row["golem_id"]: row for row in stores.life("GolemBorn").to_pylist() if row["golem_id"] in golems}
+    ends = {row["golem_id"]: row for row in last_records(context, _END, golems).to_pylist()}
+    consumed = _consumed(context, sorted(ends))
+    births = {row["golem_id"]: row for row in context.life("GolemBorn").to_pylist() if row["golem_id"] in golems}
     missing: dict[str, list[tuple[int, int]]] = {g: [] for g in golems}
-    for gap in stores.log.gaps():
+    for gap in context.log.gaps():
         if gap.golem_id in missing:
             missing[gap.golem_id].append((gap.tick_from, gap.tick_to))
     told: dict[str, list[LifeEvent]] = {}
     for golem_id in golems:
         born, at = births[golem_id]["born"], births[golem_id]["observed_at"]
-        died = _unlived(stores, born)
+        died = _unlived(context, born)
         if golem_id in ends:
             end = ends[golem_id]
             at = end["observed_at"]
@@ -175,12 +175,12 @@ def declarations(stores: DerivationContext, golems: list[str]) -> dict[str, list
     return told
 
 
-def _unlived(stores: DerivationContext, born: Mapping[str, Any]) -> dict[str, Any]:
+def _unlived(context: DerivationContext, born: Mapping[str, Any]) -> dict[str, Any]:
     """The state of a golem that never ticked."""
-    fitness = stores.policy.prediction.fitness_prior
+    fitness = context.policy.prediction.fitness_prior
     return {
         "tick": 1,
-        "phase": PHASES[int(phase_codes(np.array([fitness]), stores.policy)[0])],
+        "phase": PHASES[int(phase_codes(np.array([fitness]), context.policy)[0])],
         "vitality": {"economic": 1.0, "epistemic": fitness, "stochastic": 1.0, "composite": fitness},
         "credits_micros": born["credits_micros"],
         "capital_micros": born["capital_micros"],
@@ -188,8 +188,8 @@ def _unlived(stores: DerivationContext, born: Mapping[str, Any]) -> dict[str, An
     }
 
 
-def _consumed(stores: DerivationContext, golems: list[str]) -> dict[str, int]:
+def _consumed(context: DerivationContext, golems: list[str]) -> dict[str, int]:
     """What each golem's ticks took from its credits, in micro-dollars; what it earned went to them."""
-    rows = stores.log.read_cycles(["golem_id", "credit_consumed_micros"], golems=golems)
+    rows = context.log.read_cycles(["golem_id", "credit_consumed_micros"], golems=golems)
     sums = rows.group_by("golem_id", use_threads=False).aggregate([("credit_consumed_micros", "sum")])
     return dict(zip(sums["golem_id"].to_pylist(), sums["credit_consumed_micros_sum"].to_pylist(), strict=True))

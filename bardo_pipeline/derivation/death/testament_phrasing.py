@@ -58,10 +58,10 @@ Question = tuple[tuple[Sentence, ...], datetime, Prompt]
 """The sentences to be phrased, the moment of the death, and the prompt."""
 
 
-def questions(stores: DerivationContext, golems: Sequence[str] | None = None) -> dict[str, Question]:
+def questions(context: DerivationContext, golems: Sequence[str] | None = None) -> dict[str, Question]:
     """What would be asked about the testaments of these dead, or of all, by golem."""
-    found, most = {}, stores.policy.gateway.phrased_sentences_max
-    rows = stores.projections.growing("testaments").read(golems=golems)
+    found, most = {}, context.policy.gateway.phrased_sentences_max
+    rows = context.projections.growing("testaments").read(golems=golems)
     for row in rows.sort_by("golem_id").to_pylist():
         sentences = sentences_of(row, most)
         found[row["golem_id"]] = sentences, row["at"], prompt_of(sentences)
@@ -69,7 +69,7 @@ def questions(stores: DerivationContext, golems: Sequence[str] | None = None) ->
 
 
 def phrase(
-    stores: DerivationContext,
+    context: DerivationContext,
     golem_id: str,
     settings: ModelSettings,
     *,
@@ -81,15 +81,15 @@ def phrase(
     again: ask anew where it is on record that nothing was answered. Raises QueryError and ConfigError; what the model
     does is told by the result's `error`, after it is on record.
     """
-    found = questions(stores, [golem_id])
+    found = questions(context, [golem_id])
     if golem_id not in found:
         raise QueryError(f"golem {golem_id} left no testament: who is dead has one when its legacy is derived")
     sentences, died_at, prompt = found[golem_id]
-    with stores.home.lock("gateway"):
-        known = _on_record(stores, golem_id, prompt, settings)
+    with context.home.lock("gateway"):
+        known = _on_record(context, golem_id, prompt, settings)
         if known is not None and not (again and known.phrased is not None and known.phrased.outcome in TRIED_AGAIN):
             return Asking(golem_id, known, known=True)
-        reply = over_cap(stores, golem_id, prompt, settings, clock()) or ask(prompt, settings, stores.policy.gateway)
+        reply = over_cap(context, golem_id, prompt, settings, clock()) or ask(prompt, settings, context.policy.gateway)
         payload = Phrased(
             provider=settings.provider,
             model=settings.model,
@@ -98,43 +98,43 @@ def phrase(
             **reply.told,
         )
         event = life_event(golem_id, died_at, payload)
-        stores.log.record([event], clock())
+        context.log.record([event], clock())
     return Asking(golem_id, event)
 
 
 def phrase_all(
-    stores: DerivationContext, settings: ModelSettings, *, clock: Callable[[], datetime], again: bool = False
+    context: DerivationContext, settings: ModelSettings, *, clock: Callable[[], datetime], again: bool = False
 ) -> list[Asking]:
     """Have every testament phrased that is not, by golem, until the day's cap is reached.
 
     again: those, too, about which it is on record that nothing was answered.
     """
     askings: list[Asking] = []
-    done = _done(stores, settings, again=again)
-    for golem_id, (_, _, prompt) in questions(stores).items():
+    done = _done(context, settings, again=again)
+    for golem_id, (_, _, prompt) in questions(context).items():
         if (golem_id, prompt.hash) in done:
             continue
-        asking = phrase(stores, golem_id, settings, clock=clock, again=again)
+        asking = phrase(context, golem_id, settings, clock=clock, again=again)
         askings.append(asking)
         if not isinstance(asking.error, CostCapError):
             continue
-        if lacking(stores, None, prompt, settings, clock()) is not None:
+        if lacking(context, None, prompt, settings, clock()) is not None:
             break
     return askings
 
 
-def _done(stores: DerivationContext, settings: ModelSettings, *, again: bool) -> set[tuple[str, str]]:
+def _done(context: DerivationContext, settings: ModelSettings, *, again: bool) -> set[tuple[str, str]]:
     """Golem and prompt of everything that this model is not asked (again)."""
-    rows = stores.life("TestamentPhrased").select(["golem_id", "phrased"]).to_pylist()
+    rows = context.life("TestamentPhrased").select(["golem_id", "phrased"]).to_pylist()
     told = [(row["golem_id"], row["phrased"]) for row in rows]
     mine = [one for one in told if (one[1]["provider"], one[1]["model"]) == (settings.provider, settings.model)]
     return {(g, said["prompt_hash"]) for g, said in mine if not again or said["outcome"] not in TRIED_AGAIN}
 
 
-def _on_record(stores: DerivationContext, golem_id: str, prompt: Prompt, settings: ModelSettings) -> LifeEvent | None:
+def _on_record(context: DerivationContext, golem_id: str, prompt: Prompt, settings: ModelSettings) -> LifeEvent | None:
     """What came of this question, an answer before anything else, else the newest."""
     key = (prompt.hash, settings.provider, settings.model)
-    found = [e for e in _phrasings(stores, golem_id) if e.phrased and _asked(e.phrased) == key]
+    found = [e for e in _phrasings(context, golem_id) if e.phrased and _asked(e.phrased) == key]
     answered = [e for e in found if e.phrased and e.phrased.outcome == "answered"]
     chosen = answered or found
     return chosen[-1] if chosen else None
@@ -144,9 +144,9 @@ def _asked(said: Phrased) -> tuple[str, str, str]:
     return said.prompt_hash, said.provider, said.model
 
 
-def _phrasings(stores: DerivationContext, golem_id: str) -> list[LifeEvent]:
+def _phrasings(context: DerivationContext, golem_id: str) -> list[LifeEvent]:
     """Every phrasing of a golem's testament on record, newest last."""
-    rows = stores.life("TestamentPhrased").sort_by([("recorded_at", "ascending"), ("event_id", "ascending")])
+    rows = context.life("TestamentPhrased").sort_by([("recorded_at", "ascending"), ("event_id", "ascending")])
     return to_models(rows.filter(pc.equal(rows["golem_id"], golem_id)).drop_columns(["recorded_at"]), LifeEvent)
 
 
@@ -175,13 +175,13 @@ class InWords:
         return {"by": self.by, "said": self.said, "refused": [one.model_dump() for one in self.refused]}
 
 
-def in_words(stores: DerivationContext, golem_id: str, testament: Mapping[str, Sequence[str]]) -> InWords | None:
+def in_words(context: DerivationContext, golem_id: str, testament: Mapping[str, Sequence[str]]) -> InWords | None:
     """A golem's testament in the words of the newest answer on record, None where none was answered.
 
     testament: category to derived sentences. A wording counts only for the very sentence that it was asked for, and
     only where it claims what the sentence claims: however it came into the log, it adds nothing.
     """
-    told = [e.phrased for e in _phrasings(stores, golem_id) if e.phrased and e.phrased.outcome == "answered"]
+    told = [e.phrased for e in _phrasings(context, golem_id) if e.phrased and e.phrased.outcome == "answered"]
     if not told:
         return None
     said = told[-1]

@@ -60,22 +60,22 @@ class Fabric:
 
     def __init__(
         self,
-        stores: DerivationContext,
+        context: DerivationContext,
         categories: Collection[str] | None = None,
         golems: Collection[str] | None = None,
     ) -> None:
         unknown = sorted(set(categories or ()) - set(CATEGORIES))
         if unknown:
             raise QueryError(f"there is no category {', '.join(unknown)}: take some of {', '.join(CATEGORIES)}")
-        self._stores = stores
+        self._context = context
         self._names = frozenset(
             n for n, family in EVENTS.items() if categories is None or family.category in categories
         )
         self._golems = None if golems is None else frozenset(golems)
-        self._neighbours, self._across = Neighbours(stores.log), AcrossGaps(stores)
+        self._neighbours, self._across = Neighbours(context.log), AcrossGaps(context)
         self._sources = {
-            "life": Source("life", TableCommits(tuple(LIFE_LOG_SCHEMA.names), lambda: _opened(stores.home.life))),
-            "records": Source("records", RecordCommits(RECORD_COLUMNS, stores.log)),
+            "life": Source("life", TableCommits(tuple(LIFE_LOG_SCHEMA.names), lambda: _opened(context.home.life))),
+            "records": Source("records", RecordCommits(RECORD_COLUMNS, context.log)),
             "decisions": Source("decisions", TableCommits(DECISION_COLUMNS, lambda: self._derived("curation"))),
             "cycles": Source("cycles", TableCommits(CYCLE_COLUMNS, lambda: self._derived("cycles"))),
         }
@@ -83,9 +83,9 @@ class Fabric:
 
     def _derived(self, name: str) -> AppendOnlyTable | None:
         """A projection's table, if it was derived: who only watches makes none."""
-        if not (self._stores.projections.root / name / "_delta_log").is_dir():
+        if not (self._context.projections.root / name / "_delta_log").is_dir():
             return None
-        return self._stores.projections.growing(name).table
+        return self._context.projections.growing(name).table
 
     def newest(self, count: int) -> Iterator[GolemEvent]:
         """The newest events, as many as are wanted of all categories (those of one's own among them), oldest first."""
@@ -144,7 +144,7 @@ class Fabric:
 
     def _emitted(self, commit: Commit, batch: Sequence[Commit] | None) -> Emitted:
         """The events of a commit; batch: those read with it, None for a first count without what neighbours tell."""
-        rows, policy = commit.rows, self._stores.policy
+        rows, policy = commit.rows, self._context.policy
         if commit.source == "life":
             return life_events(rows, self._imports(rows), self._across.told_by_gaps(rows))
         if commit.source == "decisions":
@@ -165,7 +165,7 @@ class Fabric:
             told: dict[str, Any] = {"content_hash": row["content_hash"], "insights": row["entry_count"]}
             told |= {"episodes": None, "strategies": None, "confidence_override": self._override()}
             try:
-                bundle = load_bundle(self._stores.home, row["content_hash"])
+                bundle = load_bundle(self._context.home, row["content_hash"])
             except BundleError:
                 found.append(told)
                 continue
@@ -175,7 +175,7 @@ class Fabric:
         return found
 
     def _override(self) -> float | None:
-        rules = self._stores.policy.inheritance
+        rules = self._context.policy.inheritance
         return rules.reset_confidence if rules.weismann == "reset" else None
 
 
@@ -199,9 +199,9 @@ async def watch(
     Each event comes once. Raises NoHomeError, QueryError.
     """
     root = home if isinstance(home, Path) else home.root
-    stores = await asyncio.to_thread(DerivationContext.open, root, policy=policy, embedder=embedder)
-    rules = stores.policy
-    fabric = Fabric(stores, categories, golems)
+    context = await asyncio.to_thread(DerivationContext.open, root, policy=policy, embedder=embedder)
+    rules = context.policy
+    fabric = Fabric(context, categories, golems)
     count = rules.fabric.replay_events if replay is None else replay
     events = fabric.newest(count) if since is None else fabric.behind(Place.parse(since))
     while True:

@@ -77,31 +77,31 @@ def files_at(path: Path) -> dict[str, bytes]:
         raise BundleError(f"there is no bundle at {path}: name a folder, or an archive that was exported") from None
 
 
-def export_bundle(stores: DerivationContext, bundle_hash: str, target: Path) -> Bundle:
+def export_bundle(context: DerivationContext, bundle_hash: str, target: Path) -> Bundle:
     """Write a published bundle, with its signature, as an archive, whole or not at all. Raises BundleError."""
-    bundle = load_bundle(stores.home, bundle_hash)
+    bundle = load_bundle(context.home, bundle_hash)
     replace_file(target, archive(bundle))
     return bundle
 
 
 def import_bundle(
-    stores: DerivationContext, files: dict[str, bytes], *, public_key: str | None, now: datetime
+    context: DerivationContext, files: dict[str, bytes], *, public_key: str | None, now: datetime
 ) -> tuple[Bundle, bool]:
     """Take a bundle from elsewhere into this home. Returns it, and whether it is new here.
 
     public_key: the owner's, 64 hex digits; None takes a bundle that nobody vouches for, or somebody unknown. Nothing is
     written before all of it was inspected. Raises BundleError with every fault.
     """
-    bundle = inspected(files, stores.policy.inheritance)
+    bundle = inspected(files, context.policy.inheritance)
     fault = signature_fault(bundle, public_key)
     said = signature_of(bundle)
     if fault is not None and (public_key is not None or said is not None):
         raise BundleError(fault)
-    known = {e["imported"]["bundle_hash"] for e in stores.life("BundleImported").select(["imported"]).to_pylist()}
-    known |= {e["published"]["bundle_hash"] for e in stores.life("BundlePublished").select(["published"]).to_pylist()}
+    known = {e["imported"]["bundle_hash"] for e in context.life("BundleImported").select(["imported"]).to_pylist()}
+    known |= {e["published"]["bundle_hash"] for e in context.life("BundlePublished").select(["published"]).to_pylist()}
     if bundle.bundle_hash in known:
         return bundle, False
-    write_bundle(stores.home.bundles, bundle)
+    write_bundle(context.home.bundles, bundle)
     payload = BundleImported(
         bundle_hash=bundle.bundle_hash,
         from_golem_id=bundle.golem_id,
@@ -110,7 +110,7 @@ def import_bundle(
         entry_count=len(bundle.rows(ENTRIES)),
     )
     died_at = datetime.fromisoformat(bundle.manifest["died_at"])
-    stores.log.record([life_event(bundle.golem_id, died_at, payload)], now)
+    context.log.record([life_event(bundle.golem_id, died_at, payload)], now)
     return bundle, True
 
 

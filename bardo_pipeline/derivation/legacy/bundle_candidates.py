@@ -45,50 +45,52 @@ BEFORE_CANDIDATES = ("curation", "episodes", "testaments")
 Births = Mapping[str, Mapping[str, Any]]
 
 
-def candidates(stores: DerivationContext, deaths: pa.Table) -> pa.Table:
+def candidates(context: DerivationContext, deaths: pa.Table) -> pa.Table:
     """The bundles that these dead would leave, written to their folders; one row each (CANDIDATE_SCHEMA).
 
     deaths: with lives (`with_lives`), and their testaments derived.
     """
-    births = births_of(stores)
-    rows = [row for some in in_slices(stores, deaths) for row in _of_slice(stores, some, births)]
+    births = births_of(context)
+    rows = [row for some in in_slices(context, deaths) for row in _of_slice(context, some, births)]
     return pa.Table.from_pylist(rows, schema=CANDIDATE_SCHEMA)
 
 
-def candidate_folder(stores: DerivationContext) -> Path:
+def candidate_folder(context: DerivationContext) -> Path:
     """Where candidate bundles lie."""
-    return stores.projections.root / "bundles"
+    return context.projections.root / "bundles"
 
 
-def entries_of(stores: DerivationContext, deaths: pa.Table) -> pa.Table:
+def entries_of(context: DerivationContext, deaths: pa.Table) -> pa.Table:
     """What these dead knew (ENTRY_SCHEMA), by golem and entry."""
-    return stores.projections.renewed("grimoire").read(only=deaths["golem_id"].to_pylist())
+    return context.projections.renewed("grimoire").read(only=deaths["golem_id"].to_pylist())
 
 
-def births_of(stores: DerivationContext, golems: Collection[str] | None = None) -> dict[str, dict[str, Any]]:
+def births_of(context: DerivationContext, golems: Collection[str] | None = None) -> dict[str, dict[str, Any]]:
     """The births of all golems, or of these, as they are on record."""
-    return {e["golem_id"]: e["born"] for e in stores.life("GolemBorn", golems).select(["golem_id", "born"]).to_pylist()}
+    return {
+        e["golem_id"]: e["born"] for e in context.life("GolemBorn", golems).select(["golem_id", "born"]).to_pylist()
+    }
 
 
-def _of_slice(stores: DerivationContext, deaths: pa.Table, births: Births) -> list[dict[str, Any]]:
+def _of_slice(context: DerivationContext, deaths: pa.Table, births: Births) -> list[dict[str, Any]]:
     """Rows of CANDIDATE_SCHEMA."""
-    told = stores.projections.growing("testaments").read(golems=deaths["golem_id"].to_pylist())
+    told = context.projections.growing("testaments").read(golems=deaths["golem_id"].to_pylist())
     testament = {row["golem_id"]: row for row in told.to_pylist()}
-    entries = leave_bloodstains(entries_of(stores, deaths), deaths, stores.policy)
+    entries = leave_bloodstains(entries_of(context, deaths), deaths, context.policy)
     immune = _immune(entries)
-    crossing = shed(attenuate(bottleneck(entries, deaths, stores.policy), stores.policy), stores.policy)
+    crossing = shed(attenuate(bottleneck(entries, deaths, context.policy), context.policy), context.policy)
     del entries
-    books = _last_playbooks(stores, deaths)
+    books = _last_playbooks(context, deaths)
     page = dict(zip(books["golem_id"].to_pylist(), books["markdown"].to_pylist(), strict=True))
     links, procedures = PerGolem(links_of(crossing)), PerGolem(procedures_of(crossing, books))
-    crossed, remembered = PerGolem(crossing), PerGolem(_episodes_of_the_dead(stores, deaths))
-    learning = _learned(stores, deaths, births)
-    left = heeded_by(stores, BEFORE_CANDIDATES)
-    made_by = {"derivation_id": knowledge_id(stores.policy), "policy_hash": stores.policy.hash}
+    crossed, remembered = PerGolem(crossing), PerGolem(_episodes_of_the_dead(context, deaths))
+    learning = _learned(context, deaths, births)
+    left = heeded_by(context, BEFORE_CANDIDATES)
+    made_by = {"derivation_id": knowledge_id(context.policy), "policy_hash": context.policy.hash}
     rows = []
     for death in deaths.to_pylist():
         golem_id = death["golem_id"]
-        known, episodes = crossed.of(golem_id), _most_telling(remembered.of(golem_id), stores)
+        known, episodes = crossed.of(golem_id), _most_telling(remembered.of(golem_id), context)
         bundle = pack(
             golem_id=golem_id,
             generation=death["generation"],
@@ -106,7 +108,7 @@ def _of_slice(stores: DerivationContext, deaths: pa.Table, births: Births) -> li
             source_watermark=death["tick"],
             left_out=left.listing(golem_id),
         )
-        write_bundle(candidate_folder(stores), bundle)
+        write_bundle(candidate_folder(context), bundle)
         row = _row(death, bundle.bundle_hash, known, episodes.num_rows)
         rows.append(row | {"anti_knowledge_at_death": immune.get(golem_id, 0)})
     return rows
@@ -134,21 +136,21 @@ def _row(death: dict[str, Any], bundle_hash: str, crossed: pa.Table, episode_cou
     }
 
 
-def _learned(stores: DerivationContext, deaths: pa.Table, births: Births) -> dict[str, Learning]:
+def _learned(context: DerivationContext, deaths: pa.Table, births: Births) -> dict[str, Learning]:
     """What the forecasts of the dead had learned, from the records of their last cycle, and where their thoughts came
     to nothing, from those of their lives and what they were born with."""
-    span, golems = stores.policy.curator.cycle_ticks, deaths["golem_id"].to_pylist()
+    span, golems = context.policy.curator.cycle_ticks, deaths["golem_id"].to_pylist()
     ticks = {g: (max(t - span + 1, 1), t) for g, t in zip(golems, deaths["tick"].to_pylist(), strict=True)}
-    records = stretches(stores, LEARNING_COLUMNS, ticks, stores.left_out())
+    records = stretches(context, LEARNING_COLUMNS, ticks, context.left_out())
     memory = {g: births[g]["traits"]["forecast_memory"] for g in golems}
     lives = {g: (1, t) for g, t in zip(golems, deaths["tick"].to_pylist(), strict=True)}
-    thoughts = stretches(stores, THOUGHT_COLUMNS, lives, stores.left_out())
-    begun = {g: _attention_at_birth(stores, births[g]["bundle_hash"]) for g in golems}
-    return learned(records, memory, attended(thoughts, begun, stores.policy), stores.policy)
+    thoughts = stretches(context, THOUGHT_COLUMNS, lives, context.left_out())
+    begun = {g: _attention_at_birth(context, births[g]["bundle_hash"]) for g in golems}
+    return learned(records, memory, attended(thoughts, begun, context.policy), context.policy)
 
 
-def _attention_at_birth(stores: DerivationContext, bundle_hash: str | None) -> tuple[list[float], list[float]]:
-    return attention_of(None if bundle_hash is None else load_bundle(stores.home, bundle_hash).learning)
+def _attention_at_birth(context: DerivationContext, bundle_hash: str | None) -> tuple[list[float], list[float]]:
+    return attention_of(None if bundle_hash is None else load_bundle(context.home, bundle_hash).learning)
 
 
 def _ancestors(births: Births, golem_id: str) -> list[dict[str, Any]]:
@@ -161,24 +163,24 @@ def _ancestors(births: Births, golem_id: str) -> list[dict[str, Any]]:
     return line[::-1]
 
 
-def _episodes_of_the_dead(stores: DerivationContext, deaths: pa.Table) -> pa.Table:
+def _episodes_of_the_dead(context: DerivationContext, deaths: pa.Table) -> pa.Table:
     """Episodes of these golems, without their vectors."""
     names = [n for n in EPISODE_SCHEMA.names if n not in TEXT_FIELDS]
-    return stores.projections.growing("episodes").read(names, golems=deaths["golem_id"].to_pylist())
+    return context.projections.growing("episodes").read(names, golems=deaths["golem_id"].to_pylist())
 
 
-def _most_telling(episodes: pa.Table, stores: DerivationContext) -> pa.Table:
+def _most_telling(episodes: pa.Table, context: DerivationContext) -> pa.Table:
     """The most important verified episodes without what must not cross; ties to curiosity, then the newest."""
     verified = episodes.filter(episodes["verified"])
     keys = [("importance", "descending"), ("curiosity", "descending"), ("tick", "descending")]
-    ordered = verified.sort_by(keys).slice(0, stores.policy.inheritance.episode_count)
+    ordered = verified.sort_by(keys).slice(0, context.policy.inheritance.episode_count)
     names = [n for n in EPISODE_SCHEMA.names if n not in (*TEXT_FIELDS, *PRIVATE_EPISODE_FIELDS)]
     return ordered.select(names)
 
 
-def _last_playbooks(stores: DerivationContext, deaths: pa.Table) -> pa.Table:
+def _last_playbooks(context: DerivationContext, deaths: pa.Table) -> pa.Table:
     """The last version of each golem's playbook: one row a golem, by golem."""
     names = ["golem_id", "version", "markdown", "cause_entries", "staged_entries"]
-    rows = stores.projections.growing("playbooks").read(names, golems=deaths["golem_id"].to_pylist())
+    rows = context.projections.growing("playbooks").read(names, golems=deaths["golem_id"].to_pylist())
     last = "select * from books qualify row_number() over (partition by golem_id order by version desc) = 1 order by 1"
     return asked(last, books=rows)

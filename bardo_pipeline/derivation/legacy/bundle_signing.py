@@ -26,9 +26,9 @@ class Voucher:
     Nothing that is derived depends on a signature: the bundle's hash does not name it.
     """
 
-    def __init__(self, stores: DerivationContext, given: Mapping[str, Ed25519PrivateKey] | None = None) -> None:
+    def __init__(self, context: DerivationContext, given: Mapping[str, Ed25519PrivateKey] | None = None) -> None:
         """given: private keys by owner that lie elsewhere. Raises SignatureError for one that is not in force."""
-        self._stores, self._keys = stores, OwnerKeys(stores.home, stores.log)
+        self._context, self._keys = context, OwnerKeys(context.home, context.log)
         self.in_force = self._keys.in_force()
         self._private: dict[str, Ed25519PrivateKey | None] = dict(given or {})
         for owner_id, key in (given or {}).items():
@@ -48,7 +48,7 @@ class Voucher:
         key = self._private.get(owner_id)
         if key is None:
             return None
-        said, path = signed(bundle, owner_id, key), self._stores.home.bundles / bundle.bundle_hash / SIGNATURE
+        said, path = signed(bundle, owner_id, key), self._context.home.bundles / bundle.bundle_hash / SIGNATURE
         there = path.read_bytes() if path.exists() else None
         if there is None or signature_fault(with_signature_file(bundle, there), said["public_key"]) is not None:
             replace_file(path, canonical(said))
@@ -58,25 +58,25 @@ class Voucher:
 
 
 def vouch_for_all(
-    stores: DerivationContext, given: Mapping[str, Ed25519PrivateKey] | None = None, *, now: datetime
+    context: DerivationContext, given: Mapping[str, Ed25519PrivateKey] | None = None, *, now: datetime
 ) -> dict[str, str]:
     """Sign every published bundle that its owner's key in force has not signed. Returns hash to key id.
 
     given: private keys by owner that do not lie in this home. Raises SignatureError for one that is not in force.
     """
-    voucher = Voucher(stores, given)
-    owners = owners_of(stores)
-    known = {(said["bundle_hash"], said["key_id"]) for said in stores.life("BundleSigned")["signed"].to_pylist()}
+    voucher = Voucher(context, given)
+    owners = owners_of(context)
+    known = {(said["bundle_hash"], said["key_id"]) for said in context.life("BundleSigned")["signed"].to_pylist()}
     done: dict[str, str] = {}
     events = []
-    for row in stores.life("BundlePublished").select(["golem_id", "observed_at", "published"]).to_pylist():
+    for row in context.life("BundlePublished").select(["golem_id", "observed_at", "published"]).to_pylist():
         bundle_hash, owner_id = row["published"]["bundle_hash"], owners[row["golem_id"]]
         current = voucher.in_force.get(owner_id)
         if current is None or (bundle_hash, current.key_id) in known:
             continue
-        event = voucher.sign(load_bundle(stores.home, bundle_hash), owner_id, row["observed_at"])
+        event = voucher.sign(load_bundle(context.home, bundle_hash), owner_id, row["observed_at"])
         if event is not None:
             events.append(event)
             done[bundle_hash] = current.key_id
-    stores.log.record(events, now)
+    context.log.record(events, now)
     return done

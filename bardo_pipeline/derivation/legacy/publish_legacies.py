@@ -40,22 +40,22 @@ from bardo_pipeline.inheritance.weismann import leave_bloodstains
 from bardo_pipeline.storage.delta.table_digest import Written
 
 
-def _unwritten(stores: DerivationContext, table: str, *, after: tuple[str, ...] = ()) -> pa.Table:
+def _unwritten(context: DerivationContext, table: str, *, after: tuple[str, ...] = ()) -> pa.Table:
     """Deaths that are curated to their last cycle and known to these tables, but not to this one, with their lives."""
-    sources, target = [stores.projections.growing(n) for n in after], stores.projections.growing(table)
-    deaths = recorded_deaths(stores)
+    sources, target = [context.projections.growing(n) for n in after], context.projections.growing(table)
+    deaths = recorded_deaths(context)
     keep = [
         target.done(g) is None
-        and all(known is not None and known >= c for known in (curated(stores, g), *(t.done(g) for t in sources)))
+        and all(known is not None and known >= c for known in (curated(context, g), *(t.done(g) for t in sources)))
         for g, c in zip(deaths["golem_id"].to_pylist(), deaths["cycle"].to_pylist(), strict=True)
     ]
-    return with_lives(stores, deaths.filter(pa.array(keep, pa.bool_())))
+    return with_lives(context, deaths.filter(pa.array(keep, pa.bool_())))
 
 
-def with_lives(stores: DerivationContext, deaths: pa.Table) -> pa.Table:
+def with_lives(context: DerivationContext, deaths: pa.Table) -> pa.Table:
     """Deaths with the generation, lineage, cause and tick that a testament and a bundle name."""
     names = deaths["golem_id"].to_pylist()
-    births, events = births_of(stores, names), stores.life("DeathDeclared", names).select(["golem_id", "died"])
+    births, events = births_of(context, names), context.life("DeathDeclared", names).select(["golem_id", "died"])
     died = {e["golem_id"]: e["died"] for e in events.to_pylist()}
     columns = {
         "generation": pa.array([births[g]["generation"] for g in names], pa.int64()),
@@ -64,33 +64,33 @@ def with_lives(stores: DerivationContext, deaths: pa.Table) -> pa.Table:
         "tick": pa.array([died[g]["tick"] for g in names], pa.int64()),
     }
     ticks = columns["tick"].to_numpy()
-    columns["is_record_left_out"] = pa.array(stores.left_out().records(deaths["golem_id"], ticks), pa.bool_())
+    columns["is_record_left_out"] = pa.array(context.left_out().records(deaths["golem_id"], ticks), pa.bool_())
     for name, column in columns.items():
         deaths = deaths.append_column(name, column)
     return deaths
 
 
-def derive_testaments(stores: DerivationContext) -> list[Written]:
+def derive_testaments(context: DerivationContext) -> list[Written]:
     """Write the testament of every golem that died since, and again where something it rests on is left out since."""
-    with stores.deriving():
-        written = _repair(stores, "testaments", _testaments, after=("curation",))
-        deaths = _unwritten(stores, "testaments")
+    with context.deriving():
+        written = _repair(context, "testaments", _testaments, after=("curation",))
+        deaths = _unwritten(context, "testaments")
         if deaths.num_rows:
-            written.append(stores.projections.growing("testaments").put(_testaments(stores, deaths), _upto(deaths)))
+            written.append(context.projections.growing("testaments").put(_testaments(context, deaths), _upto(deaths)))
         return written
 
 
-def _testaments(stores: DerivationContext, deaths: pa.Table) -> pa.Table:
+def _testaments(context: DerivationContext, deaths: pa.Table) -> pa.Table:
     """The testaments of these dead (TESTAMENT_SCHEMA)."""
     parts = [TESTAMENT_SCHEMA.empty_table()]
-    for some in in_slices(stores, deaths):
-        decisions = stores.projections.growing("curation").read(golems=some["golem_id"].to_pylist())
-        parts.append(testaments(entries_of(stores, some), decisions, some, stores.policy))
+    for some in in_slices(context, deaths):
+        decisions = context.projections.growing("curation").read(golems=some["golem_id"].to_pylist())
+        parts.append(testaments(entries_of(context, some), decisions, some, context.policy))
     return pa.concat_tables(parts)
 
 
 def _repair(
-    stores: DerivationContext,
+    context: DerivationContext,
     table: str,
     make: Callable[[DerivationContext, pa.Table], pa.Table],
     *,
@@ -100,18 +100,18 @@ def _repair(
 
     after: consumers that must have heeded a cause before.
     """
-    heeded, span = Heeded(stores, table), stores.policy.curator.cycle_ticks
+    heeded, span = Heeded(context, table), context.policy.curator.cycle_ticks
     due, target = (
-        heeded.due(stores.left_out(), after=[Heeded(stores, n) for n in after]),
-        stores.projections.growing(table),
+        heeded.due(context.left_out(), after=[Heeded(context, n) for n in after]),
+        context.projections.growing(table),
     )
-    deaths = recorded_deaths(stores).filter(from_cycle(recorded_deaths(stores), first_cycles(due, span)))
+    deaths = recorded_deaths(context).filter(from_cycle(recorded_deaths(context), first_cycles(due, span)))
     made = pa.array([target.done(g) is not None for g in deaths["golem_id"].to_pylist()], pa.bool_())
-    deaths = with_lives(stores, deaths.filter(made))
+    deaths = with_lives(context, deaths.filter(made))
     written = []
     if deaths.num_rows:
         standing = target.read(golems=deaths["golem_id"].to_pylist(), hidden=True)
-        written.append(target.repair(standing, make(stores, deaths), because(standing, due, span)))
+        written.append(target.repair(standing, make(context, deaths), because(standing, due, span)))
     heeded.keep(cause.event_id for cause in due)
     return written
 
@@ -120,41 +120,41 @@ def _upto(deaths: pa.Table) -> dict[str, int]:
     return dict(zip(deaths["golem_id"].to_pylist(), deaths["cycle"].to_pylist(), strict=True))
 
 
-def derive_candidates(stores: DerivationContext) -> list[Written]:
+def derive_candidates(context: DerivationContext) -> list[Written]:
     """Press every golem that died since through the bottleneck, and make the bundle it would leave.
 
     A bundle that rests on something that is left out since is made again; the one that was made before keeps its bytes.
     """
-    with stores.deriving():
-        written = _repair(stores, "candidates", candidates, after=BEFORE_CANDIDATES)
-        deaths = _unwritten(stores, "candidates", after=("testaments", "episodes"))
+    with context.deriving():
+        written = _repair(context, "candidates", candidates, after=BEFORE_CANDIDATES)
+        deaths = _unwritten(context, "candidates", after=("testaments", "episodes"))
         if deaths.num_rows:
-            written.append(stores.projections.growing("candidates").put(candidates(stores, deaths), _upto(deaths)))
+            written.append(context.projections.growing("candidates").put(candidates(context, deaths), _upto(deaths)))
         return written
 
 
-def unjudged(stores: DerivationContext) -> list[dict[str, Any]]:
+def unjudged(context: DerivationContext) -> list[dict[str, Any]]:
     """Candidates that have no verdict, by golem."""
-    known = _told(stores, "BundleJudged", "judged", "bundle_hash")
-    hashes = stores.projections.growing("candidates").read(["bundle_hash"])["bundle_hash"]
-    return _rows_of(stores, hashes.filter(pc.invert(pc.is_in(hashes, value_set=known))))
+    known = _told(context, "BundleJudged", "judged", "bundle_hash")
+    hashes = context.projections.growing("candidates").read(["bundle_hash"])["bundle_hash"]
+    return _rows_of(context, hashes.filter(pc.invert(pc.is_in(hashes, value_set=known))))
 
 
-def _rows_of(stores: DerivationContext, hashes: pa.ChunkedArray) -> list[dict[str, Any]]:
+def _rows_of(context: DerivationContext, hashes: pa.ChunkedArray) -> list[dict[str, Any]]:
     """These candidates (CANDIDATE_SCHEMA), by golem: what they are made from is read of them alone."""
     if not len(hashes):
         return []
-    rows = stores.projections.growing("candidates").read(only=pc.field("bundle_hash").isin(hashes.combine_chunks()))
+    rows = context.projections.growing("candidates").read(only=pc.field("bundle_hash").isin(hashes.combine_chunks()))
     return rows.sort_by("golem_id").to_pylist()
 
 
-def _told(stores: DerivationContext, kind: str, attribute: str, field: str) -> pa.Array:
+def _told(context: DerivationContext, kind: str, attribute: str, field: str) -> pa.Array:
     """One field of what these events say, an event each."""
-    return pc.struct_field(stores.life(kind)[attribute].combine_chunks(), field)
+    return pc.struct_field(context.life(kind)[attribute].combine_chunks(), field)
 
 
 def judge_candidates(
-    stores: DerivationContext,
+    context: DerivationContext,
     *,
     now: datetime,
     data_docs_dir: Path | None = None,
@@ -164,31 +164,31 @@ def judge_candidates(
 
     now: the moment of recording. read: how a candidate's folder is read, by default with its hashes checked by the run.
     """
-    rows = unjudged(stores)
+    rows = unjudged(context)
     if not rows:
         return Verdicts((), None)
-    verdicts = judge(candidates_of(stores, rows, read or loosely_read), stores.policy, data_docs_dir)
+    verdicts = judge(candidates_of(context, rows, read or loosely_read), context.policy, data_docs_dir)
     events = [life_event(r["golem_id"], r["died_at"], v) for r, v in zip(rows, verdicts.judged, strict=True)]
-    stores.log.record(events, now)
+    context.log.record(events, now)
     return verdicts
 
 
 def candidates_of(
-    stores: DerivationContext, rows: Sequence[Mapping[str, Any]], read: Callable[[Path], Bundle]
+    context: DerivationContext, rows: Sequence[Mapping[str, Any]], read: Callable[[Path], Bundle]
 ) -> Iterator[Candidate]:
     """Candidates (CANDIDATE_SCHEMA) with what is on record of their golems, and the bundles these were born with.
 
     One after the other, in the order of the rows: what was looked at may be forgotten.
     """
-    deaths, folder = recorded_deaths(stores), candidate_folder(stores)
-    births = births_of(stores, {r["golem_id"] for r in rows})
+    deaths, folder = recorded_deaths(context), candidate_folder(context)
+    births = births_of(context, {r["golem_id"] for r in rows})
     for at in range(0, len(rows), GOLEMS_AT_ONCE):
         some = rows[at : at + GOLEMS_AT_ONCE]
         wanted = pa.array([r["golem_id"] for r in some], pa.string())
         died = deaths.filter(pc.is_in(deaths["golem_id"], value_set=wanted))
-        facts = at_death(leave_bloodstains(entries_of(stores, died), died, stores.policy), died, stores.policy)
+        facts = at_death(leave_bloodstains(entries_of(context, died), died, context.policy), died, context.policy)
         given = {r["golem_id"]: births[r["golem_id"]]["bundle_hash"] for r in some}
-        before = {name: loosely_read(stores.home.bundles / name) for name in sorted({*given.values()} - {None})}
+        before = {name: loosely_read(context.home.bundles / name) for name in sorted({*given.values()} - {None})}
         for r in some:
             bundle, born_with = read(folder / r["bundle_hash"]), before.get(given[r["golem_id"]])
             yield Candidate(r["bundle_hash"], bundle, facts[r["golem_id"]], born_with)
@@ -201,93 +201,93 @@ def loosely_read(folder: Path) -> Bundle:
     return open_bundle({p.name: p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file()})
 
 
-def publish(stores: DerivationContext, *, now: datetime) -> list[str]:
+def publish(context: DerivationContext, *, now: datetime) -> list[str]:
     """Publish the candidates that passed and are not published. Returns their hashes.
 
     A candidate is read with its hashes checked once more: one that was altered since its verdict stays where it is, in
     nobody's way, and the check on waiting candidates names it.
     """
-    rows = _rows_of(stores, _to_publish(stores))
+    rows = _rows_of(context, _to_publish(context))
     if not rows:
         return []
-    published, voucher = [], Voucher(stores)
+    published, voucher = [], Voucher(context)
     events: list[LifeEvent] = []
     for row in rows:
         try:
-            bundle = read_bundle_folder(candidate_folder(stores) / row["bundle_hash"])
+            bundle = read_bundle_folder(candidate_folder(context) / row["bundle_hash"])
         except BundleError:
             continue
-        write_bundle(stores.home.bundles, bundle)
+        write_bundle(context.home.bundles, bundle)
         signed = voucher.sign(bundle, row["owner_id"], row["died_at"])
         payload = Published(
-            bundle_hash=row["bundle_hash"], entry_count=row["entry_count"], derivation_id=stores.derivation_id
+            bundle_hash=row["bundle_hash"], entry_count=row["entry_count"], derivation_id=context.derivation_id
         )
         events += [life_event(row["golem_id"], row["died_at"], payload), *([signed] if signed else [])]
         published.append(row["bundle_hash"])
-    stores.log.record(events, now)
+    context.log.record(events, now)
     return published
 
 
-def _to_publish(stores: DerivationContext) -> pa.ChunkedArray:
+def _to_publish(context: DerivationContext) -> pa.ChunkedArray:
     """Hashes of the candidates whose last verdict on record passed them, and that are not published."""
-    judged, passed = (_told(stores, "BundleJudged", "judged", name) for name in ("bundle_hash", "passed"))
+    judged, passed = (_told(context, "BundleJudged", "judged", name) for name in ("bundle_hash", "passed"))
     verdict = dict(zip(judged.to_pylist(), passed.to_pylist(), strict=True))
     good = pa.array([name for name, well in verdict.items() if well], pa.string())
-    hashes = stores.projections.growing("candidates").read(["bundle_hash"])["bundle_hash"]
-    out = pc.is_in(hashes, value_set=_told(stores, "BundlePublished", "published", "bundle_hash"))
+    hashes = context.projections.growing("candidates").read(["bundle_hash"])["bundle_hash"]
+    out = pc.is_in(hashes, value_set=_told(context, "BundlePublished", "published", "bundle_hash"))
     return hashes.filter(pc.and_(pc.is_in(hashes, value_set=good), pc.invert(out)))
 
 
-def published_bundles(stores: DerivationContext, golem_ids: Collection[str] | None = None) -> dict[str, str]:
+def published_bundles(context: DerivationContext, golem_ids: Collection[str] | None = None) -> dict[str, str]:
     """Golem to the hash of the bundle it left, for all golems of which one was published, or those among these.
 
     Of several it is the one that would be made now: a bundle is published anew where something that it rested on is
     left out since. Where that one waits for its verdict, the last of those that are out.
     """
     published: dict[str, list[str]] = {}
-    events = stores.life("BundlePublished", golem_ids)
+    events = context.life("BundlePublished", golem_ids)
     events = events.select(["golem_id", "observed_at", "event_id", "published"])
     events = events.sort_by([("observed_at", "ascending"), ("event_id", "ascending")])
     left = pc.struct_field(events["published"].combine_chunks(), "bundle_hash").to_pylist()
     for golem_id, bundle_hash in zip(events["golem_id"].to_pylist(), left, strict=True):
         published.setdefault(golem_id, []).append(bundle_hash)
     several = [golem_id for golem_id, hashes in published.items() if len(hashes) > 1]
-    now = _candidate_hashes(stores, several)
+    now = _candidate_hashes(context, several)
     return {g: now[g] if now.get(g) in hashes else hashes[-1] for g, hashes in published.items()}
 
 
-def bundles_published_by(stores: DerivationContext) -> set[str]:
+def bundles_published_by(context: DerivationContext) -> set[str]:
     """Hashes of the bundles that this derivation published."""
-    out, by = (_told(stores, "BundlePublished", "published", name) for name in ("bundle_hash", "derivation_id"))
-    return set(out.filter(pc.equal(by, stores.derivation_id)).to_pylist())
+    out, by = (_told(context, "BundlePublished", "published", name) for name in ("bundle_hash", "derivation_id"))
+    return set(out.filter(pc.equal(by, context.derivation_id)).to_pylist())
 
 
-def _candidate_hashes(stores: DerivationContext, golem_ids: Sequence[str]) -> dict[str, str]:
+def _candidate_hashes(context: DerivationContext, golem_ids: Sequence[str]) -> dict[str, str]:
     """Golem to the hash of the bundle that it would leave now."""
     if not golem_ids:
         return {}
-    rows = stores.projections.growing("candidates").read(["golem_id", "bundle_hash"], golems=golem_ids)
+    rows = context.projections.growing("candidates").read(["golem_id", "bundle_hash"], golems=golem_ids)
     return dict(zip(rows["golem_id"].to_pylist(), rows["bundle_hash"].to_pylist(), strict=True))
 
 
-def overtaken_bundles(stores: DerivationContext) -> list[tuple[str, str]]:
+def overtaken_bundles(context: DerivationContext) -> list[tuple[str, str]]:
     """Published bundles that were made before something they may rest on was left out: golem and hash, by golem.
 
     They keep their bytes and their place; whoever inherits now gets the one that was made since.
     """
-    events = stores.life("BundlePublished", stores.left_out().golem_ids).select(["golem_id", "published"]).to_pylist()
+    events = context.life("BundlePublished", context.left_out().golem_ids).select(["golem_id", "published"]).to_pylist()
     out = [(e["golem_id"], e["published"]["bundle_hash"]) for e in events]
-    now = _candidate_hashes(stores, sorted({golem_id for golem_id, _ in out}))
+    now = _candidate_hashes(context, sorted({golem_id for golem_id, _ in out}))
     return sorted((golem_id, bundle_hash) for golem_id, bundle_hash in out if now.get(golem_id) != bundle_hash)
 
 
-def wrongly_published(stores: DerivationContext) -> list[str]:
+def wrongly_published(context: DerivationContext) -> list[str]:
     """Hashes of published bundles without a passing verdict, or whose bytes are not what their hash says."""
-    judged, well = (_told(stores, "BundleJudged", "judged", name) for name in ("bundle_hash", "passed"))
+    judged, well = (_told(context, "BundleJudged", "judged", name) for name in ("bundle_hash", "passed"))
     passed, wrong = set(judged.filter(well).to_pylist()), []
-    for bundle_hash in sorted(_told(stores, "BundlePublished", "published", "bundle_hash").to_pylist()):
+    for bundle_hash in sorted(_told(context, "BundlePublished", "published", "bundle_hash").to_pylist()):
         try:
-            whole = read_bundle_folder(stores.home.bundles / bundle_hash).bundle_hash == bundle_hash
+            whole = read_bundle_folder(context.home.bundles / bundle_hash).bundle_hash == bundle_hash
         except BundleError:
             whole = False
         if bundle_hash not in passed or not whole:
@@ -295,16 +295,16 @@ def wrongly_published(stores: DerivationContext) -> list[str]:
     return wrong
 
 
-def bequeath(stores: DerivationContext, *, now: datetime, data_docs_dir: Path | None = None) -> list[str]:
+def bequeath(context: DerivationContext, *, now: datetime, data_docs_dir: Path | None = None) -> list[str]:
     """All that follows a death, in order: testament, candidate, verdict, publication, and the phases of dying beside.
 
     Returns the hashes published.
     """
-    pass_away(stores, now=now)  # acceptance and settlement come first, whatever befalls the rest
-    derive_episodes(stores, now=now)
-    derive_testaments(stores)
-    derive_candidates(stores)
-    judge_candidates(stores, now=now, data_docs_dir=data_docs_dir)
-    published = publish(stores, now=now)
-    pass_away(stores, now=now)
+    pass_away(context, now=now)  # acceptance and settlement come first, whatever befalls the rest
+    derive_episodes(context, now=now)
+    derive_testaments(context)
+    derive_candidates(context)
+    judge_candidates(context, now=now, data_docs_dir=data_docs_dir)
+    published = publish(context, now=now)
+    pass_away(context, now=now)
     return published

@@ -36,12 +36,12 @@ class Failing(NamedTuple):
         return self.why is None
 
 
-def failing(stores: DerivationContext) -> list[Failing]:
+def failing(context: DerivationContext) -> list[Failing]:
     """What the bundles that count did not meet, by golem and in the order of the suite.
 
     A golem's bundle that counts is the one that its heir would get; where none is published, the one judged last.
     """
-    waived, verdicts = _waived(stores), _verdicts_that_count(stores)
+    waived, verdicts = _waived(context), _verdicts_that_count(context)
     lacking = pc.list_value_length(pc.struct_field(verdicts["judged"].combine_chunks(), "failed"))
     out = []
     for row in verdicts.filter(pc.greater(lacking, 0)).to_pylist():
@@ -53,7 +53,7 @@ def failing(stores: DerivationContext) -> list[Failing]:
     return out
 
 
-def waive(stores: DerivationContext, target: str, expectation: str, why: str, *, now: datetime) -> Failing:
+def waive(context: DerivationContext, target: str, expectation: str, why: str, *, now: datetime) -> Failing:
     """Record why a warning about a bundle may stand.
 
     target: the bundle's hash, its beginning, or the golem that left it. Returns what was waived. Raises QueryError
@@ -62,7 +62,7 @@ def waive(stores: DerivationContext, target: str, expectation: str, why: str, *,
     """
     if not why.strip():
         raise WaiverError(f"{expectation}: a warning is waived for a reason: say it with --why")
-    golem_id, judged, at = _judged(stores, target)
+    golem_id, judged, at = _judged(context, target)
     failed = {one["expectation"]: one for one in judged["failed"]}
     name = judged["bundle_hash"]
     if expectation not in failed:
@@ -75,13 +75,13 @@ def waive(stores: DerivationContext, target: str, expectation: str, why: str, *,
             "nobody inherits it; mend what made it so, and its golem's bundle is made again"
         )
     payload = BundleWaived(bundle_hash=name, expectation=expectation, why=why)
-    stores.log.record([life_event(golem_id, at, payload)], now)
+    context.log.record([life_event(golem_id, at, payload)], now)
     return Failing(golem_id, name, expectation, one["severity"], one["observed"], why)
 
 
-def _judged(stores: DerivationContext, target: str) -> tuple[str, Mapping[str, Any], datetime]:
+def _judged(context: DerivationContext, target: str) -> tuple[str, Mapping[str, Any], datetime]:
     """The verdict that a target names, with the golem and the moment of its death."""
-    rows, counting = stores.life("BundleJudged"), _verdicts_that_count(stores)
+    rows, counting = context.life("BundleJudged"), _verdicts_that_count(context)
     of_golem = dict(zip(counting["golem_id"].to_pylist(), _hashes(counting), strict=True))
     hashes = _hashes(rows)
     wanted = {of_golem[target]} if target in of_golem else {h for h in hashes if h.startswith(target)}
@@ -93,10 +93,10 @@ def _judged(stores: DerivationContext, target: str) -> tuple[str, Mapping[str, A
     return found["golem_id"], found["judged"], found["observed_at"]
 
 
-def _verdicts_that_count(stores: DerivationContext) -> pa.Table:
+def _verdicts_that_count(context: DerivationContext) -> pa.Table:
     """The verdict on the bundle that each golem's heir would get, else its last one: golem_id and judged, by golem."""
-    rows = stores.life("BundleJudged").sort_by([("recorded_at", "ascending"), ("event_id", "ascending")])
-    left = published_bundles(stores)
+    rows = context.life("BundleJudged").sort_by([("recorded_at", "ascending"), ("event_id", "ascending")])
+    left = published_bundles(context)
     chosen: dict[str, int] = {}
     hashes = _hashes(rows)
     for place, golem_id in enumerate(rows["golem_id"].to_pylist()):
@@ -111,7 +111,7 @@ def _hashes(verdicts: pa.Table) -> list[str]:
     return pc.struct_field(verdicts["judged"].combine_chunks(), "bundle_hash").to_pylist()
 
 
-def _waived(stores: DerivationContext) -> dict[tuple[str, str], str]:
+def _waived(context: DerivationContext) -> dict[tuple[str, str], str]:
     """(bundle, expectation) to the reason; of several the last."""
-    rows = stores.life("BundleWaived").sort_by([("recorded_at", "ascending"), ("event_id", "ascending")])
+    rows = context.life("BundleWaived").sort_by([("recorded_at", "ascending"), ("event_id", "ascending")])
     return {(row["bundle_hash"], row["expectation"]): row["why"] for row in rows["waived"].to_pylist()}

@@ -43,41 +43,41 @@ class Acquired:
     what: str
 
 
-def pull(stores: DerivationContext, golem_id: str, entry: str, why: str, *, at: datetime, now: datetime) -> Acquired:
+def pull(context: DerivationContext, golem_id: str, entry: str, why: str, *, at: datetime, now: datetime) -> Acquired:
     """Take an entry of a golem that has just died, whatever its confidence. at: event time; now: of recording.
 
     Raises LibraryError for a golem that lives and for a moment that is not within the grace after its testament,
     QueryError for an entry that it did not know.
     """
-    grimoire = grimoire_of(stores, golem_id)
+    grimoire = grimoire_of(context, golem_id)
     if grimoire.died_at_tick is None:
         raise LibraryError(f"golem {golem_id} lives: `bardo library export` takes what it is sure enough of")
-    deaths = stores.life("DeathDeclared")
+    deaths = context.life("DeathDeclared")
     died = min(deaths.filter(pc.equal(deaths["golem_id"], golem_id))["observed_at"].to_pylist())
-    last = died + timedelta(seconds=stores.policy.library.pull_seconds)
+    last = died + timedelta(seconds=context.policy.library.pull_seconds)
     if not died <= at <= last:
         raise LibraryError(
             f"golem {golem_id} left its testament at {died:%Y-%m-%d %H:%M:%S} UTC and could be pulled from until "
             f"{last:%H:%M:%S}, not at {at:%Y-%m-%d %H:%M:%S}: what came by itself is in `bardo library list`"
         )
     row = _known(grimoire, entry)
-    if any(e["pulled"]["entry_id"] == row["entry_id"] for e in _said(stores, "EntryPulled", golem_id)):
-        return Acquired(None, owners_of(stores)[golem_id], row["entry_id"])
+    if any(e["pulled"]["entry_id"] == row["entry_id"] for e in _said(context, "EntryPulled", golem_id)):
+        return Acquired(None, owners_of(context)[golem_id], row["entry_id"])
     event = life_event(golem_id, at, _payload(EntryPulled, entry_id=row["entry_id"], why=why))
-    stores.log.record([event], now)
-    return Acquired(event.event_id, owners_of(stores)[golem_id], row["entry_id"])
+    context.log.record([event], now)
+    return Acquired(event.event_id, owners_of(context)[golem_id], row["entry_id"])
 
 
-def export(stores: DerivationContext, golem_id: str, entry: str, why: str, *, now: datetime) -> Acquired:
+def export(context: DerivationContext, golem_id: str, entry: str, why: str, *, now: datetime) -> Acquired:
     """Take an entry of a golem that lives, as it stands at its last closed cycle. now: the moment of recording.
 
     Raises LibraryError for a golem that is dead, an entry that is trusted too little, and what a dream taught, which
     stays with the one who dreamt; QueryError for an entry that it does not know.
     """
-    grimoire = grimoire_of(stores, golem_id)
+    grimoire = grimoire_of(context, golem_id)
     if grimoire.died_at_tick is not None:
         raise LibraryError(f"golem {golem_id} died at tick {grimoire.died_at_tick}: `bardo library pull` takes from it")
-    row, least = _known(grimoire, entry), stores.policy.library.export_confidence
+    row, least = _known(grimoire, entry), context.policy.library.export_confidence
     if row["source"] == "dream":
         raise LibraryError(f"entry {row['entry_id']} is what a dream taught: it stays with golem {golem_id}")
     if row["confidence_now_ppm"] < ppm(least):
@@ -86,40 +86,40 @@ def export(stores: DerivationContext, golem_id: str, entry: str, why: str, *, no
             f"is exported needs {least:.0%}: wait until its outcomes bear it out"
         )
     held = (row["entry_id"], grimoire.cycle)
-    said = _said(stores, "EntryExported", golem_id)
+    said = _said(context, "EntryExported", golem_id)
     if any((e["exported"]["entry_id"], e["exported"]["cycle_seen"]) == held for e in said):
-        return Acquired(None, owners_of(stores)[golem_id], row["entry_id"])
+        return Acquired(None, owners_of(context)[golem_id], row["entry_id"])
     payload = _payload(
         EntryExported, entry_id=row["entry_id"], tick_seen=grimoire.tick, cycle_seen=grimoire.cycle, why=why
     )
     event = life_event(golem_id, grimoire.at, payload)
-    stores.log.record([event], now)
-    return Acquired(event.event_id, owners_of(stores)[golem_id], row["entry_id"])
+    context.log.record([event], now)
+    return Acquired(event.event_id, owners_of(context)[golem_id], row["entry_id"])
 
 
-def buy(stores: DerivationContext, bundle: str, owner: str | None, why: str, *, now: datetime) -> Acquired:
+def buy(context: DerivationContext, bundle: str, owner: str | None, why: str, *, now: datetime) -> Acquired:
     """Take what is in a bundle that was imported as bought. bundle: its hash, or the beginning. now: of recording.
 
     Raises LibraryError for a bundle that was not imported, or that a golem of the same owner left.
     """
-    owner_id = owner_named(stores, owner)
-    imported = {e["bundle_hash"]: e for e in stores.life("BundleImported")["imported"].to_pylist()}
+    owner_id = owner_named(context, owner)
+    imported = {e["bundle_hash"]: e for e in context.life("BundleImported")["imported"].to_pylist()}
     hits = sorted(h for h in imported if bundle and h.startswith(bundle))
     if len(hits) != 1:
         said = f"{len(hits)} imported bundles begin with {bundle!r}" if hits else f"no imported bundle is {bundle!r}"
         raise LibraryError(f"{said}: `bardo bundle import` takes one in, `bardo bundle show` lists all")
-    content, seller = load_bundle(stores.home, hits[0]), imported[hits[0]]["from_golem_id"]
-    if owners_of(stores).get(seller) == owner_id:
+    content, seller = load_bundle(context.home, hits[0]), imported[hits[0]]["from_golem_id"]
+    if owners_of(context).get(seller) == owner_id:
         raise LibraryError(f"golem {seller} was of {owner_id}, whose library has by itself what it left")
     if any((e["purchased"]["owner_id"], e["purchased"]["bundle_hash"]) == (owner_id, hits[0])
-           for e in _said(stores, "BundlePurchased", EVERY_GOLEM)):  # fmt: skip
+           for e in _said(context, "BundlePurchased", EVERY_GOLEM)):  # fmt: skip
         return Acquired(None, owner_id, hits[0])
     payload = _payload(
         BundlePurchased, owner_id=owner_id, bundle_hash=hits[0], from_golem_id=seller,
         entry_count=content.entries().num_rows, why=why,
     )  # fmt: skip
-    event = life_event(EVERY_GOLEM, log_moment(stores, "BundlePurchased"), payload)
-    stores.log.record([event], now)
+    event = life_event(EVERY_GOLEM, log_moment(context, "BundlePurchased"), payload)
+    context.log.record([event], now)
     return Acquired(event.event_id, owner_id, hits[0])
 
 
@@ -135,57 +135,57 @@ class Ordered:
 
 
 def equip(
-    stores: DerivationContext, entries: Sequence[str], kit: str | None, owner: str | None, why: str, *, now: datetime
+    context: DerivationContext, entries: Sequence[str], kit: str | None, owner: str | None, why: str, *, now: datetime
 ) -> Ordered:
     """Order library entries for the owner's next golem, with the defaults of their archetypes. now: of recording.
 
     entries: ids, or beginnings of them. kit: a seed kit's id, or the beginning. Without either, the defaults alone.
     Raises LibraryError where that is nothing, or a kit that is not published; QueryError for what is not there.
     """
-    owner_id = owner_named(stores, owner)
-    refreshed(stores)
-    rows = library_of(stores, owner_id)
+    owner_id = owner_named(context, owner)
+    refreshed(context)
+    rows = library_of(context, owner_id)
     wanted = {found(rows, owner_id, entry)["entry_id"] for entry in entries}
     if kit is not None:
-        wanted |= set(_published(stores, owner_id, kit))
+        wanted |= set(_published(context, owner_id, kit))
     named = rows.filter(pc.is_in(rows["entry_id"], value_set=pa.array(sorted(wanted), pa.string())))
     about = set(named["archetype"].to_pylist()) if wanted else set(rows["archetype"].to_pylist())
     default = pc.and_(rows["is_default"], pc.is_in(rows["archetype"], value_set=pa.array(sorted(about), pa.string())))
     chosen = rows.filter(pc.or_(default, pc.is_in(rows["entry_id"], value_set=named["entry_id"].combine_chunks())))
     if not chosen.num_rows:
         raise LibraryError(f"library of {owner_id}: nothing is a default yet; name entries, or a kit by --kit")
-    number = 1 + sum(e["kit_ordered"]["owner_id"] == owner_id for e in _said(stores, "KitOrdered", EVERY_GOLEM))
-    at = log_moment(stores, "KitOrdered")
+    number = 1 + sum(e["kit_ordered"]["owner_id"] == owner_id for e in _said(context, "KitOrdered", EVERY_GOLEM))
+    at = log_moment(context, "KitOrdered")
     bundle = pack_kit(
-        chosen.select(LIBRARY_SCHEMA.names), owner_id=owner_id, number=number, at=at, roots=_roots(stores, chosen),
-        derivation_id=stores.derivation_id, policy=stores.policy,
+        chosen.select(LIBRARY_SCHEMA.names), owner_id=owner_id, number=number, at=at, roots=_roots(context, chosen),
+        derivation_id=context.derivation_id, policy=context.policy,
     )  # fmt: skip
-    write_bundle(stores.home.bundles, bundle)
+    write_bundle(context.home.bundles, bundle)
     payload = _payload(
         KitOrdered, owner_id=owner_id, number=number, bundle_hash=bundle.bundle_hash, entry_count=chosen.num_rows,
         why=why,
     )  # fmt: skip
     event = life_event(EVERY_GOLEM, at, payload)
-    stores.log.record([event], now)
+    context.log.record([event], now)
     return Ordered(event.event_id, owner_id, number, bundle.bundle_hash, tuple(chosen.to_pylist()))
 
 
-def _roots(stores: DerivationContext, rows: pa.Table) -> list[dict[str, Any]]:
+def _roots(context: DerivationContext, rows: pa.Table) -> list[dict[str, Any]]:
     """On whose lives these rows of a library rest, as far as they are curated, by golem."""
     entries: dict[str, list[str]] = defaultdict(list)
     for entry_id, golem_ids in zip(rows["entry_id"].to_pylist(), rows["golem_ids"].to_pylist(), strict=True):
         for golem_id in golem_ids:
             entries[golem_id].append(entry_id)
-    left, span = heeded_by(stores, ["curation"]), stores.policy.curator.cycle_ticks
-    return [root_said(g, ids, (curated(stores, g) or 0) * span, left) for g, ids in sorted(entries.items())]
+    left, span = heeded_by(context, ["curation"]), context.policy.curator.cycle_ticks
+    return [root_said(g, ids, (curated(context, g) or 0) * span, left) for g, ids in sorted(entries.items())]
 
 
-def _published(stores: DerivationContext, owner_id: str, kit: str) -> list[str]:
-    hits = [k for k in kits_of(stores, owner_id) if kit and k["kit_id"].startswith(kit)]
+def _published(context: DerivationContext, owner_id: str, kit: str) -> list[str]:
+    hits = [k for k in kits_of(context, owner_id) if kit and k["kit_id"].startswith(kit)]
     if len(hits) != 1:
         raise QueryError(f"library of {owner_id}: {len(hits)} kits begin with {kit!r}: `bardo library list` shows all")
     if not hits[0]["is_published"]:
-        least = stores.policy.library.kit_validators
+        least = context.policy.library.kit_validators
         raise LibraryError(f"kit {hits[0]['kit_id']} is proposed: {least} golems must bear out an entry of it first")
     return list(hits[0]["entry_ids"])
 
@@ -200,8 +200,8 @@ def _known(grimoire: Grimoire, entry: str) -> dict[str, Any]:
     return row
 
 
-def _said(stores: DerivationContext, kind: str, golem_id: str) -> list[dict[str, Any]]:
-    events = stores.life(kind)
+def _said(context: DerivationContext, kind: str, golem_id: str) -> list[dict[str, Any]]:
+    events = context.life(kind)
     return events.filter(pc.equal(events["golem_id"], golem_id)).to_pylist()
 
 

@@ -61,27 +61,27 @@ _DEATH_SCHEMA = pa.schema(
 )
 
 
-def derive_library(stores: DerivationContext) -> list[Written]:
+def derive_library(context: DerivationContext) -> list[Written]:
     """Make the libraries again of owners of whose golems something is known, recorded or left out since."""
-    with stores.deriving():
-        library = stores.projections.renewed("library")
-        signed, seen = _signatures(stores), library.noted("owners")
+    with context.deriving():
+        library = context.projections.renewed("library")
+        signed, seen = _signatures(context), library.noted("owners")
         touched = {owner for owner, sign in signed.items() if seen.get(owner) != sign}
         if not touched:
             return []
-        golems = sorted(g for g, owner in owners_of(stores).items() if owner in touched)
-        grimoire, books = stores.projections.renewed("grimoire"), stores.projections.growing("playbooks")
+        golems = sorted(g for g, owner in owners_of(context).items() if owner in touched)
+        grimoire, books = context.projections.renewed("grimoire"), context.projections.growing("playbooks")
         made = shelved(
-            stores,
+            context,
             touched,
             entries=grimoire.read(only=golems),
             playbooks=books.read(golems=golems),
-            decisions_of=lambda some: stores.projections.growing("curation").read(golems=some),
-            reached={g: cycle for g in golems if (cycle := curated(stores, g)) is not None},
+            decisions_of=lambda some: context.projections.growing("curation").read(golems=some),
+            reached={g: cycle for g in golems if (cycle := curated(context, g)) is not None},
         )
         written = []
         for name in reversed(LIBRARY_TABLES):  # the library last: its note says that the others are there
-            table = stores.projections.renewed(name)
+            table = context.projections.renewed(name)
             buckets = table.buckets(touched)
             kept = table.read(buckets)
             kept = kept.filter(pc.invert(pc.is_in(kept["owner_id"], value_set=pa.array(sorted(touched), pa.string()))))
@@ -91,7 +91,7 @@ def derive_library(stores: DerivationContext) -> list[Written]:
 
 
 def shelved(
-    stores: DerivationContext,
+    context: DerivationContext,
     owners: Collection[str],
     *,
     entries: pa.Table,
@@ -101,64 +101,64 @@ def shelved(
 ) -> dict[str, pa.Table]:
     """The libraries of these owners: LIBRARY_TABLES by name.
 
-    stores: where events, bundles and the policy come from. entries, playbooks: of the owners' golems. decisions_of:
+    context: where events, bundles and the policy come from. entries, playbooks: of the owners' golems. decisions_of:
     what was decided of some golems. reached: the cycle up to which each golem is curated; deaths and exports beyond it
     wait.
     """
-    policy, names = stores.policy, pa.array(sorted(owners), pa.string())
-    lives = _lives(stores)
+    policy, names = context.policy, pa.array(sorted(owners), pa.string())
+    lives = _lives(context)
     lives = lives.filter(pc.is_in(lives["owner_id"], value_set=names))
     mine = set(lives["golem_id"].to_pylist())
     entries = entries.filter(pc.is_in(entries["golem_id"], value_set=lives["golem_id"].combine_chunks()))
-    deaths = _deaths(stores, mine, reached)
+    deaths = _deaths(context, mine, reached)
     dead = pc.index_in(entries["golem_id"], value_set=deaths["golem_id"].combine_chunks())
-    pulls = _pulls(stores, mine)
+    pulls = _pulls(context, mine)
     left = entries.filter(pc.is_valid(dead))
     deposits = [
         DEPOSIT_SCHEMA.empty_table(),
         death_deposits(left, deaths, policy),
         pull_deposits(left, deaths, pulls, policy),
-        _exports(stores, lives, decisions_of, reached),
-        *_purchases(stores, owners),
+        _exports(context, lives, decisions_of, reached),
+        *_purchases(context, owners),
     ]
-    made = libraries(pa.concat_tables(deposits), entries, lives, equipped(stores, mine), policy)
+    made = libraries(pa.concat_tables(deposits), entries, lives, equipped(context, mine), policy)
     return {"library": made.library, "kits": made.kits, "shelved_playbooks": _last_playbooks(playbooks, deaths)}
 
 
 def shelved_again(
-    stores: DerivationContext, golems: Collection[str], entries: pa.Table, made: Curation
+    context: DerivationContext, golems: Collection[str], entries: pa.Table, made: Curation
 ) -> dict[str, pa.Table]:
     """All libraries as they would be if these golems knew these entries, by these decisions: LIBRARY_TABLES by name."""
 
     def others(rows: pa.Table) -> pa.Table:
         return rows.filter(pc.invert(pc.is_in(rows["golem_id"], value_set=pa.array(sorted(golems), pa.string()))))
 
-    standing, owners = stores.projections, owners_of(stores)
+    standing, owners = context.projections, owners_of(context)
     curation = standing.growing("curation")
     return shelved(
-        stores,
+        context,
         set(owners.values()),
         entries=pa.concat_tables([others(standing.renewed("grimoire").read()), entries]),
         playbooks=pa.concat_tables([others(standing.growing("playbooks").read()), made.playbooks]),
         decisions_of=lambda some: pa.concat_tables([others(curation.read(golems=some)), made.decisions]),
-        reached={g: cycle for g in owners if (cycle := curated(stores, g)) is not None},
+        reached={g: cycle for g in owners if (cycle := curated(context, g)) is not None},
     )
 
 
-def _lives(stores: DerivationContext) -> pa.Table:
-    births = stores.life("GolemBorn")
+def _lives(context: DerivationContext) -> pa.Table:
+    births = context.life("GolemBorn")
     born = births["born"].combine_chunks()
     columns = {name: pc.struct_field(born, name) for name in ("owner_id", "lineage_id")}
     return pa.table({"golem_id": births["golem_id"], **columns}).select(LIVES_SCHEMA.names).cast(LIVES_SCHEMA)
 
 
-def _deaths(stores: DerivationContext, golems: Collection[str], reached: Mapping[str, int]) -> pa.Table:
+def _deaths(context: DerivationContext, golems: Collection[str], reached: Mapping[str, int]) -> pa.Table:
     """Deaths of these golems whose last cycle is curated, with the event; of two the earlier tick counts."""
-    events = stores.life("DeathDeclared")
+    events = context.life("DeathDeclared")
     told = {"golem_id": events["golem_id"], "event_id": events["event_id"], "at": events["observed_at"]}
     tick = pc.struct_field(events["died"].combine_chunks(), "tick")
-    deaths = asked(_FIRST_DEATHS, deaths=pa.table({**told, "tick": tick}), lives=_lives(stores))
-    cycles = cycle_of(deaths["tick"].to_numpy(), stores.policy.curator.cycle_ticks)
+    deaths = asked(_FIRST_DEATHS, deaths=pa.table({**told, "tick": tick}), lives=_lives(context))
+    cycles = cycle_of(deaths["tick"].to_numpy(), context.policy.curator.cycle_ticks)
     rows = zip(deaths["golem_id"].to_pylist(), cycles.tolist(), strict=True)
     done = pa.array([g in golems and reached.get(g, -1) >= cycle for g, cycle in rows], pa.bool_())
     deaths = deaths.append_column("cycle", pa.array(cycles, pa.int64()))
@@ -171,23 +171,23 @@ _FIRST_DEATHS = """
 """
 
 
-def _pulls(stores: DerivationContext, golems: Collection[str]) -> pa.Table:
+def _pulls(context: DerivationContext, golems: Collection[str]) -> pa.Table:
     rows = [
         {"golem_id": e["golem_id"], "entry_id": e["pulled"]["entry_id"], "event_id": e["event_id"],
          "at": e["observed_at"]}
-        for e in _told(stores, "EntryPulled", "pulled")
+        for e in _told(context, "EntryPulled", "pulled")
         if e["golem_id"] in golems
     ]  # fmt: skip
     return pa.Table.from_pylist(rows, schema=_PULL_SCHEMA)
 
 
-def _told(stores: DerivationContext, kind: str, attribute: str) -> list[dict[str, Any]]:
-    events = stores.life(kind).select(["golem_id", "event_id", "observed_at", attribute])
+def _told(context: DerivationContext, kind: str, attribute: str) -> list[dict[str, Any]]:
+    events = context.life(kind).select(["golem_id", "event_id", "observed_at", attribute])
     return sorted(events.to_pylist(), key=lambda e: e["event_id"]) if events.num_rows else []
 
 
 def _exports(
-    stores: DerivationContext,
+    context: DerivationContext,
     lives: pa.Table,
     decisions_of: Callable[[list[str]], pa.Table],
     reached: Mapping[str, int],
@@ -196,7 +196,7 @@ def _exports(
     owners = dict(zip(lives["golem_id"].to_pylist(), lives["owner_id"].to_pylist(), strict=True))
     due = [
         e
-        for e in _told(stores, "EntryExported", "exported")
+        for e in _told(context, "EntryExported", "exported")
         if e["golem_id"] in owners and reached.get(e["golem_id"], -1) >= e["exported"]["cycle_seen"]
     ]
     if not due:
@@ -214,17 +214,17 @@ def _exports(
         pa.array([owners[e["golem_id"]] for e in rows], pa.string()),
         pa.array([e["observed_at"] for e in rows], MOMENT),
         pa.array([e["event_id"] for e in rows], pa.string()),
-        stores.policy,
+        context.policy,
     )
 
 
-def _purchases(stores: DerivationContext, owners: Collection[str]) -> list[pa.Table]:
+def _purchases(context: DerivationContext, owners: Collection[str]) -> list[pa.Table]:
     return [
         purchase_deposits(
-            load_bundle(stores.home, said["bundle_hash"]).entries(), said["owner_id"], said["from_golem_id"],
-            e["observed_at"], e["event_id"], stores.policy,
+            load_bundle(context.home, said["bundle_hash"]).entries(), said["owner_id"], said["from_golem_id"],
+            e["observed_at"], e["event_id"], context.policy,
         )
-        for e in _told(stores, "BundlePurchased", "purchased")
+        for e in _told(context, "BundlePurchased", "purchased")
         if (said := e["purchased"])["owner_id"] in owners
     ]  # fmt: skip
 
@@ -238,19 +238,19 @@ def _last_playbooks(playbooks: pa.Table, deaths: pa.Table) -> pa.Table:
     return asked(last, books=playbooks, deaths=deaths.rename_columns({"at": "died_at"})).cast(PLAYBOOK_DEPOSIT_SCHEMA)
 
 
-def equipped(stores: DerivationContext, golems: Collection[str]) -> pa.Table:
+def equipped(context: DerivationContext, golems: Collection[str]) -> pa.Table:
     """What these golems have from kits of a library, their own or their ancestors', and was not withdrawn from who got
     it: EQUIPPED_SCHEMA."""
-    ordered = {e["kit_ordered"]["bundle_hash"] for e in _told(stores, "KitOrdered", "kit_ordered")}
+    ordered = {e["kit_ordered"]["bundle_hash"] for e in _told(context, "KitOrdered", "kit_ordered")}
     kits = defaultdict[str, set[str]](set)
-    for event in _told(stores, "KnowledgeReceived", "received") if ordered else ():
+    for event in _told(context, "KnowledgeReceived", "received") if ordered else ():
         if event["received"]["content_hash"] in ordered:
             kits[event["golem_id"]].add(event["received"]["content_hash"])
     if not kits:
         return EQUIPPED_SCHEMA.empty_table()
-    abouts = {kit: _structures(stores, kit) for kit in set().union(*kits.values())}
-    left = stores.left_out()
-    births = {e["golem_id"]: e["born"] for e in stores.life("GolemBorn").select(["golem_id", "born"]).to_pylist()}
+    abouts = {kit: _structures(context, kit) for kit in set().union(*kits.values())}
+    left = context.left_out()
+    births = {e["golem_id"]: e["born"] for e in context.life("GolemBorn").select(["golem_id", "born"]).to_pylist()}
     holds: dict[str, set[str]] = {}
     for golem_id in sorted(births, key=lambda g: (births[g]["generation"], g)):  # elders first
         elder = holds.get(births[golem_id]["predecessor_id"] or "", set())
@@ -260,32 +260,32 @@ def equipped(stores: DerivationContext, golems: Collection[str]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=EQUIPPED_SCHEMA)
 
 
-def _structures(stores: DerivationContext, kit: str) -> dict[str, str]:
+def _structures(context: DerivationContext, kit: str) -> dict[str, str]:
     """What each entry of a kit is about, by id."""
-    entries = load_bundle(stores.home, kit).entries()
+    entries = load_bundle(context.home, kit).entries()
     return dict(zip(entries["entry_id"].to_pylist(), entries["structure"].to_pylist(), strict=True))
 
 
-def _signatures(stores: DerivationContext) -> dict[str, str]:
+def _signatures(context: DerivationContext) -> dict[str, str]:
     """What each owner's library is made from, as a hash: two with the same one were made from the same."""
-    grimoire = stores.projections.renewed("grimoire")
+    grimoire = context.projections.renewed("grimoire")
     digests = {bucket: f"{d.low:x}{d.high:x}" for bucket, d in grimoire.digests().items()}
-    owners, parts = owners_of(stores), defaultdict[str, set[str]](set)
-    reached = {g: cycle for g in owners if (cycle := curated(stores, g)) is not None}
+    owners, parts = owners_of(context), defaultdict[str, set[str]](set)
+    reached = {g: cycle for g in owners if (cycle := curated(context, g)) is not None}
     for golem_id, owner in owners.items():
         bucket = bucket_of(golem_id, grimoire.bucket_count)
         parts[owner] |= {f"born {golem_id}", f"bucket {bucket} {digests.get(bucket, '')}"}
-    for death in _deaths(stores, owners.keys(), reached).to_pylist():
+    for death in _deaths(context, owners.keys(), reached).to_pylist():
         parts[death["owner_id"]].add(f"died {death['event_id']}")
-    left = heeded_by(stores, ["curation"])
+    left = heeded_by(context, ["curation"])
     for kind, attribute in _HEARD.items():
-        for event in _told(stores, kind, attribute):
+        for event in _told(context, kind, attribute):
             if (golem_id := event["golem_id"]) not in owners:
                 continue
             known = reached.get(golem_id, -1) >= event[attribute].get("cycle_seen", -1)
             without = orjson.dumps(left.listing(golem_id)).decode()
             parts[owners[golem_id]].add(f"{event['event_id']} {known} {without}")
-    for event in _told(stores, "BundlePurchased", "purchased"):
+    for event in _told(context, "BundlePurchased", "purchased"):
         parts[event["purchased"]["owner_id"]].add(event["event_id"])
     return {owner: _hash(sorted(said)) for owner, said in parts.items()}
 

@@ -20,9 +20,9 @@ from bardo_pipeline.inheritance.library.deposits import CHANNELS
 from bardo_pipeline.inheritance.library.kits import as_entries
 
 
-def owner_named(stores: DerivationContext, owner: str | None) -> str:
+def owner_named(context: DerivationContext, owner: str | None) -> str:
     """The owner of this name, or the only one of this home. Raises QueryError where that says nobody, or not whom."""
-    births = stores.life("GolemBorn")
+    births = context.life("GolemBorn")
     born = births["born"].combine_chunks()
     known = sorted(set(pc.struct_field(born, "owner_id").to_pylist())) if births.num_rows else []
     if owner is None and len(known) == 1:
@@ -36,30 +36,30 @@ def owner_named(stores: DerivationContext, owner: str | None) -> str:
     return owner
 
 
-def refreshed(stores: DerivationContext) -> None:
+def refreshed(context: DerivationContext) -> None:
     """Bring grimoires and libraries up to the log, where anything may be derived here."""
-    if stores.frozen is None:
-        derive_curation(stores)
-        derive_library(stores)
+    if context.frozen is None:
+        derive_curation(context)
+        derive_library(context)
 
 
-def library_of(stores: DerivationContext, owner: str) -> pa.Table:
+def library_of(context: DerivationContext, owner: str) -> pa.Table:
     """An owner's library (LIBRARY_SCHEMA) with confidence_now_ppm at the log's last moment, surest first."""
-    rows = stores.projections.renewed("library").read(only=[owner])
-    now_us = round(log_moment(stores, "KitOrdered").timestamp() * 1_000_000)
-    now = confidence_of(replaced(as_entries(rows), confidence_ppm=rows["confidence_ppm"]), now_us, stores.policy.decay)
+    rows = context.projections.renewed("library").read(only=[owner])
+    now_us = round(log_moment(context, "KitOrdered").timestamp() * 1_000_000)
+    now = confidence_of(replaced(as_entries(rows), confidence_ppm=rows["confidence_ppm"]), now_us, context.policy.decay)
     rows = rows.append_column("confidence_now_ppm", pa.array(now, pa.int64()))
     return rows.sort_by([("confidence_now_ppm", "descending"), ("entry_id", "ascending")])
 
 
-def kits_of(stores: DerivationContext, owner: str) -> list[dict[str, Any]]:
+def kits_of(context: DerivationContext, owner: str) -> list[dict[str, Any]]:
     """An owner's seed kits, by id."""
-    return stores.projections.renewed("kits").read(only=[owner]).to_pylist()
+    return context.projections.renewed("kits").read(only=[owner]).to_pylist()
 
 
-def playbooks_of(stores: DerivationContext, owner: str) -> list[dict[str, Any]]:
+def playbooks_of(context: DerivationContext, owner: str) -> list[dict[str, Any]]:
     """The last playbooks of an owner's dead, by golem."""
-    return stores.projections.renewed("shelved_playbooks").read(only=[owner]).to_pylist()
+    return context.projections.renewed("shelved_playbooks").read(only=[owner]).to_pylist()
 
 
 def found(rows: pa.Table, owner: str, entry: str) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class Standing:
 
 
 def standing(
-    stores: DerivationContext, golem_id: str, *, at: datetime | None = None, tick: int | None = None
+    context: DerivationContext, golem_id: str, *, at: datetime | None = None, tick: int | None = None
 ) -> Standing:
     """Where a golem stands: at its newest record, or at an earlier moment or tick of its life.
 
@@ -64,40 +64,40 @@ def standing(
     """
     if at is not None and tick is not None:
         raise QueryError("a golem is asked as of a moment or as of a tick: give one of them")
-    must_be_derived(stores)
-    births = {e["golem_id"]: e["observed_at"] for e in stores.life("GolemBorn").to_pylist()}
+    must_be_derived(context)
+    births = {e["golem_id"]: e["observed_at"] for e in context.life("GolemBorn").to_pylist()}
     if golem_id not in births:
         raise QueryError(f'golem {golem_id}: nobody of this name was born: `bardo sql "from dim_golem"` lists all')
-    told = _records(stores, golem_id)
+    told = _records(context, golem_id)
     ticks = told["tick"].to_numpy()
     upto = _upto(told, golem_id, at, tick)
     if at is not None and at < births[golem_id]:
         raise QueryError(f"golem {golem_id}: it was born at {births[golem_id]:%Y-%m-%d %H:%M}, after that moment")
     moment = at or (told["observed_at"][upto - 1].as_py() if upto else births[golem_id])
     at_us = pa.scalar(moment, MOMENT).cast(pa.int64()).as_py()
-    cycle, last, closed = _closed(stores, golem_id, moment)
+    cycle, last, closed = _closed(context, golem_id, moment)
     head = int(ticks[upto - 1]) if upto else 0
-    as_of = AsOf(cycle, last, closed, head, stores.log.version)
+    as_of = AsOf(cycle, last, closed, head, context.log.version)
     earlier = upto < len(ticks) or at is not None
-    died = stores.log.death_of(golem_id)
+    died = context.log.death_of(golem_id)
     died = died if died is not None and head >= died else None
     return Standing(golem_id, _situation(told.slice(0, upto), at_us), as_of, earlier, died)
 
 
-def must_be_derived(stores: DerivationContext) -> None:
+def must_be_derived(context: DerivationContext) -> None:
     """Raise QueryError for another embedder than the one in force, if nothing was ever derived by it."""
-    current = in_force(stores.life("DerivationAdopted")).embedder
-    if stores.embedder_name != current and not stores.projections.digest("cycles").rows:
+    current = in_force(context.life("DerivationAdopted")).embedder
+    if context.embedder_name != current and not context.projections.digest("cycles").rows:
         raise QueryError(
-            f"nothing is derived by {stores.embedder_name} here: {current} is in force, and `bardo reembed` goes from "
+            f"nothing is derived by {context.embedder_name} here: {current} is in force, and `bardo reembed` goes from "
             "one to the other"
         )
 
 
-def _records(stores: DerivationContext, golem_id: str) -> pa.Table:
+def _records(context: DerivationContext, golem_id: str) -> pa.Table:
     """What every record of a golem says of its situation, in order, without what is left out."""
-    rows = stores.log.read_stretch(list(_STOOD), [golem_id], 1, 2**53)
-    left = stores.left_out()
+    rows = context.log.read_stretch(list(_STOOD), [golem_id], 1, 2**53)
+    left = context.left_out()
     if left.causes and rows.num_rows:
         out = left.records(pa.chunked_array([pa.repeat(pa.scalar(golem_id), rows.num_rows)]), rows["tick"].to_numpy())
         rows = rows.filter(pa.array(~out))
@@ -122,9 +122,9 @@ def _upto(told: pa.Table, golem_id: str, at: datetime | None, tick: int | None) 
     return int(np.searchsorted(micros(told, "observed_at"), us, side="right"))
 
 
-def _closed(stores: DerivationContext, golem_id: str, at: datetime) -> tuple[int, int, datetime | None]:
+def _closed(context: DerivationContext, golem_id: str, at: datetime) -> tuple[int, int, datetime | None]:
     """The last cycle that had closed, its last tick and its moment; (0, 0, None) before the first."""
-    rows = stores.projections.growing("cycles").read(["cycle", "tick_last", "closed_at"], golems=[golem_id])
+    rows = context.projections.growing("cycles").read(["cycle", "tick_last", "closed_at"], golems=[golem_id])
     rows = rows.filter(pc.less_equal(rows["closed_at"], pa.scalar(at, MOMENT))).sort_by("cycle")
     if not rows.num_rows:
         return 0, 0, None
@@ -157,7 +157,7 @@ def _situation(told: pa.Table, at_us: int) -> Situation:
 
 
 def ask(
-    stores: DerivationContext,
+    context: DerivationContext,
     where: Standing,
     question: str,
     *,
@@ -172,36 +172,36 @@ def ask(
     may_skip: let the golem decide to do without; otherwise it answers, and the answer says what it would have decided.
     now: when vectors made here are recorded. Raises QueryError for an empty or too long question and k < 1.
     """
-    rules = stores.policy.retrieval
+    rules = context.policy.retrieval
     asked, count = check_question(question, rules.question_bytes_max), rules.results if k is None else k
     if count < 1:
         raise QueryError(f"at least one entry must be wanted, not {count}")
-    grimoire = grimoire_of(stores, where, now=now, clade=clade)
-    (vector,) = stores.embedder.embed([asked])
+    grimoire = grimoire_of(context, where, now=now, clade=clade)
+    (vector,) = context.embedder.embed([asked])
     return grimoire.retrieve(vector, where.situation, count, may_skip=may_skip)
 
 
-def grimoire_of(stores: DerivationContext, where: Standing, *, now: datetime, clade: bool = False) -> Grimoire:
+def grimoire_of(context: DerivationContext, where: Standing, *, now: datetime, clade: bool = False) -> Grimoire:
     """What a golem knew where it stood, ready to be asked. clade: with what its owner's other golems knew."""
-    entries = _entries(stores, [where.golem_id], where)
+    entries = _entries(context, [where.golem_id], where)
     layer = np.full(entries.num_rows, VAULT)
     if clade:
-        siblings = _entries(stores, _siblings(stores, where.golem_id), where)
-        siblings = _unheld(siblings.filter(dreams_that_cross(siblings, stores.policy)), entries)
+        siblings = _entries(context, _siblings(context, where.golem_id), where)
+        siblings = _unheld(siblings.filter(dreams_that_cross(siblings, context.policy)), entries)
         layer = np.concatenate([layer, np.full(siblings.num_rows, CLADE)])
         entries = pa.concat_tables([entries, siblings]).combine_chunks()
-    vectors, text_of = text_vectors(stores, entries["text"], now)
-    uses = _uses(stores, entries, where)
-    return Grimoire(entries, vectors, text_of, stores.policy, uses=uses, layer=layer, as_of=where.as_of)
+    vectors, text_of = text_vectors(context, entries["text"], now)
+    uses = _uses(context, entries, where)
+    return Grimoire(entries, vectors, text_of, context.policy, uses=uses, layer=layer, as_of=where.as_of)
 
 
-def _uses(stores: DerivationContext, entries: pa.Table, where: Standing) -> Uses:
+def _uses(context: DerivationContext, entries: pa.Table, where: Standing) -> Uses:
     """What became of earlier retrievals of each entry, by the golem that holds it, in cycles closed by then."""
     golems = entries["golem_id"].unique().to_pylist()
     columns = ["golem_id", "entry_id", "cycle", "useful", "misled", "last_access_at"]
-    rows = stores.projections.growing("credits").read(columns, golems=golems)
+    rows = context.projections.growing("credits").read(columns, golems=golems)
     if where.earlier:
-        cycles = stores.projections.growing("cycles").read(["golem_id", "cycle", "closed_at"], golems=golems)
+        cycles = context.projections.growing("cycles").read(["golem_id", "cycle", "closed_at"], golems=golems)
         moment = pa.scalar(where.situation.at_us, pa.int64()).cast(MOMENT)
         closed = cycles.filter(pc.less_equal(cycles["closed_at"], moment))
         rows = rows.join(closed.select(["golem_id", "cycle"]), ["golem_id", "cycle"], join_type="inner")
@@ -219,20 +219,20 @@ def _held_by(rows: pa.Table) -> pa.Array:
     return one(pc.binary_join_element_wise(rows["golem_id"], rows["entry_id"], "\x1f"))
 
 
-def _entries(stores: DerivationContext, golem_ids: list[str], where: Standing) -> pa.Table:
+def _entries(context: DerivationContext, golem_ids: list[str], where: Standing) -> pa.Table:
     """The active entries of these golems, as they were at the moment that is asked of."""
     if not golem_ids:
         return ENTRY_SCHEMA.empty_table()
     if where.earlier:
-        rows = known_at(stores, golem_ids, pa.scalar(where.situation.at_us, pa.int64()).cast(MOMENT))
+        rows = known_at(context, golem_ids, pa.scalar(where.situation.at_us, pa.int64()).cast(MOMENT))
     else:
-        rows = known_entries(stores, golem_ids)
+        rows = known_entries(context, golem_ids)
     return rows.filter(pc.equal(rows["status"], "active"))
 
 
-def _siblings(stores: DerivationContext, golem_id: str) -> list[str]:
+def _siblings(context: DerivationContext, golem_id: str) -> list[str]:
     """The other golems of its owner."""
-    known = owners(stores).to_pylist()
+    known = owners(context).to_pylist()
     mine = {row["owner_id"] for row in known if row["golem_id"] == golem_id}
     return sorted(row["golem_id"] for row in known if row["owner_id"] in mine and row["golem_id"] != golem_id)
 
@@ -247,7 +247,7 @@ def _unheld(siblings: pa.Table, own: pa.Table) -> pa.Table:
 
 
 def text_vectors(
-    stores: DerivationContext, texts: pa.ChunkedArray, now: datetime
+    context: DerivationContext, texts: pa.ChunkedArray, now: datetime
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Vectors of the distinct texts, float32 [distinct, dimension], and the row of each text in them.
 
@@ -257,8 +257,8 @@ def text_vectors(
     encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
     distinct = encoded.dictionary.to_pylist()
     if not distinct:
-        return np.zeros((0, stores.embedder.identity.dimension), np.float32), np.zeros(0, np.int64)
-    hashes, known = recorded_vectors(stores, distinct, now)
+        return np.zeros((0, context.embedder.identity.dimension), np.float32), np.zeros(0, np.int64)
+    hashes, known = recorded_vectors(context, distinct, now)
     place = pc.index_in(pa.array(hashes, pa.string()), value_set=known["text_hash"].combine_chunks())
     rows = known["vector"].combine_chunks().take(place)
     matrix = rows.flatten().to_numpy(zero_copy_only=False).astype(np.float32).reshape(len(distinct), -1)

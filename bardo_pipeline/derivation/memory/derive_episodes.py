@@ -27,29 +27,29 @@ from bardo_pipeline.storage.index.episode_index import EpisodeIndex
 _ASKED_GROWTH = 8  # alike episodes are many: so many times more are asked for when too few are left
 
 
-def derive_episodes(stores: DerivationContext, *, now: datetime) -> list[Written]:
+def derive_episodes(context: DerivationContext, *, now: datetime) -> list[Written]:
     """Remember the episodes of closed cycles that are not on record, and take back those of records left out since.
 
     now: when vectors made here are recorded. An episode rests on its own record alone.
     """
-    with stores.deriving():
-        left, episodes = stores.left_out(), stores.projections.growing("episodes")
-        written = _repair(stores, left)
-        reader = CycleReader(stores, "episodes", EPISODE_COLUMNS, left)
+    with context.deriving():
+        left, episodes = context.left_out(), context.projections.growing("episodes")
+        written = _repair(context, left)
+        reader = CycleReader(context, "episodes", EPISODE_COLUMNS, left)
         upto, portions = reader.portions(episodes.done)
         if upto:
-            must_match(stores)
+            must_match(context)
         for fresh in portions:
             if fresh.upto:
-                plain = episodes_of(fresh.records, fresh.cycle, stores.policy)
-                written.append(episodes.append(_with_vectors(stores, plain, now), fresh.upto))
+                plain = episodes_of(fresh.records, fresh.cycle, context.policy)
+                written.append(episodes.append(_with_vectors(context, plain, now), fresh.upto))
         reader.advance(fresh)
         return written
 
 
-def _repair(stores: DerivationContext, left: LeftOut) -> list[Written]:
+def _repair(context: DerivationContext, left: LeftOut) -> list[Written]:
     """Take back the episodes of records that are left out since."""
-    heeded, episodes = Heeded(stores, "episodes"), stores.projections.growing("episodes")
+    heeded, episodes = Heeded(context, "episodes"), context.projections.growing("episodes")
     due = heeded.due(left)
     struck = [cause for cause in due if cause.tick_from]
     written = []
@@ -58,21 +58,21 @@ def _repair(stores: DerivationContext, left: LeftOut) -> list[Written]:
         near = (pc.field("tick") >= first) & (pc.field("tick") <= last)
         rows = episodes.read(golems={c.golem_id for c in struck}, only=near, hidden=True)
         gone = rows.filter(pa.array(left.records(rows["golem_id"], rows["tick"].to_numpy())))
-        reasons = because(gone, struck, stores.policy.curator.cycle_ticks)
+        reasons = because(gone, struck, context.policy.curator.cycle_ticks)
         written.append(episodes.repair(gone, EPISODE_SCHEMA.empty_table(), reasons))
     heeded.keep(cause.event_id for cause in due)
     return written
 
 
-def _with_vectors(stores: DerivationContext, plain: pa.Table, now: datetime) -> pa.Table:
+def _with_vectors(context: DerivationContext, plain: pa.Table, now: datetime) -> pa.Table:
     """Add the three fields of the text's vector, embedding only texts that this home has never embedded."""
     encoded = plain["text"].combine_chunks().dictionary_encode()
-    hashes, known = recorded_vectors(stores, encoded.dictionary.to_pylist(), now)
+    hashes, known = recorded_vectors(context, encoded.dictionary.to_pylist(), now)
     place = pc.index_in(pa.array(hashes, pa.string()), value_set=known["text_hash"].combine_chunks())
     by_text = known["vector"].combine_chunks().take(place)
     columns = {
         "text_hash": pa.array(hashes, pa.string()).take(encoded.indices),
-        "embedder": pa.repeat(pa.scalar(stores.embedder.identity.key), plain.num_rows),
+        "embedder": pa.repeat(pa.scalar(context.embedder.identity.key), plain.num_rows),
         "vector": by_text.take(encoded.indices).cast(EPISODE_SCHEMA.field("vector").type),
     }
     return pa.table(
@@ -81,14 +81,14 @@ def _with_vectors(stores: DerivationContext, plain: pa.Table, now: datetime) -> 
     )
 
 
-def refresh_index(stores: DerivationContext) -> int:
+def refresh_index(context: DerivationContext) -> int:
     """Bring the index of episodes up to the episodes table. Returns by how many rows it grew. One process at a time."""
-    with stores.home.lock(f"index-{stores.projections.root.name}"):
-        return episode_index(stores).refresh(stores.projections.growing("episodes"))
+    with context.home.lock(f"index-{context.projections.root.name}"):
+        return episode_index(context).refresh(context.projections.growing("episodes"))
 
 
 def similar_episodes(
-    stores: DerivationContext,
+    context: DerivationContext,
     text: str,
     golem_ids: Iterable[str] | None = None,
     limit: int = 5,
@@ -101,23 +101,23 @@ def similar_episodes(
     golem_ids: only episodes of these. at: without those that may go before this moment. distinct: of alike episodes,
     which share a text, only the first. Raises QueryError for an empty or too long text, StoreError without an index.
     """
-    text = check_question(text, stores.policy.retrieval.question_bytes_max)
-    (vector,) = stores.embedder.embed([text])
-    index, only, asked = episode_index(stores), None if golem_ids is None else set(golem_ids), limit
-    left = stores.left_out()
+    text = check_question(text, context.policy.retrieval.question_bytes_max)
+    (vector,) = context.embedder.embed([text])
+    index, only, asked = episode_index(context), None if golem_ids is None else set(golem_ids), limit
+    left = context.left_out()
     while True:  # what is left out is only known of what was found
         found = index.search(vector, text=text, golem_ids=only, limit=asked)
         kept = found.filter(pa.array(~left.records(found["golem_id"], found["tick"].to_numpy())))
-        kept = kept if at is None else _not_gone(stores, kept, at)
+        kept = kept if at is None else _not_gone(context, kept, at)
         kept = _first_of_each(kept, "text") if distinct else kept
         if kept.num_rows >= limit or found.num_rows < asked:
             return kept.slice(0, limit)
         asked *= _ASKED_GROWTH
 
 
-def _not_gone(stores: DerivationContext, found: pa.Table, at: datetime) -> pa.Table:
+def _not_gone(context: DerivationContext, found: pa.Table, at: datetime) -> pa.Table:
     """Without the episodes that may go before a moment."""
-    known = stores.projections.growing("episodes").read(
+    known = context.projections.growing("episodes").read(
         ["episode_id", "may_go_at"], golems=found["golem_id"].unique().to_pylist()
     )
     gone = known.filter(pc.less(known["may_go_at"], pa.scalar(at, MOMENT)))["episode_id"].combine_chunks()
@@ -130,8 +130,8 @@ def _first_of_each(rows: pa.Table, column: str) -> pa.Table:
     return rows.take(pa.array(np.sort(first), pa.int64()))
 
 
-def episode_index(stores: DerivationContext) -> EpisodeIndex:
+def episode_index(context: DerivationContext) -> EpisodeIndex:
     """The index of these projections' episodes: of the derivation in force, or of tables made beside it."""
-    identity = stores.embedder.identity
-    folder = stores.home.index / "episodes" / stores.projections.root.name
-    return EpisodeIndex(folder, identity.key, identity.dimension, stores.policy.growth)
+    identity = context.embedder.identity
+    folder = context.home.index / "episodes" / context.projections.root.name
+    return EpisodeIndex(folder, identity.key, identity.dimension, context.policy.growth)

@@ -28,7 +28,7 @@ Tell = Callable[[int, int], None]
 
 
 def recorded_vectors(
-    stores: DerivationContext, texts: Sequence[str], now: datetime, *, tell: Tell | None = None
+    context: DerivationContext, texts: Sequence[str], now: datetime, *, tell: Tell | None = None
 ) -> tuple[list[str], pa.Table]:
     """The hash of each text, and the vectors of all (text_hash, vector): only texts that are new here are embedded.
 
@@ -36,30 +36,30 @@ def recorded_vectors(
     Raises EmbeddingPaused where vectors are missing and the model has drifted from those on record.
     """
     hashes = [text_hash(text) for text in texts]
-    identity = stores.embedder.identity
-    known = stores.log.vectors(identity.key, hashes)
+    identity = context.embedder.identity
+    known = context.log.vectors(identity.key, hashes)
     on_record = set(known["text_hash"].to_pylist())
     by_hash = {h: text for h, text in zip(hashes, texts, strict=True) if h not in on_record}
     if by_hash:
-        _must_be_sound(stores, now)
-        _record(stores, by_hash, now, tell or (lambda done, count: None))
-        known = stores.log.vectors(identity.key, hashes)
+        _must_be_sound(context, now)
+        _record(context, by_hash, now, tell or (lambda done, count: None))
+        known = context.log.vectors(identity.key, hashes)
     return hashes, known
 
 
-def _record(stores: DerivationContext, by_hash: dict[str, str], now: datetime, tell: Tell) -> None:
-    missing, step = sorted(by_hash), stores.policy.embedding.batch_texts
+def _record(context: DerivationContext, by_hash: dict[str, str], now: datetime, tell: Tell) -> None:
+    missing, step = sorted(by_hash), context.policy.embedding.batch_texts
     for at in range(0, len(missing), step):
         some = missing[at : at + step]
-        matrix = stores.embedder.embed([by_hash[h] for h in some])
-        stores.log.record_vectors(_vector_rows(stores, some, matrix, now))
+        matrix = context.embedder.embed([by_hash[h] for h in some])
+        context.log.record_vectors(_vector_rows(context, some, matrix, now))
         tell(at + len(some), len(missing))
 
 
 def _vector_rows(
-    stores: DerivationContext, hashes: Sequence[str], matrix: NDArray[np.float32], now: datetime
+    context: DerivationContext, hashes: Sequence[str], matrix: NDArray[np.float32], now: datetime
 ) -> pa.Table:
-    identity, count = stores.embedder.identity, len(hashes)
+    identity, count = context.embedder.identity, len(hashes)
     flat = np.ascontiguousarray(matrix, dtype=np.float32).reshape(-1)
     offsets = pa.array(np.arange(count + 1, dtype=np.int32) * identity.dimension)
     constant = {n: pa.scalar(v, VECTORS_SCHEMA.field(n).type) for n, v in asdict(identity).items()}
@@ -74,21 +74,21 @@ def _vector_rows(
 # drift
 
 
-def check_drift(stores: DerivationContext, *, now: datetime) -> Checked:
+def check_drift(context: DerivationContext, *, now: datetime) -> Checked:
     """Embed the reference texts as the model does today, compare them with their vectors on record, record the verdict.
 
     The first check of an embedder records their vectors, and is healthy. Repeated, it is one check more.
     """
-    identity, log = stores.embedder.identity, stores.embedding_log
-    raw = stores.embedder.raw(REFERENCE_TEXTS)
+    identity, log = context.embedder.identity, context.embedding_log
+    raw = context.embedder.raw(REFERENCE_TEXTS)
     today, hashes = unit(raw), [text_hash(text) for text in REFERENCE_TEXTS]
-    known = stores.log.vectors(identity.key, hashes)
+    known = context.log.vectors(identity.key, hashes)
     earlier = log.checks(identity.key)
-    if known.num_rows < len(hashes) and (not known.num_rows or paused(stores) is None):
+    if known.num_rows < len(hashes) and (not known.num_rows or paused(context) is None):
         on_record = set(known["text_hash"].to_pylist())
         fresh = [at for at, h in enumerate(hashes) if h not in on_record]
-        stores.log.record_vectors(_vector_rows(stores, [hashes[at] for at in fresh], today[fresh], now))
-        known = stores.log.vectors(identity.key, hashes)
+        context.log.record_vectors(_vector_rows(context, [hashes[at] for at in fresh], today[fresh], now))
+        known = context.log.vectors(identity.key, hashes)
     place = [hashes.index(h) for h in known["text_hash"].to_pylist()]
     recorded = np.array(known["vector"].to_pylist(), dtype=np.float32).reshape(-1, identity.dimension)
     found = drift_of(
@@ -96,52 +96,52 @@ def check_drift(stores: DerivationContext, *, now: datetime) -> Checked:
         today[place],
         norm_variance_ppm=norm_variance_of(raw),
         norm_first_ppm=earlier[0].found.norm_variance_ppm if earlier else None,
-        policy=stores.policy.embedding,
+        policy=context.policy.embedding,
     )
-    return log.record_check(now, stores.embedder_name, identity, found)
+    return log.record_check(now, context.embedder_name, identity, found)
 
 
-def last_check(stores: DerivationContext) -> Checked | None:
+def last_check(context: DerivationContext) -> Checked | None:
     """The newest check of the embedder that these stores use."""
-    checks = stores.embedding_log.checks(stores.embedder.identity.key)
+    checks = context.embedding_log.checks(context.embedder.identity.key)
     return checks[-1] if checks else None
 
 
-def paused(stores: DerivationContext) -> Checked | None:
+def paused(context: DerivationContext) -> Checked | None:
     """The check that stops vectors from being made: the newest one, if it was critical."""
-    found = last_check(stores)
+    found = last_check(context)
     return found if found is not None and found.found.verdict == "critical" else None
 
 
-def suspects(stores: DerivationContext) -> int:
+def suspects(context: DerivationContext) -> int:
     """How many vectors were recorded after the last check that was not critical, if the newest one is."""
-    if paused(stores) is None:
+    if paused(context) is None:
         return 0
-    key = stores.embedder.identity.key
-    sound = [check.at for check in stores.embedding_log.checks(key) if check.found.verdict != "critical"]
-    return stores.log.count_vectors(key, sound[-1] if sound else None)
+    key = context.embedder.identity.key
+    sound = [check.at for check in context.embedding_log.checks(key) if check.found.verdict != "critical"]
+    return context.log.count_vectors(key, sound[-1] if sound else None)
 
 
-def _must_be_sound(stores: DerivationContext, now: datetime) -> None:
+def _must_be_sound(context: DerivationContext, now: datetime) -> None:
     """Check the model where that is due; raise EmbeddingPaused where it has drifted too far to make vectors."""
-    last = last_check(stores)
-    if last is None or now - last.at >= timedelta(days=stores.policy.embedding.drift_days):
-        last = check_drift(stores, now=now)
+    last = last_check(context)
+    if last is None or now - last.at >= timedelta(days=context.policy.embedding.drift_days):
+        last = check_drift(context, now=now)
     if last.found.verdict == "critical":
         raise EmbeddingPaused(
-            f"{stores.embedder.identity} gives other vectors than it gave: {'; '.join(last.found.says)} (checked "
+            f"{context.embedder.identity} gives other vectors than it gave: {'; '.join(last.found.says)} (checked "
             f"{last.at:%Y-%m-%d %H:%M}). None are made, and what waits for them keeps: put the model back as it was "
             "and run `bardo drift --check`, or embed everything anew by the model as it is now: `bardo reembed`"
         )
 
 
-def must_match(stores: DerivationContext) -> None:
+def must_match(context: DerivationContext) -> None:
     """Raise EmbedderMismatch where the episodes on record are of another embedder than the one that is opened."""
-    table = stores.projections.growing("episodes").table
+    table = context.projections.growing("episodes").table
     held = table.load(table.tail()[1][-1:], ["embedder"])["embedder"].unique().to_pylist()
-    mine = stores.embedder.identity
+    mine = context.embedder.identity
     if held and held != [mine.key]:
-        known = stores.log.identities()
+        known = context.log.identities()
         theirs = ", ".join(str(known.get(key, key)) for key in held)
         raise EmbedderMismatch(
             f"{table.path} holds vectors of {theirs}; the model that is here is {mine}: vectors of two models never "

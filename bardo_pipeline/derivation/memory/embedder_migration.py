@@ -49,7 +49,7 @@ class Reembedded:
 
 
 def reembed(
-    stores: DerivationContext,
+    context: DerivationContext,
     model: str | None = None,
     *,
     again: bool = False,
@@ -58,38 +58,38 @@ def reembed(
 ) -> Reembedded:
     """Embed everything by another model, or anew by the same one, and switch to it when all of it is there.
 
-    stores: what is in force. model: its name; None goes on with a migration that is half done, or else embeds anew by
+    context: what is in force. model: its name; None goes on with a migration that is half done, or else embeds anew by
     the model in force. again: even though that one has not drifted.
     Raises ConfigError for a model that cannot be opened or needs no migration, DerivationError where what was made is
     not what was there; whatever it raises, the old one stays in force.
     """
-    with stores.home.lock("adoption"):
-        new, resumed = target_of(stores, model, again=again)
-        target = open_beside(stores, stores.policy, embedder=new)
+    with context.home.lock("adoption"):
+        new, resumed = target_of(context, model, again=again)
+        target = open_beside(context, context.policy, embedder=new)
         identity = target.embedder.identity  # raises here where it cannot be opened, before anything is recorded
         if not resumed:
-            adoptions = stores.log.life("DerivationAdopted")
-            stores.embedding_log.begin(now, new, identity, target.derivation_id, adoptions)
+            adoptions = context.log.life("DerivationAdopted")
+            context.embedding_log.begin(now, new, identity, target.derivation_id, adoptions)
         if last_check(target) is None or paused(target) is not None:
             check_drift(target, now=now)
-        texts = _embed(stores, target, now, tell)
-        episodes = _catch_up(stores, target, now, tell)
-        _compare(stores, target)
-        switch_to(stores, target, f"embedded anew by {new}", now=now)
-        return Reembedded(stores.embedder_name, new, target.derivation_id, episodes, texts, resumed)
+        texts = _embed(context, target, now, tell)
+        episodes = _catch_up(context, target, now, tell)
+        _compare(context, target)
+        switch_to(context, target, f"embedded anew by {new}", now=now)
+        return Reembedded(context.embedder_name, new, target.derivation_id, episodes, texts, resumed)
 
 
-def half_done(stores: DerivationContext) -> Migration | None:
+def half_done(context: DerivationContext) -> Migration | None:
     """The migration that began last and did not end, if what it makes is still what it would make."""
-    waiting = stores.embedding_log.half_done(stores.log.life("DerivationAdopted"))
-    if waiting is None or derivation_id(stores.policy, embedder_version(waiting.name)) != waiting.derivation_id:
+    waiting = context.embedding_log.half_done(context.log.life("DerivationAdopted"))
+    if waiting is None or derivation_id(context.policy, embedder_version(waiting.name)) != waiting.derivation_id:
         return None  # another policy was adopted since
     return waiting
 
 
-def target_of(stores: DerivationContext, model: str | None, *, again: bool) -> tuple[str, bool]:
+def target_of(context: DerivationContext, model: str | None, *, again: bool) -> tuple[str, bool]:
     """The embedder to go to with its turn, and whether a migration to it is half done already."""
-    current, waiting = stores.embedder_name, half_done(stores)
+    current, waiting = context.embedder_name, half_done(context)
     if waiting is not None and model in (None, waiting.name, split_turn(waiting.name)[0]):
         return waiting.name, True
     if model is not None and "@" in model:
@@ -97,8 +97,8 @@ def target_of(stores: DerivationContext, model: str | None, *, again: bool) -> t
     known, now_at = split_turn(current)
     name, _ = split_turn(model or known)
     if name != known:
-        return with_turn(name, _free_turn(stores, name)), False
-    last = last_check(stores)
+        return with_turn(name, _free_turn(context, name)), False
+    last = last_check(context)
     if not again and (last is None or last.found.verdict != "critical"):
         found = "was never checked" if last is None else f"was {last.found.verdict} when it was checked last"
         raise ConfigError(
@@ -107,9 +107,9 @@ def target_of(stores: DerivationContext, model: str | None, *, again: bool) -> t
     return with_turn(name, now_at + 1), False
 
 
-def _free_turn(stores: DerivationContext, name: str) -> int:
+def _free_turn(context: DerivationContext, name: str) -> int:
     """The newest turn at which a model was in use here, or the next one if it had drifted by then."""
-    checks = [check for check in stores.embedding_log.checks() if split_turn(check.name)[0] == name]
+    checks = [check for check in context.embedding_log.checks() if split_turn(check.name)[0] == name]
     if not checks:
         return 0
     turn = max(split_turn(check.name)[1] for check in checks)
@@ -117,50 +117,50 @@ def _free_turn(stores: DerivationContext, name: str) -> int:
     return turn + 1 if last.found.verdict == "critical" else turn
 
 
-def _embed(stores: DerivationContext, target: DerivationContext, now: datetime, tell: Tell) -> int:
+def _embed(context: DerivationContext, target: DerivationContext, now: datetime, tell: Tell) -> int:
     """Give every text of episodes and entries its new vector. Returns how many texts that are."""
-    episodes = stores.projections.growing("episodes").read(["text"])["text"].unique().to_pylist()
-    entries = known_entries(stores)["text"].unique().to_pylist()
+    episodes = context.projections.growing("episodes").read(["text"])["text"].unique().to_pylist()
+    entries = known_entries(context)["text"].unique().to_pylist()
     texts = sorted({*episodes, *entries})
     tell("vectors", 0, len(texts))
-    step = stores.policy.embedding.batch_texts
+    step = context.policy.embedding.batch_texts
     for at in range(0, len(texts), step):
         recorded_vectors(target, texts[at : at + step], now)
         tell("vectors", min(at + step, len(texts)), len(texts))
     return len(texts)
 
 
-def _catch_up(stores: DerivationContext, target: DerivationContext, now: datetime, tell: Tell) -> int:
+def _catch_up(context: DerivationContext, target: DerivationContext, now: datetime, tell: Tell) -> int:
     """Derive everything beside until it has come as far as what is in force. Returns how many episodes there are."""
     for _ in range(_ROUNDS_MAX):
         derive_everything(target, now=now, tell=lambda name: tell(name, 0, 0))
         tell("index", 0, 0)
         refresh_index(target)
-        if not _behind(stores, target):
+        if not _behind(context, target):
             return target.projections.digest("episodes").rows
     raise DerivationError("the log grows faster than it is embedded: run `bardo reembed` again, it goes on from here")
 
 
-def _behind(stores: DerivationContext, target: DerivationContext) -> list[str]:
+def _behind(context: DerivationContext, target: DerivationContext) -> list[str]:
     """Golems that the old derivation has taken further than the new one."""
-    ours, theirs = (s.projections.growing("episodes") for s in (stores, target))
-    golems = stores.life("GolemBorn")["golem_id"].to_pylist()
+    ours, theirs = (s.projections.growing("episodes") for s in (context, target))
+    golems = context.life("GolemBorn")["golem_id"].to_pylist()
     return [g for g in golems if (ours.done(g) or 0) > (theirs.done(g) or 0)]
 
 
-def _compare(stores: DerivationContext, target: DerivationContext) -> None:
+def _compare(context: DerivationContext, target: DerivationContext) -> None:
     """Raise DerivationError unless the new episodes are the old ones with other vectors, all of them in the new index.
 
     What the new derivation has beyond the old one, because the log grew meanwhile, is no difference.
     """
-    old, new = (s.projections.growing("episodes") for s in (stores, target))
+    old, new = (s.projections.growing("episodes") for s in (context, target))
     plain = [n for n in old.spec.schema.names if n not in TEXT_FIELDS]
     ours, theirs = old.read([*plain, "text_hash"]), new.read([*plain, "text_hash", "embedder"])
     common = theirs.filter(pc.is_in(theirs["episode_id"], value_set=ours["episode_id"].combine_chunks()))
     if Digest.of(ours) != Digest.of(common.select(ours.column_names)):
         raise DerivationError(
-            f"the episodes under {target.embedder_name} are not those under {stores.embedder_name} with other vectors: "
-            f"{stores.embedder_name} stays in force; `bardo rebuild` says which of the two the log does not give"
+            f"the episodes under {target.embedder_name} differ from {context.embedder_name} in more than vectors: "
+            f"{context.embedder_name} stays in force; `bardo rebuild` reports which of the two differs from the log"
         )
     mine = pa.scalar(target.embedder.identity.key, pa.string())
     if not pc.all(pc.equal(theirs["embedder"], mine), min_count=0).as_py():

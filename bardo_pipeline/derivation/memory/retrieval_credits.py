@@ -24,23 +24,23 @@ from bardo_pipeline.retrieval.credit_rules import CREDIT_COLUMNS, SIGN_SCHEMA, c
 from bardo_pipeline.storage.delta.table_digest import Written
 
 
-def derive_credits(stores: DerivationContext) -> list[Written]:
+def derive_credits(context: DerivationContext) -> list[Written]:
     """Credit the retrievals of cycles that were curated since, and again those that rest on what is left out since."""
-    with stores.deriving():
-        left, credits = stores.left_out(), stores.projections.growing("credits")
-        written = _repair(stores, left)
-        reader = CycleReader(stores, "credits", CREDIT_COLUMNS, left)
-        fresh = _curated_of(stores, reader.fresh(credits.done))
+    with context.deriving():
+        left, credits = context.left_out(), context.projections.growing("credits")
+        written = _repair(context, left)
+        reader = CycleReader(context, "credits", CREDIT_COLUMNS, left)
+        fresh = _curated_of(context, reader.fresh(credits.done))
         if fresh.upto:
-            rows = credits_of(fresh.records, fresh.cycle, _signs(stores), stores.policy.curator)
+            rows = credits_of(fresh.records, fresh.cycle, _signs(context), context.policy.curator)
             written.append(credits.append(rows, fresh.upto))
         reader.advance(fresh)
         return written
 
 
-def _curated_of(stores: DerivationContext, fresh: Fresh) -> Fresh:
+def _curated_of(context: DerivationContext, fresh: Fresh) -> Fresh:
     """What of this is curated; the rest waits on."""
-    limit = {g: curated(stores, g) or 0 for g in fresh.upto}
+    limit = {g: curated(context, g) or 0 for g in fresh.upto}
     if all(limit[g] >= cycle for g, cycle in fresh.upto.items()):
         return fresh
     bound = np.array([limit[g] for g in fresh.records["golem_id"].to_pylist()], np.int64)
@@ -52,10 +52,10 @@ def _curated_of(stores: DerivationContext, fresh: Fresh) -> Fresh:
     )
 
 
-def _signs(stores: DerivationContext) -> pa.Table:
+def _signs(context: DerivationContext) -> pa.Table:
     """From when on each entry says which side, brought up to the decisions on record."""
-    folder = stores.projections.root / "readers" / "credits-signs"
-    curation, kept = stores.projections.growing("curation"), kept_at(folder, "signs")
+    folder = context.projections.root / "readers" / "credits-signs"
+    curation, kept = context.projections.growing("curation"), kept_at(folder, "signs")
     version = curation.table.version
     known = SIGN_SCHEMA.empty_table() if kept is None else kept.rows
     if kept is not None and kept.version == version:
@@ -67,14 +67,14 @@ def _signs(stores: DerivationContext) -> pa.Table:
     return signs
 
 
-def _repair(stores: DerivationContext, left: LeftOut) -> list[Written]:
+def _repair(context: DerivationContext, left: LeftOut) -> list[Written]:
     """Credit again, from the cycle that it touches, what rests on something that is left out since."""
-    heeded, span = Heeded(stores, "credits"), stores.policy.curator.cycle_ticks
-    due = heeded.due(left, after=[Heeded(stores, "curation")])
-    credits = stores.projections.growing("credits")
+    heeded, span = Heeded(context, "credits"), context.policy.curator.cycle_ticks
+    due = heeded.due(left, after=[Heeded(context, "curation")])
+    credits = context.projections.growing("credits")
     written: list[Written] = []
     if due:
-        shutil.rmtree(stores.projections.root / "readers" / "credits-signs", ignore_errors=True)
+        shutil.rmtree(context.projections.root / "readers" / "credits-signs", ignore_errors=True)
         first = {g: max(cycle, 1) for g, cycle in first_cycles(due, span).items()}
         upto = {g: done for g in first if (done := credits.done(g)) is not None and done >= first[g]}
         first = {g: first[g] for g in upto}
@@ -82,16 +82,16 @@ def _repair(stores: DerivationContext, left: LeftOut) -> list[Written]:
             late = pc.field("cycle") >= min(first.values())
             rows = credits.read(golems=first, only=late, hidden=True)
             rows = rows.filter(from_cycle(rows, first))
-            wanted = credits_again(stores, first, upto, left, _signs(stores))
+            wanted = credits_again(context, first, upto, left, _signs(context))
             written.append(credits.repair(rows, wanted, because(rows, due, span)))
     heeded.keep(cause.event_id for cause in due)
     return written
 
 
 def credits_again(
-    stores: DerivationContext, first: Mapping[str, int], upto: Mapping[str, int], left: LeftOut, signs: pa.Table
+    context: DerivationContext, first: Mapping[str, int], upto: Mapping[str, int], left: LeftOut, signs: pa.Table
 ) -> pa.Table:
     """Credits of these golems' cycles, from one to another, without what is left out."""
-    records = without(closed_records(stores, CREDIT_COLUMNS, first, upto), left)
-    cycle = cycle_of(records["tick"].to_numpy(), stores.policy.curator.cycle_ticks)
-    return credits_of(records, cycle, signs, stores.policy.curator)
+    records = without(closed_records(context, CREDIT_COLUMNS, first, upto), left)
+    cycle = cycle_of(records["tick"].to_numpy(), context.policy.curator.cycle_ticks)
+    return credits_of(records, cycle, signs, context.policy.curator)

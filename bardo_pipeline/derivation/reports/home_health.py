@@ -159,13 +159,13 @@ class Fault:
     says: str
 
 
-def health_of(stores: DerivationContext, now: datetime) -> Health:
+def health_of(context: DerivationContext, now: datetime) -> Health:
     """Measure a home as of now (UTC)."""
-    taken = intake(stores.log, now)
-    born, dead = stores.life("GolemBorn"), stores.life("DeathDeclared")
-    heads = stores.log.heads()
+    taken = intake(context.log, now)
+    born, dead = context.life("GolemBorn"), context.life("DeathDeclared")
+    heads = context.log.heads()
     names = set(born["golem_id"].to_pylist())
-    episodes, cycles = (stores.projections.growing(name) for name in ("episodes", "cycles"))
+    episodes, cycles = (context.projections.growing(name) for name in ("episodes", "cycles"))
     curated_at = committed_at(cycles.table)
     return Health(
         at=now,
@@ -174,31 +174,31 @@ def health_of(stores: DerivationContext, now: datetime) -> Health:
             len(set(dead["golem_id"].to_pylist())),
             tuple(sorted(set(heads["golem_id"].to_pylist()) - names)),
             int(pc.sum(heads["missing_count"]).as_py() or 0),
-            len(waiting_golems(stores)),
+            len(waiting_golems(context)),
         ),
         intake=taken,
         silent_seconds=None if taken.recorded_at is None else (now - taken.recorded_at).total_seconds(),
-        curation=_lag(stores, "curation", lambda golem_id: curated(stores, golem_id), curated_at, now),
-        episodes=_lag(stores, "episodes", episodes.done, committed_at(episodes.table), now),
-        journals=tuple(journals(stores.home, now, stores.policy.writer)),
-        leases=leases(stores.home),
-        spool=spool(stores.home, now),
-        quarantine=quarantined(stores.home, taken.day, now),
-        judgements=_judgements(stores, now),
-        successions=_successions(stores),
-        marts=_marts(stores, curated_at, now),
-        embedder=_embedding(stores),
+        curation=_lag(context, "curation", lambda golem_id: curated(context, golem_id), curated_at, now),
+        episodes=_lag(context, "episodes", episodes.done, committed_at(episodes.table), now),
+        journals=tuple(journals(context.home, now, context.policy.writer)),
+        leases=leases(context.home),
+        spool=spool(context.home, now),
+        quarantine=quarantined(context.home, taken.day, now),
+        judgements=_judgements(context, now),
+        successions=_successions(context),
+        marts=_marts(context, curated_at, now),
+        embedder=_embedding(context),
     )
 
 
-def _lag(stores: DerivationContext, reader: str, done: Done, derived_at: datetime | None, now: datetime) -> Lag:
-    closed, heads = closed_through(stores), stores.log.heads()
+def _lag(context: DerivationContext, reader: str, done: Done, derived_at: datetime | None, now: datetime) -> Lag:
+    closed, heads = closed_through(context), context.log.heads()
     reached = {golem_id: done(golem_id) or 0 for golem_id in closed}
-    span = stores.policy.curator.cycle_ticks
+    span = context.policy.curator.cycle_ticks
     contiguous = dict(zip(heads["golem_id"].to_pylist(), heads["contiguous"].to_pylist(), strict=True))
     ticks = {g: max(0, contiguous.get(g, 0) - cycle * span) for g, cycle in reached.items()}
     first_open = {g: cycle + 1 for g, cycle in reached.items() if closed[g] > cycle}
-    since = _closed_since(stores, reader, first_open) if first_open else None
+    since = _closed_since(context, reader, first_open) if first_open else None
     furthest = max(ticks, key=lambda g: (ticks[g], g), default=None)
     return Lag(
         ticks=sum(ticks.values()),
@@ -210,58 +210,58 @@ def _lag(stores: DerivationContext, reader: str, done: Done, derived_at: datetim
     )
 
 
-def _closed_since(stores: DerivationContext, reader: str, cycles: dict[str, int]) -> datetime | None:
+def _closed_since(context: DerivationContext, reader: str, cycles: dict[str, int]) -> datetime | None:
     """When the first of these cycles (golem to its cycle) closed: when the last of its records was taken."""
-    place = place_of(stores.projections.root / "readers" / reader)
-    rows = stores.log.read_cycles(["golem_id", "tick", "recorded_at"], place, golems=sorted(cycles))
+    place = place_of(context.projections.root / "readers" / reader)
+    rows = context.log.read_cycles(["golem_id", "tick", "recorded_at"], place, golems=sorted(cycles))
     asked = pa.table({"golem_id": pa.array(cycles, pa.string()), "cycle": pa.array(cycles.values(), pa.int64())})
-    number = pc.add(pc.divide(pc.subtract(rows["tick"], 1), stores.policy.curator.cycle_ticks), 1)
+    number = pc.add(pc.divide(pc.subtract(rows["tick"], 1), context.policy.curator.cycle_ticks), 1)
     mine = rows.append_column("cycle", number).join(asked, ["golem_id", "cycle"], join_type="inner")
     ends = mine.group_by("golem_id").aggregate([("recorded_at", "max")])["recorded_at_max"]
     found = pc.min(ends).as_py()
     return None if found is None else found.astimezone(UTC)
 
 
-def _judgements(stores: DerivationContext, now: datetime) -> Judgements:
-    verdicts = stores.life("BundleJudged")
+def _judgements(context: DerivationContext, now: datetime) -> Judgements:
+    verdicts = context.life("BundleJudged")
     if verdicts.num_rows:
         verdicts = verdicts.filter(pc.invert(pc.struct_field(verdicts["judged"].combine_chunks(), "passed")))
     lately = pc.greater(verdicts["recorded_at"], pa.scalar(now - timedelta(days=1), MOMENT))
-    told = [one for one in failing(stores) if one.severity == "warning"]
+    told = [one for one in failing(context) if one.severity == "warning"]
     waived = sum(not one.open for one in told)
-    return Judgements(verdicts.num_rows, int(pc.sum(lately).as_py() or 0), len(unjudged(stores)), len(told), waived)
+    return Judgements(verdicts.num_rows, int(pc.sum(lately).as_py() or 0), len(unjudged(context)), len(told), waived)
 
 
-def _successions(stores: DerivationContext) -> Successions:
+def _successions(context: DerivationContext) -> Successions:
     """Counted from those that are not over; what ended by itself is counted, not read."""
-    told = standings(advanced(stores, unfinished(stores))).values()
-    halted = len(halted_by_themselves(stores)) + sum(one.halted is not None for one in told)
+    told = standings(advanced(context, unfinished(context))).values()
+    halted = len(halted_by_themselves(context)) + sum(one.halted is not None for one in told)
     waiting = sum(one.due_at is not None and not one.booted for one in told)
     return Successions(halted, waiting, sum(one.booted and one.unregistered for one in told))
 
 
-def _marts(stores: DerivationContext, curated_at: datetime | None, now: datetime) -> Marts | None:
-    if not stores.home.warehouse.exists():
+def _marts(context: DerivationContext, curated_at: datetime | None, now: datetime) -> Marts | None:
+    if not context.home.warehouse.exists():
         return None
-    built_at = datetime.fromtimestamp(stores.home.warehouse.stat().st_mtime, UTC)
+    built_at = datetime.fromtimestamp(context.home.warehouse.stat().st_mtime, UTC)
     behind = curated_at is not None and curated_at > built_at
     return Marts(built_at, (now - curated_at).total_seconds() if curated_at is not None and behind else None)
 
 
-def _embedding(stores: DerivationContext) -> Embedding:
-    checks = stores.embedding_log.checks(name=stores.embedder_name)
-    waiting = stores.embedding_log.half_done(stores.life("DerivationAdopted"))
+def _embedding(context: DerivationContext) -> Embedding:
+    checks = context.embedding_log.checks(name=context.embedder_name)
+    waiting = context.embedding_log.half_done(context.life("DerivationAdopted"))
     going = None if waiting is None else waiting.name
     if not checks:
-        return Embedding(stores.embedder_name, None, None, None, (), going, _indexed(stores))
+        return Embedding(context.embedder_name, None, None, None, (), going, _indexed(context))
     found = checks[-1].found
     most = found.distance_max_ppm / PPM
-    return Embedding(stores.embedder_name, found.verdict, checks[-1].at, most, found.says, going, _indexed(stores))
+    return Embedding(context.embedder_name, found.verdict, checks[-1].at, most, found.says, going, _indexed(context))
 
 
-def _indexed(stores: DerivationContext) -> Indexed | None:
+def _indexed(context: DerivationContext) -> Indexed | None:
     """What the newest watermark of the index says; no model is opened for it."""
-    folder = stores.home.index / "episodes" / stores.projections.root.name
+    folder = context.home.index / "episodes" / context.projections.root.name
     marks = sorted(folder.glob("*/watermark.json"), key=lambda path: path.stat().st_mtime)
     if not marks:
         return None

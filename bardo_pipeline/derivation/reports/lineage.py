@@ -59,32 +59,32 @@ class Holding:
     because: tuple[str, ...] = ()
 
 
-def lineage_of(stores: DerivationContext, entry: str, golem_id: str | None = None) -> list[Holding]:
+def lineage_of(context: DerivationContext, entry: str, golem_id: str | None = None) -> list[Holding]:
     """Every golem that held the entry, the first of each line first.
 
     entry: its id or the beginning of it. golem_id: only this golem's and what it descends from.
     Raises QueryError if nothing or more than one entry answers.
     """
-    entry_id = _resolve(stores, entry)
+    entry_id = _resolve(context, entry)
     only = pc.field("entry_id") == entry_id
-    curation = stores.projections.growing("curation")
-    standing = pa.concat_tables([curation.read(only=only), decisions_of_dreams(stores, entry_ids=[entry_id])])
+    curation = context.projections.growing("curation")
+    standing = pa.concat_tables([curation.read(only=only), decisions_of_dreams(context, entry_ids=[entry_id])])
     gone, names = curation.taken_back(only=only), [*DECISION_SCHEMA.names, "because"]
-    gone = pa.concat_tables([gone.select(names), withdrawn_of_dreams(stores).filter(only).select(names)])
-    lost = {g for g in stores.left_out().golem_ids if entry_id in stores.left_out().entries(g)}
+    gone = pa.concat_tables([gone.select(names), withdrawn_of_dreams(context).filter(only).select(names)])
+    lost = {g for g in context.left_out().golem_ids if entry_id in context.left_out().entries(g)}
     golems = sorted({*standing["golem_id"].to_pylist(), *gone["golem_id"].to_pylist(), *lost})
-    born = {e["golem_id"]: e["born"] for e in stores.life("GolemBorn").select(["golem_id", "born"]).to_pylist()}
+    born = {e["golem_id"]: e["born"] for e in context.life("GolemBorn").select(["golem_id", "born"]).to_pylist()}
     holdings = []
     for golem in golems:
         mine, taken = (rows.filter(pc.equal(rows["golem_id"], golem)) for rows in (standing, gone))
-        because = _reasons(stores, {*taken["because"].to_pylist()}, golem, entry_id)
+        because = _reasons(context, {*taken["because"].to_pylist()}, golem, entry_id)
         if mine.num_rows:
-            holdings.append(replace(_holding(stores, mine, born.get(golem)), because=because))
+            holdings.append(replace(_holding(context, mine, born.get(golem)), because=because))
         elif taken.num_rows:
-            held = _holding(stores, taken, born.get(golem))
+            held = _holding(context, taken, born.get(golem))
             holdings.append(replace(held, status=WITHDRAWN, because=because))
         else:
-            holdings.append(_never_received(stores, golem, entry_id, born[golem], because))
+            holdings.append(_never_received(context, golem, entry_id, born[golem], because))
     if golem_id is not None:
         holdings = _line(holdings, golem_id)
         if not holdings:
@@ -106,18 +106,18 @@ WITHDRAWN = "withdrawn"
 """Status of an entry of which nothing stands."""
 
 
-def _reasons(stores: DerivationContext, events: set[str], golem_id: str, entry_id: str) -> tuple[str, ...]:
+def _reasons(context: DerivationContext, events: set[str], golem_id: str, entry_id: str) -> tuple[str, ...]:
     """What is left out of a golem's stream by these events, or of what it inherited of an entry, in words."""
-    mine = (cause for cause in stores.left_out().causes if cause.golem_id == golem_id)
+    mine = (cause for cause in context.left_out().causes if cause.golem_id == golem_id)
     return tuple(f"{c.said} ({c.event_id})" for c in mine if c.event_id in events or entry_id in c.entry_ids)
 
 
 def _never_received(
-    stores: DerivationContext, golem_id: str, entry_id: str, born: dict[str, Any], because: tuple[str, ...]
+    context: DerivationContext, golem_id: str, entry_id: str, born: dict[str, Any], because: tuple[str, ...]
 ) -> Holding:
     """An entry of a bundle that a golem was born with, or given, withdrawn before anything was derived from it here."""
-    given = (arrival.content_hash for arrival in stores.arrivals().of_golem(golem_id))
-    bundles = (load_bundle(stores.home, name) for name in (born["bundle_hash"], *given) if name is not None)
+    given = (arrival.content_hash for arrival in context.arrivals().of_golem(golem_id))
+    bundles = (load_bundle(context.home, name) for name in (born["bundle_hash"], *given) if name is not None)
     bundle, row = next((b, r) for b in bundles for r in b.entries().to_pylist() if r["entry_id"] == entry_id)
     return Holding(
         golem_id=golem_id,
@@ -135,12 +135,12 @@ def _never_received(
     )
 
 
-def surest(stores: DerivationContext, limit: int) -> list[dict[str, Any]]:
+def surest(context: DerivationContext, limit: int) -> list[dict[str, Any]]:
     """The entries held most surely, rules before baselines, each with the ticks or the bundle that it came from.
 
     One row an entry and golem: golem_id, generation, entry_id, kind, text, confidence_ppm, ticks, bundles.
     """
-    rows = known_entries(stores)
+    rows = known_entries(context)
     rows = rows.filter(pc.equal(rows["status"], "active"))
     order = [
         ("source", "descending"),
@@ -152,9 +152,9 @@ def surest(stores: DerivationContext, limit: int) -> list[dict[str, Any]]:
     held = rows.sort_by(order).slice(0, limit).select(names).to_pylist()
     wanted = pa.array(sorted({h["entry_id"] for h in held}), pa.string())
     columns = ["golem_id", "entry_id", "cause_ticks", "cause_bundle"]
-    told = stores.projections.growing("curation").read(columns, only=pc.field("entry_id").isin(wanted))
+    told = context.projections.growing("curation").read(columns, only=pc.field("entry_id").isin(wanted))
     dreamt = {h["golem_id"] for h in held if h["provenance"] == DREAMT}
-    told = pa.concat_tables([told, decisions_of_dreams(stores, dreamt).select(columns)]) if dreamt else told
+    told = pa.concat_tables([told, decisions_of_dreams(context, dreamt).select(columns)]) if dreamt else told
     causes: dict[tuple[str, str], tuple[set[int], set[str]]] = {}
     for row in told.to_pylist():
         ticks, bundles = causes.setdefault((row["golem_id"], row["entry_id"]), (set(), set()))
@@ -168,11 +168,11 @@ def surest(stores: DerivationContext, limit: int) -> list[dict[str, Any]]:
     return out
 
 
-def _resolve(stores: DerivationContext, entry: str) -> str:
-    known = set(known_entries(stores)["entry_id"].to_pylist())
-    known |= set(stores.projections.growing("curation").taken_back(["entry_id"])["entry_id"].to_pylist())
-    known |= set(withdrawn_of_dreams(stores)["entry_id"].to_pylist())
-    known.update(*(cause.entry_ids for cause in stores.left_out().causes))
+def _resolve(context: DerivationContext, entry: str) -> str:
+    known = set(known_entries(context)["entry_id"].to_pylist())
+    known |= set(context.projections.growing("curation").taken_back(["entry_id"])["entry_id"].to_pylist())
+    known |= set(withdrawn_of_dreams(context)["entry_id"].to_pylist())
+    known.update(*(cause.entry_ids for cause in context.left_out().causes))
     ids = sorted({i for i in known if i.startswith(entry)})
     if not ids:
         raise QueryError(f"no entry begins with {entry!r}: `bardo sql 'from fct_knowledge'` shows their ids")
@@ -181,11 +181,11 @@ def _resolve(stores: DerivationContext, entry: str) -> str:
     return ids[0]
 
 
-def _holding(stores: DerivationContext, decisions: pa.Table, born: dict[str, Any] | None) -> Holding:
+def _holding(context: DerivationContext, decisions: pa.Table, born: dict[str, Any] | None) -> Holding:
     ordered = decisions.sort_by([("revision", "ascending"), ("cycle", "ascending"), ("seq", "ascending")]).to_pylist()
     last, golem_id = ordered[-1], ordered[-1]["golem_id"]
     bundle_hash = next((d["cause_bundle"] for d in ordered if d["cause_bundle"]), None)
-    ticks = sorted({t for d in (*ordered, *_parts(stores, last)) for t in d["cause_ticks"]})
+    ticks = sorted({t for d in (*ordered, *_parts(context, last)) for t in d["cause_ticks"]})
     names = (
         "cycle", "at", "operation", "reason", "confidence_before_ppm", "confidence_ppm", "cause_ticks", "cause_event",
     )  # fmt: skip
@@ -198,24 +198,24 @@ def _holding(stores: DerivationContext, decisions: pa.Table, born: dict[str, Any
         text=last["text"],
         confidence_ppm=last["confidence_ppm"],
         decisions=tuple({n: d[n] for n in names} for d in ordered),
-        ticks=_ticks(stores, golem_id, ticks),
+        ticks=_ticks(context, golem_id, ticks),
         bundle_hash=bundle_hash,
-        from_golem_id=None if bundle_hash is None else load_bundle(stores.home, bundle_hash).golem_id,
+        from_golem_id=None if bundle_hash is None else load_bundle(context.home, bundle_hash).golem_id,
     )
 
 
-def _parts(stores: DerivationContext, last: dict[str, Any]) -> list[dict[str, Any]]:
+def _parts(context: DerivationContext, last: dict[str, Any]) -> list[dict[str, Any]]:
     """Decisions about what a rule stands for, up to the last about itself; none where it stands for nothing else."""
     parts = parts_of(last["structure"])
     if not parts:
         return []
     only = pc.field("structure").isin(parts) & (pc.field("cycle") <= last["cycle"])
-    return stores.projections.growing("curation").read(golems=[last["golem_id"]], only=only).to_pylist()
+    return context.projections.growing("curation").read(golems=[last["golem_id"]], only=only).to_pylist()
 
 
-def _ticks(stores: DerivationContext, golem_id: str, ticks: list[int]) -> tuple[TickCause, ...]:
+def _ticks(context: DerivationContext, golem_id: str, ticks: list[int]) -> tuple[TickCause, ...]:
     columns = ["golem_id", "tick", "observed_at", "regime", "tier", "actions", "resolutions"]
-    rows = stores.log.read_cycles(columns, golems=[golem_id])
+    rows = context.log.read_cycles(columns, golems=[golem_id])
     rows = rows.filter(pc.is_in(rows["tick"], value_set=pa.array(ticks, pa.int64()))).sort_by("tick")
     return tuple(
         TickCause(

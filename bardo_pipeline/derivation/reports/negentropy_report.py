@@ -28,15 +28,15 @@ class Order:
     trends: dict[str, Trend]
 
 
-def order_of_home(stores: DerivationContext, owner: str | None = None) -> Order:
+def order_of_home(context: DerivationContext, owner: str | None = None) -> Order:
     """Order by golem, lineage and clade, of all owners or of one. Raises QueryError for an owner of no golem."""
-    births = [(e["golem_id"], e["born"]) for e in stores.life("GolemBorn").select(["golem_id", "born"]).to_pylist()]
+    births = [(e["golem_id"], e["born"]) for e in context.life("GolemBorn").select(["golem_id", "born"]).to_pylist()]
     wanted = {golem_id: born for golem_id, born in births if owner is None or born["owner_id"] == owner}
     if owner is not None and not wanted:
         owners = ", ".join(sorted({born["owner_id"] for _, born in births})) or "nobody"
         raise QueryError(f"owner {owner}: no golem was born to it; owners here are {owners}")
-    decisions = stores.projections.growing("curation").read(golems=list(wanted))
-    found = order_of_golems(decisions, judged_outcomes(stores, list(wanted)), stores.policy)
+    decisions = context.projections.growing("curation").read(golems=list(wanted))
+    found = order_of_golems(decisions, judged_outcomes(context, list(wanted)), context.policy)
     names = found["golem_id"].to_pylist()
     for place, column in enumerate(("owner_id", "lineage_id", "generation"), 1):
         kind = pa.int64() if column == "generation" else pa.string()

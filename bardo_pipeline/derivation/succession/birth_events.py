@@ -35,15 +35,15 @@ class Beginning(NamedTuple):
     loan: LoanGranted | None = None
 
 
-def owners_of(stores: DerivationContext) -> dict[str, str]:
+def owners_of(context: DerivationContext) -> dict[str, str]:
     """The owner of every golem that was born."""
-    births = stores.life("GolemBorn")
+    births = context.life("GolemBorn")
     owners = pc.struct_field(births["born"].combine_chunks(), "owner_id")
     return dict(zip(births["golem_id"].to_pylist(), owners.to_pylist(), strict=True))
 
 
 def beginning(
-    stores: DerivationContext, golem_id: str, birth: Born, at: datetime, beside: Collection[LifeEvent] = (),
+    context: DerivationContext, golem_id: str, birth: Born, at: datetime, beside: Collection[LifeEvent] = (),
     loan: LoanGranted | None = None,
 ) -> Beginning:  # fmt: skip
     """The birth of a golem at a moment and, where it inherits or its owner ordered a kit for it, what it receives.
@@ -52,27 +52,27 @@ def beginning(
     heirs may what their predecessor might. A golem whose birth is on record already is given nothing more. Raises
     BundleError for a bundle that is not there or not what its hash says.
     """
-    allowed = loan if birth.predecessor_id is None else granted_to(stores, birth.predecessor_id)
-    events = [life_event(golem_id, at, birth), *_equipment(stores, golem_id, birth, at, beside)]
+    allowed = loan if birth.predecessor_id is None else granted_to(context, birth.predecessor_id)
+    events = [life_event(golem_id, at, birth), *_equipment(context, golem_id, birth, at, beside)]
     if allowed is not None:
         events.append(life_event(golem_id, at, allowed))
-    return _received(stores, golem_id, birth, at, Beginning(events, None, None, loan=allowed))
+    return _received(context, golem_id, birth, at, Beginning(events, None, None, loan=allowed))
 
 
-def granted_to(stores: DerivationContext, golem_id: str) -> LoanGranted | None:
+def granted_to(context: DerivationContext, golem_id: str) -> LoanGranted | None:
     """What a golem on record may borrow, None: nothing."""
-    told = stores.life("LoanGranted")
+    told = context.life("LoanGranted")
     mine = told.filter(pc.equal(told["golem_id"], golem_id))["granted"].to_pylist()
     return LoanGranted.model_validate(mine[0]) if mine else None
 
 
-def _received(stores: DerivationContext, golem_id: str, birth: Born, at: datetime, begun: Beginning) -> Beginning:
+def _received(context: DerivationContext, golem_id: str, birth: Born, at: datetime, begun: Beginning) -> Beginning:
     """The same with what is inherited, where there is a bundle."""
     events = begun.events
     if birth.bundle_hash is None:
         return begun
-    bundle = load_bundle(stores.home, birth.bundle_hash)
-    inherited = inherited_entries(bundle, golem_id, stores.policy)
+    bundle = load_bundle(context.home, birth.bundle_hash)
+    inherited = inherited_entries(bundle, golem_id, context.policy)
     received = Received(
         source="succession",
         from_golem_id=bundle.golem_id,
@@ -81,7 +81,7 @@ def _received(stores: DerivationContext, golem_id: str, birth: Born, at: datetim
     )
     events.append(life_event(golem_id, at, received))
     died_at = datetime.fromisoformat(bundle.manifest["died_at"])
-    defaults = defaults_of(inherited, died_at, birth.traits.rebalance_threshold, stores.policy)
+    defaults = defaults_of(inherited, died_at, birth.traits.rebalance_threshold, context.policy)
     if not defaults:
         return begun._replace(bundle=bundle, inherited=inherited)
     events.append(life_event(golem_id, at, DefaultsInherited(bundle_hash=birth.bundle_hash, defaults=defaults)))
@@ -90,11 +90,11 @@ def _received(stores: DerivationContext, golem_id: str, birth: Born, at: datetim
 
 
 def _equipment(
-    stores: DerivationContext, golem_id: str, birth: Born, at: datetime, beside: Collection[LifeEvent]
+    context: DerivationContext, golem_id: str, birth: Born, at: datetime, beside: Collection[LifeEvent]
 ) -> list[LifeEvent]:
     """The kit that its owner ordered for the next golem, as it comes to this one; nothing where none waits."""
-    waiting = waiting_orders(stores, birth.owner_id, beside)
-    if not waiting or pc.any(pc.equal(stores.life("GolemBorn")["golem_id"], golem_id)).as_py():
+    waiting = waiting_orders(context, birth.owner_id, beside)
+    if not waiting or pc.any(pc.equal(context.life("GolemBorn")["golem_id"], golem_id)).as_py():
         return []
     kit = waiting[0]
     received = Received(
@@ -104,14 +104,14 @@ def _equipment(
 
 
 def waiting_orders(
-    stores: DerivationContext, owner_id: str, beside: Collection[LifeEvent] = ()
+    context: DerivationContext, owner_id: str, beside: Collection[LifeEvent] = ()
 ) -> list[dict[str, Any]]:
     """What an owner ordered from the library and no golem received yet (fields of `KitOrdered`), oldest first."""
-    orders = stores.life("KitOrdered")
+    orders = context.life("KitOrdered")
     mine = [said for said in orders["kit_ordered"].to_pylist() if said["owner_id"] == owner_id]
     if not mine:
         return []
-    came = stores.life("KnowledgeReceived")["received"].combine_chunks()
+    came = context.life("KnowledgeReceived")["received"].combine_chunks()
     given = set(pc.struct_field(came, "content_hash").to_pylist()) if len(came) else set()
     given |= {event.received.content_hash for event in beside if event.received is not None}
     return sorted((said for said in mine if said["bundle_hash"] not in given), key=lambda said: said["number"])

@@ -33,12 +33,12 @@ _ATTEMPTS = 20
 class ChainOfLog:
     """What this home's records say of the chain: the transactions of their actions."""
 
-    def __init__(self, stores: DerivationContext) -> None:
-        self._stores = stores
+    def __init__(self, context: DerivationContext) -> None:
+        self._context = context
 
     def known(self, tx_hashes: Collection[str]) -> set[str]:
         """Those of these transactions that some golem's record names."""
-        acted = self._stores.log.read_cycles(["actions"])["actions"].combine_chunks()
+        acted = self._context.log.read_cycles(["actions"])["actions"].combine_chunks()
         named = pc.struct_field(pc.list_flatten(acted), "tx_hash")
         return set(pc.utf8_lower(named.drop_null()).unique().to_pylist()) & set(tx_hashes)
 
@@ -66,27 +66,27 @@ class Offer:
         return {one["values"]: one["counts"] for one in found}
 
 
-def offered(stores: DerivationContext, golem_id: str, bundle_hash: str) -> Offer:
+def offered(context: DerivationContext, golem_id: str, bundle_hash: str) -> Offer:
     """Look at a bundle of this home as a golem would. Raises QueryError for a golem that is unknown or dead.
 
     A bundle that a replicant of this golem left is its report; any other is an import.
     """
-    grimoire, bundle = grimoire_of(stores, golem_id), load_bundle(stores.home, bundle_hash)
+    grimoire, bundle = grimoire_of(context, golem_id), load_bundle(context.home, bundle_hash)
     if grimoire.died_at_tick is not None:
         raise QueryError(f"golem {golem_id} died at tick {grimoire.died_at_tick}: give it to one that lives")
-    sent = replicants_of(stores, golem_id).get(bundle.golem_id)
-    received, way, claims = _coming(stores, bundle, golem_id, sent, grimoire.tick)
+    sent = replicants_of(context, golem_id).get(bundle.golem_id)
+    received, way, claims = _coming(context, bundle, golem_id, sent, grimoire.tick)
     entries, held = bundle.entries(), grimoire.entries.select(ENTRY_SCHEMA.names)
     at_us = round(grimoire.at.timestamp() * 1_000_000)
-    judged = verdicts(entries, held, at_us, received.source, stores.policy, unproven=way.unproven)
-    span = stores.policy.curator.cycle_ticks
-    came = (a for a in stores.arrivals().of_golem(golem_id) if a.cycle(span) > grimoire.cycle)
+    judged = verdicts(entries, held, at_us, received.source, context.policy, unproven=way.unproven)
+    span = context.policy.curator.cycle_ticks
+    came = (a for a in context.arrivals().of_golem(golem_id) if a.cycle(span) > grimoire.cycle)
     waits = next((arrival for arrival in came if arrival.content_hash == bundle_hash), None)
     return Offer(grimoire, received, way, entries, judged, claims, waits)
 
 
 def _coming(
-    stores: DerivationContext, bundle: Bundle, golem_id: str, hypothesis: str | None, tick_seen: int
+    context: DerivationContext, bundle: Bundle, golem_id: str, hypothesis: str | None, tick_seen: int
 ) -> tuple[Received, Quarantined, tuple[Claim, ...]]:
     """How a bundle comes to a golem behind a tick, and what it claims of the chain.
 
@@ -97,7 +97,7 @@ def _coming(
     told = {} if hypothesis is None else {
         "replicant_id": bundle.golem_id, "parent_id": golem_id, "hypothesis": hypothesis,
     }  # fmt: skip
-    way = Quarantined(tick_seen=tick_seen, unproven=unproven(claims, ChainOfLog(stores)), **told)
+    way = Quarantined(tick_seen=tick_seen, unproven=unproven(claims, ChainOfLog(context)), **told)
     source: Literal["import", "replicant"] = "import" if hypothesis is None else "replicant"
     received = Received(
         source=source, from_golem_id=bundle.golem_id, content_hash=bundle.bundle_hash, entry_count=entries.num_rows
@@ -106,37 +106,37 @@ def _coming(
 
 
 def report_of(
-    stores: DerivationContext, replicant_id: str, bundle_hash: str, *, tick_seen: int, at: datetime
+    context: DerivationContext, replicant_id: str, bundle_hash: str, *, tick_seen: int, at: datetime
 ) -> LifeEvent:
     """What a replicant that died left, as it comes to its parent. tick_seen, at: the parent's newest tick."""
-    (sent,) = stores.life("ReplicantSent", [replicant_id])["replicant"].to_pylist()
-    bundle = load_bundle(stores.home, bundle_hash)
-    received, way, _ = _coming(stores, bundle, sent["parent_id"], sent["hypothesis"], tick_seen)
+    (sent,) = context.life("ReplicantSent", [replicant_id])["replicant"].to_pylist()
+    bundle = load_bundle(context.home, bundle_hash)
+    received, way, _ = _coming(context, bundle, sent["parent_id"], sent["hypothesis"], tick_seen)
     return life_event(sent["parent_id"], at, received, way)
 
 
-def replicants_of(stores: DerivationContext, golem_id: str) -> dict[str, str]:
+def replicants_of(context: DerivationContext, golem_id: str) -> dict[str, str]:
     """The replicants that a golem sent out, each with the hypothesis that it was to test."""
-    sent = stores.life("ReplicantSent").select(["golem_id", "replicant"]).to_pylist()
+    sent = context.life("ReplicantSent").select(["golem_id", "replicant"]).to_pylist()
     return {e["golem_id"]: e["replicant"]["hypothesis"] for e in sent if e["replicant"]["parent_id"] == golem_id}
 
 
-def give(stores: DerivationContext, golem_id: str, bundle_hash: str, *, now: datetime) -> tuple[Offer, str]:
+def give(context: DerivationContext, golem_id: str, bundle_hash: str, *, now: datetime) -> tuple[Offer, str]:
     """Put a bundle before a golem: what it looks like to it, and the id of the event, the one on record if it waits.
 
     now: the moment of recording. Errors as of `offered`.
     """
     for attempt in range(_ATTEMPTS):
-        offer = offered(stores, golem_id, bundle_hash)
+        offer = offered(context, golem_id, bundle_hash)
         if offer.waits is not None:
             return offer, offer.waits.event_id
         event = life_event(golem_id, offer.grimoire.at, offer.received, offer.way)
         try:
-            stores.log.record([event], now)
+            context.log.record([event], now)
         except RegressionError:
             if attempt + 1 == _ATTEMPTS:
                 raise
             continue
-        withdraw(stores, now=now)  # what it rests on may be left out since the bundle was made
+        withdraw(context, now=now)  # what it rests on may be left out since the bundle was made
         return offer, event.event_id
     raise AssertionError("the last attempt raises")

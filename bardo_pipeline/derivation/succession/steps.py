@@ -40,17 +40,17 @@ class Hands:
     registry: Registry
 
     @classmethod
-    def of(cls, stores: DerivationContext) -> Hands:
+    def of(cls, context: DerivationContext) -> Hands:
         """Those of the home itself."""
-        return cls(HomeProvisioner(stores.home), FileRegistry(stores.home))
+        return cls(HomeProvisioner(context.home), FileRegistry(context.home))
 
 
-def divergence_ppm(stores: DerivationContext, golem_id: str) -> int | None:
+def divergence_ppm(context: DerivationContext, golem_id: str) -> int | None:
     """How far a dead golem came from what it was given, in ppm; None for who was given nothing (canon 43).
 
     Raises SuccessionError where its testament is not derived yet.
     """
-    rows = stores.projections.growing("testaments").read(golems=[golem_id])
+    rows = context.projections.growing("testaments").read(golems=[golem_id])
     if not rows.num_rows:
         raise SuccessionError(f"golem {golem_id}: its testament is not derived yet: the death job does it")
     found: int | None = rows["divergence_ppm"][-1].as_py()
@@ -61,15 +61,23 @@ class Course:
     """One succession on its way: what is wanted, by whom, and what was made."""
 
     def __init__(
-        self, stores: DerivationContext, dead: Dead, wish: Wish, hands: Hands, *, now: datetime, mode: Any, at: datetime
+        self,
+        context: DerivationContext,
+        dead: Dead,
+        wish: Wish,
+        hands: Hands,
+        *,
+        now: datetime,
+        mode: Any,
+        at: datetime,
     ) -> None:
-        self.stores, self.dead, self.wish, self.hands = stores, dead, wish, hands
+        self.context, self.dead, self.wish, self.hands = context, dead, wish, hands
         self.now, self.mode, self.at = now, mode, at
         self.standing = self._standing()
 
     def _standing(self) -> Standing:
         mine = self.dead.golem_id
-        return standings(advanced(self.stores, [mine])).get(mine, Standing({}))
+        return standings(advanced(self.context, [mine])).get(mine, Standing({}))
 
     @property
     def bundle_hash(self) -> str | None:
@@ -78,7 +86,7 @@ class Course:
 
     def birth(self) -> Born:
         """The heir's birth. Raises ConfigError for a budget that leaves no credits beside the death reserve."""
-        life, policy = self.dead.born, self.stores.policy
+        life, policy = self.dead.born, self.context.policy
         founding = Founding(budget_micros=self.wish.budget_micros, lifespan_ticks=self.wish.lifespan_ticks)
         _, birth = born(
             lineage_id=life.lineage_id,
@@ -87,7 +95,7 @@ class Course:
             founding=founding,
             market=life.market,
             market_hash=life.market_hash,
-            derivation_id=self.stores.derivation_id,
+            derivation_id=self.context.derivation_id,
             policy=policy,
             predecessor_id=self.dead.golem_id,
             bundle_hash=self.bundle_hash,
@@ -97,7 +105,7 @@ class Course:
 
     def configuration(self) -> str:
         """The predecessor's configuration with what is wanted of the heir, as canonical JSON."""
-        theirs = in_force_now(self.stores, self.dead.golem_id).configuration
+        theirs = in_force_now(self.context, self.dead.golem_id).configuration
         wanted = {"budget_usdc": self.wish.budget_micros / 1e6, "inherit_grimoire": self.wish.inherit}
         return canonical(theirs.model_copy(update={"succession": theirs.succession.model_copy(update=wanted)}))
 
@@ -118,7 +126,7 @@ class Course:
             said |= {"outcome": "halted", "why": str(halt), **halt.told}
         except ProvisioningError as error:
             attempt = self.standing.attempts(step) + 1
-            due = due_again(attempt, self.now, self.stores.policy.succession)
+            due = due_again(attempt, self.now, self.context.policy.succession)
             said |= {"outcome": "failed", "why": str(error), "due_at": due}
         except IdentityTakenError as error:
             said |= {"outcome": "halted", "why": str(error)}
@@ -128,7 +136,7 @@ class Course:
         told = Advanced(
             heir_id=self.dead.heir_id, mode=self.mode, step=step, attempt=self.standing.attempts(step) + 1, **said
         )
-        self.stores.log.record([*more, life_event(self.dead.golem_id, self.dead.died_at, told)], self.now)
+        self.context.log.record([*more, life_event(self.dead.golem_id, self.dead.died_at, told)], self.now)
         self.standing = Standing({s: t for s in STEPS if (t := ({**self.standing.last, step: told}).get(s))})
         return told.outcome
 
@@ -172,8 +180,8 @@ def check_copy(course: Course) -> dict[str, Any]:
     """What the comparison says (canon 43). Raises Halt, with the divergence, for a copy that nobody forces."""
     if not course.wish.inherit:
         return {"why": "nothing is inherited: the heir copies nobody"}
-    apart = divergence_ppm(course.stores, course.dead.golem_id)
-    said = in_force_now(course.stores, course.dead.golem_id).configuration.succession
+    apart = divergence_ppm(course.context, course.dead.golem_id)
+    said = in_force_now(course.context, course.dead.golem_id).configuration.succession
     least = round(said.strategy_drift_allowed * PPM)
     if apart is None:
         return {"why": "it was given nothing: all that it leaves is its own"}
@@ -200,7 +208,7 @@ def _funded(course: Course) -> dict[str, Any]:
     if course.mode == "manual":
         return {"budget_micros": wanted, "why": "from its owner's hand"}
     owner = course.dead.born.owner_id
-    balance = credit_micros(course.stores, owner)
+    balance = credit_micros(course.context, owner)
     if balance < wanted:
         raise Halt(
             f"owner {owner} has ${balance / 1e6:,.2f} of committed credit, the heir needs ${wanted / 1e6:,.2f}: "
@@ -214,7 +222,7 @@ def _funded(course: Course) -> dict[str, Any]:
 def _registered(course: Course) -> dict[str, Any]:
     """The identity. Raises Halt for an heir that died without one: no heart of its beats again."""
     life = course.dead.born
-    if course.stores.life("DeathDeclared", [course.dead.heir_id]).num_rows:
+    if course.context.life("DeathDeclared", [course.dead.heir_id]).num_rows:
         raise Halt(f"golem {course.dead.heir_id} died without an identity")
     identity = course.hands.registry.register(
         course.dead.heir_id,
@@ -231,19 +239,19 @@ def _booted(course: Course) -> dict[str, Any]:
     birth, heir_id = course.birth(), course.dead.heir_id
     content = course.standing.last["compiled"].configuration or course.configuration()
     source, why = f"successor of {course.dead.golem_id}", f"succession, {course.mode}"
-    said = configured(course.stores, content, source, why)
+    said = configured(course.context, content, source, why)
     try:
-        events: list[LifeEvent] = beginning(course.stores, heir_id, birth, course.at).events
+        events: list[LifeEvent] = beginning(course.context, heir_id, birth, course.at).events
     except BundleError as error:
         raise Halt(f"what it would inherit is not what was published: {error}") from error
     events.append(life_event(heir_id, course.at, said))
     return {"bundle_hash": birth.bundle_hash, "why": "born; the next run lives it", "events": events}
 
 
-def configured(stores: DerivationContext, content: str, source: str, why: str) -> Configured:
+def configured(context: DerivationContext, content: str, source: str, why: str) -> Configured:
     """A configuration of a golem's own, as it is recorded. content: canonical JSON."""
     return Configured(
-        configuration_hash=configuration_hash(content), configuration=content, policy_hash=stores.policy.hash,
+        configuration_hash=configuration_hash(content), configuration=content, policy_hash=context.policy.hash,
         source=source, run=None, why=why,
     )  # fmt: skip
 

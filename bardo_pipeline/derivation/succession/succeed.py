@@ -40,9 +40,9 @@ from bardo_pipeline.policy.toml_config import canonical
 # automatically
 
 
-def wishes_of(stores: DerivationContext, golem_ids: Collection[str]) -> dict[str, Wish]:
+def wishes_of(context: DerivationContext, golem_ids: Collection[str]) -> dict[str, Wish]:
     """What the configurations of these golems want of their heirs, of those that want any by themselves."""
-    said = {g: found.configuration.succession for g, found in in_force_of(stores, golem_ids).items()}
+    said = {g: found.configuration.succession for g, found in in_force_of(context, golem_ids).items()}
     return {
         g: Wish(budget_micros=round(one.budget_usdc * 1e6), inherit=one.inherit_grimoire)
         for g, one in said.items()
@@ -59,87 +59,87 @@ class Due:
     tried: int = 0
 
 
-def due(stores: DerivationContext, now: datetime) -> list[Due]:
+def due(context: DerivationContext, now: datetime) -> list[Due]:
     """What is due, by golem: deaths that want an heir by themselves, steps whose time has come, identities that were
     refused."""
-    found = [Due(golem_id, "died, and an heir is wanted") for golem_id in _wanted(stores)]
-    for golem_id, standing in standings(advanced(stores, unfinished(stores))).items():
+    found = [Due(golem_id, "died, and an heir is wanted") for golem_id in _wanted(context)]
+    for golem_id, standing in standings(advanced(context, unfinished(context))).items():
         if (step := standing.next_step(now)) is not None:
             found.append(Due(golem_id, f"its heir is not {step} yet", standing.tried))
-        elif standing.booted and standing.unregistered and _is_worth_asking(stores, standing):
+        elif standing.booted and standing.unregistered and _is_worth_asking(context, standing):
             found.append(Due(golem_id, "its heir lives without an identity", standing.tried))
     return sorted(found, key=lambda one: one.golem_id)
 
 
-def _wanted(stores: DerivationContext) -> Collection[str]:
+def _wanted(context: DerivationContext) -> Collection[str]:
     """The dead whose configuration wants an heir, who have none, and of whose succession nothing is told yet. Nobody
     follows a replicant: it was sent for its report.
 
     Only when all four phases of dying are over: between verdict and publication there is nothing to inherit.
     """
-    left, births = stores.life("LegacyLeft"), stores.life("GolemBorn")
+    left, births = context.life("LegacyLeft"), context.life("GolemBorn")
     succeeded = pc.struct_field(births["born"].combine_chunks(), "predecessor_id").to_pylist()
     ripe = {*left["golem_id"].to_pylist()} & {*births["golem_id"].to_pylist()}
-    told, sent = (stores.life(kind)["golem_id"].to_pylist() for kind in ("SuccessionAdvanced", "ReplicantSent"))
-    return wishes_of(stores, ripe - {*told, *succeeded, *sent})
+    told, sent = (context.life(kind)["golem_id"].to_pylist() for kind in ("SuccessionAdvanced", "ReplicantSent"))
+    return wishes_of(context, ripe - {*told, *succeeded, *sent})
 
 
-def _is_worth_asking(stores: DerivationContext, standing: Standing) -> bool:
+def _is_worth_asking(context: DerivationContext, standing: Standing) -> bool:
     """Whether the heir's heart beat since its identity was refused: each tick is worth one more attempt. Of one that
     died it is said once that it died without."""
     one = standing.last["registered"]
-    if stores.life("DeathDeclared", [one.heir_id]).num_rows:
+    if context.life("DeathDeclared", [one.heir_id]).num_rows:
         return True
-    heads = stores.log.heads()
+    heads = context.log.heads()
     mine = heads.filter(pc.equal(heads["golem_id"], one.heir_id))["contiguous"].to_pylist()
     return bool(mine) and mine[0] >= one.attempt
 
 
-def work_off(stores: DerivationContext, *, now: datetime, hands: Hands | None = None) -> dict[str, Standing]:
+def work_off(context: DerivationContext, *, now: datetime, hands: Hands | None = None) -> dict[str, Standing]:
     """Do what is due. Returns how each of those successions stands then, by dead golem."""
-    with stores.home.lock("succession"):
+    with context.home.lock("succession"):
         out = {}
-        for one in due(stores, now):
-            out[one.golem_id] = _go_on(stores, dead_golem(stores, one.golem_id), hands or Hands.of(stores), now)
+        for one in due(context, now):
+            out[one.golem_id] = _go_on(context, dead_golem(context, one.golem_id), hands or Hands.of(context), now)
         return out
 
 
-def at_heartbeat(stores: DerivationContext, heir_ids: Collection[str], *, now: datetime) -> None:
+def at_heartbeat(context: DerivationContext, heir_ids: Collection[str], *, now: datetime) -> None:
     """Try again to give those of these heirs an identity that were refused one: their hearts beat (INH S13)."""
-    dead = _refused(stores, heir_ids)
+    dead = _refused(context, heir_ids)
     if not dead:
         return
-    with stores.home.lock("succession"):
-        for golem_id, standing in standings(advanced(stores, dead)).items():
-            if standing.booted and standing.unregistered and _is_worth_asking(stores, standing):
-                _go_on(stores, dead_golem(stores, golem_id), Hands.of(stores), now)
+    with context.home.lock("succession"):
+        for golem_id, standing in standings(advanced(context, dead)).items():
+            if standing.booted and standing.unregistered and _is_worth_asking(context, standing):
+                _go_on(context, dead_golem(context, golem_id), Hands.of(context), now)
 
 
-def _refused(stores: DerivationContext, heir_ids: Collection[str]) -> list[str]:
+def _refused(context: DerivationContext, heir_ids: Collection[str]) -> list[str]:
     """The dead whose heirs are among these and were refused an identity, whatever came of it since."""
-    told = steps_told(stores)
+    told = steps_told(context)
     refused = pc.and_(pc.equal(told["outcome"], "failed"), pc.equal(told["step"], "registered"))
     mine = pc.is_in(told["heir_id"], value_set=pa.array(sorted(heir_ids), pa.string()))
     return told.filter(pc.and_(refused, mine))["golem_id"].unique().to_pylist()
 
 
 def succeed_in_run(
-    stores: DerivationContext, lives: Collection[str], *, lifespan_ticks: tuple[int, int], now: datetime, at: datetime
+    context: DerivationContext, lives: Collection[str], *, lifespan_ticks: tuple[int, int], now: datetime, at: datetime
 ) -> list[tuple[str, Born]]:
     """The heirs that these dead have at once, for a run that goes on with them at this moment.
 
     Those whose succession stops or waits have none here. The same run again finds the same heirs.
     """
-    with stores.home.lock("succession"):
+    with context.home.lock("succession"):
         for golem_id in lives:
-            _go_on(stores, dead_golem(stores, golem_id), Hands.of(stores), now, at=at, lifespan_ticks=lifespan_ticks)
-    heirs = {one.golem_id: one.heir_id for one in dead_golems(stores, commissioned(stores).intersection(lives))}
-    births = births_of(stores, heirs.values())
+            _go_on(context, dead_golem(context, golem_id), Hands.of(context), now, at=at, lifespan_ticks=lifespan_ticks)
+    heirs = {one.golem_id: one.heir_id for one in dead_golems(context, commissioned(context).intersection(lives))}
+    births = births_of(context, heirs.values())
     return [(heirs[g], births[heirs[g]][0]) for g in lives if g in heirs and births[heirs[g]][1] == at]
 
 
 def _go_on(
-    stores: DerivationContext,
+    context: DerivationContext,
     dead: Dead,
     hands: Hands,
     now: datetime,
@@ -148,15 +148,15 @@ def _go_on(
     lifespan_ticks: tuple[int, int] | None = None,
 ) -> Standing:
     """Go on with a succession as it was begun, or begin it as the configuration wants."""
-    standing = standings(advanced(stores, [dead.golem_id])).get(dead.golem_id)
+    standing = standings(advanced(context, [dead.golem_id])).get(dead.golem_id)
     wish = None if standing is None else _wish_on_record(standing)
-    wish = wish or wishes_of(stores, [dead.golem_id]).get(dead.golem_id)
+    wish = wish or wishes_of(context, [dead.golem_id]).get(dead.golem_id)
     if wish is None:
         return Standing({})
     if standing is None and lifespan_ticks is not None:
         wish = replace(wish, lifespan_ticks=lifespan_ticks)
     mode = "automatic" if standing is None else next(iter(standing.last.values())).mode
-    course = Course(stores, dead, wish, hands, now=now, mode=mode, at=at or dead.died_at)
+    course = Course(context, dead, wish, hands, now=now, mode=mode, at=at or dead.died_at)
     if course.standing.booted and course.standing.unregistered:
         course.make("registered")
         return course.standing
@@ -177,20 +177,22 @@ def _wish_on_record(standing: Standing) -> Wish | None:
 # by hand
 
 
-def summon(stores: DerivationContext, dead: Dead, wish: Wish, *, now: datetime, hands: Hands | None = None) -> Standing:
+def summon(
+    context: DerivationContext, dead: Dead, wish: Wish, *, now: datetime, hands: Hands | None = None
+) -> Standing:
     """Summon a successor by hand, through the same steps. The same again changes nothing.
 
     Raises SuccessionError where there is another heir already, where nothing was published that it could inherit, where
     it would be a copy and nobody forces it, and where another succession waits to be provisioned under other terms;
     ConfigError for a budget that is too small; ProvisioningError where the place cannot be made yet (it is due again).
     """
-    with stores.home.lock("succession"):
-        course = Course(stores, dead, wish, hands or Hands.of(stores), now=now, mode="manual", at=dead.died_at)
+    with context.home.lock("succession"):
+        course = Course(context, dead, wish, hands or Hands.of(context), now=now, mode="manual", at=dead.died_at)
         birth = course.birth()
-        heirs = births_of(stores, heirs_of(stores, dead.golem_id))
+        heirs = births_of(context, heirs_of(context, dead.golem_id))
         if heirs:
             heir_id, (known, _) = next(iter(heirs.items()))
-            _same_or_refuse(dead, heir_id, known, birth, stores)
+            _same_or_refuse(dead, heir_id, known, birth, context)
             return course.standing
         _refuse_what_cannot_be(course)
         course.standing = _begun_by_hand(course)
@@ -203,7 +205,7 @@ def summon(stores: DerivationContext, dead: Dead, wish: Wish, *, now: datetime, 
     return standing
 
 
-def _same_or_refuse(dead: Dead, heir_id: str, standing_birth: Born, wanted: Born, stores: DerivationContext) -> None:
+def _same_or_refuse(dead: Dead, heir_id: str, standing_birth: Born, wanted: Born, context: DerivationContext) -> None:
     money = ("credits_micros", "reserve_micros", "capital_micros", "bundle_hash", "lifespan_ticks")
     if all(getattr(standing_birth, name) == getattr(wanted, name) for name in money):
         return
@@ -242,7 +244,7 @@ def _begun_by_hand(course: Course) -> Standing:
     )
 
 
-def found_like(stores: DerivationContext, dead: Dead, wish: Wish, *, number: int, now: datetime) -> tuple[str, bool]:
+def found_like(context: DerivationContext, dead: Dead, wish: Wish, *, number: int, now: datetime) -> tuple[str, bool]:
     """Found a lineage of its own in a dead golem's market, for its owner: nothing is inherited (INH S12, Start Fresh).
 
     number: which one; the same again is the same golem. Returns its id, and whether it was born now.
@@ -252,16 +254,16 @@ def found_like(stores: DerivationContext, dead: Dead, wish: Wish, *, number: int
     founding = replace(Founding(), budget_micros=wish.budget_micros, lifespan_ticks=wish.lifespan_ticks)
     golem_id, birth = born(
         lineage_id=lineage_id, generation=0, owner_id=life.owner_id, founding=founding, market=life.market,
-        market_hash=life.market_hash, derivation_id=stores.derivation_id, policy=stores.policy,
+        market_hash=life.market_hash, derivation_id=context.derivation_id, policy=context.policy,
     )  # fmt: skip
-    with stores.home.lock("succession"):
-        known = births_of(stores, [golem_id]).get(golem_id)
+    with context.home.lock("succession"):
+        known = births_of(context, [golem_id]).get(golem_id)
         if known is not None:
             return golem_id, False
-        said = in_force_now(stores).configuration
+        said = in_force_now(context).configuration
         wanted = said.succession.model_copy(update={"budget_usdc": wish.budget_micros / 1e6})
         content = canonical(said.model_copy(update={"succession": wanted}))
-        told = configured(stores, content, f"founded like {dead.golem_id}", "a fresh start")
-        events = beginning(stores, golem_id, birth, dead.died_at).events
-        stores.log.record([*events, life_event(golem_id, dead.died_at, told)], now)
+        told = configured(context, content, f"founded like {dead.golem_id}", "a fresh start")
+        events = beginning(context, golem_id, birth, dead.died_at).events
+        context.log.record([*events, life_event(golem_id, dead.died_at, told)], now)
     return golem_id, True

@@ -27,7 +27,7 @@ from bardo_pipeline.storage.warehouse.build import build_warehouse
 
 
 def adopt(
-    stores: DerivationContext, name: str, why: str, *, now: datetime, tell: Callable[[str], None] = lambda _: None
+    context: DerivationContext, name: str, why: str, *, now: datetime, tell: Callable[[str], None] = lambda _: None
 ) -> LifeEvent:
     """Bring a derivation that was built beside up to the log, and put it in force.
 
@@ -36,23 +36,23 @@ def adopt(
     """
     if not why.strip():
         raise DerivationError("an adoption is recorded with its reason: say why")
-    with stores.home.lock("adoption"):
-        standing = in_force(stores.log.life("DerivationAdopted"))
+    with context.home.lock("adoption"):
+        standing = in_force(context.log.life("DerivationAdopted"))
         if name == standing.derivation_id:
             raise DerivationError(f"derivation {name} is in force already: `bardo whatif --list` shows the others")
-        chosen = recorded(stores, name)
-        build(stores, chosen, now=now, tell=tell)
-        return switch_to(stores, chosen, why.strip(), now=now)
+        chosen = recorded(context, name)
+        build(context, chosen, now=now, tell=tell)
+        return switch_to(context, chosen, why.strip(), now=now)
 
 
 def switch_to(
-    stores: DerivationContext, chosen: DerivationContext, why: str, *, now: datetime, at: datetime | None = None
+    context: DerivationContext, chosen: DerivationContext, why: str, *, now: datetime, at: datetime | None = None
 ) -> LifeEvent:
     """Put a derivation in force that is up to the log: one recorded event. The caller holds the lock `adoption`.
 
     at: its moment where nothing is on record yet, by default when the home was made.
     """
-    standing = in_force(stores.log.life("DerivationAdopted"))
+    standing = in_force(context.log.life("DerivationAdopted"))
     payload = Adopted(
         derivation_id=chosen.derivation_id,
         previous_derivation_id=standing.derivation_id,
@@ -62,31 +62,31 @@ def switch_to(
         policy=chosen.policy.content,
         why=why,
     )
-    event = life_event(EVERY_GOLEM, log_moment(stores, "DerivationAdopted", at), payload)
-    stores.log.record([event], now)
+    event = life_event(EVERY_GOLEM, log_moment(context, "DerivationAdopted", at), payload)
+    context.log.record([event], now)
     return event
 
 
-def log_moment(stores: DerivationContext, kind: str, at: datetime | None = None) -> datetime:
+def log_moment(context: DerivationContext, kind: str, at: datetime | None = None) -> datetime:
     """The log's last moment, in event time; later than any event of this kind, so that these have an order.
 
     at: the moment where nothing is on record yet, by default when the home was made.
     """
-    earlier = pc.max(stores.log.life(kind)["observed_at"]).as_py()
-    newest = last_event_time(stores) or at or stores.home.created_at
+    earlier = pc.max(context.log.life(kind)["observed_at"]).as_py()
+    newest = last_event_time(context) or at or context.home.created_at
     return newest if earlier is None else max(newest, earlier + timedelta(microseconds=1))
 
 
-def adoptions(stores: DerivationContext) -> pa.Table:
+def adoptions(context: DerivationContext) -> pa.Table:
     """The adoptions on record, oldest first: observed_at, recorded_at, and what each says."""
-    rows = stores.log.life("DerivationAdopted")
+    rows = context.log.life("DerivationAdopted")
     ordered = rows.sort_by([("observed_at", "ascending"), ("event_id", "ascending")])
     return ordered.select(["event_id", "observed_at", "recorded_at", "adopted"])
 
 
-def settle(stores: DerivationContext, *, now: datetime) -> None:
+def settle(context: DerivationContext, *, now: datetime) -> None:
     """Make again what follows from an adoption: files of playbooks, the index, and marts where there are any."""
-    derive_everything(stores, now=now)
-    refresh_index(stores)
-    if stores.home.warehouse.exists():
-        build_warehouse(stores.home, stores.derivation_id, stores.policy)
+    derive_everything(context, now=now)
+    refresh_index(context)
+    if context.home.warehouse.exists():
+        build_warehouse(context.home, context.derivation_id, context.policy)

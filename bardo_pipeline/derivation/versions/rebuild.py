@@ -65,22 +65,22 @@ class Compared:
 
 
 def derive_everything(
-    stores: DerivationContext, *, now: datetime, tell: Callable[[str], None] = lambda _: None
+    context: DerivationContext, *, now: datetime, tell: Callable[[str], None] = lambda _: None
 ) -> None:
     """Bring every projection up to the log, causes first. Verdicts and publications are events: not made here."""
     steps: tuple[tuple[str, Callable[[], object]], ...] = (
-        ("curation", lambda: derive_curation(stores)),
-        ("credits", lambda: derive_credits(stores)),
-        ("dreams", lambda: derive_dreams(stores)),
-        *((name, partial(derive_of_grimoire, stores, name)) for name in OF_GRIMOIRE),
-        ("episodes", lambda: derive_episodes(stores, now=now)),
-        ("failures", lambda: derive_failures(stores)),
-        ("scars", lambda: derive_scars(stores)),
-        ("votes", lambda: derive_votes(stores)),
-        ("consensus", lambda: derive_consensus(stores)),
-        ("testaments", lambda: derive_testaments(stores)),
-        ("candidates", lambda: derive_candidates(stores)),
-        ("library", lambda: derive_library(stores)),
+        ("curation", lambda: derive_curation(context)),
+        ("credits", lambda: derive_credits(context)),
+        ("dreams", lambda: derive_dreams(context)),
+        *((name, partial(derive_of_grimoire, context, name)) for name in OF_GRIMOIRE),
+        ("episodes", lambda: derive_episodes(context, now=now)),
+        ("failures", lambda: derive_failures(context)),
+        ("scars", lambda: derive_scars(context)),
+        ("votes", lambda: derive_votes(context)),
+        ("consensus", lambda: derive_consensus(context)),
+        ("testaments", lambda: derive_testaments(context)),
+        ("candidates", lambda: derive_candidates(context)),
+        ("library", lambda: derive_library(context)),
     )
     for name, derive in steps:
         tell(name)
@@ -88,7 +88,7 @@ def derive_everything(
 
 
 def rebuild(
-    stores: DerivationContext,
+    context: DerivationContext,
     *,
     now: datetime,
     version: int | None = None,
@@ -101,14 +101,14 @@ def rebuild(
     Raises DerivationError if the log grew meanwhile, since the two sides would not have read the same.
     """
     earlier = version is not None or moment is not None
-    derive_everything(stores, now=now)
-    seen = (stores.log.version, stores.log.life_version)
-    folder = stores.home.derivations / f"{stores.derivation_id}.rebuild"
+    derive_everything(context, now=now)
+    seen = (context.log.version, context.log.life_version)
+    folder = context.home.derivations / f"{context.derivation_id}.rebuild"
     shutil.rmtree(folder, ignore_errors=True)
     beside = replace(
-        stores,
-        projections=Projections(folder, stores.home.bucket_count, stores.policy),
-        as_of=LogAsOf(stores.log, version=version, moment=moment) if earlier else None,
+        context,
+        projections=Projections(folder, context.home.bucket_count, context.policy),
+        as_of=LogAsOf(context.log, version=version, moment=moment) if earlier else None,
         _life=None,
         _life_seen=None,
         _left_out=None,
@@ -118,13 +118,13 @@ def rebuild(
     )
     try:
         derive_everything(beside, now=now, tell=tell)
-        standing = _as_of(stores, beside) if earlier else {name: stores.projections.read(name) for name in TABLES}
+        standing = _as_of(context, beside) if earlier else {name: context.projections.read(name) for name in TABLES}
         found = [_compared(n, Digest.of(standing[n]), Digest.of(beside.projections.read(n))) for n in TABLES]
         if not earlier:
-            found.append(_compare_bundles(stores, beside))
+            found.append(_compare_bundles(context, beside))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    if (stores.log.version, stores.log.life_version) != seen:
+    if (context.log.version, context.log.life_version) != seen:
         raise DerivationError("the log grew while it was rebuilt: run it again, or as of a version (--as-of-version)")
     return found
 
@@ -133,13 +133,13 @@ def _compared(name: str, standing: Digest, rebuilt: Digest) -> Compared:
     return Compared(name, standing.rows, standing.fingerprint, rebuilt.rows, rebuilt.fingerprint)
 
 
-def _compare_bundles(stores: DerivationContext, beside: DerivationContext) -> Compared:
+def _compare_bundles(context: DerivationContext, beside: DerivationContext) -> Compared:
     """Published bundles beside the same golems' candidates, made again.
 
     Those that a repair overtook are left out, and those that another derivation published: they are its events.
     """
-    overtaken, mine = set(overtaken_bundles(stores)), bundles_published_by(stores)
-    published = {g: h for g, h in published_bundles(stores).items() if (g, h) not in overtaken and h in mine}
+    overtaken, mine = set(overtaken_bundles(context)), bundles_published_by(context)
+    published = {g: h for g, h in published_bundles(context).items() if (g, h) not in overtaken and h in mine}
     rows = beside.projections.growing("candidates").read(["golem_id", "bundle_hash"]).to_pylist()
     again = {r["golem_id"]: r["bundle_hash"] for r in rows if r["golem_id"] in published}
     return _compared("published bundles", _hashes(published), _hashes(again))
@@ -155,31 +155,31 @@ def _hashes(by_golem: dict[str, str]) -> Digest:
     return Digest.of(table)
 
 
-def _as_of(stores: DerivationContext, beside: DerivationContext) -> dict[str, pa.Table]:
+def _as_of(context: DerivationContext, beside: DerivationContext) -> dict[str, pa.Table]:
     """What is in force, cut to the cycles and deaths that the other side can know of."""
     closed = closed_through(beside)
     known, dead = set(closed), set(recorded_deaths(beside)["golem_id"].to_pylist())
-    out = {name: _cut(stores.projections.read(name), closed, known) for name in BY_CYCLE}
-    orders = beside.overrides().due({}, closed, stores.policy.curator.cycle_ticks)
-    out["grimoire"], out["lessons"] = fold(out["curation"]), lessons_of(out["hypotheses"], orders, stores.policy)
+    out = {name: _cut(context.projections.read(name), closed, known) for name in BY_CYCLE}
+    orders = beside.overrides().due({}, closed, context.policy.curator.cycle_ticks)
+    out["grimoire"], out["lessons"] = fold(out["curation"]), lessons_of(out["hypotheses"], orders, context.policy)
     both = pa.concat_tables([out["grimoire"], out["lessons"]])
     old = elders(beside, closed)
-    out |= {name: made(both, stores.policy, old) for name, made in OF_GRIMOIRE.items()}
+    out |= {name: made(both, context.policy, old) for name, made in OF_GRIMOIRE.items()}
     cut_off = pc.equal(out["failures"]["confirmed"], "at_death")
     out["failures"] = out["failures"].filter(pc.or_(pc.invert(cut_off), _of(out["failures"], dead)))
-    out["scars"] = scars_of(out["failures"], deaths_with_ticks(beside), stores.policy)
-    causes = stores.projections.read("vote_causes")
-    votes = stores.projections.read("votes")
+    out["scars"] = scars_of(out["failures"], deaths_with_ticks(beside), context.policy)
+    causes = context.projections.read("vote_causes")
+    votes = context.projections.read("votes")
     last_words = votes.filter(votes["is_death_vote"])["vote_id"].combine_chunks()
     spoken = pc.or_(pc.invert(pc.is_in(causes["vote_id"], value_set=last_words)), _of(causes, dead))
     out["vote_causes"] = _cut(causes.filter(spoken), closed, known)
     cast = out["vote_causes"]["vote_id"].combine_chunks()
     out["votes"] = votes.filter(pc.is_in(votes["vote_id"], value_set=cast))
     backed = backed_votes(out["votes"], out["vote_causes"], recorded_deaths(beside))
-    out["consensus"] = consensus(out["votes"], backed, stores.policy.katabasis)
+    out["consensus"] = consensus(out["votes"], backed, context.policy.katabasis)
     done = {g for g in dead if (curated(beside, g) or 0) >= closed.get(g, 0)}
     for name in ("testaments", "candidates"):
-        rows = stores.projections.read(name)
+        rows = context.projections.read(name)
         out[name] = rows.filter(_of(rows, done))
     return out | _libraries_as_of(beside, out, closed)
 

@@ -61,22 +61,22 @@ class Held:
 
 
 def open_beside(
-    stores: DerivationContext, policy: Policy, *, embedder: str | None = None, golems: Sequence[str] | None = None
+    context: DerivationContext, policy: Policy, *, embedder: str | None = None, golems: Sequence[str] | None = None
 ) -> DerivationContext:
     """The stores of the derivation of the same log under another policy; of some golems alone, in a folder of its own.
 
     Raises QueryError for a golem that the log does not know.
     """
-    name = embedder or stores.embedder_name
+    name = embedder or context.embedder_name
     identity = folder = derivation_id(policy, embedder_version(name))
     source = None
     if golems is not None:
-        source = LogOfGolems(stores.log, golems)
+        source = LogOfGolems(context.log, golems)
         folder += ".some-" + hashlib.sha256("\x1f".join(source.golems).encode()).hexdigest()[:8]
     return DerivationContext(
-        stores.home,
-        stores.log,
-        Projections(stores.home.derivation(folder), stores.home.bucket_count, policy),
+        context.home,
+        context.log,
+        Projections(context.home.derivation(folder), context.home.bucket_count, policy),
         policy,
         name,
         identity,
@@ -86,14 +86,18 @@ def open_beside(
 
 
 def build(
-    stores: DerivationContext, beside: DerivationContext, *, now: datetime, tell: Callable[[str], None] = lambda _: None
+    context: DerivationContext,
+    beside: DerivationContext,
+    *,
+    now: datetime,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[str, ...]:
     """Bring a derivation beside the one in force up to the log. Returns the tables that are shared, not derived.
 
     now: when vectors made here are recorded. Raises ConfigError where as many derivations lie beside as the policy
     allows (care.derivations_beside_max).
     """
-    _check_room(stores, beside.projections.root.name)
+    _check_room(context, beside.projections.root.name)
     if isinstance(beside.as_of, LogOfGolems):
         tell("curation")
         derive_curation(beside)
@@ -103,14 +107,14 @@ def build(
             tell(name)
             derive_of_grimoire(beside, name)
         return ()
-    shared = _share_episodes(stores, beside)
+    shared = _share_episodes(context, beside)
     derive_everything(beside, now=now, tell=tell)
     return shared
 
 
-def _check_room(stores: DerivationContext, name: str) -> None:
-    most = stores.policy.care.derivations_beside_max
-    others = [h.name for h in held(stores) if not h.in_force and h.name != name]
+def _check_room(context: DerivationContext, name: str) -> None:
+    most = context.policy.care.derivations_beside_max
+    others = [h.name for h in held(context) if not h.in_force and h.name != name]
     if len(others) >= most:
         raise ConfigError(
             f"{len(others)} derivations lie beside the one in force already, at most {most} may: "
@@ -118,42 +122,42 @@ def _check_room(stores: DerivationContext, name: str) -> None:
         )
 
 
-def _share_episodes(stores: DerivationContext, beside: DerivationContext) -> tuple[str, ...]:
+def _share_episodes(context: DerivationContext, beside: DerivationContext) -> tuple[str, ...]:
     """Link the episodes in force, their reader's place and their index, where the other policy makes the same ones."""
-    mine, other = settings_of(stores.policy), settings_of(beside.policy)
+    mine, other = settings_of(context.policy), settings_of(beside.policy)
     alike = all(mine[name] == other[name] for name in EPISODE_SETTINGS)
-    source, target = stores.projections.root, beside.projections.root
-    if stores.frozen or not alike or stores.embedder_name != beside.embedder_name or source == target:
+    source, target = context.projections.root, beside.projections.root
+    if context.frozen or not alike or context.embedder_name != beside.embedder_name or source == target:
         return ()
     if not (source / "episodes").exists():
         return ()
-    first, second = sorted((stores, beside), key=lambda s: s.projections.root.name)
+    first, second = sorted((context, beside), key=lambda s: s.projections.root.name)
     with first.deriving(), second.deriving():
-        standing = stores.projections.digest("episodes")
+        standing = context.projections.digest("episodes")
         there = (target / "episodes").exists()
-        if not there or Projections(target, stores.home.bucket_count, beside.policy).digest("episodes") != standing:
-            beside.projections = Projections(target, stores.home.bucket_count, beside.policy)
+        if not there or Projections(target, context.home.bucket_count, beside.policy).digest("episodes") != standing:
+            beside.projections = Projections(target, context.home.bucket_count, beside.policy)
             (target / "readers").mkdir(exist_ok=True)
             link_tree(source / "episodes", target / "episodes")
             link_tree(source / "readers" / "episodes", target / "readers" / "episodes")
-    _share_index(stores, beside)
+    _share_index(context, beside)
     return ("episodes",)
 
 
-def _share_index(stores: DerivationContext, beside: DerivationContext) -> None:
-    index = stores.home.index / "episodes"
-    source, target = index / stores.projections.root.name, index / beside.projections.root.name
+def _share_index(context: DerivationContext, beside: DerivationContext) -> None:
+    index = context.home.index / "episodes"
+    source, target = index / context.projections.root.name, index / beside.projections.root.name
     if not source.exists():
         return
-    with stores.home.lock(f"index-{source.name}"), stores.home.lock(f"index-{target.name}"):
+    with context.home.lock(f"index-{source.name}"), context.home.lock(f"index-{target.name}"):
         link_tree(source, target)
 
 
-def held(stores: DerivationContext) -> list[Held]:
+def held(context: DerivationContext) -> list[Held]:
     """The derivations on disk, the one in force first, then by name."""
-    now = in_force(stores.log.life("DerivationAdopted"))
+    now = in_force(context.log.life("DerivationAdopted"))
     found = []
-    for folder in derivation_folders(stores.home):
+    for folder in derivation_folders(context.home):
         said = description(folder)
         policy = None if said is None else understood(said.policy, folder.name)
         found.append(
@@ -167,7 +171,7 @@ def held(stores: DerivationContext) -> list[Held]:
                 changed=None if policy is None else differences(now.policy, policy),
                 written_at=datetime.fromtimestamp(max(p.stat().st_mtime for p in _with_tables(folder)), UTC),
                 own_bytes=_own_bytes(folder),
-                fit=unfit(stores, folder.name),
+                fit=unfit(context, folder.name),
             )
         )
     return sorted(found, key=lambda h: (not h.in_force, h.name))
@@ -183,9 +187,9 @@ def _own_bytes(folder: Any) -> int:
     return sum(s.st_size for s in files if s.st_nlink == 1)
 
 
-def unfit(stores: DerivationContext, name: str) -> str | None:
+def unfit(context: DerivationContext, name: str) -> str | None:
     """Why a derivation cannot be adopted; None for one that can. Raises DerivationError where none is called so."""
-    folders = {path.name: path for path in derivation_folders(stores.home)}
+    folders = {path.name: path for path in derivation_folders(context.home)}
     if name not in folders:
         listed = ", ".join(folders) or "none"
         raise DerivationError(f"no derivation {name} was built: `bardo whatif` builds one; there are: {listed}")
@@ -205,34 +209,34 @@ def unfit(stores: DerivationContext, name: str) -> str | None:
     return None
 
 
-def drop(stores: DerivationContext, name: str) -> None:
+def drop(context: DerivationContext, name: str) -> None:
     """Take a derivation away that is not in force, with its index. Raises DerivationError for another."""
-    unfit(stores, name)
-    if name in {h.name for h in held(stores) if h.in_force}:
+    unfit(context, name)
+    if name in {h.name for h in held(context) if h.in_force}:
         raise DerivationError(f"derivation {name} is in force: adopt another one first")
-    with stores.home.lock(f"derive-{name}"):
-        take_out(stores.home.derivation(name))
-    with stores.home.lock(f"index-{name}"):
-        shutil.rmtree(stores.home.index / "episodes" / name, ignore_errors=True)
+    with context.home.lock(f"derive-{name}"):
+        take_out(context.home.derivation(name))
+    with context.home.lock(f"index-{name}"):
+        shutil.rmtree(context.home.index / "episodes" / name, ignore_errors=True)
 
 
-def as_it_stands(stores: DerivationContext, name: str) -> DerivationContext:
+def as_it_stands(context: DerivationContext, name: str) -> DerivationContext:
     """The stores of a derivation on disk, to be read, whoever made it. Raises DerivationError for an unknown one."""
-    why = unfit(stores, name)
-    said = description(stores.home.derivation(name))
+    why = unfit(context, name)
+    said = description(context.home.derivation(name))
     if said is None:
         raise DerivationError(f"derivation {name} cannot be compared: {why}")
-    found = open_beside(stores, understood(said.policy, name), embedder=said.embedder, golems=said.golems)
-    folder = stores.home.derivation(name)
-    projections = Projections(folder, stores.home.bucket_count, found.policy)
+    found = open_beside(context, understood(said.policy, name), embedder=said.embedder, golems=said.golems)
+    folder = context.home.derivation(name)
+    projections = Projections(folder, context.home.bucket_count, found.policy)
     return replace(found, projections=projections, frozen=f"derivation {name} is only looked at: {why}")
 
 
-def recorded(stores: DerivationContext, name: str) -> DerivationContext:
+def recorded(context: DerivationContext, name: str) -> DerivationContext:
     """The stores of a derivation that was built beside. Raises DerivationError for one that cannot be adopted."""
-    why = unfit(stores, name)
+    why = unfit(context, name)
     if why is not None:
         raise DerivationError(f"derivation {name} cannot be adopted: {why}")
-    said = description(stores.home.derivation(name))
+    said = description(context.home.derivation(name))
     assert said is not None, "what is fit says what it is"
-    return replace(open_beside(stores, understood(said.policy, name), embedder=said.embedder), beside=True)
+    return replace(open_beside(context, understood(said.policy, name), embedder=said.embedder), beside=True)

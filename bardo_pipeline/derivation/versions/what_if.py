@@ -113,7 +113,7 @@ class WhatIf:
 
 
 def what_if(
-    stores: DerivationContext,
+    context: DerivationContext,
     policy: Policy,
     *,
     now: datetime,
@@ -126,33 +126,33 @@ def what_if(
     golems: derive and compare only these. horizon_us: how long after a close decisions count that were judged.
     Raises QueryError for an unknown golem, ConfigError where there is no room for another derivation.
     """
-    if stores.frozen is None:
+    if context.frozen is None:
         tell("what is in force")
-        derive_everything(stores, now=now)
-    beside = open_beside(stores, policy, golems=golems)
+        derive_everything(context, now=now)
+    beside = open_beside(context, policy, golems=golems)
     shared: tuple[str, ...] = ()
-    if golems is None and beside.derivation_id == stores.derivation_id:
-        beside, shared = stores, tuple(TABLES)
+    if golems is None and beside.derivation_id == context.derivation_id:
+        beside, shared = context, tuple(TABLES)
     else:
-        shared = build(stores, beside, now=now, tell=tell)
+        shared = build(context, beside, now=now, tell=tell)
     tell("comparing")
     try:
-        return compare(stores, beside, shared=shared, horizon_us=horizon_us)
+        return compare(context, beside, shared=shared, horizon_us=horizon_us)
     except SchemaVersionError as error:
-        if stores.frozen is None:
+        if context.frozen is None:
             raise
-        return _not_compared(stores, beside, str(error))
+        return _not_compared(context, beside, str(error))
 
 
-def _not_compared(stores: DerivationContext, beside: DerivationContext, why: str) -> WhatIf:
-    changed, none = differences(stores.policy, beside.policy), calibration(JUDGED_SCHEMA.empty_table())
+def _not_compared(context: DerivationContext, beside: DerivationContext, why: str) -> WhatIf:
+    changed, none = differences(context.policy, beside.policy), calibration(JUDGED_SCHEMA.empty_table())
     return WhatIf(
-        stores.derivation_id,
+        context.derivation_id,
         beside.projections.root.name,
         None,
         changed,
         beside.description.golems,
-        stores.frozen,
+        context.frozen,
         (),
         CHANGE_SCHEMA.empty_table(),
         (0, 0),
@@ -163,75 +163,77 @@ def _not_compared(stores: DerivationContext, beside: DerivationContext, why: str
 
 
 def compare(
-    stores: DerivationContext, beside: DerivationContext, *, shared: Sequence[str] = (), horizon_us: int = DAY_US
+    context: DerivationContext, beside: DerivationContext, *, shared: Sequence[str] = (), horizon_us: int = DAY_US
 ) -> WhatIf:
     """Compare two derivations as they stand. shared: tables that are the same files."""
     golems = beside.description.golems
-    changed = differences(stores.policy, beside.policy)
+    changed = differences(context.policy, beside.policy)
     names = [n for n in TABLES if golems is None or n in SOME]
-    at = _newest(stores)
-    before, after = (_read(s, "grimoire", golems) for s in (stores, beside))
+    at = _newest(context)
+    before, after = (_read(s, "grimoire", golems) for s in (context, beside))
     at_us = 0 if at is None else pa.scalar(at, pa.timestamp("us", tz="UTC")).cast(pa.int64()).as_py()
     active = tuple(t.filter(pc.equal(t["status"], "active")).num_rows for t in (before, after))
     return WhatIf(
-        in_force=stores.derivation_id,
+        in_force=context.derivation_id,
         name=beside.projections.root.name,
         at=at,
         changed=changed,
         golems=golems,
-        frozen=stores.frozen,
-        tables=tuple(_table(stores, beside, n, golems, n in shared) for n in names),
-        entries=entry_changes(before, after, at_us, stores.policy.decay, beside.policy.decay),
+        frozen=context.frozen,
+        tables=tuple(_table(context, beside, n, golems, n in shared) for n in names),
+        entries=entry_changes(before, after, at_us, context.policy.decay, beside.policy.decay),
         known=(active[0], active[1]),
-        calibration=(_calibrated(stores, golems, horizon_us), _calibrated(beside, golems, horizon_us)),
-        retrievals=retrievals(stores, beside, golems),
-        adoptable=beside.projections.root != stores.projections.root
-        and unfit(stores, beside.projections.root.name) is None,
+        calibration=(_calibrated(context, golems, horizon_us), _calibrated(beside, golems, horizon_us)),
+        retrievals=retrievals(context, beside, golems),
+        adoptable=beside.projections.root != context.projections.root
+        and unfit(context, beside.projections.root.name) is None,
     )
 
 
-def _newest(stores: DerivationContext) -> datetime | None:
+def _newest(context: DerivationContext) -> datetime | None:
     """The last close of a cycle: the moment as of which confidence is compared."""
-    closes = stores.projections.growing("cycles").read(["closed_at"])
+    closes = context.projections.growing("cycles").read(["closed_at"])
     newest: datetime | None = pc.max(closes["closed_at"]).as_py()
     return newest
 
 
-def _read(stores: DerivationContext, name: str, golems: Sequence[str] | None) -> pa.Table:
-    rows = stores.projections.read(name)
+def _read(context: DerivationContext, name: str, golems: Sequence[str] | None) -> pa.Table:
+    rows = context.projections.read(name)
     if golems is None or "golem_id" not in rows.column_names:
         return rows
     return rows.filter(pc.is_in(rows["golem_id"], value_set=pa.array(golems, pa.string())))
 
 
 def _table(
-    stores: DerivationContext, beside: DerivationContext, name: str, golems: Sequence[str] | None, shared: bool
+    context: DerivationContext, beside: DerivationContext, name: str, golems: Sequence[str] | None, shared: bool
 ) -> TableDifference:
     if shared:
-        count = stores.projections.digest(name).rows
+        count = context.projections.digest(name).rows
         return TableDifference(name, count, count, 0, 0, True)
     columns = [n for n in TABLES[name].schema.names if n not in NAMING]
-    mine, other = (digest_column(row_digests(_read(s, name, golems).select(columns))) for s in (stores, beside))
+    mine, other = (digest_column(row_digests(_read(s, name, golems).select(columns))) for s in (context, beside))
     alone = tuple(pc.sum(pc.invert(pc.is_in(a, value_set=b))).as_py() or 0 for a, b in ((mine, other), (other, mine)))
     return TableDifference(name, len(mine), len(other), alone[0], alone[1])
 
 
-def _calibrated(stores: DerivationContext, golems: Sequence[str] | None, horizon_us: int) -> Calibration:
+def _calibrated(context: DerivationContext, golems: Sequence[str] | None, horizon_us: int) -> Calibration:
     """How sure a derivation was at each close, beside what was judged after it."""
-    decisions = stores.projections.growing("curation").read(golems=golems)
-    closes = stores.projections.growing("cycles").read(["golem_id", "cycle", "closed_at"], golems=golems)
-    beliefs = beliefs_at_closes(decisions, closes, stores.policy.decay)
-    return calibration(judge_beliefs(beliefs, judged_outcomes(stores, golems), horizon_us=horizon_us))
+    decisions = context.projections.growing("curation").read(golems=golems)
+    closes = context.projections.growing("cycles").read(["golem_id", "cycle", "closed_at"], golems=golems)
+    beliefs = beliefs_at_closes(decisions, closes, context.policy.decay)
+    return calibration(judge_beliefs(beliefs, judged_outcomes(context, golems), horizon_us=horizon_us))
 
 
-def retrievals(stores: DerivationContext, beside: DerivationContext, golems: Sequence[str] | None = None) -> Retrievals:
+def retrievals(
+    context: DerivationContext, beside: DerivationContext, golems: Sequence[str] | None = None
+) -> Retrievals:
     """What both grimoires would have put before golems at the decisions on record (T1 and T2: after the gate)."""
-    rows = _looked_up(stores, golems)
+    rows = _looked_up(context, golems)
     if not rows.num_rows:
         return Retrievals()
     names = EntryNames()
-    span = stores.policy.curator.cycle_ticks
-    mine, other = (_recalled(s, rows, names, golems, span) for s in (stores, beside))
+    span = context.policy.curator.cycle_ticks
+    mine, other = (_recalled(s, rows, names, golems, span) for s in (context, beside))
     recorded = _recorded(rows, names, mine.entries.shape[0])
     return Retrievals(
         decisions=rows.num_rows,
@@ -244,10 +246,10 @@ def retrievals(stores: DerivationContext, beside: DerivationContext, golems: Seq
     )
 
 
-def _looked_up(stores: DerivationContext, golems: Sequence[str] | None) -> pa.Table:
+def _looked_up(context: DerivationContext, golems: Sequence[str] | None) -> pa.Table:
     """Records that retrieved, with the moment at which what their golem knew was laid out, by golem and tick."""
-    rows = stores.log.read_cycles(list(_LOOKED_UP), golems=golems).rename_columns(_LOOKED_UP)
-    span = stores.policy.curator.cycle_ticks
+    rows = context.log.read_cycles(list(_LOOKED_UP), golems=golems).rename_columns(_LOOKED_UP)
+    span = context.policy.curator.cycle_ticks
     at_us, tick = rows["observed_at"].cast(pa.int64()).to_numpy(), rows["tick"].to_numpy()
     golem = pc.index_in(rows["golem_id"], value_set=rows["golem_id"].unique()).to_numpy().astype(np.int64)
     chunk = (golem << 40) | ((tick - 1) // span)
@@ -255,20 +257,20 @@ def _looked_up(stores: DerivationContext, golems: Sequence[str] | None) -> pa.Ta
     found, first = np.unique(chunk[order], return_index=True)
     laid_out = at_us[order][first][np.searchsorted(found, chunk)]
     rows = rows.append_column("laid_out_us", pa.array(laid_out, pa.int64()))
-    out = stores.left_out().records(rows["golem_id"], tick)
+    out = context.left_out().records(rows["golem_id"], tick)
     asked = pc.is_in(rows["tier"], value_set=pa.array(["T1", "T2"])).to_numpy(zero_copy_only=False)
     return rows.filter(pa.array(asked & ~out)).sort_by([("golem_id", "ascending"), ("tick", "ascending")])
 
 
 def _recalled(
-    stores: DerivationContext, rows: pa.Table, names: EntryNames, golems: Sequence[str] | None, recorded_span: int
+    context: DerivationContext, rows: pa.Table, names: EntryNames, golems: Sequence[str] | None, recorded_span: int
 ) -> Recalled:
     """What one derivation would have given. Where its cycles have another length, others are the last closed ones."""
-    asked, span = Asked.of(rows), stores.policy.curator.cycle_ticks
+    asked, span = Asked.of(rows), context.policy.curator.cycle_ticks
     if span != recorded_span:
         asked = replace(asked, cycle=(asked.tick - 1) // span)
-    decisions = stores.projections.growing("curation").read(golems=golems)
-    return History(decisions, stores.policy).recalled(asked, names)
+    decisions = context.projections.growing("curation").read(golems=golems)
+    return History(decisions, context.policy).recalled(asked, names)
 
 
 def _recorded(rows: pa.Table, names: EntryNames, most: int) -> np.ndarray:
