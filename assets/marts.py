@@ -16,9 +16,10 @@ import yaml  # type: ignore[import-untyped]
 from assets.log import CYCLES, LIFE_EVENTS
 from assets.metadata import OWNERS, Seen, materialized
 from assets.resources import LazyStores
+from bardo_pipeline.project_files import DBT_PROJECT
 from bardo_pipeline.storage.delta.table_digest import Digest
 from bardo_pipeline.storage.home import Home
-from bardo_pipeline.storage.warehouse.build import PROJECT, build_warehouse, quoted
+from bardo_pipeline.storage.warehouse.build import build_warehouse, quoted
 
 _SOURCES = {
     "log_cycles": [CYCLES],
@@ -33,15 +34,15 @@ _NAMED = re.compile(r"\{\{\s*(ref|source)\((?:'home',\s*)?'(\w+)'\)\s*\}\}")
 
 def _models() -> list[dict[str, Any]]:
     """The marts as dbt describes them: name, description, columns."""
-    return list(yaml.safe_load((PROJECT / "models" / "marts" / "schema.yml").read_text())["models"])
+    return list(yaml.safe_load((DBT_PROJECT / "models" / "marts" / "schema.yml").read_text())["models"])
 
 
 def _causes(sql: str) -> set[dg.AssetKey]:
     """The assets that a model's SQL reads, through every staging model that it names."""
     found: set[dg.AssetKey] = set()
     for kind, name in _NAMED.findall(sql):
-        if kind == "ref" and (PROJECT / "models" / "staging" / f"{name}.sql").exists():
-            found |= _causes((PROJECT / "models" / "staging" / f"{name}.sql").read_text())
+        if kind == "ref" and (DBT_PROJECT / "models" / "staging" / f"{name}.sql").exists():
+            found |= _causes((DBT_PROJECT / "models" / "staging" / f"{name}.sql").read_text())
         elif kind == "ref":
             found.add(dg.AssetKey(name))
         elif name != "policy":
@@ -51,7 +52,7 @@ def _causes(sql: str) -> set[dg.AssetKey]:
 
 def _spec(model: dict[str, Any]) -> dg.AssetSpec:
     columns = [dg.TableColumn(c["name"], c["data_type"], c["description"]) for c in model["columns"]]
-    causes = _causes((PROJECT / "models" / "marts" / f"{model['name']}.sql").read_text())
+    causes = _causes((DBT_PROJECT / "models" / "marts" / f"{model['name']}.sql").read_text())
     return dg.AssetSpec(
         model["name"], group_name="marts", kinds={"dbt", "duckdb"}, owners=OWNERS, description=model["description"],
         deps=[*sorted(causes), "bundles"], metadata={"dagster/column_schema": dg.TableSchema(columns)},

@@ -8,15 +8,16 @@ import sys
 from pathlib import Path
 
 from bardo_pipeline.errors import ConfigError, DerivationError
+from bardo_pipeline.project_files import checkout
 from bardo_pipeline.storage.dagster_instance import prepare_dagster_home
 from bardo_pipeline.storage.home import Home
 
 
 def project_root() -> Path:
-    """The folder with definitions.py and workspace.yaml. Raises ConfigError where the package stands without them."""
-    root = Path(__file__).resolve().parent.parent.parent
-    if not (root / "definitions.py").exists():
-        raise ConfigError(f"{root} has no definitions.py: install the project from a checkout (`make venv`)")
+    """Return the folder with definitions.py and workspace.yaml. Raises ConfigError outside a checkout."""
+    root = checkout()
+    if root is None:
+        raise ConfigError("Dagster's code location is not part of the wheel: use a checkout (`make venv`) or the image")
     return root
 
 

@@ -23,18 +23,18 @@ from bardo_pipeline.grimoire.gas_bands import GAS_SPANS
 from bardo_pipeline.inheritance.library.deposits import CHANNELS
 from bardo_pipeline.katabasis.weighted_consensus import CONSENSUS_SCHEMA
 from bardo_pipeline.policy import DecayPolicy, Policy
+from bardo_pipeline.project_files import DBT_PROJECT
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.log.protocol import CYCLES_SCHEMA, LIFE_LOG_SCHEMA
 from bardo_pipeline.storage.projections.projections import HIDDEN
 from bardo_pipeline.storage.projections.table_specs import TABLES
-from bardo_pipeline.storage.warehouse.build import PROJECT
 from bardo_pipeline.storage.warehouse.dbt_plugin import Plugin
 from tests.conftest import NOW
 
 
 def described() -> list[dict[str, Any]]:
-    return list(yaml.safe_load((PROJECT / "models/marts/schema.yml").read_text())["models"])
+    return list(yaml.safe_load((DBT_PROJECT / "models/marts/schema.yml").read_text())["models"])
 
 
 # what it says of itself
@@ -79,7 +79,7 @@ def test_every_mart_has_its_key_tested() -> None:
     ("rows", "wrong"), [("(1, 1), (1, 2)", 0), ("(1, 1), (1, 1)", 1), ("(1, null), (2, null)", 2), ("(null, 1)", 1)]
 )
 def test_a_key_is_of_one_row_and_whole(rows: str, wrong: int) -> None:
-    told = (PROJECT / "tests/generic/unique_together.sql").read_text()
+    told = (DBT_PROJECT / "tests/generic/unique_together.sql").read_text()
     _, body = told.split("%}", 1)
     query = Template(body.split("{% endtest %}")[0]).render(model=f"(values {rows}) as t(a, b)", columns=["a", "b"])
     with duckdb.connect() as connection:
@@ -87,10 +87,10 @@ def test_a_key_is_of_one_row_and_whole(rows: str, wrong: int) -> None:
 
 
 def test_the_project_tells_nobody_and_names_no_folder_of_this_machine() -> None:
-    project = yaml.safe_load((PROJECT / "dbt_project.yml").read_text())
+    project = yaml.safe_load((DBT_PROJECT / "dbt_project.yml").read_text())
     assert project["flags"]["send_anonymous_usage_stats"] is False
-    assert not list(PROJECT.rglob("__init__.py")), "it would shadow the dbt package"
-    profile = yaml.safe_load((PROJECT / "profiles.yml").read_text())["bardo"]["outputs"]["home"]
+    assert not list(DBT_PROJECT.rglob("__init__.py")), "it would shadow the dbt package"
+    profile = yaml.safe_load((DBT_PROJECT / "profiles.yml").read_text())["bardo"]["outputs"]["home"]
     assert "env_var(" in profile["path"]
     assert profile["plugins"][0]["config"] == {}, "the environment says which home, and dbt need not parse again for it"
 

@@ -28,9 +28,10 @@ from bardo_pipeline.grimoire.confidence import FOREVER_US
 from bardo_pipeline.grimoire.entry_columns import confidence_of, half_life_of, micros, replaced
 from bardo_pipeline.katabasis.weighted_consensus import CONSENSUS_SCHEMA
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.project_files import DBT_PROJECT
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
-from bardo_pipeline.storage.warehouse.build import PROJECT, WarehouseReport, build_warehouse, query
+from bardo_pipeline.storage.warehouse.build import WarehouseReport, build_warehouse, query
 from tests.conftest import NOW, copy_home
 from tests.contract.test_dbt_project import described, sources
 
@@ -303,7 +304,7 @@ def test_confidence_fades_in_sql_as_it_does_in_the_library(built: Built) -> None
 def test_an_effect_comes_with_the_unit_of_its_metric(built: Built) -> None:
     units = dict(built.rows("select distinct metric, effect_unit from fct_knowledge"))
     assert units.items() <= {**vocabulary.METRIC_UNIT, None: "ppm"}.items()
-    case = (PROJECT / "models/marts/fct_knowledge.sql").read_text()
+    case = (DBT_PROJECT / "models/marts/fct_knowledge.sql").read_text()
     for metric, unit in vocabulary.METRIC_UNIT.items():
         assert unit == "ppm" or f"when '{metric}' then '{unit}'" in case
 
@@ -349,8 +350,8 @@ def test_every_column_of_every_mart_is_described_in_the_project_and_in_the_file(
         assert built.rows(f"select comment from duckdb_tables() where table_name = '{model['name']}'") == [
             (model["description"],)
         ]
-    staging = yaml.safe_load((PROJECT / "models/staging/schema.yml").read_text())["models"]
-    assert {m["name"] for m in staging} == {p.stem for p in (PROJECT / "models/staging").glob("*.sql")}
+    staging = yaml.safe_load((DBT_PROJECT / "models/staging/schema.yml").read_text())["models"]
+    assert {m["name"] for m in staging} == {p.stem for p in (DBT_PROJECT / "models/staging").glob("*.sql")}
     assert all(m["name"].startswith("stg_") and m["description"] for m in staging)
 
 
@@ -401,7 +402,7 @@ def test_a_failed_test_changes_nothing(built: Built, tmp_path: Path) -> None:
 
 def test_what_dbt_cannot_even_parse_is_told_as_it_says_it(built: Built, tmp_path: Path) -> None:
     project = tmp_path / "dbt"
-    shutil.copytree(PROJECT, project)
+    shutil.copytree(DBT_PROJECT, project)
     (project / "models/marts/fct_ticks.sql").write_text("select * from {{ ref('nobody_made_this') }}")
     before = built.stores.home.warehouse.read_bytes()
     with pytest.raises(DerivationError, match="nobody_made_this"):
@@ -410,7 +411,7 @@ def test_what_dbt_cannot_even_parse_is_told_as_it_says_it(built: Built, tmp_path
 
 
 def test_without_its_project_nothing_can_be_built(built: Built, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="run from a checkout"):
+    with pytest.raises(ConfigError, match="install the project again"):
         build_warehouse(built.stores.home, built.stores.derivation_id, project=tmp_path)
 
 

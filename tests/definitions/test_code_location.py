@@ -10,10 +10,10 @@ import dagster as dg
 import pytest
 import yaml
 
+from bardo_pipeline.project_files import DBT_PROJECT
 from bardo_pipeline.storage.dagster_instance import prepare_dagster_home
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.projections.table_specs import TABLES
-from bardo_pipeline.storage.warehouse.build import PROJECT
 from definitions import defs
 from tests.conftest import NOW
 
@@ -86,8 +86,8 @@ def test_the_graph_reads_like_the_way_of_a_record() -> None:
 
 @pytest.mark.row("P-2")
 def test_every_mart_of_dbt_is_an_asset_with_the_description_and_the_causes_of_its_model() -> None:
-    models = yaml.safe_load((PROJECT / "models" / "marts" / "schema.yml").read_text())["models"]
-    assert {m["name"] for m in models} == {p.stem for p in (PROJECT / "models" / "marts").glob("*.sql")}
+    models = yaml.safe_load((DBT_PROJECT / "models" / "marts" / "schema.yml").read_text())["models"]
+    assert {m["name"] for m in models} == {p.stem for p in (DBT_PROJECT / "models" / "marts").glob("*.sql")}
     for model in models:
         node = GRAPH.get(dg.AssetKey(model["name"]))
         assert node.description == model["description"]

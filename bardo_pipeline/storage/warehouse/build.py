@@ -21,11 +21,8 @@ import orjson
 
 from bardo_pipeline.errors import ConfigError, DerivationError, QueryError
 from bardo_pipeline.policy import Policy
+from bardo_pipeline.project_files import DBT_PROJECT, IMPORT_ROOT, checkout
 from bardo_pipeline.storage.home import Home, sync_file, sync_folder
-
-ROOT = Path(__file__).resolve().parents[2]
-PROJECT = ROOT / "dbt"
-"""The dbt project that describes the marts."""
 
 _SHOWN, _ROWS_SHOWN = 5, 3
 _PARSED = "partial_parse.msgpack"
@@ -42,7 +39,7 @@ class WarehouseReport:
 
 
 def build_warehouse(
-    home: Home, derivation_id: str, policy: Policy | None = None, *, project: Path = PROJECT
+    home: Home, derivation_id: str, policy: Policy | None = None, *, project: Path = DBT_PROJECT
 ) -> WarehouseReport:
     """Build every mart from the log and one derivation, test them, and put them in force.
 
@@ -69,7 +66,7 @@ def dbt_environment(home: Home, derivation_id: str, policy: Policy, database: st
 
     database: a file in the folder in which dbt runs. By such a name dbt knows what it has parsed for another home.
     """
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [str(IMPORT_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     others = {name: value for name, value in os.environ.items() if not name.startswith("DBT_")}
     return others | {
         "BARDO_HOME": str(home.root.absolute()),
@@ -85,7 +82,7 @@ def _dbt_build(folder: Path, environment: dict[str, str], project: Path) -> int:
     """Run dbt in a process of its own (its state is global, and it would hold the draft open). Returns tests passed."""
     command = Path(sys.executable).with_name("dbt")
     if not command.exists() or not (project / "dbt_project.yml").exists():
-        raise ConfigError(f"building marts needs {command} and {project}: run from a checkout, in its environment")
+        raise ConfigError(f"building marts needs {command} and {project}: install the project again")
     parsed = project / "target" / _PARSED
     if parsed.exists():
         shutil.copyfile(parsed, folder / _PARSED)
@@ -116,7 +113,7 @@ def _keep_parsed(made: Path, kept: Path) -> None:
 
     It compares the files by their content, and parses again what changed.
     """
-    if made.exists() and os.access(kept.parent if kept.parent.exists() else kept.parents[1], os.W_OK):
+    if made.exists() and checkout() and os.access(kept.parent if kept.parent.exists() else kept.parents[1], os.W_OK):
         kept.parent.mkdir(exist_ok=True)
         fresh = kept.with_name(f"{kept.name}.{os.getpid()}")
         shutil.copyfile(made, fresh)
