@@ -7,7 +7,7 @@ import dagster as dg
 from assets.checks import only_passed_bundles_are_published
 from assets.log import LOG
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.incremental.checkpoints import place_of
+from bardo_pipeline.derivation.incremental.checkpoints import checkpoint_of
 from bardo_pipeline.derivation.incremental.record_queries import closed_through, curated
 from bardo_pipeline.derivation.incremental.retraction_tracking import unheeded
 
@@ -33,6 +33,6 @@ def what_is_new(stores: DerivationContext) -> str | None:
         return f"{cycles} closed cycles of {golems} golems"
     if struck := unheeded(stores):
         return f"{struck} strikes, reorgs or withdrawals to heed"
-    if curation.table.version > (place_of(stores.projections.root / "readers" / "votes") or 0):
+    if curation.table.version > (checkpoint_of(stores, "votes").version or 0):
         return "decisions without their votes"
     return None

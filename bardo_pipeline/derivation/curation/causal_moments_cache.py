@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from bardo_pipeline.curator.causality.lagged_moments import MOMENTS_SCHEMA, Moments, from_table
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.incremental.checkpoints import ByGolem
+from bardo_pipeline.derivation.incremental.golem_cache import GolemCache
 from bardo_pipeline.derivation.incremental.record_queries import closed_records, cycle_of
 from bardo_pipeline.derivation.incremental.retraction_tracking import without
 from bardo_pipeline.events.life.retractions import LeftOut
@@ -27,7 +27,7 @@ def moments_at(context: DerivationContext, done: Mapping[str, int], left: LeftOu
     """The moments of these golems at their last cycles. done: golem to cycle; 0 and below has lived through nothing."""
     wanted = {g: cycle for g, cycle in done.items() if cycle > 0}
     made = Moments()
-    kept = ByGolem(context, "moments", _KEPT_SCHEMA).rows(wanted)
+    kept = GolemCache(context, "moments", _KEPT_SCHEMA).read(wanted)
     current = [
         wanted.get(g) == cycle and _signature(left, g) == signature
         for g, cycle, signature in zip(*(kept[n].to_pylist() for n in ("golem_id", "cycle", "left")), strict=True)
@@ -52,7 +52,7 @@ def keep_moments(context: DerivationContext, moments: Moments, done: Mapping[str
     owners = mine["golem_id"].to_pylist()
     mine = mine.append_column(_KEPT_SCHEMA.field("cycle"), pa.array([done[g] for g in owners], pa.int64()))
     mine = mine.append_column(_KEPT_SCHEMA.field("left"), pa.array([_signature(left, g) for g in owners], pa.string()))
-    ByGolem(context, "moments", _KEPT_SCHEMA).keep(mine, done)
+    GolemCache(context, "moments", _KEPT_SCHEMA).replace(mine, done)
 
 
 def _signature(left: LeftOut, golem_id: str) -> str:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.incremental.checkpoints import ByGolem
+from bardo_pipeline.derivation.incremental.golem_cache import GolemCache
 from bardo_pipeline.derivation.incremental.retraction_tracking import Heeded, from_cycle
 from bardo_pipeline.dreams.dream_cycle import DREAM_SCHEMA, KNOWN_COLUMNS, known_then
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA, alive
@@ -81,7 +81,7 @@ def nights_of(context: DerivationContext, golem_ids: Iterable[str], first: Mappi
     table = context.projections.growing("dreams")
     done = {g: reached for g in golem_ids if (reached := table.done(g)) is not None}
     signed = _signatures(context, done, left)
-    kept = ByGolem(context, "nights", _KEPT_SCHEMA).rows(done)
+    kept = GolemCache(context, "nights", _KEPT_SCHEMA).read(done)
     rows = zip(*(kept[n].to_pylist() for n in ("golem_id", "cycle", "left")), strict=True)
     current = [g not in first and done.get(g) == cycle and signed[g] == said for g, cycle, said in rows]
     kept = kept.filter(pa.array(current, pa.bool_()))
@@ -127,7 +127,7 @@ def keep_nights(
         "version": [version if g in slept else before.version.get(g) for g in mine],
     }
     columns |= {name: _folded(rows, mine) for name, rows in held.items()}
-    ByGolem(context, "nights", _KEPT_SCHEMA).keep(pa.table(columns).cast(_KEPT_SCHEMA), golem_ids)
+    GolemCache(context, "nights", _KEPT_SCHEMA).replace(pa.table(columns).cast(_KEPT_SCHEMA), golem_ids)
 
 
 def _stood(context: DerivationContext, name: str, golem_ids: list[str], first: Mapping[str, int]) -> pa.Table:

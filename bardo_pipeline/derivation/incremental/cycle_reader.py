@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.incremental.checkpoints import keep_place, kept_at
+from bardo_pipeline.derivation.incremental.checkpoints import checkpoint_of
 from bardo_pipeline.derivation.incremental.record_queries import closed_through, cycle_of, keyed
 from bardo_pipeline.derivation.incremental.retraction_tracking import without
 from bardo_pipeline.events.life.retractions import LeftOut
@@ -47,7 +47,7 @@ class CycleReader:
         self, context: DerivationContext, name: str, columns: tuple[str, ...], left: LeftOut, *, ordered: bool = True
     ) -> None:
         self._context, self._columns, self._left, self._ordered = context, list(columns), left, ordered
-        self._folder = context.projections.root / "readers" / name
+        self._checkpoint = checkpoint_of(context, name)
         self._span = context.policy.curator.cycle_ticks
 
     def fresh(self, done: Callable[[str], int | None], until: Callable[[str], int | None] | None = None) -> Fresh:
@@ -80,16 +80,16 @@ class CycleReader:
 
     def advance(self, fresh: Fresh) -> None:
         """Keep the place, and what waits."""
-        keep_place(self._folder, fresh.version, waiting=fresh.waiting)
+        self._checkpoint.save(fresh.version, waiting=fresh.waiting)
 
     def _parts(self) -> tuple[int, list[pa.Table], Iterator[Part]]:
         """The log's version, what waits, and what came since in parts."""
-        place, now = kept_at(self._folder, "waiting"), self._context.source.version
-        if place is None:
+        saved, now = self._checkpoint.load("waiting"), self._context.source.version
+        if saved is None:
             return now, [], self._context.source.cycles_in_parts(self._columns)
-        since = place.version
+        since = saved.version
         news = self._context.source.cycles_in_parts(self._columns, since) if now > since else iter(())
-        return now, [place.rows], news
+        return now, [saved.rows], news
 
     def _all(self, held: _Held, done: Callable[[str], int | None], closed: Mapping[str, int], version: int) -> Fresh:
         lost = self._context.life("GapAccepted")["golem_id"].to_pylist()  # a lost cycle closes without rows

@@ -7,12 +7,11 @@ not. The box only saves time: gone, it is filled again from the table.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.derivation.incremental.checkpoints import keep_place, kept_at, place_of
+from bardo_pipeline.derivation.incremental.checkpoints import Checkpoint
 from bardo_pipeline.katabasis.anonymous_votes import VOTE_SCHEMA
 from bardo_pipeline.katabasis.weighted_consensus import decisive
 from bardo_pipeline.storage.projections.projections import GrowingTable
@@ -29,19 +28,19 @@ class Fresh:
 
 
 class BallotBox:
-    """The decisive votes of one table. folder: of the counter's place."""
+    """The decisive votes of one table. checkpoint: the counter's."""
 
-    def __init__(self, votes: GrowingTable, folder: Path) -> None:
-        self._votes, self._folder = votes, folder
+    def __init__(self, votes: GrowingTable, checkpoint: Checkpoint) -> None:
+        self._votes, self._checkpoint = votes, checkpoint
 
     def look(self) -> Fresh | None:
         """What came since the last count; None where nothing did."""
-        since, version = place_of(self._folder), self._votes.table.version
+        since, version = self._checkpoint.version, self._votes.table.version
         changed = self._votes.table.read(["proposition_id", "because"], since)
         if not changed.num_rows:
             return None
         touched = changed["proposition_id"].unique()
-        kept = kept_at(self._folder, "votes")
+        kept = self._checkpoint.load("votes")
         if kept is None or kept.rows.schema != VOTE_SCHEMA:
             every = decisive(self._votes.read())
             return Fresh(touched, _on(every, touched), _on(every, touched, those=False), version)
@@ -56,7 +55,7 @@ class BallotBox:
     def keep(self, fresh: Fresh) -> None:
         """Keep that all this was counted."""
         votes = pa.concat_tables([fresh.others, fresh.votes]).cast(VOTE_SCHEMA).combine_chunks()
-        keep_place(self._folder, fresh.version, votes=votes)
+        self._checkpoint.save(fresh.version, votes=votes)
 
 
 def _on(votes: pa.Table, propositions: pa.Array, *, those: bool = True) -> pa.Table:

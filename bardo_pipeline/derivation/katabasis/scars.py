@@ -6,9 +6,7 @@ become scars is a function of the set of an owner's failures. Source: KAT (Acher
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.incremental.checkpoints import keep_place, kept_at
+from bardo_pipeline.derivation.incremental.checkpoints import Checkpoint, checkpoint_of
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleReader
 from bardo_pipeline.derivation.incremental.record_queries import curated, cycle_of, last_records, stretches
 from bardo_pipeline.derivation.incremental.retraction_tracking import Heeded, because, first_cycles, from_cycle
@@ -137,8 +135,8 @@ def _rules(context: DerivationContext) -> pa.Table:
 
     Brought up to the decisions on record, and kept beside the reader's place.
     """
-    folder, curation = _rules_folder(context), context.projections.growing("curation")
-    kept, version = kept_at(folder, "rules"), curation.table.version
+    checkpoint, curation = _rules_checkpoint(context), context.projections.growing("curation")
+    kept, version = checkpoint.load("rules"), curation.table.version
     if kept is not None and kept.version == version:
         return kept.rows
     since = None if kept is None else kept.version
@@ -148,12 +146,12 @@ def _rules(context: DerivationContext) -> pa.Table:
     done = [context.projections.growing("failures").done(g) or 0 for g in golems]
     told_to = pa.table({"golem_id": pa.array(golems, pa.string()), "done": pa.array(done, pa.int64())})
     rules = asked(_LAST_WORDS, rules=rules, told_to=told_to).cast(rules.schema)
-    keep_place(folder, version, rules=rules)
+    checkpoint.save(version, rules=rules)
     return rules
 
 
-def _rules_folder(context: DerivationContext) -> Path:
-    return context.projections.root / "readers" / "failures-rules"
+def _rules_checkpoint(context: DerivationContext) -> Checkpoint:
+    return checkpoint_of(context, "failures-rules")
 
 
 def _ended(context: DerivationContext) -> pa.Table:
@@ -193,7 +191,7 @@ def _repair(context: DerivationContext, left: LeftOut) -> list[Written]:
     due = heeded.due(left, after=[Heeded(context, "curation")])
     failures, written = context.projections.growing("failures"), []
     if due:
-        shutil.rmtree(_rules_folder(context), ignore_errors=True)
+        _rules_checkpoint(context).remove()
         first = {g: max(cycle, 1) for g, cycle in first_cycles(due, span).items()}
         upto = {g: done for g in first if (done := failures.done(g)) is not None and done >= first[g]}
         first = {g: first[g] for g in upto}
@@ -238,9 +236,9 @@ def failures_again(
 def derive_scars(context: DerivationContext) -> list[Written]:
     """Choose anew what the clades are told whose failures changed, or of which somebody died."""
     with context.deriving():
-        failures, place = context.projections.growing("failures"), context.projections.root / "readers" / "scars"
+        failures, checkpoint = context.projections.growing("failures"), checkpoint_of(context, "scars")
         version, deaths = failures.table.version, deaths_with_ticks(context)
-        kept = kept_at(place, "dead")
+        kept = checkpoint.load("dead")
         since = None if kept is None else kept.version
         touched = failures.table.read(["owner_id"], since)["owner_id"].unique().to_pylist() if version != since else []
         known = pa.array([], pa.string()) if kept is None else kept.rows["golem_id"].combine_chunks()
@@ -256,7 +254,7 @@ def derive_scars(context: DerivationContext) -> list[Written]:
             rows = pa.concat_tables([others, told])
             if Digest.of(rows) != Digest.of(standing):
                 written.append(renewed.renew(rows, buckets))
-        keep_place(place, version, dead=deaths.select(["golem_id"]))
+        checkpoint.save(version, dead=deaths.select(["golem_id"]))
         return written
 
 

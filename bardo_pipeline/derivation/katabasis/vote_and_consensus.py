@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.incremental.checkpoints import keep_place, place_of
+from bardo_pipeline.derivation.incremental.checkpoints import checkpoint_of
 from bardo_pipeline.derivation.incremental.record_queries import curated, cycle_of
 from bardo_pipeline.derivation.incremental.retraction_tracking import Heeded, because, first_cycles, from_cycle
 from bardo_pipeline.derivation.katabasis.decisive_votes_cache import BallotBox
@@ -70,10 +70,10 @@ def derive_votes(context: DerivationContext) -> list[Written]:
     with context.deriving():
         votes, causes = context.projections.growing("votes"), context.projections.growing("vote_causes")
         written = _repair(context, context.left_out())
-        place = context.projections.root / "readers" / "votes"
+        checkpoint = checkpoint_of(context, "votes")
         curation = context.projections.growing("curation")
         version = curation.table.version
-        decisions = curation.read(since_version=place_of(place))
+        decisions = curation.read(since_version=checkpoint.version)
         living = routine_votes(decisions, owners(context), context.policy)
         upto = _cycles_of(decisions)
         cast = [(living, upto)]
@@ -92,7 +92,7 @@ def derive_votes(context: DerivationContext) -> list[Written]:
                 kept = _not_yet(table, rows, by_vote, prefix)
                 if reached:
                     written.append(table.put(kept, reached))
-        keep_place(place, version)
+        checkpoint.save(version)
         return written
 
 
@@ -198,7 +198,7 @@ def _causes_of(context: DerivationContext, vote_ids: pa.Array) -> pa.Table:
 def derive_consensus(context: DerivationContext) -> list[Written]:
     """Count again the propositions that got votes since, or lost them, and those whose death votes may now count."""
     with context.deriving():
-        box = BallotBox(context.projections.growing("votes"), context.projections.root / "readers" / "consensus")
+        box = BallotBox(context.projections.growing("votes"), checkpoint_of(context, "consensus"))
         fresh = box.look()
         if fresh is None:
             return []

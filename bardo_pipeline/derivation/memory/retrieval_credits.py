@@ -6,7 +6,6 @@ Source: MEM-11, HB S13 (Loop 1).
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -15,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.incremental.checkpoints import keep_place, kept_at
+from bardo_pipeline.derivation.incremental.checkpoints import checkpoint_of
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleReader, Fresh
 from bardo_pipeline.derivation.incremental.record_queries import closed_records, curated, cycle_of
 from bardo_pipeline.derivation.incremental.retraction_tracking import Heeded, because, first_cycles, from_cycle, without
@@ -54,8 +53,8 @@ def _curated_of(context: DerivationContext, fresh: Fresh) -> Fresh:
 
 def _signs(context: DerivationContext) -> pa.Table:
     """From when on each entry says which side, brought up to the decisions on record."""
-    folder = context.projections.root / "readers" / "credits-signs"
-    curation, kept = context.projections.growing("curation"), kept_at(folder, "signs")
+    checkpoint = checkpoint_of(context, "credits-signs")
+    curation, kept = context.projections.growing("curation"), checkpoint.load("signs")
     version = curation.table.version
     known = SIGN_SCHEMA.empty_table() if kept is None else kept.rows
     if kept is not None and kept.version == version:
@@ -63,7 +62,7 @@ def _signs(context: DerivationContext) -> pa.Table:
     columns = ["golem_id", "entry_id", "action_type", "cycle", "sign", "revision", "seq"]
     since = None if kept is None else kept.version
     signs = signs_of(curation.read(columns, since_version=since), known)
-    keep_place(folder, version, signs=signs)
+    checkpoint.save(version, signs=signs)
     return signs
 
 
@@ -74,7 +73,7 @@ def _repair(context: DerivationContext, left: LeftOut) -> list[Written]:
     credits = context.projections.growing("credits")
     written: list[Written] = []
     if due:
-        shutil.rmtree(context.projections.root / "readers" / "credits-signs", ignore_errors=True)
+        checkpoint_of(context, "credits-signs").remove()
         first = {g: max(cycle, 1) for g, cycle in first_cycles(due, span).items()}
         upto = {g: done for g in first if (done := credits.done(g)) is not None and done >= first[g]}
         first = {g: first[g] for g in upto}

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.death_queries import advanced, halted_by_themselves, unfinished, waiting_golems
-from bardo_pipeline.derivation.incremental.checkpoints import place_of
+from bardo_pipeline.derivation.incremental.checkpoints import checkpoint_of
 from bardo_pipeline.derivation.incremental.record_queries import closed_through, curated
 from bardo_pipeline.derivation.legacy.publish_legacies import unjudged
 from bardo_pipeline.derivation.legacy.warning_waivers import failing
@@ -212,7 +212,7 @@ def _lag(context: DerivationContext, reader: str, done: Done, derived_at: dateti
 
 def _closed_since(context: DerivationContext, reader: str, cycles: dict[str, int]) -> datetime | None:
     """When the first of these cycles (golem to its cycle) closed: when the last of its records was taken."""
-    place = place_of(context.projections.root / "readers" / reader)
+    place = checkpoint_of(context, reader).version
     rows = context.log.read_cycles(["golem_id", "tick", "recorded_at"], place, golems=sorted(cycles))
     asked = pa.table({"golem_id": pa.array(cycles, pa.string()), "cycle": pa.array(cycles.values(), pa.int64())})
     number = pc.add(pc.divide(pc.subtract(rows["tick"], 1), context.policy.curator.cycle_ticks), 1)

@@ -1,4 +1,4 @@
-"""Places of readers after a power cut: nothing of them is synced, so a file may be there and hold nothing."""
+"""Checkpoints after a power cut: their files are not synced, so a file may be there and hold nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.incremental.checkpoints import keep_place, kept_at, place_of
+from bardo_pipeline.derivation.incremental.checkpoints import Checkpoint
 from bardo_pipeline.derivation.incremental.retraction_tracking import Heeded
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
@@ -18,20 +18,22 @@ ROWS = pa.table({"tick": [1, 2, 3]})
 
 
 @pytest.mark.parametrize("left", [b"", b"\0" * 40, b"{}", b"7"])
-def test_a_place_that_cannot_be_read_is_no_place_and_its_reader_begins_anew(left: bytes, tmp_path: Path) -> None:
-    keep_place(tmp_path, 7, waiting=ROWS)
-    assert (place_of(tmp_path), kept_at(tmp_path, "waiting").rows) == (7, ROWS)  # type: ignore[union-attr]
+def test_a_checkpoint_that_cannot_be_read_is_none_and_its_consumer_starts_again(left: bytes, tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.save(7, waiting=ROWS)
+    assert (checkpoint.version, checkpoint.load("waiting").rows) == (7, ROWS)  # type: ignore[union-attr]
     (tmp_path / "place.json").write_bytes(left)
-    assert (place_of(tmp_path), kept_at(tmp_path, "waiting")) == (None, None)
-    keep_place(tmp_path, 8, waiting=ROWS)
-    assert place_of(tmp_path) == 8
+    assert (checkpoint.version, checkpoint.load("waiting")) == (None, None)
+    checkpoint.save(8, waiting=ROWS)
+    assert checkpoint.version == 8
 
 
 @pytest.mark.parametrize("left", [b"", b"\0" * 400])
 def test_rows_that_cannot_be_read_are_read_again(left: bytes, tmp_path: Path) -> None:
-    keep_place(tmp_path, 7, waiting=ROWS)
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.save(7, waiting=ROWS)
     (tmp_path / "waiting-7.arrow").write_bytes(left)
-    assert kept_at(tmp_path, "waiting") is None
+    assert checkpoint.load("waiting") is None
 
 
 @pytest.mark.row("X-4")
