@@ -1,6 +1,6 @@
 """Outcomes: the judged decisions on record, each under the structure of its situation.
 
-Source: EV-10 ("verified outcomes"); quality/calibration.py puts beliefs to them.
+Source: X-3, X-5 (beliefs against recorded outcomes); quality/calibration.py compares the two.
 """
 
 from __future__ import annotations
