@@ -15,8 +15,9 @@ from deltalake import DeltaTable
 from assets.legacy import docs_facts, standing_verdicts
 from assets.metadata import markdown_table
 from assets.resources import LazyStores
-from bardo_pipeline.derivation.legacy.publish_legacies import unjudged, wrongly_published
-from bardo_pipeline.derivation.legacy.warning_waivers import failing
+from bardo_pipeline.derivation.legacy.publish_legacies import unjudged_candidates
+from bardo_pipeline.derivation.legacy.published_bundles import invalid_publications
+from bardo_pipeline.derivation.legacy.warning_waivers import failed_expectations
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.storage.delta.parquet_io import scan
 from bardo_pipeline.storage.projections.table_specs import TABLES
@@ -31,7 +32,7 @@ def only_passed_bundles_are_published(home: dg.ResourceParam[LazyStores]) -> dg.
     Nothing downstream runs otherwise. The cure: restore the bundle's folder from a copy, or from its candidate, and run
     the job again.
     """
-    wrong = wrongly_published(home.stores)
+    wrong = invalid_publications(home.stores)
     metadata: dict[str, Any] = {
         "published_count": home.stores.life("BundlePublished").num_rows,
         "wrong": dg.MetadataValue.json(wrong),
@@ -46,7 +47,7 @@ def only_passed_bundles_are_published(home: dg.ResourceParam[LazyStores]) -> dg.
 def every_candidate_passed(home: dg.ResourceParam[LazyStores]) -> dg.AssetCheckResult:
     """No candidate waits for its verdict, and none was refused. A refused one leaves its successor unborn."""
     stores = home.stores
-    waiting, refused = unjudged(stores), standing_verdicts(stores)
+    waiting, refused = unjudged_candidates(stores), standing_verdicts(stores)
     refused = refused.filter(pc.invert(refused["passed"]))
     rows = [
         {"golem": r["golem_id"], "bundle": r["bundle_hash"], "failed": ", ".join(r["failed"])}
@@ -68,7 +69,7 @@ def every_warning_is_waived(home: dg.ResourceParam[LazyStores]) -> dg.AssetCheck
     no warning: that bundle is refused, and nobody can waive it.
     """
     stores = home.stores
-    told = [one for one in failing(stores) if one.severity == "warning"]
+    told = [one for one in failed_expectations(stores) if one.severity == "warning"]
     still = [one for one in told if one.open]
     rows = [
         {"golem": one.golem_id, "bundle": one.bundle_hash[:16], "warning": one.expectation, "observed": one.observed,

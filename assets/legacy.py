@@ -24,16 +24,15 @@ from assets.metadata import (
 from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.death_queries import dead_golems
-from bardo_pipeline.derivation.death.graveyard import previews
+from bardo_pipeline.derivation.death.graveyard import inheritance_previews
 from bardo_pipeline.derivation.legacy.bundle_candidates import candidate_folder
 from bardo_pipeline.derivation.legacy.bundle_verdicts import Verdicts, judge
+from bardo_pipeline.derivation.legacy.derive_legacies import derive_candidates, derive_testaments
 from bardo_pipeline.derivation.legacy.publish_legacies import (
     candidates_of,
-    derive_candidates,
-    derive_testaments,
     judge_candidates,
-    loosely_read,
-    publish,
+    publish_candidates,
+    read_unchecked,
 )
 from bardo_pipeline.events.life.events import Judged
 from bardo_pipeline.storage.delta.table_digest import Digest
@@ -206,7 +205,7 @@ def _judged_again(stores: DerivationContext, standing: pa.Table, site: Path) -> 
     rows = [r for r in stores.projections.read("candidates").to_pylist() if r["bundle_hash"] in wanted]
     if not rows:
         return Verdicts((), None)
-    return judge(candidates_of(stores, rows, loosely_read), stores.policy, site)
+    return judge(candidates_of(stores, rows, read_unchecked), stores.policy, site)
 
 
 @dg.asset(
@@ -223,7 +222,7 @@ def bundles(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
     """
     stores = home.stores
     seen = Seen.before(stores, ["candidates"])
-    fresh = set(publish(stores, now=home.now()))
+    fresh = set(publish_candidates(stores, now=home.now()))
     standing = standing_bundles(stores)
     rows = [
         {"golem": r["golem_id"], "bundle": r["bundle_hash"][:16], "entries": r["entry_count"]}
@@ -245,7 +244,7 @@ def _inheritance(stores: DerivationContext, fresh: Collection[str]) -> dict[str,
         "golem_id"
     ]
     dead = [one for one in dead_golems(stores, golems.to_pylist()) if one.bundle_hash in fresh]
-    seen = list(previews(stores, dead).values())
+    seen = list(inheritance_previews(stores, dead).values())
     rows = [
         {
             "golem": one.golem_id,

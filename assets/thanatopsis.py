@@ -11,8 +11,12 @@ from assets.log import LIFE_EVENTS
 from assets.metadata import CODE_VERSION, OWNERS, Seen, columns_of, markdown_table, materialized
 from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.derive_thanatopsis import pass_away, phases_of
-from bardo_pipeline.derivation.death.owner_notices import deliver, waiting, webhook_of
+from bardo_pipeline.derivation.death.derive_thanatopsis import phases_of, record_phases
+from bardo_pipeline.derivation.death.owner_notices import (
+    post_notices,
+    waiting_notices,
+    webhook_of,
+)
 from bardo_pipeline.errors import NoticeError
 from bardo_pipeline.storage.delta.table_digest import Digest
 
@@ -45,7 +49,7 @@ def thanatopsis(context: dg.AssetExecutionContext, home: dg.ResourceParam[LazySt
     """
     stores = home.stores
     seen = Seen.before(stores, ["testaments", "candidates", "grimoire"])
-    fresh = pass_away(stores, now=home.now())
+    fresh = record_phases(stores, now=home.now())
     told = [{"notice": e.bequeathed.notice} for e in fresh if e.bequeathed is not None]
     more = {"notices": markdown_table(told), **posted(stores, context.log.warning)}
     return materialized(
@@ -58,12 +62,12 @@ def posted(stores: DerivationContext, warn: Callable[[str], None]) -> dict[str, 
     """How many notices were posted; what was not taken waits for the next time, and fails nothing else."""
     url = webhook_of(os.environ)
     if url is None:
-        return {"posted": 0, "waiting": len(waiting(stores))}
+        return {"posted": 0, "waiting": len(waiting_notices(stores))}
     try:
-        sent = len(deliver(stores, url))
+        sent = len(post_notices(stores, url))
     except NoticeError as error:
         warn(str(error))
-        return {"posted": 0, "waiting": len(waiting(stores)), "why": str(error)}
+        return {"posted": 0, "waiting": len(waiting_notices(stores)), "why": str(error)}
     return {"posted": sent, "waiting": 0}
 
 

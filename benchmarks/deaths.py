@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
+from bardo_pipeline.derivation.death.complete_deaths import complete_deaths
 from bardo_pipeline.derivation.death.death_queries import births_of, dead_golem, deaths_of
-from bardo_pipeline.derivation.legacy.publish_legacies import bequeath, publish, unjudged
+from bardo_pipeline.derivation.legacy.publish_legacies import publish_candidates, unjudged_candidates
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
 from bardo_pipeline.derivation.succession.succeed import due
 from bardo_pipeline.events.life.events import Died, life_event
@@ -64,8 +65,8 @@ def _asked_of(root: Path) -> Figure:
     one = stores.life("DeathDeclared")["golem_id"][0].as_py()
 
     def asked() -> None:
-        assert not unjudged(stores), "all are judged"
-        assert not publish(stores, now=NOW), "all are published"
+        assert not unjudged_candidates(stores), "all are judged"
+        assert not publish_candidates(stores, now=NOW), "all are published"
         assert not due(stores, NOW), "no heir is wanted"
         dead_golem(stores, one)
 
@@ -133,7 +134,7 @@ def _bury(homes: tuple[Path, ...]) -> tuple[float, float]:
     took = 0.0
     for root in homes:
         stores = DerivationContext.open(root)
-        took = seconds(lambda s=stores: bequeath(s, now=NOW))
+        took = seconds(lambda s=stores: complete_deaths(s, now=NOW))
         born, out = (stores.life(kind).num_rows for kind in ("GolemBorn", "BundlePublished"))
         assert out == born, f"{out} of {born} bundles were published"
         stores.log.close()

@@ -6,13 +6,13 @@ import dagster as dg
 
 from assets.metadata import markdown_table
 from assets.resources import LazyStores
-from bardo_pipeline.derivation.death.silence import observe
+from bardo_pipeline.derivation.death.silence import declare_silent_golems
 
 
 @dg.op(out=dg.Out(dg.Nothing))
 def declare_the_silent_dead(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
     """Take what dead writers had acknowledged, look for silent golems, and record their deaths."""
-    found = observe(home.stores, now=home.now())
+    found = declare_silent_golems(home.stores, now=home.now())
     rows = [{name: str(value) for name, value in asdict(one).items()} for one in found]
     declared = sum(one.outcome == "declared" for one in found)
     context.add_output_metadata({"silent": len(found), "declared": declared, "found": markdown_table(rows)})

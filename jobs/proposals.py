@@ -10,7 +10,7 @@ import dagster as dg
 from assets.metadata import markdown_table
 from assets.resources import LazyStores
 from bardo_pipeline.derivation.curation.request_proposals import propose_all
-from bardo_pipeline.derivation.death.testament_phrasing import phrase_all
+from bardo_pipeline.derivation.death.testament_phrasing import phrase_all_testaments
 from bardo_pipeline.gateway.model_settings import MODEL, ModelSettings
 
 
@@ -42,7 +42,7 @@ def phrase_the_testaments(context: dg.OpExecutionContext, home: dg.ResourceParam
         why = f"{MODEL} is not set" if settings is None else "gateway.phrases_testaments is off"
         context.add_output_metadata({"asked": 0, "why": why})
         return
-    said = [asking.phrased for asking in phrase_all(stores, settings, clock=home.now) if not asking.known]
+    said = [asking.phrased for asking in phrase_all_testaments(stores, settings, clock=home.now) if not asking.known]
     wordings = [wording for one in said for wording in one.wordings]
     refused = [one for one in wordings if one.fault is not None]
     context.add_output_metadata(

@@ -8,7 +8,7 @@ import dagster as dg
 
 from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.silence import observe
+from bardo_pipeline.derivation.death.silence import declare_silent_golems
 from jobs.observe import observe_job
 from sensors.run_requests import few, requested
 
@@ -31,6 +31,6 @@ def golems_silent(
 
 
 def _silent(stores: DerivationContext, now: datetime) -> tuple[list[str], str]:
-    silent = [one for one in observe(stores, now=now, dry_run=True) if one.outcome == "silent"]
+    silent = [one for one in declare_silent_golems(stores, now=now, dry_run=True) if one.outcome == "silent"]
     names = [one.golem_id for one in silent]
     return [f"{one.golem_id}@{one.tick}" for one in silent], f"{few(names)} fell silent"

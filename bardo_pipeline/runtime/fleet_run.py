@@ -21,9 +21,10 @@ import pyarrow as pa
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import Mind, commit, derive_curation, relived
-from bardo_pipeline.derivation.death.death_queries import commissioned
+from bardo_pipeline.derivation.death.complete_deaths import complete_deaths
+from bardo_pipeline.derivation.death.death_queries import succeeded_golems
 from bardo_pipeline.derivation.incremental.record_queries import cycle_of
-from bardo_pipeline.derivation.legacy.publish_legacies import bequeath, published_bundles
+from bardo_pipeline.derivation.legacy.published_bundles import published_bundles
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import withdraw
 from bardo_pipeline.derivation.succession.birth_events import beginning
 from bardo_pipeline.errors import ConfigError
@@ -307,7 +308,7 @@ class Living:
         lives = {self.fleet.golem_ids[i]: self.fleet.births[i] for i in gone}
         self.context.log.record([self._death(i, dead) for i in gone], self.clock())
         self._commit()
-        bequeath(self.context, now=self.clock())
+        complete_deaths(self.context, now=self.clock())
         left = published_bundles(self.context, lives)
         self.deaths += len(gone)
         self.published += len(left)
@@ -321,7 +322,7 @@ class Living:
         lives = {g: b for g, b in lives.items() if g not in self._replicants}
         if self.run.succeed is not None:
             return self.run.succeed(lives, self._boundary(stop))
-        summoned = commissioned(self.context)
+        summoned = succeeded_golems(self.context)
         return [
             self._birth(b.lineage_id, b.generation + 1, b.owner_id, predecessor=(g, b, left[g]))
             for g, b in lives.items()

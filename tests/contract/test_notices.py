@@ -11,7 +11,12 @@ from threading import Thread
 import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.owner_notices import deliver, notices_of, waiting, webhook_of
+from bardo_pipeline.derivation.death.owner_notices import (
+    notices_of,
+    post_notices,
+    waiting_notices,
+    webhook_of,
+)
 from bardo_pipeline.errors import ConfigError, NoticeError
 from tests.conftest import copy_home
 from tests.support.bardo_command import bardo
@@ -69,14 +74,14 @@ def stores(brief_home: Path, tmp_path: Path) -> DerivationContext:
 
 def test_every_death_is_posted_once_and_what_is_not_taken_waits(stores: DerivationContext, hook: Hook) -> None:
     told = notices_of(stores)
-    assert len(told) == len(waiting(stores)) == 4
+    assert len(told) == len(waiting_notices(stores)) == 4
     hook.patience = 2
     with pytest.raises(NoticeError, match=rf"2 notices were posted, that of golem {told[2].golem_id} was not .*503"):
-        deliver(stores, hook.url)
-    assert waiting(stores) == told[2:]
+        post_notices(stores, hook.url)
+    assert waiting_notices(stores) == told[2:]
     hook.patience = 9
-    assert deliver(stores, hook.url) == told[2:]
-    assert deliver(stores, hook.url) == []
+    assert post_notices(stores, hook.url) == told[2:]
+    assert post_notices(stores, hook.url) == []
     assert [(n["event_id"], n["golem_id"], n["text"]) for n in hook.taken] == [
         (n.event_id, n.golem_id, n.text) for n in told
     ]
@@ -85,8 +90,8 @@ def test_every_death_is_posted_once_and_what_is_not_taken_waits(stores: Derivati
 def test_a_webhook_that_is_not_there_loses_nothing(stores: DerivationContext, hook: Hook) -> None:
     hook.server_close()
     with pytest.raises(NoticeError, match="0 notices were posted"):
-        deliver(stores, hook.url)
-    assert len(waiting(stores)) == 4
+        post_notices(stores, hook.url)
+    assert len(waiting_notices(stores)) == 4
 
 
 def test_the_command_shows_them_and_posts_them(

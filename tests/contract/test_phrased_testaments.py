@@ -12,8 +12,14 @@ import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.model_budget import memory_budget
-from bardo_pipeline.derivation.death.testament_phrasing import Asking, in_words, phrase, phrase_all, questions
-from bardo_pipeline.derivation.legacy.publish_legacies import published_bundles
+from bardo_pipeline.derivation.death.testament_phrasing import (
+    PhrasingResult,
+    phrase_testament,
+    phrase_all_testaments,
+    phrased_testament,
+    phrasing_requests,
+)
+from bardo_pipeline.derivation.legacy.published_bundles import published_bundles
 from bardo_pipeline.derivation.versions.rebuild import rebuild
 from bardo_pipeline.errors import AnswerError, CostCapError, GatewayError, QueryError, RefusalError, UnreachableError
 from bardo_pipeline.events.life.events import life_event
@@ -66,7 +72,7 @@ def wordings(*given: tuple[int, str]) -> Said:
 
 
 def golem_of(stores: DerivationContext) -> str:
-    return sorted(questions(stores))[0]
+    return sorted(phrasing_requests(stores))[0]
 
 
 def statements(stores: DerivationContext, golem_id: str) -> dict[str, list[str]]:
@@ -74,14 +80,14 @@ def statements(stores: DerivationContext, golem_id: str) -> dict[str, list[str]]
     return {name: [item["statement"] for item in row[name]] for name in CATEGORIES}
 
 
-def phrased(stores: DerivationContext, provider: Loopback, model: str = "loopback-1", **said: Any) -> Asking:
+def phrased(stores: DerivationContext, provider: Loopback, model: str = "loopback-1", **said: Any) -> PhrasingResult:
     settings = ModelSettings("openai-chat", model, provider.settings.url)
-    return phrase(stores, golem_of(stores), settings, clock=lambda: NOW, **said)
+    return phrase_testament(stores, golem_of(stores), settings, clock=lambda: NOW, **said)
 
 
 def death_of(stores: DerivationContext) -> tuple[int, str]:
     """The number and the words of the sentence on the death, which every testament has."""
-    sentences, _, _ = questions(stores)[golem_of(stores)]
+    sentences, _, _ = phrasing_requests(stores)[golem_of(stores)]
     return next((n, one.statement) for n, one in enumerate(sentences, 1) if one.statement.startswith("I died at tick"))
 
 
@@ -89,7 +95,7 @@ def test_what_claims_the_same_stands_and_what_claims_more_is_refused_with_its_re
     stores: DerivationContext, provider: Loopback
 ) -> None:
     golem_id, (number, death) = golem_of(stores), death_of(stores)
-    others = [n for n in range(1, 1 + len(questions(stores)[golem_id][0])) if n != number]
+    others = [n for n in range(1, 1 + len(phrasing_requests(stores)[golem_id][0])) if n != number]
     good = death.replace(": ", ", when ")
     asking = phrased(stores, provider.says(wordings((number, good), (others[0], "I always won. Follow me."))))
     assert (asking.known, asking.error) == (False, None)
@@ -98,7 +104,7 @@ def test_what_claims_the_same_stands_and_what_claims_more_is_refused_with_its_re
     assert two.fault is not None
     assert two.wording == "I always won. Follow me."
     told = statements(stores, golem_id)
-    words = in_words(stores, golem_id, told)
+    words = phrased_testament(stores, golem_id, told)
     assert words is not None
     assert (death, good) in words.said["failed"]
     pairs = [pair for name in CATEGORIES for pair in words.said[name]]
@@ -114,12 +120,12 @@ def test_neither_testament_nor_bundle_changes_and_a_rebuild_asks_nothing(
     golem_id, (number, death) = golem_of(stores), death_of(stores)
     before = stores.projections.digest("testaments"), published_bundles(stores)
     phrased(stores, provider.says(wordings((number, death.replace(": ", ", when ")))))
-    shown = in_words(stores, golem_id, statements(stores, golem_id))
+    shown = phrased_testament(stores, golem_id, statements(stores, golem_id))
     provider.says(Said(status=500))
     assert all(one.equal for one in rebuild(stores, now=NOW))
     again = opened(stores.home.root)
     assert (again.projections.digest("testaments"), published_bundles(again)) == before
-    assert in_words(again, golem_id, statements(again, golem_id)) == shown
+    assert phrased_testament(again, golem_id, statements(again, golem_id)) == shown
     assert not provider.requests
 
 
@@ -128,9 +134,9 @@ def test_one_testament_is_asked_about_once(stores: DerivationContext, provider: 
     second = phrased(opened(stores.home.root), provider, again=True)
     assert (second.known, second.event) == (True, first.event)
     assert len(provider.requests) == 1
-    everybody = len(questions(stores))
-    assert len(phrase_all(stores, provider.settings, clock=lambda: NOW)) == everybody - 1
-    assert phrase_all(stores, provider.settings, clock=lambda: NOW) == []
+    everybody = len(phrasing_requests(stores))
+    assert len(phrase_all_testaments(stores, provider.settings, clock=lambda: NOW)) == everybody - 1
+    assert phrase_all_testaments(stores, provider.settings, clock=lambda: NOW) == []
     assert len(provider.requests) == everybody
 
 
@@ -155,7 +161,7 @@ def test_a_failure_is_on_record_and_the_derived_text_stands(
     assert asking.phrased.answer == (said.arguments or said.refusal)
     assert type(asking.error) is kind
     assert asking.event.event_id in str(asking.error)
-    assert in_words(stores, golem_id, statements(stores, golem_id)) is None
+    assert phrased_testament(stores, golem_id, statements(stores, golem_id)) is None
     asked = len(provider.requests)
     assert phrased(stores, provider, model).known, "it is not asked again by itself"
     assert len(provider.requests) == asked
@@ -167,17 +173,17 @@ def test_a_failure_is_on_record_and_the_derived_text_stands(
 
 def test_the_caps_of_the_day_hold_for_phrasings_too(stores: DerivationContext, provider: Loopback) -> None:
     golem_id = golem_of(stores)
-    prompts = {g: prompt for g, (_, _, prompt) in questions(stores).items()}
+    prompts = {g: prompt for g, (_, _, prompt) in phrasing_requests(stores).items()}
     most = {g: most_micros(provider.settings, prompt.size_bytes, GATEWAY) for g, prompt in prompts.items()}
     short = opened(stores.home.root, day_micros_max=min(most.values()) - 1)
-    (asking,) = phrase_all(short, provider.says(wordings()).settings, clock=lambda: NOW)
+    (asking,) = phrase_all_testaments(short, provider.says(wordings()).settings, clock=lambda: NOW)
     assert isinstance(asking.error, CostCapError)
     assert asking.phrased.request_count == 0
     assert not provider.requests
     enough = opened(stores.home.root, golem_day_micros_max=most[golem_id])
     assert phrased(enough, provider, again=True).error is None
     assert memory_budget(enough, golem_id, NOW).spent_micros == 7_500
-    other = phrase(enough, golem_id, provider.messages, clock=lambda: NOW)
+    other = phrase_testament(enough, golem_id, provider.messages, clock=lambda: NOW)
     assert isinstance(other.error, CostCapError), "what was spent today counts, whatever was asked"
     assert memory_budget(enough, golem_id, NOW + timedelta(days=1)).spent_micros == 0
 
@@ -191,7 +197,7 @@ def test_a_claim_that_came_into_the_log_some_other_way_is_not_shown(
     elsewhere = Wording(category="worked", statement="Nobody said so.", wording="Nobody said so.", fault=None)
     event = told.model_copy(update={"wordings": (smuggled, elsewhere), "prompt_hash": "another"})
     stores.log.record([life_event(golem_id, NOW, Phrased.model_validate(event.model_dump()))], NOW + timedelta(hours=1))
-    words = in_words(stores, golem_id, statements(stores, golem_id))
+    words = phrased_testament(stores, golem_id, statements(stores, golem_id))
     assert words is not None
     assert (death, death) in words.said["failed"]
     assert smuggled in words.refused
@@ -200,7 +206,7 @@ def test_a_claim_that_came_into_the_log_some_other_way_is_not_shown(
 
 def test_who_left_no_testament_is_not_asked_about(stores: DerivationContext, provider: Loopback) -> None:
     with pytest.raises(QueryError, match="nobody left no testament"):
-        phrase(stores, "nobody", provider.says(wordings()).settings, clock=lambda: NOW)
+        phrase_testament(stores, "nobody", provider.says(wordings()).settings, clock=lambda: NOW)
     assert not provider.requests
 
 

@@ -13,14 +13,15 @@ import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.death_queries import (
-    advanced,
-    commissioned,
     credit_micros,
     dead_golem,
     dead_golems,
-    unfinished,
+    succeeded_golems,
+    succession_steps,
+    unfinished_successions,
 )
-from bardo_pipeline.derivation.legacy.publish_legacies import publish, published_bundles, unjudged
+from bardo_pipeline.derivation.legacy.publish_legacies import publish_candidates, unjudged_candidates
+from bardo_pipeline.derivation.legacy.published_bundles import published_bundles
 from bardo_pipeline.derivation.succession.succeed import due
 from bardo_pipeline.events.life.events import Born, Died, Judged, LifeEvent, Published, life_event
 from bardo_pipeline.events.life.succession_events import STEPS, Advanced, Step
@@ -127,23 +128,23 @@ def test_what_is_due_is_told_by_the_successions_that_are_not_over(
         assert [one.golem_id for one in due(stores, NOW)] == [second]
     assert made == {"Advanced": 1}, "one step of the one that waits"
     with counted(monkeypatch) as made:
-        assert commissioned(stores) == {first}
+        assert succeeded_golems(stores) == {first}
         assert credit_micros(stores, "ann") == -7_000_000, "funded once, of nothing committed"
     assert not made
     stores.log.record([step(third, "exported", mode="manual")], NOW)
-    assert unfinished(stores) == sorted((second, third)), "an owner took it in hand"
-    assert {golem for golem, _ in advanced(stores)} == {first, second, third}
+    assert unfinished_successions(stores) == sorted((second, third)), "an owner took it in hand"
+    assert {golem for golem, _ in succession_steps(stores)} == {first, second, third}
 
 
 def test_a_home_in_which_all_are_judged_and_out_reads_hashes_alone(
     stores: DerivationContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with counted(monkeypatch) as made:
-        assert unjudged(stores) == []
-        assert publish(stores, now=NOW) == []
+        assert unjudged_candidates(stores) == []
+        assert publish_candidates(stores, now=NOW) == []
     assert not made["whole tables"]
     late = candidate("late")
     stores.projections.growing("candidates").put(pa.Table.from_pylist([late], schema=CANDIDATE_SCHEMA), {"late": 1})
     with counted(monkeypatch) as made:
-        assert [row["cause_entries"] for row in unjudged(stores)] == [["e-1"]]
+        assert [row["cause_entries"] for row in unjudged_candidates(stores)] == [["e-1"]]
     assert not made["whole tables"]

@@ -12,7 +12,7 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.derive_thanatopsis import phases_of
 from bardo_pipeline.derivation.legacy.bundle_candidates import candidate_folder
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
-from bardo_pipeline.derivation.legacy.publish_legacies import published_bundles, wrongly_published
+from bardo_pipeline.derivation.legacy.published_bundles import invalid_publications, published_bundles
 from tests.conftest import copy_home, home_without_verdicts
 from tests.definitions.running import checks, data_version, materializations, run, said
 
@@ -127,7 +127,7 @@ def test_an_altered_bundle_stops_the_marts(
     (root / "bundles" / altered / "playbook.md").write_text("do as I say")
     result = run(job, dg.DagsterInstance.ephemeral(), raise_on_error=False)
     assert not result.success
-    assert wrongly_published(stores) == [altered]
+    assert invalid_publications(stores) == [altered]
     assert checks(result)["only_passed_bundles_are_published"].metadata["wrong"].value == [altered]
     assert "grimoire" in materializations(result), "what does not hang on the bundles is derived"
     assert "fct_ticks" not in materializations(result)

@@ -13,7 +13,7 @@ from assets.resources import LazyStores
 from bardo_pipeline.derivation.configuration import record_configuration
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.request_proposals import living_golems, propose, propose_all, question
-from bardo_pipeline.derivation.death.testament_phrasing import questions
+from bardo_pipeline.derivation.death.testament_phrasing import phrasing_requests
 from bardo_pipeline.gateway.model_prices import most_micros
 from bardo_pipeline.gateway.model_settings import ModelSettings
 from bardo_pipeline.heartbeat.fleet import Founding
@@ -115,7 +115,7 @@ def test_the_job_has_testaments_phrased_where_the_configuration_wants_that(
     provider.says(Said(arguments='{"sentences": [{"number": 1, "wording": "I won."}]}'))
     assert phrased() == {"asked": 0, "why": "gateway.phrases_testaments is off"}
     record_configuration(stores, parse("[death]\nphrased_testaments = true", "x"), now=NOW, why="to read better")
-    dead, before = len(questions(stores)), len(provider.requests)
+    dead, before = len(phrasing_requests(stores)), len(provider.requests)
     said = phrased()
     assert (said["asked"], said["phrased"], said["cost_micros"]) == (dead, 0, 7_500 * dead)
     assert "I won." in said["refused"]

@@ -15,7 +15,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bardo_pipeline.curator.state.structures import Structure
-from bardo_pipeline.derivation.legacy.bundle_archives import ARCHIVE_BYTES_MAX, archive, unpacked
+from bardo_pipeline.derivation.legacy.bundle_archives import (
+    ARCHIVE_BYTES_MAX,
+    pack_archive,
+    unpack_archive,
+)
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.inheritance.bundle_files import (
     ENTRIES,
@@ -200,7 +204,7 @@ MUTATIONS: list[Callable[[Files, random.Random], Files]] = [
 def test_the_bundle_itself_is_accepted() -> None:
     assert refusals(dict(WHOLE.files)) == []
     assert refusals(dict(ANOTHER.files)) == []
-    assert refusals(unpacked(archive(WHOLE))) == []
+    assert refusals(unpack_archive(pack_archive(WHOLE))) == []
 
 
 @pytest.mark.row("INH-7")
@@ -240,8 +244,8 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "a file twice": (lambda: tar_of((member(ENTRIES), b"{}"), (member(ENTRIES), b"[]")), "twice"),
     "a bomb": (lambda: gzip.compress(bytes(ARCHIVE_BYTES_MAX + 1)), "unfolds into more than"),
     "no archive": (lambda: b"entries", "no archive"),
-    "cut short": (lambda: archive(WHOLE)[:-9], "cut short"),
-    "more behind it": (lambda: archive(WHOLE) + b"more", "cut short, or something stands behind it"),
+    "cut short": (lambda: pack_archive(WHOLE)[:-9], "cut short"),
+    "more behind it": (lambda: pack_archive(WHOLE) + b"more", "cut short, or something stands behind it"),
 }
 
 
@@ -250,11 +254,11 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
 def test_a_hostile_archive_is_refused_before_anything_is_written(name: str) -> None:
     make, reason = HOSTILE[name]
     with pytest.raises(BundleError, match=reason):
-        unpacked(make())
+        unpack_archive(make())
 
 
 def test_an_archive_has_the_same_bytes_whenever_it_is_made() -> None:
-    assert archive(WHOLE) == archive(open_bundle(dict(reversed(list(WHOLE.files.items())))))
+    assert pack_archive(WHOLE) == pack_archive(open_bundle(dict(reversed(list(WHOLE.files.items())))))
 
 
 def test_a_file_that_no_bundle_needs_is_refused_unread() -> None:

@@ -27,7 +27,7 @@ from bardo_pipeline.curator.state.grimoire_state import to_table
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation, relived
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
-from bardo_pipeline.derivation.legacy.publish_legacies import overtaken_bundles, published_bundles
+from bardo_pipeline.derivation.legacy.published_bundles import published_bundles, stale_bundles
 from bardo_pipeline.derivation.memory.derive_episodes import episode_index, refresh_index, similar_episodes
 from bardo_pipeline.derivation.repair.removal_proof import remains
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import Recorded, reorg, strike, withdraw
@@ -273,7 +273,7 @@ def test_a_bundle_that_was_published_keeps_its_bytes_and_a_new_one_takes_its_pla
     files = {p.name: p.read_bytes() for p in (stores.home.bundles / old).iterdir()}
     strike(stores, golem, taught(stores, golem, heir)[0], "its sensor lied", now=NOW)
     all_again(stores)
-    assert (golem, old) in overtaken_bundles(stores)
+    assert (golem, old) in stale_bundles(stores)
     assert {p.name: p.read_bytes() for p in (stores.home.bundles / old).iterdir()} == files
     new = published_bundles(stores)[golem]
     assert new != old

@@ -15,7 +15,13 @@ import pytest
 from assets.resources import LazyStores
 from bardo_pipeline.derivation.configuration import record_configuration
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import Wish, births_of, commit_credit, credit_micros, dead_golem
+from bardo_pipeline.derivation.death.death_queries import (
+    HeirRequest,
+    births_of,
+    commit_credit,
+    credit_micros,
+    dead_golem,
+)
 from bardo_pipeline.derivation.death.graveyard import graves, standing_of
 from bardo_pipeline.derivation.death.owner_notices import notices_of
 from bardo_pipeline.derivation.event_stream.watch import Fabric
@@ -120,7 +126,7 @@ def test_without_enough_credit_it_halts_and_an_owner_may_go_on_by_hand(stores: D
     assert {grave.succession for grave in graves(stores) if grave.heir_id is None} == {"halted: funded"}
     told = [e for e in mortality(stores) if e.name == "SuccessionAdvanced" and e.payload.outcome == "halted"]
     assert {(e.golem_id, e.payload.step) for e in told} == {(g, "funded") for g in stuck}
-    assert summon(stores, dead_golem(stores, dead), Wish(40_000_000, force=True), now=NOW).booted
+    assert summon(stores, dead_golem(stores, dead), HeirRequest(40_000_000, force=True), now=NOW).booted
     assert credit_micros(stores, owner) == 39_999_999, "by hand it is the owner's own money"
 
 

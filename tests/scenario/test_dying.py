@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.derive_thanatopsis import pass_away, phases_of
-from bardo_pipeline.derivation.death.silence import bury
+from bardo_pipeline.derivation.death.complete_deaths import curate_and_complete_deaths
+from bardo_pipeline.derivation.death.derive_thanatopsis import phases_of, record_phases
 from bardo_pipeline.derivation.event_stream.watch import watch
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
-from bardo_pipeline.derivation.legacy.publish_legacies import published_bundles
+from bardo_pipeline.derivation.legacy.published_bundles import published_bundles
 from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.life.thanatopsis_events import PHASES_OF_DYING
 from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models
@@ -122,7 +122,7 @@ def test_what_the_phases_say_is_what_the_golem_left(brief_home: Path) -> None:
         crossed = crossings.filter(pc.and_(pc.equal(crossings["golem_id"], golem_id), crossings["crosses"]))
         assert sorted(left["pushed_entry_ids"]) == sorted(crossed["entry_id"].to_pylist()) != []
         assert golem_id in left["notice"]
-    assert pass_away(stores, now=NOW) == []
+    assert record_phases(stores, now=NOW) == []
 
 
 @pytest.mark.row("INH-4")
@@ -140,7 +140,7 @@ def test_the_cheapest_death_leaves_a_snapshot_pushed_insights_and_a_notice(brief
     mine = known.log.read_cycles(RECORD_SCHEMA.names, golems=[first.golem_id]).cast(RECORD_SCHEMA)
     stores.log.append(mine, writer="w", segment=1, recorded_at=NOW)
     stores.log.record([death], NOW)
-    (published,) = bury(stores, now=NOW)
+    (published,) = curate_and_complete_deaths(stores, now=NOW)
     accepted, _, reflected, left = (p.said for p in phases_of(stores)[first.golem_id])
     assert accepted["means"] == "cheapest"
     assert (reflected["reflection_micros"], reflected["compression_micros"]) == (0, 10_000)

@@ -10,7 +10,7 @@ import pytest
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
-from bardo_pipeline.derivation.legacy.bundle_archives import files_at, import_bundle
+from bardo_pipeline.derivation.legacy.bundle_archives import import_bundle, read_bundle_files
 from bardo_pipeline.derivation.legacy.bundle_store import write_bundle
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import strike, withdraw
 from bardo_pipeline.derivation.succession import deliver_bundle
@@ -62,7 +62,7 @@ def test_what_is_given_to_a_golem_waits_until_its_own_outcomes_bear_it_out(half_
     for made in (report, other):
         write_bundle(tmp_path / "away", made)
     folder, more = (str(tmp_path / "away" / made.bundle_hash) for made in (report, other))
-    import_bundle(stores, files_at(Path(folder)), public_key=None, now=NOW)
+    import_bundle(stores, read_bundle_files(Path(folder)), public_key=None, now=NOW)
 
     give = ("bundle", "give", report.bundle_hash[:12], "--to", golem)
     shown = orjson.loads(bardo(*give, "--dry-run", "--format", "json", home=home))
@@ -77,7 +77,7 @@ def test_what_is_given_to_a_golem_waits_until_its_own_outcomes_bear_it_out(half_
     (event,) = stores.arrivals().of_golem(golem)
     sent = life_event("g-far", event.at, Replicant(parent_id=golem, hypothesis="calm seas pay"))
     stores.log.record([sent], NOW)
-    import_bundle(stores, files_at(Path(more)), public_key=None, now=NOW)
+    import_bundle(stores, read_bundle_files(Path(more)), public_key=None, now=NOW)
     assert deliver_bundle.give(stores, golem, report.bundle_hash, now=NOW)[1] == event.event_id, "it waits already"
     assert "it was to find out: calm seas pay" in bardo(
         "bundle", "give", other.bundle_hash[:12], "--to", golem, home=home

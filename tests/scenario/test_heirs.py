@@ -12,9 +12,9 @@ import pytest
 
 from bardo_pipeline.derivation.configuration import in_force_now
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import Wish, births_of, dead_golem
-from bardo_pipeline.derivation.death.graveyard import graves, show
-from bardo_pipeline.derivation.death.silence import observe
+from bardo_pipeline.derivation.death.death_queries import HeirRequest, births_of, dead_golem
+from bardo_pipeline.derivation.death.graveyard import golem_report, graves
+from bardo_pipeline.derivation.death.silence import declare_silent_golems
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.derivation.reports.home_health import faults, health_of
 from bardo_pipeline.derivation.succession.succeed import due, found_like, summon
@@ -87,7 +87,7 @@ def test_a_successor_is_summoned_previewed_and_lived_by_the_next_run(home: Path)
     assert not waiting(lived)
     first = lived.log.read_stretch(["observed_at", "cycle_seen"], [heir], 1, 1).to_pylist()
     assert first[0]["observed_at"] >= at, "an heir lives from its birth on"
-    assert show(lived, heir).died is not None
+    assert golem_report(lived, heir).died is not None
     life = lived.log.life().num_rows
     bardo(*RUN, home=home)
     assert DerivationContext.open(home).log.life().num_rows == life, (
@@ -104,25 +104,25 @@ def test_what_cannot_be_is_refused_before_anything_is_recorded(home: Path) -> No
     with pytest.raises(QueryError, match="nobody of this name"):
         dead_golem(stores, "g-nobody")
     with pytest.raises(ConfigError, match="give --budget"):
-        summon(stores, dead, Wish(500_000), now=NOW)
-    apart = show(stores, dead.golem_id).divergence_ppm
+        summon(stores, dead, HeirRequest(500_000), now=NOW)
+    apart = golem_report(stores, dead.golem_id).divergence_ppm
     assert apart is not None
     assert apart < 150_000, "this golem repeated what it was given"
     with pytest.raises(SuccessionError, match=r"too much like .* at least 15.0% .* --force-similarity"):
-        summon(stores, dead, Wish(40_000_000), now=NOW)
+        summon(stores, dead, HeirRequest(40_000_000), now=NOW)
     nothing = dead_golem(stores, dead.golem_id).__class__(dead.golem_id, dead.born, dead.died, dead.died_at, None)
     with pytest.raises(SuccessionError, match=r"no published bundle.*--no-inherit"):
-        summon(stores, nothing, Wish(40_000_000), now=NOW)
+        summon(stores, nothing, HeirRequest(40_000_000), now=NOW)
     assert stores.log.life().num_rows == count
 
-    standing = summon(stores, nothing, Wish(40_000_000, inherit=False), now=NOW)
+    standing = summon(stores, nothing, HeirRequest(40_000_000, inherit=False), now=NOW)
     assert standing.booted
     birth, _ = births_of(stores)[dead.heir_id]
     assert (birth.bundle_hash, birth.predecessor_id) == (None, dead.golem_id)
     assert birth.traits == dead.born.traits
     with pytest.raises(SuccessionError, match=r"lives: it is succeeded when it has died"):
         dead_golem(stores, dead.heir_id)
-    seen = show(stores, dead.heir_id)
+    seen = golem_report(stores, dead.heir_id)
     assert (seen.died, seen.tick, seen.lineage[-2:]) == (None, 0, [dead.golem_id, dead.heir_id])
     assert seen.configuration["succession"]["budget_usdc"] == 40.0
     assert seen.configuration["succession"]["inherit_grimoire"] is False
@@ -132,7 +132,7 @@ def test_what_cannot_be_is_refused_before_anything_is_recorded(home: Path) -> No
 def test_a_place_that_cannot_be_made_waits_and_the_command_goes_on_with_it(home: Path) -> None:
     stores = DerivationContext.open(home)
     dead = dead_golem(stores, without_heir(stores))
-    wish = Wish(40_000_000, force=True)
+    wish = HeirRequest(40_000_000, force=True)
     lease = Lease(stores.home, dead.heir_id, "somebody")
     try:
         with pytest.raises(ProvisioningError, match=r"held by writer somebody.*tried again"):
@@ -141,7 +141,7 @@ def test_a_place_that_cannot_be_made_waits_and_the_command_goes_on_with_it(home:
         lease.release()
     assert dead.heir_id not in births_of(stores)
     with pytest.raises(SuccessionError, match="under way"):
-        summon(stores, dead, Wish(45_000_000, force=True), now=NOW)
+        summon(stores, dead, HeirRequest(45_000_000, force=True), now=NOW)
     assert summon(stores, dead, wish, now=NOW).booted
     assert due(stores, NOW) == []
     assert pc.max(stores.log.life()["recorded_at"]).as_py() == NOW, "who does not wait records no later moment"
@@ -167,7 +167,7 @@ def test_the_graveyard_holds_every_dead_golem_with_what_it_left(home: Path) -> N
     assert graves(stores, owner="nobody") == []
     with pytest.raises(QueryError, match="nobody of this name"):
         graves(stores, lineage="g-nobody")
-    seen = show(stores, dead)
+    seen = golem_report(stores, dead)
     assert (seen.heirs, seen.lineage, seen.bundle_hash) == ([heir], [dead], found[dead].bundle_hash)
     assert seen.testament is not None
     assert seen.testament["failed"][0].startswith("I died at tick")
@@ -187,7 +187,7 @@ def test_the_graveyard_holds_every_dead_golem_with_what_it_left(home: Path) -> N
 def test_a_fresh_start_owes_nobody(home: Path) -> None:
     stores = DerivationContext.open(home)
     dead = dead_golem(stores, without_heir(stores))
-    wish = Wish(30_000_000, lifespan_ticks=(60, 60))
+    wish = HeirRequest(30_000_000, lifespan_ticks=(60, 60))
     golem, fresh = found_like(stores, dead, wish, number=1, now=NOW)
     assert fresh
     assert found_like(stores, dead, wish, number=1, now=NOW) == (golem, False)
@@ -195,7 +195,7 @@ def test_a_fresh_start_owes_nobody(home: Path) -> None:
     assert (birth.predecessor_id, birth.bundle_hash, birth.generation) == (None, None, 0)
     assert (birth.owner_id, birth.market, at) == (dead.born.owner_id, dead.born.market, dead.died_at)
     assert [heir.golem_id for heir in waiting(stores)] == [golem]
-    told = observe(stores, now=NOW, silence=timedelta(seconds=1), dry_run=True)
+    told = declare_silent_golems(stores, now=NOW, silence=timedelta(seconds=1), dry_run=True)
     assert golem not in {one.golem_id for one in told}, "who waits for a run is not silent"
     assert health_of(stores, NOW).golems.waiting == 1
     assert "log.silence" not in {fault.measure for fault in faults(health_of(stores, NOW), stores.policy)}

@@ -10,8 +10,9 @@ import pyarrow.compute as pc
 import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.death.complete_deaths import curate_and_complete_deaths
 from bardo_pipeline.derivation.death.derive_thanatopsis import phases_of
-from bardo_pipeline.derivation.death.silence import bury, declarations, observe
+from bardo_pipeline.derivation.death.silence import declarations, declare_silent_golems
 from bardo_pipeline.errors import DeclaredDeadError
 from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.life.thanatopsis_events import PHASES_OF_DYING
@@ -116,9 +117,9 @@ def test_declared_by_two_observers_at_two_moments_it_is_one_death_and_one_legacy
     assert runtime.died is not None
     poor = runtime.died.model_copy(update={"cause": "economic", "tick": LAST + 1})
     assert other.log.record([life_event(victim, NOW, poor)], NOW) == 0
-    assert [s.outcome for s in observe(other, now=NOW + 99 * HOUR, silence=HOUR, clock="wall")] == []
-    published = bury(one, now=NOW)
-    assert bury(other, now=NOW + HOUR) == []
+    assert [s.outcome for s in declare_silent_golems(other, now=NOW + 99 * HOUR, silence=HOUR, clock="wall")] == []
+    published = curate_and_complete_deaths(one, now=NOW)
+    assert curate_and_complete_deaths(other, now=NOW + HOUR) == []
     stores = DerivationContext.open(home)
     assert len(published) == 2
     for kind in ("DeathDeclared", "BundlePublished", "BundleJudged", *PHASES_OF_DYING):
@@ -146,12 +147,12 @@ def test_a_process_that_is_killed_leaves_a_legacy_with_all_that_it_had_acknowled
     assert process.wait(60) == -9
     stores = DerivationContext.open(home)
     assert stores.log.head_of(victim).highest == LAST
-    assert observe(stores, now=NOW + HOUR, clock="wall") == [], "a day was not over"
-    assert observe(stores, now=NOW + 25 * HOUR, clock="wall") == [], "what was drained came an hour later"
-    (found,) = observe(stores, now=NOW + 26 * HOUR, clock="wall")
+    assert declare_silent_golems(stores, now=NOW + HOUR, clock="wall") == [], "a day was not over"
+    assert declare_silent_golems(stores, now=NOW + 25 * HOUR, clock="wall") == [], "what was drained came an hour later"
+    (found,) = declare_silent_golems(stores, now=NOW + 26 * HOUR, clock="wall")
     assert (found.golem_id, found.tick, found.outcome) == (victim, LAST + 10, "declared")
     assert stores.log.gaps() == ()
-    assert len(bury(stores, now=NOW)) == 2
+    assert len(curate_and_complete_deaths(stores, now=NOW)) == 2
     assert stores.log.cause_of_death(victim) == "silence"
     assert [p.kind for p in phases_of(stores)[victim]] == list(PHASES_OF_DYING)
 
@@ -162,12 +163,12 @@ def test_whose_writer_still_runs_is_left_to_it(gone_silent: tuple[Path, str, lis
     home = copy_home(root, tmp_path / "home")
     with EventWriter.open(Home.open(home), victim, clock=lambda: NOW, drain="nobody") as writer:
         stores = DerivationContext.open(home)
-        (found,) = observe(stores, now=NOW + 25 * HOUR, clock="wall")
+        (found,) = declare_silent_golems(stores, now=NOW + 25 * HOUR, clock="wall")
         assert found.outcome == "held"
         assert "is held by writer" in found.why
         writer.append(never[0])
     assert stores.log.death_of(victim) is None
-    (found,) = observe(stores, now=NOW + 25 * HOUR, clock="wall")
+    (found,) = declare_silent_golems(stores, now=NOW + 25 * HOUR, clock="wall")
     assert (found.tick, found.outcome) == (LAST + 1, "declared")
 
 
@@ -177,9 +178,9 @@ def test_a_golem_that_was_born_and_never_ticked_dies_too(tmp_path: Path, brief_h
     births = to_models(DerivationContext.open(brief_home).life("GolemBorn").drop_columns("recorded_at"), LifeEvent)
     stores = DerivationContext.open(home.root)
     stores.log.record([e for e in births if e.born is not None and e.born.generation == 0][:1], NOW)
-    (found,) = observe(stores, now=NOW + 25 * HOUR, clock="wall")
+    (found,) = declare_silent_golems(stores, now=NOW + 25 * HOUR, clock="wall")
     assert (found.tick, found.outcome) == (0, "declared")
-    assert len(bury(stores, now=NOW)) == 1
+    assert len(curate_and_complete_deaths(stores, now=NOW)) == 1
     (phases,) = phases_of(stores).values()
     assert [p.kind for p in phases] == list(PHASES_OF_DYING)
     assert phases[1].said["position_count"] == 0

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.death.complete_deaths import complete_deaths
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
-from bardo_pipeline.derivation.legacy.publish_legacies import bequeath
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import withdraw
 from bardo_pipeline.runtime import fleet_run
@@ -31,7 +31,7 @@ def all_again(stores: DerivationContext) -> None:
     """All that follows from the log now: what heirs lose, every table, verdicts and publications, the index."""
     withdraw(stores, now=NOW)
     derive_all(stores)
-    bequeath(stores, now=NOW)
+    complete_deaths(stores, now=NOW)
     refresh_index(stores)
 
 

@@ -14,8 +14,9 @@ from typing import Any
 from bardo_pipeline.curator.state.grimoire_state import entry_id
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.death.complete_deaths import complete_deaths
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
-from bardo_pipeline.derivation.legacy.publish_legacies import bequeath, published_bundles
+from bardo_pipeline.derivation.legacy.published_bundles import published_bundles
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
 from bardo_pipeline.events.life.events import Died, Received, life_event
 from bardo_pipeline.events.record.model import Vitality
@@ -176,7 +177,7 @@ def dies(stores: DerivationContext, golem_id: str) -> None:
     )  # fmt: skip
     stores.log.record([life_event(golem_id, at(golem_id, tick), ended)], NOW)
     derive_everything(stores, now=NOW)
-    bequeath(stores, now=NOW)
+    complete_deaths(stores, now=NOW)
 
 
 def told_home(root: Path) -> DerivationContext:

@@ -20,12 +20,16 @@ from bardo_pipeline.cli.operations.keys_command import File, Public, private_key
 from bardo_pipeline.cli.options import FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.testament_phrasing import InWords, in_words
-from bardo_pipeline.derivation.legacy.bundle_archives import export_bundle, files_at, import_bundle
+from bardo_pipeline.derivation.death.death_queries import owners_of
+from bardo_pipeline.derivation.death.testament_phrasing import PhrasedTestament, phrased_testament
+from bardo_pipeline.derivation.legacy.bundle_archives import (
+    export_bundle,
+    import_bundle,
+    read_bundle_files,
+)
 from bardo_pipeline.derivation.legacy.bundle_signing import vouch_for_all
 from bardo_pipeline.derivation.legacy.bundle_store import bundle_files
-from bardo_pipeline.derivation.legacy.publish_legacies import published_bundles
-from bardo_pipeline.derivation.succession.birth_events import owners_of
+from bardo_pipeline.derivation.legacy.published_bundles import published_bundles
 from bardo_pipeline.errors import BundleError, ConfigError, NoHomeError, QueryError
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.inheritance.bundle_comparison import compared
@@ -165,7 +169,7 @@ def import_(
         raise ConfigError("give the owner's public key (--public HEX or --file PEM), or --unsigned")
     stores = DerivationContext.open(root_of(home))
     public_key = None if unsigned else public_key_given(public, file)
-    bundle, new = import_bundle(stores, files_at(source), public_key=public_key, now=now())
+    bundle, new = import_bundle(stores, read_bundle_files(source), public_key=public_key, now=now())
     what = "is here now" if new else "was here already"
     out.print(f"bundle {bundle.bundle_hash} of {bundle.golem_id} {what}", markup=False, soft_wrap=True)
 
@@ -197,21 +201,23 @@ def _policy(home: Path | None) -> Policy:
         return Policy()
 
 
-def _in_words(bundle: Bundle, home: Path | None) -> InWords | None:
+def _in_words(bundle: Bundle, home: Path | None) -> PhrasedTestament | None:
     """The bundle's testament in a model's words, if its golem is of this home and a model phrased it."""
     try:
         stores = DerivationContext.open(root_of(home))
     except NoHomeError:
         return None
     said = orjson.loads(bundle.files[TESTAMENT])
-    return in_words(stores, bundle.golem_id, {name: [i["statement"] for i in said[name]] for name in CATEGORIES})
+    return phrased_testament(
+        stores, bundle.golem_id, {name: [i["statement"] for i in said[name]] for name in CATEGORIES}
+    )
 
 
 def files_of(target: str, home: Path | None) -> dict[str, bytes]:
     """The files of a bundle that a target names: a path, or a bundle of this home."""
     path = Path(target)
     if path.exists():
-        return files_at(path)
+        return read_bundle_files(path)
     stores = DerivationContext.open(root_of(home))
     return bundle_files(stores.home.bundles / hash_of(stores, target))
 

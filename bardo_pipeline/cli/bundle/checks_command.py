@@ -12,7 +12,11 @@ from rich.markup import escape
 from bardo_pipeline.cli.options import FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.legacy.warning_waivers import Failing, failing, waive
+from bardo_pipeline.derivation.legacy.warning_waivers import (
+    FailedExpectation,
+    failed_expectations,
+    record_waiver,
+)
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.quality.bundle_expectations import bundle_expectations
 
@@ -32,7 +36,7 @@ def checks(
     if suite:
         _suite(stores, format)
         return
-    found = failing(stores)
+    found = failed_expectations(stores)
     if target is not None:
         known = {name for row in stores.life("BundleJudged").to_pylist() for name in _names(row)}
         if not any(name == target or name.startswith(target) for name in known):
@@ -53,7 +57,7 @@ def waive_warning(
     home: HomeOption = None,
 ) -> None:
     """Let a warning about a bundle stand, for a reason that is recorded; what is critical cannot be waived."""
-    one = waive(DerivationContext.open(root_of(home)), target, expectation, why, now=now())
+    one = record_waiver(DerivationContext.open(root_of(home)), target, expectation, why, now=now())
     out.print(escape(f"bundle {one.bundle_hash[:16]} of {one.golem_id}: {expectation} is waived ({one.observed})"),
               soft_wrap=True)  # fmt: skip
 
@@ -64,7 +68,7 @@ def _names(row: dict[str, object]) -> tuple[str, str]:
     return str(row["golem_id"]), str(judged["bundle_hash"])
 
 
-def _print(found: list[Failing]) -> None:
+def _print(found: list[FailedExpectation]) -> None:
     rows = [
         (one.golem_id, one.bundle_hash[:16], one.expectation, one.severity, one.observed, _standing(one))
         for one in found
@@ -75,7 +79,7 @@ def _print(found: list[Failing]) -> None:
     out.print(f"{len(found)} not met, {len(found) - still} waived, {still} open")
 
 
-def _standing(one: Failing) -> str:
+def _standing(one: FailedExpectation) -> str:
     if one.why is not None:
         return f"waived: {one.why}"
     return "refused" if one.severity == "critical" else "open"

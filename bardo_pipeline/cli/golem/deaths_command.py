@@ -12,9 +12,16 @@ from rich.console import Console
 from bardo_pipeline.cli.options import EmbedderOption, HomeOption, moment_of, now, root_of
 from bardo_pipeline.cli.output.tables import print_table
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.death.complete_deaths import curate_and_complete_deaths
 from bardo_pipeline.derivation.death.derive_thanatopsis import PHASE_WORDS, Phase, phases_of
-from bardo_pipeline.derivation.death.owner_notices import WEBHOOK, deliver, notices_of, waiting, webhook_of
-from bardo_pipeline.derivation.death.silence import Silence, bury, observe
+from bardo_pipeline.derivation.death.owner_notices import (
+    WEBHOOK,
+    notices_of,
+    post_notices,
+    waiting_notices,
+    webhook_of,
+)
+from bardo_pipeline.derivation.death.silence import Silence, declare_silent_golems
 from bardo_pipeline.errors import ConfigError, QueryError
 
 app = typer.Typer(
@@ -53,7 +60,7 @@ def observe_golems(
     moment = now() if at is None else moment_of(at, "--at")
     borne = None if silence is None else timedelta(hours=silence)
     which = cast("Literal['market', 'wall'] | None", clock)
-    found = observe(stores, now=moment, silence=borne, clock=which, dry_run=dry_run)
+    found = declare_silent_golems(stores, now=moment, silence=borne, clock=which, dry_run=dry_run)
     if not found:
         out.print("Nobody fell silent.")
         return
@@ -63,7 +70,7 @@ def observe_golems(
     if not declared:
         return
     with out.status("their legacies"):
-        bury(stores, now=moment)
+        curate_and_complete_deaths(stores, now=moment)
     for phases in phases_of(stores, declared).values():
         if phases[-1].kind == "LegacyLeft":
             out.print(phases[-1].said["notice"], highlight=False, soft_wrap=True)
@@ -82,7 +89,7 @@ def notices(
     """What owners are told of deaths and of heirs that do not come, oldest first; with --post to the webhook."""
     stores = DerivationContext.open(root_of(home), embedder=embedder)
     if not post:
-        kept = {notice.event_id for notice in waiting(stores)}
+        kept = {notice.event_id for notice in waiting_notices(stores)}
         for one in notices_of(stores):
             mark = "" if one.event_id in kept else " (posted)"
             out.print(f"{one.at:%Y-%m-%d %H:%M} {one.owner_id}: {one.text}{mark}", highlight=False, soft_wrap=True)
@@ -90,7 +97,7 @@ def notices(
     url = webhook_of(os.environ)
     if url is None:
         raise ConfigError(f"notices go nowhere: set {WEBHOOK} to an address that takes JSON by POST")
-    out.print(f"{len(deliver(stores, url)):,} notices posted to {url}", soft_wrap=True)
+    out.print(f"{len(post_notices(stores, url)):,} notices posted to {url}", soft_wrap=True)
 
 
 @app.command("death")

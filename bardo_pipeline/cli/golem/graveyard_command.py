@@ -14,8 +14,14 @@ from bardo_pipeline.cli.golem.phrase_command import show_words
 from bardo_pipeline.cli.options import EmbedderOption, HomeOption, JsonOption, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.graveyard import Showing, graves, playbook_diff, show, standing_of
-from bardo_pipeline.derivation.death.testament_phrasing import in_words
+from bardo_pipeline.derivation.death.graveyard import (
+    GolemReport,
+    golem_report,
+    graves,
+    playbook_diff,
+    standing_of,
+)
+from bardo_pipeline.derivation.death.testament_phrasing import phrased_testament
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.inheritance.testament import CATEGORIES
 
@@ -73,8 +79,8 @@ def show_golem(
 ) -> None:
     """One golem: vitality, phase, what it knows, whose heir it is and whose predecessor; its testament if it died."""
     stores = DerivationContext.open(root_of(home), embedder=embedder)
-    seen = show(stores, golem)
-    words = None if seen.testament is None else in_words(stores, golem, seen.testament)
+    seen = golem_report(stores, golem)
+    words = None if seen.testament is None else phrased_testament(stores, golem, seen.testament)
     if json:
         born = seen.born.model_dump()
         died = None if seen.died is None else seen.died.model_dump()
@@ -99,7 +105,7 @@ def show_golem(
                 out.print(escape(line), soft_wrap=True)
 
 
-def _show_life(seen: Showing) -> None:
+def _show_life(seen: GolemReport) -> None:
     birth = seen.born
     lines = [
         f"[bold]{seen.golem_id}[/] of {escape(birth.owner_id)}, generation {birth.generation}, {escape(birth.market)}",
@@ -123,13 +129,13 @@ def _show_life(seen: Showing) -> None:
         out.print(line, soft_wrap=True)
 
 
-def _money(seen: Showing) -> str:
+def _money(seen: GolemReport) -> str:
     if seen.died is None or seen.capital_micros is None:
         return ""
     return f", capital ${seen.capital_micros / 1e6:,.2f}, earned ${seen.died.earned_micros / 1e6:+,.2f}"
 
 
-def _verdict(seen: Showing) -> str:
+def _verdict(seen: GolemReport) -> str:
     if seen.verdict is None:
         return "; it is not judged yet"
     failed = "; ".join(f"{f['expectation']} ({f['severity']}: {f['observed']})" for f in seen.verdict["failed"])

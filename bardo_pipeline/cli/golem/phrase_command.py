@@ -13,7 +13,13 @@ from rich.panel import Panel
 from bardo_pipeline.cli.options import EmbedderOption, HomeOption, now, root_of
 from bardo_pipeline.cli.output.tables import print_table
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.testament_phrasing import Asking, InWords, phrase, phrase_all, questions
+from bardo_pipeline.derivation.death.testament_phrasing import (
+    PhrasedTestament,
+    PhrasingResult,
+    phrase_testament,
+    phrase_all_testaments,
+    phrasing_requests,
+)
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.gateway.model_settings import ModelSettings
 
@@ -22,7 +28,7 @@ out = Console(soft_wrap=False, highlight=False)
 
 def add_to(group: typer.Typer) -> None:
     """Put this command into `bardo golem`."""
-    group.command("phrase")(phrase_testaments)
+    group.command("phrase")(phrase_all_testaments)
 
 
 def phrase_testaments(
@@ -43,15 +49,15 @@ def phrase_testaments(
         raise ConfigError("name a golem, or give --all")
     stores = DerivationContext.open(root_of(home), embedder=embedder)
     if dry_run:
-        for golem_id, (_, _, prompt) in questions(stores, None if golem is None else [golem]).items():
+        for golem_id, (_, _, prompt) in phrasing_requests(stores, None if golem is None else [golem]).items():
             typer.echo(f"# golem {golem_id}, prompt {prompt.hash}\n{prompt.instructions}\n{prompt.question}")
         return
     settings = ModelSettings.wanted(os.environ)
     with out.status(f"asking {settings.provider}:{settings.model}"):
         if golem is None:
-            askings = phrase_all(stores, settings, clock=now, again=again)
+            askings = phrase_all_testaments(stores, settings, clock=now, again=again)
         else:
-            askings = [phrase(stores, golem, settings, clock=now, again=again)]
+            askings = [phrase_testament(stores, golem, settings, clock=now, again=again)]
     if not askings:
         out.print("nothing to ask: every testament that there is was asked about")
         return
@@ -63,7 +69,7 @@ def phrase_testaments(
         raise typer.Exit(1)
 
 
-def _show(askings: list[Asking]) -> None:
+def _show(askings: list[PhrasingResult]) -> None:
     names = ["golem", "what came", "phrased", "refused", "tokens", "cost"]
     print_table(out, "Asked", names, [_row(asking) for asking in askings])
     for asking in askings:
@@ -72,7 +78,7 @@ def _show(askings: list[Asking]) -> None:
             print_table(out, f"Refused for {asking.golem_id}", ["sentence", "wording", "because"], rows)
 
 
-def _row(asking: Asking) -> tuple[object, ...]:
+def _row(asking: PhrasingResult) -> tuple[object, ...]:
     said = asking.phrased
     what = said.outcome.replace("_", " ") + (", on record already" if asking.known else "")
     refused = sum(one.fault is not None for one in said.wordings)
@@ -81,7 +87,7 @@ def _row(asking: Asking) -> tuple[object, ...]:
     return asking.golem_id, what, len(said.wordings) - refused, refused, tokens, cost
 
 
-def show_words(words: InWords) -> None:
+def show_words(words: PhrasedTestament) -> None:
     """A testament in a model's words, and how many of its wordings were refused."""
     more = f"\n({len(words.refused)} wordings claimed something else: the derived sentences stand)"
     page = words.page.strip() + (more if words.refused else "")

@@ -16,15 +16,19 @@ from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.configuration import in_force_now
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.death_queries import (
-    Dead,
-    Wish,
-    advanced,
+    DeadGolem,
+    HeirRequest,
     births_of,
     commit_credit,
     credit_micros,
     dead_golem,
+    succession_steps,
 )
-from bardo_pipeline.derivation.death.graveyard import budget_of, previews, recommendations
+from bardo_pipeline.derivation.death.graveyard import (
+    budget_of,
+    inheritance_previews,
+    recommendations,
+)
 from bardo_pipeline.derivation.succession.succeed import due, found_like, summon, work_off
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.confidence import PPM
@@ -74,11 +78,11 @@ def successor(
     stores = DerivationContext.open(root_of(home))
     gone = dead_golem(stores, dead)
     micros = round(budget * 1e6) if budget is not None else budget_of(gone.born)
-    wish = Wish(budget_micros=micros, inherit=inherit, force=force, lifespan_ticks=bounds_of(lifespan))
+    wish = HeirRequest(budget_micros=micros, inherit=inherit, force=force, lifespan_ticks=bounds_of(lifespan))
     known = bool(births_of(stores, [gone.heir_id]))
     if not dry_run:
         summon(stores, gone, wish, now=now())
-    seen = previews(stores, [gone]).get(dead) if inherit else None
+    seen = inheritance_previews(stores, [gone]).get(dead) if inherit else None
     if json:
         print_json(_told(stores, gone, wish, seen) | {"born": not dry_run, "known_already": known})
         return
@@ -92,7 +96,7 @@ def successor(
     out.print(_came_of(gone, wish, dry_run=dry_run, known=known), soft_wrap=True)
 
 
-def _told(stores: DerivationContext, gone: Dead, wish: Wish, seen: Preview | None) -> dict[str, Any]:
+def _told(stores: DerivationContext, gone: DeadGolem, wish: HeirRequest, seen: Preview | None) -> dict[str, Any]:
     """A succession as JSON: who follows whom, with what, and what the testament tells it."""
     return {
         "predecessor": gone.golem_id,
@@ -105,7 +109,7 @@ def _told(stores: DerivationContext, gone: Dead, wish: Wish, seen: Preview | Non
     }
 
 
-def _came_of(gone: Dead, wish: Wish, *, dry_run: bool, known: bool) -> str:
+def _came_of(gone: DeadGolem, wish: HeirRequest, *, dry_run: bool, known: bool) -> str:
     if dry_run:
         return f"nothing was recorded; its heir would be {gone.heir_id}"
     if known:
@@ -125,7 +129,7 @@ def found(
 ) -> None:
     """Start fresh: found a lineage of its own where a dead golem lived; it inherits nothing and owes nobody."""
     stores = DerivationContext.open(root_of(home))
-    wish = Wish(budget_micros=round(budget * 1e6), lifespan_ticks=bounds_of(lifespan))
+    wish = HeirRequest(budget_micros=round(budget * 1e6), lifespan_ticks=bounds_of(lifespan))
     gone = dead_golem(stores, like)
     golem_id, fresh = found_like(stores, gone, wish, number=number, now=now())
     if fresh:
@@ -168,7 +172,7 @@ def due_now(
 def successions(home: HomeOption = None, json: JsonOption = False) -> None:
     """Every succession: how far it came, what stopped it, when it is tried again; and each owner's credit."""
     stores = DerivationContext.open(root_of(home))
-    told = standings(advanced(stores))
+    told = standings(succession_steps(stores))
     births = births_of(stores, told)
     rows = [_row(golem, standing, births[golem][0].owner_id) for golem, standing in sorted(told.items())]
     owners = sorted({one["owner_id"] for one in stores.life("CreditCommitted")["credited"].to_pylist()})
@@ -208,7 +212,7 @@ def bounds_of(text: str | None) -> tuple[int, int]:
     return int(low), int(high)
 
 
-def _show_advice(stores: DerivationContext, gone: Dead) -> None:
+def _show_advice(stores: DerivationContext, gone: DeadGolem) -> None:
     """The predecessor's configuration beside what its testament tells its successor."""
     whole = written(in_force_now(stores, gone.golem_id).configuration)
     theirs = f"{whole.partition('[styx]')[0]}[succession]{whole.partition('[succession]')[2]}".rstrip()

@@ -10,7 +10,8 @@ from rich.console import Console
 from bardo_pipeline.cli.options import EmbedderOption, FormatOption, HomeOption, check_format, now, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.legacy.publish_legacies import bequeath, overtaken_bundles
+from bardo_pipeline.derivation.death.complete_deaths import complete_deaths
+from bardo_pipeline.derivation.legacy.published_bundles import stale_bundles
 from bardo_pipeline.derivation.memory.derive_episodes import refresh_index
 from bardo_pipeline.derivation.repair.removal_proof import Remains, remains
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import Recorded, depth_after, reorg, strike, withdraw
@@ -103,7 +104,7 @@ def _derive(stores: DerivationContext, wanted: bool) -> None:
     with out.status("deriving again without it"):
         withdraw(stores, now=now())
         derive_everything(stores, now=now())
-        bequeath(stores, now=now())
+        complete_deaths(stores, now=now())
         refresh_index(stores)
         if stores.home.warehouse.exists():
             build_warehouse(stores.home, stores.derivation_id, stores.policy)
@@ -124,7 +125,7 @@ def prove(
     stores = DerivationContext.open(root_of(home), embedder=embedder)
     with out.status("looking for what is left"):
         found = remains(stores)
-    causes, bundles = stores.left_out().causes, overtaken_bundles(stores)
+    causes, bundles = stores.left_out().causes, stale_bundles(stores)
     gone = withdrawals(stores.projections).to_pylist()
     if format == "json":
         told = {

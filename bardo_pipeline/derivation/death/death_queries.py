@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.record_queries import last_event_time
-from bardo_pipeline.derivation.legacy.publish_legacies import published_bundles
+from bardo_pipeline.derivation.legacy.published_bundles import published_bundles
 from bardo_pipeline.errors import ConfigError, QueryError, SuccessionError
 from bardo_pipeline.events.life.events import EVERY_GOLEM, Born, Died, life_event
 from bardo_pipeline.events.life.succession_events import Advanced, Credited
@@ -24,7 +24,7 @@ from bardo_pipeline.heartbeat.fleet import Founding, golem_name
 
 
 @dataclass(frozen=True)
-class Wish:
+class HeirRequest:
     """What is wanted of an heir: its budget in micro-dollars, whether it inherits, the bounds of its lifespan in ticks.
 
     force: whoever asks takes a copy, too (canon 43). Only by hand.
@@ -37,7 +37,7 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Dead:
+class DeadGolem:
     """A golem that died: its life, its death and what it left, None where nothing of it was published."""
 
     golem_id: str
@@ -61,7 +61,14 @@ def births_of(context: DerivationContext, golem_ids: Collection[str] | None = No
     return out
 
 
-def dead_golem(context: DerivationContext, golem_id: str) -> Dead:
+def owners_of(context: DerivationContext) -> dict[str, str]:
+    """The owner of every golem that was born."""
+    births = context.life("GolemBorn")
+    owners = pc.struct_field(births["born"].combine_chunks(), "owner_id")
+    return dict(zip(births["golem_id"].to_pylist(), owners.to_pylist(), strict=True))
+
+
+def dead_golem(context: DerivationContext, golem_id: str) -> DeadGolem:
     """A golem that died. Raises QueryError for an unknown one, SuccessionError for one that lives."""
     births = births_of(context, [golem_id])
     if golem_id not in births:
@@ -72,14 +79,14 @@ def dead_golem(context: DerivationContext, golem_id: str) -> Dead:
             f"golem {golem_id} lives: it is succeeded when it has died; `bardo golem show {golem_id}` says how it is"
         )
     died, at = found
-    return Dead(golem_id, births[golem_id][0], died, at, published_bundles(context, [golem_id]).get(golem_id))
+    return DeadGolem(golem_id, births[golem_id][0], died, at, published_bundles(context, [golem_id]).get(golem_id))
 
 
-def dead_golems(context: DerivationContext, golem_ids: Collection[str]) -> list[Dead]:
+def dead_golems(context: DerivationContext, golem_ids: Collection[str]) -> list[DeadGolem]:
     """Those of these golems that died, by id."""
     births, deaths = births_of(context, golem_ids), deaths_of(context, golem_ids)
     left = published_bundles(context, golem_ids)
-    return [Dead(g, births[g][0], *deaths[g], left.get(g)) for g in sorted(deaths.keys() & births.keys())]
+    return [DeadGolem(g, births[g][0], *deaths[g], left.get(g)) for g in sorted(deaths.keys() & births.keys())]
 
 
 def deaths_of(context: DerivationContext, golem_ids: Collection[str] | None = None) -> dict[str, tuple[Died, datetime]]:
@@ -99,7 +106,9 @@ def heirs_of(context: DerivationContext, golem_id: str) -> list[str]:
     return births.filter(pc.equal(predecessor, golem_id))["golem_id"].to_pylist()
 
 
-def advanced(context: DerivationContext, golem_ids: Collection[str] | None = None) -> list[tuple[str, Advanced]]:
+def succession_steps(
+    context: DerivationContext, golem_ids: Collection[str] | None = None
+) -> list[tuple[str, Advanced]]:
     """Every step on record of the successions of all the dead, or of these, each with whose it is."""
     rows = context.life("SuccessionAdvanced", golem_ids).select(["golem_id", "advanced"]).to_pylist()
     return [(row["golem_id"], _validated(row["advanced"])) for row in rows]
@@ -122,7 +131,7 @@ def waiting_golems(context: DerivationContext) -> list[str]:
     return sorted(summoned - set(heads.filter(pc.greater(heads["highest"], 0))["golem_id"].to_pylist()))
 
 
-def steps_told(context: DerivationContext) -> pa.Table:
+def succession_step_table(context: DerivationContext) -> pa.Table:
     """Every step on record in columns: golem_id, heir_id, mode, step, outcome, budget_micros."""
     events = context.life("SuccessionAdvanced")
     said = events["advanced"].combine_chunks()
@@ -130,19 +139,21 @@ def steps_told(context: DerivationContext) -> pa.Table:
     return pa.table({"golem_id": events["golem_id"], **{name: pc.struct_field(said, name) for name in fields}})
 
 
-def unfinished(context: DerivationContext) -> list[str]:
+def unfinished_successions(context: DerivationContext) -> list[str]:
     """The dead of whose succession something may still be due: all but those with an heir that has its identity, or was
     refused it for good, and those that ended by themselves without an heir."""
     return _of_successions(context, "not settled and not halted")
 
 
-def halted_by_themselves(context: DerivationContext) -> list[str]:
+def halted_successions(context: DerivationContext) -> list[str]:
     """The dead whose successions ended by themselves without an heir, and that no owner took in hand since."""
     return _of_successions(context, "halted")
 
 
 def _of_successions(context: DerivationContext, such: str) -> list[str]:
-    return asked(f"{_STANDING} having {such} order by golem_id", told=steps_told(context))["golem_id"].to_pylist()
+    return asked(f"{_STANDING} having {such} order by golem_id", told=succession_step_table(context))[
+        "golem_id"
+    ].to_pylist()
 
 
 _STANDING = """
@@ -155,9 +166,9 @@ _STANDING = """
 """
 
 
-def commissioned(context: DerivationContext) -> set[str]:
+def succeeded_golems(context: DerivationContext) -> set[str]:
     """The dead whose heirs were born by a succession, not by a run's own way."""
-    told = steps_told(context)
+    told = succession_step_table(context)
     booted = pc.and_(pc.equal(told["step"], "booted"), pc.equal(told["outcome"], "done"))
     return set(told.filter(booted)["golem_id"].to_pylist())
 
@@ -168,7 +179,7 @@ def credit_micros(context: DerivationContext, owner_id: str) -> int:
     given = sum(one["amount_micros"] for one in rows if one["owner_id"] == owner_id)
     births = context.life("GolemBorn")
     mine = births.filter(pc.equal(pc.struct_field(births["born"].combine_chunks(), "owner_id"), owner_id))
-    funded = asked(_FUNDED, told=steps_told(context), mine=mine.select(["golem_id"]))["micros"][0].as_py()
+    funded = asked(_FUNDED, told=succession_step_table(context), mine=mine.select(["golem_id"]))["micros"][0].as_py()
     return given - int(funded)
 
 

@@ -67,7 +67,7 @@ def phases_of(context: DerivationContext, golems: Collection[str] | None = None)
     return found
 
 
-def pass_away(context: DerivationContext, *, now: datetime) -> list[LifeEvent]:
+def record_phases(context: DerivationContext, *, now: datetime) -> list[LifeEvent]:
     """Record every phase of dying that is due and can be told. Returns what was recorded, by phase and golem.
 
     now: the moment of recording, which no content depends on.

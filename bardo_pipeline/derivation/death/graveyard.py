@@ -16,10 +16,15 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.configuration import in_force_now
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import Dead, advanced, births_of, deaths_of
+from bardo_pipeline.derivation.death.death_queries import (
+    DeadGolem,
+    births_of,
+    deaths_of,
+    succession_steps,
+)
 from bardo_pipeline.derivation.legacy.bundle_metrics import at_death
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
-from bardo_pipeline.derivation.legacy.publish_legacies import published_bundles
+from bardo_pipeline.derivation.legacy.published_bundles import published_bundles
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.life.events import Born, Died
 from bardo_pipeline.events.life.inherited_defaults import Instincts
@@ -68,7 +73,7 @@ class Grave:
 
 
 @dataclass(frozen=True)
-class Showing:
+class GolemReport:
     """A golem as it is, or was when it died.
 
     vitality, phase, tick, credits: of its last record, or of its death. knows: entries by kind and status. lineage:
@@ -116,7 +121,7 @@ def graves(context: DerivationContext, *, owner: str | None = None, lineage: str
     ]
     heirs = {birth.predecessor_id: g for g, (birth, _) in sorted(births.items())}
     published, told = published_bundles(context), _testaments(context, chosen)
-    stands = standings(advanced(context, chosen))
+    stands = standings(succession_steps(context, chosen))
     left = {e["bundle_hash"]: e["entry_count"] for e in context.life("BundlePublished")["published"].to_pylist()}
     rows = [
         Grave(
@@ -166,7 +171,7 @@ def _testaments(context: DerivationContext, golems: list[str]) -> dict[str, dict
     return {row["golem_id"]: row for row in rows}
 
 
-def show(context: DerivationContext, golem_id: str) -> Showing:
+def golem_report(context: DerivationContext, golem_id: str) -> GolemReport:
     """One golem, living or dead. Raises QueryError for one that nobody knows."""
     births, deaths = births_of(context), deaths_of(context, [golem_id])
     if golem_id not in births:
@@ -177,8 +182,8 @@ def show(context: DerivationContext, golem_id: str) -> Showing:
     told = _testaments(context, [golem_id]).get(golem_id)
     said = {name: [item["statement"] for item in told[name]] for name in CATEGORIES} if told else None
     vitality = died.vitality.model_dump() if died else last["vitality"] if last else None
-    mine = [one for _, one in advanced(context, [golem_id])]
-    return Showing(
+    mine = [one for _, one in succession_steps(context, [golem_id])]
+    return GolemReport(
         golem_id=golem_id,
         born=birth,
         born_at=born_at,
@@ -242,10 +247,10 @@ def _verdict(context: DerivationContext, golem_id: str) -> dict[str, Any] | None
 
 def standing_of(context: DerivationContext, golem_id: str) -> Standing | None:
     """How a dead golem's succession stands; None where none began."""
-    return standings(advanced(context, [golem_id])).get(golem_id)
+    return standings(succession_steps(context, [golem_id])).get(golem_id)
 
 
-def previews(context: DerivationContext, dead: list[Dead]) -> dict[str, Preview]:
+def inheritance_previews(context: DerivationContext, dead: list[DeadGolem]) -> dict[str, Preview]:
     """What the heirs of these dead would inherit, for those whose bundle was published; read together."""
     dead = [one for one in dead if one.bundle_hash is not None]
     if not dead:

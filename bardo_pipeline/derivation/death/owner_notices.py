@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.succession.birth_events import owners_of
+from bardo_pipeline.derivation.death.death_queries import owners_of
 from bardo_pipeline.errors import ConfigError, NoticeError
 
 WEBHOOK = "BARDO_WEBHOOK"
@@ -57,7 +57,7 @@ def notices_of(context: DerivationContext) -> list[Notice]:
     return _told(context, context.life("LegacyLeft"), _stuck(context))
 
 
-def waiting(context: DerivationContext) -> list[Notice]:
+def waiting_notices(context: DerivationContext) -> list[Notice]:
     """The notices that were not posted yet."""
     posted = pa.array(_posted(_file(context)), pa.string())
     left, stuck = (
@@ -104,14 +104,14 @@ def _why(golem_id: str, step: Mapping[str, Any]) -> str:
     return f"{golem_id} has no heir, its succession halted ({step['step']}): {step['why']}"
 
 
-def deliver(context: DerivationContext, url: str, *, post: Post | None = None) -> list[Notice]:
+def post_notices(context: DerivationContext, url: str, *, post: Post | None = None) -> list[Notice]:
     """Post what waits, oldest first, and keep that it was posted. Returns what was posted.
 
     Raises NoticeError at the first that is not taken: it and what comes after it wait.
     """
     sent: list[Notice] = []
     with context.home.lock("notices"):
-        for notice in waiting(context):
+        for notice in waiting_notices(context):
             try:
                 (post or _post)(url, orjson.dumps(asdict(notice)), context.policy.dying.notice_seconds_max)
             except OSError as error:

@@ -17,10 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.death.death_queries import waiting_golems
 from bardo_pipeline.derivation.incremental.record_queries import last_records
-from bardo_pipeline.derivation.legacy.publish_legacies import bequeath
 from bardo_pipeline.errors import LeaseError, RecordError
 from bardo_pipeline.events.life.events import Died, Gap, LifeEvent, life_event
 from bardo_pipeline.events.life.thanatopsis_events import SILENCE
@@ -58,7 +56,7 @@ class Silence:
         return (self.until - self.at) / timedelta(hours=1)
 
 
-def observe(
+def declare_silent_golems(
     context: DerivationContext,
     *,
     now: datetime,
@@ -78,7 +76,7 @@ def observe(
         drain_once(context.home, context.log, clock=lambda: now, policy=context.policy)
     by_wall = (clock or rules.silence_clock) == "wall"
     borne = timedelta(hours=rules.silence_hours) if silence is None else silence
-    found = silent(heard(context, by_wall=by_wall), silence=borne, at=now if by_wall else None).to_pylist()
+    found = silent(last_activity(context, by_wall=by_wall), silence=borne, at=now if by_wall else None).to_pylist()
     if not found:
         return []
     names = [row["golem_id"] for row in found]
@@ -90,13 +88,7 @@ def observe(
     return seen
 
 
-def bury(context: DerivationContext, *, now: datetime) -> list[str]:
-    """All that follows deaths, from the last curation to the legacy. Returns the hashes of bundles published."""
-    derive_curation(context)
-    return bequeath(context, now=now)
-
-
-def heard(context: DerivationContext, *, by_wall: bool) -> pa.Table:
+def last_activity(context: DerivationContext, *, by_wall: bool) -> pa.Table:
     """When each golem was heard of last (HEADS of its stream; HEARD_SCHEMA), in event time or as recorded.
 
     Who was born between runs and waits for a runtime has no heart yet that could be missed.

@@ -30,7 +30,7 @@ from bardo_pipeline.inheritance.testament import CATEGORIES
 
 
 @dataclass(frozen=True)
-class Asking:
+class PhrasingResult:
     """What came of wanting a testament phrased. event: what is on record. known: it was on record before."""
 
     golem_id: str
@@ -54,11 +54,11 @@ class Asking:
         return ERRORS[said.outcome](f"testament of {self.golem_id}: {what} ({where})")
 
 
-Question = tuple[tuple[Sentence, ...], datetime, Prompt]
+PhrasingRequest = tuple[tuple[Sentence, ...], datetime, Prompt]
 """The sentences to be phrased, the moment of the death, and the prompt."""
 
 
-def questions(context: DerivationContext, golems: Sequence[str] | None = None) -> dict[str, Question]:
+def phrasing_requests(context: DerivationContext, golems: Sequence[str] | None = None) -> dict[str, PhrasingRequest]:
     """What would be asked about the testaments of these dead, or of all, by golem."""
     found, most = {}, context.policy.gateway.phrased_sentences_max
     rows = context.projections.growing("testaments").read(golems=golems)
@@ -68,27 +68,27 @@ def questions(context: DerivationContext, golems: Sequence[str] | None = None) -
     return found
 
 
-def phrase(
+def phrase_testament(
     context: DerivationContext,
     golem_id: str,
     settings: ModelSettings,
     *,
     clock: Callable[[], datetime],
     again: bool = False,
-) -> Asking:
+) -> PhrasingResult:
     """Have a testament phrased, unless this very question is on record, and record what came of it.
 
     again: ask anew where it is on record that nothing was answered. Raises QueryError and ConfigError; what the model
     does is told by the result's `error`, after it is on record.
     """
-    found = questions(context, [golem_id])
+    found = phrasing_requests(context, [golem_id])
     if golem_id not in found:
         raise QueryError(f"golem {golem_id} left no testament: who is dead has one when its legacy is derived")
     sentences, died_at, prompt = found[golem_id]
     with context.home.lock("gateway"):
         known = _on_record(context, golem_id, prompt, settings)
         if known is not None and not (again and known.phrased is not None and known.phrased.outcome in TRIED_AGAIN):
-            return Asking(golem_id, known, known=True)
+            return PhrasingResult(golem_id, known, known=True)
         reply = over_cap(context, golem_id, prompt, settings, clock()) or ask(prompt, settings, context.policy.gateway)
         payload = Phrased(
             provider=settings.provider,
@@ -99,22 +99,22 @@ def phrase(
         )
         event = life_event(golem_id, died_at, payload)
         context.log.record([event], clock())
-    return Asking(golem_id, event)
+    return PhrasingResult(golem_id, event)
 
 
-def phrase_all(
+def phrase_all_testaments(
     context: DerivationContext, settings: ModelSettings, *, clock: Callable[[], datetime], again: bool = False
-) -> list[Asking]:
+) -> list[PhrasingResult]:
     """Have every testament phrased that is not, by golem, until the day's cap is reached.
 
     again: those, too, about which it is on record that nothing was answered.
     """
-    askings: list[Asking] = []
+    askings: list[PhrasingResult] = []
     done = _done(context, settings, again=again)
-    for golem_id, (_, _, prompt) in questions(context).items():
+    for golem_id, (_, _, prompt) in phrasing_requests(context).items():
         if (golem_id, prompt.hash) in done:
             continue
-        asking = phrase(context, golem_id, settings, clock=clock, again=again)
+        asking = phrase_testament(context, golem_id, settings, clock=clock, again=again)
         askings.append(asking)
         if not isinstance(asking.error, CostCapError):
             continue
@@ -151,7 +151,7 @@ def _phrasings(context: DerivationContext, golem_id: str) -> list[LifeEvent]:
 
 
 @dataclass(frozen=True)
-class InWords:
+class PhrasedTestament:
     """A testament in a model's words, as it is shown. by: the model. said: category to each derived sentence and what
     is said in its place, the sentence itself where no wording of it may stand. refused: the wordings that may not."""
 
@@ -175,7 +175,9 @@ class InWords:
         return {"by": self.by, "said": self.said, "refused": [one.model_dump() for one in self.refused]}
 
 
-def in_words(context: DerivationContext, golem_id: str, testament: Mapping[str, Sequence[str]]) -> InWords | None:
+def phrased_testament(
+    context: DerivationContext, golem_id: str, testament: Mapping[str, Sequence[str]]
+) -> PhrasedTestament | None:
     """A golem's testament in the words of the newest answer on record, None where none was answered.
 
     testament: category to derived sentences. A wording counts only for the very sentence that it was asked for, and
@@ -188,7 +190,7 @@ def in_words(context: DerivationContext, golem_id: str, testament: Mapping[str, 
     may_stand = {one.statement: one.wording for one in said.wordings if _stands(one)}
     shown = {name: [(one, may_stand.get(one, one)) for one in testament.get(name, ())] for name in CATEGORIES}
     refused = tuple(one for one in said.wordings if not _stands(one))
-    return InWords(f"{said.provider}:{said.model}", shown, refused)
+    return PhrasedTestament(f"{said.provider}:{said.model}", shown, refused)
 
 
 def _stands(one: Wording) -> bool:

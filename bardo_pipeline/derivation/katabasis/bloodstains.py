@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.record_queries import stretches
 from bardo_pipeline.derivation.katabasis.scars import deaths_with_ticks
-from bardo_pipeline.derivation.legacy.publish_legacies import published_bundles, with_lives
+from bardo_pipeline.derivation.legacy.derive_legacies import with_lives
+from bardo_pipeline.derivation.legacy.published_bundles import published_bundles
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.grimoire.entries import GAS_BANDS
 from bardo_pipeline.grimoire.entry_columns import contiguous

@@ -30,7 +30,7 @@ ARCHIVE_BYTES_MAX = 2 * FILE_BYTES_MAX
 _BLOCK = 1 << 20
 
 
-def archive(bundle: Bundle) -> bytes:
+def pack_archive(bundle: Bundle) -> bytes:
     """The bundle as one file: names in order, no times, no owners."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as tar:
@@ -41,7 +41,7 @@ def archive(bundle: Bundle) -> bytes:
     return gzip.compress(packed.getvalue(), compresslevel=6, mtime=0)
 
 
-def unpacked(content: bytes) -> dict[str, bytes]:
+def unpack_archive(content: bytes) -> dict[str, bytes]:
     """The files of an archive, before anything of them is believed.
 
     Raises BundleError for what is no archive, unfolds into too much, or holds anything but files of a bundle, each
@@ -65,14 +65,14 @@ def unpacked(content: bytes) -> dict[str, bytes]:
     return files
 
 
-def files_at(path: Path) -> dict[str, bytes]:
+def read_bundle_files(path: Path) -> dict[str, bytes]:
     """The files of a bundle's folder or archive. Raises BundleError for anything else."""
     if path.is_dir():
         return bundle_files(path)
     try:
         if path.stat().st_size > ARCHIVE_BYTES_MAX:
             raise BundleError(f"{path}: larger than {ARCHIVE_BYTES_MAX:,} bytes, which no bundle needs")
-        return unpacked(path.read_bytes())
+        return unpack_archive(path.read_bytes())
     except FileNotFoundError:
         raise BundleError(f"there is no bundle at {path}: name a folder, or an archive that was exported") from None
 
@@ -80,7 +80,7 @@ def files_at(path: Path) -> dict[str, bytes]:
 def export_bundle(context: DerivationContext, bundle_hash: str, target: Path) -> Bundle:
     """Write a published bundle, with its signature, as an archive, whole or not at all. Raises BundleError."""
     bundle = load_bundle(context.home, bundle_hash)
-    replace_file(target, archive(bundle))
+    replace_file(target, pack_archive(bundle))
     return bundle
 
 

@@ -45,12 +45,12 @@ BEFORE_CANDIDATES = ("curation", "episodes", "testaments")
 Births = Mapping[str, Mapping[str, Any]]
 
 
-def candidates(context: DerivationContext, deaths: pa.Table) -> pa.Table:
+def make_candidates(context: DerivationContext, deaths: pa.Table) -> pa.Table:
     """The bundles that these dead would leave, written to their folders; one row each (CANDIDATE_SCHEMA).
 
     deaths: with lives (`with_lives`), and their testaments derived.
     """
-    births = births_of(context)
+    births = birth_rows(context)
     rows = [row for some in in_slices(context, deaths) for row in _of_slice(context, some, births)]
     return pa.Table.from_pylist(rows, schema=CANDIDATE_SCHEMA)
 
@@ -65,7 +65,7 @@ def entries_of(context: DerivationContext, deaths: pa.Table) -> pa.Table:
     return context.projections.renewed("grimoire").read(only=deaths["golem_id"].to_pylist())
 
 
-def births_of(context: DerivationContext, golems: Collection[str] | None = None) -> dict[str, dict[str, Any]]:
+def birth_rows(context: DerivationContext, golems: Collection[str] | None = None) -> dict[str, dict[str, Any]]:
     """The births of all golems, or of these, as they are on record."""
     return {
         e["golem_id"]: e["born"] for e in context.life("GolemBorn", golems).select(["golem_id", "born"]).to_pylist()

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.legacy.publish_legacies import published_bundles
+from bardo_pipeline.derivation.legacy.published_bundles import published_bundles
 from bardo_pipeline.errors import QueryError, WaiverError
 from bardo_pipeline.events.life.bundle_events import BundleWaived
 from bardo_pipeline.events.life.events import life_event
 
 
-class Failing(NamedTuple):
+class FailedExpectation(NamedTuple):
     """An expectation that a judged bundle did not meet. why: the steward's reason to let it stand, None without one."""
 
     golem_id: str
@@ -36,7 +36,7 @@ class Failing(NamedTuple):
         return self.why is None
 
 
-def failing(context: DerivationContext) -> list[Failing]:
+def failed_expectations(context: DerivationContext) -> list[FailedExpectation]:
     """What the bundles that count did not meet, by golem and in the order of the suite.
 
     A golem's bundle that counts is the one that its heir would get; where none is published, the one judged last.
@@ -49,11 +49,13 @@ def failing(context: DerivationContext) -> list[Failing]:
         for one in verdict["failed"]:
             why = waived.get((verdict["bundle_hash"], one["expectation"])) if one["severity"] == "warning" else None
             named = (one["expectation"], one["severity"], one["observed"])
-            out.append(Failing(golem_id, verdict["bundle_hash"], *named, why))
+            out.append(FailedExpectation(golem_id, verdict["bundle_hash"], *named, why))
     return out
 
 
-def waive(context: DerivationContext, target: str, expectation: str, why: str, *, now: datetime) -> Failing:
+def record_waiver(
+    context: DerivationContext, target: str, expectation: str, why: str, *, now: datetime
+) -> FailedExpectation:
     """Record why a warning about a bundle may stand.
 
     target: the bundle's hash, its beginning, or the golem that left it. Returns what was waived. Raises QueryError
@@ -76,7 +78,7 @@ def waive(context: DerivationContext, target: str, expectation: str, why: str, *
         )
     payload = BundleWaived(bundle_hash=name, expectation=expectation, why=why)
     context.log.record([life_event(golem_id, at, payload)], now)
-    return Failing(golem_id, name, expectation, one["severity"], one["observed"], why)
+    return FailedExpectation(golem_id, name, expectation, one["severity"], one["observed"], why)
 
 
 def _judged(context: DerivationContext, target: str) -> tuple[str, Mapping[str, Any], datetime]:

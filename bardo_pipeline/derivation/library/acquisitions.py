@@ -17,11 +17,11 @@ from pydantic import ValidationError
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.record_overrides import Grimoire, find, grimoire_of
+from bardo_pipeline.derivation.death.death_queries import owners_of
 from bardo_pipeline.derivation.incremental.record_queries import curated
 from bardo_pipeline.derivation.incremental.retraction_tracking import heeded_by
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle, write_bundle
 from bardo_pipeline.derivation.library.library_queries import found, kits_of, library_of, owner_named, refreshed
-from bardo_pipeline.derivation.succession.birth_events import owners_of
 from bardo_pipeline.derivation.versions.adoption import log_moment
 from bardo_pipeline.errors import LibraryError, QueryError
 from bardo_pipeline.events.life.events import EVERY_GOLEM, life_event

@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.curate import Curation
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, fold
 from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.death.death_queries import owners_of
 from bardo_pipeline.derivation.incremental.record_queries import curated, cycle_of
 from bardo_pipeline.derivation.incremental.retraction_tracking import heeded_by
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
-from bardo_pipeline.derivation.succession.birth_events import owners_of
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.grimoire.entry_columns import asked
 from bardo_pipeline.inheritance.library.deposits import (

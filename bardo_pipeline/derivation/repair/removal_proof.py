@@ -28,7 +28,7 @@ from bardo_pipeline.derivation.katabasis.scars import deaths_with_ticks, failure
 from bardo_pipeline.derivation.katabasis.vote_and_consensus import owners, recorded_deaths
 from bardo_pipeline.derivation.legacy.bundle_candidates import candidate_folder
 from bardo_pipeline.derivation.legacy.bundle_store import read_bundle_folder
-from bardo_pipeline.derivation.legacy.publish_legacies import with_lives
+from bardo_pipeline.derivation.legacy.derive_legacies import with_lives
 from bardo_pipeline.derivation.library.derive_library import shelved_again
 from bardo_pipeline.derivation.memory.derive_episodes import episode_index
 from bardo_pipeline.derivation.memory.retrieval_credits import credits_again

@@ -14,11 +14,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import advanced, halted_by_themselves, unfinished, waiting_golems
+from bardo_pipeline.derivation.death.death_queries import (
+    halted_successions,
+    succession_steps,
+    unfinished_successions,
+    waiting_golems,
+)
 from bardo_pipeline.derivation.incremental.checkpoints import checkpoint_of
 from bardo_pipeline.derivation.incremental.record_queries import closed_through, curated
-from bardo_pipeline.derivation.legacy.publish_legacies import unjudged
-from bardo_pipeline.derivation.legacy.warning_waivers import failing
+from bardo_pipeline.derivation.legacy.publish_legacies import unjudged_candidates
+from bardo_pipeline.derivation.legacy.warning_waivers import failed_expectations
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.inheritance.succession_state import standings
 from bardo_pipeline.policy import Policy
@@ -227,15 +232,17 @@ def _judgements(context: DerivationContext, now: datetime) -> Judgements:
     if verdicts.num_rows:
         verdicts = verdicts.filter(pc.invert(pc.struct_field(verdicts["judged"].combine_chunks(), "passed")))
     lately = pc.greater(verdicts["recorded_at"], pa.scalar(now - timedelta(days=1), MOMENT))
-    told = [one for one in failing(context) if one.severity == "warning"]
+    told = [one for one in failed_expectations(context) if one.severity == "warning"]
     waived = sum(not one.open for one in told)
-    return Judgements(verdicts.num_rows, int(pc.sum(lately).as_py() or 0), len(unjudged(context)), len(told), waived)
+    return Judgements(
+        verdicts.num_rows, int(pc.sum(lately).as_py() or 0), len(unjudged_candidates(context)), len(told), waived
+    )
 
 
 def _successions(context: DerivationContext) -> Successions:
     """Counted from those that are not over; what ended by itself is counted, not read."""
-    told = standings(advanced(context, unfinished(context))).values()
-    halted = len(halted_by_themselves(context)) + sum(one.halted is not None for one in told)
+    told = standings(succession_steps(context, unfinished_successions(context))).values()
+    halted = len(halted_successions(context)) + sum(one.halted is not None for one in told)
     waiting = sum(one.due_at is not None and not one.booted for one in told)
     return Successions(halted, waiting, sum(one.booted and one.unregistered for one in told))
 

@@ -35,13 +35,6 @@ class Beginning(NamedTuple):
     loan: LoanGranted | None = None
 
 
-def owners_of(context: DerivationContext) -> dict[str, str]:
-    """The owner of every golem that was born."""
-    births = context.life("GolemBorn")
-    owners = pc.struct_field(births["born"].combine_chunks(), "owner_id")
-    return dict(zip(births["golem_id"].to_pylist(), owners.to_pylist(), strict=True))
-
-
 def beginning(
     context: DerivationContext, golem_id: str, birth: Born, at: datetime, beside: Collection[LifeEvent] = (),
     loan: LoanGranted | None = None,

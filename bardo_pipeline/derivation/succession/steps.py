@@ -12,7 +12,12 @@ from typing import Any
 
 from bardo_pipeline.derivation.configuration import in_force_now
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.death.death_queries import Dead, Wish, advanced, credit_micros
+from bardo_pipeline.derivation.death.death_queries import (
+    DeadGolem,
+    HeirRequest,
+    credit_micros,
+    succession_steps,
+)
 from bardo_pipeline.derivation.succession.birth_events import beginning
 from bardo_pipeline.errors import (
     BundleError,
@@ -63,8 +68,8 @@ class Course:
     def __init__(
         self,
         context: DerivationContext,
-        dead: Dead,
-        wish: Wish,
+        dead: DeadGolem,
+        wish: HeirRequest,
         hands: Hands,
         *,
         now: datetime,
@@ -77,7 +82,7 @@ class Course:
 
     def _standing(self) -> Standing:
         mine = self.dead.golem_id
-        return standings(advanced(self.context, [mine])).get(mine, Standing({}))
+        return standings(succession_steps(self.context, [mine])).get(mine, Standing({}))
 
     @property
     def bundle_hash(self) -> str | None:

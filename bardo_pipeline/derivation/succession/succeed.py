@@ -18,16 +18,16 @@ import pyarrow.compute as pc
 from bardo_pipeline.derivation.configuration import in_force_now, in_force_of
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.death_queries import (
-    Dead,
-    Wish,
-    advanced,
+    DeadGolem,
+    HeirRequest,
     births_of,
-    commissioned,
     dead_golem,
     dead_golems,
     heirs_of,
-    steps_told,
-    unfinished,
+    succeeded_golems,
+    succession_step_table,
+    succession_steps,
+    unfinished_successions,
 )
 from bardo_pipeline.derivation.succession.birth_events import beginning
 from bardo_pipeline.derivation.succession.steps import Course, Halt, Hands, check_copy, check_export, configured
@@ -40,11 +40,11 @@ from bardo_pipeline.policy.toml_config import canonical
 # automatically
 
 
-def wishes_of(context: DerivationContext, golem_ids: Collection[str]) -> dict[str, Wish]:
+def wishes_of(context: DerivationContext, golem_ids: Collection[str]) -> dict[str, HeirRequest]:
     """What the configurations of these golems want of their heirs, of those that want any by themselves."""
     said = {g: found.configuration.succession for g, found in in_force_of(context, golem_ids).items()}
     return {
-        g: Wish(budget_micros=round(one.budget_usdc * 1e6), inherit=one.inherit_grimoire)
+        g: HeirRequest(budget_micros=round(one.budget_usdc * 1e6), inherit=one.inherit_grimoire)
         for g, one in said.items()
         if one.auto
     }
@@ -63,7 +63,7 @@ def due(context: DerivationContext, now: datetime) -> list[Due]:
     """What is due, by golem: deaths that want an heir by themselves, steps whose time has come, identities that were
     refused."""
     found = [Due(golem_id, "died, and an heir is wanted") for golem_id in _wanted(context)]
-    for golem_id, standing in standings(advanced(context, unfinished(context))).items():
+    for golem_id, standing in standings(succession_steps(context, unfinished_successions(context))).items():
         if (step := standing.next_step(now)) is not None:
             found.append(Due(golem_id, f"its heir is not {step} yet", standing.tried))
         elif standing.booted and standing.unregistered and _is_worth_asking(context, standing):
@@ -110,14 +110,14 @@ def at_heartbeat(context: DerivationContext, heir_ids: Collection[str], *, now: 
     if not dead:
         return
     with context.home.lock("succession"):
-        for golem_id, standing in standings(advanced(context, dead)).items():
+        for golem_id, standing in standings(succession_steps(context, dead)).items():
             if standing.booted and standing.unregistered and _is_worth_asking(context, standing):
                 _go_on(context, dead_golem(context, golem_id), Hands.of(context), now)
 
 
 def _refused(context: DerivationContext, heir_ids: Collection[str]) -> list[str]:
     """The dead whose heirs are among these and were refused an identity, whatever came of it since."""
-    told = steps_told(context)
+    told = succession_step_table(context)
     refused = pc.and_(pc.equal(told["outcome"], "failed"), pc.equal(told["step"], "registered"))
     mine = pc.is_in(told["heir_id"], value_set=pa.array(sorted(heir_ids), pa.string()))
     return told.filter(pc.and_(refused, mine))["golem_id"].unique().to_pylist()
@@ -133,14 +133,14 @@ def succeed_in_run(
     with context.home.lock("succession"):
         for golem_id in lives:
             _go_on(context, dead_golem(context, golem_id), Hands.of(context), now, at=at, lifespan_ticks=lifespan_ticks)
-    heirs = {one.golem_id: one.heir_id for one in dead_golems(context, commissioned(context).intersection(lives))}
+    heirs = {one.golem_id: one.heir_id for one in dead_golems(context, succeeded_golems(context).intersection(lives))}
     births = births_of(context, heirs.values())
     return [(heirs[g], births[heirs[g]][0]) for g in lives if g in heirs and births[heirs[g]][1] == at]
 
 
 def _go_on(
     context: DerivationContext,
-    dead: Dead,
+    dead: DeadGolem,
     hands: Hands,
     now: datetime,
     *,
@@ -148,7 +148,7 @@ def _go_on(
     lifespan_ticks: tuple[int, int] | None = None,
 ) -> Standing:
     """Go on with a succession as it was begun, or begin it as the configuration wants."""
-    standing = standings(advanced(context, [dead.golem_id])).get(dead.golem_id)
+    standing = standings(succession_steps(context, [dead.golem_id])).get(dead.golem_id)
     wish = None if standing is None else _wish_on_record(standing)
     wish = wish or wishes_of(context, [dead.golem_id]).get(dead.golem_id)
     if wish is None:
@@ -163,7 +163,7 @@ def _go_on(
     return course.run()
 
 
-def _wish_on_record(standing: Standing) -> Wish | None:
+def _wish_on_record(standing: Standing) -> HeirRequest | None:
     """What was wanted when the succession began, as far as it came to say so."""
     compiled = standing.last.get("compiled")
     if compiled is None or compiled.budget_micros is None:
@@ -171,14 +171,14 @@ def _wish_on_record(standing: Standing) -> Wish | None:
     exported, compared = standing.last["exported"], standing.last.get("compared")
     low, high = compiled.lifespan_ticks or Founding().lifespan_ticks
     force = compared is not None and compared.outcome == "done"
-    return Wish(compiled.budget_micros, exported.bundle_hash is not None, force, (low, high))
+    return HeirRequest(compiled.budget_micros, exported.bundle_hash is not None, force, (low, high))
 
 
 # by hand
 
 
 def summon(
-    context: DerivationContext, dead: Dead, wish: Wish, *, now: datetime, hands: Hands | None = None
+    context: DerivationContext, dead: DeadGolem, wish: HeirRequest, *, now: datetime, hands: Hands | None = None
 ) -> Standing:
     """Summon a successor by hand, through the same steps. The same again changes nothing.
 
@@ -205,7 +205,9 @@ def summon(
     return standing
 
 
-def _same_or_refuse(dead: Dead, heir_id: str, standing_birth: Born, wanted: Born, context: DerivationContext) -> None:
+def _same_or_refuse(
+    dead: DeadGolem, heir_id: str, standing_birth: Born, wanted: Born, context: DerivationContext
+) -> None:
     money = ("credits_micros", "reserve_micros", "capital_micros", "bundle_hash", "lifespan_ticks")
     if all(getattr(standing_birth, name) == getattr(wanted, name) for name in money):
         return
@@ -244,7 +246,9 @@ def _begun_by_hand(course: Course) -> Standing:
     )
 
 
-def found_like(context: DerivationContext, dead: Dead, wish: Wish, *, number: int, now: datetime) -> tuple[str, bool]:
+def found_like(
+    context: DerivationContext, dead: DeadGolem, wish: HeirRequest, *, number: int, now: datetime
+) -> tuple[str, bool]:
     """Found a lineage of its own in a dead golem's market, for its owner: nothing is inherited (INH S12, Start Fresh).
 
     number: which one; the same again is the same golem. Returns its id, and whether it was born now.

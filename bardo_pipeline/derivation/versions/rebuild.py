@@ -24,12 +24,11 @@ from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
 from bardo_pipeline.derivation.incremental.record_queries import closed_through, curated
 from bardo_pipeline.derivation.katabasis.scars import deaths_with_ticks, derive_failures, derive_scars
 from bardo_pipeline.derivation.katabasis.vote_and_consensus import derive_consensus, derive_votes, recorded_deaths
-from bardo_pipeline.derivation.legacy.publish_legacies import (
+from bardo_pipeline.derivation.legacy.derive_legacies import derive_candidates, derive_testaments
+from bardo_pipeline.derivation.legacy.published_bundles import (
     bundles_published_by,
-    derive_candidates,
-    derive_testaments,
-    overtaken_bundles,
     published_bundles,
+    stale_bundles,
 )
 from bardo_pipeline.derivation.library.derive_library import derive_library, shelved
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
@@ -138,7 +137,7 @@ def _compare_bundles(context: DerivationContext, beside: DerivationContext) -> C
 
     Those that a repair overtook are left out, and those that another derivation published: they are its events.
     """
-    overtaken, mine = set(overtaken_bundles(context)), bundles_published_by(context)
+    overtaken, mine = set(stale_bundles(context)), bundles_published_by(context)
     published = {g: h for g, h in published_bundles(context).items() if (g, h) not in overtaken and h in mine}
     rows = beside.projections.growing("candidates").read(["golem_id", "bundle_hash"]).to_pylist()
     again = {r["golem_id"]: r["bundle_hash"] for r in rows if r["golem_id"] in published}
