@@ -14,8 +14,8 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.model_budget import memory_budget
 from bardo_pipeline.derivation.death.testament_phrasing import (
     PhrasingResult,
-    phrase_testament,
     phrase_all_testaments,
+    phrase_testament,
     phrased_testament,
     phrasing_requests,
 )

@@ -16,8 +16,8 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.testament_phrasing import (
     PhrasedTestament,
     PhrasingResult,
-    phrase_testament,
     phrase_all_testaments,
+    phrase_testament,
     phrasing_requests,
 )
 from bardo_pipeline.errors import ConfigError
