@@ -8,7 +8,7 @@ from assets.log import CYCLES, LIFE_EVENTS, VECTORS
 from assets.metadata import CODE_VERSION, OWNERS, Seen, columns_of, materialized, of_table, projected, version_of
 from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.grimoire_views import derive_of_grimoire
+from bardo_pipeline.derivation.curation.grimoire_views import derive_grimoire_views
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes, refresh_index
 from bardo_pipeline.derivation.memory.derive_episodes import episode_index as index_of
 from bardo_pipeline.storage.index.ivf_tuning import PPM
@@ -70,7 +70,7 @@ def facts(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
     """
     stores = home.stores
     seen = Seen.before(stores, ["grimoire", "lessons"])
-    written = derive_of_grimoire(stores, "facts")
+    written = derive_grimoire_views(stores, "facts")
     return projected(stores, "facts", seen, written)
 
 
@@ -83,7 +83,7 @@ def links(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
     """
     stores = home.stores
     seen = Seen.before(stores, ["grimoire", "lessons"])
-    return projected(stores, "links", seen, derive_of_grimoire(stores, "links"))
+    return projected(stores, "links", seen, derive_grimoire_views(stores, "links"))
 
 
 @dg.asset(deps=["grimoire", "lessons"], **of_table("crossings", "memory"))
@@ -95,4 +95,4 @@ def crossings(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
     """
     stores = home.stores
     seen = Seen.before(stores, ["grimoire", "lessons"])
-    return projected(stores, "crossings", seen, derive_of_grimoire(stores, "crossings"))
+    return projected(stores, "crossings", seen, derive_grimoire_views(stores, "crossings"))

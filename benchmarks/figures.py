@@ -11,7 +11,7 @@ import numpy as np
 from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, episodes_of
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
-from bardo_pipeline.derivation.curation.grimoire_views import OF_GRIMOIRE, derive_of_grimoire
+from bardo_pipeline.derivation.curation.grimoire_views import GRIMOIRE_VIEWS, derive_grimoire_views
 from bardo_pipeline.derivation.katabasis.vote_and_consensus import derive_consensus, derive_votes
 from bardo_pipeline.heartbeat.probes import ProbeInputs, evaluate
 from bardo_pipeline.policy import Policy
@@ -64,8 +64,8 @@ def probes_figure(policy: Policy) -> Figure:
 def derive(stores: DerivationContext) -> None:
     """Everything but vectors."""
     derive_curation(stores)
-    for name in OF_GRIMOIRE:
-        derive_of_grimoire(stores, name)
+    for name in GRIMOIRE_VIEWS:
+        derive_grimoire_views(stores, name)
     for records, _ in stores.log.cycles_in_parts(list(EPISODE_COLUMNS)):
         episodes_of(records, (records["tick"].to_numpy() - 1) // SPAN + 1, stores.policy)
     derive_votes(stores)
@@ -75,7 +75,7 @@ def derive(stores: DerivationContext) -> None:
 def derive_incremental(stores: DerivationContext) -> None:
     """What a curator run does beside vectors."""
     derive_curation(stores)
-    for name in OF_GRIMOIRE:
-        derive_of_grimoire(stores, name)
+    for name in GRIMOIRE_VIEWS:
+        derive_grimoire_views(stores, name)
     derive_votes(stores)
     derive_consensus(stores)

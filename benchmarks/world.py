@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.curate_cycles import Mind
+from bardo_pipeline.derivation.curation.curate_cycles import CuratorState
 from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.heartbeat.fleet import Fleet, Founding, born
 from bardo_pipeline.heartbeat.recall_table import EntryNames, recall_of
@@ -59,7 +59,7 @@ class World:
     def _live(self, cycles: int, curates: bool) -> None:
         ids = [g for g, _ in self.births]
         fleet = Fleet(ids, [b for _, b in self.births], self.policy)
-        mind, names = Mind(self.policy), EntryNames()
+        mind, names = CuratorState(self.policy), EntryNames()
         for golem_id, birth in self.births:
             mind.begin(
                 golem_id, at=NOW, base_threshold=birth.traits.rebalance_threshold, inherited=None, bundle_hash=None

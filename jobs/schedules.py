@@ -72,7 +72,7 @@ def every_hour(home: LazyStores) -> Turn:
 )
 def every_four_hours(home: LazyStores) -> Turn:
     """Let golems dream where something is new, and say why not where nothing is."""
-    new = derive_dreams.what_is_new(home.stores)
+    new = derive_dreams.pending_dream_work(home.stores)
     return dg.SkipReason("no cycle closed since the last dreams") if new is None else _because(new)
 
 

@@ -6,7 +6,7 @@ import dagster as dg
 
 from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.dreams.derive_dreams import queued
+from bardo_pipeline.derivation.dreams.derive_dreams import early_dreams
 from jobs.dream import dream_job
 from sensors.log_cursor import Cursor, looked
 
@@ -26,7 +26,7 @@ def dreams_queued(
 
 
 def _queued(stores: DerivationContext, _: Cursor, now: Cursor) -> dg.RunRequest | str:
-    why = queued(stores)
+    why = early_dreams(stores)
     if why is None:
         return "no dream is queued before its time"
     curated = stores.projections.growing("curation").table.version

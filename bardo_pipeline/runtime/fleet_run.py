@@ -20,7 +20,12 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.curate_cycles import Mind, commit, derive_curation, relived
+from bardo_pipeline.derivation.curation.curate_cycles import (
+    CuratorState,
+    commit_curation,
+    derive_curation,
+    state_from_birth,
+)
 from bardo_pipeline.derivation.death.complete_deaths import complete_deaths
 from bardo_pipeline.derivation.death.death_queries import succeeded_golems
 from bardo_pipeline.derivation.incremental.record_queries import cycle_of
@@ -58,7 +63,7 @@ class Living:
         if run.founding.loan is not None and run.market.reserves is None:
             raise ConfigError(f"{run.market.name} has no reserves to borrow from: found golems without a loan")
         self.tape: Tape = tape_of(run.market, context.policy)
-        self.mind, self.names = Mind(context.policy), EntryNames()
+        self.mind, self.names = CuratorState(context.policy), EntryNames()
         self.fleet = Fleet([], [], context.policy)
         self.segment = self.records = self.births = self.deaths = self.published = self.refused = 0
         self._learned: dict[str, list[dict[str, str]]] = {}
@@ -100,7 +105,7 @@ class Living:
                 self.context.left_out(), self.context.overrides(), self.context.proposed(), self.context.arrivals()
             )
             self.mind.drop(overtaken)
-            commit(self.context, self.mind)
+            commit_curation(self.context, self.mind)
         if overtaken:
             derive_curation(self.context)
 
@@ -199,7 +204,7 @@ class Living:
         self._heeded |= {c.event_id for c in news}
         self.mind.left = self.context.left_out().only({*self.mind.left.causes, *news})
         golems = sorted({c.golem_id for c in news})
-        self.mind.adopt(relived(self.context, {g: self.mind.done[g] for g in golems}, self.mind.left))
+        self.mind.adopt(state_from_birth(self.context, {g: self.mind.done[g] for g in golems}, self.mind.left))
         self._see()
         reorged = {c.golem_id for c in news if c.kind == "ReorgObserved"}
         return np.isin(self.fleet.golem_ids, sorted(reorged)) if reorged else None

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA
 from bardo_pipeline.curator.state.grimoire_state import to_table
-from bardo_pipeline.derivation.curation.curate_cycles import Mind
+from bardo_pipeline.derivation.curation.curate_cycles import CuratorState
 from bardo_pipeline.derivation.incremental.record_queries import cycle_of
 from bardo_pipeline.events.life.events import Born
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
@@ -132,14 +132,14 @@ class Brood:
     starts: Sequence[Start]
     policy: Policy
     remember: bool = False
-    mind: Mind = field(init=False)
+    mind: CuratorState = field(init=False)
     fleet: Fleet = field(init=False)
     ledger: Ledger = field(init=False)
     _ever: list[pa.Table] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Form the fleet; nobody knows anything."""
-        self.mind, self.ledger = Mind(self.policy), Ledger.empty(len(self.starts))
+        self.mind, self.ledger = CuratorState(self.policy), Ledger.empty(len(self.starts))
         self.fleet = Fleet([s.golem_id for s in self.starts], [s.birth for s in self.starts], self.policy)
         self.fleet.seed = np.array([s.luck for s in self.starts], np.uint64)
         for i, one in enumerate(self.starts):

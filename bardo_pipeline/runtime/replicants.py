@@ -17,7 +17,7 @@ import numpy as np
 
 from bardo_pipeline.curator.state.grimoire_state import CANDIDATE, is_quarantined, rule_texts
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.curate_cycles import Mind
+from bardo_pipeline.derivation.curation.curate_cycles import CuratorState
 from bardo_pipeline.derivation.repair.strikes_and_reorgs import withdraw
 from bardo_pipeline.derivation.succession.birth_events import Beginning
 from bardo_pipeline.derivation.succession.deliver_bundle import report_of
@@ -41,7 +41,7 @@ class Replicants:
     def __contains__(self, golem_id: str) -> bool:
         return golem_id in self._words
 
-    def sent(self, fleet: Fleet, mind: Mind) -> list[tuple[str, Born]]:
+    def sent(self, fleet: Fleet, mind: CuratorState) -> list[tuple[str, Born]]:
         """Who is sent out now: their births."""
         if not self._run.replicants:
             return []
@@ -72,7 +72,7 @@ class Replicants:
     def _asked_by(self, golem_id: str) -> set[str]:
         return {word.hypothesis for word in self._words.values() if word.parent_id == golem_id}
 
-    def _open(self, mind: Mind, golems: Collection[str]) -> dict[str, str]:
+    def _open(self, mind: CuratorState, golems: Collection[str]) -> dict[str, str]:
         """What each of these golems has most evidence of and cannot tell, and asked nobody before, in words."""
         state = mind.state
         is_rule = np.array([one.source == "pattern" for one in state.structures.rows], bool)

@@ -11,7 +11,7 @@ import pytest
 
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.causal_moments_cache import moments_at
+from bardo_pipeline.derivation.curation.causal_moments_cache import load_moments
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.events.life.events import Struck, life_event
 from bardo_pipeline.policy import Policy
@@ -84,10 +84,10 @@ def test_a_struck_record_is_taken_out_of_the_moments_as_if_it_had_never_been(tmp
     again = beside(stores, tmp_path / "beside")
     derive_curation(again)
     assert fingerprints(stores) == fingerprints(again)
-    kept = moments_at(stores, {GOLEM: 20}, stores.left_out())
+    kept = load_moments(stores, {GOLEM: 20}, stores.left_out())
     shutil.rmtree(stores.projections.root / KEPT)
-    assert kept.table({GOLEM}).equals(moments_at(stores, {GOLEM: 20}, stores.left_out()).table({GOLEM}))
-    with_it = moments_at(stores, {GOLEM: 20}, type(stores.left_out())())
+    assert kept.table({GOLEM}).equals(load_moments(stores, {GOLEM: 20}, stores.left_out()).table({GOLEM}))
+    with_it = load_moments(stores, {GOLEM: 20}, type(stores.left_out())())
     assert not kept.table({GOLEM}).equals(with_it.table({GOLEM}))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from bardo_pipeline.curator.curate import Curation
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.curate_cycles import commit, load_mind
+from bardo_pipeline.derivation.curation.curate_cycles import commit_curation, load_state
 from tests.conftest import copy_home
 
 
@@ -21,7 +21,7 @@ def test_an_entry_learned_again_takes_the_place_of_the_one_that_was_inherited(sm
     golem_id = before["golem_id"][0].as_py()
     mine = before.filter(pc.equal(before["golem_id"], golem_id))
     structure, known = mine["structure"][0].as_py(), mine["entry_id"][0].as_py()
-    mind = load_mind(stores, [golem_id], stores.left_out())
+    mind = load_state(stores, [golem_id], stores.left_out())
     (row,) = mind.state.told_of(mine["golem_id"].slice(0, 1), mine["structure"].slice(0, 1))
     mind.state["origin"][row] = mind.state.golem_code("g-ancestor")
     told = stores.projections.read("curation")
@@ -30,7 +30,7 @@ def test_an_entry_learned_again_takes_the_place_of_the_one_that_was_inherited(sm
     )
     empty = Curation(*(stores.projections.read(name).slice(0, 0) for name in ("curation", "cycles", "playbooks")))
     mind._take(replace(empty, decisions=told), {golem_id: mind.done[golem_id] + 1})
-    written = commit(stores, mind)
+    written = commit_curation(stores, mind)
     after = stores.projections.read("grimoire")
     assert (written[-1].table, written[-1].rows_written, after.num_rows) == ("grimoire", 1, before.num_rows)
     (left,) = after.filter(

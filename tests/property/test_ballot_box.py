@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bardo_pipeline.derivation.incremental.checkpoints import Checkpoint
-from bardo_pipeline.derivation.katabasis.decisive_votes_cache import BallotBox
+from bardo_pipeline.derivation.katabasis.decisive_votes_cache import DecisiveVotesCache
 from bardo_pipeline.katabasis.weighted_consensus import decisive
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.projections.projections import GrowingTable
@@ -47,7 +47,7 @@ def test_a_box_that_is_looked_into_now_and_then_holds_what_a_full_one_does(
     votes, backed = cast
     with TemporaryDirectory() as folder:
         table = GrowingTable("votes", Path(folder) / "votes", TABLES["votes"], Policy())
-        box = BallotBox(table, Checkpoint(Path(folder) / "reader"))
+        box = DecisiveVotesCache(table, Checkpoint(Path(folder) / "reader"))
         bounds = [0, *sorted(min(c, votes.num_rows) for c in cuts), votes.num_rows]
         for number, (start, stop) in enumerate(pairwise(bounds), 1):
             if start < stop:
@@ -75,14 +75,14 @@ def test_a_box_that_is_looked_into_now_and_then_holds_what_a_full_one_does(
             assert counted(every, backed).equals(counted(table.read(), backed))
             assert set(fresh.votes["proposition_id"].to_pylist()) <= set(fresh.touched.to_pylist())
             assert set(fresh.others["proposition_id"].to_pylist()).isdisjoint(fresh.touched.to_pylist())
-            full = BallotBox(table, Checkpoint(Path(folder) / "nobody")).look()
+            full = DecisiveVotesCache(table, Checkpoint(Path(folder) / "nobody")).look()
             assert full is not None
             assert counted(full.votes, backed).equals(counted(every, backed))
 
 
 def test_what_nobody_voted_on_since_is_still_in_the_box(tmp_path: Path) -> None:
     table = GrowingTable("votes", tmp_path / "votes", TABLES["votes"], Policy())
-    box = BallotBox(table, Checkpoint(tmp_path / "reader"))
+    box = DecisiveVotesCache(table, Checkpoint(tmp_path / "reader"))
     for number, proposition in enumerate("pqqp", 1):
         row = {
             "vote_id": f"v-{number}", "proposition_id": proposition, "domain": "gas", "claim": "dear",

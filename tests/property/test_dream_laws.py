@@ -19,7 +19,7 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation import record_overrides
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.curation.record_overrides import grimoire_of
-from bardo_pipeline.derivation.dreams.derive_dreams import DREAMT, derive_dreams
+from bardo_pipeline.derivation.dreams.derive_dreams import DREAM_TABLES, derive_dreams
 from bardo_pipeline.derivation.memory import ask
 from bardo_pipeline.derivation.memory.search import search
 from bardo_pipeline.derivation.repair.removal_proof import remains
@@ -60,7 +60,7 @@ def day() -> Lived:
     return Lived(tagged(lived.records, [60, 777, 1_203]), births, lived.deaths)
 
 
-LEARNED = (*DREAMT, "lessons")
+LEARNED = (*DREAM_TABLES, "lessons")
 
 
 def dreamt(stores: DerivationContext) -> dict[str, tuple[int, str]]:

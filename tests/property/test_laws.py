@@ -33,8 +33,8 @@ from bardo_pipeline.curator.playbook import Playbooks
 from bardo_pipeline.curator.state.decision_log import DECISION_KEY, fold
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState, from_table, to_table
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.curate_cycles import commit, derive_curation
-from bardo_pipeline.derivation.curation.grimoire_views import OF_GRIMOIRE, derive_of_grimoire
+from bardo_pipeline.derivation.curation.curate_cycles import commit_curation, derive_curation
+from bardo_pipeline.derivation.curation.grimoire_views import GRIMOIRE_VIEWS, derive_grimoire_views
 from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
 from bardo_pipeline.derivation.katabasis.scars import derive_failures, derive_scars
 from bardo_pipeline.derivation.katabasis.vote_and_consensus import derive_consensus, derive_votes
@@ -175,7 +175,7 @@ DERIVATIONS: tuple[Callable[[DerivationContext], object], ...] = (
     derive_curation,
     derive_credits,
     derive_dreams,
-    *(partial(derive_of_grimoire, name=name) for name in OF_GRIMOIRE),
+    *(partial(derive_grimoire_views, name=name) for name in GRIMOIRE_VIEWS),
     lambda stores: derive_episodes(stores, now=NOW),
     derive_failures,
     derive_scars,
@@ -476,9 +476,9 @@ def test_whoever_commits_keeps_everybody_else_out(tmp_path: Path, monkeypatch: p
                 held.append(False)
             except BlockingIOError:
                 held.append(True)
-        return commit(stores, mind)
+        return commit_curation(stores, mind)
 
-    monkeypatch.setattr(fleet_run, "commit", watched)
+    monkeypatch.setattr(fleet_run, "commit_curation", watched)
     fleet_run.Living(stores, small_run("run"), lambda: NOW).live()
     assert len(held) >= 2
     assert all(held)

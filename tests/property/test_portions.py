@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental import cycle_reader
-from bardo_pipeline.derivation.incremental.cycle_reader import CycleReader, Fresh
+from bardo_pipeline.derivation.incremental.cycle_reader import CycleBatch, CycleReader
 from bardo_pipeline.storage.delta import append_only_table
 from tests.conftest import NOW
 from tests.property.test_laws import Parcel, birth_of, deliver, parcels, stores_at
@@ -36,7 +36,9 @@ def ticks_of(rows: pa.Table) -> list[tuple[str, int]]:
     return sorted(zip(rows["golem_id"].to_pylist(), rows["tick"].to_pylist(), strict=True))
 
 
-def portions_of(stores: DerivationContext, rows: int, *, as_wide: float = 0.8) -> tuple[dict[str, int], list[Fresh]]:
+def portions_of(
+    stores: DerivationContext, rows: int, *, as_wide: float = 0.8
+) -> tuple[dict[str, int], list[CycleBatch]]:
     """What the reader is given where the log is read by so many rows. as_wide: how wide a portion must be."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(append_only_table, "_PART_ROWS", rows)

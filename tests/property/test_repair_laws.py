@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from bardo_pipeline.curator.state.grimoire_state import to_table
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.curate_cycles import derive_curation, relived
+from bardo_pipeline.derivation.curation.curate_cycles import derive_curation, state_from_birth
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.derivation.legacy.published_bundles import published_bundles, stale_bundles
 from bardo_pipeline.derivation.memory.derive_episodes import episode_index, refresh_index, similar_episodes
@@ -412,7 +412,9 @@ def test_a_golem_that_lives_on_knows_what_it_would_know_without_the_struck_recor
         if progress.ticks_done == 150:
             state = to_table(life.mind.state, POLICY.curator, POLICY.decay)
             seen.append(state.filter(pc.equal(state["golem_id"], golem)))
-            again = to_table(relived(stores, {golem: 3}, stores.left_out()).state, POLICY.curator, POLICY.decay)
+            again = to_table(
+                state_from_birth(stores, {golem: 3}, stores.left_out()).state, POLICY.curator, POLICY.decay
+            )
             seen.append(again)
 
     life = fleet_run.Living(stores, small_run("run"), lambda: NOW)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.dreams.derive_dreams import DREAMT
+from bardo_pipeline.derivation.dreams.derive_dreams import DREAM_TABLES
 from bardo_pipeline.derivation.legacy.bundle_candidates import candidate_folder
 from bardo_pipeline.derivation.memory.derive_episodes import episode_index
 from bardo_pipeline.derivation.repair.removal_proof import remains
@@ -42,7 +42,7 @@ def repaired(
     return root, before, (golem, heir)
 
 
-ELSEWHERE = (*DREAMT, "lessons", "failures", "scars", "kits")
+ELSEWHERE = (*DREAM_TABLES, "lessons", "failures", "scars", "kits")
 """Tables of golems that live for weeks, get hurt or are many: laws of dreams, scars, libraries strike their records."""
 
 UNTOUCHED = {

@@ -12,7 +12,7 @@ import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
-from bardo_pipeline.derivation.curation.grimoire_views import derive_of_grimoire
+from bardo_pipeline.derivation.curation.grimoire_views import derive_grimoire_views
 from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
 from bardo_pipeline.policy import Policy
 from tests.property.test_laws import stores_at
@@ -30,7 +30,7 @@ def slept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     stores = home_of(long_lives(25_000), tmp_path_factory.mktemp("dreams") / "home")
     derive_curation(stores)
     derive_dreams(stores)
-    derive_of_grimoire(stores, "crossings")
+    derive_grimoire_views(stores, "crossings")
     stores.log.close()
     return stores.home.root
 

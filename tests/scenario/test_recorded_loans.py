@@ -9,7 +9,7 @@ import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.katabasis.bloodstains import bloodstain
-from bardo_pipeline.derivation.katabasis.scars import scars_told
+from bardo_pipeline.derivation.katabasis.scars import failures_with_scars
 from bardo_pipeline.derivation.versions.rebuild import derive_everything, rebuild
 from bardo_pipeline.heartbeat.fleet import Founding
 from bardo_pipeline.policy import Policy
@@ -47,7 +47,7 @@ def test_who_owes_much_is_liquidated_in_the_crash_and_that_leaves_a_scar(stores:
     assert all("position_health" in {a["probe"] for a in row["anomalies"]} for row in taken)
     others = [act for row in taken for act in row["actions"] if act["action_type"] != "liquidated"]
     assert {(act["status"], act["block_reason"]) for act in others} == {("deferred", "its loan is being liquidated")}
-    told = [row for row in scars_told(stores, None) if row["action_type"] == "liquidated"]
+    told = [row for row in failures_with_scars(stores, None) if row["action_type"] == "liquidated"]
     assert {(row["golem_id"], row["tick"]) for row in told} == {(row["golem_id"], row["tick"]) for row in taken}
     assert {(row["outcome_class"], row["mechanism"], row["confirmed"]) for row in told} == {
         ("drawdown", "cause", "immediate")
@@ -59,7 +59,7 @@ def test_who_owes_much_is_liquidated_in_the_crash_and_that_leaves_a_scar(stores:
 
 @pytest.mark.row("KAT-2", "KAT-8")
 def test_who_dies_in_that_cycle_leaves_it_as_a_bloodstain(stores: DerivationContext) -> None:
-    stained = [row for row in scars_told(stores, None) if row["is_scar"] and row["is_bloodstain"]]
+    stained = [row for row in failures_with_scars(stores, None) if row["is_scar"] and row["is_bloodstain"]]
     mine = next(row for row in stained if row["action_type"] == "liquidated")
     artefact = bloodstain(stores, mine["golem_id"])
     assert mine["scar_id"] in {scar["scar_id"] for scar in artefact["scars"]}

@@ -14,7 +14,7 @@ import pytest
 
 from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.curate_cycles import mind_before
+from bardo_pipeline.derivation.curation.curate_cycles import state_before
 from bardo_pipeline.derivation.katabasis.bloodstains import bloodstain, bloodstains
 from bardo_pipeline.derivation.legacy.published_bundles import published_bundles
 from bardo_pipeline.errors import QueryError
@@ -54,7 +54,7 @@ def decides(
     threshold: another one instead of the playbook's.
     """
     policy, cycle = stores.policy, (tick - 1) // stores.policy.curator.cycle_ticks
-    mind = mind_before(stores, {golem_id: cycle + 1}, stores.left_out())
+    mind = state_before(stores, {golem_id: cycle + 1}, stores.left_out())
     at_us = int(at(golem_id, tick).timestamp() * 1e6)
     recall = recall_of(mind.state, [golem_id], at_us, EntryNames(), policy)
     in_force = np.array(mind.playbooks.of(golem_id, policy)[1])

@@ -165,7 +165,7 @@ def live(
         "inherited_entries": lambda _, heir, __: _owned(inherited, heir),
     }
     with (
-        patch.object(fleet_run, "commit", lambda _, mind: mind.pending.clear()),
+        patch.object(fleet_run, "commit_curation", lambda _, mind: mind.pending.clear()),
         patch.multiple(birth_events, **instead),
     ):
         fleet.live()

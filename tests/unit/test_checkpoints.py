@@ -9,7 +9,7 @@ import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.checkpoints import Checkpoint
-from bardo_pipeline.derivation.incremental.retraction_tracking import Heeded
+from bardo_pipeline.derivation.incremental.retraction_tracking import RetractionCursor
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from tests.conftest import NOW
@@ -40,7 +40,7 @@ def test_rows_that_cannot_be_read_are_read_again(left: bytes, tmp_path: Path) ->
 def test_causes_of_which_nobody_can_say_that_they_were_heeded_are_heeded_again(tmp_path: Path) -> None:
     Home.create(tmp_path / "home", Policy(), NOW)
     stores = DerivationContext.open(tmp_path / "home")
-    heeded = Heeded(stores, "dreams")
+    heeded = RetractionCursor(stores, "dreams")
     heeded.keep(["event-1"])
     assert heeded.known() == {"event-1"}
     (stores.projections.root / "readers" / "dreams" / "heeded.json").write_bytes(b"")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.grimoire_views import derive_of_grimoire, elders
+from bardo_pipeline.derivation.curation.grimoire_views import derive_grimoire_views, elders
 from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.policy import Policy
@@ -30,8 +30,8 @@ def test_what_crosses_is_looked_at_again_when_a_golem_grows_old(tmp_path: Path) 
 
     def crosses(cycle: int) -> bool:
         table.renew(grimoire(half_sure), table.buckets([golem_id]), upto={golem_id: cycle})
-        derive_of_grimoire(stores, "crossings")
-        assert derive_of_grimoire(stores, "crossings") == [], "it was looked at"
+        derive_grimoire_views(stores, "crossings")
+        assert derive_grimoire_views(stores, "crossings") == [], "it was looked at"
         (row,) = stores.projections.renewed("crossings").read().to_pylist()
         return bool(row["crosses"])
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from bardo_pipeline.cli.options import EmbedderOption, HomeOption, root_of
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.dreams.derive_dreams import dreamt_of
+from bardo_pipeline.derivation.dreams.derive_dreams import dreams_and_hypotheses
 from bardo_pipeline.errors import QueryError
 
 out = Console(soft_wrap=False)
@@ -28,7 +28,7 @@ def dreams(
     stores = DerivationContext.open(root_of(home), embedder=embedder)
     if golem is not None and golem not in stores.life("GolemBorn")["golem_id"].to_pylist():
         raise QueryError(f'golem {golem}: nobody of this name was born: `bardo sql "from dim_golem"` lists all')
-    dreamt, hypotheses = dreamt_of(stores, golem)
+    dreamt, hypotheses = dreams_and_hypotheses(stores, golem)
     if json:
         print_json({"dreams": dreamt, "hypotheses": hypotheses})
         return

@@ -11,7 +11,7 @@ from bardo_pipeline.cli.options import EmbedderOption, FormatOption, HomeOption,
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.katabasis.bloodstains import bloodstain as bloodstain_of_golem
-from bardo_pipeline.derivation.katabasis.scars import scars_told
+from bardo_pipeline.derivation.katabasis.scars import failures_with_scars
 from bardo_pipeline.errors import QueryError
 
 out = Console(soft_wrap=False, highlight=False)
@@ -35,7 +35,7 @@ def scars(
     stores = DerivationContext.open(root_of(home), embedder=embedder)
     if golem is not None and golem not in stores.life("GolemBorn")["golem_id"].to_pylist():
         raise QueryError(f'golem {golem}: nobody of this name was born: `bardo sql "from dim_golem"` lists all')
-    told = [row for row in scars_told(stores, golem) if failures or row["is_scar"]]
+    told = [row for row in failures_with_scars(stores, golem) if failures or row["is_scar"]]
     if format == "json":
         print_json(told)
         return

@@ -14,7 +14,7 @@ from bardo_pipeline.curator.causality.lagged_moments import MOMENTS_SCHEMA, Mome
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.golem_cache import GolemCache
 from bardo_pipeline.derivation.incremental.record_queries import closed_records, cycle_of
-from bardo_pipeline.derivation.incremental.retraction_tracking import without
+from bardo_pipeline.derivation.incremental.retraction_tracking import without_retracted
 from bardo_pipeline.events.life.retractions import LeftOut
 
 _READ = ("golem_id", "tick", "observed_at", "observation")
@@ -23,7 +23,7 @@ _KEPT_SCHEMA = pa.schema(
 )
 
 
-def moments_at(context: DerivationContext, done: Mapping[str, int], left: LeftOut) -> Moments:
+def load_moments(context: DerivationContext, done: Mapping[str, int], left: LeftOut) -> Moments:
     """The moments of these golems at their last cycles. done: golem to cycle; 0 and below has lived through nothing."""
     wanted = {g: cycle for g, cycle in done.items() if cycle > 0}
     made = Moments()
@@ -36,7 +36,7 @@ def moments_at(context: DerivationContext, done: Mapping[str, int], left: LeftOu
     known = {golem_id for golem_id, _ in made.of}
     missing = {g: cycle for g, cycle in wanted.items() if g not in known}
     if missing:
-        records = without(closed_records(context, _READ, dict.fromkeys(missing, 1), missing), left)
+        records = without_retracted(closed_records(context, _READ, dict.fromkeys(missing, 1), missing), left)
         cycle = cycle_of(records["tick"].to_numpy(), context.policy.curator.cycle_ticks)
         read = Moments()
         read.add(records, cycle, context.policy)
@@ -45,7 +45,7 @@ def moments_at(context: DerivationContext, done: Mapping[str, int], left: LeftOu
     return made
 
 
-def keep_moments(context: DerivationContext, moments: Moments, done: Mapping[str, int], left: LeftOut) -> None:
+def save_moments(context: DerivationContext, moments: Moments, done: Mapping[str, int], left: LeftOut) -> None:
     """Keep the moments of these golems as of their last cycles; those of the dead are let go."""
     dead = set(context.life("DeathDeclared")["golem_id"].to_pylist())
     mine = moments.table(set(done) - dead)

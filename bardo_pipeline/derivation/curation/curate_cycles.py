@@ -22,11 +22,22 @@ from bardo_pipeline.curator.state.evidence import EVIDENCE_COLUMNS
 from bardo_pipeline.curator.state.grimoire_state import GrimoireState, from_table, to_table
 from bardo_pipeline.curator.state.received_entries import Delivery
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.causal_moments_cache import keep_moments, moments_at
+from bardo_pipeline.derivation.curation.causal_moments_cache import load_moments, save_moments
 from bardo_pipeline.derivation.curation.playbook_files import follow_adoption, write_playbooks
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleReader
-from bardo_pipeline.derivation.incremental.record_queries import cited_records, closed_records, curated, cycle_of
-from bardo_pipeline.derivation.incremental.retraction_tracking import Heeded, because, first_cycles, from_cycle, without
+from bardo_pipeline.derivation.incremental.record_queries import (
+    cited_records,
+    closed_records,
+    curated_through,
+    cycle_of,
+)
+from bardo_pipeline.derivation.incremental.retraction_tracking import (
+    RetractionCursor,
+    first_touched_cycles,
+    is_from_cycle,
+    retraction_event_ids,
+    without_retracted,
+)
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.events.life.inherited_defaults import Instincts
 from bardo_pipeline.events.life.override_events import Overrides
@@ -49,7 +60,7 @@ def _nothing_came(_: Arrival) -> pa.Table:
 
 
 @dataclass
-class Mind:
+class CuratorState:
     """What some golems know and go by, in working form, and what was decided since the last commit.
 
     left: what counts as never having been in all that it is given to curate; the decisions' revision says so.
@@ -105,7 +116,7 @@ class Mind:
         orders, proposals = self.overrides.due(self.done, upto, span), self.proposed.due(self.done, upto, span)
         made = curate(
             self.state, self.playbooks, records, cycle, policy=self.policy, policy_hash=self.policy.hash, orders=orders,
-            proposals=proposals, cited=without(self.look_up(proposals), self.left) if proposals else None,
+            proposals=proposals, cited=without_retracted(self.look_up(proposals), self.left) if proposals else None,
             deliveries=[self._delivery(one) for one in self.arrivals.due(self.done, upto, span)],
         )  # fmt: skip
         return self._take(made, upto)
@@ -172,7 +183,7 @@ class Mind:
             self.pending = [_others(curation, golem_ids) for curation in self.pending]
             self.touched -= golem_ids
 
-    def adopt(self, other: Mind) -> None:
+    def adopt(self, other: CuratorState) -> None:
         """Take over the golems of another mind, in place of what was known of them here; nothing of it is pending."""
         golems = set(other.done)
         self.state = self.state.without_golems(golems)
@@ -198,7 +209,7 @@ def _others(curation: Curation, golem_ids: set[str]) -> Curation:
     return Curation(*(table.filter(pc.invert(pc.is_in(table["golem_id"], value_set=gone))) for table in tables))
 
 
-def commit(context: DerivationContext, mind: Mind) -> list[Written]:
+def commit_curation(context: DerivationContext, mind: CuratorState) -> list[Written]:
     """Write what was decided since the last commit: decisions, cycles and playbooks grow, the grimoire is renewed.
 
     The caller holds `context.deriving()`. The grimoire comes last and carries how far each golem has come: until it is
@@ -213,21 +224,23 @@ def commit(context: DerivationContext, mind: Mind) -> list[Written]:
         for name, rows in (("curation", made.decisions), ("cycles", made.cycles), ("playbooks", made.playbooks)):
             written.append(context.projections.growing(name).append(rows, upto))
         written.append(_amend_grimoire(context, mind, made.decisions, upto))
-        keep_moments(context, mind.state.moments, upto, mind.left)
+        save_moments(context, mind.state.moments, upto, mind.left)
         write_playbooks(context, made.playbooks)
     mind.pending.clear()
     mind.touched.clear()
     return written
 
 
-def _amend_grimoire(context: DerivationContext, mind: Mind, decisions: pa.Table, upto: Mapping[str, int]) -> Written:
+def _amend_grimoire(
+    context: DerivationContext, mind: CuratorState, decisions: pa.Table, upto: Mapping[str, int]
+) -> Written:
     """The grimoire with the entries that were decided about as they are now: what changes an entry is a decision."""
     rows = mind.state.told_of(decisions["golem_id"], decisions["structure"])
     amended = _of(to_table(mind.state, context.policy.curator, context.policy.decay, rows), upto)
     return context.projections.renewed("grimoire").amend(amended, by=("golem_id", "structure"), upto=upto)
 
 
-def _renew_grimoire(context: DerivationContext, mind: Mind, upto: Mapping[str, int]) -> Written:
+def _renew_grimoire(context: DerivationContext, mind: CuratorState, upto: Mapping[str, int]) -> Written:
     grimoire = context.projections.renewed("grimoire")
     mine = _of(to_table(mind.state, context.policy.curator, context.policy.decay), upto)
     buckets = grimoire.buckets(upto)
@@ -240,37 +253,37 @@ def _of(entries: pa.Table, golem_ids: Collection[str]) -> pa.Table:
     return entries.filter(pc.is_in(entries["golem_id"], value_set=pa.array(sorted(golem_ids), pa.string())))
 
 
-def load_mind(context: DerivationContext, golem_ids: list[str], left: LeftOut) -> Mind:
+def load_state(context: DerivationContext, golem_ids: list[str], left: LeftOut) -> CuratorState:
     """These golems as they stood at their last committed cycle; golems without one are begun from their birth."""
-    mind = Mind(context.policy, left)
+    mind = CuratorState(context.policy, left)
     grimoire = context.projections.renewed("grimoire")
     mind.done = {g: done for g in golem_ids if (done := grimoire.done(g)) is not None}
     mind.state = from_table(grimoire.read(only=golem_ids, trusting=True))
-    mind.state.moments = moments_at(context, mind.done, left)
+    mind.state.moments = load_moments(context, mind.done, left)
     return _furnished(context, mind, golem_ids)
 
 
-def mind_before(context: DerivationContext, first: Mapping[str, int], left: LeftOut) -> Mind:
+def state_before(context: DerivationContext, first: Mapping[str, int], left: LeftOut) -> CuratorState:
     """Golems as they stood before a cycle of theirs, from the decisions that stand; before cycle 0 they are begun."""
-    mind = Mind(context.policy, left)
+    mind = CuratorState(context.policy, left)
     mind.done = {g: cycle - 1 for g, cycle in first.items() if cycle > 0}
     decisions = context.projections.growing("curation").read(golems=sorted(mind.done))
-    earlier = pc.invert(from_cycle(decisions, first))
+    earlier = pc.invert(is_from_cycle(decisions, first))
     mind.state = from_table(fold(decisions.filter(earlier)))
-    mind.state.moments = moments_at(context, mind.done, left)
+    mind.state.moments = load_moments(context, mind.done, left)
     return _furnished(context, mind, sorted(first))
 
 
-def relived(context: DerivationContext, upto: Mapping[str, int], left: LeftOut) -> Mind:
+def state_from_birth(context: DerivationContext, upto: Mapping[str, int], left: LeftOut) -> CuratorState:
     """Golems as their own records alone make them, from birth to a closed cycle, without what is left out."""
     first = dict.fromkeys(upto, 0)
-    mind = mind_before(context, first, left)
-    records = without(closed_records(context, EVIDENCE_COLUMNS, first, upto), left)
+    mind = state_before(context, first, left)
+    records = without_retracted(closed_records(context, EVIDENCE_COLUMNS, first, upto), left)
     mind.advance(records, cycle_of(records["tick"].to_numpy(), context.policy.curator.cycle_ticks), dict(upto))
     return mind
 
 
-def _furnished(context: DerivationContext, mind: Mind, golem_ids: list[str]) -> Mind:
+def _furnished(context: DerivationContext, mind: CuratorState, golem_ids: list[str]) -> CuratorState:
     """The same, with each golem's playbook, base and owner's words; who has done nothing is begun from its birth."""
     mind.listen(context)
     born = context.life("GolemBorn").select(["golem_id", "observed_at", "born"])
@@ -289,7 +302,7 @@ def _furnished(context: DerivationContext, mind: Mind, golem_ids: list[str]) -> 
 
 def _begin(
     context: DerivationContext,
-    mind: Mind,
+    mind: CuratorState,
     golem_id: str,
     at: datetime,
     base: float,
@@ -303,7 +316,7 @@ def _begin(
     mind.begin(golem_id, at=at, base_threshold=base, inherited=inherited, bundle_hash=bundle_hash, instincts=instincts)
 
 
-def _load_playbooks(context: DerivationContext, mind: Mind, golem_ids: list[str]) -> None:
+def _load_playbooks(context: DerivationContext, mind: CuratorState, golem_ids: list[str]) -> None:
     for row in _playbooks(context, mind.done, golem_ids).to_pylist():
         mind.playbooks.version[row["golem_id"]] = row["version"]
         mind.playbooks.threshold[row["golem_id"]] = tuple(row["rebalance_threshold"][r] for r in REGIMES)
@@ -344,18 +357,18 @@ def derive_curation(context: DerivationContext) -> list[Written]:
         upto, portions = reader.portions(grimoire.done)
         unborn = [g for g in context.life("GolemBorn")["golem_id"].to_pylist() if not grimoire.begun(g)]
         golems = sorted({*upto, *unborn})
-        mind = load_mind(context, golems, left) if golems else None
+        mind = load_state(context, golems, left) if golems else None
         for fresh in portions:
             if mind is not None:
                 mind.advance(fresh.records, fresh.cycle, fresh.upto)
         if mind is not None:
-            written += commit(context, mind)
+            written += commit_curation(context, mind)
         reader.advance(fresh)
         follow_adoption(context)
         return written
 
 
-CURATED = ("curation", "cycles", "playbooks", "grimoire")
+CURATION_TABLES = ("curation", "cycles", "playbooks", "grimoire")
 """The tables of a curator's commit, in its order."""
 
 
@@ -364,25 +377,25 @@ def _repair(context: DerivationContext, left: LeftOut) -> list[Written]:
 
     The grimoire comes last, as in `commit`: until it is there and the causes are kept as heeded, all is done again.
     """
-    heeded, span = Heeded(context, "curation"), context.policy.curator.cycle_ticks
+    heeded, span = RetractionCursor(context, "curation"), context.policy.curator.cycle_ticks
     due = heeded.due(left)
-    wanted = first_cycles(due, span)
+    wanted = first_touched_cycles(due, span)
     upto, committed = _reached(context, wanted)
     first = {g: min(wanted[g], committed[g] + 1) for g in upto if wanted[g] <= upto[g]}
     written: list[Written] = []
     if first:
         upto = {g: upto[g] for g in first}
-        mind = mind_before(context, first, left)
-        records = without(closed_records(context, EVIDENCE_COLUMNS, first, upto), left)
+        mind = state_before(context, first, left)
+        records = without_retracted(closed_records(context, EVIDENCE_COLUMNS, first, upto), left)
         mind.advance(records, cycle_of(records["tick"].to_numpy(), span), upto)
         made = mind.made()
         for name, rows in (("curation", made.decisions), ("cycles", made.cycles), ("playbooks", made.playbooks)):
             table = context.projections.growing(name)
             standing = table.read(golems=first, only=pc.field("cycle") >= min(first.values()), hidden=True)
-            standing = standing.filter(from_cycle(standing, first))
-            written.append(table.repair(standing, rows, because(standing, due, span)))
+            standing = standing.filter(is_from_cycle(standing, first))
+            written.append(table.repair(standing, rows, retraction_event_ids(standing, due, span)))
         written.append(_renew_grimoire(context, mind, upto))
-        keep_moments(context, mind.state.moments, upto, left)
+        save_moments(context, mind.state.moments, upto, left)
         write_playbooks(context, context.projections.growing("playbooks").read(golems=first))
     heeded.keep(cause.event_id for cause in due)
     return written
@@ -396,8 +409,8 @@ def _reached(context: DerivationContext, golems: Iterable[str]) -> tuple[dict[st
     furthest: dict[str, int] = {}
     committed: dict[str, int] = {}
     for golem_id in golems:
-        tables = [context.projections.growing(name) for name in CURATED[:-1]]
-        grimoire = curated(context, golem_id)
+        tables = [context.projections.growing(name) for name in CURATION_TABLES[:-1]]
+        grimoire = curated_through(context, golem_id)
         found = [grimoire, *(table.done(golem_id) for table in tables)]
         if any(done is not None for done in found):
             furthest[golem_id] = max(done for done in found if done is not None)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.views.crossings import crossings_of, is_elder
 from bardo_pipeline.curator.views.entry_links import links_of
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.dreams.derive_lessons import known_in
+from bardo_pipeline.derivation.dreams.derive_lessons import known_entries_of_buckets
 from bardo_pipeline.grimoire.entries import METRIC_UNIT
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.replaceable_table import RenewedTable
@@ -43,7 +43,7 @@ def facts_of(entries: pa.Table) -> pa.Table:
     return pa.table({n: columns[n] for n in FACT_SCHEMA.names}).cast(FACT_SCHEMA)
 
 
-OF_GRIMOIRE: dict[str, Callable[[pa.Table, Policy, Collection[str]], pa.Table]] = {
+GRIMOIRE_VIEWS: dict[str, Callable[[pa.Table, Policy, Collection[str]], pa.Table]] = {
     "facts": lambda entries, _, __: facts_of(entries),
     "links": lambda entries, _, __: links_of(entries),
     "crossings": crossings_of,
@@ -76,7 +76,7 @@ def elders(context: DerivationContext, reached: Mapping[str, int] | None = None)
     return {names[i] for i in np.flatnonzero(is_elder(age, lifespan, context.policy.bridge))}
 
 
-def derive_of_grimoire(context: DerivationContext, name: str) -> list[Written]:
+def derive_grimoire_views(context: DerivationContext, name: str) -> list[Written]:
     """Renew one of these tables for the buckets in which grimoire or lessons changed since."""
     with context.deriving():
         table = context.projections.renewed(name)
@@ -92,11 +92,11 @@ def derive_of_grimoire(context: DerivationContext, name: str) -> list[Written]:
         buckets = _behind(table, wanted)
         if not buckets:
             return []
-        known = known_in(context, buckets)
+        known = known_entries_of_buckets(context, buckets)
         if name == "crossings":
             made = crossings_of(known, context.policy, old, _linked(context, buckets, sources))
         else:
-            made = OF_GRIMOIRE[name](known, context.policy, old)
+            made = GRIMOIRE_VIEWS[name](known, context.policy, old)
         return [table.renew(made, buckets, note={"grimoire": {str(b): d for b, d in wanted.items()}})]
 
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.state.evidence import exploded
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.incremental.retraction_tracking import without
+from bardo_pipeline.derivation.incremental.retraction_tracking import without_retracted
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS, MOMENT
 from bardo_pipeline.grimoire.entry_columns import contiguous
@@ -36,7 +36,7 @@ holding in ppm of the position's value. By golem and moment."""
 
 def judgements(context: DerivationContext) -> pa.Table:
     """All verified judgements on record (JUDGEMENT_SCHEMA), without what is left out."""
-    records = without(context.source.read_cycles(list(COLUMNS), None), context.left_out())
+    records = without_retracted(context.source.read_cycles(list(COLUMNS), None), context.left_out())
     row, parts = exploded(contiguous(records["resolutions"]))
     keep = pc.struct_field(parts, "verified").to_numpy(zero_copy_only=False).astype(bool)
     row, parts = row[keep], parts.filter(pa.array(keep))

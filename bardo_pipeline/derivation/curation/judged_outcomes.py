@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.state.evidence import EVIDENCE_COLUMNS, gather_evidence
 from bardo_pipeline.curator.state.structures import Structures
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.incremental.retraction_tracking import without
+from bardo_pipeline.derivation.incremental.retraction_tracking import without_retracted
 from bardo_pipeline.grimoire.entry_columns import contiguous, moments
 from bardo_pipeline.policy import CuratorPolicy
 from bardo_pipeline.quality.calibration import OUTCOME_SCHEMA
@@ -23,7 +23,7 @@ from bardo_pipeline.quality.calibration import OUTCOME_SCHEMA
 def judged_outcomes(context: DerivationContext, golems: Sequence[str] | None = None) -> pa.Table:
     """Every verified judgement that stands, OUTCOME_SCHEMA, by golem and tick; of all golems or of these."""
     rows = context.log.read_cycles(EVIDENCE_COLUMNS, golems=golems)
-    rows = without(rows, context.left_out())
+    rows = without_retracted(rows, context.left_out())
     return outcomes_of(rows, context.policy.curator)
 
 

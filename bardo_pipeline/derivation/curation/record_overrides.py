@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
-from bardo_pipeline.derivation.dreams.derive_lessons import decisions_of_dreams, known_entries
+from bardo_pipeline.derivation.dreams.derive_lessons import dream_decisions, known_entries
 from bardo_pipeline.errors import OverrideError, QueryError
 from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.events.life.override_events import Corrected, Order, Override, Pinned, Retracted, Unpinned
@@ -126,7 +126,7 @@ def chosen(
 def decisions_about(context: DerivationContext, golem_id: str, entry_id: str) -> list[dict[str, Any]]:
     """What the curator decided about an entry, oldest first."""
     rows = context.projections.growing("curation").read(golems=[golem_id], only=pc.field("entry_id") == entry_id)
-    rows = pa.concat_tables([rows, decisions_of_dreams(context, [golem_id], [entry_id])])
+    rows = pa.concat_tables([rows, dream_decisions(context, [golem_id], [entry_id])])
     return rows.sort_by([("cycle", "ascending"), ("seq", "ascending")]).to_pylist()
 
 

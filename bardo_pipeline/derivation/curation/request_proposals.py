@@ -18,8 +18,8 @@ from bardo_pipeline.curator.model_prompt import Prompt, prompt_of
 from bardo_pipeline.curator.replay import REPLAY_COLUMNS
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.model_budget import lacking, over_cap
-from bardo_pipeline.derivation.incremental.record_queries import closed_records, curated, cycle_of
-from bardo_pipeline.derivation.incremental.retraction_tracking import without
+from bardo_pipeline.derivation.incremental.record_queries import closed_records, curated_through, cycle_of
+from bardo_pipeline.derivation.incremental.retraction_tracking import without_retracted
 from bardo_pipeline.errors import (
     AnswerError,
     CostCapError,
@@ -82,7 +82,7 @@ def living_golems(context: DerivationContext) -> list[str]:
     born = set(context.life("GolemBorn")["golem_id"].to_pylist())
     rows = context.projections.growing("cycles").read(["golem_id", "cycle"])
     told = zip(rows["golem_id"].to_pylist(), rows["cycle"].to_pylist(), strict=True)
-    return sorted({g for g, cycle in told if g in born - dead and cycle <= (curated(context, g) or 0)})
+    return sorted({g for g, cycle in told if g in born - dead and cycle <= (curated_through(context, g) or 0)})
 
 
 def question(context: DerivationContext, golem_id: str, cycle: int | None = None) -> tuple[int, Prompt | None]:
@@ -96,7 +96,7 @@ def question(context: DerivationContext, golem_id: str, cycle: int | None = None
         raise QueryError(f"golem {golem_id} has no curated cycle: there is nothing to ask about yet")
     if golem_id in context.life("DeathDeclared")["golem_id"].to_pylist():
         raise QueryError(f"golem {golem_id} is dead: nothing that is proposed would be judged any more")
-    asked, done = max(closings) if cycle is None else cycle, curated(context, golem_id) or 0
+    asked, done = max(closings) if cycle is None else cycle, curated_through(context, golem_id) or 0
     if not 0 < asked <= done:
         raise QueryError(f"golem {golem_id} is curated through cycle {done}: cycle {asked} is not among them")
     if asked not in closings:
@@ -108,7 +108,7 @@ def question(context: DerivationContext, golem_id: str, cycle: int | None = None
 def _episodes(context: DerivationContext, golem_id: str, upto: int) -> pa.Table:
     """A golem's episodes through a closed cycle, from its records, without their vectors."""
     records = closed_records(context, EPISODE_COLUMNS, {golem_id: 1}, {golem_id: upto})
-    records = without(records, context.left_out())
+    records = without_retracted(records, context.left_out())
     cycle = cycle_of(records["tick"].to_numpy(), context.policy.curator.cycle_ticks)
     return episodes_of(records, cycle, context.policy).select(REPLAY_COLUMNS)
 
@@ -203,7 +203,7 @@ def _payload(
 
 def _closings(context: DerivationContext, golem_id: str) -> dict[int, datetime]:
     """When each curated cycle of a golem closed, in event time; a lost one has no row and is not among them."""
-    done = curated(context, golem_id) or 0
+    done = curated_through(context, golem_id) or 0
     rows = context.projections.growing("cycles").read(["cycle", "closed_at"], golems=[golem_id])
     told = zip(rows["cycle"].to_pylist(), rows["closed_at"].to_pylist(), strict=True)
     return {cycle: at for cycle, at in told if cycle <= done}

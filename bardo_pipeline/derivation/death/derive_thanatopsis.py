@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.views.crossings import crossings_of, is_elder
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.incremental.golem_batches import slices_of
+from bardo_pipeline.derivation.incremental.golem_batches import golem_batches
 from bardo_pipeline.derivation.incremental.record_queries import last_records
 from bardo_pipeline.derivation.katabasis.vote_and_consensus import recorded_deaths
 from bardo_pipeline.events.life.events import LifeEvent, life_event
@@ -98,7 +98,7 @@ class _Held:
 
     def by(self, due: _Due) -> dict[str, _Holding]:
         """Of the golems that are due."""
-        for golems in slices_of(self._context, [g for g in due.golems if g not in self._known]):
+        for golems in golem_batches(self._context, [g for g in due.golems if g not in self._known]):
             entries = self._context.projections.renewed("grimoire").read(only=golems)
             entries = entries.filter(pc.equal(entries["status"], "active"))
             claims = with_claims(entries).select(["golem_id", "proposition_id"])

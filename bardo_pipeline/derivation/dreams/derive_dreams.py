@@ -17,17 +17,23 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.dreams.derive_lessons import renew_lessons
-from bardo_pipeline.derivation.dreams.dream_state_cache import Nights, keep_nights, nights_of
+from bardo_pipeline.derivation.dreams.dream_state_cache import DreamState, load_dream_state, save_dream_state
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleReader
 from bardo_pipeline.derivation.incremental.record_queries import (
     closed_records,
     closed_through,
-    curated,
+    curated_through,
     cycle_of,
-    stretches,
+    records_between,
 )
-from bardo_pipeline.derivation.incremental.retraction_tracking import Heeded, because, first_cycles, from_cycle, without
-from bardo_pipeline.derivation.repair.strikes_and_reorgs import moment_of
+from bardo_pipeline.derivation.incremental.retraction_tracking import (
+    RetractionCursor,
+    first_touched_cycles,
+    is_from_cycle,
+    retraction_event_ids,
+    without_retracted,
+)
+from bardo_pipeline.derivation.repair.strikes_and_reorgs import last_moment
 from bardo_pipeline.dreams.dream_cycle import DREAM_COLUMNS, DREAM_SCHEMA, Asleep, dream
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA, recalled, standing
 from bardo_pipeline.dreams.lessons import lesson_id
@@ -37,12 +43,12 @@ from bardo_pipeline.events.life.retractions import Cause, LeftOut
 from bardo_pipeline.storage.delta.table_digest import Written
 from bardo_pipeline.storage.projections.projections import GrowingTable
 
-DREAMT = ("hypotheses", "dreams")
+DREAM_TABLES = ("hypotheses", "dreams")
 """The tables of a dream's commit, in its order: the dream comes last and says that its hypotheses are there."""
 
 
 @dataclass(frozen=True)
-class Dreamt:
+class DreamResult:
     """What golems dreamt, the cycle of each one's newest dream, and the decisions that said what they knew."""
 
     dreams: pa.Table
@@ -58,41 +64,41 @@ def derive_dreams(context: DerivationContext) -> list[Written]:
     to be repaired.
     """
     with context.deriving():
-        left, heeded = context.left_out(), Heeded(context, "dreams")
-        causes = heeded.due(left, after=[Heeded(context, "curation")])
+        left, heeded = context.left_out(), RetractionCursor(context, "dreams")
+        causes = heeded.due(left, after=[RetractionCursor(context, "curation")])
         closed = _closed(context)
-        moving = {g: c for g, c in closed.items() if c > (_done(context, DREAMT[-1:], g) or 0)}
+        moving = {g: c for g, c in closed.items() if c > (_done(context, DREAM_TABLES[-1:], g) or 0)}
         first = _first(context, causes)
         if not moving and not first:
             written = renew_lessons(context)
             heeded.keep(cause.event_id for cause in causes)
             return written
-        past = nights_of(context, {*moving, *first}, first, left)
+        past = load_dream_state(context, {*moving, *first}, first, left)
         reader = CycleReader(context, "dreams", DROWSY_COLUMNS, left)
         fresh = reader.fresh(past.last.get, closed.get)
         drowsy = _of_others(fresh.records, first)
         again = {g: past.last.get(g, 0) + 1 for g in first}
-        records = without(closed_records(context, DROWSY_COLUMNS, again, {g: closed[g] for g in first}), left)
+        records = without_retracted(closed_records(context, DROWSY_COLUMNS, again, {g: closed[g] for g in first}), left)
         drowsy = pa.concat_tables([drowsy, records])
         made = _dreamt(context, _only(drowsy, {*moving, *first}), past, left)
         written = _write(context, made, moving, first, causes)
-        keep_nights(context, past, {*moving, *first}, left, **vars(made))
+        save_dream_state(context, past, {*moving, *first}, left, **vars(made))
         written += renew_lessons(context)
         reader.advance(replace(fresh, waiting=_waiting(context, drowsy, fresh.waiting, made.last, closed)))
         heeded.keep(cause.event_id for cause in causes)
         return written
 
 
-def dreamt_anew(context: DerivationContext, golem_ids: Iterable[str], left: LeftOut) -> Dreamt:
+def dream_again(context: DerivationContext, golem_ids: Iterable[str], left: LeftOut) -> DreamResult:
     """What these golems dream from birth on, without what is left out, as far as they are derived; nothing is kept."""
-    upto = {g: done for g in golem_ids if (done := _done(context, DREAMT, g)) is not None}
-    records = without(closed_records(context, DROWSY_COLUMNS, dict.fromkeys(upto, 1), upto), left)
-    return _dreamt(context, records, Nights.none(), left)
+    upto = {g: done for g in golem_ids if (done := _done(context, DREAM_TABLES, g)) is not None}
+    records = without_retracted(closed_records(context, DROWSY_COLUMNS, dict.fromkeys(upto, 1), upto), left)
+    return _dreamt(context, records, DreamState.none(), left)
 
 
 def _closed(context: DerivationContext) -> dict[str, int]:
     """The last closed cycle of each golem that is curated, too."""
-    return {g: min(last, curated(context, g) or 0) for g, last in closed_through(context).items()}
+    return {g: min(last, curated_through(context, g) or 0) for g, last in closed_through(context).items()}
 
 
 def _done(context: DerivationContext, names: Iterable[str], golem_id: str) -> int | None:
@@ -103,8 +109,8 @@ def _done(context: DerivationContext, names: Iterable[str], golem_id: str) -> in
 
 def _first(context: DerivationContext, causes: Iterable[Cause]) -> dict[str, int]:
     """Golem to the first cycle that is to be dreamt again, of golems that were dreamt so far."""
-    wanted = first_cycles(causes, context.policy.curator.cycle_ticks)
-    done = {g: _done(context, DREAMT, g) for g in wanted}  # none of who has not lived a cycle yet
+    wanted = first_touched_cycles(causes, context.policy.curator.cycle_ticks)
+    done = {g: _done(context, DREAM_TABLES, g) for g in wanted}  # none of who has not lived a cycle yet
     return {g: cycle for g, cycle in wanted.items() if (last := done[g]) is not None and last >= cycle}
 
 
@@ -118,7 +124,7 @@ class _Bedtime:
     before: Mapping[str, Mapping[str, int]]
 
 
-def _bedtime(context: DerivationContext, drowsy: pa.Table, past: Nights) -> _Bedtime:
+def _bedtime(context: DerivationContext, drowsy: pa.Table, past: DreamState) -> _Bedtime:
     """What is due at the ends of these cycles. drowsy: DROWSY_COLUMNS from each one's last dream on, in any order."""
     drowsy = drowsy.sort_by([("golem_id", "ascending"), ("tick", "ascending")])
     golems = sorted(set(drowsy["golem_id"].to_pylist()))
@@ -133,21 +139,21 @@ def _bedtime(context: DerivationContext, drowsy: pa.Table, past: Nights) -> _Bed
     return _Bedtime(golems, dreams_due(cycles, beds, context.policy.dreams), births, before)
 
 
-def _dreamt(context: DerivationContext, drowsy: pa.Table, past: Nights, left: LeftOut) -> Dreamt:
+def _dreamt(context: DerivationContext, drowsy: pa.Table, past: DreamState, left: LeftOut) -> DreamResult:
     """What golems dream at the ends of these cycles."""
     bedtime = _bedtime(context, drowsy, past)
     codes, place = np.unique(bedtime.due.golem, return_inverse=True)
     if not len(codes):
         nobody = past.known_to(context, [])
-        return Dreamt(DREAM_SCHEMA.empty_table(), HYPOTHESIS_SCHEMA.empty_table(), past.last, nobody)
+        return DreamResult(DREAM_SCHEMA.empty_table(), HYPOTHESIS_SCHEMA.empty_table(), past.last, nobody)
     sleepers, due = [bedtime.golems[g] for g in codes.tolist()], replace(bedtime.due, golem=place)
     asleep = _asleep(sleepers, bedtime.births, bedtime.before, past.dreams)
-    records = stretches(context, DREAM_COLUMNS, _needed(asleep, due, context), left)
+    records = records_between(context, DREAM_COLUMNS, _needed(asleep, due, context), left)
     known = past.known_to(context, sleepers)
     state = recalled(_only(past.hypotheses, set(sleepers)), sleepers)
     dreams, hypotheses = dream(records, _codes(records, sleepers), known, asleep, due, state, context.policy)
     newest = zip((sleepers[g] for g in due.golem.tolist()), due.cycle.tolist(), strict=True)
-    return Dreamt(dreams, hypotheses, past.last | dict(newest), known)
+    return DreamResult(dreams, hypotheses, past.last | dict(newest), known)
 
 
 def _codes(rows: pa.Table, golems: list[str]) -> np.ndarray:
@@ -204,19 +210,19 @@ def _needed(asleep: Asleep, due: Due, context: DerivationContext) -> dict[str, t
 
 def _write(
     context: DerivationContext,
-    made: Dreamt,
+    made: DreamResult,
     moving: Mapping[str, int],
     first: Mapping[str, int],
     causes: Iterable[Cause],
 ) -> list[Written]:
     span, written = context.policy.curator.cycle_ticks, []
-    for name, rows in zip(DREAMT, (made.hypotheses, made.dreams), strict=True):
+    for name, rows in zip(DREAM_TABLES, (made.hypotheses, made.dreams), strict=True):
         table = context.projections.growing(name)
         if first:
             standing = table.read(golems=first, only=pc.field("cycle") >= min(first.values()), hidden=True)
-            standing = standing.filter(from_cycle(standing, first))
+            standing = standing.filter(is_from_cycle(standing, first))
             wanted = _reached(table, rows, first)
-            written.append(table.repair(standing, wanted, because(standing, causes, span)))
+            written.append(table.repair(standing, wanted, retraction_event_ids(standing, causes, span)))
         written.append(table.append(rows, moving))
     return written
 
@@ -248,29 +254,31 @@ def _of_others(rows: pa.Table, golems: Mapping[str, int]) -> pa.Table:
     return rows.filter(pc.invert(pc.is_in(rows["golem_id"], value_set=pa.array(sorted(golems), pa.string()))))
 
 
-def queued(context: DerivationContext) -> str | None:
+def early_dreams(context: DerivationContext) -> str | None:
     """Which dreams are due before their time, in a few words: for tagged episodes, for imports; None for none."""
     closed, left = _closed(context), context.left_out()
-    moving = {g for g, c in closed.items() if c > (_done(context, DREAMT[-1:], g) or 0)}
+    moving = {g for g, c in closed.items() if c > (_done(context, DREAM_TABLES[-1:], g) or 0)}
     if not moving:
         return None
-    past = nights_of(context, moving, {}, left)
+    past = load_dream_state(context, moving, {}, left)
     fresh = CycleReader(context, "dreams", DROWSY_COLUMNS, left).fresh(past.last.get, closed.get)
     began = _bedtime(context, _only(fresh.records, moving), past).due.began_by.tolist()
     told = [f"{began.count(why)} for {what}" for why, what in ((TAG, "tagged episodes"), (IMPORT, "imports"))]
     return "dreams are due: " + ", ".join(told) if TAG in began or IMPORT in began else None
 
 
-def what_is_new(context: DerivationContext) -> str | None:
+def pending_dream_work(context: DerivationContext) -> str | None:
     """What the dream job would look at, in a few words; None if no cycle closed since and nothing is to be repaired."""
-    moving = {g: c for g, c in closed_through(context).items() if c > (_done(context, DREAMT[-1:], g) or 0)}
+    moving = {g: c for g, c in closed_through(context).items() if c > (_done(context, DREAM_TABLES[-1:], g) or 0)}
     if moving:
         return f"closed cycles of {len(moving)} golems"
-    due = Heeded(context, "dreams").due(context.left_out())
+    due = RetractionCursor(context, "dreams").due(context.left_out())
     return f"{len(due)} strikes, reorgs or withdrawals to heed" if due else None
 
 
-def dreamt_of(context: DerivationContext, golem_id: str | None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def dreams_and_hypotheses(
+    context: DerivationContext, golem_id: str | None
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Dreams by moment, and hypotheses as they stand, surest first, of a golem or of all.
 
     A hypothesis has beside its columns its confidence at the golem's newest tick (confidence_now_ppm), its fate: its
@@ -280,7 +288,7 @@ def dreamt_of(context: DerivationContext, golem_id: str | None) -> tuple[list[di
     dreams = context.projections.growing("dreams").read(golems=only)
     rows = standing(context.projections.growing("hypotheses").read(golems=only))
     golems = sorted(set(rows["golem_id"].to_pylist()))
-    now = {g: moment_of(context, g) for g in golems}
+    now = {g: last_moment(context, g) for g in golems}
     told = rows.to_pylist()
     for row in told:
         at, age = now[row["golem_id"]], now[row["golem_id"]] - row["anchor_at"]

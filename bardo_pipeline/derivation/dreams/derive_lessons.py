@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.incremental.record_queries import curated
+from bardo_pipeline.derivation.incremental.record_queries import curated_through
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA
 from bardo_pipeline.dreams.lessons import lesson_decisions, lessons_of
 from bardo_pipeline.events.life.override_events import Order
@@ -40,7 +40,7 @@ def renew_lessons(context: DerivationContext) -> list[Written]:
         anew = set(hypotheses.taken_back(["golem_id"], since)["golem_id"].to_pylist())
     if orders := context.overrides().orders:
         held = set(table.read(only={order.golem_id for order in orders})["entry_id"].to_pylist())
-        said = [o for o in orders_heard(context) if o.entry_id in held and o.event_id not in heard]
+        said = [o for o in applied_orders(context) if o.entry_id in held and o.event_id not in heard]
         anew |= {order.golem_id for order in said}
         heard |= {order.event_id: order.golem_id for order in said}
     upto = _reached(fresh)
@@ -81,7 +81,7 @@ def _gone_on(context: DerivationContext, before: pa.Table, fresh: pa.Table, anew
     parts = [before.filter(pc.invert(pc.or_(_of(before, anew), known))), made]
     if anew:
         told = context.projections.growing("hypotheses").read(golems=sorted(anew))
-        parts.append(lessons_of(told, orders_heard(context, anew), context.policy))
+        parts.append(lessons_of(told, applied_orders(context, anew), context.policy))
     return pa.concat_tables(parts)
 
 
@@ -89,11 +89,11 @@ def _of(rows: pa.Table, golem_ids: Collection[str]) -> pa.ChunkedArray:
     return pc.is_in(rows["golem_id"], value_set=pa.array(sorted(golem_ids), pa.string()))
 
 
-def orders_heard(context: DerivationContext, golem_ids: Iterable[str] | None = None) -> tuple[Order, ...]:
+def applied_orders(context: DerivationContext, golem_ids: Iterable[str] | None = None) -> tuple[Order, ...]:
     """What owners said of entries, of all golems or of these, in cycles that are curated."""
     orders = context.overrides().orders
     spoken_of = {o.golem_id for o in orders} if golem_ids is None else {o.golem_id for o in orders} & set(golem_ids)
-    upto = {golem_id: curated(context, golem_id) or 0 for golem_id in spoken_of}
+    upto = {golem_id: curated_through(context, golem_id) or 0 for golem_id in spoken_of}
     return context.overrides().due({}, upto, context.policy.curator.cycle_ticks)
 
 
@@ -104,7 +104,7 @@ def known_entries(context: DerivationContext, golem_ids: Iterable[str] | None = 
     return _together(parts)
 
 
-def known_in(context: DerivationContext, buckets: Collection[int]) -> pa.Table:
+def known_entries_of_buckets(context: DerivationContext, buckets: Collection[int]) -> pa.Table:
     """What the golems of these buckets know (ENTRY_SCHEMA), by golem and entry."""
     tables = [context.projections.renewed(name) for name in ("grimoire", "lessons")]
     return _together([table.read(buckets, trusting=True) for table in tables])
@@ -115,29 +115,29 @@ def _together(parts: list[pa.Table]) -> pa.Table:
     return in_order(rows, ("golem_id", "entry_id")) if parts[1].num_rows else parts[0]
 
 
-def known_at(context: DerivationContext, golem_ids: list[str], moment: datetime | pa.Scalar) -> pa.Table:
+def known_entries_at(context: DerivationContext, golem_ids: list[str], moment: datetime | pa.Scalar) -> pa.Table:
     """What these golems knew at a moment (ENTRY_SCHEMA), by golem and entry."""
     then = moment if isinstance(moment, pa.Scalar) else pa.scalar(moment, MOMENT)
     decisions = context.projections.growing("curation").read(golems=golem_ids)
     told = context.projections.growing("hypotheses").read(golems=golem_ids)
-    orders = [order for order in orders_heard(context, golem_ids) if order.at <= then.as_py()]
+    orders = [order for order in applied_orders(context, golem_ids) if order.at <= then.as_py()]
     lessons = lesson_decisions(told.filter(pc.less_equal(told["at"], then)), orders, context.policy)
     return fold(pa.concat_tables([decisions.filter(pc.less_equal(decisions["at"], then)), lessons]))
 
 
-def decisions_of_dreams(
+def dream_decisions(
     context: DerivationContext, golem_ids: Iterable[str] | None = None, entry_ids: Collection[str] | None = None
 ) -> pa.Table:
     """What was decided in dreams about entries (DECISION_SCHEMA), of all golems or of these, all entries or these."""
     golems = None if golem_ids is None else sorted(set(golem_ids))
     told = context.projections.growing("hypotheses").read(golems=golems)
-    rows = lesson_decisions(told, orders_heard(context, golems), context.policy)
+    rows = lesson_decisions(told, applied_orders(context, golems), context.policy)
     if entry_ids is None:
         return rows
     return rows.filter(pc.is_in(rows["entry_id"], value_set=pa.array(sorted(entry_ids), pa.string())))
 
 
-def withdrawn_of_dreams(context: DerivationContext) -> pa.Table:
+def retracted_dream_decisions(context: DerivationContext) -> pa.Table:
     """What was decided in dreams about entries, of what was taken back: DECISION_SCHEMA, and because of which event."""
     told = context.projections.growing("hypotheses").taken_back()
     confirmed = told.filter(pc.equal(told["operation"], "confirmed"))["hypothesis_id"].combine_chunks()

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.golem_cache import GolemCache
-from bardo_pipeline.derivation.incremental.retraction_tracking import Heeded, from_cycle
+from bardo_pipeline.derivation.incremental.retraction_tracking import RetractionCursor, is_from_cycle
 from bardo_pipeline.dreams.dream_cycle import DREAM_SCHEMA, KNOWN_COLUMNS, known_then
 from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA, alive
 from bardo_pipeline.dreams.recorded_market import RATES
@@ -41,7 +41,7 @@ _KEPT_SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True)
-class Nights:
+class DreamState:
     """What some golems bring to their next dream.
 
     dreams: those that the next may look back to. hypotheses: those that live, or all. known: decisions that said what
@@ -56,7 +56,7 @@ class Nights:
     version: dict[str, int]
 
     @classmethod
-    def none(cls) -> Nights:
+    def none(cls) -> DreamState:
         """Those of nobody."""
         return cls(**{name: schema.empty_table() for name, schema in _SCHEMAS.items()}, last={}, version={})
 
@@ -69,11 +69,13 @@ class Nights:
             parts.append(curation.read(schema.names, golems=anew).cast(schema))
         if begun:
             rows = curation.read(schema.names, min(begun.values()), golems=sorted(begun)).cast(schema)
-            parts.append(rows.filter(from_cycle(rows, {g: self.last.get(g, 0) + 1 for g in begun})))
+            parts.append(rows.filter(is_from_cycle(rows, {g: self.last.get(g, 0) + 1 for g in begun})))
         return pa.concat_tables(parts)
 
 
-def nights_of(context: DerivationContext, golem_ids: Iterable[str], first: Mapping[str, int], left: LeftOut) -> Nights:
+def load_dream_state(
+    context: DerivationContext, golem_ids: Iterable[str], first: Mapping[str, int], left: LeftOut
+) -> DreamState:
     """The nights of these golems, as far as what they dreamt stands and was committed to the end.
 
     first: golem to the first cycle that is to be dreamt again.
@@ -95,11 +97,11 @@ def nights_of(context: DerivationContext, golem_ids: Iterable[str], first: Mappi
         later = {g: last.get(g, 0) + 1 for g in missing}
         hypotheses = pa.concat_tables([hypotheses, _stood(context, "hypotheses", missing, later)])
     versions = zip(names, kept["version"].to_pylist(), strict=True)
-    return Nights(dreams, hypotheses, known, last, {g: version for g, version in versions if version is not None})
+    return DreamState(dreams, hypotheses, known, last, {g: version for g, version in versions if version is not None})
 
 
-def keep_nights(
-    context: DerivationContext, before: Nights, golem_ids: Iterable[str], left: LeftOut, *,
+def save_dream_state(
+    context: DerivationContext, before: DreamState, golem_ids: Iterable[str], left: LeftOut, *,
     dreams: pa.Table, hypotheses: pa.Table, known: pa.Table, last: Mapping[str, int],
 ) -> None:  # fmt: skip
     """Keep the nights of these golems; those of the dead are let go.
@@ -133,7 +135,7 @@ def keep_nights(
 def _stood(context: DerivationContext, name: str, golem_ids: list[str], first: Mapping[str, int]) -> pa.Table:
     """What the table holds of these golems from before their first cycle on."""
     rows = context.projections.growing(name).read(_SCHEMAS[name].names, golems=golem_ids).cast(_SCHEMAS[name])
-    return rows.filter(pc.invert(from_cycle(rows, first)))
+    return rows.filter(pc.invert(is_from_cycle(rows, first)))
 
 
 def _looked_back_to(dreams: pa.Table, ticks: int) -> pa.Table:
@@ -146,7 +148,7 @@ def _looked_back_to(dreams: pa.Table, ticks: int) -> pa.Table:
 
 def _signatures(context: DerivationContext, golem_ids: Iterable[str], left: LeftOut) -> dict[str, str]:
     """What is left out of each golem's records, and which of its causes the curator has heeded, in words."""
-    heeded = Heeded(context, "curation").known() if left.causes else set()
+    heeded = RetractionCursor(context, "curation").known() if left.causes else set()
     causes: dict[str, list[str]] = {}
     for cause in left.causes:
         if cause.event_id in heeded:

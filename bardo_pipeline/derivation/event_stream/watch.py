@@ -29,7 +29,7 @@ from bardo_pipeline.derivation.event_stream.sources import (
     TableCommits,
 )
 from bardo_pipeline.derivation.incremental.adjacent_ticks import Neighbours
-from bardo_pipeline.derivation.incremental.gap_bridge import AcrossGaps
+from bardo_pipeline.derivation.incremental.gap_bridge import GapSteps
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.errors import BundleError, QueryError
 from bardo_pipeline.events.stream.catalogue import CATEGORIES, EVENTS, GolemEvent
@@ -72,7 +72,7 @@ class Fabric:
             n for n, family in EVENTS.items() if categories is None or family.category in categories
         )
         self._golems = None if golems is None else frozenset(golems)
-        self._neighbours, self._across = Neighbours(context.log), AcrossGaps(context)
+        self._neighbours, self._across = Neighbours(context.log), GapSteps(context)
         self._sources = {
             "life": Source("life", TableCommits(tuple(LIFE_LOG_SCHEMA.names), lambda: _opened(context.home.life))),
             "records": Source("records", RecordCommits(RECORD_COLUMNS, context.log)),

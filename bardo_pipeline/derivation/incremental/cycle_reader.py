@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.checkpoints import checkpoint_of
-from bardo_pipeline.derivation.incremental.record_queries import closed_through, cycle_of, keyed
-from bardo_pipeline.derivation.incremental.retraction_tracking import without
+from bardo_pipeline.derivation.incremental.record_queries import closed_through, cycle_of, deduplicated
+from bardo_pipeline.derivation.incremental.retraction_tracking import without_retracted
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.storage.delta.append_only_table import Part
 
@@ -26,7 +26,7 @@ _AS_WIDE = 0.8
 
 
 @dataclass(frozen=True)
-class Fresh:
+class CycleBatch:
     """Records of closed cycles that were not derived yet, the cycle of each, and how far each golem gets with them."""
 
     records: pa.Table
@@ -50,7 +50,7 @@ class CycleReader:
         self._checkpoint = checkpoint_of(context, name)
         self._span = context.policy.curator.cycle_ticks
 
-    def fresh(self, done: Callable[[str], int | None], until: Callable[[str], int | None] | None = None) -> Fresh:
+    def fresh(self, done: Callable[[str], int | None], until: Callable[[str], int | None] | None = None) -> CycleBatch:
         """Everything closed and not done yet. done: golem to the last cycle that is derived, None before the first.
 
         until: golem to the last cycle that may be derived, for a consumer that waits for another; the rest waits.
@@ -62,7 +62,7 @@ class CycleReader:
         version, waiting, news = self._parts()
         return self._all(self._held([*waiting, *(part.rows for part in news)]), done, closed, version)
 
-    def portions(self, done: Callable[[str], int | None]) -> tuple[dict[str, int], Iterator[Fresh]]:
+    def portions(self, done: Callable[[str], int | None]) -> tuple[dict[str, int], Iterator[CycleBatch]]:
         """How far each golem gets with everything closed and not done yet; and that, in portions, one at least.
 
         A portion has the next cycles of every golem, and what waits behind it. What lies golem by golem in the log, as
@@ -78,7 +78,7 @@ class CycleReader:
         upto = {g: last for g, last in sorted(closed.items()) if last > past[g]}
         return upto, self._cut_up(waiting, chain([first], news), past, closed, version)
 
-    def advance(self, fresh: Fresh) -> None:
+    def advance(self, fresh: CycleBatch) -> None:
         """Keep the place, and what waits."""
         self._checkpoint.save(fresh.version, waiting=fresh.waiting)
 
@@ -91,7 +91,9 @@ class CycleReader:
         news = self._context.source.cycles_in_parts(self._columns, since) if now > since else iter(())
         return now, [saved.rows], news
 
-    def _all(self, held: _Held, done: Callable[[str], int | None], closed: Mapping[str, int], version: int) -> Fresh:
+    def _all(
+        self, held: _Held, done: Callable[[str], int | None], closed: Mapping[str, int], version: int
+    ) -> CycleBatch:
         lost = self._context.life("GapAccepted")["golem_id"].to_pylist()  # a lost cycle closes without rows
         return self._cut(held, {g: done(g) or 0 for g in {*held.golems, *lost}}, closed, version)
 
@@ -102,7 +104,7 @@ class CycleReader:
         past: dict[str, int],
         closed: Mapping[str, int],
         version: int,
-    ) -> Iterator[Fresh]:
+    ) -> Iterator[CycleBatch]:
         width, tried = _width(past, closed), 0
         for part in parts:
             rows = [*rows, part.rows]
@@ -120,7 +122,7 @@ class CycleReader:
     def _held(self, parts: Sequence[pa.Table]) -> _Held:
         some = [part for part in parts if part.num_rows]
         rows = some[0] if len(some) == 1 else pa.concat_tables(some or parts)
-        rows, golems, codes = keyed(rows, ordered=self._ordered)
+        rows, golems, codes = deduplicated(rows, ordered=self._ordered)
         if any(column.num_chunks > 1 for column in rows.columns):
             rows = rows.combine_chunks()  # every column of theirs is looked at more than once
         cycle = cycle_of(rows["tick"].to_numpy(), self._span) if rows.num_rows else np.zeros(0, np.int64)
@@ -145,14 +147,14 @@ class CycleReader:
         gets = floor + np.minimum(run, stop)
         return {g: min(last, closed.get(g, 0)) for g, last in zip(held.golems, gets.tolist(), strict=True)}
 
-    def _cut(self, held: _Held, past: Mapping[str, int], through: Mapping[str, int], version: int) -> Fresh:
+    def _cut(self, held: _Held, past: Mapping[str, int], through: Mapping[str, int], version: int) -> CycleBatch:
         """The records of cycles after these and up to those; what comes later waits."""
         limit = held.each(through)[held.codes]
         ready, kept = (held.cycle > held.each(past)[held.codes]) & (held.cycle <= limit), held.cycle > limit
         upto = {g: through[g] for g in sorted(past) if through.get(g, 0) > past[g]}
-        records = without(held.rows if ready.all() else held.rows.filter(pa.array(ready)), self._left)
+        records = without_retracted(held.rows if ready.all() else held.rows.filter(pa.array(ready)), self._left)
         closing = cycle_of(records["tick"].to_numpy(), self._span)
-        return Fresh(records, closing, upto, version, held.rows.filter(pa.array(kept)))
+        return CycleBatch(records, closing, upto, version, held.rows.filter(pa.array(kept)))
 
 
 @dataclass(frozen=True)

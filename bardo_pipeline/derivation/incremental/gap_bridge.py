@@ -50,7 +50,7 @@ class Bridge(NamedTuple):
         return bool(self.last["recorded_at"] <= self.lost.accepted_at)
 
 
-class AcrossGaps:
+class GapSteps:
     """The steps across accepted gaps of a home's log."""
 
     def __init__(self, context: DerivationContext) -> None:

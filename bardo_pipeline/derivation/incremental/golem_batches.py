@@ -16,13 +16,13 @@ from bardo_pipeline.storage.home import bucket_of
 GOLEMS_AT_ONCE = 128
 
 
-def in_slices(context: DerivationContext, deaths: pa.Table) -> Iterator[pa.Table]:
+def in_batches(context: DerivationContext, deaths: pa.Table) -> Iterator[pa.Table]:
     """The deaths (golem_id and more), slice by slice."""
-    for golems in slices_of(context, deaths["golem_id"].to_pylist()):
+    for golems in golem_batches(context, deaths["golem_id"].to_pylist()):
         yield deaths.filter(pc.is_in(deaths["golem_id"], value_set=pa.array(golems, pa.string())))
 
 
-def slices_of(context: DerivationContext, golems: Sequence[str]) -> Iterator[tuple[str, ...]]:
+def golem_batches(context: DerivationContext, golems: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """These golems, slice by slice."""
     count = context.projections.bucket_count
     ordered = sorted(golems, key=lambda golem_id: (bucket_of(golem_id, count), golem_id))

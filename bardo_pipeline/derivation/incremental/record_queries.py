@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.evidence import EVIDENCE_COLUMNS
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.incremental.retraction_tracking import without
+from bardo_pipeline.derivation.incremental.retraction_tracking import without_retracted
 from bardo_pipeline.events.life.events import EVERY_GOLEM
 from bardo_pipeline.events.life.proposal_events import Proposal
 from bardo_pipeline.events.life.retractions import LeftOut
@@ -53,12 +53,12 @@ def closed_through(context: DerivationContext) -> dict[str, int]:
     return out
 
 
-def curated(context: DerivationContext, golem_id: str) -> int | None:
+def curated_through(context: DerivationContext, golem_id: str) -> int | None:
     """The last cycle of a golem that is curated to the end: the grimoire, written last, says so."""
     return context.projections.renewed("grimoire").done(golem_id)
 
 
-def keyed(rows: pa.Table, *, ordered: bool = True) -> tuple[pa.Table, list[str], np.ndarray]:
+def deduplicated(rows: pa.Table, *, ordered: bool = True) -> tuple[pa.Table, list[str], np.ndarray]:
     """Rows once each, in (golem, tick) order or as they came, the golems' ids, and each row's code."""
     encoded = rows["golem_id"].combine_chunks().dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray):
@@ -85,7 +85,7 @@ def cited_records(context: DerivationContext, proposals: Sequence[Proposal]) -> 
         if ticks:
             rows = context.log.read_stretch(EVIDENCE_COLUMNS, [golem_id], min(ticks), max(ticks))
             parts.append(rows.filter(pc.is_in(rows["tick"], value_set=pa.array(sorted(ticks), pa.int64()))))
-    return keyed(pa.concat_tables(parts))[0]
+    return deduplicated(pa.concat_tables(parts))[0]
 
 
 def closed_records(
@@ -94,7 +94,7 @@ def closed_records(
     """The records of these golems' cycles, from one to another, once each in order, whatever is left out of them."""
     span = context.policy.curator.cycle_ticks
     ticks = ((min(first.values(), default=0) - 1) * span + 1, max(upto.values(), default=0) * span)
-    rows, golems, codes = keyed(context.log.read_stretch(columns, sorted(first), *ticks))
+    rows, golems, codes = deduplicated(context.log.read_stretch(columns, sorted(first), *ticks))
     if not golems:
         return rows
     cycle = cycle_of(rows["tick"].to_numpy(), span)
@@ -102,7 +102,7 @@ def closed_records(
     return rows.filter(pa.array((cycle >= low) & (cycle <= high)))
 
 
-def stretches(
+def records_between(
     context: DerivationContext, columns: tuple[str, ...], ticks: Mapping[str, tuple[int, int]], left: LeftOut
 ) -> pa.Table:
     """The records of each golem from one tick to another, once each by golem and tick, without what is left out.
@@ -120,12 +120,12 @@ def stretches(
         if golem_id is not None:
             group.append(golem_id)
             reach = max(reach, ticks[golem_id][1])
-    rows, golems, codes = keyed(pa.concat_tables(parts))
+    rows, golems, codes = deduplicated(pa.concat_tables(parts))
     if not golems:
         return rows
     low, high = (np.array([ticks[g][i] for g in golems], np.int64)[codes] for i in (0, 1))
     tick = rows["tick"].to_numpy()
-    return without(rows.filter(pa.array((tick >= low) & (tick <= high))), left)
+    return without_retracted(rows.filter(pa.array((tick >= low) & (tick <= high))), left)
 
 
 def last_records(context: DerivationContext, columns: Sequence[str], golem_ids: Collection[str]) -> pa.Table:

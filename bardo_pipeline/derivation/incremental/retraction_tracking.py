@@ -21,7 +21,7 @@ from bardo_pipeline.events.life.retractions import Cause, LeftOut
 from bardo_pipeline.grimoire.entry_columns import contiguous
 
 
-class Heeded:
+class RetractionCursor:
     """The causes that one consumer of one derivation has heeded."""
 
     def __init__(self, context: DerivationContext, name: str) -> None:
@@ -34,7 +34,7 @@ class Heeded:
         except (FileNotFoundError, orjson.JSONDecodeError):
             return set()
 
-    def due(self, left: LeftOut, after: Sequence[Heeded] = ()) -> tuple[Cause, ...]:
+    def due(self, left: LeftOut, after: Sequence[RetractionCursor] = ()) -> tuple[Cause, ...]:
         """Causes to heed now: those that all others, whose tables this consumer reads, have heeded and it has not."""
         if not left.causes:
             return ()
@@ -53,19 +53,19 @@ class Heeded:
             os.replace(draft, self._file)
 
 
-def unheeded(context: DerivationContext) -> int:
+def pending_retraction_count(context: DerivationContext) -> int:
     """How many strikes, reorgs and withdrawals the curator has still to heed."""
-    return len(Heeded(context, "curation").due(context.left_out()))
+    return len(RetractionCursor(context, "curation").due(context.left_out()))
 
 
-def heeded_by(context: DerivationContext, names: Iterable[str]) -> LeftOut:
+def handled_retractions(context: DerivationContext, names: Iterable[str]) -> LeftOut:
     """What is left out of the tables of all these consumers."""
     left = context.left_out()
-    known = [Heeded(context, name).known() for name in names] if left.causes else []
+    known = [RetractionCursor(context, name).known() for name in names] if left.causes else []
     return left.only(cause for cause in left.causes if all(cause.event_id in ids for ids in known))
 
 
-def first_cycles(causes: Iterable[Cause], cycle_ticks: int) -> dict[str, int]:
+def first_touched_cycles(causes: Iterable[Cause], cycle_ticks: int) -> dict[str, int]:
     """Golem to the first cycle that any of these causes touches (0: its birth)."""
     out: dict[str, int] = {}
     for cause in causes:
@@ -74,7 +74,7 @@ def first_cycles(causes: Iterable[Cause], cycle_ticks: int) -> dict[str, int]:
     return out
 
 
-def because(rows: pa.Table, causes: Iterable[Cause], cycle_ticks: int) -> pa.Array:
+def retraction_event_ids(rows: pa.Table, causes: Iterable[Cause], cycle_ticks: int) -> pa.Array:
     """For each row (golem_id, cycle) the event that is named as the reason of its repair.
 
     Of several that touch what it rests on, the one that was observed last. A row without a cycle rests on the whole
@@ -92,7 +92,7 @@ def because(rows: pa.Table, causes: Iterable[Cause], cycle_ticks: int) -> pa.Arr
     return ids.take(pa.array(chosen, mask=chosen < 0))
 
 
-def without(records: pa.Table, left: LeftOut) -> pa.Table:
+def without_retracted(records: pa.Table, left: LeftOut) -> pa.Table:
     """Records without those that are left out, and without what the others say of decisions in them."""
     if not left.causes:
         return records
@@ -117,7 +117,7 @@ def _without_resolutions(records: pa.Table, left: LeftOut) -> pa.Table:
     return records.set_column(column, records.schema.field(column), kept)
 
 
-def from_cycle(rows: pa.Table, first: Mapping[str, int]) -> pa.Array:
+def is_from_cycle(rows: pa.Table, first: Mapping[str, int]) -> pa.Array:
     """Which rows (golem_id, cycle) lie in or after their golem's first cycle; a golem that is not named has none."""
     golems = rows["golem_id"].to_pylist()
     limit = np.array([first.get(g, 2**62) for g in golems], np.int64)

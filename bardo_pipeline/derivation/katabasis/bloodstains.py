@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.incremental.record_queries import stretches
+from bardo_pipeline.derivation.incremental.record_queries import records_between
 from bardo_pipeline.derivation.katabasis.scars import deaths_with_ticks
 from bardo_pipeline.derivation.legacy.derive_legacies import with_lives
 from bardo_pipeline.derivation.legacy.published_bundles import published_bundles
@@ -99,7 +99,7 @@ def _votes(context: DerivationContext, golems: list[str]) -> dict[str, list[dict
 def _conditions(context: DerivationContext, deaths: pa.Table) -> dict[str, dict[str, Any]]:
     """The market that each golem saw last, where that record counts."""
     ticks = {row["golem_id"]: (row["tick"], row["tick"]) for row in deaths.select(["golem_id", "tick"]).to_pylist()}
-    records = stretches(context, _MARKET, ticks, context.left_out())
+    records = records_between(context, _MARKET, ticks, context.left_out())
     regimes = market_regimes(records, context.policy).to_pylist()
     out = {}
     for row, market_regime in zip(records.to_pylist(), regimes, strict=True):

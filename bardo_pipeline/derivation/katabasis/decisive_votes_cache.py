@@ -18,7 +18,7 @@ from bardo_pipeline.storage.projections.projections import GrowingTable
 
 
 @dataclass(frozen=True)
-class Fresh:
+class VoteChanges:
     """The propositions touched since the last count, the decisive votes on them and on others, and how far it goes."""
 
     touched: pa.Array
@@ -27,13 +27,13 @@ class Fresh:
     version: int
 
 
-class BallotBox:
+class DecisiveVotesCache:
     """The decisive votes of one table. checkpoint: the counter's."""
 
     def __init__(self, votes: GrowingTable, checkpoint: Checkpoint) -> None:
         self._votes, self._checkpoint = votes, checkpoint
 
-    def look(self) -> Fresh | None:
+    def look(self) -> VoteChanges | None:
         """What came since the last count; None where nothing did."""
         since, version = self._checkpoint.version, self._votes.table.version
         changed = self._votes.table.read(["proposition_id", "because"], since)
@@ -43,16 +43,16 @@ class BallotBox:
         kept = self._checkpoint.load("votes")
         if kept is None or kept.rows.schema != VOTE_SCHEMA:
             every = decisive(self._votes.read())
-            return Fresh(touched, _on(every, touched), _on(every, touched, those=False), version)
+            return VoteChanges(touched, _on(every, touched), _on(every, touched, those=False), version)
         parts = [_on(kept.rows, touched), self._votes.read(since_version=since)]
         # Where a vote was taken back, the one before it may count again: it is in the table alone.
         lost = changed.filter(pc.is_valid(changed["because"]))["proposition_id"].unique()
         if len(lost):
             parts = [_on(part, lost, those=False) for part in parts]
             parts.append(self._votes.read(only=pc.field("proposition_id").isin(lost)))
-        return Fresh(touched, decisive(pa.concat_tables(parts)), _on(kept.rows, touched, those=False), version)
+        return VoteChanges(touched, decisive(pa.concat_tables(parts)), _on(kept.rows, touched, those=False), version)
 
-    def keep(self, fresh: Fresh) -> None:
+    def keep(self, fresh: VoteChanges) -> None:
         """Keep that all this was counted."""
         votes = pa.concat_tables([fresh.others, fresh.votes]).cast(VOTE_SCHEMA).combine_chunks()
         self._checkpoint.save(fresh.version, votes=votes)

@@ -16,9 +16,19 @@ import pyarrow.compute as pc
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.checkpoints import Checkpoint, checkpoint_of
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleReader
-from bardo_pipeline.derivation.incremental.record_queries import curated, cycle_of, last_records, stretches
-from bardo_pipeline.derivation.incremental.retraction_tracking import Heeded, because, first_cycles, from_cycle
-from bardo_pipeline.derivation.katabasis.vote_and_consensus import owners, recorded_deaths
+from bardo_pipeline.derivation.incremental.record_queries import (
+    curated_through,
+    cycle_of,
+    last_records,
+    records_between,
+)
+from bardo_pipeline.derivation.incremental.retraction_tracking import (
+    RetractionCursor,
+    first_touched_cycles,
+    is_from_cycle,
+    retraction_event_ids,
+)
+from bardo_pipeline.derivation.katabasis.vote_and_consensus import golem_owners, recorded_deaths
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entry_columns import asked
@@ -53,7 +63,7 @@ def derive_failures(context: DerivationContext) -> list[Written]:
         left, failures = context.left_out(), context.projections.growing("failures")
         written = _repair(context, left)
         reader = CycleReader(context, "failures", OUTCOME_COLUMNS, left)
-        fresh = reader.fresh(failures.done, lambda golem_id: curated(context, golem_id))
+        fresh = reader.fresh(failures.done, lambda golem_id: curated_through(context, golem_id))
         if fresh.upto:
             past = {g: failures.done(g) or 0 for g in fresh.upto}
             told = _confirmed(context, fresh.records, {g: (past[g] + 1, c) for g, c in fresh.upto.items()}, left)
@@ -78,7 +88,7 @@ def _confirmed(
     for golem_id, tick in zip(failed["golem_id"].to_pylist(), failed["tick"].to_pylist(), strict=True):
         first, last = ticks.get(golem_id, (tick, tick))
         ticks[golem_id] = min(first, tick), max(last, tick)
-    surrounding = stretches(context, OUTCOME_COLUMNS, ticks, left)
+    surrounding = records_between(context, OUTCOME_COLUMNS, ticks, left)
     told = failures_among(outcomes_of(surrounding, _NOBODY, context.policy))
     cycle = cycle_of(told["confirmed_tick"].to_numpy(), context.policy.curator.cycle_ticks)
     low, high = (np.array([cycles[g][i] for g in told["golem_id"].to_pylist()], np.int64) for i in (0, 1))
@@ -89,7 +99,7 @@ def _cut_off(context: DerivationContext, ended: pa.Table, left: LeftOut) -> pa.T
     """What was not checked yet when these golems died, and had hurt, with its cycle. ended: ENDED_SCHEMA."""
     check, died = context.policy.prediction.check_ticks, zip(*ended.select(["golem_id", "tick"]).columns, strict=True)
     ticks = {g.as_py(): (max(1, t.as_py() - check), t.as_py()) for g, t in died}
-    told = outcomes_of(stretches(context, OUTCOME_COLUMNS, ticks, left), ended, context.policy)
+    told = outcomes_of(records_between(context, OUTCOME_COLUMNS, ticks, left), ended, context.policy)
     told = told.filter(pc.equal(told["confirmed"], "at_death"))
     cycle = cycle_of(told["confirmed_tick"].to_numpy(), context.policy.curator.cycle_ticks)
     return told.append_column("cycle", pa.array(cycle, pa.int64()))
@@ -112,14 +122,14 @@ def _failures(
     golems = told["golem_id"].unique().to_pylist()
     by_golem = told.group_by("golem_id", use_threads=False).aggregate([("tick", "min"), ("tick", "max")]).to_pylist()
     ticks = {row["golem_id"]: (row["tick_min"], row["tick_max"]) for row in by_golem}
-    records = stretches(context, FAILURE_COLUMNS, ticks, left)
+    records = records_between(context, FAILURE_COLUMNS, ticks, left)
     if before is None:
         before = context.projections.growing("failures").read(["golem_id"], golems=golems)
     if decisions is None:
         decisions = _rules(context)
     counted = before.select(["golem_id"]).group_by("golem_id", use_threads=False).aggregate([([], "count_all")])
     known = counted.rename_columns(["golem_id", "known"])
-    return failures_of(told, records, decisions, owners(context), known, context.policy)
+    return failures_of(told, records, decisions, golem_owners(context), known, context.policy)
 
 
 _LAST_WORDS = """
@@ -157,7 +167,7 @@ def _rules_checkpoint(context: DerivationContext) -> Checkpoint:
 def _ended(context: DerivationContext) -> pa.Table:
     """Deaths on record of golems whose last cycle is curated (ENDED_SCHEMA and the cycle)."""
     deaths = deaths_with_ticks(context)
-    keep = [(curated(context, g) or 0) >= c for g, c in _cycles(context, deaths).items()]
+    keep = [(curated_through(context, g) or 0) >= c for g, c in _cycles(context, deaths).items()]
     return deaths.filter(pa.array(keep, pa.bool_()))
 
 
@@ -187,28 +197,28 @@ def _unsettled(context: DerivationContext, failures: GrowingTable) -> pa.Table:
 
 def _repair(context: DerivationContext, left: LeftOut) -> list[Written]:
     """Tell again, from the cycle that it touches, what rests on something that is left out since."""
-    heeded, span = Heeded(context, "failures"), context.policy.curator.cycle_ticks
-    due = heeded.due(left, after=[Heeded(context, "curation")])
+    heeded, span = RetractionCursor(context, "failures"), context.policy.curator.cycle_ticks
+    due = heeded.due(left, after=[RetractionCursor(context, "curation")])
     failures, written = context.projections.growing("failures"), []
     if due:
         _rules_checkpoint(context).remove()
-        first = {g: max(cycle, 1) for g, cycle in first_cycles(due, span).items()}
+        first = {g: max(cycle, 1) for g, cycle in first_touched_cycles(due, span).items()}
         upto = {g: done for g in first if (done := failures.done(g)) is not None and done >= first[g]}
         first = {g: first[g] for g in upto}
         if first:
             rows = failures.read(golems=first, hidden=True)
-            late = from_cycle(rows, first)
+            late = is_from_cycle(rows, first)
             decisions = context.projections.growing("curation").read(list(RULE_COLUMNS), golems=first)
-            wanted = failures_again(
+            wanted = rederive_failures(
                 context, first, upto, left, before=rows.filter(pc.invert(late)), decisions=decisions
             )
             rows = rows.filter(late)
-            written.append(failures.repair(rows, wanted, because(rows, due, span)))
+            written.append(failures.repair(rows, wanted, retraction_event_ids(rows, due, span)))
     heeded.keep(cause.event_id for cause in due)
     return written
 
 
-def failures_again(
+def rederive_failures(
     context: DerivationContext,
     first: Mapping[str, int],
     upto: Mapping[str, int],
@@ -224,7 +234,7 @@ def failures_again(
     span, failures = context.policy.curator.cycle_ticks, context.projections.growing("failures")
     ticks = {g: ((cycle - 1) * span + 1, upto[g] * span) for g, cycle in first.items()}
     cycles = {g: (cycle, upto[g]) for g, cycle in first.items()}
-    told = [_confirmed(context, stretches(context, OUTCOME_COLUMNS, ticks, left), cycles, left)]
+    told = [_confirmed(context, records_between(context, OUTCOME_COLUMNS, ticks, left), cycles, left)]
     ended = _ended(context)
     mine = [g in upto and failures.done(_DEATH + g) is not None for g in ended["golem_id"].to_pylist()]
     told.append(_cut_off(context, ended.filter(pa.array(mine, pa.bool_())), left))
@@ -258,7 +268,7 @@ def derive_scars(context: DerivationContext) -> list[Written]:
         return written
 
 
-def scars_told(context: DerivationContext, golem_id: str | None) -> list[dict[str, Any]]:
+def failures_with_scars(context: DerivationContext, golem_id: str | None) -> list[dict[str, Any]]:
     """Failures of a golem or of all as they were confirmed, each with whether it is a scar.
 
     A scar has the columns of its row and its confidence at its golem's newest tick (confidence_now_ppm); any other

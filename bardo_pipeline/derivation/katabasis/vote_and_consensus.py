@@ -14,9 +14,14 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.checkpoints import checkpoint_of
-from bardo_pipeline.derivation.incremental.record_queries import curated, cycle_of
-from bardo_pipeline.derivation.incremental.retraction_tracking import Heeded, because, first_cycles, from_cycle
-from bardo_pipeline.derivation.katabasis.decisive_votes_cache import BallotBox
+from bardo_pipeline.derivation.incremental.record_queries import curated_through, cycle_of
+from bardo_pipeline.derivation.incremental.retraction_tracking import (
+    RetractionCursor,
+    first_touched_cycles,
+    is_from_cycle,
+    retraction_event_ids,
+)
+from bardo_pipeline.derivation.katabasis.decisive_votes_cache import DecisiveVotesCache
 from bardo_pipeline.events.life.retractions import Cause, LeftOut
 from bardo_pipeline.katabasis.anonymous_votes import (
     DEATH_SCHEMA,
@@ -31,7 +36,7 @@ from bardo_pipeline.storage.delta.table_digest import Written
 from bardo_pipeline.storage.projections.projections import GrowingTable
 
 
-def owners(context: DerivationContext) -> pa.Table:
+def golem_owners(context: DerivationContext) -> pa.Table:
     """golem_id and owner_id of every golem that was born."""
     births = context.life("GolemBorn")
     return pa.table(
@@ -54,7 +59,7 @@ def recorded_deaths(context: DerivationContext) -> pa.Table:
             "tick": tick,
         }
     )
-    table = table.join(owners(context), "golem_id", join_type="inner").sort_by(
+    table = table.join(golem_owners(context), "golem_id", join_type="inner").sort_by(
         [("golem_id", "ascending"), ("tick", "ascending")]
     )
     names = table["golem_id"].to_pylist()
@@ -74,7 +79,7 @@ def derive_votes(context: DerivationContext) -> list[Written]:
         curation = context.projections.growing("curation")
         version = curation.table.version
         decisions = curation.read(since_version=checkpoint.version)
-        living = routine_votes(decisions, owners(context), context.policy)
+        living = routine_votes(decisions, golem_owners(context), context.policy)
         upto = _cycles_of(decisions)
         cast = [(living, upto)]
         deaths = recorded_deaths(context)
@@ -103,21 +108,24 @@ def _last_words(context: DerivationContext, deaths: pa.Table) -> Ballots:
 
 def _repair(context: DerivationContext, left: LeftOut) -> list[Written]:
     """Cast again, from the cycle that it touches, what rests on something that is left out since."""
-    heeded, span = Heeded(context, "votes"), context.policy.curator.cycle_ticks
-    due = heeded.due(left, after=[Heeded(context, "curation")])
-    first = first_cycles(due, span)
+    heeded, span = RetractionCursor(context, "votes"), context.policy.curator.cycle_ticks
+    due = heeded.due(left, after=[RetractionCursor(context, "curation")])
+    first = first_touched_cycles(due, span)
     written: list[Written] = []
     if first:
         late = pc.field("cycle") >= min(first.values())
         decisions = context.projections.growing("curation").read(golems=first, only=late)
         deaths = recorded_deaths(context)
-        deaths = deaths.filter(from_cycle(deaths, first))
+        deaths = deaths.filter(is_from_cycle(deaths, first))
         cast = (
-            ("", routine_votes(decisions.filter(from_cycle(decisions, first)), owners(context), context.policy)),
+            (
+                "",
+                routine_votes(decisions.filter(is_from_cycle(decisions, first)), golem_owners(context), context.policy),
+            ),
             ("death/", _last_words(context, deaths)),
         )
         causes = context.projections.growing("vote_causes").read(golems=first, only=late, hidden=True)
-        causes = causes.filter(from_cycle(causes, first))
+        causes = causes.filter(is_from_cycle(causes, first))
         written = [
             _recast(context.projections.growing(name), causes, cast, due, span) for name in ("votes", "vote_causes")
         ]
@@ -145,12 +153,12 @@ def _recast(
         wanted.append(rows.filter(pa.array(ballots.causes["cycle"].to_numpy() <= limit, pa.bool_())))
     again = pa.concat_tables(wanted)
     if table.name == "vote_causes":
-        return table.repair(causes, again, because(causes, due, span))
+        return table.repair(causes, again, retraction_event_ids(causes, due, span))
     ids = pa.chunked_array([*causes["vote_id"].chunks, *again["vote_id"].chunks], pa.string()).unique()
     standing = table.read(only=pc.field("vote_id").isin(ids), hidden=True)
     behind = pa.concat_tables([causes.select(CAUSED), *(b.causes.select(CAUSED) for _, b in cast)])
     place = pc.index_in(standing["vote_id"], value_set=behind["vote_id"].combine_chunks())
-    return table.repair(standing, again, because(behind.take(place), due, span))
+    return table.repair(standing, again, retraction_event_ids(behind.take(place), due, span))
 
 
 CAUSED = ["vote_id", "golem_id", "cycle"]
@@ -168,7 +176,7 @@ def _pairs(deaths: pa.Table) -> list[tuple[str, int]]:
 
 def _may_speak(context: DerivationContext, golem_id: str, cycle: int) -> bool:
     """Whether a dead golem's last cycle is curated and its last votes are not cast."""
-    known = curated(context, golem_id)
+    known = curated_through(context, golem_id)
     return (
         known is not None and known >= cycle and context.projections.growing("votes").done(f"death/{golem_id}") is None
     )
@@ -198,7 +206,7 @@ def _causes_of(context: DerivationContext, vote_ids: pa.Array) -> pa.Table:
 def derive_consensus(context: DerivationContext) -> list[Written]:
     """Count again the propositions that got votes since, or lost them, and those whose death votes may now count."""
     with context.deriving():
-        box = BallotBox(context.projections.growing("votes"), checkpoint_of(context, "consensus"))
+        box = DecisiveVotesCache(context.projections.growing("votes"), checkpoint_of(context, "consensus"))
         fresh = box.look()
         if fresh is None:
             return []

@@ -17,9 +17,9 @@ from bardo_pipeline.curator.episodes import EPISODE_SCHEMA, TEXT_FIELDS
 from bardo_pipeline.curator.views.entry_links import links_of
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.derivation_id import knowledge_id
-from bardo_pipeline.derivation.incremental.golem_batches import in_slices
-from bardo_pipeline.derivation.incremental.record_queries import stretches
-from bardo_pipeline.derivation.incremental.retraction_tracking import heeded_by
+from bardo_pipeline.derivation.incremental.golem_batches import in_batches
+from bardo_pipeline.derivation.incremental.record_queries import records_between
+from bardo_pipeline.derivation.incremental.retraction_tracking import handled_retractions
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle, write_bundle
 from bardo_pipeline.grimoire.entry_columns import PerGolem, asked
 from bardo_pipeline.inheritance.bottleneck import bottleneck
@@ -51,7 +51,7 @@ def make_candidates(context: DerivationContext, deaths: pa.Table) -> pa.Table:
     deaths: with lives (`with_lives`), and their testaments derived.
     """
     births = birth_rows(context)
-    rows = [row for some in in_slices(context, deaths) for row in _of_slice(context, some, births)]
+    rows = [row for some in in_batches(context, deaths) for row in _of_slice(context, some, births)]
     return pa.Table.from_pylist(rows, schema=CANDIDATE_SCHEMA)
 
 
@@ -85,7 +85,7 @@ def _of_slice(context: DerivationContext, deaths: pa.Table, births: Births) -> l
     links, procedures = PerGolem(links_of(crossing)), PerGolem(procedures_of(crossing, books))
     crossed, remembered = PerGolem(crossing), PerGolem(_episodes_of_the_dead(context, deaths))
     learning = _learned(context, deaths, births)
-    left = heeded_by(context, BEFORE_CANDIDATES)
+    left = handled_retractions(context, BEFORE_CANDIDATES)
     made_by = {"derivation_id": knowledge_id(context.policy), "policy_hash": context.policy.hash}
     rows = []
     for death in deaths.to_pylist():
@@ -141,10 +141,10 @@ def _learned(context: DerivationContext, deaths: pa.Table, births: Births) -> di
     to nothing, from those of their lives and what they were born with."""
     span, golems = context.policy.curator.cycle_ticks, deaths["golem_id"].to_pylist()
     ticks = {g: (max(t - span + 1, 1), t) for g, t in zip(golems, deaths["tick"].to_pylist(), strict=True)}
-    records = stretches(context, LEARNING_COLUMNS, ticks, context.left_out())
+    records = records_between(context, LEARNING_COLUMNS, ticks, context.left_out())
     memory = {g: births[g]["traits"]["forecast_memory"] for g in golems}
     lives = {g: (1, t) for g, t in zip(golems, deaths["tick"].to_pylist(), strict=True)}
-    thoughts = stretches(context, THOUGHT_COLUMNS, lives, context.left_out())
+    thoughts = records_between(context, THOUGHT_COLUMNS, lives, context.left_out())
     begun = {g: _attention_at_birth(context, births[g]["bundle_hash"]) for g in golems}
     return learned(records, memory, attended(thoughts, begun, context.policy), context.policy)
 

@@ -10,9 +10,14 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.incremental.golem_batches import in_slices
-from bardo_pipeline.derivation.incremental.record_queries import curated
-from bardo_pipeline.derivation.incremental.retraction_tracking import Heeded, because, first_cycles, from_cycle
+from bardo_pipeline.derivation.incremental.golem_batches import in_batches
+from bardo_pipeline.derivation.incremental.record_queries import curated_through
+from bardo_pipeline.derivation.incremental.retraction_tracking import (
+    RetractionCursor,
+    first_touched_cycles,
+    is_from_cycle,
+    retraction_event_ids,
+)
 from bardo_pipeline.derivation.katabasis.vote_and_consensus import recorded_deaths
 from bardo_pipeline.derivation.legacy.bundle_candidates import (
     BEFORE_CANDIDATES,
@@ -72,7 +77,9 @@ def _unwritten(context: DerivationContext, table: str, *, after: tuple[str, ...]
     deaths = recorded_deaths(context)
     keep = [
         target.done(g) is None
-        and all(known is not None and known >= c for known in (curated(context, g), *(t.done(g) for t in sources)))
+        and all(
+            known is not None and known >= c for known in (curated_through(context, g), *(t.done(g) for t in sources))
+        )
         for g, c in zip(deaths["golem_id"].to_pylist(), deaths["cycle"].to_pylist(), strict=True)
     ]
     return with_lives(context, deaths.filter(pa.array(keep, pa.bool_())))
@@ -81,7 +88,7 @@ def _unwritten(context: DerivationContext, table: str, *, after: tuple[str, ...]
 def _testaments(context: DerivationContext, deaths: pa.Table) -> pa.Table:
     """The testaments of these dead (TESTAMENT_SCHEMA)."""
     parts = [TESTAMENT_SCHEMA.empty_table()]
-    for some in in_slices(context, deaths):
+    for some in in_batches(context, deaths):
         decisions = context.projections.growing("curation").read(golems=some["golem_id"].to_pylist())
         parts.append(testaments(entries_of(context, some), decisions, some, context.policy))
     return pa.concat_tables(parts)
@@ -98,18 +105,18 @@ def _repair(
 
     after: consumers that must have heeded a cause before.
     """
-    heeded, span = Heeded(context, table), context.policy.curator.cycle_ticks
+    heeded, span = RetractionCursor(context, table), context.policy.curator.cycle_ticks
     due, target = (
-        heeded.due(context.left_out(), after=[Heeded(context, n) for n in after]),
+        heeded.due(context.left_out(), after=[RetractionCursor(context, n) for n in after]),
         context.projections.growing(table),
     )
-    deaths = recorded_deaths(context).filter(from_cycle(recorded_deaths(context), first_cycles(due, span)))
+    deaths = recorded_deaths(context).filter(is_from_cycle(recorded_deaths(context), first_touched_cycles(due, span)))
     made = pa.array([target.done(g) is not None for g in deaths["golem_id"].to_pylist()], pa.bool_())
     deaths = with_lives(context, deaths.filter(made))
     written = []
     if deaths.num_rows:
         standing = target.read(golems=deaths["golem_id"].to_pylist(), hidden=True)
-        written.append(target.repair(standing, make(context, deaths), because(standing, due, span)))
+        written.append(target.repair(standing, make(context, deaths), retraction_event_ids(standing, due, span)))
     heeded.keep(cause.event_id for cause in due)
     return written
 

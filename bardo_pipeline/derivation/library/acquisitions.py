@@ -18,8 +18,8 @@ from pydantic import ValidationError
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.record_overrides import Grimoire, find, grimoire_of
 from bardo_pipeline.derivation.death.death_queries import owners_of
-from bardo_pipeline.derivation.incremental.record_queries import curated
-from bardo_pipeline.derivation.incremental.retraction_tracking import heeded_by
+from bardo_pipeline.derivation.incremental.record_queries import curated_through
+from bardo_pipeline.derivation.incremental.retraction_tracking import handled_retractions
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle, write_bundle
 from bardo_pipeline.derivation.library.library_queries import found, kits_of, library_of, owner_named, refreshed
 from bardo_pipeline.derivation.versions.adoption import log_moment
@@ -176,8 +176,8 @@ def _roots(context: DerivationContext, rows: pa.Table) -> list[dict[str, Any]]:
     for entry_id, golem_ids in zip(rows["entry_id"].to_pylist(), rows["golem_ids"].to_pylist(), strict=True):
         for golem_id in golem_ids:
             entries[golem_id].append(entry_id)
-    left, span = heeded_by(context, ["curation"]), context.policy.curator.cycle_ticks
-    return [root_said(g, ids, (curated(context, g) or 0) * span, left) for g, ids in sorted(entries.items())]
+    left, span = handled_retractions(context, ["curation"]), context.policy.curator.cycle_ticks
+    return [root_said(g, ids, (curated_through(context, g) or 0) * span, left) for g, ids in sorted(entries.items())]
 
 
 def _published(context: DerivationContext, owner_id: str, kit: str) -> list[str]:

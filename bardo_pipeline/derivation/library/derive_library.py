@@ -20,8 +20,8 @@ from bardo_pipeline.curator.curate import Curation
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA, fold
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.death_queries import owners_of
-from bardo_pipeline.derivation.incremental.record_queries import curated, cycle_of
-from bardo_pipeline.derivation.incremental.retraction_tracking import heeded_by
+from bardo_pipeline.derivation.incremental.record_queries import curated_through, cycle_of
+from bardo_pipeline.derivation.incremental.retraction_tracking import handled_retractions
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
 from bardo_pipeline.grimoire.entry_columns import asked
@@ -77,7 +77,7 @@ def derive_library(context: DerivationContext) -> list[Written]:
             entries=grimoire.read(only=golems),
             playbooks=books.read(golems=golems),
             decisions_of=lambda some: context.projections.growing("curation").read(golems=some),
-            reached={g: cycle for g in golems if (cycle := curated(context, g)) is not None},
+            reached={g: cycle for g in golems if (cycle := curated_through(context, g)) is not None},
         )
         written = []
         for name in reversed(LIBRARY_TABLES):  # the library last: its note says that the others are there
@@ -141,7 +141,7 @@ def shelved_again(
         entries=pa.concat_tables([others(standing.renewed("grimoire").read()), entries]),
         playbooks=pa.concat_tables([others(standing.growing("playbooks").read()), made.playbooks]),
         decisions_of=lambda some: pa.concat_tables([others(curation.read(golems=some)), made.decisions]),
-        reached={g: cycle for g in owners if (cycle := curated(context, g)) is not None},
+        reached={g: cycle for g in owners if (cycle := curated_through(context, g)) is not None},
     )
 
 
@@ -271,13 +271,13 @@ def _signatures(context: DerivationContext) -> dict[str, str]:
     grimoire = context.projections.renewed("grimoire")
     digests = {bucket: f"{d.low:x}{d.high:x}" for bucket, d in grimoire.digests().items()}
     owners, parts = owners_of(context), defaultdict[str, set[str]](set)
-    reached = {g: cycle for g in owners if (cycle := curated(context, g)) is not None}
+    reached = {g: cycle for g in owners if (cycle := curated_through(context, g)) is not None}
     for golem_id, owner in owners.items():
         bucket = bucket_of(golem_id, grimoire.bucket_count)
         parts[owner] |= {f"born {golem_id}", f"bucket {bucket} {digests.get(bucket, '')}"}
     for death in _deaths(context, owners.keys(), reached).to_pylist():
         parts[death["owner_id"]].add(f"died {death['event_id']}")
-    left = heeded_by(context, ["curation"])
+    left = handled_retractions(context, ["curation"])
     for kind, attribute in _HEARD.items():
         for event in _told(context, kind, attribute):
             if (golem_id := event["golem_id"]) not in owners:

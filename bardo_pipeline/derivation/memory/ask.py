@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from bardo_pipeline.curator.views.crossings import dreams_that_cross
 from bardo_pipeline.derivation.active_derivation import in_force
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.dreams.derive_lessons import known_at, known_entries
-from bardo_pipeline.derivation.katabasis.vote_and_consensus import owners
+from bardo_pipeline.derivation.dreams.derive_lessons import known_entries, known_entries_at
+from bardo_pipeline.derivation.katabasis.vote_and_consensus import golem_owners
 from bardo_pipeline.derivation.memory.embed_texts import recorded_vectors
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.record.arrow_columns import one
@@ -224,7 +224,7 @@ def _entries(context: DerivationContext, golem_ids: list[str], where: Standing) 
     if not golem_ids:
         return ENTRY_SCHEMA.empty_table()
     if where.earlier:
-        rows = known_at(context, golem_ids, pa.scalar(where.situation.at_us, pa.int64()).cast(MOMENT))
+        rows = known_entries_at(context, golem_ids, pa.scalar(where.situation.at_us, pa.int64()).cast(MOMENT))
     else:
         rows = known_entries(context, golem_ids)
     return rows.filter(pc.equal(rows["status"], "active"))
@@ -232,7 +232,7 @@ def _entries(context: DerivationContext, golem_ids: list[str], where: Standing) 
 
 def _siblings(context: DerivationContext, golem_id: str) -> list[str]:
     """The other golems of its owner."""
-    known = owners(context).to_pylist()
+    known = golem_owners(context).to_pylist()
     mine = {row["owner_id"] for row in known if row["golem_id"] == golem_id}
     return sorted(row["golem_id"] for row in known if row["owner_id"] in mine and row["golem_id"] != golem_id)
 

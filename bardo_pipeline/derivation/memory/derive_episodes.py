@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, EPISODE_SCHEMA, episodes_of
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.cycle_reader import CycleReader
-from bardo_pipeline.derivation.incremental.retraction_tracking import Heeded, because
+from bardo_pipeline.derivation.incremental.retraction_tracking import RetractionCursor, retraction_event_ids
 from bardo_pipeline.derivation.memory.embed_texts import must_match, recorded_vectors
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.grimoire.entries import MOMENT
@@ -49,7 +49,7 @@ def derive_episodes(context: DerivationContext, *, now: datetime) -> list[Writte
 
 def _repair(context: DerivationContext, left: LeftOut) -> list[Written]:
     """Take back the episodes of records that are left out since."""
-    heeded, episodes = Heeded(context, "episodes"), context.projections.growing("episodes")
+    heeded, episodes = RetractionCursor(context, "episodes"), context.projections.growing("episodes")
     due = heeded.due(left)
     struck = [cause for cause in due if cause.tick_from]
     written = []
@@ -58,7 +58,7 @@ def _repair(context: DerivationContext, left: LeftOut) -> list[Written]:
         near = (pc.field("tick") >= first) & (pc.field("tick") <= last)
         rows = episodes.read(golems={c.golem_id for c in struck}, only=near, hidden=True)
         gone = rows.filter(pa.array(left.records(rows["golem_id"], rows["tick"].to_numpy())))
-        reasons = because(gone, struck, context.policy.curator.cycle_ticks)
+        reasons = retraction_event_ids(gone, struck, context.policy.curator.cycle_ticks)
         written.append(episodes.repair(gone, EPISODE_SCHEMA.empty_table(), reasons))
     heeded.keep(cause.event_id for cause in due)
     return written

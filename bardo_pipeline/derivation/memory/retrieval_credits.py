@@ -15,9 +15,15 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.checkpoints import checkpoint_of
-from bardo_pipeline.derivation.incremental.cycle_reader import CycleReader, Fresh
-from bardo_pipeline.derivation.incremental.record_queries import closed_records, curated, cycle_of
-from bardo_pipeline.derivation.incremental.retraction_tracking import Heeded, because, first_cycles, from_cycle, without
+from bardo_pipeline.derivation.incremental.cycle_reader import CycleBatch, CycleReader
+from bardo_pipeline.derivation.incremental.record_queries import closed_records, curated_through, cycle_of
+from bardo_pipeline.derivation.incremental.retraction_tracking import (
+    RetractionCursor,
+    first_touched_cycles,
+    is_from_cycle,
+    retraction_event_ids,
+    without_retracted,
+)
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.retrieval.credit_rules import CREDIT_COLUMNS, SIGN_SCHEMA, credits_of, signs_of
 from bardo_pipeline.storage.delta.table_digest import Written
@@ -37,9 +43,9 @@ def derive_credits(context: DerivationContext) -> list[Written]:
         return written
 
 
-def _curated_of(context: DerivationContext, fresh: Fresh) -> Fresh:
+def _curated_of(context: DerivationContext, fresh: CycleBatch) -> CycleBatch:
     """What of this is curated; the rest waits on."""
-    limit = {g: curated(context, g) or 0 for g in fresh.upto}
+    limit = {g: curated_through(context, g) or 0 for g in fresh.upto}
     if all(limit[g] >= cycle for g, cycle in fresh.upto.items()):
         return fresh
     bound = np.array([limit[g] for g in fresh.records["golem_id"].to_pylist()], np.int64)
@@ -68,21 +74,21 @@ def _signs(context: DerivationContext) -> pa.Table:
 
 def _repair(context: DerivationContext, left: LeftOut) -> list[Written]:
     """Credit again, from the cycle that it touches, what rests on something that is left out since."""
-    heeded, span = Heeded(context, "credits"), context.policy.curator.cycle_ticks
-    due = heeded.due(left, after=[Heeded(context, "curation")])
+    heeded, span = RetractionCursor(context, "credits"), context.policy.curator.cycle_ticks
+    due = heeded.due(left, after=[RetractionCursor(context, "curation")])
     credits = context.projections.growing("credits")
     written: list[Written] = []
     if due:
         checkpoint_of(context, "credits-signs").remove()
-        first = {g: max(cycle, 1) for g, cycle in first_cycles(due, span).items()}
+        first = {g: max(cycle, 1) for g, cycle in first_touched_cycles(due, span).items()}
         upto = {g: done for g in first if (done := credits.done(g)) is not None and done >= first[g]}
         first = {g: first[g] for g in upto}
         if first:
             late = pc.field("cycle") >= min(first.values())
             rows = credits.read(golems=first, only=late, hidden=True)
-            rows = rows.filter(from_cycle(rows, first))
+            rows = rows.filter(is_from_cycle(rows, first))
             wanted = credits_again(context, first, upto, left, _signs(context))
-            written.append(credits.repair(rows, wanted, because(rows, due, span)))
+            written.append(credits.repair(rows, wanted, retraction_event_ids(rows, due, span)))
     heeded.keep(cause.event_id for cause in due)
     return written
 
@@ -91,6 +97,6 @@ def credits_again(
     context: DerivationContext, first: Mapping[str, int], upto: Mapping[str, int], left: LeftOut, signs: pa.Table
 ) -> pa.Table:
     """Credits of these golems' cycles, from one to another, without what is left out."""
-    records = without(closed_records(context, CREDIT_COLUMNS, first, upto), left)
+    records = without_retracted(closed_records(context, CREDIT_COLUMNS, first, upto), left)
     cycle = cycle_of(records["tick"].to_numpy(), context.policy.curator.cycle_ticks)
     return credits_of(records, cycle, signs, context.policy.curator)

@@ -19,13 +19,13 @@ from bardo_pipeline.curator.curate import Curation
 from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.curator.state.evidence import exploded
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.curation.curate_cycles import relived
-from bardo_pipeline.derivation.curation.grimoire_views import OF_GRIMOIRE, elders
-from bardo_pipeline.derivation.dreams.derive_dreams import Dreamt, dreamt_anew
-from bardo_pipeline.derivation.dreams.derive_lessons import known_in, orders_heard
-from bardo_pipeline.derivation.incremental.record_queries import curated
-from bardo_pipeline.derivation.katabasis.scars import deaths_with_ticks, failures_again
-from bardo_pipeline.derivation.katabasis.vote_and_consensus import owners, recorded_deaths
+from bardo_pipeline.derivation.curation.curate_cycles import state_from_birth
+from bardo_pipeline.derivation.curation.grimoire_views import GRIMOIRE_VIEWS, elders
+from bardo_pipeline.derivation.dreams.derive_dreams import DreamResult, dream_again
+from bardo_pipeline.derivation.dreams.derive_lessons import applied_orders, known_entries_of_buckets
+from bardo_pipeline.derivation.incremental.record_queries import curated_through
+from bardo_pipeline.derivation.katabasis.scars import deaths_with_ticks, rederive_failures
+from bardo_pipeline.derivation.katabasis.vote_and_consensus import golem_owners, recorded_deaths
 from bardo_pipeline.derivation.legacy.bundle_candidates import candidate_folder
 from bardo_pipeline.derivation.legacy.bundle_store import read_bundle_folder
 from bardo_pipeline.derivation.legacy.derive_legacies import with_lives
@@ -96,8 +96,8 @@ class _Proof:
     @cached_property
     def again(self) -> Curation:
         """What the curator decides of these golems without what is left out, from birth on."""
-        upto = {g: done for g in self.golems if (done := curated(self.context, g)) is not None}
-        return relived(self.context, upto, self.left).made()
+        upto = {g: done for g in self.golems if (done := curated_through(self.context, g)) is not None}
+        return state_from_birth(self.context, upto, self.left).made()
 
     @cached_property
     def grimoire(self) -> pa.Table:
@@ -113,7 +113,7 @@ class _Proof:
     def ballots(self) -> Ballots:
         """What these golems vote without what is left out."""
         policy = self.context.policy
-        living = routine_votes(self.again.decisions, owners(self.context), policy)
+        living = routine_votes(self.again.decisions, golem_owners(self.context), policy)
         last = death_votes(self.grimoire, self.deaths, policy)
         return Ballots(*(pa.concat_tables(pair) for pair in zip(living, last, strict=True)))
 
@@ -128,9 +128,9 @@ class _Proof:
         return votes.filter(theirs), votes.filter(pc.invert(theirs))
 
     @cached_property
-    def dreamt(self) -> Dreamt:
+    def dreamt(self) -> DreamResult:
         """What these golems dream without what is left out, from birth on."""
-        return dreamt_anew(self.context, self.golems, self.left)
+        return dream_again(self.context, self.golems, self.left)
 
     @cached_property
     def failures(self) -> pa.Table:
@@ -138,12 +138,12 @@ class _Proof:
         failures, none = self.context.projections.growing("failures"), FAILURE_SCHEMA.empty_table()
         upto = {g: done for g in self.golems if (done := failures.done(g)) is not None}
         first = dict.fromkeys(upto, 1)
-        return failures_again(self.context, first, upto, self.left, before=none, decisions=self.again.decisions)
+        return rederive_failures(self.context, first, upto, self.left, before=none, decisions=self.again.decisions)
 
     @cached_property
     def lessons(self) -> pa.Table:
         """What dreams taught these golems without what is left out."""
-        return lessons_of(self.dreamt.hypotheses, orders_heard(self.context, self.golems), self.context.policy)
+        return lessons_of(self.dreamt.hypotheses, applied_orders(self.context, self.golems), self.context.policy)
 
     @property
     def known(self) -> tuple[pa.Table, pa.Table]:
@@ -210,7 +210,7 @@ def _grimoire(proof: _Proof) -> Iterator[Remains]:
 
 def _of_grimoire(proof: _Proof) -> Iterator[Remains]:
     both, old = pa.concat_tables([proof.grimoire, proof.lessons]), elders(proof.context)
-    for name, made in OF_GRIMOIRE.items():
+    for name, made in GRIMOIRE_VIEWS.items():
         key = TABLES[name].key[1:]
         yield from _extra(name, key, proof.standing(name), made(both, proof.context.policy, old))
 
@@ -352,7 +352,7 @@ def _marts(proof: _Proof) -> Iterator[Remains]:
     marts: dict[str, set[str]] = {}
     for table, column in columns:
         marts.setdefault(table, set()).add(column)
-    held = known_in(proof.context, proof.context.projections.renewed("grimoire").buckets(proof.golems))
+    held = known_entries_of_buckets(proof.context, proof.context.projections.renewed("grimoire").buckets(proof.golems))
     active = held.filter(pc.equal(held["status"], "active"))
     known = set(zip(*(active[n].to_pylist() for n in ("golem_id", "entry_id", "text")), strict=True))
     beliefs = proof.context.projections.renewed("consensus").read()

@@ -22,7 +22,7 @@ from bardo_pipeline.curator.state.evidence import EVIDENCE_COLUMNS, gather_evide
 from bardo_pipeline.curator.state.structures import Structures
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.record_queries import cycle_of
-from bardo_pipeline.derivation.incremental.retraction_tracking import Heeded, without
+from bardo_pipeline.derivation.incremental.retraction_tracking import RetractionCursor, without_retracted
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.life.events import LifeEvent, Reorg, Struck, Withdrawn, life_event
@@ -121,7 +121,7 @@ def _leave_out(
     context: DerivationContext, golem_id: str, payloads: Sequence[Struck | Reorg], now: datetime
 ) -> Recorded:
     """Record the events at the golem's own last moment, and what heirs lose by them, together in one commit."""
-    left, at = context.left_out(), moment_of(context, golem_id)
+    left, at = context.left_out(), last_moment(context, golem_id)
     known, said = left.of_golem(golem_id)[0], _said(context, golem_id)
     runs = tuple((p.tick, p.tick) if isinstance(p, Struck) else (p.tick_from, p.tick_to) for p in payloads)
     fresh, causes = [], set(left.causes)
@@ -144,7 +144,7 @@ def _said(context: DerivationContext, golem_id: str) -> list[Reorg]:
     return [Reorg.model_validate(payload) for payload in mine]
 
 
-def moment_of(context: DerivationContext, golem_id: str) -> datetime:
+def last_moment(context: DerivationContext, golem_id: str) -> datetime:
     """The last moment of a golem's stream: of its newest record, or of its birth.
 
     What is said of a golem later happens there: event time goes on with its records, not with a clock on a wall.
@@ -178,19 +178,19 @@ class _Loss(NamedTuple):
     tick: int
 
 
-class Due(NamedTuple):
+class Withdrawals(NamedTuple):
     """Events to record, and the causes (event>heir>bundle) that need not be looked at again once they are."""
 
     events: tuple[LifeEvent, ...]
     pairs: frozenset[str]
 
 
-def withdrawals_due(context: DerivationContext, left: LeftOut) -> Due:
+def withdrawals_due(context: DerivationContext, left: LeftOut) -> Withdrawals:
     """What must be withdrawn from heirs, and from their heirs, so that nothing is left of what is left out.
 
     Reads the records of a golem only where something of it is left out that an heir was not looked at for.
     """
-    births, seen, lost = _births(context), Heeded(context, "heirs").known(), _withdrawn_already(context)
+    births, seen, lost = _births(context), RetractionCursor(context, "heirs").known(), _withdrawn_already(context)
     heirs = _heirs(context, births)
     causes: dict[str, set[str]] = defaultdict(set)
     for cause in left.causes:
@@ -214,13 +214,13 @@ def withdrawals_due(context: DerivationContext, left: LeftOut) -> Due:
             causes[heir] |= {event.event_id for event in made}
             events += made
             pairs |= new
-    return Due(tuple(events), frozenset(pairs))
+    return Withdrawals(tuple(events), frozenset(pairs))
 
 
-def _record(context: DerivationContext, first: Sequence[LifeEvent], due: Due, now: datetime) -> None:
+def _record(context: DerivationContext, first: Sequence[LifeEvent], due: Withdrawals, now: datetime) -> None:
     """Record all in one commit: a strike is never on record without what its heirs lose by it."""
     context.log.record([*first, *due.events], now)
-    Heeded(context, "heirs").keep(due.pairs)
+    RetractionCursor(context, "heirs").keep(due.pairs)
 
 
 def _losses(context: DerivationContext, root: Root, left: LeftOut, lost: dict[str, _Loss]) -> dict[str, _Loss]:
@@ -246,7 +246,7 @@ def _resting_on(context: DerivationContext, root: Root, causes: Sequence[Cause])
         return {}
     first = min(cause.tick_from for cause in news)
     records = context.log.read_stretch(EVIDENCE_COLUMNS, [root.golem_id], first, root.source_watermark)
-    records = without(records, root.made_without)
+    records = without_retracted(records, root.made_without)
     structures, cycle = Structures(), cycle_of(records["tick"].to_numpy(), context.policy.curator.cycle_ticks)
     found = gather_evidence(
         records, golem=np.zeros(len(cycle), np.int64), cycle=cycle, structures=structures, policy=context.policy.curator
@@ -272,7 +272,7 @@ def _events(context: DerivationContext, heir: str, losses: dict[str, _Loss]) -> 
     by_reason: dict[_Loss, list[str]] = defaultdict(list)
     for entry, loss in sorted(losses.items()):
         by_reason[loss].append(entry)
-    at = moment_of(context, heir)
+    at = last_moment(context, heir)
     return [
         life_event(heir, at, Withdrawn(**loss._asdict(), entry_ids=tuple(entries)))
         for loss, entries in sorted(by_reason.items())

@@ -21,7 +21,7 @@ from bardo_pipeline.derivation.death.death_queries import (
     waiting_golems,
 )
 from bardo_pipeline.derivation.incremental.checkpoints import checkpoint_of
-from bardo_pipeline.derivation.incremental.record_queries import closed_through, curated
+from bardo_pipeline.derivation.incremental.record_queries import closed_through, curated_through
 from bardo_pipeline.derivation.legacy.publish_legacies import unjudged_candidates
 from bardo_pipeline.derivation.legacy.warning_waivers import failed_expectations
 from bardo_pipeline.events.record.arrow_schema import MOMENT
@@ -183,7 +183,7 @@ def health_of(context: DerivationContext, now: datetime) -> Health:
         ),
         intake=taken,
         silent_seconds=None if taken.recorded_at is None else (now - taken.recorded_at).total_seconds(),
-        curation=_lag(context, "curation", lambda golem_id: curated(context, golem_id), curated_at, now),
+        curation=_lag(context, "curation", lambda golem_id: curated_through(context, golem_id), curated_at, now),
         episodes=_lag(context, "episodes", episodes.done, committed_at(episodes.table), now),
         journals=tuple(journals(context.home, now, context.policy.writer)),
         leases=leases(context.home),

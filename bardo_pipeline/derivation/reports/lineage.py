@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA
 from bardo_pipeline.curator.state.evidence import exploded
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.dreams.derive_lessons import decisions_of_dreams, known_entries, withdrawn_of_dreams
+from bardo_pipeline.derivation.dreams.derive_lessons import dream_decisions, known_entries, retracted_dream_decisions
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.grimoire.entries import DREAMT
@@ -68,9 +68,9 @@ def lineage_of(context: DerivationContext, entry: str, golem_id: str | None = No
     entry_id = _resolve(context, entry)
     only = pc.field("entry_id") == entry_id
     curation = context.projections.growing("curation")
-    standing = pa.concat_tables([curation.read(only=only), decisions_of_dreams(context, entry_ids=[entry_id])])
+    standing = pa.concat_tables([curation.read(only=only), dream_decisions(context, entry_ids=[entry_id])])
     gone, names = curation.taken_back(only=only), [*DECISION_SCHEMA.names, "because"]
-    gone = pa.concat_tables([gone.select(names), withdrawn_of_dreams(context).filter(only).select(names)])
+    gone = pa.concat_tables([gone.select(names), retracted_dream_decisions(context).filter(only).select(names)])
     lost = {g for g in context.left_out().golem_ids if entry_id in context.left_out().entries(g)}
     golems = sorted({*standing["golem_id"].to_pylist(), *gone["golem_id"].to_pylist(), *lost})
     born = {e["golem_id"]: e["born"] for e in context.life("GolemBorn").select(["golem_id", "born"]).to_pylist()}
@@ -154,7 +154,7 @@ def surest(context: DerivationContext, limit: int) -> list[dict[str, Any]]:
     columns = ["golem_id", "entry_id", "cause_ticks", "cause_bundle"]
     told = context.projections.growing("curation").read(columns, only=pc.field("entry_id").isin(wanted))
     dreamt = {h["golem_id"] for h in held if h["provenance"] == DREAMT}
-    told = pa.concat_tables([told, decisions_of_dreams(context, dreamt).select(columns)]) if dreamt else told
+    told = pa.concat_tables([told, dream_decisions(context, dreamt).select(columns)]) if dreamt else told
     causes: dict[tuple[str, str], tuple[set[int], set[str]]] = {}
     for row in told.to_pylist():
         ticks, bundles = causes.setdefault((row["golem_id"], row["entry_id"]), (set(), set()))
@@ -171,7 +171,7 @@ def surest(context: DerivationContext, limit: int) -> list[dict[str, Any]]:
 def _resolve(context: DerivationContext, entry: str) -> str:
     known = set(known_entries(context)["entry_id"].to_pylist())
     known |= set(context.projections.growing("curation").taken_back(["entry_id"])["entry_id"].to_pylist())
-    known |= set(withdrawn_of_dreams(context)["entry_id"].to_pylist())
+    known |= set(retracted_dream_decisions(context)["entry_id"].to_pylist())
     known.update(*(cause.entry_ids for cause in context.left_out().causes))
     ids = sorted({i for i in known if i.startswith(entry)})
     if not ids:

@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 from bardo_pipeline.curator.state.decision_log import fold
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
-from bardo_pipeline.derivation.curation.grimoire_views import OF_GRIMOIRE, derive_of_grimoire, elders
+from bardo_pipeline.derivation.curation.grimoire_views import GRIMOIRE_VIEWS, derive_grimoire_views, elders
 from bardo_pipeline.derivation.dreams.derive_dreams import derive_dreams
-from bardo_pipeline.derivation.incremental.record_queries import closed_through, curated
+from bardo_pipeline.derivation.incremental.record_queries import closed_through, curated_through
 from bardo_pipeline.derivation.katabasis.scars import deaths_with_ticks, derive_failures, derive_scars
 from bardo_pipeline.derivation.katabasis.vote_and_consensus import derive_consensus, derive_votes, recorded_deaths
 from bardo_pipeline.derivation.legacy.derive_legacies import derive_candidates, derive_testaments
@@ -71,7 +71,7 @@ def derive_everything(
         ("curation", lambda: derive_curation(context)),
         ("credits", lambda: derive_credits(context)),
         ("dreams", lambda: derive_dreams(context)),
-        *((name, partial(derive_of_grimoire, context, name)) for name in OF_GRIMOIRE),
+        *((name, partial(derive_grimoire_views, context, name)) for name in GRIMOIRE_VIEWS),
         ("episodes", lambda: derive_episodes(context, now=now)),
         ("failures", lambda: derive_failures(context)),
         ("scars", lambda: derive_scars(context)),
@@ -163,7 +163,7 @@ def _as_of(context: DerivationContext, beside: DerivationContext) -> dict[str, p
     out["grimoire"], out["lessons"] = fold(out["curation"]), lessons_of(out["hypotheses"], orders, context.policy)
     both = pa.concat_tables([out["grimoire"], out["lessons"]])
     old = elders(beside, closed)
-    out |= {name: made(both, context.policy, old) for name, made in OF_GRIMOIRE.items()}
+    out |= {name: made(both, context.policy, old) for name, made in GRIMOIRE_VIEWS.items()}
     cut_off = pc.equal(out["failures"]["confirmed"], "at_death")
     out["failures"] = out["failures"].filter(pc.or_(pc.invert(cut_off), _of(out["failures"], dead)))
     out["scars"] = scars_of(out["failures"], deaths_with_ticks(beside), context.policy)
@@ -176,7 +176,7 @@ def _as_of(context: DerivationContext, beside: DerivationContext) -> dict[str, p
     out["votes"] = votes.filter(pc.is_in(votes["vote_id"], value_set=cast))
     backed = backed_votes(out["votes"], out["vote_causes"], recorded_deaths(beside))
     out["consensus"] = consensus(out["votes"], backed, context.policy.katabasis)
-    done = {g for g in dead if (curated(beside, g) or 0) >= closed.get(g, 0)}
+    done = {g for g in dead if (curated_through(beside, g) or 0) >= closed.get(g, 0)}
     for name in ("testaments", "candidates"):
         rows = context.projections.read(name)
         out[name] = rows.filter(_of(rows, done))

@@ -18,9 +18,9 @@ from bardo_pipeline.curator.curate import PASSES_EDITION
 from bardo_pipeline.derivation.active_derivation import in_force, understood
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
-from bardo_pipeline.derivation.curation.grimoire_views import OF_GRIMOIRE, derive_of_grimoire
+from bardo_pipeline.derivation.curation.grimoire_views import GRIMOIRE_VIEWS, derive_grimoire_views
 from bardo_pipeline.derivation.derivation_id import derivation_id
-from bardo_pipeline.derivation.dreams.derive_dreams import DREAMT, derive_dreams
+from bardo_pipeline.derivation.dreams.derive_dreams import DREAM_TABLES, derive_dreams
 from bardo_pipeline.derivation.versions.policy_diff import Setting, differences, settings_of
 from bardo_pipeline.derivation.versions.rebuild import derive_everything
 from bardo_pipeline.errors import ConfigError, DerivationError
@@ -37,7 +37,7 @@ EPISODE_SETTINGS = (
 )  # fmt: skip
 """The settings by which episodes are derived: where two policies agree in these, they have the same episodes."""
 
-SOME = ("curation", "cycles", "playbooks", "grimoire", *DREAMT, "lessons", *OF_GRIMOIRE)
+SOME = ("curation", "cycles", "playbooks", "grimoire", *DREAM_TABLES, "lessons", *GRIMOIRE_VIEWS)
 """What is derived of some golems alone: all else is a function of everyone."""
 
 
@@ -103,9 +103,9 @@ def build(
         derive_curation(beside)
         tell("dreams")
         derive_dreams(beside)
-        for name in OF_GRIMOIRE:
+        for name in GRIMOIRE_VIEWS:
             tell(name)
-            derive_of_grimoire(beside, name)
+            derive_grimoire_views(beside, name)
         return ()
     shared = _share_episodes(context, beside)
     derive_everything(beside, now=now, tell=tell)
