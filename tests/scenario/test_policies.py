@@ -23,7 +23,7 @@ from tests.support.bardo_command import bardo
 
 WARNED = altered(LIVELY, ["curator.anomaly_edges=[0.8, 0.9, 0.95, 0.97]"])
 """Bands under which their warnings raise the threshold from which golems re-centre: their playbooks are others."""
-EDITION_READERS = ("in_force", "identity", "stores", "beside", "adoption")
+EDITION_READERS = ("active_derivation", "derivation_id", "context", "versions.side_derivations", "versions.adoption")
 
 
 @pytest.fixture

@@ -82,7 +82,7 @@ class Lived:
     """What a fleet left: its records by golem and tick, its deaths and births by golem."""
 
     records: pa.Table
-    birth_events: Mapping[str, Born]
+    births: Mapping[str, Born]
     deaths: Mapping[str, tuple[int, str]]
 
     @cached_property
