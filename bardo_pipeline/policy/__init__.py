@@ -1,7 +1,7 @@
-"""Every number of the specification, in one frozen object, each with its source.
+"""Every number of the specification in one frozen object, each with its source.
 
-Short names of sources: MEM, INH, TOOLS, HB, KAT are the five documents; "canon N" is a row of the canon; "ours" is a
-number that no document gives. Two policies with the same content have the same hash; a projection carries that hash.
+Sources: MEM, INH, TOOLS, HB, KAT are the five documents; "canon N" is a row of the canon; "ours" marks a number that no
+document gives. Policies with equal values have equal hashes; derived tables carry the hash.
 """
 
 from __future__ import annotations
@@ -113,11 +113,11 @@ OPERATIONAL = (
     "steward",
     "lending",
 )
-"""Parts of the policy that are outside its hash: no projection depends on them."""
+"""Parts of the policy that its hash leaves out, because no derived table depends on them."""
 
 
 class Policy(Frozen):
-    """All of it. `Policy()` is the specification."""
+    """The complete policy. `Policy()` holds the values of the specification."""
 
     log: LogPolicy = LogPolicy()
     writer: WriterPolicy = WriterPolicy()
@@ -159,19 +159,18 @@ class Policy(Frozen):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Every setting by its dotted name, as JSON has it."""
+        """Return every setting by dotted name (`gate.base_threshold`), with JSON values."""
         parts = self.model_dump(mode="json")
-        return {f"{part}.{name}": value for part, held in parts.items() for name, value in held.items()}
+        return {
+            f"{part}.{name}": value for part, part_settings in parts.items() for name, value in part_settings.items()
+        }
 
     @property
     def content(self) -> str:
-        """The canonical JSON of all that decides content.
-
-        How records are written and looked after decides nothing that is derived (OPERATIONAL).
-        """
+        """Return the policy without its OPERATIONAL parts, as canonical JSON."""
         return self.model_dump_json(exclude=set(OPERATIONAL))
 
     @property
     def hash(self) -> str:
-        """SHA-256 of its content, 16 hex characters."""
+        """Return the first 16 hex characters of the SHA-256 of `content`."""
         return hashlib.sha256(self.content.encode()).hexdigest()[:16]

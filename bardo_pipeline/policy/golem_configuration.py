@@ -1,7 +1,7 @@
-"""A golem's configuration, as bardo.toml says it: sections, keys, documented defaults. Pure.
+"""A golem's configuration in bardo.toml: sections, keys, documented defaults. Pure.
 
-Most keys set numbers of the policy, under the name and in the unit that the documents give them; some say how a run is
-made; some are only kept for what is not built yet, and say so. docs/configuration.md is made from these models.
+Most keys set a number of the policy, under the documents' name and unit. Some configure a run. Keys of features that
+do not exist yet are validated, recorded and ignored. docs/configuration.md is generated from these models.
 Source: HB S17 and adaptive clock, MEM ("Opt-in model"), INH S5 and S13; P-7.
 """
 
@@ -16,30 +16,30 @@ from pydantic.fields import FieldInfo
 from bardo_pipeline.policy import Policy
 
 NOT_READ = "nothing"
-"""Who reads a key that is validated and recorded for what is not built yet."""
+"""Reader of a key whose feature does not exist yet."""
 
 RUN = "run"
-"""Who reads a key that says how a run or a succession is made."""
+"""Reader of a key that configures a run or a succession."""
 
 _DEFAULTS = Policy().settings
 _SECONDS: dict[str, Any] = {"ge": 1, "le": 86_400}
 
 
 class Section(BaseModel):
-    """A section of bardo.toml: immutable, and strict about names and types (an integer may stand for a number)."""
+    """A section of bardo.toml: immutable, rejects unknown names and wrong types (an integer is a valid float)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-def _sets(setting: str, says: str, *, times: float = 1, whole: bool = False, **bounds: Any) -> Any:
-    """A key that sets a number of the policy. times: what a unit of the key is in units of that setting."""
+def _sets(setting: str, description: str, *, times: float = 1, whole: bool = False, **bounds: Any) -> Any:
+    """Declare a key that sets `setting` of the policy; `times` converts the key's unit to the setting's."""
     value = _DEFAULTS[setting]
     default = value if times == 1 else round(value / times) if whole else _clean(value / times)
-    return Field(default, description=says, json_schema_extra={"reads": setting, "times": times}, **bounds)
+    return Field(default, description=description, json_schema_extra={"reads": setting, "times": times}, **bounds)
 
 
-def _read_by(reader: str, default: Any, says: str, **bounds: Any) -> Any:
-    return Field(default, description=says, json_schema_extra={"reads": reader}, **bounds)
+def _read_by(reader: str, default: Any, description: str, **bounds: Any) -> Any:
+    return Field(default, description=description, json_schema_extra={"reads": reader}, **bounds)
 
 
 def _clean(value: float) -> float:
@@ -49,13 +49,13 @@ def _clean(value: float) -> float:
 class Clock(Section):
     """The three clocks (HB, "The Adaptive Clock")."""
 
-    gamma_min_interval_secs: int = _read_by(NOT_READ, 5, "perception, at its fastest (HB)", **_SECONDS)
-    gamma_max_interval_secs: int = _read_by(NOT_READ, 15, "perception, at its slowest (HB)", **_SECONDS)
+    gamma_min_interval_secs: int = _read_by(NOT_READ, 5, "shortest interval of perception (HB)", **_SECONDS)
+    gamma_max_interval_secs: int = _read_by(NOT_READ, 15, "longest interval of perception (HB)", **_SECONDS)
     theta_min_interval_secs: int = _sets(
-        "regime.interval_seconds_min", "between two ticks, at least (HB)", ge=1, le=86_400
+        "regime.interval_seconds_min", "shortest interval between two ticks (HB)", ge=1, le=86_400
     )
     theta_max_interval_secs: int = _sets(
-        "regime.interval_seconds_max", "between two ticks, at most (HB)", ge=1, le=86_400
+        "regime.interval_seconds_max", "longest interval between two ticks (HB)", ge=1, le=86_400
     )
     delta_theta_ticks: int = _sets(
         "curator.cycle_ticks", "ticks of a curator cycle, a multiple of 50 (HB)", ge=1, le=10_000
@@ -63,21 +63,23 @@ class Clock(Section):
 
 
 class RegimeMultipliers(Section):
-    """What the regime makes of the interval (HB S9, S17)."""
+    """Multipliers of the tick interval by regime (HB S9, S17)."""
 
-    fast: float = _sets("regime.fast_multiplier", "volatile, or trending down: twice as fast (HB S9)", gt=0)
-    slow: float = _sets("regime.slow_multiplier", "range-bound: half as fast (HB S9, canon 32)", gt=0)
+    fast: float = _sets("regime.fast_multiplier", "while volatile or trending down (HB S9)", gt=0)
+    slow: float = _sets("regime.slow_multiplier", "while range-bound (HB S9, canon 32)", gt=0)
 
 
 class ProbeThresholds(Section):
-    """Two thresholds a probe (HB S17)."""
+    """Low and high severity thresholds of probes (HB S17)."""
 
-    price_delta_low_bps: float = _sets("probes.price_delta_low", "price move since the last tick", times=1e-4, gt=0)
-    price_delta_high_bps: float = _sets("probes.price_delta_high", "and at high severity", times=1e-4, gt=0)
-    health_factor_low: float = _sets("probes.health_low", "health factor below", gt=0)
-    health_factor_high: float = _sets("probes.health_high", "and at high severity", gt=0)
-    world_model_drift_low: float = _sets("probes.drift_low", "world model error", gt=0)
-    world_model_drift_high: float = _sets("probes.drift_high", "and at high severity", gt=0)
+    price_delta_low_bps: float = _sets(
+        "probes.price_delta_low", "price move since the last tick, low severity", times=1e-4, gt=0
+    )
+    price_delta_high_bps: float = _sets("probes.price_delta_high", "the same, high severity", times=1e-4, gt=0)
+    health_factor_low: float = _sets("probes.health_low", "health factor below this, low severity", gt=0)
+    health_factor_high: float = _sets("probes.health_high", "the same, high severity", gt=0)
+    world_model_drift_low: float = _sets("probes.drift_low", "world model error, low severity", gt=0)
+    world_model_drift_high: float = _sets("probes.drift_high", "the same, high severity", gt=0)
 
 
 class Heartbeat(Section):
@@ -85,20 +87,20 @@ class Heartbeat(Section):
 
     base_interval_seconds: int = _sets(
         "regime.base_interval_seconds",
-        "between two ticks, before the regime (HB S17: 15, of an older clock)",
+        "tick interval before the regime multiplier (HB S17 has 15, for an older clock)",
         ge=1,
         le=86_400,
     )
     base_deliberation_threshold: float = _sets(
-        "gate.base_threshold", "prediction error from which a golem thinks (HB S5, S17)", gt=0, le=1
+        "gate.base_threshold", "prediction error from which a golem deliberates (HB S5, S17)", gt=0, le=1
     )
     max_daily_cost_usd: float = _sets(
         "gateway.daily_budget_micros",
-        "that a golem may spend a UTC day, of which 5 % may go to memory: asking a language model (HB S17, MEM)",
+        "budget per golem and UTC day; 5 % of it may pay for memory, such as model calls (HB S17, MEM)",
         times=1_000_000, ge=0,
     )  # fmt: skip
-    cost_warning_threshold: float = _read_by(NOT_READ, 0.7, "share of the daily cap (HB S17, canon 37)", ge=0, le=1)
-    cost_soft_cap_threshold: float = _read_by(NOT_READ, 0.9, "share of the daily cap (HB S17, canon 37)", ge=0, le=1)
+    cost_warning_threshold: float = _read_by(NOT_READ, 0.7, "share of the daily budget (HB S17, canon 37)", ge=0, le=1)
+    cost_soft_cap_threshold: float = _read_by(NOT_READ, 0.9, "share of the daily budget (HB S17, canon 37)", ge=0, le=1)
     write_batch_size: int = _sets("writer.batch_records", "records that seal a segment (HB S17)", ge=1)
     write_batch_flush_interval_ms: int = _sets(
         "writer.flush_seconds", "age that seals a segment (HB S17)", times=1e-3, whole=True, ge=1
@@ -110,38 +112,38 @@ class Heartbeat(Section):
 class Oracle(Section):
     """The golem's own predictions (canon, "oracle")."""
 
-    enabled: bool = _read_by(RUN, True, "golems predict; without, surprise is what they see alone (HB S3)")
+    enabled: bool = _read_by(RUN, True, "golems predict; if false, surprise uses observations alone (HB S3)")
     fitness_window: int = _sets("prediction.fitness_window", "resolved predictions that count (canon)", ge=1)
-    fitness_prior: float = _sets("prediction.fitness_prior", "share that held, before any was resolved", ge=0, le=1)
-    fitness_prior_weight: float = _sets("prediction.fitness_prior_weight", "predictions that the prior is worth", gt=0)
-    senescence: float = _sets("prediction.senescence", "fitness below kills (MEM)", ge=0, le=1)
+    fitness_prior: float = _sets("prediction.fitness_prior", "prior share of correct predictions", ge=0, le=1)
+    fitness_prior_weight: float = _sets("prediction.fitness_prior_weight", "weight of the prior, in predictions", gt=0)
+    senescence: float = _sets("prediction.senescence", "a golem with a lower fitness dies (MEM)", ge=0, le=1)
 
 
 class Vault(Section):
     """L0: encrypted backups (MEM; INH S5)."""
 
-    ttl_days: int = _read_by(NOT_READ, 90, "that a backup is kept (INH S5, styx.vault.ttl)", ge=1)
+    ttl_days: int = _read_by(NOT_READ, 90, "days that a backup is kept (INH S5, styx.vault.ttl)", ge=1)
 
 
 class StyxBudget(Section):
-    """What memory services may cost (MEM)."""
+    """Budgets of memory services (MEM)."""
 
-    max_per_tick_usd: float = _read_by(NOT_READ, 0.01, "a heartbeat tick (MEM)", ge=0)
-    monthly_usd: float = _read_by(NOT_READ, 5.0, "a month, a hard cap (MEM)", ge=0)
+    max_per_tick_usd: float = _read_by(NOT_READ, 0.01, "budget per tick (MEM)", ge=0)
+    monthly_usd: float = _read_by(NOT_READ, 5.0, "budget per month, a hard cap (MEM)", ge=0)
 
 
 class Injection(Section):
-    """What of the layers comes into the context (MEM)."""
+    """Entries of the layers that enter the context (MEM)."""
 
-    max_tokens: int = _read_by(NOT_READ, 500, "for retrieved entries (MEM)", ge=0)
-    min_confidence: float = _read_by(NOT_READ, 0.5, "of their publisher (MEM, canon 23)", ge=0, le=1)
+    max_tokens: int = _read_by(NOT_READ, 500, "tokens of retrieved entries (MEM)", ge=0)
+    min_confidence: float = _read_by(NOT_READ, 0.5, "lowest confidence of the publisher (MEM, canon 23)", ge=0, le=1)
 
 
 class Styx(Section):
-    """Shared memory services (MEM, "Opt-in model"). No layer is built: the keys are validated and recorded."""
+    """Shared memory services (MEM, "Opt-in model"). No layer exists yet: keys are validated and recorded."""
 
     vault_enabled: bool = _read_by(NOT_READ, False, "L0: encrypted backup (MEM)")
-    clade_enabled: bool = _read_by(NOT_READ, False, "L1: what one owner's golems share (MEM)")
+    clade_enabled: bool = _read_by(NOT_READ, False, "L1: memory shared by one owner's golems (MEM)")
     lethe_enabled: bool = _read_by(NOT_READ, False, "L2: public, anonymous (MEM)")
     marketplace_enabled: bool = _read_by(NOT_READ, False, "L3: commerce (MEM)")
     vault: Vault = Vault()
@@ -150,32 +152,34 @@ class Styx(Section):
 
 
 class Succession(Section):
-    """What happens by itself when a golem has died (INH S13)."""
+    """Automatic succession after a death (INH S13)."""
 
-    auto: bool = _read_by(RUN, False, "an heir is provisioned by itself (INH S13 shows true)")
-    budget_usdc: float = _read_by(RUN, 50.0, "that it is founded with, from the owner's credit (INH S13)", gt=0)
+    auto: bool = _read_by(RUN, False, "provision an heir automatically (INH S13 shows true)")
+    budget_usdc: float = _read_by(RUN, 50.0, "founding balance of the heir, from the owner's credit (INH S13)", gt=0)
     strategy_drift_allowed: float = _read_by(
         RUN, 0.15, "divergence below which succession halts: a minimum (INH S13, canon 43)", ge=0, le=1
     )
-    inherit_grimoire: bool = _read_by(RUN, True, "the heir gets what crossed (INH S13)")
+    inherit_grimoire: bool = _read_by(RUN, True, "the heir inherits entries (INH S13)")
 
 
 class Death(Section):
-    """What is kept for dying, and what is left (MEM, INH S7)."""
+    """The death reserve, declaration of deaths, and the bundle (MEM, INH S7)."""
 
-    reserve_min_usd: float = _sets("mortality.reserve_min_micros", "death reserve, at least (MEM)", times=1e6, ge=0)
-    reserve_share: float = _sets("mortality.reserve_share", "or this share of the first balance (MEM)", ge=0, lt=1)
-    silence_hours: float = _sets("dying.silence_hours", "without a tick, after which a golem is declared dead", gt=0)
-    entries_max: int = _sets("inheritance.budget", "entries that cross a death (INH S7.1)", ge=1)
+    reserve_min_usd: float = _sets("mortality.reserve_min_micros", "smallest death reserve (MEM)", times=1e6, ge=0)
+    reserve_share: float = _sets(
+        "mortality.reserve_share", "death reserve as a share of the first balance (MEM)", ge=0, lt=1
+    )
+    silence_hours: float = _sets("dying.silence_hours", "hours without a tick until a golem is declared dead", gt=0)
+    entries_max: int = _sets("inheritance.budget", "entries inherited at a death (INH S7.1)", ge=1)
     episodes: int = _sets("inheritance.episode_count", "episodes in a bundle (canon 41)", ge=0)
-    testament_bytes_max: int = _sets("inheritance.testament_bytes_max", "of the testament's page (MEM)", ge=2048)
+    testament_bytes_max: int = _sets("inheritance.testament_bytes_max", "size of the testament's page (MEM)", ge=2048)
     phrased_testaments: bool = _sets(
-        "gateway.phrases_testaments", "a language model phrases testaments; what was derived stands beside (INH-3)"
+        "gateway.phrases_testaments", "a language model phrases testaments; the derived text is kept too (INH-3)"
     )
 
 
 class Configuration(Section):
-    """All of bardo.toml. `Configuration()` is what the documents say."""
+    """All of bardo.toml. `Configuration()` holds the documented defaults."""
 
     clock: Clock = Clock()
     heartbeat: Heartbeat = Heartbeat()
@@ -187,56 +191,56 @@ class Configuration(Section):
 
 @cache
 def keys() -> dict[str, FieldInfo]:
-    """Every key by its dotted name, in the order of the sections."""
+    """Return every key by dotted name, in the order of the sections."""
     return dict(_walk(Configuration, ""))
 
 
 def sections() -> dict[str, type[Section]]:
-    """Every section by its dotted name, those inside of others too."""
-    found: dict[str, type[Section]] = {}
+    """Return every section, including nested ones, by dotted name."""
+    by_name: dict[str, type[Section]] = {}
     waiting: list[tuple[str, type[BaseModel]]] = [("", Configuration)]
     while waiting:
         prefix, model = waiting.pop(0)
         for name, field in model.model_fields.items():
             if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
-                found[prefix + name] = field.annotation
+                by_name[prefix + name] = field.annotation
                 waiting.append((f"{prefix}{name}.", field.annotation))
-    return found
+    return by_name
 
 
 def _walk(model: type[BaseModel], prefix: str) -> list[tuple[str, FieldInfo]]:
-    found: list[tuple[str, FieldInfo]] = []
+    fields: list[tuple[str, FieldInfo]] = []
     for name, field in model.model_fields.items():
         inner = field.annotation
         if isinstance(inner, type) and issubclass(inner, Section):
-            found += _walk(inner, f"{prefix}{name}.")
+            fields += _walk(inner, f"{prefix}{name}.")
         else:
-            found.append((prefix + name, field))
-    return found
+            fields.append((prefix + name, field))
+    return fields
 
 
 def reader_of(key: str) -> str:
-    """Who reads a key: the policy's setting, RUN or NOT_READ."""
-    return str(_more(key)["reads"])
+    """Return the reader of a key: a setting of the policy, RUN or NOT_READ."""
+    return str(_extra(key)["reads"])
 
 
-def _more(key: str) -> dict[str, Any]:
-    more = keys()[key].json_schema_extra
-    assert isinstance(more, dict), f"{key} says who reads it"
-    return more
+def _extra(key: str) -> dict[str, Any]:
+    extra = keys()[key].json_schema_extra
+    assert isinstance(extra, dict), f"{key} declares its reader"
+    return extra
 
 
 def setting_of(key: str) -> tuple[str, float] | None:
-    """The policy's setting that a key sets, and the factor from its unit to the setting's; None for other keys."""
-    more = _more(key)
-    return (more["reads"], more["times"]) if "times" in more else None
+    """Return the policy setting of a key and the factor from key unit to setting unit, or None."""
+    extra = _extra(key)
+    return (extra["reads"], extra["times"]) if "times" in extra else None
 
 
 def in_setting_units(key: str, value: Any) -> Any:
-    """A key's value as the policy has it: whole where the setting is whole."""
-    found = setting_of(key)
-    assert found is not None, f"{key} sets nothing of the policy"
-    setting, times = found
+    """Convert a key's value to the unit of its setting; round it if the setting is an integer."""
+    mapped = setting_of(key)
+    assert mapped is not None, f"{key} sets no setting of the policy"
+    setting, times = mapped
     if times == 1:
         return value
     scaled = _clean(value * times)
@@ -244,10 +248,10 @@ def in_setting_units(key: str, value: Any) -> Any:
 
 
 def in_key_units(key: str, value: Any) -> Any:
-    """A setting's value as bardo.toml has it."""
-    found = setting_of(key)
-    assert found is not None, f"{key} sets nothing of the policy"
-    if found[1] == 1:
+    """Convert a setting's value to the unit of its key in bardo.toml."""
+    mapped = setting_of(key)
+    assert mapped is not None, f"{key} sets no setting of the policy"
+    if mapped[1] == 1:
         return value
-    scaled = _clean(value / found[1])
+    scaled = _clean(value / mapped[1])
     return round(scaled) if keys()[key].annotation is int else scaled

@@ -1,6 +1,6 @@
-"""Stated: what a bardo.toml says, checked, laid over the policy in force. Pure: text in, configuration out.
+"""Parsing of bardo.toml, and its application to a policy. Pure: text in, configuration out.
 
-A key that the file leaves out stays as it is in force, by default as it is documented. Source: P-7.
+A key that the file omits keeps its active value, or the documented default if no value is active. Source: P-7.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ ORDERED = (
     ("heartbeat.probe_thresholds.world_model_drift_low", "heartbeat.probe_thresholds.world_model_drift_high"),
     ("heartbeat.regime_multipliers.fast", "heartbeat.regime_multipliers.slow"),
 )
-"""Pairs of keys of which the first may not be above the second."""
+"""Pairs of keys: the first value must not exceed the second."""
 
 
 @dataclass(frozen=True)
 class Stated:
-    """What a file says: values by dotted key, in the order of the sections. source: the file, or what stands for it."""
+    """Content of a bardo.toml: values by dotted key, in the order of the sections. source: the path, for messages."""
 
     source: str
     values: Mapping[str, Any]
 
     @property
     def name(self) -> str:
-        """The file's own name: where it lies is nobody else's matter."""
+        """Return the file name without its folder."""
         return self.source.replace("\\", "/").rpartition("/")[2]
 
     def over(self, policy: Policy) -> Configuration:
-        """The whole configuration: what is stated, and all else as it is in force under this policy.
+        """Return the whole configuration: the file's values, and the policy's for all other keys.
 
-        Raises ConfigError where a pair of keys contradicts itself, whichever of the two is stated.
+        Raises ConfigError if a pair of ORDERED keys contradicts itself.
         """
         settings = policy.settings
         values: dict[str, Any] = {}
@@ -70,30 +70,30 @@ class Stated:
         return Configuration.model_validate(nested(values))
 
     def policy(self, policy: Policy) -> Policy:
-        """The policy with what is stated. Raises ConfigError for what contradicts itself or the policy."""
+        """Return the policy with the file's values. Raises ConfigError if they contradict each other or the policy."""
         return laid_over(policy, flat(self.over(policy)), self.source, only=None)
 
 
 SILENT = Stated("defaults", {})
-"""Where there is no bardo.toml."""
+"""Stands for a missing bardo.toml."""
 
 
 def parse(text: str, source: str) -> Stated:
-    """What the text of a bardo.toml says. Raises ConfigError that names file, key, value and the cure."""
+    """Parse a bardo.toml. Raises ConfigError that names file, key, value and the correction."""
     try:
-        told = tomllib.loads(text)
+        document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{source} is not TOML: {error}; a line is `key = value` under a [section]") from error
     try:
-        Configuration.model_validate(told)
+        Configuration.model_validate(document)
     except ValidationError as error:
-        raise ConfigError(f"{source}: {_worded(error)}") from error
-    given = _given(told, "")
-    return Stated(source, {key: _as_typed(key, given[key]) for key in keys() if key in given})
+        raise ConfigError(f"{source}: {_describe(error)}") from error
+    values = _flatten(document, "")
+    return Stated(source, {key: _as_typed(key, values[key]) for key in keys() if key in values})
 
 
 def laid_over(policy: Policy, values: Mapping[str, Any], source: str, *, only: tuple[str, ...] | None) -> Policy:
-    """The policy with these keys' settings. only: the parts that may change; None for all."""
+    """Return the policy with these keys' settings, limited to the parts in `only` (None: all parts)."""
     parts, settings = policy.model_dump(mode="json"), policy.settings
     changed: dict[str, list[str]] = {}
     for key, value in values.items():
@@ -109,54 +109,54 @@ def laid_over(policy: Policy, values: Mapping[str, Any], source: str, *, only: t
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         part = str(first["loc"][0])
-        told = ", ".join(changed.get(part, [])) or "what is stated"
-        why = first["msg"].removeprefix("Value error, ")
-        raise ConfigError(f"{source}: {told}: {why} (the policy's part {part!r}): write another value") from error
+        causes = ", ".join(changed.get(part, [])) or "the file"
+        reason = first["msg"].removeprefix("Value error, ")
+        raise ConfigError(f"{source}: {causes}: {reason} (the policy's part {part!r}): write another value") from error
 
 
 def operations(policy: Policy, configuration: str) -> Policy:
-    """The policy with what a recorded configuration says of how a home is run: parts that its hash leaves out.
+    """Return the policy with the operational settings of a recorded configuration.
 
-    configuration: canonical JSON, perhaps of another version: keys that are not known any more say nothing.
+    configuration: canonical JSON, possibly of another version; unknown keys are ignored.
     """
-    told = _given(orjson.loads(configuration), "", known_only=True)
-    return laid_over(policy, told, "the configuration on record", only=OPERATIONAL)
+    values = _flatten(orjson.loads(configuration), "", known_only=True)
+    return laid_over(policy, values, "the recorded configuration", only=OPERATIONAL)
 
 
 def canonical(configuration: Configuration) -> str:
-    """The configuration as JSON, keys sorted."""
+    """Return the configuration as JSON with sorted keys."""
     return orjson.dumps(configuration.model_dump(mode="json"), option=orjson.OPT_SORT_KEYS).decode()
 
 
 def configuration_hash(content: str) -> str:
-    """SHA-256 of the canonical JSON, 16 hex characters."""
+    """Return the first 16 hex characters of the SHA-256 of the canonical JSON."""
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def understood(content: str) -> Configuration:
-    """A recorded configuration as this version has it: unknown keys are left out, new ones are as documented."""
-    return Configuration.model_validate(nested(_given(orjson.loads(content), "", known_only=True)))
+    """Read a recorded configuration of any version: ignore unknown keys, use defaults for new ones."""
+    return Configuration.model_validate(nested(_flatten(orjson.loads(content), "", known_only=True)))
 
 
 def flat(configuration: Configuration) -> dict[str, Any]:
-    """Every key with its value, by dotted name."""
-    return _given(configuration.model_dump(mode="json"), "")
+    """Return every key with its value, by dotted name."""
+    return _flatten(configuration.model_dump(mode="json"), "")
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The same as sections inside of sections."""
+    """Return dotted names as nested sections."""
     out: dict[str, Any] = {}
     for key, value in values.items():
         *path, name = key.split(".")
-        place = out
+        owner = out
         for section in path:
-            place = place.setdefault(section, {})
-        place[name] = value
+            owner = owner.setdefault(section, {})
+        owner[name] = value
     return out
 
 
 def written(configuration: Configuration) -> str:
-    """The configuration as a bardo.toml."""
+    """Return the configuration as the text of a bardo.toml."""
     lines: list[str] = []
     section = ""
     for key, value in flat(configuration).items():
@@ -169,28 +169,28 @@ def written(configuration: Configuration) -> str:
 
 
 def toml(value: Any) -> str:
-    """A value as TOML writes it."""
+    """Return a value in TOML syntax."""
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
-def _given(told: Mapping[str, Any], prefix: str, *, known_only: bool = False) -> dict[str, Any]:
+def _flatten(sections: Mapping[str, Any], prefix: str, *, known_only: bool = False) -> dict[str, Any]:
     out: dict[str, Any] = {}
-    for name, value in told.items():
+    for name, value in sections.items():
         key = prefix + name
         if isinstance(value, Mapping):
-            out |= _given(value, f"{key}.", known_only=known_only)
+            out |= _flatten(value, f"{key}.", known_only=known_only)
         elif not known_only or key in keys():
             out[key] = value
     return out
 
 
 def _as_typed(key: str, value: Any) -> Any:
-    """A whole number that stands for a number is one."""
+    """Convert an integer to float where the key is a float."""
     return float(value) if keys()[key].annotation is float else value
 
 
-def _worded(error: ValidationError) -> str:
-    """The first fault, with the cure."""
+def _describe(error: ValidationError) -> str:
+    """Describe the first fault and its correction."""
     first = error.errors(include_url=False)[0]
     name, value = ".".join(str(word) for word in first["loc"]), first["input"]
     if first["type"] == "extra_forbidden":
@@ -198,14 +198,14 @@ def _worded(error: ValidationError) -> str:
     if name in sections() and not isinstance(value, Mapping):
         return f"{name} = {_shown(value)}: it is a section; write [{name}] and its keys below"
     field = keys()[name]
-    asked = {int: "a whole number", float: "a number", bool: "true or false"}[field.annotation]  # type: ignore[index]
+    kind = {int: "a whole number", float: "a number", bool: "true or false"}[field.annotation]  # type: ignore[index]
     bounds = [
         f"{word} {limit:g}"
         for part in field.metadata
         for attribute, word in (("gt", "above"), ("ge", "at least"), ("lt", "below"), ("le", "at most"))
         if (limit := getattr(part, attribute, None)) is not None
     ]
-    wanted = " ".join([asked, " and ".join(bounds)]).strip()
+    wanted = " ".join([kind, " and ".join(bounds)]).strip()
     return f"{name} = {_shown(value)}: write {wanted}, for example {toml(field.default)}"
 
 
@@ -220,5 +220,5 @@ def _unknown(name: str) -> str:
     near += [k for k in keys() if k.rsplit(".", maxsplit=1)[-1] == last and k not in near]
     owner = name.rpartition(".")[0]
     siblings = [k for k in keys() if k.rpartition(".")[0] == owner]
-    said = ", ".join(near or siblings or list(Configuration.model_fields))
-    return f"there is no such key; {'the nearest are' if near else 'there are'} {said}"
+    names = ", ".join(near or siblings or list(Configuration.model_fields))
+    return f"there is no such key; {'the nearest are' if near else 'there are'} {names}"
