@@ -19,7 +19,7 @@ from bardo_pipeline.derivation.versions.side_derivations import build, open_besi
 from bardo_pipeline.events.life.events import EVERY_GOLEM, life_event
 from bardo_pipeline.events.life.succession_events import Configured
 from bardo_pipeline.policy.golem_configuration import Configuration
-from bardo_pipeline.policy.toml_config import SILENT, Stated, canonical, configuration_hash, understood
+from bardo_pipeline.policy.toml_config import NO_CONFIG_FILE, ConfigFile, canonical, configuration_hash, read_recorded
 from bardo_pipeline.storage.log.configuration_events import in_order, last_of_home, newest
 
 Tell = Callable[[str], None]
@@ -35,7 +35,7 @@ class InForceNow:
 
 def put_in_force(
     context: DerivationContext,
-    stated: Stated,
+    stated: ConfigFile,
     *,
     now: datetime,
     why: str,
@@ -60,7 +60,7 @@ def put_in_force(
 
 def record_configuration(
     context: DerivationContext,
-    stated: Stated,
+    stated: ConfigFile,
     *,
     now: datetime,
     why: str,
@@ -72,7 +72,7 @@ def record_configuration(
     run: the run that begins with it, at the moment `at`; by default it is the log's last one. Where the same is on
     record of this run and in force, nothing is written.
     """
-    content = canonical(stated.over(context.policy))
+    content = canonical(stated.complete(context.policy))
     said = Configured(
         configuration_hash=configuration_hash(content),
         configuration=content,
@@ -122,8 +122,8 @@ def in_force_of(context: DerivationContext, golem_ids: Collection[str]) -> dict[
 
 def _in_force(context: DerivationContext, found: Configured | None) -> InForceNow:
     if found is None:
-        return InForceNow(SILENT.over(context.policy), None)
-    return InForceNow(understood(found.configuration), found)
+        return InForceNow(NO_CONFIG_FILE.complete(context.policy), None)
+    return InForceNow(read_recorded(found.configuration), found)
 
 
 def _of_run(events: pa.Table, run: str | None) -> Configured | None:

@@ -26,7 +26,7 @@ from bardo_pipeline.policy.golem_configuration import (
     setting_of,
 )
 
-ORDERED = (
+ORDERED_KEYS = (
     ("clock.gamma_min_interval_secs", "clock.gamma_max_interval_secs"),
     ("clock.theta_min_interval_secs", "clock.theta_max_interval_secs"),
     ("heartbeat.cost_warning_threshold", "heartbeat.cost_soft_cap_threshold"),
@@ -39,7 +39,7 @@ ORDERED = (
 
 
 @dataclass(frozen=True)
-class Stated:
+class ConfigFile:
     """Content of a bardo.toml: values by dotted key, in the order of the sections. source: the path, for messages."""
 
     source: str
@@ -50,10 +50,10 @@ class Stated:
         """Return the file name without its folder."""
         return self.source.replace("\\", "/").rpartition("/")[2]
 
-    def over(self, policy: Policy) -> Configuration:
+    def complete(self, policy: Policy) -> Configuration:
         """Return the whole configuration: the file's values, and the policy's for all other keys.
 
-        Raises ConfigError if a pair of ORDERED keys contradicts itself.
+        Raises ConfigError if a pair of ORDERED_KEYS keys contradicts itself.
         """
         settings = policy.settings
         values: dict[str, Any] = {}
@@ -61,7 +61,7 @@ class Stated:
             mapped = setting_of(key)
             values[key] = field.default if mapped is None else in_key_units(key, settings[mapped[0]])
         values |= self.values
-        for low, high in ORDERED:
+        for low, high in ORDERED_KEYS:
             if values[low] > values[high]:
                 raise ConfigError(
                     f"{self.source}: {low} = {toml(values[low])} is above {high} = {toml(values[high])}: "
@@ -71,14 +71,14 @@ class Stated:
 
     def policy(self, policy: Policy) -> Policy:
         """Return the policy with the file's values. Raises ConfigError if they contradict each other or the policy."""
-        return laid_over(policy, flat(self.over(policy)), self.source, only=None)
+        return with_settings(policy, flat(self.complete(policy)), self.source, only=None)
 
 
-SILENT = Stated("defaults", {})
+NO_CONFIG_FILE = ConfigFile("defaults", {})
 """Stands for a missing bardo.toml."""
 
 
-def parse(text: str, source: str) -> Stated:
+def parse(text: str, source: str) -> ConfigFile:
     """Parse a bardo.toml. Raises ConfigError that names file, key, value and the correction."""
     try:
         document = tomllib.loads(text)
@@ -89,10 +89,10 @@ def parse(text: str, source: str) -> Stated:
     except ValidationError as error:
         raise ConfigError(f"{source}: {_describe(error)}") from error
     values = _flatten(document, "")
-    return Stated(source, {key: _as_typed(key, values[key]) for key in keys() if key in values})
+    return ConfigFile(source, {key: _as_typed(key, values[key]) for key in keys() if key in values})
 
 
-def laid_over(policy: Policy, values: Mapping[str, Any], source: str, *, only: tuple[str, ...] | None) -> Policy:
+def with_settings(policy: Policy, values: Mapping[str, Any], source: str, *, only: tuple[str, ...] | None) -> Policy:
     """Return the policy with these keys' settings, limited to the parts in `only` (None: all parts)."""
     parts, settings = policy.model_dump(mode="json"), policy.settings
     changed: dict[str, list[str]] = {}
@@ -114,13 +114,13 @@ def laid_over(policy: Policy, values: Mapping[str, Any], source: str, *, only: t
         raise ConfigError(f"{source}: {causes}: {reason} (the policy's part {part!r}): write another value") from error
 
 
-def operations(policy: Policy, configuration: str) -> Policy:
+def with_operations(policy: Policy, configuration: str) -> Policy:
     """Return the policy with the operational settings of a recorded configuration.
 
     configuration: canonical JSON, possibly of another version; unknown keys are ignored.
     """
     values = _flatten(orjson.loads(configuration), "", known_only=True)
-    return laid_over(policy, values, "the recorded configuration", only=OPERATIONAL)
+    return with_settings(policy, values, "the recorded configuration", only=OPERATIONAL)
 
 
 def canonical(configuration: Configuration) -> str:
@@ -133,7 +133,7 @@ def configuration_hash(content: str) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def understood(content: str) -> Configuration:
+def read_recorded(content: str) -> Configuration:
     """Read a recorded configuration of any version: ignore unknown keys, use defaults for new ones."""
     return Configuration.model_validate(nested(_flatten(orjson.loads(content), "", known_only=True)))
 
@@ -155,7 +155,7 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-def written(configuration: Configuration) -> str:
+def to_toml(configuration: Configuration) -> str:
     """Return the configuration as the text of a bardo.toml."""
     lines: list[str] = []
     section = ""

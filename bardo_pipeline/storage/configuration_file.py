@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bardo_pipeline.errors import ConfigError
-from bardo_pipeline.policy.toml_config import SILENT, Stated, parse
+from bardo_pipeline.policy.toml_config import NO_CONFIG_FILE, ConfigFile, parse
 
 FILE = "bardo.toml"
 """In the home's own folder, unless --config names another."""
@@ -13,7 +13,7 @@ FILE = "bardo.toml"
 BYTES_MAX = 1_000_000
 
 
-def stated_in(root: Path, named: Path | None = None) -> Stated:
+def stated_in(root: Path, named: Path | None = None) -> ConfigFile:
     """What the named file says, else the home's; a home without one says nothing.
 
     Raises ConfigError for a named file that is not there, for what is not UTF-8, and for what `parse` refuses.
@@ -24,7 +24,7 @@ def stated_in(root: Path, named: Path | None = None) -> Stated:
             content = told.read(BYTES_MAX + 1)
     except FileNotFoundError:
         if named is None:
-            return SILENT
+            return NO_CONFIG_FILE
         raise ConfigError(f"--config {path}: there is no such file") from None
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}: a configuration is a TOML file") from error

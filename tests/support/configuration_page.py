@@ -1,4 +1,4 @@
-"""The page docs/configuration.md, made from the models of the configuration."""
+"""The page docs/configuration.md, generated from the configuration models."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from bardo_pipeline.policy.toml_config import toml
 
 _HEAD = """# Configuration
 
-`bardo.toml` in the home, or a file named by `--config`, says how golems of this home are born, live and die. It is
-TOML; every key may be left out. What is left out stays as it is in force: by default, as it is written here. What is in
-force is recorded, whole, as an event `ConfigurationAdopted` when a run begins, or by `bardo config adopt --why ...`.
+`bardo.toml` in the home, or a file named by `--config`, configures the golems of this home. The format is TOML. Every
+key is optional: an omitted key keeps its active value, or the default below if no value is active yet. A run records
+the complete active configuration in an event `ConfigurationAdopted` when it begins; `bardo config adopt --why ...`
+does so between runs.
 
 ```console
-$ bardo config check     validates the file, and says what it would change
-$ bardo config show      every key: in force, in the file, read by whom
-$ bardo config adopt     puts it in force between runs
+$ bardo config check     validates the file and lists the changes it would make
+$ bardo config show      lists every key: active value, value in the file, reader
+$ bardo config adopt     activates the file between runs
 ```
 
-A key that sets a number by which something is derived makes another policy of it: what is known is derived again under
-that one, beside, and then adopted, as `bardo adopt` does. A key that only says how the home is run acts at once.
+A key that affects derived tables creates a new policy: the tables are derived again under that policy in a separate
+folder and then activated, as by `bardo adopt`. A key that only affects operations takes effect at once.
 
-Keys that **nothing** reads are for what is not built yet. They are validated and recorded, so that a file may have
-them; they change nothing.
+Keys read by **nothing** belong to features that do not exist yet. They are validated and recorded, and have no effect.
 
-This page is made from the models (`BARDO_GOLDEN=write pytest tests/unit/test_configuration.py`).
+This page is generated from the models (`BARDO_GOLDEN=write pytest tests/unit/test_configuration.py`).
 """
 
-_READERS = {RUN: "the run, or the succession", NOT_READ: "**nothing** yet"}
+_READERS = {RUN: "the run or the succession", NOT_READ: "**nothing** yet"}
 
 
 def configuration_page() -> str:
-    """The whole page: a table for each section."""
+    """Return the page: one table per section."""
     parts = [_HEAD]
     for name, model in sections().items():
         own = [key for key in keys() if key.rpartition(".")[0] == name]
         if not own:
             continue
-        parts.append(f"\n## [{name}]\n\n{model.__doc__}\n\n| key | default | is | read by |\n|---|---|---|---|\n")
+        parts.append(f"\n## [{name}]\n\n{model.__doc__}\n\n| key | default | meaning | read by |\n|---|---|---|---|\n")
         for key in own:
             field, mapped = keys()[key], setting_of(key)
             reader = _READERS.get(reader_of(key), f"`{reader_of(key)}`" if mapped else "")

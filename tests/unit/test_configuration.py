@@ -23,14 +23,14 @@ from bardo_pipeline.policy.golem_configuration import (
     setting_of,
 )
 from bardo_pipeline.policy.toml_config import (
-    SILENT,
+    NO_CONFIG_FILE,
     canonical,
     configuration_hash,
     flat,
-    operations,
     parse,
-    understood,
-    written,
+    read_recorded,
+    to_toml,
+    with_operations,
 )
 from bardo_pipeline.storage.configuration_file import FILE, stated_in
 from tests.support.configuration_page import configuration_page
@@ -66,9 +66,9 @@ def test_the_documents_sections_and_keys_are_there() -> None:
 
 
 def test_defaults_are_the_policy_s_and_an_empty_file_changes_nothing() -> None:
-    assert SILENT.over(Policy()) == parse("", "x").over(Policy()) == Configuration()
-    assert SILENT.policy(Policy()) == Policy()
-    assert parse(written(Configuration()), "x").over(Policy()) == Configuration()
+    assert NO_CONFIG_FILE.complete(Policy()) == parse("", "x").complete(Policy()) == Configuration()
+    assert NO_CONFIG_FILE.policy(Policy()) == Policy()
+    assert parse(to_toml(Configuration()), "x").complete(Policy()) == Configuration()
 
 
 @pytest.mark.parametrize("key", MAPPED)
@@ -112,14 +112,14 @@ def test_what_is_wrong_is_named_with_file_key_value_and_cure(text: str, said: li
 def test_a_key_that_is_left_out_stays_as_it_is_in_force() -> None:
     standing = parse("[clock]\ntheta_max_interval_secs = 300", "x").policy(Policy())
     told = parse("[clock]\ntheta_min_interval_secs = 200", "x")
-    assert told.over(standing).clock.theta_max_interval_secs == 300
+    assert told.complete(standing).clock.theta_max_interval_secs == 300
     with pytest.raises(ConfigError, match="is above"):
-        told.over(Policy())
+        told.complete(Policy())
 
 
 def test_only_what_says_how_a_home_is_run_acts_without_an_adoption() -> None:
-    said = parse("[heartbeat]\nwrite_batch_size = 7\nbase_deliberation_threshold = 0.5", "x").over(Policy())
-    policy = operations(Policy(), canonical(said))
+    said = parse("[heartbeat]\nwrite_batch_size = 7\nbase_deliberation_threshold = 0.5", "x").complete(Policy())
+    policy = with_operations(Policy(), canonical(said))
     assert policy.writer.batch_records == 7
     assert policy.hash == Policy().hash
     assert policy.gate == Policy().gate
@@ -142,20 +142,20 @@ def test_only_what_says_how_a_home_is_run_acts_without_an_adoption() -> None:
 def test_what_is_recorded_reads_back_as_it_was_stated(values: dict[str, Any]) -> None:
     text = "\n".join(f"{key} = {str(v).lower() if isinstance(v, bool) else repr(v)}" for key, v in values.items())
     stated = parse(text, "x")
-    configuration = stated.over(Policy())
+    configuration = stated.complete(Policy())
     content = canonical(configuration)
-    assert understood(content) == configuration == parse(written(configuration), "x").over(Policy())
+    assert read_recorded(content) == configuration == parse(to_toml(configuration), "x").complete(Policy())
     assert {key: flat(configuration)[key] for key in values} == values
     policy = stated.policy(Policy())
-    assert configuration_hash(canonical(SILENT.over(policy))) == configuration_hash(
-        canonical(parse("\n".join(t for t in text.splitlines() if setting_of(t.split(" ")[0])), "x").over(Policy()))
+    assert configuration_hash(canonical(NO_CONFIG_FILE.complete(policy))) == configuration_hash(
+        canonical(parse("\n".join(t for t in text.splitlines() if setting_of(t.split(" ")[0])), "x").complete(Policy()))
     ), "what is in force says the same as the file that made it so"
 
 
 def test_a_configuration_of_another_version_is_read_as_far_as_it_is_known() -> None:
     content = '{"clock":{"delta_theta_ticks":100,"warp":9},"future":{"x":1}}'
-    assert understood(content).clock.delta_theta_ticks == 100
-    assert operations(Policy(), content) == Policy()
+    assert read_recorded(content).clock.delta_theta_ticks == 100
+    assert with_operations(Policy(), content) == Policy()
 
 
 def test_every_key_says_who_reads_it() -> None:
@@ -164,7 +164,7 @@ def test_every_key_says_who_reads_it() -> None:
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    assert stated_in(tmp_path) is SILENT
+    assert stated_in(tmp_path) is NO_CONFIG_FILE
     with pytest.raises(ConfigError, match="no such file"):
         stated_in(tmp_path, tmp_path / "none.toml")
     (tmp_path / FILE).write_bytes(b"[clock]\nx = '\xff'")

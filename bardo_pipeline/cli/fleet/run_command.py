@@ -28,7 +28,7 @@ from bardo_pipeline.market.aave_reserves import ASSETS, LENDER
 from bardo_pipeline.market.market import Market
 from bardo_pipeline.market.synthetic import flat_market, synthetic_market
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.policy.toml_config import Stated
+from bardo_pipeline.policy.toml_config import ConfigFile
 from bardo_pipeline.runtime import fleet_run
 from bardo_pipeline.runtime.resume_golems import passes
 from bardo_pipeline.runtime.run_settings import Ending, Run, Succeed
@@ -156,13 +156,13 @@ def _lived(stores: DerivationContext, run: Run, clock: Callable[[], datetime], p
 
 
 def _configured(
-    root: Path, stated: Stated, settings: RunSettings, market: Market, now: datetime
+    root: Path, stated: ConfigFile, settings: RunSettings, market: Market, now: datetime
 ) -> tuple[DerivationContext, RunSettings, str]:
     """The stores under what is stated, which is put in force and recorded, the settings with it, and the run's name."""
     begun, why = _EPOCH + timedelta(microseconds=int(market.at_us[0])), "a run begins"
     put_in_force(DerivationContext.open(root), stated, now=now, why=why, at=begun)
     stores = DerivationContext.open(root, embedder=settings.embedder)
-    configuration = stated.over(stores.policy)
+    configuration = stated.complete(stores.policy)
     if settings.oracle is None:
         settings = replace(settings, oracle=configuration.oracle.enabled)
     auto = configuration.succession.model_dump() if configuration.succession.auto else None

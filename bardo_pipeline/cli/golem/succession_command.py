@@ -37,7 +37,7 @@ from bardo_pipeline.inheritance.inheritance_preview import BANDS, GROUPS, Previe
 from bardo_pipeline.inheritance.succession_state import Standing, standings
 from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.policy.toml_config import written
+from bardo_pipeline.policy.toml_config import to_toml
 from bardo_pipeline.storage.home import Home
 
 out = Console(soft_wrap=False, highlight=False)
@@ -214,7 +214,7 @@ def bounds_of(text: str | None) -> tuple[int, int]:
 
 def _show_advice(stores: DerivationContext, gone: DeadGolem) -> None:
     """The predecessor's configuration beside what its testament tells its successor."""
-    whole = written(in_force_now(stores, gone.golem_id).configuration)
+    whole = to_toml(in_force_now(stores, gone.golem_id).configuration)
     theirs = f"{whole.partition('[styx]')[0]}[succession]{whole.partition('[succession]')[2]}".rstrip()
     parts = [
         f"[bold]{CATEGORIES[name]}[/]\n" + "\n".join(f"- {escape(said)}" for said in told[:4])

@@ -15,7 +15,15 @@ from bardo_pipeline.derivation.versions.adoption import settle
 from bardo_pipeline.errors import ConfigError, NoHomeError
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.policy.golem_configuration import NOT_READ, Configuration, keys, reader_of
-from bardo_pipeline.policy.toml_config import SILENT, Stated, canonical, configuration_hash, flat, toml, written
+from bardo_pipeline.policy.toml_config import (
+    NO_CONFIG_FILE,
+    ConfigFile,
+    canonical,
+    configuration_hash,
+    flat,
+    to_toml,
+    toml,
+)
 from bardo_pipeline.storage.configuration_file import FILE, stated_in
 
 app = typer.Typer(help="A golem's configuration: bardo.toml, its documented defaults, and what is in force.")
@@ -36,7 +44,7 @@ def show(
     stores = _stores(root)
     standing, recorded = _standing(stores, golem)
     if as_toml:
-        typer.echo(written(standing), nl=False)
+        typer.echo(to_toml(standing), nl=False)
     elif json:
         print_json(_told(standing, recorded, stated))
     else:
@@ -57,7 +65,7 @@ def check(config: ConfigOption = None, home: HomeOption = None, json: JsonOption
     stated = stated_in(root, config)
     stores = _stores(root)
     policy = Policy() if stores is None else stores.policy
-    wanted, standing = stated.over(policy), _standing(stores, None)[0]
+    wanted, standing = stated.complete(policy), _standing(stores, None)[0]
     stated.policy(policy)
     before, after = flat(standing), flat(wanted)
     changed = [(key, before[key], after[key]) for key in keys() if before[key] != after[key]]
@@ -86,7 +94,7 @@ def adopt(
         raise ConfigError("an adoption is recorded with its reason: say --why")
     root = root_of(home)
     stated = stated_in(root, config)
-    if stated is SILENT:
+    if stated is NO_CONFIG_FILE:
         raise ConfigError(f"there is no {root / FILE}: write it, or name a file with --config")
     before = DerivationContext.open(root)
     stores = put_in_force(before, stated, now=now(), why=why.strip())
@@ -113,14 +121,14 @@ def _standing(stores: DerivationContext | None, golem: str | None) -> tuple[Conf
     if stores is None:
         if golem is not None:
             raise NoHomeError(f"golem {golem}: there is no home yet: `bardo run` makes one")
-        return SILENT.over(Policy()), False
+        return NO_CONFIG_FILE.complete(Policy()), False
     if golem is not None and golem not in stores.life("GolemBorn")["golem_id"].to_pylist():
         raise ConfigError(f'golem {golem}: nobody of this name was born: `bardo sql "from dim_golem"` lists all')
     found = in_force_now(stores, golem)
     return found.configuration, found.event is not None
 
 
-def _told(standing: Configuration, recorded: bool, stated: Stated) -> dict[str, Any]:
+def _told(standing: Configuration, recorded: bool, stated: ConfigFile) -> dict[str, Any]:
     values = flat(standing)
     return {
         "configuration_hash": configuration_hash(canonical(standing)),

@@ -31,7 +31,7 @@ from bardo_pipeline.events.life.events import Born, LifeEvent, life_event
 from bardo_pipeline.events.life.succession_events import STEPS, Advanced, Configured, Step
 from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.inheritance.succession_state import Standing, due_again, standings
-from bardo_pipeline.policy.toml_config import canonical, configuration_hash, understood, written
+from bardo_pipeline.policy.toml_config import canonical, configuration_hash, read_recorded, to_toml
 from bardo_pipeline.storage.provisioning import FileRegistry, HomeProvisioner, Provisioner, Registry
 
 PPM = 1_000_000
@@ -204,7 +204,7 @@ def check_copy(course: Course) -> dict[str, Any]:
 
 def _provisioned(course: Course) -> dict[str, Any]:
     said = course.standing.last["compiled"].configuration or course.configuration()
-    place = course.hands.provisioner.provision(course.dead.heir_id, written(understood(said)))
+    place = course.hands.provisioner.provision(course.dead.heir_id, to_toml(read_recorded(said)))
     return {"place": place, "why": "its folder and its configuration are made"}
 
 

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.events.life.events import EVERY_GOLEM
 from bardo_pipeline.events.life.succession_events import Configured
 from bardo_pipeline.policy import Policy
-from bardo_pipeline.policy.toml_config import operations
+from bardo_pipeline.policy.toml_config import with_operations
 
 
 def last_of_home(configurations: pa.Table) -> Configured | None:
@@ -31,4 +31,4 @@ def in_order(configurations: pa.Table) -> pa.Table:
 def operated(policy: Policy, configurations: pa.Table) -> Policy:
     """The policy with what the recorded configuration says of how the home is run: what decides no content."""
     found = last_of_home(configurations)
-    return policy if found is None else operations(policy, found.configuration)
+    return policy if found is None else with_operations(policy, found.configuration)
