@@ -205,7 +205,7 @@ def test_a_claim_that_came_into_the_log_some_other_way_is_not_shown(
 
 
 def test_who_left_no_testament_is_not_asked_about(stores: DerivationContext, provider: Loopback) -> None:
-    with pytest.raises(QueryError, match="nobody left no testament"):
+    with pytest.raises(QueryError, match="nobody has no testament"):
         phrase_testament(stores, "nobody", provider.says(wordings()).settings, clock=lambda: NOW)
     assert not provider.requests
 

@@ -125,7 +125,7 @@ def test_asking_twice_embeds_nothing_twice(home: Path, golem: str) -> None:
     ("words", "cure"),
     [
         ("ask GOLEM ' '", "say what to look for"),
-        ("ask nobody gas", "golem nobody: nobody of this name was born"),
+        ("ask nobody gas", "golem nobody: no golem of this name was born"),
         ("ask GOLEM gas --k 0", "at least one entry must be wanted, not 0"),
         ("ask GOLEM gas --k -3", "at least one entry must be wanted, not -3"),
         ("ask GOLEM gas --regime bull", "no regime is called 'bull': there are trending_up"),

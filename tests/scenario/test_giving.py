@@ -41,7 +41,7 @@ def test_a_bundle_is_ranked_by_what_would_surprise_a_golem(asked_home: Path) -> 
     order = [("opposed", "unknown", "same").index(row["relation"]) for row in ranked]
     assert order == sorted(order)
     assert [row["priority"] for row in ranked] == list(range(1, heir["entries"] + 1))
-    assert "nobody of this name" in bardo("bundle", "rank", heir["golem"], "--for", "g-x", home=asked_home, expect=2)
+    assert "no golem of this name" in bardo("bundle", "rank", heir["golem"], "--for", "g-x", home=asked_home, expect=2)
 
 
 @pytest.mark.row("INH-11", "INH-13")

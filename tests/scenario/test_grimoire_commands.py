@@ -83,7 +83,7 @@ def test_what_cannot_be_said_of_an_entry_says_why(home: Path) -> None:
     said = {
         ("pin", golem, "zzzz"): "no entry 'zzzz'; `bardo grimoire list",
         ("pin", golem, ""): "no entry ''",
-        ("pin", "g-none", entry): "nobody of this name was born",
+        ("pin", "g-none", entry): "no golem of this name was born",
         (
             "correct",
             golem,

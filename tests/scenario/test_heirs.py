@@ -101,7 +101,7 @@ def test_what_cannot_be_is_refused_before_anything_is_recorded(home: Path) -> No
     stores = DerivationContext.open(home)
     dead = dead_golem(stores, without_heir(stores))
     count = stores.log.life().num_rows
-    with pytest.raises(QueryError, match="nobody of this name"):
+    with pytest.raises(QueryError, match="no golem of this name"):
         dead_golem(stores, "g-nobody")
     with pytest.raises(ConfigError, match="give --budget"):
         summon(stores, dead, HeirRequest(500_000), now=NOW)
@@ -120,7 +120,7 @@ def test_what_cannot_be_is_refused_before_anything_is_recorded(home: Path) -> No
     birth, _ = births_of(stores)[dead.heir_id]
     assert (birth.bundle_hash, birth.predecessor_id) == (None, dead.golem_id)
     assert birth.traits == dead.born.traits
-    with pytest.raises(SuccessionError, match=r"lives: it is succeeded when it has died"):
+    with pytest.raises(SuccessionError, match=r"lives: only a dead golem is succeeded"):
         dead_golem(stores, dead.heir_id)
     seen = golem_report(stores, dead.heir_id)
     assert (seen.died, seen.tick, seen.lineage[-2:]) == (None, 0, [dead.golem_id, dead.heir_id])
@@ -165,7 +165,7 @@ def test_the_graveyard_holds_every_dead_golem_with_what_it_left(home: Path) -> N
     dead, heir = min(heirs.items())
     assert {g.golem_id for g in graves(stores, lineage=dead)} == {dead, heir}
     assert graves(stores, owner="nobody") == []
-    with pytest.raises(QueryError, match="nobody of this name"):
+    with pytest.raises(QueryError, match="no golem of this name"):
         graves(stores, lineage="g-nobody")
     seen = golem_report(stores, dead)
     assert (seen.heirs, seen.lineage, seen.bundle_hash) == ([heir], [dead], found[dead].bundle_hash)

@@ -105,7 +105,7 @@ def test_the_table_shows_score_holders_and_text(home: Path) -> None:
     [
         ("search ' '", "say what to look for"),
         ("search gas --store foo", "there is no store 'foo': entries, episodes, both"),
-        ("search gas --golem nobody", "nobody of this name was born"),
+        ("search gas --golem nobody", "no golem of this name was born"),
         ("search gas --kind foo", "no kind is called 'foo'"),
         ("search gas --min-confidence 1.7", "a confidence is between 0 and 1, not 1.7"),
         ("search gas --limit 0", "a search gives 1 to 50 results, not 0"),

@@ -182,7 +182,7 @@ def test_its_bloodstain_is_one_artefact_by_content(told: DerivationContext) -> N
     assert f"died        at tick 312, {at(SECOND, 312).isoformat()} (economic)" in said
     assert "utilization hurt withdrawable liquidity" in said.replace("\n", " ")
     assert [one["golem_id"] for one in bloodstains(told)] == [FIRST, SECOND]
-    with pytest.raises(QueryError, match="nobody of this name was born"):
+    with pytest.raises(QueryError, match="no golem of this name was born"):
         bloodstain(told, "g-nobody")
     with pytest.raises(QueryError, match=f"golem {THIRD}: lives"):
         bloodstain(told, THIRD)

@@ -27,7 +27,7 @@ def dreams(
     """What golems dreamt and why, and their hypotheses: staged, confirmed by what came after, or gone."""
     stores = DerivationContext.open(root_of(home), embedder=embedder)
     if golem is not None and golem not in stores.life("GolemBorn")["golem_id"].to_pylist():
-        raise QueryError(f'golem {golem}: nobody of this name was born: `bardo sql "from dim_golem"` lists all')
+        raise QueryError(f'golem {golem}: no golem of this name was born: `bardo sql "from dim_golem"` lists all')
     dreamt, hypotheses = dreams_and_hypotheses(stores, golem)
     if json:
         print_json({"dreams": dreamt, "hypotheses": hypotheses})

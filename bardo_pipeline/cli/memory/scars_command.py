@@ -34,7 +34,7 @@ def scars(
     check_format(format)
     stores = DerivationContext.open(root_of(home), embedder=embedder)
     if golem is not None and golem not in stores.life("GolemBorn")["golem_id"].to_pylist():
-        raise QueryError(f'golem {golem}: nobody of this name was born: `bardo sql "from dim_golem"` lists all')
+        raise QueryError(f'golem {golem}: no golem of this name was born: `bardo sql "from dim_golem"` lists all')
     told = [row for row in failures_with_scars(stores, golem) if failures or row["is_scar"]]
     if format == "json":
         print_json(told)

@@ -123,7 +123,7 @@ def _standing(stores: DerivationContext | None, golem: str | None) -> tuple[Conf
             raise NoHomeError(f"golem {golem}: there is no home yet: `bardo run` makes one")
         return NO_CONFIG_FILE.complete(Policy()), False
     if golem is not None and golem not in stores.life("GolemBorn")["golem_id"].to_pylist():
-        raise ConfigError(f'golem {golem}: nobody of this name was born: `bardo sql "from dim_golem"` lists all')
+        raise ConfigError(f'golem {golem}: no golem of this name was born: `bardo sql "from dim_golem"` lists all')
     found = in_force_now(stores, golem)
     return found.configuration, found.event is not None
 

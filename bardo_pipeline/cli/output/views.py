@@ -155,7 +155,7 @@ def similar(
     check_format(format)
     stores = DerivationContext.open(root, embedder=embedder)
     if golem is not None and golem not in stores.life("GolemBorn")["golem_id"].to_pylist():
-        raise QueryError(f'golem {golem}: nobody of this name was born: `bardo sql "from dim_golem"` lists all')
+        raise QueryError(f'golem {golem}: no golem of this name was born: `bardo sql "from dim_golem"` lists all')
     episodes = stores.projections.growing("episodes")
     if not episodes.digest().rows:
         raise QueryError(

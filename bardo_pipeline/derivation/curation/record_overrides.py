@@ -51,7 +51,7 @@ def grimoire_of(context: DerivationContext, golem_id: str) -> Grimoire:
     births = context.life("GolemBorn")
     born = births.filter(pc.equal(births["golem_id"], golem_id))["observed_at"]
     if not len(born):
-        raise QueryError(f'golem {golem_id}: nobody of this name was born: `bardo sql "from dim_golem"` lists all')
+        raise QueryError(f'golem {golem_id}: no golem of this name was born: `bardo sql "from dim_golem"` lists all')
     if context.frozen is None:
         derive_curation(context)
     tick, died = context.log.head_of(golem_id).contiguous, context.log.death_of(golem_id)

@@ -1,4 +1,4 @@
-"""The dead and their heirs, as the log has them: births, deaths, what was tried, what owners committed.
+"""Queries on births, deaths, recorded succession steps and committed credit.
 
 Source: INH S12, S13.
 """
@@ -25,9 +25,9 @@ from bardo_pipeline.heartbeat.fleet import Founding, golem_name
 
 @dataclass(frozen=True)
 class HeirRequest:
-    """What is wanted of an heir: its budget in micro-dollars, whether it inherits, the bounds of its lifespan in ticks.
+    """The terms of an heir; lifespan_ticks holds the bounds of its lifespan.
 
-    force: whoever asks takes a copy, too (canon 43). Only by hand.
+    force accepts an heir that diverges too little from its predecessor (canon 43); only manual successions set it.
     """
 
     budget_micros: int
@@ -38,7 +38,7 @@ class HeirRequest:
 
 @dataclass(frozen=True)
 class DeadGolem:
-    """A golem that died: its life, its death and what it left, None where nothing of it was published."""
+    """A dead golem with its birth, its death and the hash of its published bundle, None without one."""
 
     golem_id: str
     born: Born
@@ -48,59 +48,59 @@ class DeadGolem:
 
     @property
     def heir_id(self) -> str:
-        """Whoever succeeds it."""
+        """The id that its heir has or would have."""
         return golem_name(self.born.lineage_id, self.born.generation + 1)
 
 
 def births_of(context: DerivationContext, golem_ids: Collection[str] | None = None) -> dict[str, tuple[Born, datetime]]:
-    """The birth and its moment of every golem, or of these; of two on record the earlier counts."""
+    """Return golem -> (birth, moment) of all or the given golems; of two births the earlier counts."""
     rows = context.life("GolemBorn", golem_ids).select(["golem_id", "observed_at", "born"]).sort_by("observed_at")
-    out: dict[str, tuple[Born, datetime]] = {}
+    births: dict[str, tuple[Born, datetime]] = {}
     for row in rows.to_pylist():
-        out.setdefault(row["golem_id"], (Born.model_validate(row["born"]), row["observed_at"]))
-    return out
+        births.setdefault(row["golem_id"], (Born.model_validate(row["born"]), row["observed_at"]))
+    return births
 
 
 def owners_of(context: DerivationContext) -> dict[str, str]:
-    """The owner of every golem that was born."""
+    """Return golem -> owner for every born golem."""
     births = context.life("GolemBorn")
     owners = pc.struct_field(births["born"].combine_chunks(), "owner_id")
     return dict(zip(births["golem_id"].to_pylist(), owners.to_pylist(), strict=True))
 
 
 def dead_golem(context: DerivationContext, golem_id: str) -> DeadGolem:
-    """A golem that died. Raises QueryError for an unknown one, SuccessionError for one that lives."""
+    """Return a dead golem. Raises QueryError for an unknown golem, SuccessionError for a living one."""
     births = births_of(context, [golem_id])
     if golem_id not in births:
-        raise QueryError(f"golem {golem_id}: nobody of this name was born: `bardo graveyard` lists the dead")
-    found = deaths_of(context, [golem_id]).get(golem_id)
-    if found is None:
+        raise QueryError(f"golem {golem_id}: no golem of this name was born: `bardo graveyard` lists the dead")
+    death = deaths_of(context, [golem_id]).get(golem_id)
+    if death is None:
         raise SuccessionError(
-            f"golem {golem_id} lives: it is succeeded when it has died; `bardo golem show {golem_id}` says how it is"
+            f"golem {golem_id} lives: only a dead golem is succeeded; `bardo golem show {golem_id}` shows its state"
         )
-    died, at = found
+    died, at = death
     return DeadGolem(golem_id, births[golem_id][0], died, at, published_bundles(context, [golem_id]).get(golem_id))
 
 
 def dead_golems(context: DerivationContext, golem_ids: Collection[str]) -> list[DeadGolem]:
-    """Those of these golems that died, by id."""
+    """Return the dead among these golems, by id."""
     births, deaths = births_of(context, golem_ids), deaths_of(context, golem_ids)
-    left = published_bundles(context, golem_ids)
-    return [DeadGolem(g, births[g][0], *deaths[g], left.get(g)) for g in sorted(deaths.keys() & births.keys())]
+    bundles = published_bundles(context, golem_ids)
+    return [DeadGolem(g, births[g][0], *deaths[g], bundles.get(g)) for g in sorted(deaths.keys() & births.keys())]
 
 
 def deaths_of(context: DerivationContext, golem_ids: Collection[str] | None = None) -> dict[str, tuple[Died, datetime]]:
-    """The death and its moment of every golem, or of these; of two the earlier tick counts."""
-    out: dict[str, tuple[Died, datetime]] = {}
+    """Return golem -> (death, moment) of all or the given golems; of two deaths the earlier tick counts."""
+    deaths: dict[str, tuple[Died, datetime]] = {}
     for row in context.life("DeathDeclared", golem_ids).select(["golem_id", "observed_at", "died"]).to_pylist():
         died = Died.model_validate(row["died"])
-        if row["golem_id"] not in out or died.tick < out[row["golem_id"]][0].tick:
-            out[row["golem_id"]] = (died, row["observed_at"])
-    return out
+        if row["golem_id"] not in deaths or died.tick < deaths[row["golem_id"]][0].tick:
+            deaths[row["golem_id"]] = (died, row["observed_at"])
+    return deaths
 
 
 def heirs_of(context: DerivationContext, golem_id: str) -> list[str]:
-    """Who was born as an heir of this golem."""
+    """Return the golems born as heirs of this golem."""
     births = context.life("GolemBorn")
     predecessor = pc.struct_field(births["born"].combine_chunks(), "predecessor_id")
     return births.filter(pc.equal(predecessor, golem_id))["golem_id"].to_pylist()
@@ -109,7 +109,7 @@ def heirs_of(context: DerivationContext, golem_id: str) -> list[str]:
 def succession_steps(
     context: DerivationContext, golem_ids: Collection[str] | None = None
 ) -> list[tuple[str, Advanced]]:
-    """Every step on record of the successions of all the dead, or of these, each with whose it is."""
+    """Return (dead golem, step) for each recorded succession step of all or the given dead golems."""
     rows = context.life("SuccessionAdvanced", golem_ids).select(["golem_id", "advanced"]).to_pylist()
     return [(row["golem_id"], _validated(row["advanced"])) for row in rows]
 
@@ -120,87 +120,89 @@ def _validated(row: dict[str, Any]) -> Advanced:
 
 
 def waiting_golems(context: DerivationContext) -> list[str]:
-    """Golems that were born between runs, and wait for a runtime to live them, by id."""
-    own = context.life("ConfigurationAdopted")
-    summoned = set(own.filter(pc.not_equal(own["golem_id"], EVERY_GOLEM))["golem_id"].to_pylist())
-    summoned -= set(context.life("GolemTakenUp")["golem_id"].to_pylist())
-    summoned -= set(context.life("DeathDeclared")["golem_id"].to_pylist())
-    if not summoned:
+    """Return the golems that were born between runs and that no runtime has resumed yet, by id."""
+    configurations = context.life("ConfigurationAdopted")
+    waiting = set(configurations.filter(pc.not_equal(configurations["golem_id"], EVERY_GOLEM))["golem_id"].to_pylist())
+    waiting -= set(context.life("GolemTakenUp")["golem_id"].to_pylist())
+    waiting -= set(context.life("DeathDeclared")["golem_id"].to_pylist())
+    if not waiting:
         return []
     heads = context.log.heads()
-    return sorted(summoned - set(heads.filter(pc.greater(heads["highest"], 0))["golem_id"].to_pylist()))
+    return sorted(waiting - set(heads.filter(pc.greater(heads["highest"], 0))["golem_id"].to_pylist()))
 
 
 def succession_step_table(context: DerivationContext) -> pa.Table:
-    """Every step on record in columns: golem_id, heir_id, mode, step, outcome, budget_micros."""
+    """Return one row per recorded succession step: golem_id, heir_id, mode, step, outcome, budget_micros."""
     events = context.life("SuccessionAdvanced")
-    said = events["advanced"].combine_chunks()
+    steps = events["advanced"].combine_chunks()
     fields = ("heir_id", "mode", "step", "outcome", "budget_micros")
-    return pa.table({"golem_id": events["golem_id"], **{name: pc.struct_field(said, name) for name in fields}})
+    return pa.table({"golem_id": events["golem_id"], **{name: pc.struct_field(steps, name) for name in fields}})
 
 
 def unfinished_successions(context: DerivationContext) -> list[str]:
-    """The dead of whose succession something may still be due: all but those with an heir that has its identity, or was
-    refused it for good, and those that ended by themselves without an heir."""
-    return _of_successions(context, "not settled and not halted")
+    """Return dead golems whose succession may have further steps.
+
+    A succession is finished once its heir is born and its registration succeeded or was refused permanently, or once
+    an automatic succession halted without an heir.
+    """
+    return _golems_in_state(context, "not settled and not halted")
 
 
 def halted_successions(context: DerivationContext) -> list[str]:
-    """The dead whose successions ended by themselves without an heir, and that no owner took in hand since."""
-    return _of_successions(context, "halted")
+    """Return dead golems whose automatic succession halted and was not continued by hand."""
+    return _golems_in_state(context, "halted")
 
 
-def _of_successions(context: DerivationContext, such: str) -> list[str]:
-    return asked(f"{_STANDING} having {such} order by golem_id", told=succession_step_table(context))[
-        "golem_id"
-    ].to_pylist()
+def _golems_in_state(context: DerivationContext, condition: str) -> list[str]:
+    query = f"{_STATES} having {condition} order by golem_id"
+    return asked(query, steps=succession_step_table(context))["golem_id"].to_pylist()
 
 
-_STANDING = """
+_STATES = """
     select
         golem_id,
         bool_or(step = 'booted' and outcome = 'done')
             and bool_or(step = 'registered' and outcome <> 'failed') as settled,
         bool_or(step <> 'registered' and outcome = 'halted') and bool_and(mode = 'automatic') as halted
-    from told group by golem_id
+    from steps group by golem_id
 """
 
 
 def succeeded_golems(context: DerivationContext) -> set[str]:
-    """The dead whose heirs were born by a succession, not by a run's own way."""
-    told = succession_step_table(context)
-    booted = pc.and_(pc.equal(told["step"], "booted"), pc.equal(told["outcome"], "done"))
-    return set(told.filter(booted)["golem_id"].to_pylist())
+    """Return dead golems whose heir was born by a recorded succession."""
+    steps = succession_step_table(context)
+    booted = pc.and_(pc.equal(steps["step"], "booted"), pc.equal(steps["outcome"], "done"))
+    return set(steps.filter(booted)["golem_id"].to_pylist())
 
 
 def credit_micros(context: DerivationContext, owner_id: str) -> int:
-    """What an owner committed and no heir was funded with yet, in micro-dollars."""
-    rows = context.life("CreditCommitted")["credited"].to_pylist()
-    given = sum(one["amount_micros"] for one in rows if one["owner_id"] == owner_id)
+    """Return an owner's committed credit minus what funded its heirs, in micro-dollars."""
+    commitments = context.life("CreditCommitted")["credited"].to_pylist()
+    committed = sum(row["amount_micros"] for row in commitments if row["owner_id"] == owner_id)
     births = context.life("GolemBorn")
-    mine = births.filter(pc.equal(pc.struct_field(births["born"].combine_chunks(), "owner_id"), owner_id))
-    funded = asked(_FUNDED, told=succession_step_table(context), mine=mine.select(["golem_id"]))["micros"][0].as_py()
-    return given - int(funded)
+    owned = births.filter(pc.equal(pc.struct_field(births["born"].combine_chunks(), "owner_id"), owner_id))
+    spent = asked(_FUNDED, steps=succession_step_table(context), owned=owned.select(["golem_id"]))
+    return committed - int(spent["micros"][0].as_py())
 
 
 _FUNDED = """
     select coalesce(sum(micros), 0) as micros from (
-        select golem_id, max(budget_micros) as micros from told semi join mine using (golem_id)
+        select golem_id, max(budget_micros) as micros from steps semi join owned using (golem_id)
         where step = 'funded' and outcome = 'done' and mode = 'automatic' group by golem_id
     )
 """
 
 
 def commit_credit(context: DerivationContext, owner_id: str, amount_micros: int, why: str, *, now: datetime) -> int:
-    """Commit an owner's money, from which heirs are funded automatically. Returns the balance, in micro-dollars.
+    """Commit an owner's money, which funds its heirs automatically. Return the balance, in micro-dollars.
 
-    Raises ConfigError for nothing, and for an amount without a reason.
+    Raises ConfigError unless the amount is positive and has a reason.
     """
     if amount_micros <= 0 or not why.strip():
-        raise ConfigError("credit is more than nothing, and committed with its reason: say --why")
+        raise ConfigError("committed credit must be positive and have a reason: add --why")
     with context.home.lock("succession"):
-        number = 1 + sum(1 for one in context.life("CreditCommitted")["credited"].to_pylist() if one)
-        said = Credited(owner_id=owner_id, amount_micros=amount_micros, number=number, why=why.strip())
+        number = 1 + sum(1 for row in context.life("CreditCommitted")["credited"].to_pylist() if row)
+        credited = Credited(owner_id=owner_id, amount_micros=amount_micros, number=number, why=why.strip())
         moment = last_event_time(context) or datetime(1970, 1, 1, tzinfo=UTC)
-        context.log.record([life_event(EVERY_GOLEM, moment, said)], now)
+        context.log.record([life_event(EVERY_GOLEM, moment, credited)], now)
         return credit_micros(context, owner_id)

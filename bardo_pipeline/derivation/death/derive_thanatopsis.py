@@ -1,8 +1,8 @@
-"""Dying: the four phases of Thanatopsis of every golem whose death is on record, as events, each as soon as it can be.
+"""Records the four phases of Thanatopsis of each dead golem as events: acceptance, settlement, reflection, legacy.
 
 Acceptance and settlement need the log alone; reflection needs the testament, and legacy the verdict on the bundle.
-What a phase says follows from the golem's life and from what was derived of it, so whoever records it records the same,
-and of a phase the first on record stands. Source: MEM ("The death moment: Thanatopsis Protocol"), KAT, INH-2, INH-4.
+A phase's content is a function of the log, so two processes record equal events and the first one counts.
+Source: MEM ("The death moment: Thanatopsis Protocol"), KAT, INH-2, INH-4.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.views.crossings import crossings_of, is_elder
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.golem_batches import golem_batches
@@ -38,7 +39,7 @@ from bardo_pipeline.mortality.death_reserve import bears_reflection, legacy_cost
 from bardo_pipeline.policy import Policy
 
 PHASE_WORDS = dict(zip(PHASES_OF_DYING, ("acceptance", "settlement", "reflection", "legacy"), strict=True))
-"""The canon's words for the kinds of their events."""
+"""Event kind -> the canon's name of the phase."""
 
 _ATTRIBUTES = ("accepted", "settled", "reflected", "bequeathed")
 _ENDS = {
@@ -51,7 +52,7 @@ _LAST_SEEN = ("golem_id", "tick", "observation.positions", "observation.idle_mic
 
 
 class Phase(NamedTuple):
-    """A phase of dying on record: its kind, its event's id and what it says."""
+    """A recorded phase; `said` is the content of its event."""
 
     kind: str
     event_id: str
@@ -59,116 +60,116 @@ class Phase(NamedTuple):
 
 
 def phases_of(context: DerivationContext, golems: Collection[str] | None = None) -> dict[str, list[Phase]]:
-    """The phases of dying on record, of all the dead or of these, by golem, in their order."""
-    found: dict[str, list[Phase]] = {}
+    """Return golem -> its recorded phases in order, for all or the given golems."""
+    phases: dict[str, list[Phase]] = {}
     for kind, attribute in zip(PHASES_OF_DYING, _ATTRIBUTES, strict=True):
         for row in context.life(kind, golems).select(["golem_id", "event_id", attribute]).to_pylist():
-            found.setdefault(row["golem_id"], []).append(Phase(kind, row["event_id"], row[attribute]))
-    return found
+            phases.setdefault(row["golem_id"], []).append(Phase(kind, row["event_id"], row[attribute]))
+    return phases
 
 
 def record_phases(context: DerivationContext, *, now: datetime) -> list[LifeEvent]:
-    """Record every phase of dying that is due and can be told. Returns what was recorded, by phase and golem.
+    """Record each phase whose inputs are complete. Return the recorded events, by phase and golem.
 
-    now: the moment of recording, which no content depends on.
+    now is the recording time; no content depends on it.
     """
-    told: list[LifeEvent] = []
-    held = _Held(context)
-    for tell in (_accept, _settle, partial(_reflect, held=held), partial(_bequeath, held=held)):
-        events = tell(context)
+    recorded: list[LifeEvent] = []
+    knowledge = _Knowledge(context)
+    for phase in (_accept, _settle, partial(_reflect, knowledge=knowledge), partial(_bequeath, knowledge=knowledge)):
+        events = phase(context)
         if events and context.log.record(events, now):
-            told += events
-    return told
+            recorded += events
+    return recorded
 
 
-class _Holding(NamedTuple):
-    """What a golem held when it died: how many active entries, how many claims in them, and those that it may push to
-    its clade, the surest first."""
+class _Counts(NamedTuple):
+    """A dead golem's active entries, the claims in them, and the ids it may push to its clade, by confidence."""
 
     entry_count: int
     claim_count: int
-    offered: list[str]
+    pushable_ids: list[str]
 
 
-class _Held:
-    """What golems held when they died, looked at once for both phases that ask, slice by slice."""
+class _Knowledge:
+    """The entries of dead golems, counted slice by slice and cached, because two phases use the counts."""
 
     def __init__(self, context: DerivationContext) -> None:
-        self._context, self._known = context, dict[str, _Holding]()
+        self._context, self._counts = context, dict[str, _Counts]()
 
-    def by(self, due: _Due) -> dict[str, _Holding]:
-        """Of the golems that are due."""
-        for golems in golem_batches(self._context, [g for g in due.golems if g not in self._known]):
+    def counts(self, due: _Due) -> dict[str, _Counts]:
+        """Return golem -> counts, at least for the due golems."""
+        for golems in golem_batches(self._context, [g for g in due.golems if g not in self._counts]):
             entries = self._context.projections.renewed("grimoire").read(only=golems)
             entries = entries.filter(pc.equal(entries["status"], "active"))
             claims = with_claims(entries).select(["golem_id", "proposition_id"])
-            claimed = _counted(claims.group_by(claims.column_names).aggregate([]))  # one vote each (anonymous_votes.py)
-            held, offered = _counted(entries), _offers(entries, due.elders(golems), self._context.policy)
-            self._known |= {g: _Holding(held.get(g, 0), claimed.get(g, 0), offered.get(g, [])) for g in golems}
-        return self._known
+            distinct = claims.group_by(claims.column_names).aggregate([])  # one vote per claim (anonymous_votes.py)
+            claim_counts, entry_counts = _count_by_golem(distinct), _count_by_golem(entries)
+            pushable = _pushable_ids(entries, due.elders(golems), self._context.policy)
+            self._counts |= {
+                g: _Counts(entry_counts.get(g, 0), claim_counts.get(g, 0), pushable.get(g, [])) for g in golems
+            }
+        return self._counts
 
 
-_OFFERS = """
-    select golem_id, list(entry_id order by confidence_ppm desc, entry_id) as offered
+_PUSHABLE = """
+    select golem_id, list(entry_id order by confidence_ppm desc, entry_id) as entry_ids
     from crossing join entries using (golem_id, entry_id) where crosses group by golem_id
 """
 
 
-def _offers(entries: pa.Table, elders: set[str], policy: Policy) -> dict[str, list[str]]:
-    """The entries that cross to the clade, by golem, the surest first."""
+def _pushable_ids(entries: pa.Table, elders: set[str], policy: Policy) -> dict[str, list[str]]:
+    """Golem -> ids of the entries that cross to the clade, by descending confidence."""
     crossing = crossings_of(entries, policy, elders).select(["golem_id", "entry_id", "crosses"])
-    told = asked(_OFFERS, crossing=crossing, entries=entries.select(["golem_id", "entry_id", "confidence_ppm"]))
-    return dict(zip(told["golem_id"].to_pylist(), told["offered"].to_pylist(), strict=True))
+    ids = asked(_PUSHABLE, crossing=crossing, entries=entries.select(["golem_id", "entry_id", "confidence_ppm"]))
+    return dict(zip(ids["golem_id"].to_pylist(), ids["entry_ids"].to_pylist(), strict=True))
 
 
-def _counted(rows: pa.Table) -> dict[str, int]:
-    """How many rows there are of each golem."""
+def _count_by_golem(rows: pa.Table) -> dict[str, int]:
+    """Golem -> number of its rows."""
     counts = rows.group_by("golem_id", use_threads=False).aggregate([([], "count_all")])
     return dict(zip(counts["golem_id"].to_pylist(), counts["count_all"].to_pylist(), strict=True))
 
 
 class _Due:
-    """Golems whose next phase is this one: their deaths, births, and what the phases before left of the reserve."""
+    """The golems whose next phase is `phase` (0 to 3), with births, deaths and reserve spent by earlier phases."""
 
     def __init__(self, context: DerivationContext, phase: int) -> None:
         self._policy = context.policy
-        deaths, here = recorded_deaths(context), context.life(PHASES_OF_DYING[phase])
-        due = pc.invert(pc.is_in(deaths["golem_id"], value_set=here["golem_id"].combine_chunks()))
+        deaths, recorded = recorded_deaths(context), context.life(PHASES_OF_DYING[phase])
+        is_due = pc.invert(pc.is_in(deaths["golem_id"], value_set=recorded["golem_id"].combine_chunks()))
         if phase:
-            before = context.life(PHASES_OF_DYING[phase - 1])
-            due = pc.and_(due, pc.is_in(deaths["golem_id"], value_set=before["golem_id"].combine_chunks()))
-        self.deaths = deaths.filter(due)
-        self.golems: list[str] = self.deaths["golem_id"].to_pylist()
+            previous = context.life(PHASES_OF_DYING[phase - 1])
+            is_due = pc.and_(is_due, pc.is_in(deaths["golem_id"], value_set=previous["golem_id"].combine_chunks()))
+        self.golems: list[str] = deaths.filter(is_due)["golem_id"].to_pylist()
         passed = phases_of(context, self.golems)
-        self.born = {row["golem_id"]: row["born"] for row in _first(context, "GolemBorn", "born", self.golems)}
-        ends = {row["golem_id"]: row for row in _first(context, "DeathDeclared", "died", self.golems)}
+        self.born = {row["golem_id"]: row["born"] for row in _ordered_events(context, "GolemBorn", "born", self.golems)}
+        ends = {row["golem_id"]: row for row in _ordered_events(context, "DeathDeclared", "died", self.golems)}
         self.died = {g: row["died"] for g, row in ends.items()}
         self._at = {g: row["observed_at"] for g, row in ends.items()}
         self._follows = {g: passed[g][-1].event_id if phase else ends[g]["event_id"] for g in self.golems}
         self._spent = {g: passed[g][-1].said["spent_micros"] if phase else 0 for g in self.golems}
 
-    def only(self, golems: Sequence[str]) -> None:
-        """Go on with these alone."""
-        self.deaths = self.deaths.filter(pc.is_in(self.deaths["golem_id"], value_set=pa.array(golems, pa.string())))
-        self.golems = self.deaths["golem_id"].to_pylist()
+    def restrict(self, golems: Collection[str]) -> None:
+        """Drop the due golems that are not among these."""
+        self.golems = [g for g in self.golems if g in golems]
 
-    def reserves(self) -> np.ndarray:
-        """What was set aside at birth, int64 [golems]."""
+    def reserves(self) -> Int64Array:
+        """Return the death reserve of each due golem at its birth, in micro-dollars."""
         return np.array([self.born[g]["reserve_micros"] for g in self.golems], np.int64)
 
-    def left(self) -> np.ndarray:
-        """What the phases so far left of it, int64 [golems]."""
+    def unspent(self) -> Int64Array:
+        """Return the rest of each reserve after the earlier phases, in micro-dollars."""
         return self.reserves() - np.array([self._spent[g] for g in self.golems], np.int64)
 
     def elders(self, golems: Sequence[str]) -> set[str]:
-        """Those of these golems that died near the end of their lifespan."""
+        """Return those of these golems that died near the end of their lifespan."""
         age = np.array([self.died[g]["tick"] for g in golems], np.int64)
         lifespan = np.array([self.born[g]["lifespan_ticks"] for g in golems], np.int64)
-        old = is_elder(age, lifespan, self._policy.bridge).tolist()
-        return {g for g, grown in zip(golems, old, strict=True) if grown}
+        is_old = is_elder(age, lifespan, self._policy.bridge).tolist()
+        return {g for g, old in zip(golems, is_old, strict=True) if old}
 
-    def says(self, golem_id: str, cost: int) -> dict[str, Any]:
-        """What every phase says of itself."""
+    def common_fields(self, golem_id: str, cost: int) -> dict[str, Any]:
+        """Return the fields that all four phases share."""
         return {
             "follows": self._follows[golem_id],
             "tick": self.died[golem_id]["tick"],
@@ -178,42 +179,41 @@ class _Due:
         }
 
     def event(self, golem_id: str, payload: Dying) -> LifeEvent:
-        """The phase as an event, at the moment of the death."""
+        """Return the phase as an event at the moment of the death."""
         return life_event(golem_id, self._at[golem_id], payload)
 
 
-def _first(context: DerivationContext, kind: str, attribute: str, golems: Sequence[str]) -> list[dict[str, Any]]:
-    """Births or deaths of these golems; of two deaths that an older version let in, the earlier tick counts."""
+def _ordered_events(
+    context: DerivationContext, kind: str, attribute: str, golems: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Births or deaths, ordered so that the row to use comes last: of two deaths the one with the earlier tick."""
     rows = context.life(kind, golems).select(["golem_id", "event_id", "observed_at", attribute]).to_pylist()
-    return sorted(rows, key=lambda row: (-row[attribute].get("tick", 0), row["event_id"]))  # the last one counts
+    return sorted(rows, key=lambda row: (-row[attribute].get("tick", 0), row["event_id"]))
 
 
 def _accept(context: DerivationContext) -> list[LifeEvent]:
-    """Phase 0: the death is taken as it is, and the reserve is opened."""
+    """Phase 0: record the cause, and whether the reserve pays for a full reflection."""
     due = _Due(context, 0)
     full = bears_reflection(due.reserves(), context.policy.dying)
+    means: list[Literal["full", "cheapest"]] = ["full" if pays else "cheapest" for pays in full.tolist()]
     return [
-        due.event(g, Accepted(**due.says(g, 0), cause=due.died[g]["cause"], means=_means(bears)))
-        for g, bears in zip(due.golems, full.tolist(), strict=True)
+        due.event(g, Accepted(**due.common_fields(g, 0), cause=due.died[g]["cause"], means=way))
+        for g, way in zip(due.golems, means, strict=True)
     ]
 
 
-def _means(full: bool) -> Any:
-    return "full" if full else "cheapest"
-
-
 def _settle(context: DerivationContext) -> list[LifeEvent]:
-    """Phase I: what it held is valued as it was seen last."""
+    """Phase I: value the positions of the golem's last record."""
     due = _Due(context, 1)
-    seen = {row["golem_id"]: row for row in last_records(context, _LAST_SEEN, due.golems).to_pylist()}
+    records = {row["golem_id"]: row for row in last_records(context, _LAST_SEEN, due.golems).to_pylist()}
     events = []
     for golem_id in due.golems:
-        died, born, last = due.died[golem_id], due.born[golem_id], seen.get(golem_id)
+        died, born, last = due.died[golem_id], due.born[golem_id], records.get(golem_id)
         positions = [] if last is None else last["observation.positions"]
         sealed = last is not None and last["sealed"] is not None
         worth = sum(p["value_micros"] + p["fees_owed_micros"] for p in positions)
         payload = Settled(
-            **due.says(golem_id, 0),
+            **due.common_fields(golem_id, 0),
             position_count=None if sealed else len(positions),
             position_value_micros=None if sealed else worth,
             idle_micros=born["capital_micros"] if last is None else last["observation.idle_micros"],
@@ -224,26 +224,27 @@ def _settle(context: DerivationContext) -> list[LifeEvent]:
     return events
 
 
-def _reflect(context: DerivationContext, held: _Held) -> list[LifeEvent]:
-    """Phase II: the testament, as it was derived; it costs by what it looks over and how long it is."""
+def _reflect(context: DerivationContext, knowledge: _Knowledge) -> list[LifeEvent]:
+    """Phase II: record the derived testament; its cost grows with the number of entries and its length."""
     due, policy = _Due(context, 2), context.policy
     if not due.golems:
         return []
-    told = {t["golem_id"]: t for t in context.projections.growing("testaments").read(golems=due.golems).to_pylist()}
-    due.only(sorted(told))
-    known = {g: holding.entry_count for g, holding in held.by(due).items()}
-    pages = {g: str(told[g]["markdown"]).encode() for g in due.golems}
-    looked = np.array([known[g] for g in due.golems]) / policy.inheritance.budget
-    written = np.array([len(pages[g]) for g in due.golems]) / policy.inheritance.testament_bytes_max
-    costs = reflection_costs(due.left(), looked, written, policy.dying)
+    rows = context.projections.growing("testaments").read(golems=due.golems).to_pylist()
+    testaments = {row["golem_id"]: row for row in rows}
+    due.restrict(testaments)
+    entry_counts = {g: counts.entry_count for g, counts in knowledge.counts(due).items()}
+    pages = {g: str(testaments[g]["markdown"]).encode() for g in due.golems}
+    entry_shares = np.array([entry_counts[g] for g in due.golems]) / policy.inheritance.budget
+    length_shares = np.array([len(pages[g]) for g in due.golems]) / policy.inheritance.testament_bytes_max
+    costs = reflection_costs(due.unspent(), entry_shares, length_shares, policy.dying)
     events = []
     for i, g in enumerate(due.golems):
         reflection, compression = int(costs.reflection[i]), int(costs.compression[i])
         payload = Reflected(
-            **due.says(g, reflection + compression),
+            **due.common_fields(g, reflection + compression),
             testament_hash=hashlib.sha256(pages[g]).hexdigest(),
-            statement_count=sum(len(told[g][name]) for name in CATEGORIES),
-            entry_count=known[g],
+            statement_count=sum(len(testaments[g][name]) for name in CATEGORIES),
+            entry_count=entry_counts[g],
             reflection_micros=reflection,
             compression_micros=compression,
         )
@@ -251,56 +252,57 @@ def _reflect(context: DerivationContext, held: _Held) -> list[LifeEvent]:
     return events
 
 
-def _bequeath(context: DerivationContext, held: _Held) -> list[LifeEvent]:
-    """Phase III: the bundle, the last words and what is pushed to the clade; and the notice to the owner."""
+def _bequeath(context: DerivationContext, knowledge: _Knowledge) -> list[LifeEvent]:
+    """Phase III: record the judged bundle, the entries pushed to the clade and the notice to the owner.
+
+    A bundle that passed is recorded after its publication.
+    """
     due, policy = _Due(context, 3), context.policy
     if not due.golems:
         return []
     rows = context.projections.growing("candidates").read(golems=due.golems).to_pylist()
     judged = {j["bundle_hash"]: j["passed"] for j in context.life("BundleJudged", due.golems)["judged"].to_pylist()}
-    published = context.life("BundlePublished", due.golems)["published"].to_pylist()
-    out = {p["bundle_hash"] for p in published}
-    left = {r["golem_id"]: r for r in rows if r["bundle_hash"] in judged}
-    due.only(sorted(g for g, r in left.items() if not judged[r["bundle_hash"]] or r["bundle_hash"] in out))
-    holding = held.by(due)
-    needed, pushed = _pushes(due, holding, policy)
+    published = {p["bundle_hash"] for p in context.life("BundlePublished", due.golems)["published"].to_pylist()}
+    bundles = {r["golem_id"]: r for r in rows if r["bundle_hash"] in judged}
+    due.restrict({g for g, r in bundles.items() if not judged[r["bundle_hash"]] or r["bundle_hash"] in published})
+    counts = knowledge.counts(due)
+    confidence_min, pushed = _pushes(due, counts, policy)
     budget = policy.inheritance.budget
-    uploaded = np.array([left[g]["entry_count"] for g in due.golems]) / budget
+    uploaded = np.array([bundles[g]["entry_count"] for g in due.golems]) / budget
     indexed = np.array([len(pushed[g]) for g in due.golems]) / budget
-    costs = legacy_costs(due.left(), uploaded, indexed, policy.dying)
+    costs = legacy_costs(due.unspent(), uploaded, indexed, policy.dying)
     events = []
     for i, g in enumerate(due.golems):
         upload, indexing = int(costs.upload[i]), int(costs.indexing[i])
-        said = {
-            **due.says(g, upload + indexing),
-            "bundle_hash": left[g]["bundle_hash"],
-            "published": left[g]["bundle_hash"] in out,
-            "entry_count": left[g]["entry_count"],
-            "episode_count": left[g]["episode_count"],
-            "vote_count": holding[g].claim_count,
-            "push_confidence": needed[g],
+        content = {
+            **due.common_fields(g, upload + indexing),
+            "bundle_hash": bundles[g]["bundle_hash"],
+            "published": bundles[g]["bundle_hash"] in published,
+            "entry_count": bundles[g]["entry_count"],
+            "episode_count": bundles[g]["episode_count"],
+            "vote_count": counts[g].claim_count,
+            "push_confidence": confidence_min[g],
             "pushed_entry_ids": tuple(pushed[g]),
             "upload_micros": upload,
             "indexing_micros": indexing,
         }
-        payload = Bequeathed(**said, notice=_notice(g, due.died[g], due.born[g], said))
+        payload = Bequeathed(**content, notice=_notice(g, due.died[g], due.born[g], content))
         events.append(due.event(g, payload))
     return events
 
 
-def _pushes(
-    due: _Due, holding: Mapping[str, _Holding], policy: Policy
-) -> tuple[dict[str, float], dict[str, list[str]]]:
-    """What insights need to be pushed, and the entries that are, by golem. The cheapest death pushes a handful."""
+def _pushes(due: _Due, counts: Mapping[str, _Counts], policy: Policy) -> tuple[dict[str, float], dict[str, list[str]]]:
+    """By golem: the minimum confidence of a pushed insight, and the pushed ids (a limited number for a cheap death)."""
     rules, elders = policy.bridge, due.elders(due.golems)
-    needed = {g: rules.legacy_confidence if g in elders else rules.insight_confidence for g in due.golems}
+    confidence_min = {g: rules.legacy_confidence if g in elders else rules.insight_confidence for g in due.golems}
     full = bears_reflection(due.reserves(), policy.dying).tolist()
-    return needed, {g: holding[g].offered[: None if bears else policy.dying.cheapest_push_count]
-                    for g, bears in zip(due.golems, full, strict=True)}  # fmt: skip
+    limits = [None if pays else policy.dying.cheapest_push_count for pays in full]
+    pushed = {g: counts[g].pushable_ids[:limit] for g, limit in zip(due.golems, limits, strict=True)}
+    return confidence_min, pushed
 
 
 def _notice(golem_id: str, died: dict[str, Any], born: dict[str, Any], left: dict[str, Any]) -> str:
-    """What the owner is told: no golem dies silently."""
+    """The text of the owner's notice; it is stored in the event."""
     bundle = f"bundle {left['bundle_hash'][:12]}" + ("" if left["published"] else ", which was refused")
     return (
         f"{golem_id} (generation {born['generation']}) died at tick {died['tick']}: {_ENDS[died['cause']]}. It leaves "

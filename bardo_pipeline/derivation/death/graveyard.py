@@ -112,7 +112,7 @@ def graves(context: DerivationContext, *, owner: str | None = None, lineage: str
     """
     births, deaths = births_of(context), deaths_of(context)
     if lineage is not None and lineage not in births:
-        raise QueryError(f"golem {lineage}: nobody of this name was born: `bardo graveyard` lists the dead")
+        raise QueryError(f"golem {lineage}: no golem of this name was born: `bardo graveyard` lists the dead")
     of_line = births[lineage][0].lineage_id if lineage is not None else None
     chosen = [
         g
@@ -175,7 +175,7 @@ def golem_report(context: DerivationContext, golem_id: str) -> GolemReport:
     """One golem, living or dead. Raises QueryError for one that nobody knows."""
     births, deaths = births_of(context), deaths_of(context, [golem_id])
     if golem_id not in births:
-        raise QueryError(f"golem {golem_id}: nobody of this name was born: `bardo graveyard` lists the dead")
+        raise QueryError(f"golem {golem_id}: no golem of this name was born: `bardo graveyard` lists the dead")
     birth, born_at = births[golem_id]
     died, died_at = deaths.get(golem_id, (None, None))
     head, last = _last_record(context, golem_id)

@@ -1,9 +1,8 @@
-"""Notices: what owners are told of deaths and of heirs that do not come, posted to the environment's webhook, each at
-least once.
+"""Posts owner notices on deaths and stuck successions to the webhook, each at least once.
 
-Of a death it is part of the last phase of dying (LegacyLeft), of a succession the step that ended it or goes on failing
-(SuccessionAdvanced); so it is on record whether anybody hears of it or not. What was posted is kept beside the indexes;
-where that is lost, notices are posted again, under the same event id.
+A death notice is part of LegacyLeft, a succession notice follows from SuccessionAdvanced, so every notice is in the
+log. Ids of posted notices are kept in index/notices.txt; without that file all notices are posted again, with equal
+event ids.
 Source: MEM ("a notification webhook", "No golem dies silent"), INH S13 ("Owner notified"); INH-4, INH-18.
 """
 
@@ -28,12 +27,12 @@ from bardo_pipeline.errors import ConfigError, NoticeError
 WEBHOOK = "BARDO_WEBHOOK"
 
 Post = Callable[[str, bytes, float], None]
-"""Sends JSON to an address within so many seconds; raises OSError where it was not taken."""
+"""(url, JSON body, timeout in seconds): posts the body; raises OSError on failure."""
 
 
 @dataclass(frozen=True)
 class Notice:
-    """What an owner is told of a golem that died. event_id: of the event that says so."""
+    """A notice to an owner; event_id is the id of the event that it reports."""
 
     event_id: str
     golem_id: str
@@ -43,60 +42,59 @@ class Notice:
 
 
 def webhook_of(environment: Mapping[str, str]) -> str | None:
-    """Where notices go, None for nowhere. Raises ConfigError for what is no http or https address."""
+    """Return the webhook URL, None if unset. Raises ConfigError unless it is an http or https URL."""
     url = environment.get(WEBHOOK, "").strip()
     if not url:
         return None
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
-        raise ConfigError(f"{WEBHOOK} {url!r} is no address: give one that begins with http:// or https://")
+        raise ConfigError(f"{WEBHOOK} {url!r} is not a URL that begins with http:// or https://")
     return url
 
 
 def notices_of(context: DerivationContext) -> list[Notice]:
-    """Every notice on record, by moment of the death and golem, the death's before those of its succession."""
-    return _told(context, context.life("LegacyLeft"), _stuck(context))
+    """Return all notices by moment of the death and golem; a death's notice precedes those of its succession."""
+    return _to_notices(context, context.life("LegacyLeft"), _stuck_steps(context))
 
 
 def waiting_notices(context: DerivationContext) -> list[Notice]:
-    """The notices that were not posted yet."""
-    posted = pa.array(_posted(_file(context)), pa.string())
-    left, stuck = (
+    """Return the notices that were not posted yet."""
+    posted = pa.array(_posted_ids(_posted_file(context)), pa.string())
+    legacies, steps = (
         events.filter(pc.invert(pc.is_in(events["event_id"], value_set=posted)))
-        for events in (context.life("LegacyLeft"), _stuck(context))
+        for events in (context.life("LegacyLeft"), _stuck_steps(context))
     )
-    return _told(context, left, stuck)
+    return _to_notices(context, legacies, steps)
 
 
-def _stuck(context: DerivationContext) -> pa.Table:
-    """The steps that ended a succession or an identity, and the failure of a place behind which it is only tried by the
-    hour (life events)."""
-    events, last = context.life("SuccessionAdvanced"), len(context.policy.succession.retry_seconds) + 1
-    said = events["advanced"].combine_chunks()
-    outcome, attempt, due_at = (pc.struct_field(said, name) for name in ("outcome", "attempt", "due_at"))
-    given_up = pc.and_(pc.is_valid(due_at), pc.equal(attempt, last))
-    return events.filter(pc.or_(pc.equal(outcome, "halted"), given_up))
+def _stuck_steps(context: DerivationContext) -> pa.Table:
+    """Succession events that halted, and the failed attempt that exhausts the quick retries (then retried hourly)."""
+    events, last_attempt = context.life("SuccessionAdvanced"), len(context.policy.succession.retry_seconds) + 1
+    steps = events["advanced"].combine_chunks()
+    outcome, attempt, due_at = (pc.struct_field(steps, name) for name in ("outcome", "attempt", "due_at"))
+    exhausted = pc.and_(pc.is_valid(due_at), pc.equal(attempt, last_attempt))
+    return events.filter(pc.or_(pc.equal(outcome, "halted"), exhausted))
 
 
-def _told(context: DerivationContext, left: pa.Table, stuck: pa.Table) -> list[Notice]:
-    """What these legacies and steps (life events) tell of golems whose owner is known."""
+def _to_notices(context: DerivationContext, legacies: pa.Table, steps: pa.Table) -> list[Notice]:
+    """Notices for these LegacyLeft and SuccessionAdvanced events, of golems with a known owner."""
     owner = owners_of(context)
-    deaths = [(row, row["bequeathed"]["notice"]) for row in left.select([*_NAMED, "bequeathed"]).to_pylist()]
-    steps = stuck.select([*_NAMED, "advanced"]).to_pylist()
-    steps.sort(key=lambda row: (row["advanced"]["mode"], row["advanced"]["attempt"], row["event_id"]))
-    told = [*deaths, *((row, _why(row["golem_id"], row["advanced"])) for row in steps)]
-    found = [
+    deaths = [(row, row["bequeathed"]["notice"]) for row in legacies.select([*_NAMED, "bequeathed"]).to_pylist()]
+    step_rows = steps.select([*_NAMED, "advanced"]).to_pylist()
+    step_rows.sort(key=lambda row: (row["advanced"]["mode"], row["advanced"]["attempt"], row["event_id"]))
+    texts = [*deaths, *((row, _step_text(row["golem_id"], row["advanced"])) for row in step_rows)]
+    notices = [
         Notice(row["event_id"], row["golem_id"], owner[row["golem_id"]], row["observed_at"], text)
-        for row, text in told
+        for row, text in texts
         if row["golem_id"] in owner
     ]
-    return sorted(found, key=lambda notice: (notice.at, notice.golem_id))
+    return sorted(notices, key=lambda notice: (notice.at, notice.golem_id))
 
 
 _NAMED = ("event_id", "golem_id", "observed_at")
 
 
-def _why(golem_id: str, step: Mapping[str, Any]) -> str:
-    """What a step that came to nothing means for the owner."""
+def _step_text(golem_id: str, step: Mapping[str, Any]) -> str:
+    """The notice on a halted or repeatedly failed step."""
     if step["outcome"] == "failed":
         return f"{golem_id} has no heir yet: {step['why']}; after {step['attempt']} attempts it is tried by the hour"
     if step["step"] == "registered":
@@ -105,9 +103,9 @@ def _why(golem_id: str, step: Mapping[str, Any]) -> str:
 
 
 def post_notices(context: DerivationContext, url: str, *, post: Post | None = None) -> list[Notice]:
-    """Post what waits, oldest first, and keep that it was posted. Returns what was posted.
+    """Post the waiting notices, oldest first. Return the posted ones.
 
-    Raises NoticeError at the first that is not taken: it and what comes after it wait.
+    Raises NoticeError at the first failed post; that notice and the later ones keep waiting.
     """
     sent: list[Notice] = []
     with context.home.lock("notices"):
@@ -116,31 +114,31 @@ def post_notices(context: DerivationContext, url: str, *, post: Post | None = No
                 (post or _post)(url, orjson.dumps(asdict(notice)), context.policy.dying.notice_seconds_max)
             except OSError as error:
                 raise NoticeError(
-                    f"{len(sent)} notices were posted, that of golem {notice.golem_id} was not ({error}): it is kept, "
-                    f"and `bardo golem notices --post` sends it once {WEBHOOK} answers"
+                    f"{len(sent)} notices were posted, that of golem {notice.golem_id} was not ({error}): it keeps "
+                    f"waiting, and `bardo golem notices --post` retries once {WEBHOOK} answers"
                 ) from error
             sent.append(notice)
-            _keep(_file(context), notice.event_id)
+            _mark_posted(_posted_file(context), notice.event_id)
     return sent
 
 
 def _post(url: str, body: bytes, seconds: float) -> None:
-    """url: as `webhook_of` let it pass, so that it names no file."""
-    told = {"content-type": "application/json"}
-    request = urllib.request.Request(url, data=body, headers=told, method="POST")  # noqa: S310
+    """Post to a URL that `webhook_of` has checked to be http or https."""
+    headers = {"content-type": "application/json"}
+    request = urllib.request.Request(url, data=body, headers=headers, method="POST")  # noqa: S310
     with urllib.request.urlopen(request, timeout=seconds):  # noqa: S310
         pass
 
 
-def _file(context: DerivationContext) -> Path:
+def _posted_file(context: DerivationContext) -> Path:
     return context.home.index / "notices.txt"
 
 
-def _posted(file: Path) -> list[str]:
+def _posted_ids(file: Path) -> list[str]:
     return file.read_text().split() if file.exists() else []
 
 
-def _keep(file: Path, event_id: str) -> None:
+def _mark_posted(file: Path, event_id: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("a") as said:
-        said.write(f"{event_id}\n")
+    with file.open("a") as ids:
+        ids.write(f"{event_id}\n")

@@ -1,7 +1,7 @@
-"""Observing: golems that fell silent are declared dead, by whoever looks; their last record is their end.
+"""Declares silent golems dead: their last record becomes their end, and missing ticks before it become gaps.
 
-What an observer declares follows from what is on record: two of them declare the same, and a death that is on record
-already stands. Ticks that never came up to that end are given up, so that what the golem learned can be derived.
+A declaration is a function of the log, so two observers declare equal events; a recorded death is kept. Gaps let the
+curator close the remaining cycles.
 Source: INH-2; architecture ("death (by silence, too)"); MEM ("No golem dies silent").
 """
 
@@ -37,10 +37,10 @@ Outcome = Literal["silent", "declared", "held", "lives"]
 
 @dataclass(frozen=True)
 class Silence:
-    """A golem of which nothing was heard: its last tick (0 for none), when that was, up to when, and what came of it.
+    """A silent golem: its last tick (0 for none) at `at`, the end `until` of the observed silence, and the outcome.
 
-    silent: nothing was declared, since one only looked. declared: its death is on record now. held: a writer of it
-    still runs, and nobody but that writer may end it. lives: it ticked, or died, while one looked. why: in words.
+    Outcomes: silent (dry run, nothing declared), declared (death recorded), held (a running writer holds the golem's
+    lease), lives (the golem ticked or died in the meantime).
     """
 
     golem_id: str
@@ -52,7 +52,7 @@ class Silence:
 
     @property
     def hours(self) -> float:
-        """How long it was silent."""
+        """Length of the silence in hours."""
         return (self.until - self.at) / timedelta(hours=1)
 
 
@@ -64,34 +64,35 @@ def declare_silent_golems(
     clock: Literal["market", "wall"] | None = None,
     dry_run: bool = False,
 ) -> list[Silence]:
-    """Look for silent golems, and declare them dead. Returns them by id, with what came of each.
+    """Find silent golems and declare them dead. Return them by id with their outcomes.
 
-    silence, clock: by default the policy's. By the market's clock a golem is silent while others of its market go on,
-    in event time; by the wall clock since its last record was recorded, up to now, which is otherwise the moment of
-    recording alone. dry_run: only look; else what dead writers had acknowledged is drained before.
-    Raises what the drain raises.
+    Parameters
+    ----------
+    now : datetime, recording time; with the wall clock also the end of the silence
+    silence : timedelta, tolerated silence; by default the policy's
+    clock : "market" compares event time with other golems of the same market, "wall" recording time with `now`
+    dry_run : report only; otherwise acknowledged records of dead writers are drained first, and drain errors raise
     """
     rules = context.policy.dying
     if not dry_run:
         drain_once(context.home, context.log, clock=lambda: now, policy=context.policy)
     by_wall = (clock or rules.silence_clock) == "wall"
-    borne = timedelta(hours=rules.silence_hours) if silence is None else silence
-    found = silent(last_activity(context, by_wall=by_wall), silence=borne, at=now if by_wall else None).to_pylist()
-    if not found:
+    tolerated = timedelta(hours=rules.silence_hours) if silence is None else silence
+    rows = silent(last_activity(context, by_wall=by_wall), silence=tolerated, at=now if by_wall else None).to_pylist()
+    if not rows:
         return []
-    names = [row["golem_id"] for row in found]
-    outcomes = _held(context, names) if dry_run else _declare(context, names, now)
-    seen: list[Silence] = []
-    for row in found:
-        outcome, why = outcomes.get(row["golem_id"], ("silent", ""))
-        seen.append(Silence(row["golem_id"], row["tick"], row["at"], row["until"], outcome, why))
-    return seen
+    names = [row["golem_id"] for row in rows]
+    outcomes = _held_golems(context, names) if dry_run else _declare(context, names, now)
+    return [
+        Silence(row["golem_id"], row["tick"], row["at"], row["until"], *outcomes.get(row["golem_id"], ("silent", "")))
+        for row in rows
+    ]
 
 
 def last_activity(context: DerivationContext, *, by_wall: bool) -> pa.Table:
-    """When each golem was heard of last (HEADS of its stream; HEARD_SCHEMA), in event time or as recorded.
+    """Return each golem's last activity (HEARD_SCHEMA) in event time, or in recording time with `by_wall`.
 
-    Who was born between runs and waits for a runtime has no heart yet that could be missed.
+    Golems that no runtime has resumed since their birth are left out, because they cannot tick yet.
     """
     when = "recorded_at" if by_wall else "observed_at"
     births = context.life("GolemBorn")
@@ -102,43 +103,51 @@ def last_activity(context: DerivationContext, *, by_wall: bool) -> pa.Table:
         return HEARD_SCHEMA.empty_table()
     born = births["born"].combine_chunks()
     market = pc.binary_join_element_wise(pc.struct_field(born, "market"), pc.struct_field(born, "market_hash"), "@")
-    at = dict(zip(names, births[when].to_pylist(), strict=True))
+    born_at = dict(zip(names, births[when].to_pylist(), strict=True))
     deaths = context.life("DeathDeclared")
-    dead = dict(zip(deaths["golem_id"].to_pylist(), deaths[when].to_pylist(), strict=True))
-    ends = last_records(context, ("golem_id", "tick", when), [g for g in names if g not in dead])
-    last, at_last = (dict(zip(ends["golem_id"].to_pylist(), ends[n].to_pylist(), strict=True)) for n in ("tick", when))
-    at |= at_last | dead
-    columns = [names, market, [last.get(g, 0) for g in names], [at[g] for g in names], [g not in dead for g in names]]
+    died_at = dict(zip(deaths["golem_id"].to_pylist(), deaths[when].to_pylist(), strict=True))
+    ends = last_records(context, ("golem_id", "tick", when), [g for g in names if g not in died_at])
+    ticks, recorded_at = (
+        dict(zip(ends["golem_id"].to_pylist(), ends[name].to_pylist(), strict=True)) for name in ("tick", when)
+    )
+    at = born_at | recorded_at | died_at
+    columns = [
+        names,
+        market,
+        [ticks.get(g, 0) for g in names],
+        [at[g] for g in names],
+        [g not in died_at for g in names],
+    ]
     return pa.table(dict(zip(HEARD_SCHEMA.names, columns, strict=True))).cast(HEARD_SCHEMA)
 
 
-def _held(context: DerivationContext, golems: list[str]) -> dict[str, tuple[Outcome, str]]:
-    """Those of these golems whose writer's process lives: to them nothing would happen."""
-    left = set(stale(context.home))
-    told = leased(context.home, golems).items()
-    return {g: ("held", f"golem {g} {why}") for g, why in told if lease_path(context.home, g) not in left}
+def _held_golems(context: DerivationContext, golems: list[str]) -> dict[str, tuple[Outcome, str]]:
+    """Outcomes of the golems whose writer process is alive; a declaration would not change these."""
+    stale_leases, leases = set(stale(context.home)), leased(context.home, golems)
+    return {
+        g: ("held", f"golem {g} {why}") for g, why in leases.items() if lease_path(context.home, g) not in stale_leases
+    }
 
 
 def _declare(context: DerivationContext, golems: list[str], now: datetime) -> dict[str, tuple[Outcome, str]]:
-    """Record the deaths of these golems, each for itself: what one writer holds is in no other's way."""
+    """Record each death in a commit of its own, so that one held lease blocks one golem only."""
     outcomes: dict[str, tuple[Outcome, str]] = {}
     for golem_id, events in declarations(context, golems).items():
         try:
-            fresh = context.log.record(events, now)
+            recorded = context.log.record(events, now)
         except LeaseError as error:
             outcomes[golem_id] = "held", str(error)
         except RecordError as error:
             outcomes[golem_id] = "lives", str(error)
         else:
-            outcomes[golem_id] = ("declared", "") if fresh else ("lives", "its death came on record meanwhile")
+            outcomes[golem_id] = ("declared", "") if recorded else ("lives", "its death was recorded in the meantime")
     return outcomes
 
 
 def declarations(context: DerivationContext, golems: list[str]) -> dict[str, list[LifeEvent]]:
-    """What an observer declares of golems that live: ticks given up and the death, as events, by golem.
+    """Return golem -> the gap events and the death event that declare it dead.
 
-    The death bears the state and the moment of the last record; of a golem without one those of its birth, at tick 1,
-    which never came.
+    The death carries the state and moment of the last record; without a record those of the birth, with tick 1 as gap.
     """
     ends = {row["golem_id"]: row for row in last_records(context, _END, golems).to_pylist()}
     consumed = _consumed(context, sorted(ends))
@@ -147,14 +156,14 @@ def declarations(context: DerivationContext, golems: list[str]) -> dict[str, lis
     for gap in context.log.gaps():
         if gap.golem_id in missing:
             missing[gap.golem_id].append((gap.tick_from, gap.tick_to))
-    told: dict[str, list[LifeEvent]] = {}
+    events: dict[str, list[LifeEvent]] = {}
     for golem_id in golems:
         born, at = births[golem_id]["born"], births[golem_id]["observed_at"]
-        died = _unlived(context, born)
+        state = _unlived_state(context, born)
         if golem_id in ends:
             end = ends[golem_id]
             at = end["observed_at"]
-            died = {
+            state = {
                 **{name: end[name] for name in ("tick", "phase", "vitality", "credits_micros")},
                 "capital_micros": end["observation.net_asset_value_micros"],
                 "earned_micros": end["credits_micros"] - born["credits_micros"] + consumed[golem_id],
@@ -162,13 +171,13 @@ def declarations(context: DerivationContext, golems: list[str]) -> dict[str, lis
         else:
             missing[golem_id] = [(1, 1)]
         gaps = [Gap(tick_from=a, tick_to=b, why="the golem fell silent; it never came") for a, b in missing[golem_id]]
-        payload = Died.model_validate({"cause": SILENCE, **died})
-        told[golem_id] = [*(life_event(golem_id, at, gap) for gap in gaps), life_event(golem_id, at, payload)]
-    return told
+        payload = Died.model_validate({"cause": SILENCE, **state})
+        events[golem_id] = [*(life_event(golem_id, at, gap) for gap in gaps), life_event(golem_id, at, payload)]
+    return events
 
 
-def _unlived(context: DerivationContext, born: Mapping[str, Any]) -> dict[str, Any]:
-    """The state of a golem that never ticked."""
+def _unlived_state(context: DerivationContext, born: Mapping[str, Any]) -> dict[str, Any]:
+    """The state at death of a golem without records."""
     fitness = context.policy.prediction.fitness_prior
     return {
         "tick": 1,
@@ -181,7 +190,7 @@ def _unlived(context: DerivationContext, born: Mapping[str, Any]) -> dict[str, A
 
 
 def _consumed(context: DerivationContext, golems: list[str]) -> dict[str, int]:
-    """What each golem's ticks took from its credits, in micro-dollars; what it earned went to them."""
+    """Golem -> credits that its ticks consumed, in micro-dollars."""
     rows = context.log.read_cycles(["golem_id", "credit_consumed_micros"], golems=golems)
     sums = rows.group_by("golem_id", use_threads=False).aggregate([("credit_consumed_micros", "sum")])
     return dict(zip(sums["golem_id"].to_pylist(), sums["credit_consumed_micros_sum"].to_pylist(), strict=True))

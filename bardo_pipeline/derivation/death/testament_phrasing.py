@@ -1,8 +1,8 @@
-"""Phrasing: a language model is asked to phrase what a dead golem left to say; what comes of it is recorded.
+"""Asks a language model to phrase testaments, checks each wording and records the result as an event.
 
-Gather the testament, ask through the gateway, judge each wording, record. The testament, the bundle and their hashes
-are derived without a model and never change by it: the wordings that may stand are shown beside. One testament is
-asked about once, by one process at a time; a rebuild asks nothing. Source: INH-3, canon 58.
+The testament, the bundle and their hashes are derived without a model; accepted wordings are only shown in place of the
+derived sentences. A model is asked once per testament, by one process at a time; a rebuild never asks.
+Source: INH-3, canon 58.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from bardo_pipeline.inheritance.testament import CATEGORIES
 
 @dataclass(frozen=True)
 class PhrasingResult:
-    """What came of wanting a testament phrased. event: what is on record. known: it was on record before."""
+    """The recorded event of a phrasing request; known is True if it was on record before the call."""
 
     golem_id: str
     event: LifeEvent
@@ -39,33 +39,32 @@ class PhrasingResult:
 
     @property
     def phrased(self) -> Phrased:
-        """What the event says."""
+        """The content of the event."""
         assert self.event.phrased is not None, "the event of a phrasing carries it"
         return self.event.phrased
 
     @property
     def error(self) -> GatewayError | None:
-        """The typed error of an asking that brought nothing, None for one that did."""
-        said = self.phrased
-        if said.outcome == "answered":
+        """The typed error of a request without an answer, None for an answered one."""
+        phrased = self.phrased
+        if phrased.outcome == "answered":
             return None
-        what = f"{said.provider}:{said.model} {said.outcome.replace('_', ' ')}: {said.detail}"
-        where = f"on record as {self.event.event_id}"
-        return ERRORS[said.outcome](f"testament of {self.golem_id}: {what} ({where})")
+        what = f"{phrased.provider}:{phrased.model} {phrased.outcome.replace('_', ' ')}: {phrased.detail}"
+        return ERRORS[phrased.outcome](f"testament of {self.golem_id}: {what} (on record as {self.event.event_id})")
 
 
 PhrasingRequest = tuple[tuple[Sentence, ...], datetime, Prompt]
-"""The sentences to be phrased, the moment of the death, and the prompt."""
+"""(sentences to phrase, moment of the death, prompt)."""
 
 
 def phrasing_requests(context: DerivationContext, golems: Sequence[str] | None = None) -> dict[str, PhrasingRequest]:
-    """What would be asked about the testaments of these dead, or of all, by golem."""
-    found, most = {}, context.policy.gateway.phrased_sentences_max
+    """Return golem -> phrasing request for all testaments or those of the given golems."""
+    requests, sentence_max = {}, context.policy.gateway.phrased_sentences_max
     rows = context.projections.growing("testaments").read(golems=golems)
     for row in rows.sort_by("golem_id").to_pylist():
-        sentences = sentences_of(row, most)
-        found[row["golem_id"]] = sentences, row["at"], prompt_of(sentences)
-    return found
+        sentences = sentences_of(row, sentence_max)
+        requests[row["golem_id"]] = sentences, row["at"], prompt_of(sentences)
+    return requests
 
 
 def phrase_testament(
@@ -76,15 +75,15 @@ def phrase_testament(
     clock: Callable[[], datetime],
     again: bool = False,
 ) -> PhrasingResult:
-    """Have a testament phrased, unless this very question is on record, and record what came of it.
+    """Ask the model to phrase a testament unless an equal request is on record, and record the outcome.
 
-    again: ask anew where it is on record that nothing was answered. Raises QueryError and ConfigError; what the model
-    does is told by the result's `error`, after it is on record.
+    again repeats a recorded request that got no answer. Raises QueryError without a testament, ConfigError for bad
+    settings; failures of the model are recorded and then reported as the result's `error`.
     """
-    found = phrasing_requests(context, [golem_id])
-    if golem_id not in found:
-        raise QueryError(f"golem {golem_id} left no testament: who is dead has one when its legacy is derived")
-    sentences, died_at, prompt = found[golem_id]
+    requests = phrasing_requests(context, [golem_id])
+    if golem_id not in requests:
+        raise QueryError(f"golem {golem_id} has no testament: it is derived with the legacy of a dead golem")
+    sentences, died_at, prompt = requests[golem_id]
     with context.home.lock("gateway"):
         known = _on_record(context, golem_id, prompt, settings)
         if known is not None and not (again and known.phrased is not None and known.phrased.outcome in TRIED_AGAIN):
@@ -105,55 +104,59 @@ def phrase_testament(
 def phrase_all_testaments(
     context: DerivationContext, settings: ModelSettings, *, clock: Callable[[], datetime], again: bool = False
 ) -> list[PhrasingResult]:
-    """Have every testament phrased that is not, by golem, until the day's cap is reached.
+    """Phrase every testament that is not phrased yet, by golem, until the day's cap is reached.
 
-    again: those, too, about which it is on record that nothing was answered.
+    again includes recorded requests that got no answer.
     """
-    askings: list[PhrasingResult] = []
-    done = _done(context, settings, again=again)
+    results: list[PhrasingResult] = []
+    skipped = _requests_to_skip(context, settings, again=again)
     for golem_id, (_, _, prompt) in phrasing_requests(context).items():
-        if (golem_id, prompt.hash) in done:
+        if (golem_id, prompt.hash) in skipped:
             continue
-        asking = phrase_testament(context, golem_id, settings, clock=clock, again=again)
-        askings.append(asking)
-        if not isinstance(asking.error, CostCapError):
-            continue
-        if lacking(context, None, prompt, settings, clock()) is not None:
+        result = phrase_testament(context, golem_id, settings, clock=clock, again=again)
+        results.append(result)
+        if isinstance(result.error, CostCapError) and lacking(context, None, prompt, settings, clock()) is not None:
             break
-    return askings
+    return results
 
 
-def _done(context: DerivationContext, settings: ModelSettings, *, again: bool) -> set[tuple[str, str]]:
-    """Golem and prompt of everything that this model is not asked (again)."""
+def _requests_to_skip(context: DerivationContext, settings: ModelSettings, *, again: bool) -> set[tuple[str, str]]:
+    """(golem, prompt hash) of the recorded requests to this model that are not repeated."""
     rows = context.life("TestamentPhrased").select(["golem_id", "phrased"]).to_pylist()
-    told = [(row["golem_id"], row["phrased"]) for row in rows]
-    mine = [one for one in told if (one[1]["provider"], one[1]["model"]) == (settings.provider, settings.model)]
-    return {(g, said["prompt_hash"]) for g, said in mine if not again or said["outcome"] not in TRIED_AGAIN}
+    return {
+        (row["golem_id"], row["phrased"]["prompt_hash"])
+        for row in rows
+        if (row["phrased"]["provider"], row["phrased"]["model"]) == (settings.provider, settings.model)
+        and not (again and row["phrased"]["outcome"] in TRIED_AGAIN)
+    }
 
 
 def _on_record(context: DerivationContext, golem_id: str, prompt: Prompt, settings: ModelSettings) -> LifeEvent | None:
-    """What came of this question, an answer before anything else, else the newest."""
+    """The newest answered event of this request, else its newest event, None without one."""
     key = (prompt.hash, settings.provider, settings.model)
-    found = [e for e in _phrasings(context, golem_id) if e.phrased and _asked(e.phrased) == key]
-    answered = [e for e in found if e.phrased and e.phrased.outcome == "answered"]
-    chosen = answered or found
+    events = [
+        e
+        for e in _phrasings(context, golem_id)
+        if e.phrased and (e.phrased.prompt_hash, e.phrased.provider, e.phrased.model) == key
+    ]
+    answered = [e for e in events if e.phrased and e.phrased.outcome == "answered"]
+    chosen = answered or events
     return chosen[-1] if chosen else None
 
 
-def _asked(said: Phrased) -> tuple[str, str, str]:
-    return said.prompt_hash, said.provider, said.model
-
-
 def _phrasings(context: DerivationContext, golem_id: str) -> list[LifeEvent]:
-    """Every phrasing of a golem's testament on record, newest last."""
+    """All recorded phrasing events of a golem, newest last."""
     rows = context.life("TestamentPhrased").sort_by([("recorded_at", "ascending"), ("event_id", "ascending")])
     return to_models(rows.filter(pc.equal(rows["golem_id"], golem_id)).drop_columns(["recorded_at"]), LifeEvent)
 
 
 @dataclass(frozen=True)
 class PhrasedTestament:
-    """A testament in a model's words, as it is shown. by: the model. said: category to each derived sentence and what
-    is said in its place, the sentence itself where no wording of it may stand. refused: the wordings that may not."""
+    """A testament in a model's words, for display.
+
+    said maps a category to (derived sentence, shown text); the text is the sentence itself without an accepted wording.
+    refused lists the wordings that failed the check. by names the model.
+    """
 
     by: str
     said: Mapping[str, list[tuple[str, str]]]
@@ -161,9 +164,9 @@ class PhrasedTestament:
 
     @property
     def page(self) -> str:
-        """The testament as a page, in these words where they may stand."""
+        """The testament as a Markdown page with the accepted wordings."""
         parts = [
-            f"## {CATEGORIES[name]}\n\n" + "".join(f"- {told}\n" for _, told in items)
+            f"## {CATEGORIES[name]}\n\n" + "".join(f"- {text}\n" for _, text in items)
             for name, items in self.said.items()
             if items
         ]
@@ -171,27 +174,27 @@ class PhrasedTestament:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """All of it, for JSON."""
-        return {"by": self.by, "said": self.said, "refused": [one.model_dump() for one in self.refused]}
+        """All fields, for JSON."""
+        return {"by": self.by, "said": self.said, "refused": [wording.model_dump() for wording in self.refused]}
 
 
 def phrased_testament(
     context: DerivationContext, golem_id: str, testament: Mapping[str, Sequence[str]]
 ) -> PhrasedTestament | None:
-    """A golem's testament in the words of the newest answer on record, None where none was answered.
+    """Return a golem's testament in the words of the newest recorded answer, None without an answer.
 
-    testament: category to derived sentences. A wording counts only for the very sentence that it was asked for, and
-    only where it claims what the sentence claims: however it came into the log, it adds nothing.
+    testament maps a category to derived sentences. A wording replaces only the sentence it was requested for, and only
+    if it makes the same claims; this is checked again here, because events may come from elsewhere.
     """
-    told = [e.phrased for e in _phrasings(context, golem_id) if e.phrased and e.phrased.outcome == "answered"]
-    if not told:
+    answers = [e.phrased for e in _phrasings(context, golem_id) if e.phrased and e.phrased.outcome == "answered"]
+    if not answers:
         return None
-    said = told[-1]
-    may_stand = {one.statement: one.wording for one in said.wordings if _stands(one)}
-    shown = {name: [(one, may_stand.get(one, one)) for one in testament.get(name, ())] for name in CATEGORIES}
-    refused = tuple(one for one in said.wordings if not _stands(one))
-    return PhrasedTestament(f"{said.provider}:{said.model}", shown, refused)
+    answer = answers[-1]
+    accepted = {wording.statement: wording.wording for wording in answer.wordings if _is_accepted(wording)}
+    shown = {name: [(s, accepted.get(s, s)) for s in testament.get(name, ())] for name in CATEGORIES}
+    refused = tuple(wording for wording in answer.wordings if not _is_accepted(wording))
+    return PhrasedTestament(f"{answer.provider}:{answer.model}", shown, refused)
 
 
-def _stands(one: Wording) -> bool:
-    return one.fault is None and fault_of(one.statement, one.wording) is None
+def _is_accepted(wording: Wording) -> bool:
+    return wording.fault is None and fault_of(wording.statement, wording.wording) is None

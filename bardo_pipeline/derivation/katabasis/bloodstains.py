@@ -64,7 +64,7 @@ def bloodstain(context: DerivationContext, golem_id: str) -> dict[str, Any]:
     found = bloodstains(context, [golem_id])
     if not found:
         born = golem_id in context.life("GolemBorn")["golem_id"].to_pylist()
-        said = "lives: a bloodstain is what a death leaves" if born else "nobody of this name was born"
+        said = "lives: a bloodstain is what a death leaves" if born else "no golem of this name was born"
         raise QueryError(f'golem {golem_id}: {said}; `bardo sql "from fct_deaths"` lists the dead')
     return found[0]
 

@@ -67,7 +67,7 @@ def standing(
     must_be_derived(context)
     births = {e["golem_id"]: e["observed_at"] for e in context.life("GolemBorn").to_pylist()}
     if golem_id not in births:
-        raise QueryError(f'golem {golem_id}: nobody of this name was born: `bardo sql "from dim_golem"` lists all')
+        raise QueryError(f'golem {golem_id}: no golem of this name was born: `bardo sql "from dim_golem"` lists all')
     told = _records(context, golem_id)
     ticks = told["tick"].to_numpy()
     upto = _upto(told, golem_id, at, tick)

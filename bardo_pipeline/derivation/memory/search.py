@@ -54,7 +54,7 @@ def search(
     if store not in STORES:
         raise QueryError(f"there is no store {store!r}: {', '.join(STORES)}")
     if golem_id is not None and golem_id not in context.life("GolemBorn")["golem_id"].to_pylist():
-        raise QueryError(f'golem {golem_id}: nobody of this name was born: `bardo sql "from dim_golem"` lists all')
+        raise QueryError(f'golem {golem_id}: no golem of this name was born: `bardo sql "from dim_golem"` lists all')
     must_be_derived(context)
     filters = filters or Filters()
     alone = _of_entries_alone(filters)
