@@ -1,4 +1,4 @@
-"""Files are read as Arrow reads them, though nothing is read of a column that holds only nulls."""
+"""`scan` reads the same rows as a plain Arrow dataset, and files as they are on disk now."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bardo_pipeline.storage.delta import parquet_io
 from bardo_pipeline.storage.delta.parquet_io import scan, write_fresh
 from tests.support.example_count import times
 
@@ -83,7 +82,7 @@ def test_a_file_that_was_written_anew_or_is_gone_is_not_taken_for_what_it_was(tm
 
 
 @pytest.mark.parametrize("stats", [[], ["part.perhaps"]])
-def test_of_few_rows_a_file_says_what_is_all_null_and_the_extremes_of_numbers_and_of_texts_that_count(
+def test_a_file_of_few_rows_has_statistics_of_numbers_and_of_the_texts_that_are_asked_for(
     tmp_path: Path, stats: list[str]
 ) -> None:
     path = tmp_path / "a.parquet"
@@ -92,18 +91,5 @@ def test_of_few_rows_a_file_says_what_is_all_null_and_the_extremes_of_numbers_an
     footer = pq.read_metadata(path).row_group(0)
     told = {column.path_in_schema: column.statistics for column in map(footer.column, range(footer.num_columns))}
     assert (told["tick"].min, told["tick"].max) == (0, 1)
-    assert told["word"].null_count == 2
-    assert "word" in parquet_io._file(str(path)).without
     text = told["part.perhaps"]
     assert (text and (text.min, text.max)) == (("a", "b") if stats else None)
-
-
-def test_what_is_kept_of_files_is_bounded_and_the_rest_is_read_again(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    rows = pa.Table.from_pylist([{"tick": tick, "word": "word " * tick} for tick in range(400)], schema=SCHEMA)
-    write_fresh(path, rows, SCHEMA)
-    for _ in range(2):
-        assert scan([str(path)], SCHEMA).equals(rows)
-        held = parquet_io._file(str(path)).held
-        assert "tick" in held
-        assert sum(column.nbytes for column in held.values()) <= parquet_io._HELD_BYTES < rows.nbytes
