@@ -24,7 +24,7 @@ WARNED = altered(Policy(), ["curator.anomaly_edges=[0.8, 0.9, 0.95, 0.97]"])
 LIFE_COMMIT = r"log/life/_delta_log/\d+\.json"
 MOMENTS = {
     "episodes are shared": Point("rename", "before", r"derivations/.*episodes.*"),
-    "it is brought up to the log": Point("bardo_pipeline.storage.delta.replaceable_table:write_fresh", "before"),
+    "it is brought up to the log": Point("bardo_pipeline.storage.delta.replaceable_table:write_parquet", "before"),
     "before the event": Point("link", "before", LIFE_COMMIT),
     "after the event": Point("link", "after", LIFE_COMMIT),
 }

@@ -149,8 +149,8 @@ WINDOWS = (
         (
             Point("link", "before", _PROJECTED),
             Point("link", "after", _PROJECTED),
-            Point("bardo_pipeline.storage.delta.replaceable_table:write_fresh", "before"),
-            Point("bardo_pipeline.storage.delta.replaceable_table:write_fresh", "after"),
+            Point("bardo_pipeline.storage.delta.replaceable_table:write_parquet", "before"),
+            Point("bardo_pipeline.storage.delta.replaceable_table:write_parquet", "after"),
             Point("replace", "before", r"derivations/.*"),
             Point("replace", "after", r"derivations/.*"),
         ),

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from bardo_pipeline.errors import StoreError
 from bardo_pipeline.storage.delta import replaceable_table
 from bardo_pipeline.storage.delta.durable_commits import CHECKPOINT_COMMITS, newest_checkpoint
-from bardo_pipeline.storage.delta.parquet_io import write_fresh
+from bardo_pipeline.storage.delta.parquet_io import write_parquet
 from bardo_pipeline.storage.delta.replaceable_table import RenewedTable
 from bardo_pipeline.storage.delta.table_digest import Digest
 from bardo_pipeline.storage.home import bucket_of
@@ -109,7 +109,7 @@ def test_only_who_trusts_what_it_wrote_does_without_the_disk(tmp_path: Path) -> 
     table, ours, theirs = table_of(tmp_path / "facts"), {("g-1", "e"): 1}, {("g-1", "e"): 2}
     table.renew(rows_of(ours), set(range(BUCKETS)))
     (file,) = table.path.glob("*.parquet")
-    write_fresh(file, rows_of(theirs), SCHEMA)
+    write_parquet(file, rows_of(theirs), SCHEMA, stats=SPEC.stats)
     assert table.read(trusting=True).equals(rows_of(ours))
     assert table.read().equals(rows_of(theirs))
     assert table_of(table.path).read(trusting=True).equals(rows_of(theirs)), "of another object it holds nothing"
@@ -121,7 +121,7 @@ def test_what_somebody_altered_is_not_taken_for_what_the_newest_commit_says(tmp_
     known = {(g, "e"): 1 for g in GOLEMS}
     table_of(tmp_path / "facts").renew(rows_of(known), set(range(BUCKETS)))
     (file,) = (tmp_path / "facts").glob("*.parquet")
-    write_fresh(file, rows_of({**known, ("g-1", "e"): 99}), SCHEMA)
+    write_parquet(file, rows_of({**known, ("g-1", "e"): 99}), SCHEMA, stats=SPEC.stats)
     again, place = table_of(tmp_path / "facts"), bucket_of("g-1", BUCKETS)
     beside = next(g for g in GOLEMS if bucket_of(g, BUCKETS) != place)
     amend = partial(again.amend, rows_of({("g-1", "e"): 2}), by=("golem_id", "entry_id"))
@@ -147,14 +147,14 @@ def test_who_renews_what_somebody_else_renewed_meanwhile_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = table_of(tmp_path / "facts"), table_of(tmp_path / "facts")
-    honest = replaceable_table.write_fresh
+    honest = replaceable_table.write_parquet
 
     def late(*args: object, **more: object) -> None:
-        monkeypatch.setattr(replaceable_table, "write_fresh", honest)
+        monkeypatch.setattr(replaceable_table, "write_parquet", honest)
         second.renew(rows_of({("g-2", "e"): 2}), set(range(BUCKETS)))
         honest(*args, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(replaceable_table, "write_fresh", late)
+    monkeypatch.setattr(replaceable_table, "write_parquet", late)
     with pytest.raises(StoreError, match="version 1 was taken meanwhile"):
         first.renew(rows_of({("g-1", "e"): 1}), set(range(BUCKETS)))
     assert first.read().equals(rows_of({("g-2", "e"): 2}))

@@ -44,7 +44,7 @@ from bardo_pipeline.storage.delta.durable_commits import (
     replacing,
 )
 from bardo_pipeline.storage.delta.files_by_version import DataFile, absolute, brought_between, still_there, within
-from bardo_pipeline.storage.delta.parquet_io import rows_in, scan, write_fresh
+from bardo_pipeline.storage.delta.parquet_io import rows_in, scan, write_parquet
 from bardo_pipeline.storage.disk_errors import writing_to
 from bardo_pipeline.storage.home import sync_file, sync_folder
 from bardo_pipeline.storage.log.checksum_manifest import Sums
@@ -164,7 +164,7 @@ class AppendOnlyTable:
         name = f"part-00000-{uuid4()}-c000.parquet"
         try:
             with writing_to(self.path):
-                write_fresh(self.path / name, rows, self.schema, stats=self._stats_columns)
+                write_parquet(self.path / name, rows, self.schema, stats=self._stats_columns)
                 if (count := rows_in(self.path / name)) != rows.num_rows:
                     raise StoreError(f"{self.path}: {count} rows were written of {rows.num_rows} that were given")
                 if self._durable:

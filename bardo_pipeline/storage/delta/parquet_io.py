@@ -1,8 +1,6 @@
-"""Parquet files of a table: how fresh ones are written, what a commit says of their columns, how they are read.
+"""Read and write the Parquet files of Delta tables, and describe their columns to a commit.
 
-Source: facts ("Delta": ZSTD 1, statistics on few columns, no nested slices). ZSTD begins anew for each column: of a few
-rows that takes a quarter to half of all the time, and Snappy, which need not, leaves nearly as few bytes of all but the
-senders' JSON.
+Source: facts ("Delta": ZSTD 1, statistics on few columns, no nested slices).
 """
 
 from __future__ import annotations
@@ -18,36 +16,25 @@ from pyarrow import fs
 
 from bardo_pipeline.events.record.upcast import absent
 
-_ZSTD_ROWS_MIN = 16_384
-"""From so many rows on, ZSTD is worth its beginnings in every column; in one of bytes it always is."""
 
-
-def write_fresh(
-    path: Path, rows: pa.Table, schema: pa.Schema, *, stats: Sequence[str] = (), part_rows: int | None = None
+def write_parquet(
+    path: Path, rows: pa.Table, schema: pa.Schema, *, stats: Sequence[str], row_group_rows: int | None = None
 ) -> None:
-    """Write rows to a file.
+    """Write rows to a Parquet file with ZSTD level 1.
 
-    stats: texts whose extremes count though the rows are few. part_rows: rows of each of its parts, if many.
+    Strings are dictionary-encoded because they repeat; numbers seldom do. Min/max statistics are limited to the
+    columns by which readers prune, because each further column costs writing time.
+
+    Parameters
+    ----------
+    stats : names of the top-level columns that get min/max statistics
+    row_group_rows : largest number of rows in a row group; None for the default of pyarrow
     """
-    leaves = [leaf for column in schema for leaf in leaves_of(column)]
-    few = rows.num_rows < _ZSTD_ROWS_MIN
-    told = set(stats)
-    long = {leaf: not few or pa.types.is_binary(kind) for leaf, kind in leaves}
+    strings = [leaf for column in schema for leaf, kind in leaves_of(column) if pa.types.is_string(kind)]
     with pq.ParquetWriter(
-        path,
-        schema,
-        compression={leaf: "zstd" if zstd else "snappy" for leaf, zstd in long.items()},
-        compression_level={leaf: 1 for leaf, zstd in long.items() if zstd} or None,
-        # Text repeats, so it is worth a dictionary; numbers are not. Nobody finds a file by the extremes of lists, nor
-        # few rows by those of most texts, which take a tenth of the writing.
-        use_dictionary=[leaf for leaf, kind in leaves if pa.types.is_string(kind)],
-        write_statistics=[
-            leaf
-            for leaf, kind in leaves
-            if ".list." not in leaf and (leaf in told or not few or not pa.types.is_string(kind))
-        ],
+        path, schema, compression="zstd", compression_level=1, use_dictionary=strings, write_statistics=list(stats)
     ) as out:
-        out.write_table(rows, part_rows)
+        out.write_table(rows, row_group_rows)
 
 
 def rows_in(path: Path) -> int:

@@ -38,7 +38,7 @@ from bardo_pipeline.storage.delta.durable_commits import (
     renewing,
 )
 from bardo_pipeline.storage.delta.files_by_version import absolute
-from bardo_pipeline.storage.delta.parquet_io import scan, write_fresh
+from bardo_pipeline.storage.delta.parquet_io import scan, write_parquet
 from bardo_pipeline.storage.delta.row_diff import amended, chosen, differing
 from bardo_pipeline.storage.delta.table_digest import EMPTY, Digest, Written
 from bardo_pipeline.storage.disk_errors import writing_to
@@ -306,8 +306,8 @@ class RenewedTable:
         try:
             with writing_to(self.path):
                 for path, rows in fresh.items():
-                    write_fresh(
-                        self.path / path, rows, self.spec.schema, stats=self.spec.stats, part_rows=self._part_rows
+                    write_parquet(
+                        self.path / path, rows, self.spec.schema, stats=self.spec.stats, row_group_rows=self._part_rows
                     )
                 self._gather_commits(version - 1)
                 told = metadata_of(DeltaTable(self.path), self.spec.schema) if self._partitioned else None
