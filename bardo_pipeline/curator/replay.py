@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.grimoire.confidence import PPM
-from bardo_pipeline.grimoire.entry_columns import contiguous, flag
+from bardo_pipeline.grimoire.entry_columns import bool_column, contiguous
 from bardo_pipeline.mortality.random_streams import drawn, seed_of
 from bardo_pipeline.policy import CuratorPolicy
 
@@ -81,7 +81,7 @@ def need_of(episodes: pa.Table, now: int, policy: CuratorPolicy) -> np.ndarray:
 
 
 def _equals(column: pa.ChunkedArray, now: int) -> np.ndarray:
-    return flag(pa.table({"same": pc.equal(contiguous(column), column[now])}), "same")
+    return bool_column(pa.table({"same": pc.equal(contiguous(column), column[now])}), "same")
 
 
 def shared_out(is_new: np.ndarray, policy: CuratorPolicy) -> np.ndarray:

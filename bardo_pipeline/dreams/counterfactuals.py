@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.state.evidence import exploded
+from bardo_pipeline.curator.state.evidence import flatten_lists
 from bardo_pipeline.dreams.recorded_market import Walk
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entry_columns import contiguous
@@ -76,7 +76,7 @@ def decisions_of(records: pa.Table, walk: Walk, policy: Policy) -> Decisions:
     Left out are unverified ones, other actions than re-centring, decisions that were refused (nothing of the golem's
     own could be changed about them), and those that saw no position or several.
     """
-    judged_row, parts = exploded(contiguous(records["resolutions"]))
+    judged_row, parts = flatten_lists(contiguous(records["resolutions"]))
     fields = {n: pc.struct_field(parts, n) for n in parts.type.names} if isinstance(parts.type, pa.StructType) else {}
     decided = fields["decision_tick"].to_numpy(zero_copy_only=False).astype(np.int64)
     horizon = walk.tick[judged_row] - decided

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.state.evidence import exploded
+from bardo_pipeline.curator.state.evidence import flatten_lists
 from bardo_pipeline.grimoire.entry_columns import contiguous
 from bardo_pipeline.heartbeat.decide import ACTIONS, COLLECT, ENTER, LEAVE, REBALANCE
 from bardo_pipeline.market.market import tick_of_price
@@ -95,7 +95,7 @@ def _tick_of(price: np.ndarray) -> np.ndarray:
 
 def _positions(lists: pa.ListArray, protocol: pa.Array) -> dict[str, np.ndarray]:
     """The position of each record that has exactly one in its pool's protocol, zeros elsewhere: a loan is none."""
-    row, parts = exploded(lists)
+    row, parts = flatten_lists(lists)
     pooled = pc.equal(pc.struct_field(parts, "protocol"), protocol.take(pa.array(row)))
     row, parts = row[pooled.to_numpy(zero_copy_only=False)], parts.filter(pooled)
     count = np.bincount(row, minlength=len(lists))
@@ -115,7 +115,7 @@ def _positions(lists: pa.ListArray, protocol: pa.Array) -> dict[str, np.ndarray]
 
 def _actions(lists: pa.ListArray, gas_gwei: np.ndarray, policy: Policy) -> dict[str, np.ndarray]:
     """What became of re-centring in each record, and the gas that its executed actions paid, with their units."""
-    row, parts = exploded(lists)
+    row, parts = flatten_lists(lists)
     kind, status = (pc.struct_field(parts, name) for name in ("action_type", "status"))
     done = pc.equal(status, "executed").to_numpy(zero_copy_only=False).astype(bool)
     size = len(lists)

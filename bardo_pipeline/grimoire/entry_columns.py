@@ -15,35 +15,32 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.grimoire import confidence as conf
 from bardo_pipeline.grimoire.entries import DECAY_CLASSES, DREAMT, MOMENT
 from bardo_pipeline.policy import DecayPolicy
 
-Whole = NDArray[np.int64]
-Truth = NDArray[np.bool_]
 
-
-def half_life_of(entries: pa.Table, policy: DecayPolicy) -> Whole:
+def half_life_of(entries: pa.Table, policy: DecayPolicy) -> Int64Array:
     """Half-life of each row in microseconds, FOREVER_US for what does not fade."""
     codes = pc.index_in(entries.column("decay_class"), value_set=pa.array(DECAY_CLASSES)).to_numpy().astype(np.int64)
-    evidence = np.maximum(whole(entries, "own_count"), whole(entries, "evidence_count"))
-    half = conf.half_life_us(codes, evidence, flag(entries, "is_bloodstain"), policy)
-    dreamt = truth(contiguous(pc.equal(entries.column("provenance"), DREAMT)))
+    evidence = np.maximum(int_column(entries, "own_count"), int_column(entries, "evidence_count"))
+    half = conf.half_life_us(codes, evidence, bool_column(entries, "is_bloodstain"), policy)
+    dreamt = to_bools(contiguous(pc.equal(entries.column("provenance"), DREAMT)))
     return np.where(dreamt, conf.dreamt_half_life_us(half, policy), half) if dreamt.any() else half
 
 
-def floor_of(entries: pa.Table, policy: DecayPolicy) -> Whole:
+def floor_of(entries: pa.Table, policy: DecayPolicy) -> Int64Array:
     """Floor of each row in ppm, 0 without one."""
-    anti, stained = flag(entries, "is_anti_knowledge"), flag(entries, "is_bloodstain")
-    return conf.floor_ppm(anti, stained, policy, whole(entries, "pinned_ppm"))
+    anti, stained = bool_column(entries, "is_anti_knowledge"), bool_column(entries, "is_bloodstain")
+    return conf.floor_ppm(anti, stained, policy, int_column(entries, "pinned_ppm"))
 
 
-def confidence_of(entries: pa.Table, at_us: Whole | int, policy: DecayPolicy) -> Whole:
+def confidence_of(entries: pa.Table, at_us: Int64Array | int, policy: DecayPolicy) -> Int64Array:
     """Confidence of each row in ppm at a moment (UTC microseconds, one for all or one a row)."""
     return conf.confidence_at(
-        whole(entries, "confidence_ppm"),
+        int_column(entries, "confidence_ppm"),
         micros(entries, "anchor_at"),
         at_us,
         half_life_of(entries, policy),
@@ -51,24 +48,24 @@ def confidence_of(entries: pa.Table, at_us: Whole | int, policy: DecayPolicy) ->
     )
 
 
-def whole(table: pa.Table, name: str) -> Whole:
+def int_column(table: pa.Table, name: str) -> Int64Array:
     """An integer column as int64."""
     return table.column(name).to_numpy().astype(np.int64)
 
 
-def truth(column: pa.Array | pa.ChunkedArray) -> Truth:
+def to_bools(column: pa.Array | pa.ChunkedArray) -> BoolArray:
     """A boolean array without nulls."""
     return column.to_numpy(zero_copy_only=False).astype(bool)
 
 
-def flag(table: pa.Table, name: str) -> Truth:
+def bool_column(table: pa.Table, name: str) -> BoolArray:
     """A boolean column."""
-    return truth(contiguous(table.column(name)))
+    return to_bools(contiguous(table.column(name)))
 
 
-def is_word(table: pa.Table, name: str, word: str) -> Truth:
+def equals_word(table: pa.Table, name: str, word: str) -> BoolArray:
     """Whether a column of words has this one; not where it has none."""
-    return truth(pc.fill_null(contiguous(pc.equal(table.column(name), word)), False))
+    return to_bools(pc.fill_null(contiguous(pc.equal(table.column(name), word)), False))
 
 
 def contiguous(column: pa.ChunkedArray) -> pa.Array:
@@ -78,7 +75,7 @@ def contiguous(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
-def in_order(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+def sorted_by(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     """The rows in the order of these columns, which hold no null. To see that they lie so costs less than to sort."""
     return rows if _is_sorted(rows, key) else rows.sort_by([(name, "ascending") for name in key])
 
@@ -89,25 +86,25 @@ def _is_sorted(rows: pa.Table, key: Sequence[str]) -> bool:
         column = contiguous(rows[name])
         assert not column.null_count, f"{name}: what is null has no place in an order"
         before, after = column.slice(0, len(tied)), column.slice(1)
-        if (tied & truth(pc.greater(before, after))).any():
+        if (tied & to_bools(pc.greater(before, after))).any():
             return False
-        tied &= truth(pc.equal(before, after))
+        tied &= to_bools(pc.equal(before, after))
         if not tied.any():
             return True
     return True
 
 
-def micros(table: pa.Table, name: str) -> Whole:
+def micros(table: pa.Table, name: str) -> Int64Array:
     """A moment column as UTC microseconds."""
     return table.column(name).cast(pa.int64()).to_numpy()
 
 
-def moments(us: Whole, null: Truth | None = None) -> pa.Array:
+def moments(us: Int64Array, null: BoolArray | None = None) -> pa.Array:
     """UTC microseconds as a moment column."""
     return pa.array(us, pa.int64(), mask=null).cast(MOMENT)
 
 
-def replaced(table: pa.Table, **columns: pa.Array | Whole | Truth) -> pa.Table:
+def with_columns(table: pa.Table, **columns: pa.Array | Int64Array | BoolArray) -> pa.Table:
     """The table with some of its columns exchanged, types kept."""
     for name, values in columns.items():
         place = table.schema.get_field_index(name)
@@ -117,7 +114,7 @@ def replaced(table: pa.Table, **columns: pa.Array | Whole | Truth) -> pa.Table:
     return table
 
 
-def asked(query: str, numbers: Mapping[str, Any] | None = None, **tables: pa.Table) -> pa.Table:
+def query_tables(query: str, numbers: Mapping[str, Any] | None = None, **tables: pa.Table) -> pa.Table:
     """The answer of an in-memory DuckDB to a query over these tables; numbers: what the query names by $.
 
     Sums of integers are exact there (128 bits), so no order of addition shows. Moments go in and out as microseconds.
@@ -154,7 +151,7 @@ def _statement(query: str) -> duckdb.Statement:
     return statement
 
 
-def last_of_each(rows: pa.Table, by: str) -> pa.Table:
+def newest_per_golem(rows: pa.Table, by: str) -> pa.Table:
     """The row of each golem that has the most of a column, by golem."""
     ordered = rows.sort_by([("golem_id", "ascending"), (by, "ascending")])
     golem = ordered["golem_id"].to_numpy()

@@ -24,7 +24,7 @@ COVERS = np.array([[band in WIDE_GAS_BANDS.get(span, (span,)) for band in GAS_BA
 """Which bands each span takes in. bool [spans, bands]."""
 
 
-def parts_of(structure: str) -> tuple[str, ...]:
+def band_keys(structure: str) -> tuple[str, ...]:
     """The keys of the structures that a wider rule's structure (its key) stands for; none for any other."""
     scene = structure.removesuffix("|-").rpartition("|")[0]
     return tuple(f"{scene}|{band}|-" for band in _bands(structure))
@@ -37,7 +37,7 @@ def _bands(structure: str) -> tuple[str, ...]:
     return WIDE_GAS_BANDS.get(structure.removesuffix("|-").rpartition("|")[2], ())
 
 
-def told_apart(rows: pa.Table) -> pa.Table:
+def split_by_band(rows: pa.Table) -> pa.Table:
     """Rows about structures, with each of a wider rule as one a band that it spans, in their order.
 
     rows: any table with a column `structure`; a column `gas_band` follows it, everything else is repeated.
@@ -52,7 +52,7 @@ def told_apart(rows: pa.Table) -> pa.Table:
     inside = np.arange(len(row)) - np.repeat(np.cumsum(count[kinds]) - count[kinds], count[kinds])
     place = pa.array((np.cumsum(count) - count)[kinds][row] + inside)
     out = rows.take(pa.array(row))
-    told = pa.array([word for key in keys for word in parts_of(key) or (key,)], pa.string()).take(place)
+    told = pa.array([word for key in keys for word in band_keys(key) or (key,)], pa.string()).take(place)
     out = out.set_column(out.schema.get_field_index("structure"), rows.schema.field("structure"), told)
     if "gas_band" not in rows.column_names:
         return out

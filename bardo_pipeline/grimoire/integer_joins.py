@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.events.record.arrow_columns import one, present, slots
-from bardo_pipeline.grimoire.entry_columns import Whole
 
 _ROOM = 2**62
 
@@ -26,27 +26,27 @@ class Pairs(NamedTuple):
     right: NDArray[np.intp]
 
 
-def codes(column: pa.ChunkedArray) -> Whole:
+def codes(column: pa.ChunkedArray) -> Int64Array:
     """A number for each distinct word, from 0; -1 for none. int64 [rows]."""
     return worded(column)[0]
 
 
-def worded(column: pa.ChunkedArray) -> tuple[Whole, pa.Array]:
+def worded(column: pa.ChunkedArray) -> tuple[Int64Array, pa.Array]:
     """The place of each value among the distinct words of a column (-1 for none, int64 [rows]); and the words."""
     encoded = one(column).dictionary_encode()
     return _numbered(encoded.indices), encoded.dictionary
 
 
-def places(column: pa.ChunkedArray, words: pa.Array) -> Whole:
+def places(column: pa.ChunkedArray, words: pa.Array) -> Int64Array:
     """The place of each value among these words; -1 for none, or another. int64 [rows]."""
     return _numbered(one(pc.index_in(column, value_set=words, skip_nulls=True)))
 
 
-def _numbered(codes: pa.Array) -> Whole:
+def _numbered(codes: pa.Array) -> Int64Array:
     return np.where(present(codes), slots(codes), -1).astype(np.int64)
 
 
-def matched(left: Sequence[Whole], right: Sequence[Whole]) -> Pairs:
+def matched(left: Sequence[Int64Array], right: Sequence[Int64Array]) -> Pairs:
     """Every row of the left with every row of the right that has the same numbers; -1 in either is like nothing.
 
     left, right: the columns of both sides, from -1 on, [left rows] and [right rows].
@@ -64,7 +64,7 @@ def matched(left: Sequence[Whole], right: Sequence[Whole]) -> Pairs:
     return Pairs(np.repeat(some, count), others[np.repeat(first, count) + inside])
 
 
-def _key(columns: Sequence[Whole]) -> Whole:
+def _key(columns: Sequence[Int64Array]) -> Int64Array:
     """One number a row, the same where all of these are; -1 where one of them is. [rows]"""
     joined, size = np.zeros(len(columns[0]), np.int64), 1
     for column in columns:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entries import CATEGORIES, ENTRY_SCHEMA
-from bardo_pipeline.grimoire.entry_columns import confidence_of, contiguous, flag, micros, truth, whole
+from bardo_pipeline.grimoire.entry_columns import bool_column, confidence_of, contiguous, int_column, micros, to_bools
 from bardo_pipeline.policy import InheritancePolicy, Policy
 
 RULES = ("anti_knowledge", "bloodstain", "baldwin", "diversity", "fill")
@@ -100,17 +100,19 @@ def _candidates(entries: pa.Table, deaths: pa.Table, policy: Policy) -> _Candida
     order = pc.sort_indices(deaths["golem_id"])
     names, moments = contiguous(deaths["golem_id"].take(order)), micros(deaths, "at")[order.to_numpy()]
     golem = pc.index_in(entries["golem_id"], value_set=names)
-    standing = truth(contiguous(pc.and_(pc.is_valid(golem), pc.equal(entries["status"], "active"))))
+    standing = to_bools(contiguous(pc.and_(pc.is_valid(golem), pc.equal(entries["status"], "active"))))
     row, golems = np.flatnonzero(standing), golem.fill_null(-1).to_numpy().astype(np.int64)
     known = entries if len(row) == entries.num_rows else entries.filter(pa.array(standing))
     golems = golems[row]
     confidence = confidence_of(known, moments[golems], policy.decay)
-    validations, contradictions = whole(known, "validations"), whole(known, "contradictions")
+    validations, contradictions = int_column(known, "validations"), int_column(known, "contradictions")
     rules = policy.inheritance
-    proven = (whole(known, "generation") >= rules.baldwin_generation) & (confidence >= ppm(rules.baldwin_confidence))
+    proven = (int_column(known, "generation") >= rules.baldwin_generation) & (
+        confidence >= ppm(rules.baldwin_confidence)
+    )
     rule = np.where(proven, _BALDWIN, _DIVERSITY)
-    rule[flag(known, "is_bloodstain")] = _BLOOD
-    rule[flag(known, "is_anti_knowledge")] = _ANTI
+    rule[bool_column(known, "is_bloodstain")] = _BLOOD
+    rule[bool_column(known, "is_anti_knowledge")] = _ANTI
     return _Candidates(
         row=row,
         golem=golems,

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from bardo_pipeline.grimoire.entry_columns import asked
+from bardo_pipeline.grimoire.entry_columns import query_tables
 from bardo_pipeline.inheritance.bundle_files import PLAYBOOK, TESTAMENT, Bundle
 from bardo_pipeline.inheritance.testament import CATEGORIES
 
@@ -55,7 +55,7 @@ def compared(first: Bundle, second: Bundle) -> Comparison:
     """What changed from the first bundle to the second. Raises BundleError for entries that cannot be read."""
     names = ["entry_id", "kind", "category", "text", "sign", "confidence_ppm"]
     one, other = (bundle.entries().select(names) for bundle in (first, second))
-    changes = asked(_CHANGES, first=one, second=other).cast(CHANGE_SCHEMA)
+    changes = query_tables(_CHANGES, first=one, second=other).cast(CHANGE_SCHEMA)
     here = sum(change != "lost" for change in changes["change"].to_pylist())
     pages = [bundle.files[PLAYBOOK].decode(errors="replace").splitlines() for bundle in (first, second)]
     said = [_statements(bundle) for bundle in (first, second)]

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from bardo_pipeline.curator.state.decision_log import OPERATIONS, RECEIVED
 from bardo_pipeline.events.record.arrow_columns import listed, required
 from bardo_pipeline.grimoire.confidence import PPM, ppm
-from bardo_pipeline.grimoire.entry_columns import asked, confidence_of, micros
-from bardo_pipeline.grimoire.gas_bands import told_apart
+from bardo_pipeline.grimoire.entry_columns import confidence_of, micros, query_tables
+from bardo_pipeline.grimoire.gas_bands import split_by_band
 from bardo_pipeline.katabasis.anonymous_votes import of_the_dead
 from bardo_pipeline.policy import DivergencePolicy, Policy
 
@@ -115,7 +115,7 @@ def rules_apart(given: pa.Table, left: pa.Table) -> pa.Table:
     insight that became a heuristic says what it said. A rule that spans several situations counts as one about each.
     Of entries of one side that say the opposite of each other the surest counts, at the moment of that side.
     """
-    answer = asked(RULES, given=told_apart(given), left_behind=told_apart(left))
+    answer = query_tables(RULES, given=split_by_band(given), left_behind=split_by_band(left))
     return answer.select(RULE_SCHEMA.names).cast(RULE_SCHEMA)
 
 
@@ -185,9 +185,9 @@ def divergences(entries: pa.Table, decisions: pa.Table, deaths: pa.Table, said: 
     births = decisions.filter(pc.equal(decisions["operation"], OPERATIONS[RECEIVED]))
     births, _ = of_the_dead(births, deaths)
     given = _side(births, confidence_of(births, micros(births, "at"), policy.decay))
-    shares = asked(SHARE, rules=rules_apart(given, left))
-    novel = asked(NOVEL, given=told_apart(given), left_behind=told_apart(left))
-    wrong = asked(INVALID, {"against": list(AGAINST)}, given=given, decisions=decisions.select(_DECIDED))
+    shares = query_tables(SHARE, rules=rules_apart(given, left))
+    novel = query_tables(NOVEL, given=split_by_band(given), left_behind=split_by_band(left))
+    wrong = query_tables(INVALID, {"against": list(AGAINST)}, given=given, decisions=decisions.select(_DECIDED))
     found = _Found(_counts(given), _counts(left), *(_by_golem(t) for t in (shares, novel, wrong, said)))
     rows = [found.row(golem_id, policy.divergence) for golem_id in sorted(deaths["golem_id"].to_pylist())]
     return pa.Table.from_pylist(rows, schema=DIVERGENCE_SCHEMA)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
-from bardo_pipeline.grimoire.entry_columns import confidence_of, moments, replaced
+from bardo_pipeline.grimoire.entry_columns import confidence_of, moments, with_columns
 from bardo_pipeline.inheritance.bottleneck import bottleneck
 from bardo_pipeline.inheritance.heir_entries import as_inherited
 from bardo_pipeline.inheritance.weismann import attenuate, fading, leave_bloodstains, shed
@@ -54,7 +54,7 @@ def _held_fast(entries: pa.Table, confidence: np.ndarray, at_us: np.ndarray) -> 
     """As sure as said from a moment on, and pinned there, so that no time takes any of it."""
     active = pc.equal(entries["status"], "active").to_numpy(zero_copy_only=False)
     sure = np.where(active, confidence, 0)
-    return replaced(entries, confidence_ppm=sure, anchor_at=moments(at_us), pinned_ppm=sure)
+    return with_columns(entries, confidence_ppm=sure, anchor_at=moments(at_us), pinned_ppm=sure)
 
 
 def _and_all_that_was(kept: pa.Table, ever: pa.Table, deaths: pa.Table) -> pa.Table:
@@ -75,4 +75,4 @@ def renamed(entries: pa.Table, heirs: dict[str, str]) -> pa.Table:
     """The same entries, each golem's in the name of its heir; those of golems without one are left out."""
     place = pc.index_in(entries["golem_id"], value_set=pa.array(list(heirs), pa.string()))
     named = pa.array(list(heirs.values()), pa.string()).take(place.combine_chunks())
-    return replaced(entries, golem_id=named).filter(pc.is_valid(place))
+    return with_columns(entries, golem_id=named).filter(pc.is_valid(place))

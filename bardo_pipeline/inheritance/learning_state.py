@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from bardo_pipeline.events.record.model import REGIMES
-from bardo_pipeline.grimoire.entry_columns import asked
+from bardo_pipeline.grimoire.entry_columns import query_tables
 from bardo_pipeline.policy import Policy
 
 QUANTITIES = ("price", "gas", "health")
@@ -95,7 +95,7 @@ def attended(records: pa.Table, begun: Mapping[str, Sequence[Sequence[float]]], 
         "regimes": list(REGIMES), "bands": BANDS, "edges": list(policy.curator.anomaly_edges),
         "kept": policy.gate.attention_memory,
     }  # fmt: skip
-    rows = asked(_THOUGHTS, numbers, records=records.select(list(THOUGHT_COLUMNS)))
+    rows = query_tables(_THOUGHTS, numbers, records=records.select(list(THOUGHT_COLUMNS)))
     counts = {g: np.array(start, np.float64).reshape(2, PLACES) for g, start in begun.items()}
     kept = policy.gate.attention_memory
     for golem_id, place, number, thoughts, vain in zip(*(c.to_pylist() for c in rows.columns), strict=True):
@@ -129,7 +129,7 @@ def learned(
     records: LEARNING_COLUMNS of the last cycle of each golem. memory: golem to its trait `forecast_memory`, in [0, 1];
     a golem without records has learned nothing, and is in the answer too. attention: of each of them (`attended`).
     """
-    rows = asked(_LAST, records=records.select(list(LEARNING_COLUMNS)))
+    rows = query_tables(_LAST, records=records.select(list(LEARNING_COLUMNS)))
     golems, quantities = rows["golem_id"].to_pylist(), rows["quantity"].to_pylist()
     expected, low, high, actual = (rows[name].to_numpy() for name in ("expected", "low", "high", "actual"))
     scale = np.where(np.array(quantities, object) == "health", 1.0, np.maximum(np.abs(expected), 1e-12))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from bardo_pipeline.grimoire.entry_columns import asked
+from bardo_pipeline.grimoire.entry_columns import query_tables
 
 _PROCEDURES = """
     with told as (
@@ -28,4 +28,4 @@ def procedures_of(crossing: pa.Table, books: pa.Table) -> pa.Table:
     staged_entries). A warning holds (it lifts the threshold of its regime), a heuristic acts (it lowers it).
     """
     names = ["golem_id", "entry_id", "kind", "regime", "anomaly_band", "gas_band", "action_type", "confidence_ppm"]
-    return asked(_PROCEDURES, crossing=crossing.select(names), books=books)
+    return query_tables(_PROCEDURES, crossing=crossing.select(names), books=books)

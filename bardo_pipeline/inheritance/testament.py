@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bardo_pipeline.curator.passes.weigh import interval
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.entries import MOMENT
-from bardo_pipeline.grimoire.entry_columns import asked, confidence_of, whole
+from bardo_pipeline.grimoire.entry_columns import confidence_of, int_column, query_tables
 from bardo_pipeline.grimoire.entry_text import ACTION_WORDS, ANOMALY_WORDS, GAS_WORDS, REGIME_WORDS
 from bardo_pipeline.inheritance.divergence import DIVERGENCE_FIELDS, SAID_SCHEMA, divergence_words, divergences
 from bardo_pipeline.katabasis.anonymous_votes import of_the_dead
@@ -182,7 +182,9 @@ def _items(
         "ticks": policy.inheritance.testament_items,
         "regimes": list(REGIMES),
     }
-    answer = asked(PLACE, numbers, entries=table, causes=decisions.select(["golem_id", "entry_id", "cause_ticks"]))
+    answer = query_tables(
+        PLACE, numbers, entries=table, causes=decisions.select(["golem_id", "entry_id", "cause_ticks"])
+    )
     out: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for row in answer.to_pylist():
         item = {"statement": _statement(row), "entry_ids": row["entry_ids"], "ticks": row["ticks"]}
@@ -192,16 +194,16 @@ def _items(
 
 def _figures(dead: pa.Table, at_us: NDArray[np.int64], policy: Policy) -> dict[str, NDArray[np.int64]]:
     """What the choice of items rests on, by row: confidence at death, own evidence and its interval."""
-    count = whole(dead, "own_count")
-    mean, low, high = interval(np.maximum(count, 1), whole(dead, "own_sum"), whole(dead, "own_sumsq"), policy)
+    count = int_column(dead, "own_count")
+    mean, low, high = interval(np.maximum(count, 1), int_column(dead, "own_sum"), int_column(dead, "own_sumsq"), policy)
     return {
         "confidence": confidence_of(dead, at_us, policy.decay),
         "count": count,
         "mean": mean,
         "low": low,
         "high": high,
-        "validations": whole(dead, "validations"),
-        "contradictions": whole(dead, "contradictions"),
+        "validations": int_column(dead, "validations"),
+        "contradictions": int_column(dead, "contradictions"),
     }
 
 

@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 
 from bardo_pipeline.grimoire import confidence as conf
 from bardo_pipeline.grimoire.entry_columns import (
+    bool_column,
     confidence_of,
-    flag,
     floor_of,
     half_life_of,
+    int_column,
     micros,
     moments,
-    replaced,
-    truth,
-    whole,
+    to_bools,
+    with_columns,
 )
 from bardo_pipeline.katabasis.anonymous_votes import of_the_dead
 from bardo_pipeline.policy import InheritancePolicy, Policy
@@ -55,25 +55,25 @@ def leave_bloodstains(entries: pa.Table, deaths: pa.Table, policy: Policy) -> pa
     """
     dead, at_us = of_the_dead(entries, deaths)
     dead = _released(dead, at_us, policy)
-    stained = flag(dead, "is_bloodstain")
+    stained = bool_column(dead, "is_bloodstain")
     active_warning = pc.and_(pc.equal(dead.column("kind"), "warning"), pc.equal(dead.column("status"), "active"))
-    left = replaced(dead, is_bloodstain=stained | truth(active_warning))
+    left = with_columns(dead, is_bloodstain=stained | to_bools(active_warning))
     at_death, floor = confidence_of(dead, at_us, policy.decay), floor_of(left, policy.decay)
     age = np.maximum(at_us - micros(dead, "anchor_at"), 0)
     slower = age / half_life_of(left, policy.decay) - age / half_life_of(dead, policy.decay)
-    anchored = np.rint(whole(dead, "confidence_ppm") * np.exp2(slower)).astype(np.int64)
+    anchored = np.rint(int_column(dead, "confidence_ppm") * np.exp2(slower)).astype(np.int64)
     restated = np.where(at_death < floor, at_death, np.maximum(anchored, floor))
-    return fading(replaced(left, confidence_ppm=restated), policy)
+    return fading(with_columns(left, confidence_ppm=restated), policy)
 
 
 def _released(dead: pa.Table, at_us: Ints, policy: Policy) -> pa.Table:
     """Without pins: what was pinned is anchored at death, with the confidence that it was held at."""
-    pinned = whole(dead, "pinned_ppm") > 0
+    pinned = int_column(dead, "pinned_ppm") > 0
     if not pinned.any():
         return dead
-    held = np.where(pinned, confidence_of(dead, at_us, policy.decay), whole(dead, "confidence_ppm"))
+    held = np.where(pinned, confidence_of(dead, at_us, policy.decay), int_column(dead, "confidence_ppm"))
     anchors = moments(np.where(pinned, at_us, micros(dead, "anchor_at")))
-    return replaced(dead, confidence_ppm=held, anchor_at=anchors, pinned_ppm=np.zeros(dead.num_rows, np.int64))
+    return with_columns(dead, confidence_ppm=held, anchor_at=anchors, pinned_ppm=np.zeros(dead.num_rows, np.int64))
 
 
 def attenuate(entries: pa.Table, policy: Policy) -> pa.Table:
@@ -83,15 +83,17 @@ def attenuate(entries: pa.Table, policy: Policy) -> pa.Table:
     and brings what stood above 0.4 at death to 0.4 there (nothing gains by crossing). A floor binds the crossing as it
     binds decay: what stands above its floor is not taken below it, and what a downvote took below is left as it is.
     """
-    confidence, floor = whole(entries, "confidence_ppm"), floor_of(entries, policy.decay)
+    confidence, floor = int_column(entries, "confidence_ppm"), floor_of(entries, policy.decay)
     rules = policy.inheritance
     if rules.weismann == "reset":
-        at_death = np.maximum(whole(entries, "confidence_death_ppm"), 1)
+        at_death = np.maximum(int_column(entries, "confidence_death_ppm"), 1)
         crossed = np.floor(confidence * np.minimum(conf.ppm(rules.reset_confidence) / at_death, 1.0)).astype(np.int64)
     else:
         crossed = conf.attenuated(confidence, rules.attenuation)
     crossed = np.maximum(crossed, np.minimum(floor, confidence))
-    return fading(replaced(entries, confidence_ppm=crossed, generation=whole(entries, "generation") + 1), policy)
+    return fading(
+        with_columns(entries, confidence_ppm=crossed, generation=int_column(entries, "generation") + 1), policy
+    )
 
 
 def shed(entries: pa.Table, policy: Policy) -> pa.Table:
@@ -99,9 +101,9 @@ def shed(entries: pa.Table, policy: Policy) -> pa.Table:
 
     evidence_count keeps the count that a fact's half-life rests on, so that shedding changes no confidence.
     """
-    evidence = np.maximum(whole(entries, "own_count"), whole(entries, "evidence_count"))
+    evidence = np.maximum(int_column(entries, "own_count"), int_column(entries, "evidence_count"))
     nothing = np.zeros(entries.num_rows, np.int64)
-    return fading(replaced(entries, evidence_count=evidence, **dict.fromkeys(SHED_COLUMNS, nothing)), policy)
+    return fading(with_columns(entries, evidence_count=evidence, **dict.fromkeys(SHED_COLUMNS, nothing)), policy)
 
 
 def crossing_limit(at_death: Ints, floor: Ints, policy: InheritancePolicy) -> Ints:
@@ -119,11 +121,11 @@ def crossing_limit(at_death: Ints, floor: Ints, policy: InheritancePolicy) -> In
 def fading(entries: pa.Table, policy: Policy) -> pa.Table:
     """The same entries with fades_at as their anchors now say; null for what never fades or is not active."""
     fades = conf.fades_at_us(
-        whole(entries, "confidence_ppm"),
+        int_column(entries, "confidence_ppm"),
         micros(entries, "anchor_at"),
         half_life_of(entries, policy.decay),
         floor_of(entries, policy.decay),
         conf.ppm(policy.curator.prune_confidence),
     )
-    never = (fades >= conf.FOREVER_US) | ~truth(pc.equal(entries.column("status"), "active"))
-    return replaced(entries, fades_at=moments(fades, never))
+    never = (fades >= conf.FOREVER_US) | ~to_bools(pc.equal(entries.column("status"), "active"))
+    return with_columns(entries, fades_at=moments(fades, never))

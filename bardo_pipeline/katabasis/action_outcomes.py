@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.events.record.arrow_columns import one
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entries import MOMENT
-from bardo_pipeline.grimoire.entry_columns import asked
+from bardo_pipeline.grimoire.entry_columns import query_tables
 from bardo_pipeline.policy import Policy
 
 OUTCOME_COLUMNS = ("golem_id", "tick", "observed_at", "actions", "outcome", "resolutions")
@@ -140,7 +140,7 @@ def outcomes_of(records: pa.Table, ended: pa.Table, policy: Policy) -> pa.Table:
         "limit": LIMIT_PPM,
     }
     deaths = ended.select(["golem_id", "tick"]).append_column("at_us", ended.column("at").cast(pa.int64()))
-    answer = asked(_OUTCOMES, numbers, records=plain, ended=deaths)
+    answer = query_tables(_OUTCOMES, numbers, records=plain, ended=deaths)
     moments = answer.column("confirmed_at").cast(pa.int64()).cast(MOMENT)
     place = answer.schema.get_field_index("confirmed_at")
     return answer.set_column(place, "confirmed_at", moments).cast(OUTCOME_SCHEMA)
@@ -154,7 +154,7 @@ def checked_failures(records: pa.Table, policy: Policy) -> dict[str, tuple[int, 
     plain = _busy(records)
     if not plain.num_rows:
         return {}
-    found = asked(_CHECKED, {"least": ppm(policy.katabasis.loss_min)}, records=plain).to_pylist()
+    found = query_tables(_CHECKED, {"least": ppm(policy.katabasis.loss_min)}, records=plain).to_pylist()
     return {row["golem_id"]: (row["tick_from"], row["tick_to"]) for row in found}
 
 

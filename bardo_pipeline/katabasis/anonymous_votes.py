@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bardo_pipeline.errors import DerivationError
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entries import MOMENT
-from bardo_pipeline.grimoire.entry_columns import asked, confidence_of, contiguous, micros
+from bardo_pipeline.grimoire.entry_columns import confidence_of, contiguous, micros, query_tables
 from bardo_pipeline.katabasis.propositions import with_claims
 from bardo_pipeline.policy import Policy
 
@@ -119,7 +119,7 @@ def routine_votes(decisions: pa.Table, owners: pa.Table, policy: Policy) -> Ball
     kinds = said.select(["operation", "kind", "status"])
     for name in kinds.column_names:
         spoken = spoken.append_column(name, kinds.column(name))
-    return _ballots(asked(ROUTINE, numbers, said=spoken), owners)
+    return _ballots(query_tables(ROUTINE, numbers, said=spoken), owners)
 
 
 def death_votes(entries: pa.Table, deaths: pa.Table, policy: Policy) -> Ballots:
@@ -132,7 +132,7 @@ def death_votes(entries: pa.Table, deaths: pa.Table, policy: Policy) -> Ballots:
     weight = round(policy.katabasis.death_vote_weight * LIVING_WEIGHT_TENTHS)
     spoken = _spoken(said, confidence_of(said, at_us, policy.decay))
     ended = _in_micros(deaths.select(["golem_id", "cycle", "at"]))
-    return _ballots(asked(LAST, {"weight": weight}, said=spoken, deaths=ended), deaths)
+    return _ballots(query_tables(LAST, {"weight": weight}, said=spoken, deaths=ended), deaths)
 
 
 def of_the_dead(entries: pa.Table, deaths: pa.Table) -> tuple[pa.Table, NDArray[np.int64]]:
@@ -148,7 +148,7 @@ def backed_votes(votes: pa.Table, causes: pa.Table, deaths: pa.Table) -> pa.Arra
     causes: the owners' private sidecars; deaths: DEATH_SCHEMA of the recorded deaths. A death vote that a living golem
     cast, or cast for another moment than the one on record, is not among them.
     """
-    answer = asked(
+    answer = query_tables(
         BACKED,
         votes=_in_micros(votes.select(["vote_id", "is_death_vote", "at"])),
         causes=causes.select(["vote_id", "golem_id"]),
@@ -166,7 +166,7 @@ def _spoken(said: pa.Table, confidence: NDArray[np.int64], *more: str) -> pa.Tab
 def _ballots(chosen: pa.Table, owners: pa.Table) -> Ballots:
     """Give each vote its ids (hex, cut as KAT says) and part what is public from what is not."""
     known = owners.select(["golem_id", "owner_id"]).group_by(["golem_id", "owner_id"]).aggregate([])
-    cast = asked(NAMED, chosen=chosen, owners=known)
+    cast = query_tables(NAMED, chosen=chosen, owners=known)
     orphans = cast.filter(pc.is_null(cast.column("owner_id"))).column("golem_id").to_pylist()
     if orphans:
         raise DerivationError(f"golem {min(orphans)}: no owner on record, so its votes cannot be signed for")

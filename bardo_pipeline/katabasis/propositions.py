@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bardo_pipeline.grimoire.entry_columns import contiguous, truth, whole
+from bardo_pipeline.grimoire.entry_columns import contiguous, int_column, to_bools
 from bardo_pipeline.grimoire.entry_text import ACTION_WORDS, GAS_WORDS, REGIME_WORDS
-from bardo_pipeline.grimoire.gas_bands import told_apart
+from bardo_pipeline.grimoire.gas_bands import split_by_band
 
 PUBLIC_METRICS = ("gas_price", "pool_volume")
 """Baselines that anyone can read off the chain. Slippage and gas cost were measured on the golem's own trades, and the
@@ -60,7 +60,7 @@ def is_public(entries: pa.Table) -> NDArray[np.bool_]:
     pattern = pc.and_(pc.equal(entries.column("source"), "pattern"), pc.not_equal(entries.column("sign"), 0))
     measured = pc.is_in(entries.column("metric"), value_set=pa.array(PUBLIC_METRICS))
     level = pc.and_(pc.equal(entries.column("source"), "baseline"), measured)
-    return truth(pc.and_(pc.equal(entries.column("status"), "active"), pc.or_(pattern, level)))
+    return to_bools(pc.and_(pc.equal(entries.column("status"), "active"), pc.or_(pattern, level)))
 
 
 def level_steps(levels: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -75,9 +75,9 @@ def with_claims(entries: pa.Table) -> pa.Table:
     its effect is left out, so that they do even if they met it in different strength. A rule that stands for several
     makes the claim of each, so that they do even where one has folded it and another has not.
     """
-    entries = told_apart(entries.filter(pa.array(is_public(entries))))
-    sign, level = whole(entries, "sign"), truth(pc.equal(entries.column("source"), "baseline"))
-    step = np.where(level, level_steps(whole(entries, "effect_mean_ppm")), 0)
+    entries = split_by_band(entries.filter(pa.array(is_public(entries))))
+    sign, level = int_column(entries, "sign"), to_bools(pc.equal(entries.column("source"), "baseline"))
+    step = np.where(level, level_steps(int_column(entries, "effect_mean_ppm")), 0)
     alike = _alike([sign - sign.min(initial=0), step, *(_codes(entries.column(name)) for name in _PARTS)])
     _, first, inverse = np.unique(alike, return_index=True, return_inverse=True)
     parts = entries.select(_PARTS).take(pa.array(first)).to_pylist()

@@ -10,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.errors import DerivationError
 from bardo_pipeline.events.record.arrow_columns import one
 from bardo_pipeline.grimoire.confidence import DAY_US, FOREVER_US, confidence_at, ppm
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS, GAS_BANDS, MOMENT
-from bardo_pipeline.grimoire.entry_columns import Whole, asked, contiguous, micros, truth, whole
+from bardo_pipeline.grimoire.entry_columns import contiguous, int_column, micros, query_tables, to_bools
 from bardo_pipeline.katabasis.action_outcomes import OUTCOME_COLUMNS
 from bardo_pipeline.katabasis.scar_text import UNEXPLAINED, context, narrative
 from bardo_pipeline.policy import Policy
@@ -162,7 +163,7 @@ def failures_of(
     )
     plain = plain.append_column("market_regime", market_regimes(records, policy))
     numbers = {"explained": policy.katabasis.scar_explained_min}
-    told = asked(_FAILURES, numbers, failures=failed, records=plain, owners=owners, before=before)
+    told = query_tables(_FAILURES, numbers, failures=failed, records=plain, owners=owners, before=before)
     if told["owner_id"].null_count:
         orphans = told.filter(pc.is_null(told["owner_id"]))["golem_id"].to_pylist()
         raise DerivationError(f"golem {min(orphans)}: no owner on record, so its failures belong to no clade")
@@ -222,7 +223,7 @@ def _sure(told: pa.Table, rules: pa.Table, policy: Policy) -> pa.Array:
     opposite, and the confidence of one's own knowledge where no rule says anything or the chain itself refused."""
     wanted = told.select(["golem_id", "seq", "cycle", "structure", "outcome_class"])
     known = rules.select(list(RULE_COLUMNS))
-    found = asked(_SURE, {"own": ppm(policy.katabasis.scar_confidence)}, failures=wanted, rules=known)
+    found = query_tables(_SURE, {"own": ppm(policy.katabasis.scar_confidence)}, failures=wanted, rules=known)
     return contiguous(found["confidence_ppm"])
 
 
@@ -273,15 +274,15 @@ def scars_of(failures: pa.Table, deaths: pa.Table, policy: Policy) -> pa.Table:
         plain = plain.append_column(name, pa.array(micros(failures, column)))
     numbers = {"sure": ppm(policy.katabasis.scar_confidence_min), "span": policy.curator.cycle_ticks}
     ended = deaths.select(["golem_id", "cycle", "tick"])
-    found = asked(_SCARS, numbers, failures=plain, deaths=ended)
+    found = query_tables(_SCARS, numbers, failures=plain, deaths=ended)
     columns = {"at": found["at_us"].cast(MOMENT), "confirmed_at": found["confirmed_us"].cast(MOMENT)}
     return pa.table({n: columns[n] if n in columns else found[n] for n in SCAR_SCHEMA.names}).cast(SCAR_SCHEMA)
 
 
-def scar_confidence(scars: pa.Table, at_us: Whole | int, policy: Policy) -> Whole:
+def scar_confidence(scars: pa.Table, at_us: Int64Array | int, policy: Policy) -> Int64Array:
     """Confidence of each scar in ppm at a moment: halved in 30 days, a bloodstain in three times that (canon 4, 7)."""
-    stained = truth(contiguous(scars["is_bloodstain"]))
+    stained = to_bools(contiguous(scars["is_bloodstain"]))
     days = policy.katabasis.scar_half_life_days * np.where(stained, policy.decay.bloodstain_multiplier, 1.0)
     half = np.rint(np.minimum(days * DAY_US, float(FOREVER_US >> 3))).astype(np.int64)
     floor = np.where(stained, ppm(policy.decay.bloodstain_floor), 0)
-    return confidence_at(whole(scars, "confidence_ppm"), micros(scars, "confirmed_at"), at_us, half, floor)
+    return confidence_at(int_column(scars, "confidence_ppm"), micros(scars, "confirmed_at"), at_us, half, floor)

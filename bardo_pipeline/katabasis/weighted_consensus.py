@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entries import MOMENT
-from bardo_pipeline.grimoire.entry_columns import asked, contiguous, micros
+from bardo_pipeline.grimoire.entry_columns import contiguous, micros, query_tables
 from bardo_pipeline.policy import KatabasisPolicy
 
 CONSENSUS_SCHEMA = pa.schema(
@@ -96,7 +96,7 @@ def consensus(votes: pa.Table, backed: pa.Array, policy: KatabasisPolicy, touche
         "variance_max": ppm(policy.contradiction_variance) * PPM,
     }
     none = pa.array([], pa.string())
-    answer = asked(
+    answer = query_tables(
         COUNT,
         numbers,
         votes=votes.set_column(votes.schema.get_field_index("at"), "at_us", pa.array(micros(votes, "at"))),

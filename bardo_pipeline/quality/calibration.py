@@ -19,8 +19,8 @@ from bardo_pipeline.events.record.arrow_columns import required
 from bardo_pipeline.grimoire import confidence as conf
 from bardo_pipeline.grimoire.confidence import DAY_US, PPM
 from bardo_pipeline.grimoire.entries import MOMENT
-from bardo_pipeline.grimoire.entry_columns import floor_of, half_life_of, micros, moments, whole
-from bardo_pipeline.grimoire.gas_bands import told_apart
+from bardo_pipeline.grimoire.entry_columns import floor_of, half_life_of, int_column, micros, moments
+from bardo_pipeline.grimoire.gas_bands import split_by_band
 from bardo_pipeline.policy import DecayPolicy
 
 Whole = NDArray[np.int64]
@@ -104,13 +104,13 @@ def beliefs_at_closes(decisions: pa.Table, closes: pa.Table, policy: DecayPolicy
     rows = rows.filter(pc.is_in(rows["golem_id"], value_set=golems))
     if not rows.num_rows:
         return BELIEF_SCHEMA.empty_table()
-    golem, cycle = _codes(rows["golem_id"], golems), whole(rows, "cycle")
+    golem, cycle = _codes(rows["golem_id"], golems), int_column(rows, "cycle")
     structure = _codes(rows["structure"], rows["structure"].unique())
     until = np.full(len(cycle), 2**62, np.int64)
     same = (golem[1:] == golem[:-1]) & (structure[1:] == structure[:-1])
     until[:-1][same] = cycle[1:][same]
-    closing = np.lexsort((whole(closes, "cycle"), _codes(closes["golem_id"], golems)))
-    key = (_codes(closes["golem_id"], golems) << 40 | whole(closes, "cycle"))[closing]
+    closing = np.lexsort((int_column(closes, "cycle"), _codes(closes["golem_id"], golems)))
+    key = (_codes(closes["golem_id"], golems) << 40 | int_column(closes, "cycle"))[closing]
     believed = pc.and_(pc.equal(rows["status"], "active"), pc.not_equal(rows["sign"], 0)).to_numpy()
     first, stop = (np.searchsorted(key, golem << 40 | np.minimum(c, 2**40 - 1)) for c in (cycle, until))
     count = np.where(believed, stop - first, 0)
@@ -119,7 +119,7 @@ def beliefs_at_closes(decisions: pa.Table, closes: pa.Table, policy: DecayPolicy
     close = closing[np.repeat(first, count) + inside]
     at_us = micros(closes, "closed_at")[close]
     sure = conf.confidence_at(
-        whole(rows, "confidence_ppm")[row],
+        int_column(rows, "confidence_ppm")[row],
         micros(rows, "anchor_at")[row],
         at_us,
         half_life_of(rows, policy)[row],
@@ -128,11 +128,11 @@ def beliefs_at_closes(decisions: pa.Table, closes: pa.Table, policy: DecayPolicy
     named = rows.select(["golem_id", "entry_id", "structure", "sign"]).take(pa.array(row, pa.int64()))
     columns = {
         **{name: named[name] for name in named.column_names},
-        "cycle": whole(closes, "cycle")[close],
+        "cycle": int_column(closes, "cycle")[close],
         "at": moments(at_us),
         "confidence_ppm": sure,
     }
-    return told_apart(pa.table({name: columns[name] for name in BELIEF_SCHEMA.names}).cast(BELIEF_SCHEMA))
+    return split_by_band(pa.table({name: columns[name] for name in BELIEF_SCHEMA.names}).cast(BELIEF_SCHEMA))
 
 
 def judge_beliefs(beliefs: pa.Table, outcomes: pa.Table, *, horizon_us: int = DAY_US) -> pa.Table:
@@ -146,7 +146,7 @@ def judge_beliefs(beliefs: pa.Table, outcomes: pa.Table, *, horizon_us: int = DA
         place, owner = _codes(table["structure"], situations), _codes(table["golem_id"], golems)
         return np.where((place < 0) | (owner < 0), -1, owner * len(situations) + place)
 
-    at_us, effect = micros(outcomes, "at"), whole(outcomes, "effect_ppm")
+    at_us, effect = micros(outcomes, "at"), int_column(outcomes, "effect_ppm")
     instants = np.unique(at_us)
     width = len(instants) + 1
     packed = key(outcomes) * width + np.searchsorted(instants, at_us, side="right")
@@ -161,7 +161,7 @@ def judge_beliefs(beliefs: pa.Table, outcomes: pa.Table, *, horizon_us: int = DA
     known = mine >= 0
     count = np.where(known, high - low, 0)
     rose, fell, total = (np.where(known, s[high] - s[low], 0) for s in sums)
-    agreed = np.where(whole(beliefs, "sign") > 0, rose, fell)
+    agreed = np.where(int_column(beliefs, "sign") > 0, rose, fell)
     parts = [*beliefs.columns, *(pa.array(x, pa.int64()) for x in (count, agreed, total))]
     return pa.table(parts, schema=JUDGED_SCHEMA)
 
@@ -169,8 +169,8 @@ def judge_beliefs(beliefs: pa.Table, outcomes: pa.Table, *, horizon_us: int = DA
 def calibration(judged: pa.Table, *, band_count: int = 10) -> Calibration:
     """Brier scores and the calibration table of judged beliefs (JUDGED_SCHEMA), in equal bands of confidence."""
     told = judged.filter(pc.greater(judged["outcome_count"], 0))
-    sure, count, agreed = (whole(told, n) for n in ("confidence_ppm", "outcome_count", "agreed_count"))
-    held = (whole(told, "effect_sum_ppm") * whole(told, "sign") > 0).astype(np.int64)
+    sure, count, agreed = (int_column(told, n) for n in ("confidence_ppm", "outcome_count", "agreed_count"))
+    held = (int_column(told, "effect_sum_ppm") * int_column(told, "sign") > 0).astype(np.int64)
     if not told.num_rows:
         return Calibration(0, judged.num_rows, 0, None, None, BAND_SCHEMA.empty_table())
     missed, hit = sure * sure // PPM, (PPM - sure) * (PPM - sure) // PPM

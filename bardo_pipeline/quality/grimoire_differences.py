@@ -8,7 +8,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.grimoire.entry_columns import asked, confidence_of
+from bardo_pipeline.grimoire.entry_columns import confidence_of, query_tables
 from bardo_pipeline.policy import DecayPolicy
 
 CHANGE_SCHEMA = pa.schema(
@@ -45,7 +45,7 @@ def entry_changes(
     before, after: entries (ENTRY_SCHEMA); those that are not active count as not known. at_us: the moment at which
     confidence is compared, each side's by its own half-lives.
     """
-    found = asked(_CHANGES, before=_known(before, at_us, decay_before), after=_known(after, at_us, decay_after))
+    found = query_tables(_CHANGES, before=_known(before, at_us, decay_before), after=_known(after, at_us, decay_after))
     return found.select(CHANGE_SCHEMA.names).cast(CHANGE_SCHEMA)
 
 

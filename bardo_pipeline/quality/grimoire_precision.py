@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.grimoire.confidence import PPM
-from bardo_pipeline.grimoire.entry_columns import confidence_of, micros, whole
-from bardo_pipeline.grimoire.gas_bands import told_apart
+from bardo_pipeline.grimoire.entry_columns import confidence_of, int_column, micros
+from bardo_pipeline.grimoire.gas_bands import split_by_band
 from bardo_pipeline.policy import Policy, WorthPolicy
 from bardo_pipeline.quality.market_truths import PlantedTruth
 from bardo_pipeline.quality.true_effects import Yardstick, cell_name, cells_of
@@ -147,7 +147,7 @@ def look(grimoire: pa.Table, met: pa.Table, at_us: int, ground: Ground, policy: 
     grimoire: ENTRY_SCHEMA, as it stood then. met: golem_id, cell and windows: in how many market windows decisions of
     each golem had been judged there by then.
     """
-    living = told_apart(grimoire.filter(pc.equal(grimoire["status"], "active")))
+    living = split_by_band(grimoire.filter(pc.equal(grimoire["status"], "active")))
     judged = _verdicts(living, at_us, ground, policy)
     golems = len({*grimoire["golem_id"].to_pylist(), *met["golem_id"].to_pylist()})
     day = (at_us - ground.start_us) / 86_400_000_000
@@ -160,7 +160,7 @@ def _verdicts(living: pa.Table, at_us: int, ground: Ground, policy: Policy) -> p
     verdict, truth = np.full(count, UNSUPPORTED), np.full(count, "", dtype=object)
     source = living["source"].to_numpy(zero_copy_only=False)
     subject = np.where(source == "pattern", 0, np.where(source == "causal", 1, 2))
-    sign = whole(living, "sign")
+    sign = int_column(living, "sign")
     rules, links, levels = (np.flatnonzero(subject == s) for s in range(3))
     verdict[rules], truth[rules] = _rules(living.take(pa.array(rules)), sign[rules], at_us, ground, policy.worth)
     verdict[links], truth[links] = _links(living.take(pa.array(links)), sign[links], at_us, ground)
@@ -233,7 +233,7 @@ def judge_link(
 
 def _levels(levels: pa.Table, ground: Ground) -> np.ndarray:
     """Whether what entries call usual is: within the metric's usual range."""
-    metric, mean = levels["metric"].to_pylist(), whole(levels, "effect_mean_ppm")
+    metric, mean = levels["metric"].to_pylist(), int_column(levels, "effect_mean_ppm")
     low, high = (np.array([ground.levels.get(m, (1, 0))[side] for m in metric], float) for side in (0, 1))
     return np.where((mean >= low) & (mean <= high), RIGHT, WRONG)
 

@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 from bardo_pipeline.events.record.arrow_columns import required
 from bardo_pipeline.grimoire import confidence as conf
 from bardo_pipeline.grimoire.confidence import PPM
-from bardo_pipeline.grimoire.entry_columns import asked, floor_of, half_life_of, micros, whole
-from bardo_pipeline.grimoire.gas_bands import told_apart
+from bardo_pipeline.grimoire.entry_columns import floor_of, half_life_of, int_column, micros, query_tables
+from bardo_pipeline.grimoire.gas_bands import split_by_band
 from bardo_pipeline.policy import Policy
 
 Ints = NDArray[np.int64]
@@ -112,28 +112,28 @@ def order_of_golems(decisions: pa.Table, outcomes: pa.Table, policy: Policy) -> 
     outcomes = outcomes.filter(pc.not_equal(outcomes["effect_ppm"], 0)).sort_by(order)
     if not outcomes.num_rows:
         return ORDER_SCHEMA.empty_table()
-    won = (whole(outcomes, "effect_ppm") > 0).astype(np.int64)
+    won = (int_column(outcomes, "effect_ppm") > 0).astype(np.int64)
     at_us, told = micros(outcomes, "at"), outcomes.select(["golem_id", "structure"])
     for name, values in (("number", np.arange(len(won))), ("at_us", at_us), ("won", won)):
         told = told.append_column(name, pa.array(values, pa.int64()))
     rules, since, until = _rules(decisions)
     numbered = rules.select(["golem_id", "structure"]).append_column("row", pa.array(np.arange(rules.num_rows)))
-    spans = told_apart(numbered)
-    row = whole(spans, "row")
+    spans = split_by_band(numbered)
+    row = int_column(spans, "row")
     for name, values in (("number", np.arange(len(row))), ("since", since[row]), ("until", until[row])):
         spans = spans.append_column(name, pa.array(values, pa.int64()))
-    spoken = asked(SPEAKING, outcomes=told, spans=spans)
-    which, rule = whole(spoken, "number"), row[whole(spoken, "span")]
+    spoken = query_tables(SPEAKING, outcomes=told, spans=spans)
+    which, rule = int_column(spoken, "number"), row[int_column(spoken, "span")]
     which, rule, sure = _surest(rules, which, rule, at_us, policy)
-    counted = asked(COUNTED, outcomes=told)
-    tally = (whole(counted, "won") + 0.5) / (whole(counted, "judged") + 1.0)
+    counted = query_tables(COUNTED, outcomes=told)
+    tally = (int_column(counted, "won") + 0.5) / (int_column(counted, "judged") + 1.0)
     by_count = _ubits(np.where(won == 1, tally, 1.0 - tally))
-    agrees = (whole(rules, "sign")[rule] > 0) == (won[which] == 1)
+    agrees = (int_column(rules, "sign")[rule] > 0) == (won[which] == 1)
     trusted = policy.worth.rule_trust * sure / PPM
     known = by_count.copy()
     known[which] = _ubits((1.0 + np.where(agrees, trusted, -trusted)) / 2.0)
     inherited = np.zeros(len(won), np.int64)
-    own = whole(rules, "generation")[rule] == 0
+    own = int_column(rules, "generation")[rule] == 0
     inherited[which] = np.where(own, 0, by_count[which] - known[which])
     speaks = np.zeros(len(won), np.int64)
     speaks[which] = 1
@@ -148,14 +148,14 @@ def _rules(decisions: pa.Table) -> tuple[pa.Table, Ints, Ints]:
     table = decisions.select(["golem_id", "structure", "revision", "cycle", "seq"])
     table = table.append_column("active", active).append_column("place", pa.array(np.arange(decisions.num_rows)))
     table = table.append_column("at_us", pa.array(micros(decisions, "at"), pa.int64()))
-    held = asked(SPANS, {"never": _NEVER}, decisions=table)
-    return decisions.take(held["place"]), whole(held, "since"), whole(held, "until")
+    held = query_tables(SPANS, {"never": _NEVER}, decisions=table)
+    return decisions.take(held["place"]), int_column(held, "since"), int_column(held, "until")
 
 
 def _surest(rules: pa.Table, which: Ints, rule: Ints, at_us: Ints, policy: Policy) -> tuple[Ints, Ints, Ints]:
     """Of the rules that speak of one decision the surest when its verdict came; ties to the smaller entry id."""
     sure = conf.confidence_at(
-        whole(rules, "confidence_ppm")[rule],
+        int_column(rules, "confidence_ppm")[rule],
         micros(rules, "anchor_at")[rule],
         at_us[which],
         half_life_of(rules, policy.decay)[rule],
@@ -183,7 +183,7 @@ def _summed(told: pa.Table, sums: dict[str, Ints], rules: pa.Table, since: Ints,
     summed = summed.rename_columns([names.get(name, name) for name in summed.column_names]).sort_by("golem_id")
     place = pc.index_in(rules["golem_id"], value_set=summed["golem_id"].combine_chunks())
     mine = pc.fill_null(place, -1).to_numpy().astype(np.int64)
-    last = np.r_[whole(summed, "last"), 0]
+    last = np.r_[int_column(summed, "last"), 0]
     there = (mine >= 0) & (since < last[mine]) & (last[mine] <= until)
     held = np.bincount(mine[there], minlength=summed.num_rows).astype(np.int64)
     return summed.append_column("rule_count", pa.array(held)).select(ORDER_SCHEMA.names).cast(ORDER_SCHEMA)
@@ -200,10 +200,13 @@ GROUPED = """
 
 def order_of_groups(orders: pa.Table, named: pa.Table) -> pa.Table:
     """Order by group and generation: GROUP_SCHEMA. named: golem_id, name (its lineage or clade), generation."""
-    table = asked(GROUPED, orders=orders.select(ORDER_SCHEMA.names), named=named)
-    by_count, gain = whole(table, "count_ubits"), whole(table, "count_ubits") - whole(table, "known_ubits")
+    table = query_tables(GROUPED, orders=orders.select(ORDER_SCHEMA.names), named=named)
+    by_count, gain = (
+        int_column(table, "count_ubits"),
+        int_column(table, "count_ubits") - int_column(table, "known_ubits"),
+    )
     share = gain * PPM // np.maximum(by_count, 1)
-    per_rule = gain // np.maximum(whole(table, "rule_count"), 1)
+    per_rule = gain // np.maximum(int_column(table, "rule_count"), 1)
     table = table.append_column("order_ppm", pa.array(share)).append_column("per_rule_ubits", pa.array(per_rule))
     return table.select(GROUP_SCHEMA.names).cast(GROUP_SCHEMA)
 
@@ -230,8 +233,8 @@ def trend(orders: pa.Table, generations: Iterable[int]) -> Trend:
     orders: ORDER_SCHEMA; generations: of each of its rows. The interval is White's, for weights that are not variances,
     with n / (n - 2); it needs three golems and two generations.
     """
-    weight = whole(orders, "count_ubits").astype(np.float64)
-    y = (weight - whole(orders, "known_ubits")) / np.maximum(weight, 1.0)
+    weight = int_column(orders, "count_ubits").astype(np.float64)
+    y = (weight - int_column(orders, "known_ubits")) / np.maximum(weight, 1.0)
     x = np.array(list(generations), np.float64)
     if len(x) < 3 or len(np.unique(x)) < 2:
         return Trend(None, None, None)

@@ -11,9 +11,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.arrays import Int64Array
 from bardo_pipeline.events.record.arrow_columns import one
 from bardo_pipeline.grimoire.entries import MOMENT
-from bardo_pipeline.grimoire.entry_columns import Whole, asked
+from bardo_pipeline.grimoire.entry_columns import query_tables
 from bardo_pipeline.policy import CuratorPolicy
 
 CREDIT_COLUMNS = ("golem_id", "tick", "observed_at", "retrieved_entries", "resolutions")
@@ -90,10 +91,10 @@ def signs_of(decisions: pa.Table, known: pa.Table | None = None) -> pa.Table:
     """From when on each entry says which side (SIGN_SCHEMA). decisions: DECISION_SCHEMA, later than those of known."""
     wanted = ["golem_id", "entry_id", "action_type", "cycle", "sign", "revision", "seq"]
     before = SIGN_SCHEMA.empty_table() if known is None else known
-    return asked(_SIGNS, decisions=decisions.select(wanted), known=before).cast(SIGN_SCHEMA)
+    return query_tables(_SIGNS, decisions=decisions.select(wanted), known=before).cast(SIGN_SCHEMA)
 
 
-def credits_of(records: pa.Table, cycle: Whole, signs: pa.Table, policy: CuratorPolicy) -> pa.Table:
+def credits_of(records: pa.Table, cycle: Int64Array, signs: pa.Table, policy: CuratorPolicy) -> pa.Table:
     """What became of retrievals in these records (CREDIT_SCHEMA), by golem, cycle and entry.
 
     records: CREDIT_COLUMNS, whole cycles of a golem; cycle: int64 [records]. signs: SIGN_SCHEMA, through the cycle
@@ -107,7 +108,7 @@ def credits_of(records: pa.Table, cycle: Whole, signs: pa.Table, policy: Curator
     if not plain.num_rows:
         return CREDIT_SCHEMA.empty_table()
     numbers = {"span": policy.cycle_ticks, "least": policy.effect_min_ppm}
-    answer = asked(_CREDITS, numbers, records=plain, signs=signs)
+    answer = query_tables(_CREDITS, numbers, records=plain, signs=signs)
     moments = answer.column("last_access_at").cast(pa.int64()).cast(MOMENT)
     place = answer.schema.get_field_index("last_access_at")
     return answer.set_column(place, "last_access_at", moments).select(CREDIT_SCHEMA.names).cast(CREDIT_SCHEMA)

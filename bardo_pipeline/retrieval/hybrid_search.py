@@ -19,7 +19,7 @@ from bardo_pipeline.events.record.arrow_columns import one
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entries import CATEGORIES, DOMAINS, DREAMT, ENTRY_KINDS, STATUSES
-from bardo_pipeline.grimoire.entry_columns import confidence_of, whole
+from bardo_pipeline.grimoire.entry_columns import confidence_of, int_column
 from bardo_pipeline.policy import Policy, RetrievalPolicy
 from bardo_pipeline.retrieval.scoring import Floats, Truth, Whole
 
@@ -146,7 +146,7 @@ class Filters:
     def of(self, entries: pa.Table, confidence: Whole) -> Truth:
         """Which entries (ENTRY_SCHEMA) pass. confidence: of each now, in ppm."""
         own = pc.is_in(entries["provenance"], value_set=pa.array(OWN)).to_numpy()
-        published = np.where(own, confidence, whole(entries, "confidence_origin_ppm"))
+        published = np.where(own, confidence, int_column(entries, "confidence_origin_ppm"))
         passed = published >= ppm(self.confidence_min)
         for name in ("kind", "category", "domain", "regime", "status", "chain", "pair", "tool"):
             if (asked := getattr(self, name)) is not None:

@@ -21,7 +21,7 @@ from bardo_pipeline.events.record.arrow_columns import one
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire.confidence import PPM, confidence_at, ppm
 from bardo_pipeline.grimoire.entries import BASELINE_METRICS, MOMENT
-from bardo_pipeline.grimoire.entry_columns import flag, floor_of, half_life_of, micros, moments, whole
+from bardo_pipeline.grimoire.entry_columns import bool_column, floor_of, half_life_of, int_column, micros, moments
 from bardo_pipeline.mortality.affect import pad_congruence
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.retrieval.score_bounds import Bounds, Measures
@@ -169,15 +169,18 @@ class Grimoire:
     def _measure(self, uses: Uses) -> None:
         """Columns of which every score is made, in double precision."""
         entries, decay = self.entries, self.policy.decay
-        self._confidence, self._anchor = whole(entries, "confidence_ppm"), micros(entries, "anchor_at")
+        self._confidence, self._anchor = int_column(entries, "confidence_ppm"), micros(entries, "anchor_at")
         self._half, self._floor = half_life_of(entries, decay), floor_of(entries, decay)
-        self._bloodstain = flag(entries, "is_bloodstain")
+        self._bloodstain = bool_column(entries, "is_bloodstain")
         self._last = np.maximum(micros(entries, "validated_at"), uses.last_us)
         self._recency_half = recency_half_life(self._half, self.policy.retrieval)
-        held, failed = whole(entries, "validations") + uses.useful, whole(entries, "contradictions") + uses.misled
+        held, failed = (
+            int_column(entries, "validations") + uses.useful,
+            int_column(entries, "contradictions") + uses.misled,
+        )
         self._ratio = validation_ratio(held, failed)
-        count = np.maximum(whole(entries, "own_count"), 1)
-        self._pad = np.stack([whole(entries, n) / count / 1000.0 for n in _MOODS])
+        count = np.maximum(int_column(entries, "own_count"), 1)
+        self._pad = np.stack([int_column(entries, n) / count / 1000.0 for n in _MOODS])
         codes = pc.index_in(one(entries.column("regime")), value_set=pa.array(REGIMES))
         self._regime = pc.fill_null(codes, len(REGIMES)).to_numpy(zero_copy_only=False).astype(np.int8)
         self._of_regime = np.bincount(self._regime, minlength=len(REGIMES) + 1)

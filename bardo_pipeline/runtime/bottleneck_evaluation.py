@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
-from bardo_pipeline.grimoire.entry_columns import confidence_of, replaced
+from bardo_pipeline.grimoire.entry_columns import confidence_of, with_columns
 from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.inheritance.bottleneck import bottleneck
 from bardo_pipeline.inheritance.heir_entries import as_inherited
@@ -181,7 +181,7 @@ def as_one(grimoires: pa.Table) -> pa.Table:
     A golem holds one entry about a thing (canon 17); of what several say of it, the surest.
     """
     living = grimoires.filter(pc.equal(grimoires["status"], "active"))
-    mine = replaced(living, golem_id=pa.array([POOL] * living.num_rows, pa.string())).sort_by("entry_id")
+    mine = with_columns(living, golem_id=pa.array([POOL] * living.num_rows, pa.string())).sort_by("entry_id")
     order = np.argsort(-mine["confidence_ppm"].to_numpy(), kind="stable")
     keys = mine["structure"].take(pa.array(order)).combine_chunks().dictionary_encode().indices.to_numpy()
     _, first = np.unique(keys, return_index=True)
@@ -270,7 +270,7 @@ def _heirs(
             one = _born(tape, f"heir/{number}", founding, policy)
             name = f"{one.golem_id}-{budget}-{way}"
             starts.append(one._replace(golem_id=name))
-            given.append(as_inherited(replaced(crossed, golem_id=pa.array([name] * crossed.num_rows)), policy))
+            given.append(as_inherited(with_columns(crossed, golem_id=pa.array([name] * crossed.num_rows)), policy))
     brood = Brood(tape, start, starts, policy)
     brood.begin(pa.concat_tables(given))
     worth = brood.live(tape.ticks).worth.reshape(len(choices), heirs).mean(axis=1)

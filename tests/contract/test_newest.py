@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from bardo_pipeline.grimoire.entry_columns import last_of_each
+from bardo_pipeline.grimoire.entry_columns import newest_per_golem
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.projections.projections import GrowingTable
 from bardo_pipeline.storage.projections.table_specs import TABLES
@@ -33,7 +33,7 @@ def test_what_came_since_is_taken_in_whoever_wrote_it_and_what_was_taken_back_is
 
     def newest() -> list[tuple[str, int]]:
         kept = table.newest("version", ["version", "cycle"]).sort_by("golem_id")
-        assert kept.equals(last_of_each(table.read(["golem_id", "version", "cycle"]), "version"))
+        assert kept.equals(newest_per_golem(table.read(["golem_id", "version", "cycle"]), "version"))
         return list(zip(kept["golem_id"].to_pylist(), kept["version"].to_pylist(), strict=True))
 
     assert newest() == []

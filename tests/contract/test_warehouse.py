@@ -25,7 +25,7 @@ from bardo_pipeline.events.life.library_events import KitOrdered
 from bardo_pipeline.events.record.model import REGIMES
 from bardo_pipeline.grimoire import entries as vocabulary
 from bardo_pipeline.grimoire.confidence import FOREVER_US
-from bardo_pipeline.grimoire.entry_columns import confidence_of, half_life_of, micros, replaced
+from bardo_pipeline.grimoire.entry_columns import confidence_of, half_life_of, micros, with_columns
 from bardo_pipeline.katabasis.weighted_consensus import CONSENSUS_SCHEMA
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.project_files import DBT_PROJECT
@@ -111,7 +111,7 @@ def of_every_decay(known: pa.Table, count: int) -> pa.Table:
     rng = np.random.default_rng(11)
     rows = known.take(pa.array(rng.integers(0, known.num_rows, count)))
     anchors = pc.min(known["anchor_at"]).cast(pa.int64()).as_py() - rng.integers(0, 40 * 86_400_000_000, count)
-    return replaced(
+    return with_columns(
         rows,
         entry_id=pa.array([f"made-{i:04}" for i in range(count)]),
         status=pa.array(["active"] * count),

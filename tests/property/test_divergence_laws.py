@@ -7,7 +7,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from bardo_pipeline.grimoire.gas_bands import parts_of
+from bardo_pipeline.grimoire.gas_bands import band_keys
 from bardo_pipeline.inheritance.divergence import SAID_SCHEMA, divergences
 from tests.reference.divergence import divergence_by_row
 from tests.support.example_count import times
@@ -94,7 +94,7 @@ def agreeing(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     kept: list[dict[str, Any]] = []
     signs: dict[tuple[str, str], int] = {}
     for row in rows:
-        about = [(row["golem_id"], part) for part in parts_of(row["structure"]) or (row["structure"],)]
+        about = [(row["golem_id"], part) for part in band_keys(row["structure"]) or (row["structure"],)]
         if all(signs.get(one, row["sign"]) == row["sign"] for one in about):
             kept.append(row)
             signs |= dict.fromkeys(about, row["sign"])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from bardo_pipeline.grimoire.entry_columns import floor_of, whole
+from bardo_pipeline.grimoire.entry_columns import floor_of, int_column
 from bardo_pipeline.inheritance.bottleneck import RULES, bottleneck
 from bardo_pipeline.inheritance.weismann import attenuate, crossing_limit, leave_bloodstains, shed
 from bardo_pipeline.policy import InheritancePolicy, Policy
@@ -143,7 +143,7 @@ def test_after_one_crossing_confidence_is_eighty_five_percent_at_every_later_mom
     table = grimoire(*rows)
     at = DIED + timedelta(hours=hours)
     before, after = np.array(confidence_at(table, at)), np.array(confidence_at(attenuate(table, POLICY), at))
-    floor = np.minimum(floor_of(table, POLICY.decay), whole(table, "confidence_ppm"))
+    floor = np.minimum(floor_of(table, POLICY.decay), int_column(table, "confidence_ppm"))
     expected = np.maximum(np.floor(before * 0.85), np.minimum(floor, before))
     assert (np.abs(after - expected) <= 2).all()
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from bardo_pipeline.grimoire.gas_bands import parts_of
+from bardo_pipeline.grimoire.gas_bands import band_keys
 from bardo_pipeline.policy import Policy
 from tests.reference.bottleneck import confidence_by_row
 
@@ -33,10 +33,10 @@ def _of_one(golem: str, entries: list[Row], decisions: list[Row], at: datetime, 
         whole += weight
         if one is None or other is None or one[2] != other[2]:
             apart += weight
-    told = {(part, d["sign"]) for d in given for part in parts_of(d["structure"]) or (d["structure"],)}
+    told = {(part, d["sign"]) for d in given for part in band_keys(d["structure"]) or (d["structure"],)}
     novel = [
         e for e in left
-        if any((part, e["sign"]) not in told for part in parts_of(e["structure"]) or (e["structure"],))
+        if any((part, e["sign"]) not in told for part in band_keys(e["structure"]) or (e["structure"],))
     ]  # fmt: skip
     invalidated, forgotten = [], 0
     for entry in given:
@@ -77,7 +77,7 @@ def _rules(rows: list[Row], trusted: Any) -> dict[str, tuple[int, str, int]]:
     for row in rows:
         if row["source"] != "pattern":
             continue
-        for structure in parts_of(row["structure"]) or (row["structure"],):
+        for structure in band_keys(row["structure"]) or (row["structure"],):
             mine = (trusted(row), row["entry_id"], row["sign"])
             held = out.get(structure)
             if held is None or (-mine[0], mine[1]) < (-held[0], held[1]):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from bardo_pipeline.grimoire.gas_bands import parts_of
+from bardo_pipeline.grimoire.gas_bands import band_keys
 from bardo_pipeline.inheritance.library.deposits import CHANNELS, CONTENT
 from bardo_pipeline.policy import Policy
 
@@ -41,13 +41,13 @@ class Clade:
         self.said: dict[tuple[str, str], dict[int, Any]] = {}
         for entry in self.entries:
             if validates(entry):
-                for part in parts_of(entry["structure"]) or (entry["structure"],):
+                for part in band_keys(entry["structure"]) or (entry["structure"],):
                     sides = self.said.setdefault((entry["golem_id"], part), {})
                     sides[side_of(entry)] = max(entry["validated_at"], sides.get(side_of(entry), entry["validated_at"]))
 
     def validators(self, row: Row) -> dict[str, Any]:
         """Golem to the moment of its newest outcome, of those that bear out every part of a rule on its side."""
-        parts, found = parts_of(row["structure"]) or (row["structure"],), {}
+        parts, found = band_keys(row["structure"]) or (row["structure"],), {}
         for golem in self.lineage:
             moments = [self.said.get((golem, part), {}).get(side_of(row)) for part in parts]
             if all(moment is not None for moment in moments):
@@ -56,7 +56,7 @@ class Clade:
 
     def refuters(self, row: Row) -> set[str]:
         """Golems whose outcomes say something else of any part of a rule."""
-        parts, side = parts_of(row["structure"]) or (row["structure"],), side_of(row)
+        parts, side = band_keys(row["structure"]) or (row["structure"],), side_of(row)
         return {g for g in self.lineage for part in parts if set(self.said.get((g, part), {})) - {side}}
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from bardo_pipeline.grimoire.gas_bands import parts_of
+from bardo_pipeline.grimoire.gas_bands import band_keys
 from bardo_pipeline.policy import Policy
 from tests.reference.bottleneck import confidence_by_row
 
@@ -27,7 +27,7 @@ def order_by_row(decisions: list[Row], outcomes: list[Row], policy: Policy) -> d
             speaks = [
                 (-confidence_by_row(rule, outcome["at"], policy), rule["entry_id"], rule)
                 for rule in _held(decisions, golem, outcome["at"])
-                if outcome["structure"] in (parts_of(rule["structure"]) or (rule["structure"],))
+                if outcome["structure"] in (band_keys(rule["structure"]) or (rule["structure"],))
             ]
             if speaks:
                 sure, _, rule = min(speaks, key=lambda said: said[:2])

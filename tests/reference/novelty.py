@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from bardo_pipeline.curator.views.surprise_ranking import PARTS
-from bardo_pipeline.grimoire.gas_bands import parts_of
+from bardo_pipeline.grimoire.gas_bands import band_keys
 from bardo_pipeline.policy import Policy
 from tests.reference.bottleneck import confidence_by_row
 
@@ -36,11 +36,11 @@ def apart_by_row(row: Row, held: list[Row]) -> int:
 
 def _told(row: Row, known: list[Row], at: datetime, policy: Policy) -> tuple[str, int]:
     surprises, agreements, met = [], [], []
-    for structure in parts_of(row["structure"]) or (row["structure"],):
+    for structure in band_keys(row["structure"]) or (row["structure"],):
         about = [
             (-confidence_by_row(other, at, policy), other["entry_id"], other)
             for other in known
-            if structure in (parts_of(other["structure"]) or (other["structure"],))
+            if structure in (band_keys(other["structure"]) or (other["structure"],))
         ]
         met.append(bool(about))
         if not about:

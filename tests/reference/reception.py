@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from bardo_pipeline.curator.state.structures import Structure
-from bardo_pipeline.grimoire.gas_bands import parts_of
+from bardo_pipeline.grimoire.gas_bands import band_keys
 from bardo_pipeline.policy import Policy
 from tests.reference.bottleneck import confidence_by_row
 from tests.reference.curator import _sure
@@ -56,7 +56,7 @@ def _says_something(row: Row) -> bool:
 
 
 def _told(row: Row) -> tuple[str, ...]:
-    return parts_of(row["structure"]) or (row["structure"],)
+    return band_keys(row["structure"]) or (row["structure"],)
 
 
 def _is_strange(row: Row, known: list[Row], policy: Policy) -> bool:

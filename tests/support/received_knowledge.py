@@ -13,7 +13,7 @@ from bardo_pipeline.curator.state.grimoire_state import GrimoireState, to_table
 from bardo_pipeline.curator.state.received_entries import Delivery
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.events.life.received_knowledge import Arrival
-from bardo_pipeline.grimoire.entry_columns import replaced
+from bardo_pipeline.grimoire.entry_columns import with_columns
 from bardo_pipeline.inheritance.bundle_files import CROSSING_COLUMNS
 from bardo_pipeline.policy import Policy
 from tests.support.handmade_bundles import crossing_of
@@ -30,7 +30,7 @@ def crossing(*rows: dict[str, Any]) -> pa.Table:
     whole = crossing_of(*(row | {"generation": 0} for row in rows), golem_id="g-far")
     at = {row["entry_id"]: crossed for row, crossed in zip(rows, generation, strict=True)}
     table = whole.select(CROSSING_COLUMNS)
-    return replaced(table, generation=pa.array([at[name] for name in table["entry_id"].to_pylist()], pa.int64()))
+    return with_columns(table, generation=pa.array([at[name] for name in table["entry_id"].to_pylist()], pa.int64()))
 
 
 def claim(when: Situation | Any, sign: int = 1, **said: Any) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from bardo_pipeline.derivation.reports.lineage import lineage_of
 from bardo_pipeline.events.life.events import life_event
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
-from bardo_pipeline.grimoire.gas_bands import told_apart
+from bardo_pipeline.grimoire.gas_bands import split_by_band
 from bardo_pipeline.heartbeat.fleet import Founding, born
 from bardo_pipeline.heartbeat.recall_table import CELL_GAS, EntryNames, recall_of
 from bardo_pipeline.inheritance.weismann import SHED_COLUMNS, fading
@@ -304,9 +304,9 @@ def test_the_lineage_of_a_wider_rule_goes_down_to_the_ticks_of_its_parts(tmp_pat
 
 def test_a_wider_rule_told_apart_is_one_row_a_band_and_everything_else_stays() -> None:
     told = Told(dict(BOTH))
-    rows = told_apart(told.grimoire.filter(pa.array([s == "active" for s in told.grimoire["status"].to_pylist()])))
+    rows = split_by_band(told.grimoire.filter(pa.array([s == "active" for s in told.grimoire["status"].to_pylist()])))
     assert rows["structure"].to_pylist() == [SQUALL.structure.key, STORM.structure.key]
     assert rows["gas_band"].to_pylist() == ["cheap", "normal"]
     assert len(set(rows["entry_id"].to_pylist())) == 1
     plain = Told({STORM: BOTH[STORM]}).grimoire
-    assert told_apart(plain).equals(plain)
+    assert split_by_band(plain).equals(plain)

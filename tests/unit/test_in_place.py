@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bardo_pipeline.grimoire.entry_columns import in_order
+from bardo_pipeline.grimoire.entry_columns import sorted_by
 from bardo_pipeline.storage.delta.row_diff import amended, chosen, differing
 from tests.support.example_count import some
 
@@ -82,9 +82,9 @@ def test_amended_rows_stand_for_those_like_them(
     order = sorted(put)
     random.shuffle(order)
     made = amended(rows_of(known), rows_of(put, order), KEY)
-    assert in_order(made.rows, KEY).equals(rows_of({**known, **put}))
+    assert sorted_by(made.rows, KEY).equals(rows_of({**known, **put}))
     assert made.rows.schema == SCHEMA
-    assert in_order(made.gone, KEY).equals(rows_of({key: known[key] for key in known if key in put}))
+    assert sorted_by(made.gone, KEY).equals(rows_of({key: known[key] for key in known if key in put}))
     if set(put) <= set(known):
         assert made.rows.select(KEY).equals(rows_of(known).select(KEY)), "each lies where the one before it lay"
 
@@ -107,7 +107,7 @@ def test_one_row_may_stand_for_several_and_several_for_one() -> None:
 def test_rows_in_order_are_as_sorting_leaves_them(found: list[tuple[str, str]]) -> None:
     rows = pa.table({"golem_id": [g for g, _ in found], "structure": [s for _, s in found], "at": range(len(found))})
     rows = rows.cast(pa.schema([("golem_id", pa.string()), ("structure", pa.string()), ("at", pa.int64())]))
-    made = in_order(rows, KEY)
+    made = sorted_by(rows, KEY)
     assert list(zip(*made.select(KEY).to_pydict().values(), strict=True)) == sorted(found)
     assert (made is rows) == (found == sorted(found))
     assert sorted(made["at"].to_pylist()) == list(range(len(found)))

@@ -23,7 +23,7 @@ from bardo_pipeline.derivation.versions.side_derivations import Held, as_it_stan
 from bardo_pipeline.derivation.versions.what_if import WhatIf, compare, what_if
 from bardo_pipeline.errors import ConfigError
 from bardo_pipeline.grimoire.confidence import PPM
-from bardo_pipeline.grimoire.entry_columns import asked
+from bardo_pipeline.grimoire.entry_columns import query_tables
 from bardo_pipeline.quality.calibration import Calibration
 
 out = Console(soft_wrap=False, highlight=False)
@@ -211,8 +211,8 @@ def _told(found: WhatIf) -> dict[str, Any]:
         "adoptable": found.adoptable,
         "tables": [asdict(t) for t in found.tables],
         "active_entries": dict(zip(("in_force", "beside"), found.known, strict=True)),
-        "by_kind": asked(_BY_KIND, changes=found.entries).to_pylist(),
-        "by_golem": asked(_BY_GOLEM, changes=found.entries).to_pylist(),
+        "by_kind": query_tables(_BY_KIND, changes=found.entries).to_pylist(),
+        "by_golem": query_tables(_BY_GOLEM, changes=found.entries).to_pylist(),
         "entries": found.entries.to_pylist(),
         "calibration": {
             name: asdict(one) | {"bands": one.bands.to_pylist()}
@@ -258,9 +258,9 @@ def _show_entries(found: WhatIf, examples: int) -> None:
     if not found.entries.num_rows:
         return
     for title, query in (("Entries that differ", _BY_KIND), ("By golem", _BY_GOLEM)):
-        _print(title, asked(query, changes=found.entries))
+        _print(title, query_tables(query, changes=found.entries))
     if examples:
-        shown = asked(_EXAMPLES, changes=found.entries).slice(0, examples)
+        shown = query_tables(_EXAMPLES, changes=found.entries).slice(0, examples)
         _print(f"{shown.num_rows} of {found.entries.num_rows:,}", shown)
 
 

@@ -43,7 +43,7 @@ from bardo_pipeline.curator.state.received_entries import verdicts
 from bardo_pipeline.events.life.received_knowledge import Arrival
 from bardo_pipeline.grimoire.confidence import CLASS_FACT, ppm
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
-from bardo_pipeline.grimoire.gas_bands import told_apart
+from bardo_pipeline.grimoire.gas_bands import split_by_band
 from bardo_pipeline.policy import Policy
 
 
@@ -113,7 +113,7 @@ def _let_in(
         return
     place = pc.index_in(accepted["entry_id"], value_set=entries["entry_id"].combine_chunks())
     chosen = entries.take(place).drop_columns(["confidence_ppm"])
-    chosen = told_apart(chosen.append_column("confidence_ppm", accepted["confidence_ppm"]))
+    chosen = split_by_band(chosen.append_column("confidence_ppm", accepted["confidence_ppm"]))
     made = rows_of(state, _as_entries(chosen, arrival))
     _, first = np.unique(made["structure"], return_index=True)  # of two about one band, the more surprising
     keys = np.full(len(first), code), made["structure"][first]

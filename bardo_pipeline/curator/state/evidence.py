@@ -74,7 +74,7 @@ class Evidence:
         return len(self.golem)
 
 
-def exploded(lists: pa.ListArray) -> tuple[np.ndarray, pa.Array]:
+def flatten_lists(lists: pa.ListArray) -> tuple[np.ndarray, pa.Array]:
     """(row of each element, elements) of a list column."""
     offsets = lists.offsets.to_numpy().astype(np.int64)
     rows = np.repeat(np.arange(len(lists)), np.diff(offsets))
@@ -101,7 +101,7 @@ def is_verified(records: pa.Table) -> np.ndarray:
     An action that was executed and of which no outcome is told has not shown its truth yet.
     """
     outcome = contiguous(records.column("outcome"))
-    acted, actions = exploded(contiguous(records.column("actions")))
+    acted, actions = flatten_lists(contiguous(records.column("actions")))
     executed = np.zeros(len(outcome), bool)
     executed[acted[_is_executed(actions)]] = True
     told = pc.fill_null(pc.struct_field(outcome, "verified"), False).to_numpy(zero_copy_only=False)
@@ -218,7 +218,7 @@ def _judged(
     policy: CuratorPolicy,
 ) -> Findings:
     """Resolutions of verified decisions, each with the structure of its situation."""
-    row, parts = exploded(contiguous(records.column("resolutions")))
+    row, parts = flatten_lists(contiguous(records.column("resolutions")))
     keep = pc.struct_field(parts, "verified").to_numpy(zero_copy_only=False).astype(bool)
     row, parts = row[keep], parts.filter(pa.array(keep))
     anomaly = np.searchsorted(
@@ -269,7 +269,7 @@ def _levels(
     observation = contiguous(records.column("observation"))
     gas = np.rint(np.minimum(pc.struct_field(observation, "gas_gwei").to_numpy(zero_copy_only=False), 1e9) * 1000)
     volume = pc.struct_field(observation, "volume_micros").to_numpy(zero_copy_only=False) // 1_000_000
-    acted, actions = exploded(contiguous(records.column("actions")))
+    acted, actions = flatten_lists(contiguous(records.column("actions")))
     done = _is_executed(actions) & verified[acted]
     acted, actions = acted[done], actions.filter(pa.array(done))
     slips = pc.struct_field(actions, "slippage_ppm")

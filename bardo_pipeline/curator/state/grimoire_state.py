@@ -25,7 +25,7 @@ from bardo_pipeline.grimoire.entries import (
     PROVENANCES,
     STATUSES,
 )
-from bardo_pipeline.grimoire.entry_columns import contiguous, in_order
+from bardo_pipeline.grimoire.entry_columns import contiguous, sorted_by
 from bardo_pipeline.grimoire.entry_text import SIZE_EDGES_PPM, baseline_text, causal_text, pattern_text
 from bardo_pipeline.grimoire.integer_joins import places
 from bardo_pipeline.policy import CuratorPolicy, DecayPolicy
@@ -308,7 +308,7 @@ def to_table(
     """The grimoire, or these of its rows, as a table of ENTRY_SCHEMA, sorted by golem and entry."""
     wanted = state.snapshot(np.arange(state.rows) if rows is None else rows)
     table = pa.table(entry_columns(state, wanted, curator, decay), schema=ENTRY_SCHEMA)
-    return in_order(table, ("golem_id", "entry_id"))
+    return sorted_by(table, ("golem_id", "entry_id"))
 
 
 def from_table(table: pa.Table) -> GrimoireState:

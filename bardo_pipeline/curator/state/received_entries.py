@@ -21,8 +21,8 @@ from bardo_pipeline.curator.views.surprise_ranking import NOVELTY_SCHEMA, PARTS,
 from bardo_pipeline.events.life.received_knowledge import Arrival
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entries import CAME_OVER
-from bardo_pipeline.grimoire.entry_columns import asked, confidence_of, replaced, truth, whole
-from bardo_pipeline.grimoire.gas_bands import told_apart
+from bardo_pipeline.grimoire.entry_columns import confidence_of, int_column, query_tables, to_bools, with_columns
+from bardo_pipeline.grimoire.gas_bands import split_by_band
 from bardo_pipeline.policy import Policy
 
 VERDICTS = ("accepted", "redundant", "contradicted", "anomalous", "unproven", "deferred")
@@ -84,7 +84,7 @@ def verdicts(
 
     opposite = np.array([f"it holds the opposite ({held_id})" for held_id in found["held_id"].to_pylist()], object)
     same = np.array([f"it holds the same ({held_id})" for held_id in found["held_id"].to_pylist()], object)
-    doubted = truth(pc.is_in(mine["entry_id"], value_set=pa.array(sorted(unproven), pa.string())))
+    doubted = to_bools(pc.is_in(mine["entry_id"], value_set=pa.array(sorted(unproven), pa.string())))
     rule("unproven", doubted, "what it claims of the chain does not check")
     rule("contradicted", _retracted(mine, held), "its owner took that out")
     rule("contradicted", relation == "opposed", opposite)
@@ -111,7 +111,7 @@ def as_known(held: pa.Table) -> pa.Table:
     came = pc.is_in(held["provenance"], value_set=pa.array(CAME_OVER, pa.string()))
     claims = pc.or_(came, pc.and_(pc.equal(held["source"], "causal"), pc.not_equal(held["sign"], 0)))
     kept = held.filter(pc.or_(pc.equal(held["status"], "active"), pc.and_(candidate, claims)))
-    return replaced(kept, status=pa.array(["active"] * kept.num_rows, pa.string()))
+    return with_columns(kept, status=pa.array(["active"] * kept.num_rows, pa.string()))
 
 
 def entering_ppm(arriving: pa.Table, at_us: int, source: str, policy: Policy) -> NDArray[np.int64]:
@@ -121,7 +121,7 @@ def entering_ppm(arriving: pa.Table, at_us: int, source: str, policy: Policy) ->
     """
     rules = policy.reception
     base = rules.replicant_confidence if source == "replicant" else rules.import_confidence
-    crossings = np.maximum(whole(arriving, "generation"), 1)
+    crossings = np.maximum(int_column(arriving, "generation"), 1)
     most = np.rint(ppm(base) * policy.inheritance.attenuation ** (crossings - 1)).astype(np.int64)
     nothing = pa.array(np.zeros(arriving.num_rows, np.int64))
     for name in ("own_count", "pinned_ppm"):
@@ -133,9 +133,9 @@ def entering_ppm(arriving: pa.Table, at_us: int, source: str, policy: Policy) ->
 
 def _retracted(arriving: pa.Table, held: pa.Table) -> NDArray[np.bool_]:
     """Which entries say something of what the recipient's owner took out."""
-    gone = told_apart(held.filter(pc.equal(held["status"], "retracted")).select(["structure"]))["structure"]
+    gone = split_by_band(held.filter(pc.equal(held["status"], "retracted")).select(["structure"]))["structure"]
     place = pa.array(np.arange(arriving.num_rows))
-    told = told_apart(arriving.select(["structure"]).append_column("place", place))
+    told = split_by_band(arriving.select(["structure"]).append_column("place", place))
     hit = told.filter(pc.is_in(told["structure"], value_set=gone.combine_chunks()))["place"]
     return np.isin(np.arange(arriving.num_rows), hit.to_numpy())
 
@@ -145,7 +145,7 @@ def _times_larger(arriving: pa.Table, known: pa.Table, policy: Policy) -> NDArra
     out = np.zeros(arriving.num_rows)
     told = (_sized(table).append_column("place", pa.array(np.arange(table.num_rows))) for table in (arriving, known))
     mine, others = told
-    answer = asked(_SIZES, {"least": policy.reception.size_entries_min}, arriving=mine, held=others)
+    answer = query_tables(_SIZES, {"least": policy.reception.size_entries_min}, arriving=mine, held=others)
     out[answer["place"].to_numpy()] = answer["times"].to_numpy()
     return out
 

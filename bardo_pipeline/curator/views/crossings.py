@@ -16,11 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.curator.views.entry_links import links_of
 from bardo_pipeline.events.record.arrow_columns import one, present
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entries import MOMENT
-from bardo_pipeline.grimoire.entry_columns import Truth, Whole, contiguous, in_order, is_word, micros, truth, whole
+from bardo_pipeline.grimoire.entry_columns import contiguous, equals_word, int_column, micros, sorted_by, to_bools
 from bardo_pipeline.grimoire.integer_joins import matched, places, worded
 from bardo_pipeline.policy import BridgePolicy, Policy
 
@@ -99,7 +100,11 @@ def crossings_of(
     parts = _parts(known, _agreeing(known, links), policy.curator.cluster_min)
     admission = np.sum(list(parts.values()), axis=0) // len(parts)
     gate = np.select(
-        [is_word(known, "source", "dream"), is_word(known, "kind", "heuristic"), is_word(known, "kind", "warning")],
+        [
+            equals_word(known, "source", "dream"),
+            equals_word(known, "kind", "heuristic"),
+            equals_word(known, "kind", "warning"),
+        ],
         [_VALIDATION, _OUTCOMES, _NOVELTY],
         _ADMISSION,
     )
@@ -115,10 +120,10 @@ def crossings_of(
         "crosses": crosses,
         "reason": _REASONS.take(pa.array(told)),
     }
-    return in_order(pa.table(columns, CROSSING_SCHEMA), ("golem_id", "entry_id"))
+    return sorted_by(pa.table(columns, CROSSING_SCHEMA), ("golem_id", "entry_id"))
 
 
-def _agreeing(entries: pa.Table, links: pa.Table) -> Whole:
+def _agreeing(entries: pa.Table, links: pa.Table) -> Int64Array:
     """How many others of its golem agree with each entry. [rows]"""
     agree = links.select(["golem_id", "entry_id", "other_id"]).filter(pc.equal(links["relation"], "agrees"))
     (golem, golems), (entry, ids) = (worded(entries[name]) for name in ("golem_id", "entry_id"))
@@ -128,18 +133,18 @@ def _agreeing(entries: pa.Table, links: pa.Table) -> Whole:
     return np.bincount(pairs.left, minlength=entries.num_rows)
 
 
-def _parts(entries: pa.Table, agreeing: Whole, witnesses: int) -> dict[str, Whole]:
+def _parts(entries: pa.Table, agreeing: Int64Array, witnesses: int) -> dict[str, Int64Array]:
     """The PARTS of each entry, in parts per million. agreeing: how many others say as much. [rows] each"""
-    is_rule = is_word(entries, "source", "pattern") | is_word(entries, "source", "dream")
-    is_level = is_word(entries, "source", "baseline")
-    size = np.abs(whole(entries, "effect_mean_ppm"))
-    doubt = (whole(entries, "effect_high_ppm") - whole(entries, "effect_low_ppm")) // 2
+    is_rule = equals_word(entries, "source", "pattern") | equals_word(entries, "source", "dream")
+    is_level = equals_word(entries, "source", "baseline")
+    size = np.abs(int_column(entries, "effect_mean_ppm"))
+    doubt = (int_column(entries, "effect_high_ppm") - int_column(entries, "effect_low_ppm")) // 2
     clear = _share(size, np.maximum(size + doubt, 1))
     exact = PPM - _share(doubt, np.maximum(size, 1))
     scene = _named(entries, _SCENE)
-    scene = (scene - is_word(entries, "regime", "unknown")) * PPM // 5
+    scene = (scene - equals_word(entries, "regime", "unknown")) * PPM // 5
     cause = _named(entries, _CHAIN) * PPM // 4
-    own, validations, contradictions = (whole(entries, n) for n in ("own_count", "validations", "contradictions"))
+    own, validations, contradictions = (int_column(entries, n) for n in ("own_count", "validations", "contradictions"))
     return {
         "specificity": np.where(is_rule, scene, np.where(is_level, exact, cause)),
         "actionability": np.where(is_rule, clear, np.where(is_level, 0, clear // 2)),
@@ -149,12 +154,12 @@ def _parts(entries: pa.Table, agreeing: Whole, witnesses: int) -> dict[str, Whol
     }
 
 
-def _named(entries: pa.Table, names: Collection[str]) -> Whole:
+def _named(entries: pa.Table, names: Collection[str]) -> Int64Array:
     """How many of these columns say something. [rows]"""
     return np.sum([present(one(entries[name])) for name in names], axis=0)
 
 
-def _share(part: Whole, of: Whole) -> Whole:
+def _share(part: Int64Array, of: Int64Array) -> Int64Array:
     """So many parts per million, rounded down, at most all; exact however large the numbers are. [rows]"""
     if part.max(initial=0) <= _ROOM:
         return np.minimum(part * PPM // of, PPM)
@@ -165,11 +170,16 @@ _ROOM = (2**63 - 1) // PPM
 
 
 def _faults(
-    entries: pa.Table, gate: Whole, novelty: Whole, admission: Whole, elders: Collection[str], policy: Policy
-) -> Truth:
+    entries: pa.Table,
+    gate: Int64Array,
+    novelty: Int64Array,
+    admission: Int64Array,
+    elders: Collection[str],
+    policy: Policy,
+) -> BoolArray:
     """Which of _FAULTS each entry has at its gate. bool [_FAULTS, rows]"""
-    rules, trust = policy.bridge, whole(entries, "confidence_ppm")
-    old = truth(contiguous(pc.is_in(entries["golem_id"], value_set=pa.array(sorted(elders), pa.string()))))
+    rules, trust = policy.bridge, int_column(entries, "confidence_ppm")
+    old = to_bools(contiguous(pc.is_in(entries["golem_id"], value_set=pa.array(sorted(elders), pa.string()))))
     young = ppm(rules.insight_confidence)
     insight = np.where(old, min(ppm(rules.legacy_confidence), young), young)
     return np.stack(
@@ -178,7 +188,7 @@ def _faults(
             (gate == _NOVELTY) & (novelty < ppm(rules.warning_novelty_min)),
             (gate == _OUTCOMES) & (trust < ppm(rules.heuristic_confidence)),
             (gate == _OUTCOMES) & (micros(entries, "validated_at") <= micros(entries, "created_at")),
-            (gate == _OUTCOMES) & (whole(entries, "validations") <= whole(entries, "contradictions")),
+            (gate == _OUTCOMES) & (int_column(entries, "validations") <= int_column(entries, "contradictions")),
             (gate == _ADMISSION) & (trust < insight),
             (gate == _ADMISSION) & (admission <= ppm(rules.admission_min)),
         ]

@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.grimoire.entries import ANOMALY_BANDS
-from bardo_pipeline.grimoire.entry_columns import Truth, Whole, is_word, whole
+from bardo_pipeline.grimoire.entry_columns import equals_word, int_column
 from bardo_pipeline.grimoire.gas_bands import COVERS, GAS_SPANS, SINGLE
 from bardo_pipeline.grimoire.integer_joins import Pairs, codes, matched, places
 
@@ -56,18 +57,18 @@ class _Entries(NamedTuple):
     """
 
     order: NDArray[np.intp]
-    is_rule: Truth
-    active: Truth
-    folded: Truth
-    told: Truth
-    sign: Whole
-    market: list[Whole]
-    act: list[Whole]
-    regime: Whole
-    anomaly: Whole
-    gas: Whole
-    cause: Whole
-    effect: Whole
+    is_rule: BoolArray
+    active: BoolArray
+    folded: BoolArray
+    told: BoolArray
+    sign: Int64Array
+    market: list[Int64Array]
+    act: list[Int64Array]
+    regime: Int64Array
+    anomaly: Int64Array
+    gas: Int64Array
+    cause: Int64Array
+    effect: Int64Array
 
 
 class _Found(NamedTuple):
@@ -75,11 +76,11 @@ class _Found(NamedTuple):
 
     one: NDArray[np.intp]
     other: NDArray[np.intp]
-    relation: Whole
-    across: Whole
+    relation: Int64Array
+    across: Int64Array
 
     @classmethod
-    def of(cls, pairs: Pairs, kept: Truth, relation: Whole | int, across: int) -> _Found:
+    def of(cls, pairs: Pairs, kept: BoolArray, relation: Int64Array | int, across: int) -> _Found:
         """Those of the pairs that are kept. relation: by pair, or of all."""
         count = np.count_nonzero(kept)
         how = np.broadcast_to(relation, len(kept))[kept]
@@ -88,7 +89,7 @@ class _Found(NamedTuple):
 
 def links_of(entries: pa.Table) -> pa.Table:
     """The links among entries (ENTRY_SCHEMA), each golem's among its own: LINK_SCHEMA, in the order of its key."""
-    known, trust = _as_numbers(entries), whole(entries, "confidence_ppm")
+    known, trust = _as_numbers(entries), int_column(entries, "confidence_ppm")
     found = _Found(*map(np.concatenate, zip(*_rules(known), _chains(known), _folds(known), strict=True)))
     order = np.lexsort((known.order[found.other], known.order[found.one]))
     one, other, relation, across = (column[order] for column in found)
@@ -107,14 +108,14 @@ def _as_numbers(entries: pa.Table) -> _Entries:
     order = np.empty(entries.num_rows, np.intp)
     by_key = pc.sort_indices(entries, [("golem_id", "ascending"), ("entry_id", "ascending")])
     order[by_key.to_numpy()] = np.arange(entries.num_rows)
-    active = is_word(entries, "status", "active")
-    sign, causes = whole(entries, "sign"), pc.unique(entries["cause"])
+    active = equals_word(entries, "status", "active")
+    sign, causes = int_column(entries, "sign"), pc.unique(entries["cause"])
     market = [codes(entries[name]) for name in ("golem_id", "chain", "protocol", "pair")]
     return _Entries(
         order=order,
-        is_rule=is_word(entries, "source", "pattern"),
+        is_rule=equals_word(entries, "source", "pattern"),
         active=active,
-        folded=is_word(entries, "status", "folded"),
+        folded=equals_word(entries, "status", "folded"),
         told=active & (sign != 0),
         sign=sign,
         market=market,
@@ -156,6 +157,6 @@ def _folds(known: _Entries) -> _Found:
     return _Found.of(pairs, _STANDS_FOR[known.gas[pairs.right], known.gas[pairs.left]], _TOLD_BY, _GAS)
 
 
-def _of(rows: Truth, columns: list[Whole]) -> list[Whole]:
+def _of(rows: BoolArray, columns: list[Int64Array]) -> list[Int64Array]:
     """The columns, of these rows alone: the others are like nothing."""
     return [np.where(rows, columns[0], -1), *columns[1:]]

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bardo_pipeline.grimoire.entry_columns import asked, confidence_of
-from bardo_pipeline.grimoire.gas_bands import told_apart
+from bardo_pipeline.grimoire.entry_columns import confidence_of, query_tables
+from bardo_pipeline.grimoire.gas_bands import split_by_band
 from bardo_pipeline.policy import Policy
 
 Ints = NDArray[np.int64]
@@ -88,13 +88,13 @@ def ranked(arriving: pa.Table, held: pa.Table, at_us: int, policy: Policy) -> pa
     """
     known = held.filter(pc.equal(held["status"], "active"))
     trusted = pa.array(confidence_of(known, at_us, policy.decay), pa.int64())
-    mine = told_apart(known.select(_CLAIM).append_column("confidence", trusted))
+    mine = split_by_band(known.select(_CLAIM).append_column("confidence", trusted))
     place = pa.array(np.arange(arriving.num_rows), pa.int64())
-    told = told_apart(arriving.select(_CLAIM).append_column("place", place))
+    told = split_by_band(arriving.select(_CLAIM).append_column("place", place))
     apart = pa.table(
         {"place": place, "apart": parts_apart(arriving, known), "trusted": arriving["confidence_ppm"].combine_chunks()}
     )
-    answer = asked(RANK, {"relations": list(RELATIONS)}, arriving=told, held=mine, apart=apart)
+    answer = query_tables(RANK, {"relations": list(RELATIONS)}, arriving=told, held=mine, apart=apart)
     return answer.select(NOVELTY_SCHEMA.names).cast(NOVELTY_SCHEMA)
 
 

@@ -45,7 +45,7 @@ from bardo_pipeline.events.life.proposal_events import Proposal, Proposed
 from bardo_pipeline.events.life.received_knowledge import Arrival, Arrivals
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.events.record.model import REGIMES
-from bardo_pipeline.grimoire.entry_columns import last_of_each
+from bardo_pipeline.grimoire.entry_columns import newest_per_golem
 from bardo_pipeline.inheritance.heir_entries import inherited_entries, received_decisions
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.table_digest import Written
@@ -335,7 +335,7 @@ def _playbooks(context: DerivationContext, done: Mapping[str, int], golem_ids: l
     if _is_by(done, newest).all():
         return newest
     rows = table.read(["golem_id", *columns], golems=golem_ids)
-    return last_of_each(rows.filter(pa.array(_is_by(done, rows))), "version")
+    return newest_per_golem(rows.filter(pa.array(_is_by(done, rows))), "version")
 
 
 def _is_by(done: Mapping[str, int], rows: pa.Table) -> np.ndarray:

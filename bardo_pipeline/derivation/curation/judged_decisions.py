@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.state.evidence import exploded
+from bardo_pipeline.curator.state.evidence import flatten_lists
 from bardo_pipeline.curator.state.structures import Structure
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.retraction_tracking import without_retracted
@@ -37,7 +37,7 @@ holding in ppm of the position's value. By golem and moment."""
 def judgements(context: DerivationContext) -> pa.Table:
     """All verified judgements on record (JUDGEMENT_SCHEMA), without what is left out."""
     records = without_retracted(context.source.read_cycles(list(COLUMNS), None), context.left_out())
-    row, parts = exploded(contiguous(records["resolutions"]))
+    row, parts = flatten_lists(contiguous(records["resolutions"]))
     keep = pc.struct_field(parts, "verified").to_numpy(zero_copy_only=False).astype(bool)
     row, parts = row[keep], parts.filter(pa.array(keep))
     rules = context.policy.curator

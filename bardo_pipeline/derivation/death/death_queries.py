@@ -19,7 +19,7 @@ from bardo_pipeline.derivation.legacy.published_bundles import published_bundles
 from bardo_pipeline.errors import ConfigError, QueryError, SuccessionError
 from bardo_pipeline.events.life.events import EVERY_GOLEM, Born, Died, life_event
 from bardo_pipeline.events.life.succession_events import Advanced, Credited
-from bardo_pipeline.grimoire.entry_columns import asked
+from bardo_pipeline.grimoire.entry_columns import query_tables
 from bardo_pipeline.heartbeat.fleet import Founding, golem_name
 
 
@@ -155,7 +155,7 @@ def halted_successions(context: DerivationContext) -> list[str]:
 
 def _golems_in_state(context: DerivationContext, condition: str) -> list[str]:
     query = f"{_STATES} having {condition} order by golem_id"
-    return asked(query, steps=succession_step_table(context))["golem_id"].to_pylist()
+    return query_tables(query, steps=succession_step_table(context))["golem_id"].to_pylist()
 
 
 _STATES = """
@@ -181,7 +181,7 @@ def credit_micros(context: DerivationContext, owner_id: str) -> int:
     committed = sum(row["amount_micros"] for row in commitments if row["owner_id"] == owner_id)
     births = context.life("GolemBorn")
     owned = births.filter(pc.equal(pc.struct_field(births["born"].combine_chunks(), "owner_id"), owner_id))
-    spent = asked(_FUNDED, steps=succession_step_table(context), owned=owned.select(["golem_id"]))
+    spent = query_tables(_FUNDED, steps=succession_step_table(context), owned=owned.select(["golem_id"]))
     return committed - int(spent["micros"][0].as_py())
 
 

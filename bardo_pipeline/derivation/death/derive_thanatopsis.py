@@ -32,7 +32,7 @@ from bardo_pipeline.events.life.thanatopsis_events import (
     Reflected,
     Settled,
 )
-from bardo_pipeline.grimoire.entry_columns import asked
+from bardo_pipeline.grimoire.entry_columns import query_tables
 from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.katabasis.propositions import with_claims
 from bardo_pipeline.mortality.death_reserve import bears_reflection, legacy_costs, reflection_costs
@@ -120,7 +120,7 @@ _PUSHABLE = """
 def _pushable_ids(entries: pa.Table, elders: set[str], policy: Policy) -> dict[str, list[str]]:
     """Golem -> ids of the entries that cross to the clade, by descending confidence."""
     crossing = crossings_of(entries, policy, elders).select(["golem_id", "entry_id", "crosses"])
-    ids = asked(_PUSHABLE, crossing=crossing, entries=entries.select(["golem_id", "entry_id", "confidence_ppm"]))
+    ids = query_tables(_PUSHABLE, crossing=crossing, entries=entries.select(["golem_id", "entry_id", "confidence_ppm"]))
     return dict(zip(ids["golem_id"].to_pylist(), ids["entry_ids"].to_pylist(), strict=True))
 
 

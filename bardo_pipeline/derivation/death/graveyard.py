@@ -29,7 +29,7 @@ from bardo_pipeline.errors import QueryError
 from bardo_pipeline.events.life.events import Born, Died
 from bardo_pipeline.events.life.inherited_defaults import Instincts
 from bardo_pipeline.grimoire.entries import MOMENT
-from bardo_pipeline.grimoire.entry_columns import asked
+from bardo_pipeline.grimoire.entry_columns import query_tables
 from bardo_pipeline.inheritance.bundle_files import EPISODES
 from bardo_pipeline.inheritance.heir_entries import inherited_entries
 from bardo_pipeline.inheritance.inheritance_preview import Preview, preview
@@ -221,7 +221,7 @@ def _known(context: DerivationContext, golem_id: str) -> list[dict[str, Any]]:
     """Entries of a golem by kind and status."""
     entries = context.projections.renewed("grimoire").read(only=[golem_id])
     query = "select kind, status, count(*) as entries from entries group by all order by all"
-    return asked(query, entries=entries.select(["kind", "status"])).to_pylist()
+    return query_tables(query, entries=entries.select(["kind", "status"])).to_pylist()
 
 
 def _playbook_version(context: DerivationContext, golem_id: str) -> int | None:

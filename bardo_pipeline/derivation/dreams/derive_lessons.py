@@ -19,7 +19,7 @@ from bardo_pipeline.dreams.hypothesis_table import HYPOTHESIS_SCHEMA
 from bardo_pipeline.dreams.lessons import lesson_decisions, lessons_of
 from bardo_pipeline.events.life.override_events import Order
 from bardo_pipeline.grimoire.entries import MOMENT
-from bardo_pipeline.grimoire.entry_columns import in_order
+from bardo_pipeline.grimoire.entry_columns import sorted_by
 from bardo_pipeline.storage.delta.replaceable_table import RenewedTable
 from bardo_pipeline.storage.delta.table_digest import Written
 
@@ -112,7 +112,7 @@ def known_entries_of_buckets(context: DerivationContext, buckets: Collection[int
 
 def _together(parts: list[pa.Table]) -> pa.Table:
     rows = pa.concat_tables(parts)
-    return in_order(rows, ("golem_id", "entry_id")) if parts[1].num_rows else parts[0]
+    return sorted_by(rows, ("golem_id", "entry_id")) if parts[1].num_rows else parts[0]
 
 
 def known_entries_at(context: DerivationContext, golem_ids: list[str], moment: datetime | pa.Scalar) -> pa.Table:

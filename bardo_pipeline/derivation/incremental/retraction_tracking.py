@@ -15,7 +15,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bardo_pipeline.curator.state.evidence import exploded
+from bardo_pipeline.curator.state.evidence import flatten_lists
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.events.life.retractions import Cause, LeftOut
 from bardo_pipeline.grimoire.entry_columns import contiguous
@@ -105,7 +105,7 @@ def _without_resolutions(records: pa.Table, left: LeftOut) -> pa.Table:
     """Records whose judgements of decisions in left-out ticks are gone: what was not decided was not judged."""
     column = records.schema.get_field_index("resolutions")
     lists = contiguous(records.column(column))
-    row, parts = exploded(lists)
+    row, parts = flatten_lists(lists)
     decided = pc.struct_field(parts, "decision_tick").to_numpy(zero_copy_only=False)
     golems = records["golem_id"].take(pa.array(row))
     out = left.records(golems, decided) if len(row) else np.zeros(0, np.bool_)

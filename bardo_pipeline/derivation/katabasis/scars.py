@@ -31,7 +31,7 @@ from bardo_pipeline.derivation.incremental.retraction_tracking import (
 from bardo_pipeline.derivation.katabasis.vote_and_consensus import golem_owners, recorded_deaths
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.grimoire.confidence import ppm
-from bardo_pipeline.grimoire.entry_columns import asked
+from bardo_pipeline.grimoire.entry_columns import query_tables
 from bardo_pipeline.katabasis.action_outcomes import (
     ENDED_SCHEMA,
     OUTCOME_COLUMNS,
@@ -155,7 +155,7 @@ def _rules(context: DerivationContext) -> pa.Table:
     golems = rules["golem_id"].unique().to_pylist()
     done = [context.projections.growing("failures").done(g) or 0 for g in golems]
     told_to = pa.table({"golem_id": pa.array(golems, pa.string()), "done": pa.array(done, pa.int64())})
-    rules = asked(_LAST_WORDS, rules=rules, told_to=told_to).cast(rules.schema)
+    rules = query_tables(_LAST_WORDS, rules=rules, told_to=told_to).cast(rules.schema)
     checkpoint.save(version, rules=rules)
     return rules
 

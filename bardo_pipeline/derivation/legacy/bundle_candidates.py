@@ -21,7 +21,7 @@ from bardo_pipeline.derivation.incremental.golem_batches import in_batches
 from bardo_pipeline.derivation.incremental.record_queries import records_between
 from bardo_pipeline.derivation.incremental.retraction_tracking import handled_retractions
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle, write_bundle
-from bardo_pipeline.grimoire.entry_columns import PerGolem, asked
+from bardo_pipeline.grimoire.entry_columns import PerGolem, query_tables
 from bardo_pipeline.inheritance.bottleneck import bottleneck
 from bardo_pipeline.inheritance.bundle_files import pack
 from bardo_pipeline.inheritance.learning_state import (
@@ -183,4 +183,4 @@ def _last_playbooks(context: DerivationContext, deaths: pa.Table) -> pa.Table:
     names = ["golem_id", "version", "markdown", "cause_entries", "staged_entries"]
     rows = context.projections.growing("playbooks").read(names, golems=deaths["golem_id"].to_pylist())
     last = "select * from books qualify row_number() over (partition by golem_id order by version desc) = 1 order by 1"
-    return asked(last, books=rows)
+    return query_tables(last, books=rows)

@@ -20,7 +20,7 @@ from bardo_pipeline.errors import BundleError
 from bardo_pipeline.grimoire import confidence as conf
 from bardo_pipeline.grimoire.confidence import DAY_US, PPM
 from bardo_pipeline.grimoire.entries import DECAY_CLASSES
-from bardo_pipeline.grimoire.entry_columns import confidence_of, contiguous, flag, floor_of, micros, whole
+from bardo_pipeline.grimoire.entry_columns import bool_column, confidence_of, contiguous, floor_of, int_column, micros
 from bardo_pipeline.inheritance.bundle_files import ENTRIES, EPISODES, LINKS, TESTAMENT_PAGE, Bundle, mismatches
 from bardo_pipeline.inheritance.weismann import crossing_limit
 from bardo_pipeline.katabasis.anonymous_votes import of_the_dead
@@ -122,7 +122,7 @@ def at_death(entries: pa.Table, deaths: pa.Table, policy: Policy) -> dict[str, A
     dead, at_us = of_the_dead(active, deaths)
     names, ids = dead.column("golem_id").to_pylist(), dead.column("entry_id").to_pylist()
     trusted = confidence_of(dead, at_us, policy.decay).tolist()
-    floor, immune = floor_of(dead, policy.decay).tolist(), flag(dead, "is_anti_knowledge").tolist()
+    floor, immune = floor_of(dead, policy.decay).tolist(), bool_column(dead, "is_anti_knowledge").tolist()
     moments = dict(zip(deaths.column("golem_id").to_pylist(), micros(deaths, "at").tolist(), strict=True))
     held: dict[str, dict[str, tuple[int, int]]] = {name: {} for name in moments}
     anti: dict[str, set[str]] = {name: set() for name in moments}
@@ -213,10 +213,10 @@ def _in_bulk(table: pa.Table, at_us: int, policy: Policy) -> Told:
     empty = [pc.equal(table[name], "").cast(pa.int64()).to_numpy() for name in PROVENANCE_TEXTS]
     classes = pc.index_in(table["decay_class"], value_set=pa.array(DECAY_CLASSES)).fill_null(0)
     codes = classes.to_numpy().astype(np.int64)
-    stained = flag(table, "is_bloodstain")
-    half_life = conf.half_life_us(codes, whole(table, "evidence_count"), stained, policy.decay)
-    floor = conf.floor_ppm(flag(table, "is_anti_knowledge"), stained, policy.decay)
-    now = conf.confidence_at(whole(table, "confidence_ppm"), micros(table, "anchor_at"), at_us, half_life, floor)
+    stained = bool_column(table, "is_bloodstain")
+    half_life = conf.half_life_us(codes, int_column(table, "evidence_count"), stained, policy.decay)
+    floor = conf.floor_ppm(bool_column(table, "is_anti_knowledge"), stained, policy.decay)
+    now = conf.confidence_at(int_column(table, "confidence_ppm"), micros(table, "anchor_at"), at_us, half_life, floor)
     words = [table[name].combine_chunks() for name in WORDED_FIELDS]
     return Told(
         ids=contiguous(table["entry_id"]),

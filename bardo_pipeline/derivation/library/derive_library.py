@@ -24,7 +24,7 @@ from bardo_pipeline.derivation.incremental.record_queries import curated_through
 from bardo_pipeline.derivation.incremental.retraction_tracking import handled_retractions
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
-from bardo_pipeline.grimoire.entry_columns import asked
+from bardo_pipeline.grimoire.entry_columns import query_tables
 from bardo_pipeline.inheritance.library.deposits import (
     DEPOSIT_SCHEMA,
     death_deposits,
@@ -157,7 +157,7 @@ def _deaths(context: DerivationContext, golems: Collection[str], reached: Mappin
     events = context.life("DeathDeclared")
     told = {"golem_id": events["golem_id"], "event_id": events["event_id"], "at": events["observed_at"]}
     tick = pc.struct_field(events["died"].combine_chunks(), "tick")
-    deaths = asked(_FIRST_DEATHS, deaths=pa.table({**told, "tick": tick}), lives=_lives(context))
+    deaths = query_tables(_FIRST_DEATHS, deaths=pa.table({**told, "tick": tick}), lives=_lives(context))
     cycles = cycle_of(deaths["tick"].to_numpy(), context.policy.curator.cycle_ticks)
     rows = zip(deaths["golem_id"].to_pylist(), cycles.tolist(), strict=True)
     done = pa.array([g in golems and reached.get(g, -1) >= cycle for g, cycle in rows], pa.bool_())
@@ -235,7 +235,9 @@ def _last_playbooks(playbooks: pa.Table, deaths: pa.Table) -> pa.Table:
         from books join deaths using (golem_id)
         qualify row_number() over (partition by golem_id order by version desc) = 1 order by owner_id, golem_id
     """
-    return asked(last, books=playbooks, deaths=deaths.rename_columns({"at": "died_at"})).cast(PLAYBOOK_DEPOSIT_SCHEMA)
+    return query_tables(last, books=playbooks, deaths=deaths.rename_columns({"at": "died_at"})).cast(
+        PLAYBOOK_DEPOSIT_SCHEMA
+    )
 
 
 def equipped(context: DerivationContext, golems: Collection[str]) -> pa.Table:

@@ -15,7 +15,7 @@ from bardo_pipeline.derivation.curation.curate_cycles import derive_curation
 from bardo_pipeline.derivation.library.derive_library import derive_library
 from bardo_pipeline.derivation.versions.adoption import log_moment
 from bardo_pipeline.errors import QueryError
-from bardo_pipeline.grimoire.entry_columns import confidence_of, replaced
+from bardo_pipeline.grimoire.entry_columns import confidence_of, with_columns
 from bardo_pipeline.inheritance.library.deposits import CHANNELS
 from bardo_pipeline.inheritance.library.kits import as_entries
 
@@ -47,7 +47,9 @@ def library_of(context: DerivationContext, owner: str) -> pa.Table:
     """An owner's library (LIBRARY_SCHEMA) with confidence_now_ppm at the log's last moment, surest first."""
     rows = context.projections.renewed("library").read(only=[owner])
     now_us = round(log_moment(context, "KitOrdered").timestamp() * 1_000_000)
-    now = confidence_of(replaced(as_entries(rows), confidence_ppm=rows["confidence_ppm"]), now_us, context.policy.decay)
+    now = confidence_of(
+        with_columns(as_entries(rows), confidence_ppm=rows["confidence_ppm"]), now_us, context.policy.decay
+    )
     rows = rows.append_column("confidence_now_ppm", pa.array(now, pa.int64()))
     return rows.sort_by([("confidence_now_ppm", "descending"), ("entry_id", "ascending")])
 

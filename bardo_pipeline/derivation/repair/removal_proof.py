@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.curate import Curation
 from bardo_pipeline.curator.state.decision_log import fold
-from bardo_pipeline.curator.state.evidence import exploded
+from bardo_pipeline.curator.state.evidence import flatten_lists
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.curation.curate_cycles import state_from_birth
 from bardo_pipeline.derivation.curation.grimoire_views import GRIMOIRE_VIEWS, elders
@@ -281,7 +281,7 @@ def _consensus(proof: _Proof) -> Iterator[Remains]:
 def _dreams(proof: _Proof) -> Iterator[Remains]:
     """What a dream replayed and what a hypothesis rests on is looked up; then all is dreamt again."""
     rows = proof.standing("dreams")
-    row, parts = exploded(contiguous(rows["replayed"]))
+    row, parts = flatten_lists(contiguous(rows["replayed"]))
     ticks = pa.table({"golem_id": rows["golem_id"].take(pa.array(row)), "tick": pc.struct_field(parts, "tick")})
     for place in np.unique(row[np.asarray(proof.is_out(ticks), bool)]).tolist():
         told = rows.slice(place, 1).to_pylist()[0]
@@ -299,7 +299,7 @@ def _dreams(proof: _Proof) -> Iterator[Remains]:
 def _testaments(proof: _Proof) -> Iterator[Remains]:
     rows = proof.standing("testaments")
     for category in CATEGORIES:
-        row, items = exploded(contiguous(rows[category]))
+        row, items = flatten_lists(contiguous(rows[category]))
         said = named_ticks(rows["golem_id"].take(pa.array(row)), pc.struct_field(items, "ticks"))
         for named in said.filter(proof.is_out(said)).to_pylist():
             told = f"{category} names tick {named['tick']}, which is left out"

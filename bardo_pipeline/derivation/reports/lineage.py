@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bardo_pipeline.curator.state.decision_log import DECISION_SCHEMA
-from bardo_pipeline.curator.state.evidence import exploded
+from bardo_pipeline.curator.state.evidence import flatten_lists
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.dreams.derive_lessons import dream_decisions, known_entries, retracted_dream_decisions
 from bardo_pipeline.derivation.legacy.bundle_store import load_bundle
 from bardo_pipeline.errors import QueryError
 from bardo_pipeline.grimoire.entries import DREAMT
-from bardo_pipeline.grimoire.gas_bands import parts_of
+from bardo_pipeline.grimoire.gas_bands import band_keys
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def named_ticks(golem_ids: pa.ChunkedArray, ticks: pa.ListArray) -> pa.Table:
 
     golem_ids: of each row. ticks: a list of ticks each.
     """
-    row, tick = exploded(ticks)
+    row, tick = flatten_lists(ticks)
     place = pa.array(row, pa.int64())
     return pa.table({"row": place, "golem_id": golem_ids.take(place), "tick": tick.cast(pa.int64())})
 
@@ -206,7 +206,7 @@ def _holding(context: DerivationContext, decisions: pa.Table, born: dict[str, An
 
 def _parts(context: DerivationContext, last: dict[str, Any]) -> list[dict[str, Any]]:
     """Decisions about what a rule stands for, up to the last about itself; none where it stands for nothing else."""
-    parts = parts_of(last["structure"])
+    parts = band_keys(last["structure"])
     if not parts:
         return []
     only = pc.field("structure").isin(parts) & (pc.field("cycle") <= last["cycle"])

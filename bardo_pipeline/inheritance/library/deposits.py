@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.grimoire.confidence import ppm
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT, STRUCTURE_FIELDS
-from bardo_pipeline.grimoire.entry_columns import Truth, Whole, asked, confidence_of, contiguous, micros, truth, whole
+from bardo_pipeline.grimoire.entry_columns import confidence_of, contiguous, int_column, micros, query_tables, to_bools
 from bardo_pipeline.inheritance.weismann import leave_bloodstains
 from bardo_pipeline.policy import Policy
 
@@ -57,7 +58,9 @@ def deposited(
     """
     columns: dict[str, Any] = {name: entries[name] for name in ("golem_id", "entry_id", *CONTENT)}
     if "own_count" in entries.column_names:
-        columns["evidence_count"] = pa.array(np.maximum(whole(entries, "own_count"), whole(entries, "evidence_count")))
+        columns["evidence_count"] = pa.array(
+            np.maximum(int_column(entries, "own_count"), int_column(entries, "evidence_count"))
+        )
     if provenance is not None:
         columns["provenance"] = _same(provenance, entries.num_rows)
     columns |= {"owner_id": owners, "at": at, "event_id": causes, "channel": _same(channel, entries.num_rows)}
@@ -73,11 +76,11 @@ def death_deposits(entries: pa.Table, deaths: pa.Table, policy: Policy) -> pa.Ta
     """
     left, place = _left_by(entries, deaths, policy)
     trusted = confidence_of(left, micros(deaths, "at")[place], policy.decay)
-    evidence = np.maximum(whole(left, "own_count"), whole(left, "evidence_count"))
+    evidence = np.maximum(int_column(left, "own_count"), int_column(left, "evidence_count"))
     kind, rules = left["kind"], policy.library
-    said = truth(pc.is_in(kind, value_set=pa.array(["insight", "heuristic"])))
-    link = truth(pc.equal(kind, "causal_link"))
-    keep = truth(pc.equal(kind, "warning")) | (said & (trusted >= ppm(rules.deposit_confidence)))
+    said = to_bools(pc.is_in(kind, value_set=pa.array(["insight", "heuristic"])))
+    link = to_bools(pc.equal(kind, "causal_link"))
+    keep = to_bools(pc.equal(kind, "warning")) | (said & (trusted >= ppm(rules.deposit_confidence)))
     keep |= link & (trusted >= ppm(rules.link_confidence)) & (evidence >= rules.link_evidence)
     return _of_deaths(left, deaths, place, keep, DEATH, deaths["event_id"])
 
@@ -89,7 +92,7 @@ def pull_deposits(entries: pa.Table, deaths: pa.Table, pulls: pa.Table, policy: 
     late, or names what the golem did not know, gives nothing.
     """
     left, place = _left_by(entries, deaths, policy)
-    wanted = asked(
+    wanted = query_tables(
         _PULLED,
         {"grace": round(policy.library.pull_seconds * 1e6)},
         held=pa.table({"golem_id": left["golem_id"], "entry_id": left["entry_id"], "row": np.arange(left.num_rows)}),
@@ -118,7 +121,7 @@ def export_deposits(entries: pa.Table, owners: pa.Array, at: pa.Array, causes: p
     """
     moments = at.cast(pa.int64()).to_numpy()
     sure = confidence_of(entries, moments, policy.decay) >= ppm(policy.library.export_confidence)
-    keep = pa.array(sure & truth(contiguous(pc.equal(entries["status"], "active"))))
+    keep = pa.array(sure & to_bools(contiguous(pc.equal(entries["status"], "active"))))
     return deposited(
         entries.filter(keep), EXPORT, owners=owners.filter(keep), at=at.filter(keep), causes=causes.filter(keep)
     )
@@ -144,7 +147,7 @@ def purchase_deposits(
     )
 
 
-def _left_by(entries: pa.Table, deaths: pa.Table, policy: Policy) -> tuple[pa.Table, Whole]:
+def _left_by(entries: pa.Table, deaths: pa.Table, policy: Policy) -> tuple[pa.Table, Int64Array]:
     """What the dead knew, their warnings marked as bloodstains, and the row of each entry's death."""
     left = leave_bloodstains(entries.filter(pc.equal(entries["status"], "active")), deaths, policy)
     place = pc.index_in(left["golem_id"], value_set=contiguous(deaths["golem_id"]))
@@ -152,7 +155,7 @@ def _left_by(entries: pa.Table, deaths: pa.Table, policy: Policy) -> tuple[pa.Ta
 
 
 def _of_deaths(
-    left: pa.Table, deaths: pa.Table, place: Whole, keep: Truth, channel: str, causes: pa.ChunkedArray
+    left: pa.Table, deaths: pa.Table, place: Int64Array, keep: BoolArray, channel: str, causes: pa.ChunkedArray
 ) -> pa.Table:
     of = pa.array(place[keep])
     owners, at = deaths["owner_id"].take(of), deaths["at"].take(of)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from bardo_pipeline.curator.views.entry_links import links_of
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA
-from bardo_pipeline.grimoire.entry_columns import confidence_of, replaced
+from bardo_pipeline.grimoire.entry_columns import confidence_of, with_columns
 from bardo_pipeline.inheritance.bundle_files import (
     BUNDLE_VERSION,
     CROSSING_COLUMNS,
@@ -73,7 +73,7 @@ def pack_kit(
     """
     entries = as_entries(rows)
     trusted = confidence_of(entries, round(at.timestamp() * 1_000_000), policy.decay)
-    entries = replaced(entries, provenance=pa.array(["import"] * entries.num_rows, pa.string()))
+    entries = with_columns(entries, provenance=pa.array(["import"] * entries.num_rows, pa.string()))
     entries = entries.append_column("confidence_death_ppm", pa.array(trusted, pa.int64()))
     keys = [("confidence_death_ppm", "descending"), ("entry_id", "ascending")]
     crossed = shed(attenuate(entries.sort_by(keys), policy), policy)

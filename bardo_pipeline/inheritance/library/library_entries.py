@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bardo_pipeline.arrays import BoolArray
 from bardo_pipeline.grimoire.confidence import DAY_US, ppm
 from bardo_pipeline.grimoire.entries import ENTRY_SCHEMA, MOMENT
-from bardo_pipeline.grimoire.entry_columns import Truth, asked, contiguous, micros, truth, whole
-from bardo_pipeline.grimoire.gas_bands import told_apart
+from bardo_pipeline.grimoire.entry_columns import contiguous, int_column, micros, query_tables, to_bools
+from bardo_pipeline.grimoire.gas_bands import split_by_band
 from bardo_pipeline.inheritance.library.deposits import CHANNELS, CONTENT, OVERFLOW, deposited
 from bardo_pipeline.katabasis.propositions import level_steps
 from bardo_pipeline.policy import Policy
@@ -126,14 +127,14 @@ def libraries(deposits: pa.Table, entries: pa.Table, lives: pa.Table, equipped: 
     both = pa.concat_tables([deposits, over])
     coming = _coming(both, deposits.num_rows)
     sources = {
-        "rules": asked("select distinct owner_id, structure, side from coming", coming=coming),
+        "rules": query_tables("select distinct owner_id, structure, side from coming", coming=coming),
         "borne": held.select(_BORNE).filter(pa.array(_bears_out(held))),
         "told": _told(both["structure"]),
     }
-    validated = asked(_WITNESSES + _VALIDATED, **sources)
-    refuted = asked(_WITNESSES + _REFUTED, **sources)
+    validated = query_tables(_WITNESSES + _VALIDATED, **sources)
+    refuted = query_tables(_WITNESSES + _REFUTED, **sources)
     given = {"validated": validated, "refuted": refuted, "equipped": equipped}
-    shelved = asked(_LIBRARY, _library_numbers(policy), coming=coming, **given)
+    shelved = query_tables(_LIBRARY, _library_numbers(policy), coming=coming, **given)
     content = both.take(shelved["place"]).select(["entry_id", *CONTENT])
     columns: dict[str, Any] = {name: content[name] for name in content.column_names}
     columns |= {"deposited_ppm": content["confidence_ppm"]}
@@ -143,7 +144,7 @@ def libraries(deposits: pa.Table, entries: pa.Table, lives: pa.Table, equipped: 
     library = library.sort_by([("owner_id", "ascending"), ("entry_id", "ascending")])
     made = held.filter(pc.equal(held["golem_id"], held["origin_golem_id"])).select(_MADE)
     shelf = _sided(library).select(["owner_id", "entry_id", "structure", "side", "archetype", "domain"])
-    kits = asked(_KITS, _kit_numbers(policy), validated=validated, made=made, shelf=shelf)
+    kits = query_tables(_KITS, _kit_numbers(policy), validated=validated, made=made, shelf=shelf)
     kits = kits.set_column(kits.schema.get_field_index("proposed_at"), "proposed_at", _moments(kits["proposed_at"]))
     return Libraries(library, kits.select(KIT_SCHEMA.names).cast(KIT_SCHEMA))
 
@@ -278,16 +279,16 @@ def _held(active: pa.Table, lives: pa.Table) -> pa.Table:
 
 def _sided(rows: pa.Table) -> pa.Table:
     """The rows with the side that each takes: its sign, or of a level the 1-2-5 step in which it lies."""
-    level = truth(contiguous(pc.equal(rows["source"], "baseline")))
-    side = np.where(level, level_steps(whole(rows, "effect_mean_ppm")), whole(rows, "sign"))
+    level = to_bools(contiguous(pc.equal(rows["source"], "baseline")))
+    side = np.where(level, level_steps(int_column(rows, "effect_mean_ppm")), int_column(rows, "sign"))
     return rows.append_column("side", pa.array(side, pa.int64()))
 
 
-def _bears_out(held: pa.Table) -> Truth:
+def _bears_out(held: pa.Table) -> BoolArray:
     """Whose own outcomes bear out what they hold."""
-    mine = truth(contiguous(pc.equal(held["golem_id"], held["origin_golem_id"])))
-    surplus = whole(held, "validations") - whole(held, "contradictions")
-    return (whole(held, "own_count") > 0) & (surplus >= np.where(mine, 0, 1))
+    mine = to_bools(contiguous(pc.equal(held["golem_id"], held["origin_golem_id"])))
+    surplus = int_column(held, "validations") - int_column(held, "contradictions")
+    return (int_column(held, "own_count") > 0) & (surplus >= np.where(mine, 0, 1))
 
 
 def _coming(both: pa.Table, sure: int) -> pa.Table:
@@ -307,8 +308,8 @@ def _coming(both: pa.Table, sure: int) -> pa.Table:
 def _told(structures: pa.ChunkedArray) -> pa.Table:
     """Every structure with the parts that it is told in, and how many they are."""
     distinct = structures.unique()
-    apart = told_apart(pa.table({"structure": distinct, "whole": distinct}))
-    return asked(
+    apart = split_by_band(pa.table({"structure": distinct, "whole": distinct}))
+    return query_tables(
         "select whole as structure, structure as part, count(*) over (partition by whole) as parts from apart",
         apart=apart,
     )

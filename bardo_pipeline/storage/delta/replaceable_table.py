@@ -21,7 +21,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from bardo_pipeline.errors import SchemaVersionError, StoreError
 from bardo_pipeline.events.record.arrow_columns import one
-from bardo_pipeline.grimoire.entry_columns import in_order
+from bardo_pipeline.grimoire.entry_columns import sorted_by
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.app_transactions import Transactions
 from bardo_pipeline.storage.delta.durable_commits import (
@@ -140,7 +140,7 @@ class RenewedTable:
         rows = pa.concat_tables(parts)
         if wanted is not None and not standing.within(paths) <= wanted:
             rows = rows.filter(pa.array(np.isin(self._codes(rows), sorted(wanted))))
-        return rows if len(held) == len(paths) == 1 else in_order(rows, self.spec.key)
+        return rows if len(held) == len(paths) == 1 else sorted_by(rows, self.spec.key)
 
     def done(self, app: str) -> int | None:
         """The newest number of an app (a golem, its cycle) that a renewal carried."""
@@ -206,7 +206,7 @@ class RenewedTable:
         Files without a bucket that changed stay as they are. Raises StoreError where the disk does not take it, or
         somebody else renewed the table meanwhile.
         """
-        before, rows = self._standing(), in_order(rows.cast(self.spec.schema), self.spec.key)
+        before, rows = self._standing(), sorted_by(rows.cast(self.spec.schema), self.spec.key)
         digests = self._digests_of(before, rows, buckets)
         assert set(digests) <= buckets, f"{self.name}: rows outside the buckets that are renewed"
         version = self._replace(before, rows, {b: digests.get(b, EMPTY) for b in buckets}, upto or {}, note or {})
@@ -222,7 +222,7 @@ class RenewedTable:
         buckets = set(self._codes(rows).tolist())
         gone, wanted = amended(self._known(before, buckets), rows, by)
         digests = self._shifted(before, gone, rows)
-        version = self._replace(before, in_order(wanted, self.spec.key), digests, upto or {}, {})
+        version = self._replace(before, sorted_by(wanted, self.spec.key), digests, upto or {}, {})
         return self._written(rows.num_rows, version)
 
     def _known(self, before: _Standing, buckets: set[int]) -> pa.Table:
@@ -269,7 +269,7 @@ class RenewedTable:
         due = changed | before.within(gone)
         wanted = rows if due >= buckets else rows.filter(pa.array(np.isin(self._codes(rows), sorted(due))))
         if due - buckets:
-            wanted = in_order(pa.concat_tables([wanted, self._known(before, due - buckets)]), self.spec.key)
+            wanted = sorted_by(pa.concat_tables([wanted, self._known(before, due - buckets)]), self.spec.key)
         placed = {_fresh_name(): group for group in _gathered({b: digests[b].rows for b in sorted(due)})}
         fresh = self._divided(wanted, placed)
         files = {path: held for path, held in before.files.items() if path not in gone}

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from bardo_pipeline.arrays import BoolArray
 from bardo_pipeline.events.record.arrow_columns import one, present
-from bardo_pipeline.grimoire.entry_columns import Truth, truth
+from bardo_pipeline.grimoire.entry_columns import to_bools
 from bardo_pipeline.grimoire.integer_joins import Pairs, matched, places
 
 
@@ -28,8 +29,8 @@ def chosen(rows: pa.Table, column: str, words: pa.Array) -> pa.Table:
 class Differing(NamedTuple):
     """Which rows of a table are not as they were, and which of those that take their place are new. bool [rows] each"""
 
-    gone: Truth
-    come: Truth
+    gone: BoolArray
+    come: BoolArray
 
 
 def differing(held: pa.Table, rows: pa.Table, key: Sequence[str]) -> Differing | None:
@@ -45,7 +46,7 @@ def differing(held: pa.Table, rows: pa.Table, key: Sequence[str]) -> Differing |
     apart = _apart(held.take(place.drop_null()), rows.filter(known))
     if apart is None:
         return None
-    come = ~truth(known)
+    come = ~to_bools(known)
     come[np.flatnonzero(~come)[apart]] = True
     gone = np.ones(held.num_rows, bool)
     gone[place.drop_null().to_numpy()[~apart]] = False
@@ -56,7 +57,7 @@ def _joined(rows: pa.Table, key: Sequence[str]) -> pa.Array:
     return one(pc.binary_join_element_wise(*(rows[name] for name in key), "\x1f"))
 
 
-def _apart(rows: pa.Table, others: pa.Table) -> Truth | None:
+def _apart(rows: pa.Table, others: pa.Table) -> BoolArray | None:
     """Which rows are not as those in their places; None where a column of lists or structs differs. bool [rows]"""
     apart = np.zeros(rows.num_rows, bool)
     for name in rows.column_names:
@@ -66,7 +67,7 @@ def _apart(rows: pa.Table, others: pa.Table) -> Truth | None:
         if pa.types.is_nested(mine.type):
             return None
         here, there = present(mine), present(theirs)
-        apart |= (here != there) | (here & truth(pc.fill_null(pc.not_equal(mine, theirs), False)))
+        apart |= (here != there) | (here & to_bools(pc.fill_null(pc.not_equal(mine, theirs), False)))
     return apart
 
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from bardo_pipeline.events.record.row_digest import digest_column, row_digests
-from bardo_pipeline.grimoire.entry_columns import last_of_each
+from bardo_pipeline.grimoire.entry_columns import newest_per_golem
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.delta.append_only_table import AppendOnlyTable
 from bardo_pipeline.storage.delta.replaceable_table import RenewedTable
@@ -152,10 +152,10 @@ class GrowingTable:
             since = seen if at_turn == turn else None
             fresh = self.read(list(wanted), since)
             if known is None or since is None:
-                known = last_of_each(fresh, by)
+                known = newest_per_golem(fresh, by)
             else:
                 again = pc.is_in(known["golem_id"], value_set=fresh["golem_id"].unique())
-                moved = last_of_each(pa.concat_tables([known.filter(again), fresh]), by)
+                moved = newest_per_golem(pa.concat_tables([known.filter(again), fresh]), by)
                 known = pa.concat_tables([known.filter(pc.invert(again)), moved]).combine_chunks()
             self._newest[by, *wanted] = version, turn, known
         return known
