@@ -1,4 +1,4 @@
-"""The tick index beside SQLite with the specification's own schema and indexes, over the same ticks."""
+"""The tick index compared with SQLite, which has the specification's own schema and indexes, over the same ticks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tick index answers what HB's SQL index answers, over any parts, and never for another log."""
+"""The tick index answers what HB's SQL index answers, and is built again when its file is unusable."""
 
 from __future__ import annotations
 
@@ -114,14 +114,14 @@ def test_it_answers_each_of_the_four_kinds_as_the_sql_index_does(home: Home, log
 
 
 @pytest.mark.row("EV-5")
-def test_it_grows_by_what_is_new_and_keeps_few_parts(home: Home) -> None:
+def test_it_grows_by_new_records_and_keeps_one_file(home: Home) -> None:
     log = EventLog(home)
     index = TickIndex.open(home, log)
     for number in range(1, 17):
         appended(log, records(20, golems=4, tick=1 + 5 * (number - 1), seed=number), number)
         assert index.refresh() == 20
     assert index.tick_count == 320
-    assert len(list((home.index / "ticks").glob("*.arrow"))) <= 8
+    assert len(list((home.index / "ticks").glob("*.duckdb"))) == 1
     again = TickIndex.open(home, log)
     assert again.refresh() == 0
     again.drop()
@@ -140,12 +140,25 @@ def test_two_readers_of_one_index_see_what_either_took_in(home: Home, log: Event
 
 
 def _torn(folder: Path) -> None:
-    part = next(folder.glob("*.arrow"))
+    part = next(folder.glob("*.duckdb"))
     part.write_bytes(part.read_bytes()[:-100])
 
 
+def _zeroed(folder: Path) -> None:
+    """What a power cut may leave: the right size, but pages that were never written."""
+    file = next(folder.glob("*.duckdb"))
+    content = bytearray(file.read_bytes())
+    content[4 * 4096 :] = bytes(len(content) - 4 * 4096)
+    file.write_bytes(content)
+
+
+def _without_header(folder: Path) -> None:
+    file = next(folder.glob("*.duckdb"))
+    file.write_bytes(bytes(3 * 4096) + file.read_bytes()[3 * 4096 :])
+
+
 def _missing(folder: Path) -> None:
-    next(folder.glob("*.arrow")).unlink()
+    next(folder.glob("*.duckdb")).unlink()
 
 
 def _of_another_log(folder: Path) -> None:
@@ -169,7 +182,8 @@ def _no_manifest(folder: Path) -> None:
 
 @pytest.mark.row("EV-5")
 @pytest.mark.parametrize(
-    "spoil", [_torn, _missing, _of_another_log, _of_another_format, _ahead_of_the_log, _no_manifest]
+    "spoil",
+    [_torn, _zeroed, _without_header, _missing, _of_another_log, _of_another_format, _ahead_of_the_log, _no_manifest],
 )
 def test_an_index_that_is_torn_or_of_another_log_is_made_again(home: Home, log: EventLog, spoil: Any) -> None:
     wanted = TickIndex.open(home, log).ticks(limit=10_000)
@@ -180,9 +194,44 @@ def test_an_index_that_is_torn_or_of_another_log_is_made_again(home: Home, log: 
 
 
 @pytest.mark.row("EV-5")
-def test_altered_bytes_of_a_part_are_found(home: Home, log: EventLog) -> None:
+def test_an_append_to_a_torn_file_builds_the_index_again(home: Home, log: EventLog) -> None:
+    TickIndex.open(home, log)
+    _zeroed(home.index / "ticks")
+    appended(log, records(70, golems=7, tick=121, seed=9, prefix="late"), 20)
+    again = TickIndex.open(home, log)
+    assert again.tick_count == log.read_cycles(["tick"]).num_rows
+    assert again.ticks(limit=10_000).num_rows == again.tick_count
+    assert again.damaged() == []
+
+
+@pytest.mark.row("EV-5")
+def test_the_files_of_an_older_format_are_deleted(home: Home, log: EventLog) -> None:
+    folder = home.index / "ticks"
+    folder.mkdir(parents=True)
+    for name in ("00000000000000000005-840.arrow", ".draft.duckdb", ".draft.duckdb.wal"):
+        (folder / name).write_bytes(b"a crash left this")
+    old = {"format": 1, "table_id": log.table_id, "version": log.version, "parts": [["5-840.arrow", 840, 1]]}
+    (folder / "manifest.json").write_bytes(orjson.dumps(old))
     index = TickIndex.open(home, log)
-    part = next((home.index / "ticks").glob("*.arrow"))
+    assert index.ticks(limit=10_000).num_rows == index.tick_count == log.read_cycles(["tick"]).num_rows
+    assert sorted(path.suffix for path in folder.iterdir()) == [".duckdb", ".json"]
+
+
+@pytest.mark.row("EV-5")
+def test_an_open_reader_answers_while_another_process_replaces_the_file(home: Home, log: EventLog) -> None:
+    reader = TickIndex.open(home, log)
+    before = reader.ticks(limit=10_000)
+    appended(log, records(70, golems=7, tick=121, seed=9, prefix="late"), 20)
+    TickIndex.open(home, EventLog(home))
+    assert reader.ticks(limit=10_000).equals(before)
+    assert reader.refresh() == 0
+    assert reader.ticks(limit=10_000).num_rows == before.num_rows + 70
+
+
+@pytest.mark.row("EV-5")
+def test_altered_bytes_of_the_file_are_found(home: Home, log: EventLog) -> None:
+    index = TickIndex.open(home, log)
+    part = next((home.index / "ticks").glob("*.duckdb"))
     content = bytearray(part.read_bytes())
     content[len(content) // 2] ^= 4
     part.write_bytes(content)

@@ -1,170 +1,244 @@
-"""The tick index: every tick's category, cost and worth, answered fast over millions, cold or not.
+"""A DuckDB table of all ticks' categories, costs and outcomes: a cache that answers filters over millions of rows.
 
-It serves the four kinds of query of HB's SQL index (tier and regime; acted with an outcome; the distribution over
-phases; the last ticks), for one golem, some or all. It only accelerates: derived from the table of cycles, brought up
-to the log by what is new, and made again where it is torn or of another log. New ticks become a part; parts of like
-size are merged, so that there are few and each row is written again only a logarithmic number of times.
+It serves the four kinds of query of HB's SQL index: tier and regime; acted with an outcome; the count by phase; the
+last ticks. Every query takes one golem, several or all. Everything here derives from the table of cycles.
+
+A refresh appends the log's new rows to a copy of the database file, under the home's lock, and then replaces
+`manifest.json`, which names the file in use. Readers therefore never meet a writer: they keep the file that they
+opened. A file that is missing, torn, of another log or of an older format is built again from the log.
 Source: HB S6.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Any, Self
+import shutil
+import zlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Self
 
-import numpy as np
+import duckdb
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from bardo_pipeline.errors import QueryError, StoreError
-from bardo_pipeline.events.record.model import PHASES
+from bardo_pipeline.events.record.arrow_schema import MOMENT
+from bardo_pipeline.events.record.model import EMOTIONS, PHASES, REGIMES, TIERS
 from bardo_pipeline.storage.home import Home, replace_file
-from bardo_pipeline.storage.index.tick_index_files import FIELDS, INDEX_SCHEMA, SOURCE_COLUMNS, Part, Wanted, checksum
 from bardo_pipeline.storage.log.event_log import EventLog
+
+INDEX_SCHEMA = pa.schema(
+    [
+        pa.field("golem_id", pa.string(), nullable=False),
+        pa.field("tick", pa.int64(), nullable=False),
+        pa.field("regime", pa.string(), nullable=False),
+        pa.field("tier", pa.string(), nullable=False),
+        pa.field("has_action", pa.bool_(), nullable=False),
+        pa.field("has_outcome", pa.bool_(), nullable=False),
+        pa.field("phase", pa.string(), nullable=False),
+        pa.field("prediction_error", pa.float64(), nullable=False),
+        pa.field("total_cost_micros", pa.int64(), nullable=False),
+        pa.field("pnl_impact_micros", pa.int64()),
+        pa.field("primary_emotion", pa.string(), nullable=False),
+        pa.field("observed_at", MOMENT, nullable=False),
+    ]
+)
+"""One row per tick. has_action: the tick called a tool. Money in micro-dollars; pnl is null without an outcome."""
 
 PHASE_SCHEMA = pa.schema(
     [pa.field("phase", pa.string(), nullable=False), pa.field("tick_count", pa.int64(), nullable=False)]
 )
-"""One row per phase, in their order from thriving to terminal."""
+"""One row per phase, in order from thriving to terminal."""
 
-_FORMAT = 1  # raise when a part's layout or the meaning of its codes changes: older ones are made again
+_FORMAT = 2  # raise it when the tables below change; an index of another format is built again
 _MANIFEST = "manifest.json"
-_GROWTH = 2  # a part is merged with the one before while that one is at most this many times larger
-_TRIES = 5  # readers look again when a merge took a part away between the manifest and its file
-_NONE = np.zeros(0, np.int64)
+_DRAFT = ".draft.duckdb"
+_NAME = "index_file"  # of the attached database
+_TRIES = 5  # a refresh may delete the database file between a reader's two steps: read the manifest, open the file
+_CATEGORIES: Mapping[str, Sequence[str]] = {
+    "regime": REGIMES,
+    "tier": TIERS,
+    "phase": PHASES,
+    "primary_emotion": EMOTIONS,
+}
+_LOG_COLUMNS = (
+    "golem_id",
+    "tick",
+    "regime",
+    "tier",
+    "actions",
+    "outcome.verified",
+    "phase",
+    "prediction_error",
+    "cost.total_micros",
+    "outcome.pnl_impact_micros",
+    "primary_emotion",
+    "observed_at",
+    "version",
+)
+_TABLES = """
+create table golems (golem_id varchar not null, code integer not null);
+create table ticks (
+    code integer not null, tick bigint not null, regime {regime} not null, tier {tier} not null,
+    has_action boolean not null, has_outcome boolean not null, phase {phase} not null, prediction_error double not null,
+    total_cost_micros bigint not null, pnl_impact_micros bigint, primary_emotion {primary_emotion} not null,
+    observed_at timestamptz not null
+)
+""".format(**{name: f"enum {tuple(values)}" for name, values in _CATEGORIES.items()})
+_APPEND = """
+insert into golems
+    select golem_id, (select count(*) from golems) + row_number() over (order by golem_id)
+    from (select distinct golem_id from new_ticks where golem_id not in (select golem_id from golems));
+insert into ticks
+    select code, new_ticks.* exclude (golem_id) from new_ticks join golems using (golem_id) order by tick desc, code
+"""
+"""The newest ticks come first, so that a query for the last ticks skips all later row groups by their maximum."""
+_UNSTRUCK = """(
+    from ticks where not exists (
+        from struck where struck.code = ticks.code and ticks.tick between struck.tick_from and struck.tick_to
+    )
+)"""
 
 
 @dataclass(frozen=True)
 class _Manifest:
-    """What the index holds: all records of table `table_id` up to `version`, in these parts (name, rows, checksum)."""
+    """The state of the index: all records of log `table_id` up to `version`; file is "" while there are none."""
 
-    format: int
     table_id: str
-    version: int
-    parts: tuple[tuple[str, int, int], ...]
+    version: int = -1
+    file: str = ""
+    file_bytes: int = 0
+    crc32: int = 0
+    tick_count: int = 0
+    format: int = _FORMAT
 
 
 class TickIndex:
-    """The index of one home's ticks. `open` brings it up to the log; from any number of processes at a time."""
+    """The index of one home's ticks. `open` brings it up to the log. Any number of processes may use it at once."""
 
     def __init__(self, home: Home, log: EventLog) -> None:
         self._home, self._log = home, log
         self._folder = home.index / "ticks"
-        self._manifest = _Manifest(_FORMAT, log.table_id, -1, ())
-        self._parts: dict[str, Part] = {}
-        self._struck: tuple[int, dict[str, list[tuple[int, int]]]] = (-1, {})
+        self._manifest = _Manifest(log.table_id)
+        self._database: duckdb.DuckDBPyConnection | None = None
 
     @classmethod
     def open(cls, home: Home, log: EventLog) -> Self:
-        """The index with all that the log holds now."""
+        """Open the index and append all records that it misses."""
         index = cls(home, log)
         index.refresh()
         return index
 
     @property
     def version(self) -> int:
-        """The version of the log up to which it answers."""
+        """The log version up to which the index answers; -1 if it is empty."""
         return self._manifest.version
 
     @property
     def tick_count(self) -> int:
-        """How many ticks it holds."""
-        return sum(rows for _, rows, _ in self._manifest.parts)
+        """Number of indexed ticks."""
+        return self._manifest.tick_count
 
-    # keeping up
+    # refresh
 
     def refresh(self) -> int:
-        """Take in what the log has beyond the index. Returns by how many ticks it grew.
-
-        Where it is torn, or of another log, it is made again.
-        """
+        """Append the log's new records, or build the index again if it is unusable. Returns the number of new ticks."""
         self._reload()
         if self.version == self._log.version:
             return 0
         self._folder.mkdir(parents=True, exist_ok=True)
         with self._home.lock("ticks"):
             self._reload()
-            before, known = self.tick_count, self.version
-            until = self._log.version
-            if known == until:
+            count_before, until = self.tick_count, self._log.version
+            if self.version == until:
                 return 0
-            records = self._log.read_cycles_between([*SOURCE_COLUMNS, "version"], None if known < 0 else known, until)
-            if known >= 0:  # a reader must bear rows that it has seen
-                records = records.filter(pc.fill_null(pc.greater(records["version"], known), True))
-            self._keep(until, Part.of_records(records.drop_columns("version")) if records.num_rows else None)
-            return self.tick_count - before
+            try:
+                self._append(until)
+            except duckdb.Error:  # a block of the copied file is torn
+                self._use(_Manifest(self._log.table_id))
+                count_before = 0
+                self._append(until)
+            return self.tick_count - count_before
 
-    def _keep(self, version: int, fresh: Part | None) -> None:
-        """Add a part, merge those of like size, and let readers count on the result."""
-        kept = list(self._manifest.parts)
-        if fresh is not None:
-            merged = [fresh]
-            while kept and kept[-1][1] <= _GROWTH * sum(map(len, merged)):
-                merged.append(self._parts[kept.pop()[0]])
-            part = fresh if len(merged) == 1 else Part.merged(merged)
-            name = f"{version:020}-{len(part)}.arrow"
-            draft = self._folder / f".{name}"
-            kept.append((name, len(part), part.write(draft)))
-            os.replace(draft, self._folder / name)
-        facts = {"format": _FORMAT, "table_id": self._log.table_id, "version": version, "parts": kept}
-        replace_file(self._folder / _MANIFEST, orjson.dumps(facts))
-        for left in self._folder.glob("*.arrow"):
-            if left.name not in {name for name, _, _ in kept}:
-                left.unlink()
-        self._reload()
+    def _append(self, until: int) -> None:
+        """Write a new database file with the records up to this version, and make it the one in use."""
+        old = self._manifest
+        records = self._log.read_cycles_between(_LOG_COLUMNS, None if old.version < 0 else old.version, until)
+        if old.version >= 0:  # the log may return older rows of a file that also has new ones
+            records = records.filter(pc.fill_null(pc.greater(records["version"], old.version), True))
+        manifest = _Manifest(old.table_id, until, old.file, old.file_bytes, old.crc32, old.tick_count)
+        if records.num_rows:
+            draft = self._folder / _DRAFT
+            for leftover in self._folder.glob(f"{_DRAFT}*"):
+                leftover.unlink()
+            if old.file:
+                shutil.copyfile(self._folder / old.file, draft)
+            _write(draft, _index_rows(records))
+            crc32 = _crc32_of(draft)
+            file, count = f"{until:020}-{crc32:08x}.duckdb", old.tick_count + records.num_rows
+            manifest = _Manifest(old.table_id, until, file, draft.stat().st_size, crc32, count)
+            os.replace(draft, self._folder / file)
+        replace_file(self._folder / _MANIFEST, orjson.dumps(asdict(manifest)))
+        self._delete_files(keep=manifest.file)
+        self._use(manifest)
+
+    def _delete_files(self, *, keep: str = "") -> None:
+        """Delete all database files but this one, and the files of format 1."""
+        for path in (*self._folder.glob("*.duckdb"), *self._folder.glob("*.arrow")):
+            if path.name not in (keep, _DRAFT):
+                path.unlink()
 
     def _reload(self) -> None:
-        """Open what the manifest names now; nothing where it is torn or of another log."""
+        """Open the database file that the manifest names; the index is empty if that file is unusable."""
         for _ in range(_TRIES):
             manifest = self._read_manifest()
             if manifest == self._manifest:
                 return
             try:
-                parts = {name: self._opened(name, rows) for name, rows, _ in manifest.parts}
+                self._use(manifest)
             except FileNotFoundError:
                 continue
-            except StoreError:
+            except (StoreError, duckdb.Error):
                 break
-            self._manifest, self._parts = manifest, parts
             return
-        self._manifest, self._parts = _Manifest(_FORMAT, self._log.table_id, -1, ()), {}
-
-    def _opened(self, name: str, rows: int) -> Part:
-        return self._parts[name] if name in self._parts else Part.open(self._folder / name, rows)
+        self._use(_Manifest(self._log.table_id))
 
     def _read_manifest(self) -> _Manifest:
-        none = _Manifest(_FORMAT, self._log.table_id, -1, ())
+        empty = _Manifest(self._log.table_id)
         try:
-            facts = orjson.loads((self._folder / _MANIFEST).read_bytes())
-            parts = tuple((str(name), int(rows), int(crc)) for name, rows, crc in facts["parts"])
-            found = _Manifest(int(facts["format"]), str(facts["table_id"]), int(facts["version"]), parts)
-        except (FileNotFoundError, orjson.JSONDecodeError, KeyError, TypeError, ValueError):
-            return none
-        ours = found.format == _FORMAT and found.table_id == self._log.table_id
-        return found if ours and found.version <= self._log.version else none
+            manifest = _Manifest(**orjson.loads((self._folder / _MANIFEST).read_bytes()))
+        except (FileNotFoundError, orjson.JSONDecodeError, TypeError):
+            return empty
+        of_this_log = manifest.format == _FORMAT and manifest.table_id == self._log.table_id
+        return manifest if of_this_log and manifest.version <= self._log.version else empty
+
+    def _use(self, manifest: _Manifest) -> None:
+        """Answer from this manifest's file. Raises FileNotFoundError, StoreError (its size), duckdb.Error (torn)."""
+        database = None
+        if manifest.file:
+            path = self._folder / manifest.file
+            if path.stat().st_size != manifest.file_bytes:
+                raise StoreError(f"{path} has {path.stat().st_size} bytes instead of {manifest.file_bytes}")
+            database = _attached(str(path), "(read_only)")
+        self._manifest, self._database = manifest, database
 
     def damaged(self) -> list[str]:
-        """Names of parts whose bytes are not those that were written. Reads all of them."""
-        wrong = []
-        for name, _, crc in self._manifest.parts:
-            path = self._folder / name
-            if not path.exists() or checksum(path) != crc:
-                wrong.append(name)
-        return wrong
+        """Return the name of the database file if its bytes differ from those written. Reads the whole file."""
+        path = self._folder / self._manifest.file
+        whole = not self._manifest.file or (path.exists() and _crc32_of(path) == self._manifest.crc32)
+        return [] if whole else [path.name]
 
     def drop(self) -> None:
-        """Forget everything: the next refresh makes it again from the log."""
+        """Delete the index; the next refresh builds it again from the log."""
         with self._home.lock("ticks"):
             (self._folder / _MANIFEST).unlink(missing_ok=True)
-            for part in self._folder.glob("*.arrow"):
-                part.unlink()
+            self._delete_files()
         self._reload()
 
-    # asking
+    # queries
 
     def ticks(
         self,
@@ -179,80 +253,154 @@ class TickIndex:
         limit: int = 1_000,
         struck: bool = True,
     ) -> pa.Table:
-        """The last ticks that meet all conditions (INDEX_SCHEMA), the highest tick first, equals by golem backwards.
+        """Return the last ticks that meet all conditions, ordered by tick and golem id, both descending.
 
-        golems: only theirs. limit: at most so many. struck: with those that were struck or reorged.
-        Raises QueryError for a category's value that does not exist and for a limit below 1.
+        Parameters
+        ----------
+        golems : ids; None for all golems
+        limit : maximum number of rows, at least 1
+        struck : include ticks that were struck or reverted by a reorg
+
+        Returns
+        -------
+        pa.Table, INDEX_SCHEMA
+
+        Raises
+        ------
+        QueryError : a category has no such value, or limit is below 1
         """
         if limit < 1:
-            raise QueryError(f"at least one tick must be wanted, not {limit}")
-        asked: dict[str, Any] = {
-            "tier": tier,
-            "regime": regime,
-            "phase": phase,
-            "primary_emotion": primary_emotion,
-            "has_action": has_action,
-            "has_outcome": has_outcome,
-        }
-        wanted = Wanted.of({name: _values(name, value) for name, value in asked.items() if value is not None})
-        names = None if golems is None else list(set(golems))
-        found = []
-        for name, _, _ in self._manifest.parts:
-            part = self._parts[name]
-            without = _NONE if struck else self._gone(part)
-            found.append((part, part.newest(wanted, names, limit, without)))
-        return _latest(found, limit)
+            raise QueryError(f"the limit must be at least one tick, not {limit}")
+        categories = {"tier": tier, "regime": regime, "phase": phase, "primary_emotion": primary_emotion}
+        conditions = [_category_condition(name, value) for name, value in categories.items() if value is not None]
+        flags = {"has_action": has_action, "has_outcome": has_outcome}
+        conditions += [f"{name} = {value}" for name, value in flags.items() if value is not None]
+        rows = self._latest(conditions, golems, limit, struck)
+        if rows.num_rows == limit:  # of the lowest tick, DuckDB chose any golems: take all, then cut in order
+            lowest = pc.min(rows["tick"]).as_py()
+            ties = self._latest([*conditions, f"tick = {lowest}"], golems, None, struck)
+            rows = pa.concat_tables([rows.filter(pc.greater(rows["tick"], lowest)), ties])
+        rows = rows.sort_by([("tick", "descending"), ("golem_id", "descending")])
+        return rows.slice(0, limit).combine_chunks()
+
+    def _latest(
+        self, conditions: Sequence[str], golems: Collection[str] | None, limit: int | None, struck: bool
+    ) -> pa.Table:
+        last = "" if limit is None else f"order by tick desc limit {limit}"
+        where = " and ".join(["{golems}", *conditions])
+        columns = ", ".join(INDEX_SCHEMA.names)
+        sql = f"select {columns} from (from {{source}} where {where} {last}) join golems using (code)"  # noqa: S608
+        return self._answer(sql, golems, struck).cast(INDEX_SCHEMA)
 
     def phases(self, *, golems: Collection[str] | None = None, struck: bool = True) -> pa.Table:
-        """How many ticks each phase has (PHASE_SCHEMA), over all golems or these; struck as in `ticks`."""
-        names = None if golems is None else list(set(golems))
-        counts = np.zeros(len(PHASES), np.int64)
-        for name, _, _ in self._manifest.parts:
-            part = self._parts[name]
-            counts += part.phase_counts(names, _NONE if struck else self._gone(part))
-        return pa.table([pa.array(PHASES), pa.array(counts)], schema=PHASE_SCHEMA)
+        """Count the ticks of each phase (PHASE_SCHEMA), over all golems or these; `struck` as in `ticks`."""
+        sql = "select phase::varchar, count(*) from {source} where {golems} group by phase"
+        rows = self._answer(sql, golems, struck)
+        counts = dict(zip(rows.column(0).to_pylist(), rows.column(1).to_pylist(), strict=True))
+        return pa.table([pa.array(PHASES), pa.array([counts.get(p, 0) for p in PHASES])], schema=PHASE_SCHEMA)
 
-    def _gone(self, part: Part) -> NDArray[np.int64]:
-        """Positions of struck and reorged ticks, ascending."""
-        version = self._log.life_version
-        if version != self._struck[0]:
-            self._struck = version, _struck_spans(self._log)
-        found = [part.within(golem, *span) for golem, spans in self._struck[1].items() for span in spans]
-        return np.unique(np.concatenate(found)) if found else _NONE
+    def _answer(self, sql: str, golems: Collection[str] | None, struck: bool) -> pa.Table:
+        """Run a query over `{source}` and `{golems}`; if a block of the file is torn, once more on a new index."""
+        try:
+            return self._answer_once(sql, golems, struck)
+        except duckdb.Error:
+            self.drop()
+            self.refresh()
+            return self._answer_once(sql, golems, struck)
 
+    def _answer_once(self, sql: str, golems: Collection[str] | None, struck: bool) -> pa.Table:
+        with (self._database or _empty_database()).cursor() as cursor:
+            cursor.execute(f"use {_NAME}")
+            if not struck:
+                cursor.register("struck", self._struck(cursor))
+            selected = "true" if golems is None else _among("code", _codes(cursor, golems).values())
+            source = "ticks" if struck else _UNSTRUCK
+            return cursor.sql(sql.format(source=source, golems=selected)).to_arrow_table()
 
-def _latest(found: Sequence[tuple[Part, NDArray[np.int64]]], limit: int) -> pa.Table:
-    """The last rows among those that each part has found."""
-    sizes = [len(positions) for _, positions in found]
-    if sum(sizes) > limit:  # only ticks from the limit-th highest on can be among the last
-        ticks = np.concatenate([part.tick[positions] for part, positions in found])
-        least = np.partition(ticks, len(ticks) - limit)[len(ticks) - limit]
-        found = [(part, positions[part.tick[positions] >= least]) for part, positions in found]
-    tables = [part.rows(positions) for part, positions in found if len(positions)]
-    if not tables:
-        return INDEX_SCHEMA.empty_table()
-    if len(tables) == 1:
-        return tables[0].slice(0, limit)
-    rows = pa.concat_tables(tables)
-    order = pc.sort_indices(rows, sort_keys=[("tick", "descending"), ("golem_id", "descending")])
-    return rows.take(order.slice(0, limit)).combine_chunks()
-
-
-def _values(name: str, asked: str | bool | Collection[str]) -> list[object]:
-    """What is asked of a category, as a list. Raises QueryError for a value that it does not have."""
-    given: list[object] = [asked] if isinstance(asked, str | bool) else [*sorted(set(asked))]
-    known = FIELDS[name][1]
-    for value in given:
-        if value not in known:
-            raise QueryError(f"there is no {name} {value!r}: {', '.join(str(k) for k in known)}")
-    return given
+    def _struck(self, cursor: duckdb.DuckDBPyConnection) -> pa.Table:
+        """Return the runs of struck and reorged ticks: code, tick_from, tick_to (inclusive)."""
+        strikes = self._log.life("RecordStruck").select(["golem_id", "struck"]).to_pylist()
+        reorgs = self._log.life("ReorgObserved").select(["golem_id", "reorg"]).to_pylist()
+        spans = [(row["golem_id"], row["struck"]["tick"], row["struck"]["tick"]) for row in strikes]
+        spans += [(row["golem_id"], row["reorg"]["tick_from"], row["reorg"]["tick_to"]) for row in reorgs]
+        codes = _codes(cursor, {golem_id for golem_id, _, _ in spans})
+        indexed = [(codes[golem_id], first, last) for golem_id, first, last in spans if golem_id in codes]
+        columns = zip(*indexed, strict=True) if indexed else ((), (), ())
+        return pa.table([pa.array(values, pa.int64()) for values in columns], ["code", "tick_from", "tick_to"])
 
 
-def _struck_spans(log: EventLog) -> dict[str, list[tuple[int, int]]]:
-    """Runs of ticks that were struck or reorged, by golem."""
-    spans: dict[str, list[tuple[int, int]]] = {}
-    for row in log.life("RecordStruck").select(["golem_id", "struck"]).to_pylist():
-        spans.setdefault(row["golem_id"], []).append((row["struck"]["tick"], row["struck"]["tick"]))
-    for row in log.life("ReorgObserved").select(["golem_id", "reorg"]).to_pylist():
-        spans.setdefault(row["golem_id"], []).append((row["reorg"]["tick_from"], row["reorg"]["tick_to"]))
-    return spans
+def _attached(path: str, options: str = "") -> duckdb.DuckDBPyConnection:
+    """Attach a database file and make it the default.
+
+    `duckdb.connect(path)` would return the process's open database of that path, even after the file was replaced.
+    """
+    database = duckdb.connect(":memory:")
+    try:
+        quoted = path.replace("'", "''")
+        database.execute(f"attach '{quoted}' as {_NAME} {options}; use {_NAME}")
+    except duckdb.Error:
+        database.close()
+        raise
+    return database
+
+
+def _empty_database() -> duckdb.DuckDBPyConnection:
+    database = _attached(":memory:")
+    database.execute(_TABLES)
+    return database
+
+
+def _write(path: Path, new_ticks: pa.Table) -> None:
+    """Append rows to the database file, which is made if it is missing; no write-ahead log remains."""
+    missing = not path.exists()
+    with _attached(str(path)) as database:
+        if missing:
+            database.execute(_TABLES)
+        database.register("new_ticks", new_ticks)
+        database.execute(_APPEND)
+        database.execute("checkpoint")
+        database.execute(f"use memory; detach {_NAME}")
+
+
+def _index_rows(records: pa.Table) -> pa.Table:
+    """Convert records (_LOG_COLUMNS) to rows (INDEX_SCHEMA). Raises StoreError for a category's unknown value."""
+    for name, values in _CATEGORIES.items():
+        unknown = records.filter(pc.invert(pc.is_in(records[name], value_set=pa.array(values))))
+        for row in unknown.slice(0, 1).to_pylist():
+            raise StoreError(
+                f"golem {row['golem_id']}, tick {row['tick']}: there is no {name} {row[name]!r}: run `bardo verify`"
+            )
+    columns = {
+        "has_action": pc.greater(pc.list_value_length(records["actions"]), 0),
+        "has_outcome": pc.is_valid(records["outcome.verified"]),
+        "total_cost_micros": records["cost.total_micros"],
+        "pnl_impact_micros": records["outcome.pnl_impact_micros"],
+    }
+    return pa.table({name: columns[name] if name in columns else records[name] for name in INDEX_SCHEMA.names})
+
+
+def _codes(cursor: duckdb.DuckDBPyConnection, golems: Collection[str]) -> dict[str, int]:
+    """Map each of these golem ids that is indexed to its code."""
+    cursor.register("wanted", pa.table({"golem_id": pa.array([*set(golems)], pa.string())}))
+    return dict(cursor.execute("select golem_id, code from golems join wanted using (golem_id)").fetchall())
+
+
+def _category_condition(name: str, wanted: str | Collection[str]) -> str:
+    """Write the SQL condition for a category. Raises QueryError for a value that it does not have."""
+    values = [wanted] if isinstance(wanted, str) else sorted(set(wanted))
+    for value in values:
+        if value not in _CATEGORIES[name]:
+            raise QueryError(f"there is no {name} {value!r}: {', '.join(_CATEGORIES[name])}")
+    return _among(name, [f"'{value}'" for value in values])
+
+
+def _among(column: str, values: Collection[object]) -> str:
+    return f"{column} in ({', '.join(map(str, values))})" if values else "false"
+
+
+def _crc32_of(path: Path) -> int:
+    crc32 = 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            crc32 = zlib.crc32(block, crc32)
+    return crc32
