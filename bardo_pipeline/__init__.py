@@ -1,1 +1,112 @@
-"""Bardo: the memory of mortal agents, derived from append-only decision records."""
+"""Bardo: the memory of mortal agents, derived from append-only decision records.
+
+The names below are the public API. They are imported on first use, so `import bardo_pipeline` takes milliseconds.
+
+Examples
+--------
+Let golems live through a synthetic market, and look at what they left:
+
+>>> from bardo_pipeline import EventLog, LifeEvent, Policy, open_home, read_records, run_fleet
+>>> home = open_home("tour", policy=Policy())
+>>> ending = run_fleet(home, golems=1, generations=1, bars=120, lifespan_ticks=(60, 80))
+>>> with EventLog(home) as log:
+...     births = log.life("GolemBorn")
+>>> LifeEvent.model_validate(births.drop_columns("recorded_at").to_pylist()[0]).born.owner_id
+'owner-1'
+>>> record = read_records(home, births["golem_id"][0].as_py())[0]
+
+Write records of your own. `append` returns when the record is durable:
+
+>>> from bardo_pipeline import AsyncEventWriter, DecisionCycleRecord, EventWriter, birth
+>>> golem_id = birth(home, lineage="mine/1", at=record.observed_at)
+>>> def mine(tick: int) -> DecisionCycleRecord:
+...     return record.model_copy(update={"golem_id": golem_id, "tick": tick})
+>>> with EventWriter.open(home, golem_id) as writer:
+...     ack = writer.append(mine(1))
+>>> ack.tick, ack.repeated
+(1, False)
+
+The same from an event loop:
+
+>>> import asyncio
+>>> async def write() -> int:
+...     async with await AsyncEventWriter.open(home, golem_id) as writer:
+...         ack = await writer.append(mine(2))
+...     return ack.tick
+>>> asyncio.run(write())
+2
+
+Every error that the library raises on purpose is a `BardoError`:
+
+>>> from bardo_pipeline import ask, errors
+>>> try:
+...     ask(home, "g-unknown", "what does gas cost?")
+... except errors.QueryError as error:
+...     print(str(error).split(":")[0])
+golem g-unknown
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bardo_pipeline import errors
+    from bardo_pipeline.api import ask, birth, derive, lineage, open_home, read_records, run_fleet, search, watch
+    from bardo_pipeline.events.life.events import LifeEvent
+    from bardo_pipeline.events.record.model import DecisionCycleRecord
+    from bardo_pipeline.policy import Policy
+    from bardo_pipeline.storage.home import Home
+    from bardo_pipeline.storage.journal.async_event_writer import AsyncEventWriter
+    from bardo_pipeline.storage.journal.event_writer import Ack, EventWriter
+    from bardo_pipeline.storage.log.event_log import EventLog
+
+__all__ = [
+    "Ack",
+    "AsyncEventWriter",
+    "DecisionCycleRecord",
+    "EventLog",
+    "EventWriter",
+    "Home",
+    "LifeEvent",
+    "Policy",
+    "ask",
+    "birth",
+    "derive",
+    "errors",
+    "lineage",
+    "open_home",
+    "read_records",
+    "run_fleet",
+    "search",
+    "watch",
+]
+
+_MODULES = {
+    "Ack": "storage.journal.event_writer",
+    "AsyncEventWriter": "storage.journal.async_event_writer",
+    "DecisionCycleRecord": "events.record.model",
+    "EventLog": "storage.log.event_log",
+    "EventWriter": "storage.journal.event_writer",
+    "Home": "storage.home",
+    "LifeEvent": "events.life.events",
+    "Policy": "policy",
+}
+"""Module of each class; the functions are in `api`."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use (PEP 562)."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "errors":
+        return import_module("bardo_pipeline.errors")
+    value = getattr(import_module(f"bardo_pipeline.{_MODULES.get(name, 'api')}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names."""
+    return sorted({*globals(), *__all__})

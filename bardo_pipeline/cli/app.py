@@ -19,7 +19,7 @@ from typer.main import get_command
 from bardo_pipeline.cli import library_command
 from bardo_pipeline.cli import run_options as asked
 from bardo_pipeline.cli.bundle import bundle_command, checks_command, give_command
-from bardo_pipeline.cli.dagster_process import execute_job, serve
+from bardo_pipeline.cli.dagster_process import execute_job, project_root, serve
 from bardo_pipeline.cli.evaluation import evaluate_memory
 from bardo_pipeline.cli.fleet.run_command import RunSettings, go, loan_of
 from bardo_pipeline.cli.golem import deaths_command, graveyard_command, phrase_command, succession_command
@@ -36,6 +36,7 @@ from bardo_pipeline.cli.memory import (
 )
 from bardo_pipeline.cli.operations import (
     config_command,
+    derive_command,
     drain_command,
     maintain_command,
     seal_command,
@@ -49,6 +50,7 @@ from bardo_pipeline.cli.operations import (
 from bardo_pipeline.cli.options import ConfigOption, EmbedderOption, FormatOption, HomeOption, now, root_of
 from bardo_pipeline.cli.output import views
 from bardo_pipeline.errors import BardoError, ConfigError
+from bardo_pipeline.project_files import checkout
 
 app = typer.Typer(
     help="The memory of mortal agents: fleets live, learn, die and bequeath; every row traces to its tick.",
@@ -76,6 +78,7 @@ app.add_typer(evaluate_memory.app, name="eval")
 app.command()(watch_command.watch)
 app.command()(maintain_command.ticks)
 app.command()(maintain_command.maintain)
+app.command()(derive_command.derive)
 app.command()(drain_command.drain)
 ask_command.add_to(app)
 search_command.add_to(app)
@@ -96,11 +99,11 @@ def demo(
     golems: Annotated[int, typer.Option(min=1, help="Golems of the first generation.")] = 8,
     generations: Annotated[int, typer.Option(min=1, help="Generations until a lineage ends.")] = 3,
     ui: Annotated[
-        bool, typer.Option(help="Derive through Dagster's own command, so that its UI shows the run.")
+        bool, typer.Option(help="Derive through Dagster, so that its UI shows the run; only from a checkout.")
     ] = True,
 ) -> None:
     """Four days of a synthetic market: short-lived golems learn, die and hand checked bundles to successors."""
-    root = root_of(home)
+    root, ui = root_of(home), ui and checkout() is not None
     settings = RunSettings(
         golems=golems,
         generations=generations,
@@ -236,6 +239,7 @@ def ui(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
 ) -> None:
     """Start Dagster on the workspace: the asset graph, jobs, schedules, sensors, checks."""
+    project_root()
     out.print(f"Dagster on http://{host}:{port} (stop it with Ctrl-C)")
     raise typer.Exit(serve(root_of(home), host, port))
 

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Self, cast
 
+from bardo_pipeline.clock import utc_now
 from bardo_pipeline.errors import BackpressureError, JournalError
 from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.record.model import DecisionCycleRecord
@@ -38,7 +39,7 @@ class AsyncEventWriter:
         home: Home | Path,
         golem_id: str,
         *,
-        clock: Callable[[], datetime],
+        clock: Callable[[], datetime] = utc_now,
         policy: Policy | None = None,
         writer: str | None = None,
         signer: Signer | None = None,

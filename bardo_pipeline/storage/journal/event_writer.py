@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
+from bardo_pipeline.clock import utc_now
 from bardo_pipeline.errors import (
     CustodyError,
     ForkError,
@@ -107,7 +108,7 @@ class EventWriter:
         home: Home | Path,
         golem_id: str,
         *,
-        clock: Callable[[], datetime],
+        clock: Callable[[], datetime] = utc_now,
         policy: Policy | None = None,
         writer: str | None = None,
         signer: Signer | None = None,

@@ -1,0 +1,322 @@
+"""Functions of the public API: open a home, record a birth, derive, ask, search, trace and watch.
+
+Each function takes a home as `Home` or as the path of its folder, opens what it needs and closes it again.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Collection, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+import pyarrow as pa
+from rich.console import Console
+
+from bardo_pipeline.cli.fleet.run_command import RunSettings, go
+from bardo_pipeline.clock import utc_now
+from bardo_pipeline.derivation.context import DerivationContext
+from bardo_pipeline.derivation.derive_home import derive_home
+from bardo_pipeline.derivation.event_stream.watch import watch as _watch
+from bardo_pipeline.derivation.memory.ask import ask as _ask
+from bardo_pipeline.derivation.memory.ask import standing
+from bardo_pipeline.derivation.memory.search import search as _search
+from bardo_pipeline.derivation.reports.lineage import Holding, lineage_of
+from bardo_pipeline.derivation.succession.birth_events import beginning
+from bardo_pipeline.events.record.arrow_schema import RECORD_SCHEMA, to_models
+from bardo_pipeline.events.record.model import DecisionCycleRecord
+from bardo_pipeline.events.stream.catalogue import GolemEvent
+from bardo_pipeline.heartbeat.fleet import Founding, born
+from bardo_pipeline.policy import Policy
+from bardo_pipeline.retrieval.hybrid_search import Filters
+from bardo_pipeline.retrieval.retrieve import Answer
+from bardo_pipeline.runtime.run_settings import Ending
+from bardo_pipeline.storage.home import Home
+
+UNKNOWN = "-"
+"""Market and its hash of a golem whose records name no replayable market."""
+
+
+def open_home(path: Path | str, *, policy: Policy | None = None) -> Home:
+    """Open the home in a folder; create it if the folder holds none.
+
+    Parameters
+    ----------
+    path : folder of the home
+    policy : decides the bucket count of a new home; an existing home keeps its own
+
+    Raises
+    ------
+    SchemaVersionError : a newer version of the library created the home
+    StoreError : home.json cannot be read
+
+    Examples
+    --------
+    >>> home = open_home("memory")
+    >>> home.bucket_count
+    16
+    """
+    return Home.create(Path(path), policy or Policy(), utc_now())
+
+
+def birth(
+    home: Home | Path | str,
+    *,
+    owner: str = "me",
+    lineage: str | None = None,
+    market: str = UNKNOWN,
+    budget_micros: int = 50_000_000,
+    lifespan_ticks: tuple[int, int] = (2_000, 8_000),
+    at: datetime | None = None,
+) -> str:
+    """Record the birth of a golem of generation 0 and return its id.
+
+    A second call with the same lineage records nothing and returns the same id.
+
+    Parameters
+    ----------
+    lineage : names the line of descent; a random name by default, so each call founds another golem
+    budget_micros : capital and credits at birth, in micro-dollars
+    lifespan_ticks : bounds between which the lifespan is drawn
+    at : UTC moment of the birth, not after the first record's `observed_at`; the current moment by default
+
+    Raises
+    ------
+    ConfigError : the budget does not cover the death reserve
+
+    Examples
+    --------
+    >>> home = open_home("memory")
+    >>> birth(home, lineage="mine/1")
+    'g-202940c9'
+    """
+    now = utc_now()
+    founding = Founding((owner,), budget_micros, lifespan_ticks=lifespan_ticks)
+    with _opened(home) as context:
+        golem_id, event = born(
+            lineage_id=lineage or f"{owner}/{secrets.token_hex(8)}", generation=0, owner_id=owner, founding=founding,
+            market=market, market_hash=UNKNOWN, derivation_id=context.derivation_id, policy=context.policy,
+        )  # fmt: skip
+        if golem_id not in context.life("GolemBorn")["golem_id"].to_pylist():
+            context.log.record(beginning(context, golem_id, event, at or now).events, now)
+    return golem_id
+
+
+def read_records(home: Home | Path | str, golem_id: str) -> list[DecisionCycleRecord]:
+    """Return the records of one golem that are in the log, by tick.
+
+    Examples
+    --------
+    >>> records = read_records(home, golem_id)
+    >>> [record.tick for record in records[:3]]
+    [1, 2, 3]
+    """
+    with _opened(home) as context:
+        rows = context.log.read_cycles(RECORD_SCHEMA.names, golems=[golem_id])
+        return to_models(rows.sort_by("tick"), DecisionCycleRecord)
+
+
+def derive(home: Home | Path | str, *, marts: bool = False) -> None:
+    """Bring every derived table up to the log; judge and publish the bundles of dead golems.
+
+    Parameters
+    ----------
+    marts : build the DuckDB warehouse with dbt afterwards
+
+    Raises
+    ------
+    DerivationError : a table cannot be derived, or a model or test of dbt failed
+
+    Examples
+    --------
+    >>> derive(home)
+    """
+    with _opened(home) as context:
+        derive_home(context, clock=utc_now, marts=marts)
+
+
+def ask(
+    home: Home | Path | str,
+    golem_id: str,
+    question: str,
+    *,
+    k: int | None = None,
+    at: datetime | None = None,
+    tick: int | None = None,
+    regime: str | None = None,
+    clade: bool = False,
+) -> Answer:
+    """Return the entries of a golem's grimoire that matter most for a question.
+
+    Parameters
+    ----------
+    k : number of entries, the policy's five by default
+    at, tick : an earlier moment (UTC, event time) or tick of the golem's life; the newest by default
+    regime : assume this market regime
+    clade : include entries of the owner's other golems, at a discount
+
+    Returns
+    -------
+    Answer with `hits`, one row per entry with its score and four factors
+
+    Raises
+    ------
+    QueryError : unknown golem or tick, or an empty or too long question
+
+    Examples
+    --------
+    >>> answer = ask(home, golem_id, "what does gas usually cost?", k=3)
+    >>> answer.hits.num_rows <= 3
+    True
+    """
+    with _opened(home) as context:
+        where = standing(context, golem_id, at=at, tick=tick)
+        where = where if regime is None else where.in_regime(regime)
+        return _ask(context, where, question, now=utc_now(), k=k, clade=clade)
+
+
+def search(
+    home: Home | Path | str,
+    question: str,
+    *,
+    store: str = "both",
+    golem_id: str | None = None,
+    filters: Filters | None = None,
+    limit: int | None = None,
+) -> pa.Table:
+    """Search entries and episodes of all golems by words and by meaning.
+
+    Parameters
+    ----------
+    store : "entries", "episodes" or "both"
+    golem_id : search only this golem's
+    filters : conditions on kind, category, domain, regime, status, chain, pair, tool and confidence
+    limit : number of texts, the policy's ten by default
+
+    Returns
+    -------
+    Table with one row per text, best first: rank, score, id, golem_id, kind, text, ...
+
+    Raises
+    ------
+    QueryError : unknown store or golem, or an empty or too long question
+
+    Examples
+    --------
+    >>> search(home, "gas in a falling trend", limit=2).num_rows
+    2
+    """
+    with _opened(home) as context:
+        return _search(context, question, now=utc_now(), store=store, golem_id=golem_id, filters=filters, limit=limit)
+
+
+def lineage(home: Home | Path | str, entry: str, golem_id: str | None = None) -> list[Holding]:
+    """Trace an entry through generations down to the ticks that it rests on.
+
+    Parameters
+    ----------
+    entry : id of an entry, or the beginning of it
+    golem_id : return only this golem and its ancestors
+
+    Raises
+    ------
+    QueryError : no entry or several entries have this id
+
+    Examples
+    --------
+    >>> entry_id = search(home, "gas", store="entries")["id"][0].as_py()
+    >>> lineage(home, entry_id)[0].entry_id == entry_id
+    True
+    """
+    with _opened(home) as context:
+        return lineage_of(context, entry, golem_id)
+
+
+def watch(
+    home: Home | Path | str,
+    categories: Collection[str] | None = None,
+    *,
+    golems: Collection[str] | None = None,
+    replay: int | None = None,
+    since: str | None = None,
+    follow: bool = True,
+) -> AsyncIterator[GolemEvent]:
+    """Iterate over the newest events of a home, then over new ones as they are recorded.
+
+    Parameters
+    ----------
+    categories, golems : yield only their events
+    replay : number of newest events to start with, the policy's 10,000 by default
+    since : position of an event after which to continue, instead of a replay
+    follow : wait for new events; otherwise the iteration ends after the replay
+
+    Raises
+    ------
+    NoHomeError, QueryError : no home in this folder; an unknown category or position
+
+    Examples
+    --------
+    >>> import asyncio
+    >>> async def names():
+    ...     return [event.name async for event in watch(home, replay=3, follow=False)]
+    >>> len(asyncio.run(names()))
+    3
+    """
+    return _watch(_root(home), categories, golems=golems, replay=replay, since=since, follow=follow)
+
+
+def run_fleet(
+    home: Home | Path | str,
+    *,
+    golems: int = 8,
+    generations: int = 3,
+    seed: int = 7,
+    bars: int = 5_760,
+    lifespan_ticks: tuple[int, int] = (2_000, 8_000),
+    owners: tuple[str, ...] = ("owner-1",),
+    trace: Path | None = None,
+    marts: bool = False,
+) -> Ending:
+    """Let golems live through a market, record what they do and derive what they learn.
+
+    Parameters
+    ----------
+    golems, generations : golems of the first generation; generations until a lineage ends
+    seed, bars : the synthetic market and its length in minutes
+    trace : folder with a recorded market (CSV of demeter-fetch) instead of the synthetic one
+    marts : build the DuckDB warehouse with dbt afterwards
+
+    Returns
+    -------
+    Ending with the counts of records, births, deaths and published bundles
+
+    Raises
+    ------
+    TraceError, ConfigError : the recorded market or a parameter is invalid
+
+    Examples
+    --------
+    >>> ending = run_fleet("other", golems=1, generations=1, bars=120, lifespan_ticks=(60, 80))
+    >>> ending.births, ending.deaths
+    (1, 1)
+    """
+    settings = RunSettings(
+        golems=golems, generations=generations, seed=seed, bars=bars, lifespan_ticks=lifespan_ticks, owners=owners,
+        trace=trace,
+    )  # fmt: skip
+    return go(_root(home), settings, clock=utc_now, console=Console(quiet=True), derive=True, marts=marts)
+
+
+def _root(home: Home | Path | str) -> Path:
+    return home.root if isinstance(home, Home) else Path(home)
+
+
+@contextmanager
+def _opened(home: Home | Path | str) -> Iterator[DerivationContext]:
+    """Open the derivation that is active in a home; close its log afterwards."""
+    context = DerivationContext.open(_root(home))
+    try:
+        yield context
+    finally:
+        context.log.close()
