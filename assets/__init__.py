@@ -1,1 +1,1 @@
-"""Assets: one file a subject; each docstring says what the table is."""
+"""Assets: one file a subject; the docstring of an asset describes its table: grain, key, columns, units."""

@@ -1,4 +1,4 @@
-"""Checks: what must hold of the tables. One of them stops whatever comes after; the others tell.
+"""Asset checks on derived tables. `only_passed_bundles_are_published` blocks downstream assets; the others report.
 
 Source: P-5; architecture ("the blocking check guards that invariant").
 """
@@ -29,8 +29,8 @@ WARN, ERROR = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR
 def only_passed_bundles_are_published(home: dg.ResourceParam[LazyStores]) -> dg.AssetCheckResult:
     """Every published bundle has a passing verdict, and its bytes are what its hash says.
 
-    Nothing downstream runs otherwise. The cure: restore the bundle's folder from a copy, or from its candidate, and run
-    the job again.
+    A failure stops all downstream assets. Cure: restore the bundle's folder from a backup or from its candidate, then
+    run the job again.
     """
     wrong = invalid_publications(home.stores)
     metadata: dict[str, Any] = {
@@ -45,7 +45,7 @@ def only_passed_bundles_are_published(home: dg.ResourceParam[LazyStores]) -> dg.
 
 @dg.asset_check(asset="verdicts")
 def every_candidate_passed(home: dg.ResourceParam[LazyStores]) -> dg.AssetCheckResult:
-    """No candidate waits for its verdict, and none was refused. A refused one leaves its successor unborn."""
+    """Every candidate has a verdict, and every verdict passed. A refused candidate cannot have a successor."""
     stores = home.stores
     waiting, refused = unjudged_candidates(stores), standing_verdicts(stores)
     refused = refused.filter(pc.invert(refused["passed"]))
@@ -63,32 +63,32 @@ def every_candidate_passed(home: dg.ResourceParam[LazyStores]) -> dg.AssetCheckR
 
 @dg.asset_check(asset="verdicts")
 def every_warning_is_waived(home: dg.ResourceParam[LazyStores]) -> dg.AssetCheckResult:
-    """Somebody has looked at each warning about a bundle that may be inherited, and said why it may stand.
+    """Every warning about an inheritable bundle has a waiver with a reason.
 
-    The cure: `bardo bundle checks` lists them, `bardo bundle waive` lets one stand for a reason. A critical failure is
-    no warning: that bundle is refused, and nobody can waive it.
+    Cure: `bardo bundle checks` lists the warnings, `bardo bundle waive` waives one. A critical failure cannot be
+    waived: it refuses the bundle.
     """
     stores = home.stores
-    told = [one for one in failed_expectations(stores) if one.severity == "warning"]
-    still = [one for one in told if one.open]
+    warned = [failure for failure in failed_expectations(stores) if failure.severity == "warning"]
+    unwaived = [failure for failure in warned if failure.open]
     rows = [
-        {"golem": one.golem_id, "bundle": one.bundle_hash[:16], "warning": one.expectation, "observed": one.observed,
-         "waived": one.why or "no"}
-        for one in sorted(told, key=lambda one: not one.open)
+        {"golem": failure.golem_id, "bundle": failure.bundle_hash[:16], "warning": failure.expectation,
+         "observed": failure.observed, "waived": failure.why or "no"}
+        for failure in sorted(warned, key=lambda failure: not failure.open)
     ]  # fmt: skip
     metadata: dict[str, Any] = {
-        "warning_count": len(told),
-        "waived_count": len(told) - len(still),
-        "open_count": len(still),
+        "warning_count": len(warned),
+        "waived_count": len(warned) - len(unwaived),
+        "open_count": len(unwaived),
         "warnings": markdown_table(rows),
         **docs_facts(stores, None),
     }
-    return dg.AssetCheckResult(passed=not still, severity=WARN, metadata=metadata)
+    return dg.AssetCheckResult(passed=not unwaived, severity=WARN, metadata=metadata)
 
 
 @dg.asset_check(asset="grimoire")
 def confidence_is_a_probability(home: dg.ResourceParam[LazyStores]) -> dg.AssetCheckResult:
-    """Every entry's confidence is in [0, 1], that is 0 to a million ppm."""
+    """The confidence of every entry is between 0 and 1,000,000 ppm."""
     path, schema = home.stores.projections.renewed("grimoire").path, TABLES["grimoire"].schema
     confidence = scan(DeltaTable(path).file_uris(), schema, ["confidence_ppm"])["confidence_ppm"]
     wrong = pc.sum(pc.or_(pc.less(confidence, 0), pc.greater(confidence, PPM))).as_py() or 0
@@ -103,7 +103,7 @@ def confidence_is_a_probability(home: dg.ResourceParam[LazyStores]) -> dg.AssetC
 
 @dg.asset_check(asset="consensus")
 def some_proposition_has_its_quorum(home: dg.ResourceParam[LazyStores]) -> dg.AssetCheckResult:
-    """Where golems vote at all, at least one proposition has enough voters to count. Shows the share that has."""
+    """At least one proposition meets its quorum, if there are votes. Metadata shows the share that does."""
     counted = home.stores.projections.read("consensus")
     met = pc.sum(counted["quorum_met"]).as_py() or 0
     contradicted = pc.sum(counted["contradicted"]).as_py() or 0
@@ -118,7 +118,7 @@ def some_proposition_has_its_quorum(home: dg.ResourceParam[LazyStores]) -> dg.As
 
 @dg.asset_check(asset="cycles")
 def no_cycle_waits_behind_a_gap(home: dg.ResourceParam[LazyStores]) -> dg.AssetCheckResult:
-    """No golem's ticks are missing. A cycle with a missing tick waits until it comes or its loss is accepted."""
+    """No golem has a missing tick. A cycle with a gap is not derived until the tick arrives or the gap is accepted."""
     gaps = home.stores.log.gaps()
     rows = [{"golem": g.golem_id, "from tick": g.tick_from, "to tick": g.tick_to} for g in gaps]
     metadata: dict[str, Any] = {"golem_count": len({g.golem_id for g in gaps}), "gaps": markdown_table(rows)}
@@ -127,7 +127,7 @@ def no_cycle_waits_behind_a_gap(home: dg.ResourceParam[LazyStores]) -> dg.AssetC
 
 @dg.asset_check(asset="playbooks")
 def playbook_versions_have_no_hole(home: dg.ResourceParam[LazyStores]) -> dg.AssetCheckResult:
-    """A golem's versions count 1, 2, 3 without a hole: none was lost, none written twice."""
+    """The playbook versions of each golem are 1, 2, 3, ... without gap or duplicate."""
     rows = home.stores.projections.growing("playbooks").read(["golem_id", "version"])
     summed = rows.group_by("golem_id").aggregate([("version", "max"), ("version", "count")])
     torn = summed.filter(pc.not_equal(summed["version_max"], pc.cast(summed["version_count"], pa.int64())))
@@ -147,4 +147,4 @@ CHECKS = [
     no_cycle_waits_behind_a_gap,
     playbook_versions_have_no_hole,
 ]
-"""Every check of the tables, for definitions.py."""
+"""All checks of derived tables, for definitions.py."""

@@ -1,4 +1,4 @@
-"""Retrieval: what became of what golems retrieved."""
+"""Asset of retrieval credits: outcomes of retrieved entries."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from bardo_pipeline.derivation.memory.retrieval_credits import derive_credits
 
 @dg.asset(deps=[CYCLES, "curation", "grimoire"], **of_table("credits", "curation"))
 def credits(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
-    """One row per golem, cycle and entry that was retrieved or judged in it: was it of use, or did it mislead?
+    """One row per golem, cycle and retrieved or judged entry: how often it helped and how often it misled.
 
-    Key (golem_id, cycle, entry_id). Counts of ticks that retrieved it and of decisions judged, at which it had been
-    retrieved, whose effect agreed with what it said then or not. Appends the cycles that were curated since.
+    Key (golem_id, cycle, entry_id). Counts of ticks that retrieved the entry, and of judged decisions made with it
+    whose effect agreed or disagreed with its claim at that time. Appends newly curated cycles.
     """
     stores = home.stores
     seen = Seen.before(stores, ["curation", "grimoire"])

@@ -1,4 +1,4 @@
-"""Curation: closed cycles to decisions, and what follows from them: the grimoire and the playbook."""
+"""Assets of curation: decisions, closed cycles, grimoire and playbooks."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _SPECS = [
     dg.AssetSpec(
         "curation",
         deps=[CYCLES, LIFE_EVENTS, "episodes"],
-        description="One row per decision of the curator: what happened to which entry of which golem, when, why, on "
-        "which evidence, under which policy. Key (golem_id, revision, cycle, seq). Confidence in parts per million; "
-        "effects in ppm of a position's value, or a baseline's own unit. Reads records of closed cycles past each "
-        "golem's watermark; appends. Episodes come first only so that a cycle is remembered before it is judged.",
+        description="One row per curator decision about an entry of a golem, with its evidence, reason and policy "
+        "hash. Key (golem_id, revision, cycle, seq). Confidence in parts per million; effects in ppm of a position's "
+        "value, or in the unit of a baseline. Reads the closed cycles past each golem's watermark; appends. Depends on "
+        "episodes only for order: a cycle's episodes are stored before the cycle is curated.",
         **of_table("curation", "curation"),
     ),
     dg.AssetSpec(
@@ -37,18 +37,17 @@ _SPECS = [
     dg.AssetSpec(
         "grimoire",
         deps=["curation"],
-        description="One row per golem and entry, as its newest decision left it: what the golem knows, suspects or "
-        "has forgotten. Key (golem_id, entry_id). confidence_ppm is the confidence at anchor_at; at another moment it "
-        "is computed from the half-life of its class, so a quiet grimoire is never rewritten. Renews the buckets of "
-        "golems with new cycles.",
+        description="One row per golem and entry: its state after the newest decision (active, staged or pruned). Key "
+        "(golem_id, entry_id). confidence_ppm is the confidence at anchor_at; later confidence is computed from the "
+        "half-life of the entry's class, so decay rewrites no row. Replaces the buckets of golems with new cycles.",
         **of_table("grimoire", "curation"),
     ),
     dg.AssetSpec(
         "playbooks",
         deps=["grimoire"],
-        description="One row per version of a golem's PLAYBOOK.md: the thresholds by which it acts in each regime "
-        "(anomaly score in [0, 1]), the entries that moved them, and the page itself. Key (golem_id, version); version "
-        "1 is what it was born with. Appends.",
+        description="One row per version of a golem's PLAYBOOK.md: its action thresholds by regime (anomaly score in "
+        "[0, 1]), the entries that changed them, and the page. Key (golem_id, version); version 1 is written at birth. "
+        "Appends.",
         **of_table("playbooks", "curation", "markdown"),
     ),
 ]
@@ -56,9 +55,9 @@ _SPECS = [
 
 @dg.multi_asset(specs=_SPECS, name="curate")
 def curate(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult]:
-    """Curate every closed cycle that is not on record; whoever comes second finds it done.
+    """Curate every closed cycle that has no decisions yet. A second run finds nothing to do.
 
-    What heirs lose by what was struck or reorged is recorded first, so that it is withdrawn with the rest.
+    Withdrawals from heirs, caused by strikes and reorgs, are recorded first, so that this run applies them too.
     """
     stores = home.stores
     withdraw(stores, now=home.now())
@@ -71,7 +70,7 @@ def curate(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult]
 
 
 def _lineage(stores: DerivationContext) -> str:
-    """The surest rules with the ticks and bundles behind them, as a page of the UI; the command traces any other."""
+    """Return the most confident rules with their ticks and bundles as Markdown."""
     lines = [
         "| golem | generation | entry | confidence | says | its own ticks | came in bundle |",
         "|---|---|---|---|---|---|---|",

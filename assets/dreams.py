@@ -1,4 +1,4 @@
-"""Dreams: what golems dream at the close of idle cycles, the hypotheses that come of it, and what life confirmed."""
+"""Assets of dreams: dreams at the close of idle cycles, their hypotheses, and the lessons that outcomes confirmed."""
 
 from __future__ import annotations
 
@@ -19,28 +19,27 @@ _SPECS = [
     dg.AssetSpec(
         "hypotheses",
         deps=[CYCLES, LIFE_EVENTS, "curation"],
-        description="One row per change of a hypothesis in a dream: imagined, staged, confirmed or refuted by what was "
-        "lived since, pushed to the clade, gone. Key (golem_id, hypothesis_id, cycle, seq); the newest row says how it "
-        "stands. Effects in ppm of a position's value, confidence in parts per million at anchor_at; cause_ticks names "
-        "the decisions behind it. Appends with the dreams.",
+        description="One row per change of a hypothesis: imagined, staged, confirmed or refuted by later outcomes, "
+        "pushed to the clade, expired. Key (golem_id, hypothesis_id, cycle, seq); the newest row holds the current "
+        "state. Effects in ppm of a position's value, confidence in parts per million at anchor_at; cause_ticks lists "
+        "the decisions behind it. Appends together with dreams.",
         **of_table("hypotheses", "dreams"),
     ),
     dg.AssetSpec(
         "dreams",
         deps=[CYCLES, LIFE_EVENTS, "curation"],
-        description="One row per dream of a golem: the idle cycle that it closed, what began it, which episodes and "
-        "inherited scars were replayed, what REM left of their arousal, how much of the budget went to failures "
-        "imagined otherwise. Key (golem_id, cycle). Reads records since each golem's last dream; appends.",
+        description="One row per dream of a golem: the idle cycle that it follows, its trigger, the episodes and "
+        "inherited scars that were replayed, their arousal after REM, and the budget spent on counterfactuals. Key "
+        "(golem_id, cycle). Reads the records since each golem's last dream; appends.",
         **of_table("dreams", "dreams"),
     ),
     dg.AssetSpec(
         "lessons",
         deps=["hypotheses"],
-        description="One row per entry that a dream suggested and live outcomes confirmed: what decisions in a "
-        "situation would have been worth with one thing changed (`cause`). Key (golem_id, entry_id); provenance "
-        "dream_counterfactual; the columns of the grimoire, beside which it is read. Effects in ppm of a position's "
-        "value, confidence in parts per million at anchor_at, halved in twice its class's half-life. Renews the "
-        "buckets whose hypotheses changed.",
+        description="One row per entry that a dream suggested and live outcomes confirmed: the effect of decisions in "
+        "a situation with one variable changed (`cause`). Key (golem_id, entry_id); provenance dream_counterfactual; "
+        "the columns are those of the grimoire. Effects in ppm of a position's value, confidence in parts per million "
+        "at anchor_at, with twice the half-life of its class. Replaces the buckets whose hypotheses changed.",
         **of_table("lessons", "dreams"),
     ),
 ]
@@ -48,7 +47,7 @@ _SPECS = [
 
 @dg.multi_asset(specs=_SPECS, name="dream")
 def dream(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult]:
-    """Dream all that is due of curated cycles; whoever comes second finds it dreamt."""
+    """Derive every due dream of curated cycles. A second run finds nothing to do."""
     stores = home.stores
     seen = Seen.before(stores, ["curation"])
     written = derive_dreams(stores)
@@ -60,20 +59,20 @@ def dream(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult]:
 
 
 def _fate(stores: DerivationContext) -> dg.MarkdownMetadataValue:
-    """How many hypotheses stand where, with the surest of each."""
+    """Count hypotheses by state, with the most confident one of each."""
     rows = standing(stores.projections.growing("hypotheses").read()).to_pylist()
-    told = []
+    summaries = []
     for state in STATES:
-        mine = sorted(
+        in_state = sorted(
             (r for r in rows if r["state"] == state), key=lambda r: (-r["confidence_ppm"], r["hypothesis_id"])
         )
-        if mine:
-            told.append({"state": state, "hypotheses": len(mine), "for example": mine[0]["text"]})
-    return markdown_table(told)
+        if in_state:
+            summaries.append({"state": state, "hypotheses": len(in_state), "for example": in_state[0]["text"]})
+    return markdown_table(summaries)
 
 
 def _taught(stores: DerivationContext) -> dg.MarkdownMetadataValue:
-    """The lessons that are held most surely."""
+    """List the ten active lessons with the highest confidence."""
     rows = stores.projections.read("lessons")
     rows = rows.filter(pc.equal(rows["status"], "active")).sort_by([("confidence_ppm", "descending")])
     names = {"golem_id": "golem", "entry_id": "entry", "text": "what would have been", "confidence_ppm": "confidence"}
@@ -81,6 +80,6 @@ def _taught(stores: DerivationContext) -> dg.MarkdownMetadataValue:
 
 
 def _began_by(stores: DerivationContext) -> dg.MarkdownMetadataValue:
-    """How many dreams began by the clock, by an import, by a tag."""
+    """Count dreams by trigger: clock, import or tag."""
     counted = pc.value_counts(stores.projections.growing("dreams").read(["began_by"])["began_by"]).to_pylist()
     return markdown_table([{"began by": c["values"], "dreams": c["counts"]} for c in sorted(counted, key=str)])

@@ -1,4 +1,4 @@
-"""Memory: what a golem remembers of its days, and the facts it has settled on."""
+"""Assets of memory: episodes, their search index, facts, links and crossings."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from bardo_pipeline.storage.index.nearest_episodes import MATCH_SCHEMA
 
 @dg.asset(deps=[CYCLES, LIFE_EVENTS, VECTORS], **of_table("episodes", "memory", "onnx"))
 def episodes(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
-    """One row per episode: a tick worth remembering, with a text and its vector.
+    """One row per episode: a notable tick with its text and vector.
 
-    Key episode_id, "golem:tick", which names its cause. Importance and curiosity in [0, 1], mood in [-1, 1], money in
-    micro-dollars; the vector is the text's, of L2 norm 1. Reads records of closed cycles past each golem's watermark;
-    appends.
+    Key episode_id, "golem:tick" of its record. Importance and curiosity in [0, 1], mood in [-1, 1], money in
+    micro-dollars; the vector has L2 norm 1. Reads the closed cycles past each golem's watermark; appends.
     """
     stores = home.stores
     seen = Seen.before(stores)
@@ -38,10 +37,10 @@ def episodes(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
     metadata=columns_of(MATCH_SCHEMA, ("episode_id",)),
 )
 def episode_index(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
-    """One row per episode in LanceDB, to be found by meaning and by words. Deleted, it is made again.
+    """One row per episode in LanceDB, for vector and text search. A deleted index is built again.
 
-    Key episode_id; the columns are what a search answers, distance being a cosine's in [0, 2]. Merged by id from what
-    the episodes table gained; the data version is that of the episodes that it holds.
+    Key episode_id; the columns are those of a search result, with cosine distance in [0, 2]. New rows of the episodes
+    table are merged by id; the data version is that of the indexed episodes.
     """
     stores = home.stores
     seen = Seen.before(stores, ["episodes"])
@@ -54,7 +53,7 @@ def episode_index(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
 
 
 def _searched(stores: DerivationContext) -> dict[str, float | int]:
-    """How a search of the index goes: through how many lists, and how many of the nearest it finds so."""
+    """Return the number of IVF lists that a search probes and its measured recall."""
     mark = index_of(stores).watermark()
     if mark is None or mark.approximate is None:
         return {}
@@ -63,10 +62,10 @@ def _searched(stores: DerivationContext) -> dict[str, float | int]:
 
 @dg.asset(deps=["grimoire", "lessons"], **of_table("facts", "memory"))
 def facts(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
-    """One row per golem and known level: what gas, volume or slippage is like at a protocol.
+    """One row per golem and level: usual gas price, volume or slippage at a protocol.
 
-    Key (golem_id, entry_id). mean, low and high in the unit that the row names (low and high bound the mean),
-    confidence in parts per million, last_reinforced_at in event time. Renews the buckets whose grimoire changed.
+    Key (golem_id, entry_id). mean, low and high in the unit of the row (low and high bound the mean), confidence in
+    parts per million, last_reinforced_at in event time. Replaces the buckets whose grimoire changed.
     """
     stores = home.stores
     seen = Seen.before(stores, ["grimoire", "lessons"])
@@ -76,9 +75,9 @@ def facts(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
 
 @dg.asset(deps=["grimoire", "lessons"], **of_table("links", "memory"))
 def links(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
-    """One row per pair of a golem's entries that bear on each other: agree or differ across a respect, or cause.
+    """One row per related pair of a golem's entries: agreeing, differing in one condition, or causal.
 
-    Key (golem_id, entry_id, other_id). strength in parts per million, the lesser of the two confidences. Renews the
+    Key (golem_id, entry_id, other_id). strength is the lower of the two confidences in parts per million. Replaces the
     buckets whose grimoire changed.
     """
     stores = home.stores
@@ -88,10 +87,10 @@ def links(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
 
 @dg.asset(deps=["grimoire", "lessons"], **of_table("crossings", "memory"))
 def crossings(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
-    """One row per entry that its golem has evidence of: whether it may cross to others, by which gate, and why not.
+    """One row per entry with own evidence: whether it may cross to other golems, by which gate, or why not.
 
-    Key (golem_id, entry_id). The admission gate's five parts and their mean in parts per million. Renews the buckets
-    whose grimoire or lessons changed, or where a golem came near the end of its lifespan, from when on it pushes more.
+    Key (golem_id, entry_id). The five parts of the admission gate and their mean in parts per million. Replaces the
+    buckets whose grimoire or lessons changed, or whose golem neared the end of its lifespan (canon 12).
     """
     stores = home.stores
     seen = Seen.before(stores, ["grimoire", "lessons"])

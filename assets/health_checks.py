@@ -1,7 +1,7 @@
-"""Health checks: is the log fed, drained and read? Evaluated by every job at its end, and by a sensor in between.
+"""Health checks of a home: intake, drain, derivation lag. Every job evaluates them at its end, a sensor between jobs.
 
-Dagster's own freshness checks ask how old an asset is; a home in which nobody lives is old and in order. These ask what
-is overdue. Source: X-11.
+Dagster's freshness checks measure the age of an asset, which is high in a home without living golems. These checks
+measure overdue work instead. Source: X-11.
 """
 
 from collections.abc import Iterator
@@ -17,53 +17,53 @@ from bardo_pipeline.policy import Policy
 
 WARN, ERROR = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR
 
-_ASKED: tuple[tuple[str, dg.AssetKey, dg.AssetCheckSeverity, tuple[str, ...], str], ...] = (
+_CHECKS: tuple[tuple[str, dg.AssetKey, dg.AssetCheckSeverity, tuple[str, ...], str], ...] = (
     ("journals_are_drained", CYCLES, ERROR, ("journal", "leases"),
-     "Writers do not outrun the drainer: no journal is half full, and nothing acknowledged stays out of the log for "
-     "more than a few flushes. The cure: `bardo drain`, and what it says."),
+     "The drainer keeps up with the writers: no journal is half full, and every acknowledged record reaches the log "
+     "within a few flushes. Cure: `bardo drain`."),
     ("records_keep_coming", CYCLES, WARN, ("log", "spool"),
-     "While a golem lives, records arrive, without gaps, and no file is left lying in the spool."),
+     "While a golem lives, its records arrive without gaps, and no file stays in the spool."),
     ("quarantine_is_rare", CYCLES, WARN, ("quarantine",),
-     "Few of a day's records are refused. `bardo quarantine list` says why they were."),
+     "The share of refused records of a day is low. `bardo quarantine list` gives the reasons."),
     ("episodes_are_fresh", dg.AssetKey("episodes"), WARN, ("episodes",),
-     "No closed cycle waits long for its episodes."),
+     "The episodes of closed cycles are derived in time."),
     ("curation_is_fresh", dg.AssetKey("curation"), WARN, ("curation",),
-     "No closed cycle waits long to be curated."),
+     "Closed cycles are curated in time."),
     ("vectors_hold_still", VECTORS, ERROR, ("vectors",),
-     "The model still gives the reference texts the vectors that are on record: checked weekly, and before vectors are "
-     "made. The cure: put the model back as it was, or `bardo reembed`."),
+     "The embedding model returns the recorded vectors for the reference texts; checked weekly and before embedding. "
+     "Cure: restore the model, or run `bardo reembed`."),
     ("marts_are_fresh", dg.AssetKey("dim_golem"), WARN, ("marts",),
-     "What was curated does not wait long for its marts."),
+     "Marts are built in time after curation."),
 )  # fmt: skip
-"""Each check: its name, asset and severity, the parts whose faults fail it, and what it says of itself."""
+"""Per check: name, asset, severity, the parts of the health report whose faults fail it, and its description."""
 
 
 def evaluations(health: Health, policy: Policy) -> Iterator[dg.AssetCheckResult]:
-    """The result of every health check."""
-    found = faults(health, policy)
-    for name, asset, severity, parts, _ in _ASKED:
-        mine = [fault for fault in found if fault.measure.partition(".")[0] in parts]
+    """Yield the result of every health check."""
+    all_faults = faults(health, policy)
+    for name, asset, severity, parts, _ in _CHECKS:
+        failures = [fault for fault in all_faults if fault.measure.partition(".")[0] in parts]
         yield dg.AssetCheckResult(
-            check_name=name, asset_key=asset, passed=not mine, severity=severity, metadata=_facts(health, asset, mine),
-            description="; ".join(fault.says for fault in mine) or None,
+            check_name=name, asset_key=asset, passed=not failures, severity=severity,
+            metadata=_facts(health, asset, failures), description="; ".join(fault.says for fault in failures) or None,
         )  # fmt: skip
 
 
-def _facts(health: Health, asset: dg.AssetKey, found: list[Fault]) -> dict[str, Any]:
-    rows = [{"measure": f.measure, "is": f.value, "at most": f.limit} for f in found]
+def _facts(health: Health, asset: dg.AssetKey, failures: list[Fault]) -> dict[str, Any]:
+    rows = [{"measure": f.measure, "is": f.value, "at most": f.limit} for f in failures]
     measured = standing(health) if asset == CYCLES else {}
     return {**measured, "beyond": markdown_table(rows)}
 
 
 @dg.multi_asset_check(
     name="health",
-    specs=[dg.AssetCheckSpec(name, asset=asset, description=says) for name, asset, _, _, says in _ASKED],
+    specs=[dg.AssetCheckSpec(name, asset=asset, description=text) for name, asset, _, _, text in _CHECKS],
     can_subset=True,
 )
 def health(context: dg.AssetCheckExecutionContext, home: dg.ResourceParam[LazyStores]) -> Iterator[dg.AssetCheckResult]:
-    """Measure the home once, and judge by every measure that was asked for."""
+    """Measure the home once and yield the results of the selected checks."""
     stores = home.stores
-    asked = {key.name for key in context.selected_asset_check_keys}
+    selected = {key.name for key in context.selected_asset_check_keys}
     for result in evaluations(health_of(stores, home.now()), stores.policy):
-        if result.check_name in asked:
+        if result.check_name in selected:
             yield result

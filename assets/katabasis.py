@@ -1,4 +1,4 @@
-"""Katabasis: what golems believe together: anonymous votes, the owner's private causes of them, and the consensus."""
+"""Assets of katabasis: anonymous votes, their private causes, and the consensus."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _SPECS = [
     dg.AssetSpec(
         "votes",
         deps=["curation", "grimoire", LIFE_EVENTS],
-        description="One row per vote on a proposition, without the voter's name. Key vote_id. Confidence in parts per "
-        "million, weight in tenths: a living golem's vote weighs 1.0, a dying one's 2.5. Appends the votes of cycles "
-        "that were curated since.",
+        description="One row per anonymous vote on a proposition. Key vote_id. Confidence in parts per million, weight "
+        "in tenths: the vote of a living golem weighs 1.0, of a dying one 2.5. Appends the votes of newly curated "
+        "cycles.",
         **of_table("votes", "katabasis"),
     ),
     dg.AssetSpec(
         "vote_causes",
         deps=["curation", "grimoire", LIFE_EVENTS],
-        description="One row per vote: which golem of which owner cast it, in which cycle, because of which entry. Key "
-        "vote_id. Private to the owner: it stays in this home, or the votes would not be anonymous. Appends.",
+        description="One row per vote: the golem and owner that cast it, the cycle and the entry. Key vote_id. Private "
+        "to the owner: the table never leaves this home, because it would identify the voters. Appends.",
         **of_table("vote_causes", "katabasis"),
     ),
 ]
@@ -32,7 +32,7 @@ _SPECS = [
 
 @dg.multi_asset(specs=_SPECS, name="vote")
 def vote(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult]:
-    """Cast the votes of newly curated cycles and the last votes of the newly dead."""
+    """Derive the votes of newly curated cycles and the death votes of newly dead golems."""
     stores = home.stores
     seen = Seen.before(stores, ["curation", "grimoire"])
     written = derive_votes(stores)
@@ -42,10 +42,10 @@ def vote(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult]:
 
 @dg.asset(deps=["votes", "vote_causes", LIFE_EVENTS], **of_table("consensus", "katabasis"))
 def consensus(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
-    """One row per proposition with a valid vote: what the voters together believe of it.
+    """One row per proposition with a valid vote: the weighted belief of its voters.
 
-    Key proposition_id. Means in parts per million, variance in (1e-6)^2, weights in tenths; votes_hash says which votes
-    were counted. Counts again the propositions that got votes since: a function of the set of votes, in any order.
+    Key proposition_id. Means in parts per million, variance in (1e-6)^2, weights in tenths; votes_hash identifies the
+    counted votes. Recounts the propositions with new votes; the result depends on the set of votes, not on their order.
     """
     stores = home.stores
     seen = Seen.before(stores, ["votes", "vote_causes"])

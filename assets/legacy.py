@@ -1,4 +1,4 @@
-"""Legacy: what the dead leave: testaments, candidate bundles, verdicts, and the bundles that may be inherited."""
+"""Assets of legacy: testaments, candidate bundles, verdicts and published bundles of dead golems."""
 
 import shutil
 from collections.abc import Collection, Iterator, Sequence
@@ -38,7 +38,7 @@ from bardo_pipeline.events.life.events import Judged
 from bardo_pipeline.storage.delta.table_digest import Digest
 
 DOCUMENTED = "bundles.txt"
-"""Beside the first page of each run's Data Docs: the hashes of the bundles that they are about."""
+"""File in the Data Docs folder of a run: the hashes of the bundles that the run judged."""
 
 VERDICT_SCHEMA = pa.schema(
     [
@@ -60,8 +60,8 @@ BUNDLE_SCHEMA = pa.schema(
 REPEAT = dg.AssetCheckSpec(
     "verdicts_repeat",
     asset="verdicts",
-    description="Judged again for the Data Docs, a candidate gets the verdict that is on record. One that no longer "
-    "does was altered since: compare it with its published bundle.",
+    description="A candidate that is judged again for the Data Docs gets its recorded verdict. A different verdict "
+    "means that the candidate was altered: compare it with its published bundle.",
 )
 
 _EVENTS: dict[str, Any] = {"group_name": "legacy", "owners": OWNERS, "code_version": CODE_VERSION}
@@ -69,9 +69,9 @@ _EVENTS: dict[str, Any] = {"group_name": "legacy", "owners": OWNERS, "code_versi
 
 @dg.asset(deps=["curation", "cycles", "grimoire", LIFE_EVENTS], **of_table("testaments", "legacy", "markdown"))
 def testaments(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
-    """One row per dead golem: what it had to say, in nine categories, each sentence with its entries and ticks.
+    """One row per dead golem: its testament in nine categories, each sentence with its entries and ticks.
 
-    Key golem_id. Appends the testaments of golems whose death is recorded and whose last cycle is curated.
+    Key golem_id. Appends the testaments of golems with a recorded death and a curated last cycle.
     """
     stores = home.stores
     seen = Seen.before(stores, ["curation", "cycles", "grimoire"])
@@ -83,9 +83,9 @@ def testaments(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
     deps=["testaments", "cycles", "episodes", "grimoire", "playbooks", LIFE_EVENTS], **of_table("candidates", "legacy")
 )
 def bundle_candidates(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
-    """One row per dead golem: the bundle that it would leave, before any verdict, as a content-addressed folder.
+    """One row per dead golem: its candidate bundle before the verdict, a content-addressed folder.
 
-    Key golem_id. Counts of entries, episodes and anti-knowledge; cause_entries names the entries that crossed. At most
+    Key golem_id. Counts of entries, episodes and anti-knowledge; cause_entries lists the selected entries. At most
     2,048 entries pass the bottleneck, and each loses confidence at the Weismann barrier. Appends.
     """
     stores = home.stores
@@ -105,11 +105,11 @@ def bundle_candidates(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResul
 def verdicts(
     context: dg.AssetExecutionContext, home: dg.ResourceParam[LazyStores]
 ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:
-    """One row (an event of the log) per candidate bundle: whether it may be inherited, and what it failed.
+    """One row (an event of the log) per candidate bundle: passed or not, and its failed expectations.
 
-    Key bundle_hash. One Great Expectations run judges all candidates without a verdict; a bundle that fails stops
-    itself and no other. The Data Docs show that run. Bundles that the runtime judged as their golems died get their
-    Data Docs here, by being judged once more.
+    Key bundle_hash. One Great Expectations run judges all candidates without a verdict; a failed bundle does not affect
+    the others. The Data Docs show that run. Bundles that the runtime judged at death are judged once more here for
+    their Data Docs.
     """
     stores = home.stores
     seen = Seen.before(stores, ["candidates", "grimoire"])
@@ -137,7 +137,7 @@ def verdicts(
 
 
 def standing_verdicts(stores: DerivationContext) -> pa.Table:
-    """Every verdict on record (VERDICT_SCHEMA), by golem and bundle."""
+    """Return every recorded verdict (VERDICT_SCHEMA), ordered by golem and bundle."""
     rows = [
         {"golem_id": e["golem_id"], **e["judged"], "failed": [f["expectation"] for f in e["judged"]["failed"]]}
         for e in stores.life("BundleJudged").select(["golem_id", "judged"]).to_pylist()
@@ -170,12 +170,12 @@ def _verdict_facts(standing: pa.Table, shown: Sequence[Judged]) -> dict[str, Any
 
 
 def data_docs(stores: DerivationContext) -> Path:
-    """Where the Data Docs of each run lie."""
+    """Return the folder that holds the Data Docs of each run."""
     return stores.home.root / "data_docs"
 
 
 def docs_facts(stores: DerivationContext, page: Path | None) -> dict[str, Any]:
-    """Links to a first page of Data Docs: of this run, or of the last one that judged something."""
+    """Return links to the Data Docs of this run, or of the newest run that has some."""
     if page is None:
         older = sorted(data_docs(stores).glob("*/index.html"), key=lambda p: p.stat().st_mtime)
         page = older[-1] if older else None
@@ -185,7 +185,7 @@ def docs_facts(stores: DerivationContext, page: Path | None) -> dict[str, Any]:
 
 
 def _document(site: Path, verdicts: Verdicts) -> None:
-    """Note which bundles a site is about, and let all sites share their fonts and styles (4 MB)."""
+    """Write the judged bundle hashes into the site, and link its static files (4 MB) to the shared copy."""
     if verdicts.data_docs is None:
         return
     (site / DOCUMENTED).write_text("".join(f"{v.bundle_hash}\n" for v in verdicts.judged))
@@ -199,9 +199,9 @@ def _document(site: Path, verdicts: Verdicts) -> None:
 
 
 def _judged_again(stores: DerivationContext, standing: pa.Table, site: Path) -> Verdicts:
-    """Verdicts, once more, of candidates that have one but no Data Docs; nothing is recorded."""
-    known = {h for page in data_docs(stores).glob(f"*/{DOCUMENTED}") for h in page.read_text().split()}
-    wanted = _passed(standing).keys() - known
+    """Judge again the candidates that have a verdict but no Data Docs. Records nothing."""
+    documented = {h for page in data_docs(stores).glob(f"*/{DOCUMENTED}") for h in page.read_text().split()}
+    wanted = _passed(standing).keys() - documented
     rows = [r for r in stores.projections.read("candidates").to_pylist() if r["bundle_hash"] in wanted]
     if not rows:
         return Verdicts((), None)
@@ -215,10 +215,10 @@ def _judged_again(stores: DerivationContext, standing: pa.Table, site: Path) -> 
     **_EVENTS,
 )
 def bundles(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
-    """One row (an event of the log) and one folder per published bundle: what a successor may inherit.
+    """One row (an event of the log) and one folder per published bundle, which a successor may inherit.
 
-    Key bundle_hash, the SHA-256 of the manifest, which names the SHA-256 of every file. Publishes the candidates that
-    passed and are not published; refused ones stay where they were made.
+    Key bundle_hash, the SHA-256 of the manifest, which lists the SHA-256 of every file. Publishes the candidates that
+    passed; refused candidates stay in the candidate folder.
     """
     stores = home.stores
     seen = Seen.before(stores, ["candidates"])
@@ -238,32 +238,32 @@ def bundles(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
 
 
 def _inheritance(stores: DerivationContext, fresh: Collection[str]) -> dict[str, Any]:
-    """What the heirs of freshly published bundles would get (INH S12): a table to read, and all of it as JSON."""
+    """Return the inheritance previews (INH S12) of newly published bundles, as a Markdown table and as JSON."""
     bundles = standing_bundles(stores)
     golems = bundles.filter(pc.is_in(bundles["bundle_hash"], value_set=pa.array(sorted(fresh), pa.string())))[
         "golem_id"
     ]
-    dead = [one for one in dead_golems(stores, golems.to_pylist()) if one.bundle_hash in fresh]
-    seen = list(inheritance_previews(stores, dead).values())
+    dead = [golem for golem in dead_golems(stores, golems.to_pylist()) if golem.bundle_hash in fresh]
+    previews = list(inheritance_previews(stores, dead).values())
     rows = [
         {
-            "golem": one.golem_id,
-            "generation": one.generation,
-            "entries": one.entry_count,
-            "bloodstains": one.bloodstain_count,
-            "confidence": f"{one.mean_before_ppm / 1e4:.0f} % to {one.mean_after_ppm / 1e4:.0f} %",
-            "before": " ".join(map(str, one.before)),
-            "after": " ".join(map(str, one.after)),
-            "domains": ", ".join(f"{name} {count}" for name, count in one.by_domain.items()),
+            "golem": preview.golem_id,
+            "generation": preview.generation,
+            "entries": preview.entry_count,
+            "bloodstains": preview.bloodstain_count,
+            "confidence": f"{preview.mean_before_ppm / 1e4:.0f} % to {preview.mean_after_ppm / 1e4:.0f} %",
+            "before": " ".join(map(str, preview.before)),
+            "after": " ".join(map(str, preview.after)),
+            "domains": ", ".join(f"{name} {count}" for name, count in preview.by_domain.items()),
         }
-        for one in seen
+        for preview in previews
     ]
-    told = dg.MetadataValue.json([asdict(one) for one in seen])
-    return {"inheritance": markdown_table(rows), "inheritance_previews": told}
+    as_json = dg.MetadataValue.json([asdict(preview) for preview in previews])
+    return {"inheritance": markdown_table(rows), "inheritance_previews": as_json}
 
 
 def standing_bundles(stores: DerivationContext) -> pa.Table:
-    """Every bundle that was published (BUNDLE_SCHEMA), by golem and bundle."""
+    """Return every published bundle (BUNDLE_SCHEMA), ordered by golem and bundle."""
     events = stores.life("BundlePublished").select(["golem_id", "published"]).to_pylist()
     rows = [{"golem_id": e["golem_id"], **e["published"]} for e in events]
     kept = [{name: row[name] for name in BUNDLE_SCHEMA.names} for row in rows]

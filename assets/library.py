@@ -1,4 +1,4 @@
-"""Library: what survived of each owner's golems, the kits found in it, and the playbooks of the dead."""
+"""Assets of the library: surviving rules of each owner, seed kits, and playbooks of dead golems."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ _SPECS = [
     dg.AssetSpec(
         "library",
         deps=["curation", "grimoire", "playbooks", LIFE_EVENTS],
-        description="One row per owner and rule in that owner's library, however many golems left it. Key owner_id, "
-        "entry_id: the entry that stands for the rule. Confidence at anchor_at in parts per million, x 1.10 where five "
-        "golems bore it out (once, at most 0.95); channel: death, pull, export, overflow or purchase; golem_ids, "
-        "entry_ids, event_ids: where it came from; validator_ids: who bore it out. Renewed for owners of whose golems "
-        "something changed.",
+        description="One row per owner and rule in the owner's library, merged over the golems that left it. Key "
+        "(owner_id, entry_id), where entry_id is the representative entry of the rule. Confidence at anchor_at in "
+        "parts per million, x 1.10 once if five golems confirmed the rule (at most 0.95); channel: death, pull, "
+        "export, overflow or purchase; golem_ids, entry_ids, event_ids: origins; validator_ids: confirming golems. "
+        "Replaces the rows of owners whose golems changed.",
         **of_table("library", "library"),
     ),
     dg.AssetSpec(
         "kits",
         deps=["curation", "grimoire", "playbooks", LIFE_EVENTS],
-        description="One row per owner and seed kit found by repetition: rules of one archetype and domain that three "
-        "golems made by themselves within seven days. Key owner_id, kit_id. Published once two golems bore a rule out "
-        "after that; proposed_ids wait for it.",
+        description="One row per owner and seed kit: rules of one archetype and domain that three golems learned "
+        "independently within seven days. Key (owner_id, kit_id). A rule is published after two further golems "
+        "confirmed it; until then its id is in proposed_ids.",
         **of_table("kits", "library"),
     ),
     dg.AssetSpec(
         "shelved_playbooks",
         deps=["curation", "grimoire", "playbooks", LIFE_EVENTS],
-        description="One row per dead golem: its last PLAYBOOK.md, in its owner's library. Key owner_id, golem_id.",
+        description="One row per dead golem: its last PLAYBOOK.md. Key (owner_id, golem_id).",
         **of_table("shelved_playbooks", "library", "markdown"),
     ),
 ]
@@ -41,7 +41,7 @@ _SPECS = [
 
 @dg.multi_asset(specs=_SPECS, name="shelve")
 def shelve(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult]:
-    """Make the libraries again of owners of whose golems something is known, recorded or left out since."""
+    """Derive again the libraries of owners whose golems have new decisions, events or retractions."""
     stores = home.stores
     seen = Seen.before(stores, ["curation", "grimoire", "playbooks"])
     written = derive_library(stores)

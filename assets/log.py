@@ -1,6 +1,6 @@
-"""The log: what was recorded. External to this graph: golems and their runtime write it, nothing here does.
+"""Source assets of the event log. Runtimes write the log; no asset of this graph does.
 
-An observation gives each table the version that is read from then on, so that whatever is derived from it says so.
+An observation records the version of each log table that the downstream assets of the run read.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _SPECS = [
         kinds={"deltalake"},
         owners=OWNERS,
         metadata=columns_of(CYCLES_SCHEMA, ("golem_id", "tick")),
-        description="One DecisionCycleRecord per golem and tick: all that it observed, felt, thought, did and learned. "
-        "Key (golem_id, tick). Append-only. Money in micro-dollars, moments in UTC, `observed_at` is the event's time "
-        "and `recorded_at` ours.",
+        description="One DecisionCycleRecord per golem and tick: observation, mood, deliberation, actions, outcomes. "
+        "Key (golem_id, tick). Append-only. Money in micro-dollars, times in UTC; `observed_at` is event time, "
+        "`recorded_at` the time of acceptance.",
     ),
     dg.AssetSpec(
         LIFE_EVENTS,
@@ -40,9 +40,9 @@ _SPECS = [
         kinds={"deltalake"},
         owners=OWNERS,
         metadata=columns_of(LIFE_LOG_SCHEMA, ("event_id",)),
-        description="One row per event in a golem's life: birth, death, verdict, publication, received knowledge, the "
-        "owner's word, an accepted gap. Key event_id, the hash of its content. Append-only; exactly the payload of its "
-        "kind is filled.",
+        description="One row per life event: birth, death, verdict, publication, received knowledge, owner override, "
+        "accepted gap. Key event_id, the hash of its content. Append-only; only the payload column of the event's kind "
+        "is filled.",
     ),
     dg.AssetSpec(
         VECTORS,
@@ -50,14 +50,14 @@ _SPECS = [
         kinds={"deltalake", "onnx"},
         owners=OWNERS,
         metadata=columns_of(VECTORS_SCHEMA, ("embedder", "text_hash")),
-        description="One row per embedder and text that this home ever embedded: the vector, L2-normalised, and all "
-        "that decided it. Key (embedder, text_hash). Append-only: a rebuild reads it and asks no model again.",
+        description="One row per embedder and text: the L2-normalised vector and the identity of the model that made "
+        "it. Key (embedder, text_hash). Append-only: a rebuild reads it instead of embedding again.",
     ),
 ]
 
 
-def _look(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.ObserveResult]:
-    """Look how far the log has come."""
+def _observe(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.ObserveResult]:
+    """Observe the current version and size of the log tables."""
     stores = home.stores
     heads, version, life_version = stores.log.heads(), stores.log.version, stores.log.life_version
     missing = [{"golem": g.golem_id, "from": g.tick_from, "to": g.tick_to} for g in stores.log.gaps()]
@@ -81,7 +81,7 @@ def _look(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.ObserveResult]:
 
 
 def standing(health: Health) -> dict[str, Any]:
-    """How the home stands, as metadata: when the log grew last, at which rate, and what waits before and behind it."""
+    """Return intake rate, derivation lag and backlog of the home as metadata."""
     oldest = [j.depth.oldest_seconds for j in health.journals if j.depth.oldest_seconds is not None]
     facts = {
         "records_in_a_minute": health.intake.minute,
@@ -108,5 +108,5 @@ def _facts(table: DeltaTable, folder: Path) -> dict[str, Any]:
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", dg.BetaWarning)  # an external asset that a job can observe; the version is locked
-    log = dg.multi_observable_source_asset(specs=_SPECS, name="log")(_look)
-"""Observed at the beginning of every job."""
+    log = dg.multi_observable_source_asset(specs=_SPECS, name="log")(_observe)
+"""Every job observes these assets first."""

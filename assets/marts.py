@@ -1,6 +1,6 @@
-"""Marts: what analysts ask, in one DuckDB file that dbt builds beside and that is swapped in whole.
+"""Assets of the warehouse: the dbt marts in one DuckDB file, which is built aside and swapped in whole.
 
-The graph's edges are read from the models themselves: a mart depends on what its SQL names, through staging.
+The upstream assets of a mart are read from its SQL: every ref and source, staging models resolved.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ _SOURCES = {
     "left_out": [LIFE_EVENTS],
     "derived_withdrawals": [dg.AssetKey(name) for name in ("episodes", "curation", "votes")],
 }
-"""What a source of dbt's is made from, where it is not a projection of that name."""
+"""Upstream assets of dbt sources that are not a projection of the same name."""
 
 _NAMED = re.compile(r"\{\{\s*(ref|source)\((?:'home',\s*)?'(\w+)'\)\s*\}\}")
 
 
 def _models() -> list[dict[str, Any]]:
-    """The marts as dbt describes them: name, description, columns."""
+    """Return the marts of schema.yml: name, description, columns."""
     return list(yaml.safe_load((DBT_PROJECT / "models" / "marts" / "schema.yml").read_text())["models"])
 
 
-def _causes(sql: str) -> set[dg.AssetKey]:
-    """The assets that a model's SQL reads, through every staging model that it names."""
-    found: set[dg.AssetKey] = set()
+def _upstream_of(sql: str) -> set[dg.AssetKey]:
+    """Return the assets that a model's SQL reads, directly or through staging models."""
+    upstream: set[dg.AssetKey] = set()
     for kind, name in _NAMED.findall(sql):
         if kind == "ref" and (DBT_PROJECT / "models" / "staging" / f"{name}.sql").exists():
-            found |= _causes((DBT_PROJECT / "models" / "staging" / f"{name}.sql").read_text())
+            upstream |= _upstream_of((DBT_PROJECT / "models" / "staging" / f"{name}.sql").read_text())
         elif kind == "ref":
-            found.add(dg.AssetKey(name))
+            upstream.add(dg.AssetKey(name))
         elif name != "policy":
-            found |= set(_SOURCES.get(name) or [dg.AssetKey(name.removeprefix("derived_"))])
-    return found
+            upstream |= set(_SOURCES.get(name) or [dg.AssetKey(name.removeprefix("derived_"))])
+    return upstream
 
 
 def _spec(model: dict[str, Any]) -> dg.AssetSpec:
     columns = [dg.TableColumn(c["name"], c["data_type"], c["description"]) for c in model["columns"]]
-    causes = _causes((DBT_PROJECT / "models" / "marts" / f"{model['name']}.sql").read_text())
+    causes = _upstream_of((DBT_PROJECT / "models" / "marts" / f"{model['name']}.sql").read_text())
     return dg.AssetSpec(
         model["name"], group_name="marts", kinds={"dbt", "duckdb"}, owners=OWNERS, description=model["description"],
         deps=[*sorted(causes), "bundles"], metadata={"dagster/column_schema": dg.TableSchema(columns)},
@@ -64,9 +64,9 @@ SPECS = [_spec(model) for model in _models()]
 
 @dg.multi_asset(specs=SPECS, name="warehouse")
 def warehouse(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResult]:
-    """Build every mart and put them in force together, if every data test passes.
+    """Build all marts and swap them in together, if every data test passes.
 
-    Depends on the bundles only for order: while one that is published is not what it should be, no mart is built.
+    Depends on bundles only for order: a failed check of published bundles blocks the marts.
     """
     stores = home.stores
     seen = Seen.before(stores, ["cycles", "grimoire", "lessons", "consensus", "testaments", "library"])
@@ -85,7 +85,7 @@ def warehouse(home: dg.ResourceParam[LazyStores]) -> Iterator[dg.MaterializeResu
 
 
 def _digests(home: Home) -> dict[str, Digest]:
-    """The digest of each mart in force."""
+    """Return the digest of each current mart."""
     with duckdb.connect(":memory:") as connection:
         connection.execute(f"attach {quoted(str(home.warehouse))} as warehouse (read_only)")
         names = [spec.key.to_user_string() for spec in SPECS]

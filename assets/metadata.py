@@ -1,4 +1,4 @@
-"""What every materialization says: what was written, from what, by which derivation, with which fingerprint."""
+"""Metadata of materializations: rows written, inputs, derivation id, fingerprint; column schemas of tables."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from bardo_pipeline.storage.projections.table_specs import TABLES
 
 OWNERS = ["team:bardo"]
 CODE_VERSION = derivation_id(Policy(), embedder_version(DEFAULT_EMBEDDER))
-"""The derivation that this code makes of a home that adopted none; what a home made, its materializations say. Another
-policy, pass or embedder shows in the UI as changed code."""
+"""Derivation id of the default policy, passes and embedder of this code. A change of any shows in the UI as changed
+code; each materialization records the derivation id that it was made under."""
 
 
 def columns_of(schema: pa.Schema, key: Sequence[str]) -> dict[str, Any]:
-    """A table's columns with their types, as the UI shows them; the key is marked."""
+    """Return the column schema of a table as UI metadata; key columns are marked."""
     columns = [
         dg.TableColumn(
             field.name,
@@ -39,7 +39,7 @@ def columns_of(schema: pa.Schema, key: Sequence[str]) -> dict[str, Any]:
 
 
 def of_table(table: str, group: str, *kinds: str) -> dict[str, Any]:
-    """What the asset of a projection says of itself before it is made, as arguments of its declaration."""
+    """Return the declaration arguments of the asset of a projection: group, kinds, owners, code version, columns."""
     spec = TABLES[table]
     return {
         "group_name": group,
@@ -52,11 +52,10 @@ def of_table(table: str, group: str, *kinds: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a derivation had before it when it began.
+    """Versions and fingerprints of a derivation's inputs when it began.
 
-    golem_count, tick_max, heads_fingerprint: how many golems the log knows, the highest tick up to which one of them is
-    complete, and the fingerprint of how far each has come. tables: the projections that are read, with version and
-    fingerprint.
+    tick_max is the highest contiguous tick of any golem; heads_fingerprint covers the heads of all golems. tables maps
+    each projection that is read to its version and fingerprint.
     """
 
     log_version: int
@@ -68,7 +67,7 @@ class Seen:
 
     @classmethod
     def before(cls, stores: DerivationContext, tables: Iterable[str] = ()) -> Seen:
-        """Look at the log and at the tables that will be read."""
+        """Read the versions of the log and of the given projections."""
         version, life_version, heads = stores.log.version, stores.log.life_version, stores.log.heads()
         read = {
             name: {"version": version_of(stores, name), "fingerprint": stores.projections.digest(name).fingerprint}
@@ -79,7 +78,7 @@ class Seen:
 
 
 def version_of(stores: DerivationContext, table: str) -> int:
-    """The Delta version of a projection."""
+    """Return the Delta version of a projection."""
     if TABLES[table].grows:
         return stores.projections.growing(table).table.version
     return int(DeltaTable(stores.projections.renewed(table).path).version())
@@ -95,7 +94,7 @@ def materialized(
     version: int,
     more: Mapping[str, Any] | None = None,
 ) -> dg.MaterializeResult:
-    """A materialization under its fingerprint: the same content has the same data version, whoever wrote it when."""
+    """Return a materialization whose data version is the fingerprint, so equal content has an equal data version."""
     metadata = {
         "dagster/row_count": digest.rows,
         "rows_written": rows_written,
@@ -123,7 +122,7 @@ def projected(
     asset: str | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> dg.MaterializeResult:
-    """A projection's materialization. Where nothing was new, no row was written and the standing fingerprint counts."""
+    """Return the materialization of a projection; without new rows, its current fingerprint."""
     rows, digest = sum(w.rows_written for w in written if w.table == table), stores.projections.digest(table)
     return materialized(
         stores, asset or table, seen, digest, rows_written=rows, version=version_of(stores, table), more=more
@@ -131,7 +130,7 @@ def projected(
 
 
 def markdown_table(rows: Sequence[Mapping[str, Any]], *, rows_max: int = 50) -> dg.MarkdownMetadataValue:
-    """Rows as a table for the UI, the first of them if there are many."""
+    """Return the first `rows_max` rows as a Markdown table."""
     if not rows:
         return dg.MetadataValue.md("none")
     lines = [list(rows[0]), ["---"] * len(rows[0]), *(map(str, row.values()) for row in rows[:rows_max])]

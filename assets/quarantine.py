@@ -1,4 +1,4 @@
-"""Quarantine: taking the files that wait in the spool; what does not get into the log is this asset's table."""
+"""Asset of the quarantine: ingests the files of the spool; refused lines, rows and files are its table."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ QUARANTINE = dg.AssetKey(["log", "quarantine"])
     metadata=columns_of(ITEMS_SCHEMA, ("item_id",)),
 )
 def quarantine(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
-    """One row per line, row or file of the spool that was refused: where it stood, whose it says it is, why, its bytes.
+    """One row per refused line, row or file of the spool: its position, claimed golem, reason and bytes.
 
-    Materializing takes every file that waits: what fits goes to log/cycles and log/life_events. Key item_id, the hash
-    of place and bytes. Append-only: `bardo quarantine` lists what nobody ruled on, retries and drops.
+    Materializing ingests every waiting file: valid records go to log/cycles and log/life_events. Key item_id, the hash
+    of position and bytes. Append-only: `bardo quarantine` lists, retries and drops open items.
     """
     stores = home.stores
     spool, started = Spool(stores.home, stores.log, stores.policy), home.now()

@@ -1,4 +1,4 @@
-"""The stores of one home as a resource: opened on first use, so that definitions load where there is no home yet."""
+"""The home as a Dagster resource, opened on first use, so that definitions load before a home exists."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from bardo_pipeline.storage.home import home_root
 
 
 class LazyStores:
-    """The stores of the home under a root, for one run or one tick of a sensor."""
+    """Derivation context of the home under `root`, for one run or one sensor tick."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     @cached_property
     def stores(self) -> DerivationContext:
-        """The stores, opened now if they were not. Raises NoHomeError without a home."""
+        """Open the derivation context on first access. Raises NoHomeError if there is no home."""
         return DerivationContext.open(self.root)
 
     @staticmethod
     def now() -> datetime:
-        """The moment of recording, which no content depends on."""
+        """Return the time of recording. No derived content depends on it."""
         return datetime.now(UTC)
 
     def close(self) -> None:
-        """Leave what makes the next opening faster."""
+        """Close the log, which saves its caches."""
         if "stores" in self.__dict__:
             self.stores.log.close()
 
 
-@dg.resource(description="The home that BARDO_HOME names, or ./.bardo: opened on first use, closed after the run.")
+@dg.resource(description="The home at BARDO_HOME, default ./.bardo: opened on first use, closed after the run.")
 def home(_context: dg.InitResourceContext) -> Iterator[LazyStores]:
-    """One home, for the length of a run."""
+    """Yield the home of one run."""
     lazy = LazyStores(home_root(os.environ))
     try:
         yield lazy

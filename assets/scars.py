@@ -1,4 +1,4 @@
-"""Scars: what hurt golems, what their clades are told of it, and all that each death left."""
+"""Assets of scars: failures of golems, scars shared within a clade, and bloodstains of deaths."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ BLOODSTAIN_SCHEMA = pa.schema(
 
 @dg.asset(deps=[CYCLES, LIFE_EVENTS, "curation"], **of_table("failures", "katabasis"))
 def failures(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
-    """One row per confirmed failure of a golem: what it did, what came of it, why, and how sure that is.
+    """One row per confirmed failure of a golem: action, effect, cause and confidence.
 
-    Key (golem_id, seq); seq numbers a golem's failures as they were confirmed. Effects in ppm of the position,
-    confidence in parts per million; cause_ticks names the act and its check. Appends what curated cycles and deaths
-    confirmed since.
+    Key (golem_id, seq); seq numbers a golem's failures in order of confirmation. Effects in ppm of the position,
+    confidence in parts per million; cause_ticks lists the action and its check. Appends the failures of newly curated
+    cycles and deaths.
     """
     stores = home.stores
     seen = Seen.before(stores, ["curation"])
@@ -58,20 +58,20 @@ def failures(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
 
 @dg.asset(deps=["failures", LIFE_EVENTS], **of_table("scars", "katabasis"))
 def scars(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
-    """One row per scar: a failure that its owner's golems did not know yet, with its cause told in words.
+    """One row per scar: a failure that was new to its owner's golems, with its cause in words.
 
-    Key (owner_id, scar_id). Private to the owner's clade (L1). Told at the close of a cycle, or by death, and then it
-    is a bloodstain; fades by half in 30 days, a bloodstain in 90. Renews the owners whose failures changed, or of whom
-    somebody died: a function of the set of their failures.
+    Key (owner_id, scar_id). Private to the owner's clade (L1). Published at the close of a cycle, or at death as a
+    bloodstain. Half-life 30 days, of a bloodstain 90. Replaces the owners with new failures or deaths; the result
+    depends only on the set of their failures.
     """
     stores = home.stores
     seen = Seen.before(stores, ["failures"])
     written = derive_scars(stores)
-    return projected(stores, "scars", seen, written, more={"told": _told(stores.projections.renewed("scars").read())})
+    return projected(stores, "scars", seen, written, more={"told": _surest(stores.projections.renewed("scars").read())})
 
 
-def _told(rows: pa.Table) -> dg.MarkdownMetadataValue:
-    """The surest scars, bloodstains first."""
+def _surest(rows: pa.Table) -> dg.MarkdownMetadataValue:
+    """List the ten most confident scars, bloodstains first."""
     stained = rows.append_column("stain", pc.cast(rows["is_bloodstain"], pa.int8()))
     ordered = stained.sort_by([("stain", "descending"), ("confidence_ppm", "descending"), ("scar_id", "ascending")])
     names = {"scar_id": "scar", "causal_narrative": "what hurt", "seen_count": "times", "published": "told by"}
@@ -87,21 +87,21 @@ def _told(rows: pa.Table) -> dg.MarkdownMetadataValue:
     code_version=CODE_VERSION,
 )
 def bloodstains(home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
-    """One row per death: the artefact of what it left, by content: scars, last words, testament, bundle, conditions.
+    """One row per death: the bloodstain artefact with scars, death votes, testament, bundle and market conditions.
 
-    Key bloodstain_id, the SHA-256 of the whole, which `bardo bloodstain GOLEM` shows. Private to the owner's clade
-    (L1); echo is what may go to anybody (L2). Put together anew from the tables and the log; nothing of it is stored.
+    Key bloodstain_id, the SHA-256 of the artefact, which `bardo bloodstain GOLEM` shows. Private to the owner's clade
+    (L1); echo is the public part (L2). Computed from tables and log on demand, never stored.
     """
     stores = home.stores
     seen = Seen.before(stores, ["scars", "votes", "vote_causes", "testaments", "candidates"])
-    found = bloodstains_of(stores)
+    artefacts = bloodstains_of(stores)
     rows = [
-        {name: one[name] for name in BLOODSTAIN_SCHEMA.names if name in one}
-        | {"died_at": datetime.fromisoformat(one["died_at"]), "scar_count": len(one["scars"])}
-        | {"death_vote_count": len(one["death_votes"]), "echo": orjson.dumps(one["echo"]).decode()}
-        for one in found
+        {name: artefact[name] for name in BLOODSTAIN_SCHEMA.names if name in artefact}
+        | {"died_at": datetime.fromisoformat(artefact["died_at"]), "scar_count": len(artefact["scars"])}
+        | {"death_vote_count": len(artefact["death_votes"]), "echo": orjson.dumps(artefact["echo"]).decode()}
+        for artefact in artefacts
     ]
-    patterns = sorted({pattern for one in found for pattern in one["echo"]["failure_patterns"]})
+    patterns = sorted({pattern for artefact in artefacts for pattern in artefact["echo"]["failure_patterns"]})
     return materialized(
         stores, "bloodstains", seen, Digest.of(pa.Table.from_pylist(rows, schema=BLOODSTAIN_SCHEMA)),
         rows_written=len(rows), version=stores.log.life_version,

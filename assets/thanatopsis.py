@@ -1,4 +1,4 @@
-"""Dying: the four phases of Thanatopsis, recorded of every golem whose death is on record."""
+"""Asset of Thanatopsis: the four recorded phases of each golem's death."""
 
 import os
 from collections.abc import Callable
@@ -42,16 +42,16 @@ DYING_SCHEMA = pa.schema(
     code_version=CODE_VERSION,
 )
 def thanatopsis(context: dg.AssetExecutionContext, home: dg.ResourceParam[LazyStores]) -> dg.MaterializeResult:
-    """One row (an event of the log) per dead golem and phase of its dying: what it cost, of which reserve.
+    """One row (an event of the log) per dead golem and phase of its death, with the cost and the reserve that paid it.
 
-    Key (golem_id, phase). Money in micro-dollars; spent is the sum of the phases so far, never more than the reserve.
-    Records every phase that is due; of a phase the first on record stands. Notices go to BARDO_WEBHOOK where it is set.
+    Key (golem_id, phase). Money in micro-dollars; spent is the sum of the phases so far, at most the reserve. Records
+    every due phase; the first record of a phase counts. Notices go to BARDO_WEBHOOK if it is set.
     """
     stores = home.stores
     seen = Seen.before(stores, ["testaments", "candidates", "grimoire"])
     fresh = record_phases(stores, now=home.now())
-    told = [{"notice": e.bequeathed.notice} for e in fresh if e.bequeathed is not None]
-    more = {"notices": markdown_table(told), **posted(stores, context.log.warning)}
+    notices = [{"notice": e.bequeathed.notice} for e in fresh if e.bequeathed is not None]
+    more = {"notices": markdown_table(notices), **posted(stores, context.log.warning)}
     return materialized(
         stores, "thanatopsis", seen, Digest.of(standing_phases(stores)),
         rows_written=len(fresh), version=stores.log.life_version, more=more,
@@ -59,7 +59,7 @@ def thanatopsis(context: dg.AssetExecutionContext, home: dg.ResourceParam[LazySt
 
 
 def posted(stores: DerivationContext, warn: Callable[[str], None]) -> dict[str, Any]:
-    """How many notices were posted; what was not taken waits for the next time, and fails nothing else."""
+    """Post waiting notices and return the counts. A failed post is a warning; its notices stay queued."""
     url = webhook_of(os.environ)
     if url is None:
         return {"posted": 0, "waiting": len(waiting_notices(stores))}
@@ -72,7 +72,7 @@ def posted(stores: DerivationContext, warn: Callable[[str], None]) -> dict[str, 
 
 
 def standing_phases(stores: DerivationContext) -> pa.Table:
-    """Every phase of dying on record (DYING_SCHEMA), by golem and in their order."""
+    """Return every recorded phase of death (DYING_SCHEMA), ordered by golem and phase."""
     rows = [
         {"golem_id": golem_id, "phase": phase.kind, "event_id": phase.event_id}
         | {name: phase.said[name] for name in ("tick", "reserve_micros", "cost_micros", "spent_micros")}

@@ -1,1 +1,1 @@
-"""Jobs: what runs together, and when."""
+"""Jobs and their schedules."""

@@ -1,4 +1,4 @@
-"""The curator's job: what golems lived through becomes what they know, and what analysts see."""
+"""The curator job: derives everything that newly closed cycles add, then builds the marts."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ curator_job = dg.define_asset_job(
     | dg.AssetSelection.groups("memory", "curation", "katabasis", "library", "marts")
     | dg.AssetSelection.checks(only_passed_bundles_are_published),
     executor_def=dg.in_process_executor,
-    description="Derive what closed cycles add: episodes, decisions, grimoires, playbooks, facts, votes, consensus; "
-    "then build the marts, unless a published bundle is not what it should be. Run again, it finds nothing new.",
+    description="Derive what newly closed cycles add: episodes, decisions, grimoires, playbooks, facts, votes, "
+    "consensus; then build the marts, unless a published bundle fails its check. A second run finds nothing to do.",
 )
 
 
-def what_is_new(stores: DerivationContext) -> str | None:
-    """What a run of the curator would find, in a few words; None if it would find nothing."""
+def pending_work(stores: DerivationContext) -> str | None:
+    """Describe the work that a run of the curator would find; None without pending work."""
     curation, episodes = stores.projections.growing("curation"), stores.projections.growing("episodes")
     cycles = golems = 0
     for golem_id, closed in closed_through(stores).items():
-        waiting = closed - min(curated_through(stores, golem_id) or 0, episodes.done(golem_id) or 0)
-        cycles, golems = cycles + max(waiting, 0), golems + (waiting > 0)
+        pending = closed - min(curated_through(stores, golem_id) or 0, episodes.done(golem_id) or 0)
+        cycles, golems = cycles + max(pending, 0), golems + (pending > 0)
     if cycles:
         return f"{cycles} closed cycles of {golems} golems"
-    if struck := pending_retraction_count(stores):
-        return f"{struck} strikes, reorgs or withdrawals to heed"
+    if retractions := pending_retraction_count(stores):
+        return f"{retractions} strikes, reorgs or withdrawals to apply"
     if curation.table.version > (checkpoint_of(stores, "votes").version or 0):
         return "decisions without their votes"
     return None

@@ -1,4 +1,4 @@
-"""The death job: what the dead leave is judged, and what passes may be inherited."""
+"""The death job: derives, judges and publishes the bundles of dead golems."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ death_job = dg.define_asset_job(
     selection=dg.AssetSelection.assets(*LOG)
     | dg.AssetSelection.groups("memory", "curation", "katabasis", "legacy", "library", "marts"),
     executor_def=dg.in_process_executor,
-    description="All that follows a death: its last cycle is curated, its last votes are cast, its testament and "
-    "bundle are made, one Great Expectations run judges every candidate, what passes is published, and the marts are "
-    "built if all that is published passed. Run again, it finds nothing new.",
+    description="Derive everything that follows a death: curate the last cycle, derive the death votes, the testament "
+    "and the candidate bundle, judge every candidate in one Great Expectations run, publish those that passed, and "
+    "build the marts if every published bundle passed. A second run finds nothing to do.",
 )

@@ -1,4 +1,4 @@
-"""The maintenance job: the log compacted, old ticks moved to the cold tier, and all that grows held to its quota."""
+"""The maintenance job: compacts the log, moves old ticks to the cold tier, and enforces quotas."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -13,12 +13,12 @@ from bardo_pipeline.errors import CustodyError
 from bardo_pipeline.storage.operations.retention import disk_bytes
 
 _FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
-_PAGE = 500  # runs asked for at a time
+_PAGE = 500  # runs in one query of Dagster's storage
 
 
 @dg.op(out=dg.Out(dg.Nothing))
-def look_after_the_home(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
-    """Compact, move, trim and prune. Raises CustodyError where a file of the log is not what was recorded."""
+def maintain_home(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
+    """Compact, move, trim and prune. Raises CustodyError if a file of the log differs from its recorded hash."""
     stores = home.stores
     before = disk_bytes(stores.home.root)
     report = tend(stores.home, stores.log, stores.policy, now=home.now())
@@ -34,44 +34,44 @@ def look_after_the_home(context: dg.OpExecutionContext, home: dg.ResourceParam[L
     )
     if report.damaged:
         first, why = next(iter(report.damaged.items()))
-        raise CustodyError(f"{len(report.damaged)} files were left alone; {first}: {why}")
+        raise CustodyError(f"{len(report.damaged)} damaged files were skipped; {first}: {why}")
 
 
 @dg.op(ins={"after": dg.In(dg.Nothing)}, out=dg.Out(dg.Nothing))
-def forget_old_runs(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
-    """Let Dagster forget its oldest finished runs beyond the policy's number, with their events and logs."""
-    kept, forgotten = home.stores.policy.care.dagster_runs_max, 0
-    for run_id in reversed(list(_runs_beyond(context.instance, kept))):
+def delete_old_runs(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
+    """Delete Dagster's oldest finished runs beyond the policy's maximum, with their events and logs."""
+    runs_max, deleted = home.stores.policy.care.dagster_runs_max, 0
+    for run_id in reversed(list(_runs_beyond(context.instance, runs_max))):
         context.instance.delete_run(run_id)
         context.instance.compute_log_manager.delete_logs(prefix=[run_id])
-        _take_database(context.instance, run_id)
-        forgotten += 1
-    context.add_output_metadata({"runs_forgotten": forgotten, "runs_kept_max": kept})
+        _delete_event_file(context.instance, run_id)
+        deleted += 1
+    context.add_output_metadata({"runs_forgotten": deleted, "runs_kept_max": runs_max})
 
 
-def _take_database(instance: dg.DagsterInstance, run_id: str) -> None:
-    """Take away the file in which Dagster kept a run's events: it empties that and leaves it."""
+def _delete_event_file(instance: dg.DagsterInstance, run_id: str) -> None:
+    """Delete the SQLite file of a run's events, which Dagster empties but keeps."""
     for file in (Path(instance.root_directory) / "history" / "runs").glob(f"{run_id}.db*"):
         file.unlink()
 
 
-def _runs_beyond(instance: dg.DagsterInstance, kept: int) -> Iterator[str]:
-    """Ids of finished runs behind the newest so many, newest first."""
+def _runs_beyond(instance: dg.DagsterInstance, runs_max: int) -> Iterator[str]:
+    """Yield the ids of finished runs older than the newest `runs_max`, newest first."""
     cursor, seen = None, 0
     while page := instance.get_runs(dg.RunsFilter(statuses=_FINISHED), cursor=cursor, limit=_PAGE):
         for run in page:
             seen += 1
-            if seen > kept:
+            if seen > runs_max:
                 yield run.run_id
         cursor = page[-1].run_id
 
 
 @dg.job(
     executor_def=dg.in_process_executor,
-    description="Look after everything that grows: rewrite the log's files clustered by golem and tick, move ticks "
-    "past the lookback to the cold tier, trim Delta's log, hold to its quota what can be made again, and let Dagster "
-    "forget old runs. Changes no row; run again, it finds nothing to do. `bardo maintain` does the same by hand.",
+    description="Compact the log's files, clustered by golem and tick; move ticks past the lookback to the cold tier; "
+    "trim Delta's log; prune rebuildable files to their quota; delete old Dagster runs. Changes no row. A second run "
+    "finds nothing to do. `bardo maintain` does the same.",
 )
 def maintenance_job() -> None:
-    """Two steps: the home, then Dagster's own memory of runs."""
-    forget_old_runs(after=look_after_the_home())
+    """Maintain the home, then Dagster's run storage."""
+    delete_old_runs(after=maintain_home())

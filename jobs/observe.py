@@ -1,4 +1,4 @@
-"""The observe job: golems that fell silent are declared dead."""
+"""The observe job: declares silent golems dead."""
 
 from dataclasses import asdict
 
@@ -10,20 +10,21 @@ from bardo_pipeline.derivation.death.silence import declare_silent_golems
 
 
 @dg.op(out=dg.Out(dg.Nothing))
-def declare_the_silent_dead(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
-    """Take what dead writers had acknowledged, look for silent golems, and record their deaths."""
-    found = declare_silent_golems(home.stores, now=home.now())
-    rows = [{name: str(value) for name, value in asdict(one).items()} for one in found]
-    declared = sum(one.outcome == "declared" for one in found)
-    context.add_output_metadata({"silent": len(found), "declared": declared, "found": markdown_table(rows)})
+def declare_silent_dead(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
+    """Drain the journals of ended writers, find silent golems, and record their deaths."""
+    golems = declare_silent_golems(home.stores, now=home.now())
+    rows = [{name: str(value) for name, value in asdict(golem).items()} for golem in golems]
+    declared = sum(golem.outcome == "declared" for golem in golems)
+    context.add_output_metadata({"silent": len(golems), "declared": declared, "found": markdown_table(rows)})
 
 
 @dg.job(
     executor_def=dg.in_process_executor,
-    description="Declare dead every golem that left no tick for longer than the policy bears (dying.silence_hours), by "
-    "its market's clock or the wall's (dying.silence_clock). Its last record is its end; `deaths_recorded` then asks "
-    "for the death job. One whose writer still runs is left to it. `bardo golem observe` does the same.",
+    description="Declare dead every golem without a tick for longer than dying.silence_hours, by the clock of its "
+    "market or the wall clock (dying.silence_clock). The death is dated to its last record; the sensor "
+    "`deaths_recorded` then requests the death job. Golems with a running writer are skipped. `bardo golem observe` "
+    "does the same.",
 )
 def observe_job() -> None:
-    """One step: look and declare."""
-    declare_the_silent_dead()
+    """Declare silent golems dead, in one step."""
+    declare_silent_dead()

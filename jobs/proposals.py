@@ -1,7 +1,5 @@
-"""The proposal job: a language model is asked what living golems' closed cycles teach, where one is configured.
-
-Where the configuration wants that, it also phrases the testaments of the dead.
-"""
+"""The proposal job: requests proposals for living golems from a language model, and phrases testaments if
+configured."""
 
 import os
 
@@ -15,54 +13,55 @@ from bardo_pipeline.gateway.model_settings import MODEL, ModelSettings
 
 
 @dg.op(out=dg.Out(dg.Nothing))
-def ask_the_model(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
-    """Ask about every living golem until the day's cap is reached, and record what came; without a model, nothing."""
+def request_model_proposals(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
+    """Request proposals for every living golem up to the daily cap and record the answers. No-op without a model."""
     settings = ModelSettings.of(os.environ)
     if settings is None:
         context.add_output_metadata({"asked": 0, "why": f"{MODEL} is not set"})
         return
-    askings = propose_all(home.stores, settings, clock=home.now)
-    fresh = [asking.event.asked for asking in askings if asking.event is not None and not asking.known]
-    said = [one for one in fresh if one is not None]
+    requests = propose_all(home.stores, settings, clock=home.now)
+    fresh = [request.event.asked for request in requests if request.event is not None and not request.known]
+    answers = [answer for answer in fresh if answer is not None]
     context.add_output_metadata(
         {
-            "asked": len(said),
-            "operations": sum(len(one.operations) for one in said),
-            "cost_micros": sum(one.cost_micros for one in said),
-            "what_came": markdown_table([{"outcome": one.outcome, "detail": one.detail} for one in said]),
+            "asked": len(answers),
+            "operations": sum(len(answer.operations) for answer in answers),
+            "cost_micros": sum(answer.cost_micros for answer in answers),
+            "what_came": markdown_table([{"outcome": answer.outcome, "detail": answer.detail} for answer in answers]),
         }
     )
 
 
 @dg.op(ins={"proposed": dg.In(dg.Nothing)}, out=dg.Out(dg.Nothing))
-def phrase_the_testaments(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
-    """Have every testament phrased that is not, where the configuration wants that, and record what came."""
+def phrase_testaments(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
+    """Phrase every unphrased testament if gateway.phrases_testaments is on, and record the answers."""
     settings, stores = ModelSettings.of(os.environ), home.stores
     if settings is None or not stores.policy.gateway.phrases_testaments:
         why = f"{MODEL} is not set" if settings is None else "gateway.phrases_testaments is off"
         context.add_output_metadata({"asked": 0, "why": why})
         return
-    said = [asking.phrased for asking in phrase_all_testaments(stores, settings, clock=home.now) if not asking.known]
-    wordings = [wording for one in said for wording in one.wordings]
-    refused = [one for one in wordings if one.fault is not None]
+    requests = phrase_all_testaments(stores, settings, clock=home.now)
+    answers = [request.phrased for request in requests if not request.known]
+    wordings = [wording for answer in answers for wording in answer.wordings]
+    refused = [wording for wording in wordings if wording.fault is not None]
     context.add_output_metadata(
         {
-            "asked": len(said),
+            "asked": len(answers),
             "phrased": len(wordings) - len(refused),
-            "refused": markdown_table([{"wording": one.wording, "because": one.fault} for one in refused]),
-            "cost_micros": sum(one.cost_micros for one in said),
-            "what_came": markdown_table([{"outcome": one.outcome, "detail": one.detail} for one in said]),
+            "refused": markdown_table([{"wording": wording.wording, "because": wording.fault} for wording in refused]),
+            "cost_micros": sum(answer.cost_micros for answer in answers),
+            "what_came": markdown_table([{"outcome": answer.outcome, "detail": answer.detail} for answer in answers]),
         }
     )
 
 
 @dg.job(
     executor_def=dg.in_process_executor,
-    description="Ask the language model that BARDO_MODEL names for operations on the grimoire of every living golem, "
-    "within the policy's caps, and record what it answers, failures included. The curator judges its proposals when "
-    "the golem's next cycle closes. `bardo propose --all` does the same. With gateway.phrases_testaments it phrases "
-    "testaments, too, as `bardo golem phrase --all` does.",
+    description="Request operations on the grimoire of every living golem from the language model in BARDO_MODEL, "
+    "within the policy's caps, and record every answer, failures included. The curator judges the proposals when the "
+    "golem's next cycle closes. `bardo propose --all` does the same. With gateway.phrases_testaments the job also "
+    "phrases testaments, as `bardo golem phrase --all` does.",
 )
 def proposal_job() -> None:
-    """Ask about the living, then about what the dead left to say."""
-    phrase_the_testaments(ask_the_model())
+    """Request proposals, then phrase testaments."""
+    phrase_testaments(request_model_proposals())

@@ -1,4 +1,4 @@
-"""The spool job: files that runtimes dropped go to the log, what does not fit to quarantine."""
+"""The spool job: ingests the files of the spool; refused records go to quarantine."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ spool_job = dg.define_asset_job(
     "spool_job",
     selection=dg.AssetSelection.assets(QUARANTINE),
     executor_def=dg.in_process_executor,
-    description="Take every file that waits in the spool, each exactly once, and say how many records were new, on "
-    "record already, or refused. Run again, it finds nothing. `bardo spool take` does the same by hand.",
+    description="Ingest every waiting file of the spool exactly once and count its new, repeated and refused records. "
+    "A second run finds nothing to do. `bardo spool take` does the same.",
 )

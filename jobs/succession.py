@@ -1,4 +1,4 @@
-"""The succession job: what is due of successions is done."""
+"""The succession job: performs due succession steps."""
 
 import dagster as dg
 
@@ -9,27 +9,27 @@ from bardo_pipeline.derivation.succession.succeed import work_off
 
 
 @dg.op(out=dg.Out(dg.Nothing))
-def do_what_is_due(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
-    """Try every step that is due, and record what came of it; owners are told of what halted (BARDO_WEBHOOK)."""
-    done = work_off(home.stores, now=home.now())
+def perform_due_steps(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
+    """Try every due step and record its outcome. Notices of halted successions go to BARDO_WEBHOOK."""
+    successions = work_off(home.stores, now=home.now())
     rows = [
-        {"dead": golem, "step": one.step, "outcome": one.outcome, "attempt": one.attempt, "why": one.why}
-        for golem, standing in done.items()
-        for one in standing.last.values()
+        {"dead": golem, "step": step.step, "outcome": step.outcome, "attempt": step.attempt, "why": step.why}
+        for golem, state in successions.items()
+        for step in state.last.values()
     ]
-    halted = sum(standing.halted is not None for standing in done.values())
-    born = sum(standing.booted for standing in done.values())
-    metadata = {"successions": len(done), "born": born, "halted": halted, "steps": markdown_table(rows)}
+    halted = sum(state.halted is not None for state in successions.values())
+    born = sum(state.booted for state in successions.values())
+    metadata = {"successions": len(successions), "born": born, "halted": halted, "steps": markdown_table(rows)}
     context.add_output_metadata(metadata | posted(home.stores, context.log.warning))
 
 
 @dg.job(
     executor_def=dg.in_process_executor,
-    description="Go on with every succession of which something is due: a death whose golem's configuration wants an "
-    "heir (succession.auto), a place that could not be made before (after 30, 120 and 480 seconds, then hourly), an "
-    "identity that was refused (at the heir's next heartbeat). `bardo golem due` does the same. Who is born waits for "
-    "the next run of its market.",
+    description="Continue every succession with a due step: a death whose configuration has succession.auto, a place "
+    "whose provisioning failed (retried after 30, 120 and 480 seconds, then hourly), a refused identity (retried at "
+    "the heir's next heartbeat). `bardo golem due` does the same. A newborn heir starts with the next run of its "
+    "market.",
 )
 def succession_job() -> None:
-    """One step: do what is due."""
-    do_what_is_due()
+    """Perform due steps, in one step."""
+    perform_due_steps()

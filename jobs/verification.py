@@ -1,4 +1,4 @@
-"""The verification job: walk the whole log as it lies on disk, and fail where it is not what was recorded."""
+"""The verification job: verifies the whole home on disk and fails on the first kind of damage."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ from bardo_pipeline.storage.verification.verify import verify
 
 
 @dg.op(out=dg.Out(dg.Nothing))
-def walk_everything(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
-    """Verify chains, signatures, tables, journals and bundles. Fails where something is broken, and says what."""
+def verify_home(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyStores]) -> None:
+    """Verify chains, signatures, tables, journals and bundles. Raises dg.Failure with the first break."""
     report = verify(Home.open(home.root))
     breaks = [
         {"kind": broken.kind, "count": report.counts[broken.kind], "first": broken.sentence()}
         for broken in report.breaks
     ]
-    said: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         "digest": report.digest,
         **{name.replace(" ", "_"): value for name, value in report.facts.items()},
         "breaks": markdown_table(breaks),
@@ -26,16 +26,16 @@ def walk_everything(context: dg.OpExecutionContext, home: dg.ResourceParam[LazyS
         "gaps": markdown_table([gap._asdict() for gap in report.gaps]),
     }
     if not report.clean:
-        cure = "see `bardo verify`, and put back from a backup what was altered"
-        raise dg.Failure(f"the log is not what was recorded: {breaks[0]['first']}: {cure}", metadata=said)
-    context.add_output_metadata(said)
+        cure = "run `bardo verify`, and restore the altered files from a backup"
+        raise dg.Failure(f"the log differs from what was recorded: {breaks[0]['first']}: {cure}", metadata=metadata)
+    context.add_output_metadata(metadata)
 
 
 @dg.job(
     executor_def=dg.in_process_executor,
-    description="Walk the whole log as it lies on disk: chains, signatures, commits, files, journals, bundles; fails "
-    "and names what is broken. `bardo verify` does the same.",
+    description="Verify chains, signatures, commits, files, journals and bundles on disk; fails and names the damage. "
+    "`bardo verify` does the same.",
 )
 def verification_job() -> None:
-    """One step: verify."""
-    walk_everything()
+    """Verify, in one step."""
+    verify_home()

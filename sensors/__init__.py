@@ -1,1 +1,1 @@
-"""Sensors: what starts a job by itself."""
+"""Sensors: one file a cause that requests a job."""

@@ -1,4 +1,4 @@
-"""Dreams: a tagged episode or an import asks for the dream job before its four hours are over."""
+"""Sensor of early dreams: requests the dream job for tagged episodes and inherited bundles."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.dreams.derive_dreams import early_dreams
 from jobs.dream import dream_job
-from sensors.log_cursor import Cursor, looked
+from sensors.log_cursor import Cursor, look
 
 
 @dg.sensor(
     job=dream_job,
     minimum_interval_seconds=60,
     default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Looks for episodes tagged for a dream and for golems born with a bundle, once their cycles are "
-    "curated, and runs the dream job. Runs as soon as Dagster does; switch it off on its page.",
+    description="Requests the dream job for episodes tagged for a dream and for golems born with a bundle, once their "
+    "cycles are curated. Starts with Dagster; switch it off on its page.",
 )
 def dreams_queued(
     context: dg.SensorEvaluationContext, home: dg.ResourceParam[LazyStores]
 ) -> dg.SensorResult | dg.SkipReason:
-    """One run per look that finds a queued dream; the run's key says how far the log and the curator had come."""
-    return looked(context, home, _queued)
+    """Request one run if a dream is queued. The run key contains the versions of log and curation."""
+    return look(context, home, _queued)
 
 
 def _queued(stores: DerivationContext, _: Cursor, now: Cursor) -> dg.RunRequest | str:

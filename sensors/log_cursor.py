@@ -1,4 +1,4 @@
-"""Cursor: how far a sensor has read the log of which home, and a look from there to where the log is now."""
+"""Cursor of a sensor in the event log of one home, and the look from the cursor to the current versions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bardo_pipeline.errors import NoHomeError
 
 @dataclass(frozen=True)
 class Cursor:
-    """Versions of the log that were read last, None before the first look; home: when the home was made."""
+    """Log versions read last, None before the first look. `home` is the creation time of the home."""
 
     home: str
     log_version: int | None
@@ -24,34 +24,34 @@ class Cursor:
 
     @classmethod
     def of(cls, stores: DerivationContext) -> Self:
-        """Where the log is now."""
+        """Return a cursor at the current log versions."""
         return cls(stores.home.created_at.isoformat(), stores.log.version, stores.log.life_version)
 
     @classmethod
     def read(cls, text: str | None, *, home: str) -> Self:
-        """What was kept; a fresh start where nothing was, where it cannot be read, or if it is of another home."""
+        """Parse a stored cursor. Missing, unreadable or another home's: a cursor before the first look."""
         try:
-            kept = cls(**json.loads(text or "{}"))
+            stored = cls(**json.loads(text or "{}"))
         except (TypeError, json.JSONDecodeError):
-            kept = cls("", None, None)
-        return kept if kept.home == home else cls(home, None, None)
+            stored = cls("", None, None)
+        return stored if stored.home == home else cls(home, None, None)
 
     @property
     def text(self) -> str:
-        """As Dagster keeps it."""
+        """Serialise the cursor for Dagster's storage."""
         return json.dumps(asdict(self))
 
 
 Find = Callable[[DerivationContext, Cursor, Cursor], dg.RunRequest | str]
-"""Compares where a sensor was with where the log is now: the run to ask for, or why there is none to ask for."""
+"""Function of context, stored cursor and current cursor. Returns a run request, or the reason to skip."""
 
 
-def looked(
+def look(
     context: dg.SensorEvaluationContext, home: LazyStores, find: Find, *, at_rest: str | None = None
 ) -> dg.SensorResult | dg.SkipReason:
-    """One look at the log, from the kept cursor to where the log is now. Without a home, a reason to skip.
+    """Call `find` with stored and current cursor, and advance the cursor. Skips without a home.
 
-    at_rest: what to say without looking, where nothing was recorded since.
+    at_rest : skip reason if nothing was recorded since the stored cursor; `find` is then not called
     """
     try:
         stores = home.stores
@@ -61,7 +61,7 @@ def looked(
     before = Cursor.read(context.cursor, home=now.home)
     if before == now and at_rest is not None:
         return dg.SkipReason(at_rest)
-    found = find(stores, before, now)
-    if isinstance(found, str):
-        return dg.SensorResult(skip_reason=dg.SkipReason(found), cursor=now.text)
-    return dg.SensorResult(run_requests=[found], cursor=now.text)
+    result = find(stores, before, now)
+    if isinstance(result, str):
+        return dg.SensorResult(skip_reason=dg.SkipReason(result), cursor=now.text)
+    return dg.SensorResult(run_requests=[result], cursor=now.text)

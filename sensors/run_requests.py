@@ -1,4 +1,4 @@
-"""Requests: one run for all that a look finds, under a key that says who waits for what, so that none comes twice."""
+"""Run requests: one run for all items of a look, under a run key that lists them, so that no run repeats."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from bardo_pipeline.errors import NoHomeError
 FEW = 5
 
 Look = Callable[[DerivationContext, datetime], tuple[Sequence[str], str]]
-"""Looks by a moment of the wall clock. Returns who waits, each with how far that has come, and why, in words."""
+"""Function of context and wall-clock time. Returns waiting items (with their progress) and the reason in words."""
 
 
-def requested(home: LazyStores, look: Look, *, at_rest: str) -> dg.RunRequest | dg.SkipReason:
-    """The run to ask for, or why there is none. at_rest: what to say where nobody waits. Without a home, that."""
+def request_run(home: LazyStores, look: Look, *, at_rest: str) -> dg.RunRequest | dg.SkipReason:
+    """Return one run request for all waiting items, else a skip reason: `at_rest`, or the missing home."""
     try:
         stores = home.stores
     except NoHomeError as error:
@@ -30,7 +30,7 @@ def requested(home: LazyStores, look: Look, *, at_rest: str) -> dg.RunRequest | 
     return dg.RunRequest(run_key=key, tags={"bardo/why": why})
 
 
-def few(said: Sequence[str], between: str = ", ") -> str:
-    """The first of these, and how many more there are."""
-    more = f" and {len(said) - FEW} more" if len(said) > FEW else ""
-    return f"{between.join(said[:FEW])}{more}"
+def few(items: Sequence[str], between: str = ", ") -> str:
+    """Join the first FEW items and the count of the rest."""
+    more = f" and {len(items) - FEW} more" if len(items) > FEW else ""
+    return f"{between.join(items[:FEW])}{more}"

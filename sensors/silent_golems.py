@@ -1,4 +1,4 @@
-"""Silence: golems of which nothing was heard for too long ask for the observe job."""
+"""Sensor of silent golems: requests the observe job."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.death.silence import declare_silent_golems
 from jobs.observe import observe_job
-from sensors.run_requests import few, requested
+from sensors.run_requests import few, request_run
 
 MINUTES = 5
 
@@ -19,18 +19,19 @@ MINUTES = 5
     job=observe_job,
     minimum_interval_seconds=60 * MINUTES,
     default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Looks for living golems that left no tick for longer than the policy bears, and runs the observe job "
-    "once for all of them. One whose writer still runs is left to it, and asked for when that has ended. Runs as soon "
-    "as Dagster does; switch it off on its page.",
+    description="Requests the observe job once for all living golems without a tick for longer than the policy allows. "
+    "Golems with a running writer are skipped until the writer has ended. Starts with Dagster; switch it off on its "
+    "page.",
 )
 def golems_silent(
     context: dg.SensorEvaluationContext, home: dg.ResourceParam[LazyStores]
 ) -> dg.RunRequest | dg.SkipReason:
-    """One run for all that are silent: the run's key is who they are and since which tick."""
-    return requested(home, _silent, at_rest="of every living golem something was heard")
+    """Request one run for all silent golems. The run key lists golems and last ticks."""
+    return request_run(home, _silent, at_rest="no living golem is silent")
 
 
 def _silent(stores: DerivationContext, now: datetime) -> tuple[list[str], str]:
-    silent = [one for one in declare_silent_golems(stores, now=now, dry_run=True) if one.outcome == "silent"]
-    names = [one.golem_id for one in silent]
-    return [f"{one.golem_id}@{one.tick}" for one in silent], f"{few(names)} fell silent"
+    golems = declare_silent_golems(stores, now=now, dry_run=True)
+    silent = [golem for golem in golems if golem.outcome == "silent"]
+    names = [golem.golem_id for golem in silent]
+    return [f"{golem.golem_id}@{golem.tick}" for golem in silent], f"{few(names)} fell silent"

@@ -1,4 +1,4 @@
-"""Spool: files that were dropped ask for the spool job."""
+"""Sensor of spool files: requests the spool job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bardo_pipeline.storage.intake.spool_folder import shown, waiting
 from jobs.spool import spool_job
 from sensors.run_requests import few
 
-_UNDER_WAY = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING,
+_ACTIVE = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING,
               dg.DagsterRunStatus.STARTED]  # fmt: skip
 
 
@@ -19,20 +19,20 @@ _UNDER_WAY = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, dg.Da
     job=spool_job,
     minimum_interval_seconds=10,
     default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Looks whether files wait in the spool and runs the spool job once for all of them. While a run is "
-    "under way it asks for no other; where one failed, its files still wait and are asked for again. Runs as soon as "
-    "Dagster does; switch it off on its page.",
+    description="Requests the spool job once for all files that wait in the spool. Requests none while a run is "
+    "active; the files of a failed run still wait and are requested again. Starts with Dagster; switch it off on its "
+    "page.",
 )
 def files_dropped(
     context: dg.SensorEvaluationContext, home: dg.ResourceParam[LazyStores]
 ) -> dg.RunRequest | dg.SkipReason:
-    """One run for all that waits. No cursor: a file that was taken is gone."""
+    """Request one run for all waiting files. Needs no cursor, because ingested files leave the spool."""
     try:
         names = waiting(Home.open(home.root))
     except NoHomeError as error:
         return dg.SkipReason(str(error))
     if not names:
-        return dg.SkipReason("nothing waits in the spool")
-    if context.instance.get_runs_count(dg.RunsFilter(job_name=spool_job.name, statuses=_UNDER_WAY)):
-        return dg.SkipReason(f"{len(names)} files wait, and a run that takes files is under way")
+        return dg.SkipReason("the spool is empty")
+    if context.instance.get_runs_count(dg.RunsFilter(job_name=spool_job.name, statuses=_ACTIVE)):
+        return dg.SkipReason(f"{len(names)} files wait, and a run of the spool job is active")
     return dg.RunRequest(tags={"bardo/why": f"{few([shown(name) for name in names])} dropped"})

@@ -11,7 +11,7 @@ from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.versions.rebuild import rebuild
 from bardo_pipeline.errors import CustodyError
 from bardo_pipeline.policy import Policy
-from jobs.maintenance import forget_old_runs
+from jobs.maintenance import delete_old_runs
 from jobs.schedules import every_hour
 from tests.conftest import NOW, copy_home
 from tests.definitions.running import run
@@ -39,11 +39,11 @@ def said(result: dg.ExecuteInProcessResult, step: str) -> dict[str, object]:
 @pytest.mark.row("EV-6", "X-13")
 def test_the_job_says_what_it_did_and_a_second_run_finds_nothing(root: Path, instance: dg.DagsterInstance) -> None:
     before = DerivationContext.open(root).log.read_cycles().num_rows
-    first = said(run("maintenance_job", instance), "look_after_the_home")
+    first = said(run("maintenance_job", instance), "maintain_home")
     assert first["rows_rewritten"] >= before
     assert 0 < first["files_after"] < first["files_before"]
     assert "log/cycles" in first["done"]
-    second = said(run("maintenance_job", instance), "look_after_the_home")
+    second = said(run("maintenance_job", instance), "maintain_home")
     assert second["rows_rewritten"] == 0
     assert second["done"] == "none"
     stores = DerivationContext.open(root)
@@ -67,7 +67,7 @@ def test_a_file_that_was_altered_is_left_alone_and_fails_the_job(root: Path, ins
 def test_dagster_forgets_its_oldest_runs_beyond_the_quota(root: Path, instance: dg.DagsterInstance) -> None:
     @dg.job(executor_def=dg.in_process_executor)
     def forgetting() -> None:
-        forget_old_runs()
+        delete_old_runs()
 
     @dg.op
     def breathe(context: dg.OpExecutionContext) -> None:
@@ -82,7 +82,7 @@ def test_dagster_forgets_its_oldest_runs_beyond_the_quota(root: Path, instance: 
     lazy = LazyStores(root)
     lazy.__dict__["stores"] = DerivationContext.open(root, policy=policy)
     result = forgetting.execute_in_process(instance=instance, resources={"home": lazy})
-    assert said(result, "forget_old_runs") == {"runs_forgotten": 3, "runs_kept_max": 2}
+    assert said(result, "delete_old_runs") == {"runs_forgotten": 3, "runs_kept_max": 2}
     assert {r.run_id for r in instance.get_runs()} == {*ran[3:], result.run_id}
     left = {path.stem for path in Path(instance.root_directory).rglob("*")}
     assert [run_id in left for run_id in ran] == [False, False, False, True, True]

@@ -61,7 +61,7 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
         yield found
 
 
-def outputs(result: dg.ExecuteInProcessResult, step: str = "ask_the_model") -> dict[str, Any]:
+def outputs(result: dg.ExecuteInProcessResult, step: str = "request_model_proposals") -> dict[str, Any]:
     (output,) = [e for e in result.all_events if e.event_type_value == "STEP_OUTPUT" and e.step_key == step]
     return {name: value.value for name, value in output.step_output_data.metadata.items()}
 
@@ -109,7 +109,7 @@ def test_the_job_has_testaments_phrased_where_the_configuration_wants_that(
     copied_home: Path, at_home: Callable[[Path], Path], provider: Loopback
 ) -> None:
     def phrased() -> dict[str, Any]:
-        return outputs(run("proposal_job", dg.DagsterInstance.ephemeral()), "phrase_the_testaments")
+        return outputs(run("proposal_job", dg.DagsterInstance.ephemeral()), "phrase_testaments")
 
     stores = DerivationContext.open(at_home(copied_home))
     provider.says(Said(arguments='{"sentences": [{"number": 1, "wording": "I won."}]}'))
@@ -121,7 +121,7 @@ def test_the_job_has_testaments_phrased_where_the_configuration_wants_that(
     assert "I won." in said["refused"]
     assert len(provider.requests) == before + dead
     assert phrased()["asked"] == 0
-    assert evaluated(copied_home).tags == {"bardo/why": "0 golems live"}  # type: ignore[union-attr]
+    assert evaluated(copied_home).tags == {"bardo/why": "0 living golems"}  # type: ignore[union-attr]
 
 
 def test_without_a_model_the_job_does_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +134,7 @@ def test_the_schedule_is_off_and_skips_without_a_model_or_a_home(
     root: Path, tmp_path: Path, provider: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert every_fourth_hour.default_status is dg.DefaultScheduleStatus.STOPPED
-    assert evaluated(root).tags == {"bardo/why": "2 golems live"}  # type: ignore[union-attr]
+    assert evaluated(root).tags == {"bardo/why": "2 living golems"}  # type: ignore[union-attr]
     assert isinstance(evaluated(tmp_path / "none"), dg.SkipReason)
     monkeypatch.delenv("BARDO_MODEL")
     assert "BARDO_MODEL" in str(evaluated(root))

@@ -16,7 +16,7 @@ from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
 from bardo_pipeline.events.life.events import Died, LifeEvent, Vitality, life_event
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
-from jobs.curator import what_is_new
+from jobs.curator import pending_work
 from jobs.schedules import every_ten_minutes
 from sensors.closed_cycles import cycles_closed
 from sensors.recorded_deaths import deaths_recorded
@@ -81,7 +81,7 @@ class TestDeathsRecorded:
         look = looking(deaths_recorded, empty.home.root)
         found = look(look(None).cursor)
         assert asked(found) == []
-        assert found.skip_reason.skip_message == "nobody died since the last look"
+        assert found.skip_reason.skip_message == "no death since the last look"
 
     def test_a_later_death_asks_again_for_itself_alone(self, empty: DerivationContext) -> None:
         empty.log.record([death("g-1")], NOW)
@@ -161,7 +161,7 @@ class TestEveryTenMinutes:
         stores = DerivationContext.open(root)
         derive_episodes(stores, now=NOW)
         derive_curation(stores)
-        assert what_is_new(stores) == "decisions without their votes"
+        assert pending_work(stores) == "decisions without their votes"
         derive_votes(stores)
         skipped = self.tick(root)
         assert isinstance(skipped, dg.SkipReason)

@@ -68,4 +68,4 @@ def test_whoever_is_silent_while_its_market_goes_on_is_declared_dead_by_the_job(
 def test_where_there_is_no_home_or_nobody_it_says_so(tmp_path: Path) -> None:
     assert "there is no home" in look(tmp_path / "nowhere").skip_message
     settled(tmp_path / "home")
-    assert "something was heard" in look(tmp_path / "home").skip_message
+    assert "no living golem is silent" in look(tmp_path / "home").skip_message

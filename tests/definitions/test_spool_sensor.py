@@ -32,7 +32,7 @@ def root(tmp_path: Path, at_home) -> Path:
 
 def test_files_in_the_spool_ask_for_one_run_that_takes_them_all(root: Path) -> None:
     with dg.DagsterInstance.ephemeral() as instance:
-        assert look(root, instance).skip_message == "nothing waits in the spool"
+        assert look(root, instance).skip_message == "the spool is empty"
         (root / "spool" / "a.jsonl").write_bytes(b"\n".join(LINES[:10]))
         (root / "spool" / "b.jsonl").write_bytes(b"\n".join([*LINES[10:], LINES[0], b"{"]))
         (root / "spool" / ".c.jsonl").write_bytes(b"still being written")
@@ -43,7 +43,7 @@ def test_files_in_the_spool_ask_for_one_run_that_takes_them_all(root: Path) -> N
         assert told == {"files": 2, "records": 22, "written": 20, "repeated": 1, "quarantined": 1, "open": 1}
         assert said(made, "errors") == {"RecordError": 1}
         assert said(made, "mb_per_s") > 0
-        assert look(root, instance).skip_message == "nothing waits in the spool"
+        assert look(root, instance).skip_message == "the spool is empty"
     with EventLog(Home.open(root)) as log:
         assert len(log.read_cycles(["tick"])) == 20
 
@@ -56,7 +56,7 @@ def test_no_second_run_is_asked_for_while_one_is_under_way_and_one_is_after_a_fa
                 job_name="spool_job", run_id=dg._core.utils.make_new_run_id(), status=dg.DagsterRunStatus.STARTED
             )
         )
-        assert "is under way" in look(root, instance).skip_message
+        assert "is active" in look(root, instance).skip_message
         instance.report_run_failed(under_way)
         assert isinstance(look(root, instance), dg.RunRequest)
 
