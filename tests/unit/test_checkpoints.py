@@ -41,9 +41,9 @@ def test_causes_of_which_nobody_can_say_that_they_were_heeded_are_heeded_again(t
     Home.create(tmp_path / "home", Policy(), NOW)
     stores = DerivationContext.open(tmp_path / "home")
     heeded = RetractionCursor(stores, "dreams")
-    heeded.keep(["event-1"])
-    assert heeded.known() == {"event-1"}
+    heeded.mark_handled(["event-1"])
+    assert heeded.handled_ids() == {"event-1"}
     (stores.projections.root / "readers" / "dreams" / "heeded.json").write_bytes(b"")
-    assert heeded.known() == set()
-    heeded.keep(["event-2"])
-    assert heeded.known() == {"event-2"}
+    assert heeded.handled_ids() == set()
+    heeded.mark_handled(["event-2"])
+    assert heeded.handled_ids() == {"event-2"}

@@ -378,7 +378,7 @@ def _repair(context: DerivationContext, left: LeftOut) -> list[Written]:
     The grimoire comes last, as in `commit`: until it is there and the causes are kept as heeded, all is done again.
     """
     heeded, span = RetractionCursor(context, "curation"), context.policy.curator.cycle_ticks
-    due = heeded.due(left)
+    due = heeded.pending(left)
     wanted = first_touched_cycles(due, span)
     upto, committed = _reached(context, wanted)
     first = {g: min(wanted[g], committed[g] + 1) for g in upto if wanted[g] <= upto[g]}
@@ -397,7 +397,7 @@ def _repair(context: DerivationContext, left: LeftOut) -> list[Written]:
         written.append(_renew_grimoire(context, mind, upto))
         save_moments(context, mind.state.moments, upto, left)
         write_playbooks(context, context.projections.growing("playbooks").read(golems=first))
-    heeded.keep(cause.event_id for cause in due)
+    heeded.mark_handled(cause.event_id for cause in due)
     return written
 
 

@@ -65,13 +65,13 @@ def derive_dreams(context: DerivationContext) -> list[Written]:
     """
     with context.deriving():
         left, heeded = context.left_out(), RetractionCursor(context, "dreams")
-        causes = heeded.due(left, after=[RetractionCursor(context, "curation")])
+        causes = heeded.pending(left, after=["curation"])
         closed = _closed(context)
         moving = {g: c for g, c in closed.items() if c > (_done(context, DREAM_TABLES[-1:], g) or 0)}
         first = _first(context, causes)
         if not moving and not first:
             written = renew_lessons(context)
-            heeded.keep(cause.event_id for cause in causes)
+            heeded.mark_handled(cause.event_id for cause in causes)
             return written
         past = load_dream_state(context, {*moving, *first}, first, left)
         reader = CycleReader(context, "dreams", DROWSY_COLUMNS, left)
@@ -85,7 +85,7 @@ def derive_dreams(context: DerivationContext) -> list[Written]:
         save_dream_state(context, past, {*moving, *first}, left, **vars(made))
         written += renew_lessons(context)
         reader.advance(replace(fresh, waiting=_waiting(context, drowsy, fresh.waiting, made.last, closed)))
-        heeded.keep(cause.event_id for cause in causes)
+        heeded.mark_handled(cause.event_id for cause in causes)
         return written
 
 
@@ -272,7 +272,7 @@ def pending_dream_work(context: DerivationContext) -> str | None:
     moving = {g: c for g, c in closed_through(context).items() if c > (_done(context, DREAM_TABLES[-1:], g) or 0)}
     if moving:
         return f"closed cycles of {len(moving)} golems"
-    due = RetractionCursor(context, "dreams").due(context.left_out())
+    due = RetractionCursor(context, "dreams").pending(context.left_out())
     return f"{len(due)} strikes, reorgs or withdrawals to heed" if due else None
 
 

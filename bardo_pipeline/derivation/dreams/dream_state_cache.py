@@ -148,7 +148,7 @@ def _looked_back_to(dreams: pa.Table, ticks: int) -> pa.Table:
 
 def _signatures(context: DerivationContext, golem_ids: Iterable[str], left: LeftOut) -> dict[str, str]:
     """What is left out of each golem's records, and which of its causes the curator has heeded, in words."""
-    heeded = RetractionCursor(context, "curation").known() if left.causes else set()
+    heeded = RetractionCursor(context, "curation").handled_ids() if left.causes else set()
     causes: dict[str, list[str]] = {}
     for cause in left.causes:
         if cause.event_id in heeded:

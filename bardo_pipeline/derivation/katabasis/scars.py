@@ -198,7 +198,7 @@ def _unsettled(context: DerivationContext, failures: GrowingTable) -> pa.Table:
 def _repair(context: DerivationContext, left: LeftOut) -> list[Written]:
     """Tell again, from the cycle that it touches, what rests on something that is left out since."""
     heeded, span = RetractionCursor(context, "failures"), context.policy.curator.cycle_ticks
-    due = heeded.due(left, after=[RetractionCursor(context, "curation")])
+    due = heeded.pending(left, after=["curation"])
     failures, written = context.projections.growing("failures"), []
     if due:
         _rules_checkpoint(context).remove()
@@ -214,7 +214,7 @@ def _repair(context: DerivationContext, left: LeftOut) -> list[Written]:
             )
             rows = rows.filter(late)
             written.append(failures.repair(rows, wanted, retraction_event_ids(rows, due, span)))
-    heeded.keep(cause.event_id for cause in due)
+    heeded.mark_handled(cause.event_id for cause in due)
     return written
 
 

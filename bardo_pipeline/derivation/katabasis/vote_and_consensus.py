@@ -109,7 +109,7 @@ def _last_words(context: DerivationContext, deaths: pa.Table) -> Ballots:
 def _repair(context: DerivationContext, left: LeftOut) -> list[Written]:
     """Cast again, from the cycle that it touches, what rests on something that is left out since."""
     heeded, span = RetractionCursor(context, "votes"), context.policy.curator.cycle_ticks
-    due = heeded.due(left, after=[RetractionCursor(context, "curation")])
+    due = heeded.pending(left, after=["curation"])
     first = first_touched_cycles(due, span)
     written: list[Written] = []
     if first:
@@ -129,7 +129,7 @@ def _repair(context: DerivationContext, left: LeftOut) -> list[Written]:
         written = [
             _recast(context.projections.growing(name), causes, cast, due, span) for name in ("votes", "vote_causes")
         ]
-    heeded.keep(cause.event_id for cause in due)
+    heeded.mark_handled(cause.event_id for cause in due)
     return written
 
 

@@ -11,13 +11,9 @@ import pyarrow as pa
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.golem_batches import in_batches
+from bardo_pipeline.derivation.incremental.incremental_projection import IncrementalProjection, Retraction
 from bardo_pipeline.derivation.incremental.record_queries import curated_through
-from bardo_pipeline.derivation.incremental.retraction_tracking import (
-    RetractionCursor,
-    first_touched_cycles,
-    is_from_cycle,
-    retraction_event_ids,
-)
+from bardo_pipeline.derivation.incremental.retraction_tracking import is_from_cycle
 from bardo_pipeline.derivation.katabasis.vote_and_consensus import recorded_deaths
 from bardo_pipeline.derivation.legacy.bundle_candidates import (
     BEFORE_CANDIDATES,
@@ -25,32 +21,53 @@ from bardo_pipeline.derivation.legacy.bundle_candidates import (
     entries_of,
     make_candidates,
 )
+from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.inheritance.testament import TESTAMENT_SCHEMA, testaments
 from bardo_pipeline.storage.delta.table_digest import Written
 
 
+class _RowsOfDeaths(IncrementalProjection):
+    """A growing table with one row per dead golem, written when its last cycle is in the tables it is made from."""
+
+    def __init__(
+        self,
+        table: str,
+        after: tuple[str, ...],
+        make_rows: Callable[[DerivationContext, pa.Table], pa.Table],
+    ) -> None:
+        self.name, self.after, self._make_rows = table, after, make_rows
+
+    def retract(self, context: DerivationContext, retraction: Retraction) -> list[Written]:
+        """Make the written rows of touched golems again."""
+        table, deaths = context.projections.growing(self.name), recorded_deaths(context)
+        deaths = deaths.filter(is_from_cycle(deaths, retraction.first))
+        is_written = [table.done(golem_id) is not None for golem_id in deaths["golem_id"].to_pylist()]
+        deaths = with_lives(context, deaths.filter(pa.array(is_written, pa.bool_())))
+        if not deaths.num_rows:
+            return []
+        standing = table.read(golems=deaths["golem_id"].to_pylist(), hidden=True)
+        return [retraction.correct(table, standing, self._make_rows(context, deaths))]
+
+    def extend(self, context: DerivationContext, left_out: LeftOut) -> list[Written]:
+        """Write the rows of new deaths."""
+        deaths = _unwritten(context, self.name, self.after)
+        if not deaths.num_rows:
+            return []
+        upto = dict(zip(deaths["golem_id"].to_pylist(), deaths["cycle"].to_pylist(), strict=True))
+        return [context.projections.growing(self.name).put(self._make_rows(context, deaths), upto)]
+
+
 def derive_testaments(context: DerivationContext) -> list[Written]:
-    """Write the testament of every golem that died since, and again where something it rests on is left out since."""
-    with context.deriving():
-        written = _repair(context, "testaments", _testaments, after=("curation",))
-        deaths = _unwritten(context, "testaments")
-        if deaths.num_rows:
-            written.append(context.projections.growing("testaments").put(_testaments(context, deaths), _upto(deaths)))
-        return written
+    """Write the testaments of new deaths, and again those that a retraction touches."""
+    return _RowsOfDeaths("testaments", ("curation",), _testaments).update(context)
 
 
 def derive_candidates(context: DerivationContext) -> list[Written]:
-    """Press every golem that died since through the bottleneck, and make the bundle it would leave.
+    """Make the candidate bundles of new deaths, and again those that a retraction touches.
 
-    A bundle that rests on something that is left out since is made again; the one that was made before keeps its bytes.
+    A candidate that was made before a retraction keeps its files.
     """
-    with context.deriving():
-        written = _repair(context, "candidates", make_candidates, after=BEFORE_CANDIDATES)
-        deaths = _unwritten(context, "candidates", after=("testaments", "episodes"))
-        if deaths.num_rows:
-            rows = make_candidates(context, deaths)
-            written.append(context.projections.growing("candidates").put(rows, _upto(deaths)))
-        return written
+    return _RowsOfDeaths("candidates", BEFORE_CANDIDATES, make_candidates).update(context)
 
 
 def with_lives(context: DerivationContext, deaths: pa.Table) -> pa.Table:
@@ -71,18 +88,20 @@ def with_lives(context: DerivationContext, deaths: pa.Table) -> pa.Table:
     return deaths
 
 
-def _unwritten(context: DerivationContext, table: str, *, after: tuple[str, ...] = ()) -> pa.Table:
-    """Deaths that are curated to their last cycle and known to these tables, but not to this one, with their lives."""
-    sources, target = [context.projections.growing(n) for n in after], context.projections.growing(table)
-    deaths = recorded_deaths(context)
-    keep = [
-        target.done(g) is None
-        and all(
-            known is not None and known >= c for known in (curated_through(context, g), *(t.done(g) for t in sources))
-        )
-        for g, c in zip(deaths["golem_id"].to_pylist(), deaths["cycle"].to_pylist(), strict=True)
+def _unwritten(context: DerivationContext, name: str, sources: tuple[str, ...]) -> pa.Table:
+    """Deaths whose last cycle is in all sources and that have no row in this table, with their lives."""
+    table, deaths = context.projections.growing(name), recorded_deaths(context)
+
+    def is_in(source: str, golem_id: str, cycle: int) -> bool:
+        is_curation, growing = source == "curation", context.projections.growing
+        done = curated_through(context, golem_id) if is_curation else growing(source).done(golem_id)
+        return done is not None and done >= cycle
+
+    is_ready = [
+        table.done(golem_id) is None and all(is_in(source, golem_id, cycle) for source in sources)
+        for golem_id, cycle in zip(deaths["golem_id"].to_pylist(), deaths["cycle"].to_pylist(), strict=True)
     ]
-    return with_lives(context, deaths.filter(pa.array(keep, pa.bool_())))
+    return with_lives(context, deaths.filter(pa.array(is_ready, pa.bool_())))
 
 
 def _testaments(context: DerivationContext, deaths: pa.Table) -> pa.Table:
@@ -92,34 +111,3 @@ def _testaments(context: DerivationContext, deaths: pa.Table) -> pa.Table:
         decisions = context.projections.growing("curation").read(golems=some["golem_id"].to_pylist())
         parts.append(testaments(entries_of(context, some), decisions, some, context.policy))
     return pa.concat_tables(parts)
-
-
-def _repair(
-    context: DerivationContext,
-    table: str,
-    make: Callable[[DerivationContext, pa.Table], pa.Table],
-    *,
-    after: tuple[str, ...],
-) -> list[Written]:
-    """Make again the rows of the dead that rest on something that is left out since their row was made.
-
-    after: consumers that must have heeded a cause before.
-    """
-    heeded, span = RetractionCursor(context, table), context.policy.curator.cycle_ticks
-    due, target = (
-        heeded.due(context.left_out(), after=[RetractionCursor(context, n) for n in after]),
-        context.projections.growing(table),
-    )
-    deaths = recorded_deaths(context).filter(is_from_cycle(recorded_deaths(context), first_touched_cycles(due, span)))
-    made = pa.array([target.done(g) is not None for g in deaths["golem_id"].to_pylist()], pa.bool_())
-    deaths = with_lives(context, deaths.filter(made))
-    written = []
-    if deaths.num_rows:
-        standing = target.read(golems=deaths["golem_id"].to_pylist(), hidden=True)
-        written.append(target.repair(standing, make(context, deaths), retraction_event_ids(standing, due, span)))
-    heeded.keep(cause.event_id for cause in due)
-    return written
-
-
-def _upto(deaths: pa.Table) -> dict[str, int]:
-    return dict(zip(deaths["golem_id"].to_pylist(), deaths["cycle"].to_pylist(), strict=True))

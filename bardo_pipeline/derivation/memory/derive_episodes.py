@@ -7,6 +7,7 @@ the model again. Source: architecture ("What is an event", "The episodes table (
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 
 import numpy as np
@@ -15,8 +16,8 @@ import pyarrow.compute as pc
 
 from bardo_pipeline.curator.episodes import EPISODE_COLUMNS, EPISODE_SCHEMA, episodes_of
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.incremental.cycle_reader import CycleReader
-from bardo_pipeline.derivation.incremental.retraction_tracking import RetractionCursor, retraction_event_ids
+from bardo_pipeline.derivation.incremental.cycle_reader import CycleBatch
+from bardo_pipeline.derivation.incremental.incremental_projection import CycleProjection, Retraction
 from bardo_pipeline.derivation.memory.embed_texts import must_match, recorded_vectors
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.grimoire.entries import MOMENT
@@ -27,41 +28,36 @@ from bardo_pipeline.storage.index.episode_index import EpisodeIndex
 _ASKED_GROWTH = 8  # alike episodes are many: so many times more are asked for when too few are left
 
 
-def derive_episodes(context: DerivationContext, *, now: datetime) -> list[Written]:
-    """Remember the episodes of closed cycles that are not on record, and take back those of records left out since.
+class _Episodes(CycleProjection):
+    name, columns, in_portions = "episodes", EPISODE_COLUMNS, True
 
-    now: when vectors made here are recorded. An episode rests on its own record alone.
-    """
-    with context.deriving():
-        left, episodes = context.left_out(), context.projections.growing("episodes")
-        written = _repair(context, left)
-        reader = CycleReader(context, "episodes", EPISODE_COLUMNS, left)
-        upto, portions = reader.portions(episodes.done)
-        if upto:
-            must_match(context)
-        for fresh in portions:
-            if fresh.upto:
-                plain = episodes_of(fresh.records, fresh.cycle, context.policy)
-                written.append(episodes.append(_with_vectors(context, plain, now), fresh.upto))
-        reader.advance(fresh)
-        return written
+    def __init__(self, now: datetime) -> None:
+        self._now = now
 
+    def rows(self, context: DerivationContext, batch: CycleBatch, left_out: LeftOut) -> pa.Table:
+        must_match(context)
+        return _with_vectors(context, episodes_of(batch.records, batch.cycle, context.policy), self._now)
 
-def _repair(context: DerivationContext, left: LeftOut) -> list[Written]:
-    """Take back the episodes of records that are left out since."""
-    heeded, episodes = RetractionCursor(context, "episodes"), context.projections.growing("episodes")
-    due = heeded.due(left)
-    struck = [cause for cause in due if cause.tick_from]
-    written = []
-    if struck:
-        first, last = min(c.tick_from for c in struck), max(c.tick_to for c in struck)
+    def retract(self, context: DerivationContext, retraction: Retraction) -> list[Written]:
+        """Retract the episodes of retracted records; no other episode depends on them."""
+        causes = tuple(cause for cause in retraction.causes if cause.tick_from)
+        if not causes:
+            return []
+        first, last = min(cause.tick_from for cause in causes), max(cause.tick_to for cause in causes)
         near = (pc.field("tick") >= first) & (pc.field("tick") <= last)
-        rows = episodes.read(golems={c.golem_id for c in struck}, only=near, hidden=True)
-        gone = rows.filter(pa.array(left.records(rows["golem_id"], rows["tick"].to_numpy())))
-        reasons = retraction_event_ids(gone, struck, context.policy.curator.cycle_ticks)
-        written.append(episodes.repair(gone, EPISODE_SCHEMA.empty_table(), reasons))
-    heeded.keep(cause.event_id for cause in due)
-    return written
+        episodes = context.projections.growing("episodes")
+        rows = episodes.read(golems={cause.golem_id for cause in causes}, only=near, hidden=True)
+        retracted = retraction.left_out.records(rows["golem_id"], rows["tick"].to_numpy())
+        by_ticks = replace(retraction, causes=causes)
+        return [by_ticks.correct(episodes, rows.filter(pa.array(retracted)), EPISODE_SCHEMA.empty_table())]
+
+
+def derive_episodes(context: DerivationContext, *, now: datetime) -> list[Written]:
+    """Append the episodes of newly closed cycles, and retract those of retracted records.
+
+    now: when vectors made here are recorded.
+    """
+    return _Episodes(now).update(context)
 
 
 def _with_vectors(context: DerivationContext, plain: pa.Table, now: datetime) -> pa.Table:

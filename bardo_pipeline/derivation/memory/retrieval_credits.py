@@ -7,54 +7,35 @@ Source: MEM-11, HB S13 (Loop 1).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.incremental.checkpoints import checkpoint_of
-from bardo_pipeline.derivation.incremental.cycle_reader import CycleBatch, CycleReader
-from bardo_pipeline.derivation.incremental.record_queries import closed_records, curated_through, cycle_of
-from bardo_pipeline.derivation.incremental.retraction_tracking import (
-    RetractionCursor,
-    first_touched_cycles,
-    is_from_cycle,
-    retraction_event_ids,
-    without_retracted,
-)
+from bardo_pipeline.derivation.incremental.cycle_reader import CycleBatch
+from bardo_pipeline.derivation.incremental.incremental_projection import CycleProjection
+from bardo_pipeline.derivation.incremental.record_queries import closed_records, cycle_of
+from bardo_pipeline.derivation.incremental.retraction_tracking import without_retracted
 from bardo_pipeline.events.life.retractions import LeftOut
 from bardo_pipeline.retrieval.credit_rules import CREDIT_COLUMNS, SIGN_SCHEMA, credits_of, signs_of
 from bardo_pipeline.storage.delta.table_digest import Written
 
 
+class _Credits(CycleProjection):
+    name, after, columns, caches = "credits", ("curation",), CREDIT_COLUMNS, ("credits-signs",)
+
+    def rows(self, context: DerivationContext, batch: CycleBatch, left_out: LeftOut) -> pa.Table:
+        return credits_of(batch.records, batch.cycle, _signs(context), context.policy.curator)
+
+    def rows_again(
+        self, context: DerivationContext, first: Mapping[str, int], upto: Mapping[str, int], left_out: LeftOut
+    ) -> pa.Table:
+        return rederive_credits(context, first, upto, left_out, _signs(context))
+
+
 def derive_credits(context: DerivationContext) -> list[Written]:
-    """Credit the retrievals of cycles that were curated since, and again those that rest on what is left out since."""
-    with context.deriving():
-        left, credits = context.left_out(), context.projections.growing("credits")
-        written = _repair(context, left)
-        reader = CycleReader(context, "credits", CREDIT_COLUMNS, left)
-        fresh = _curated_of(context, reader.fresh(credits.done))
-        if fresh.upto:
-            rows = credits_of(fresh.records, fresh.cycle, _signs(context), context.policy.curator)
-            written.append(credits.append(rows, fresh.upto))
-        reader.advance(fresh)
-        return written
-
-
-def _curated_of(context: DerivationContext, fresh: CycleBatch) -> CycleBatch:
-    """What of this is curated; the rest waits on."""
-    limit = {g: curated_through(context, g) or 0 for g in fresh.upto}
-    if all(limit[g] >= cycle for g, cycle in fresh.upto.items()):
-        return fresh
-    bound = np.array([limit[g] for g in fresh.records["golem_id"].to_pylist()], np.int64)
-    ready = fresh.cycle <= bound
-    waiting = pa.concat_tables([fresh.waiting, fresh.records.filter(pa.array(~ready))])
-    upto = {g: min(cycle, limit[g]) for g, cycle in fresh.upto.items() if limit[g] > 0}
-    return replace(
-        fresh, records=fresh.records.filter(pa.array(ready)), cycle=fresh.cycle[ready], upto=upto, waiting=waiting
-    )
+    """Credit the retrievals of newly curated cycles, and again those that a retraction touches."""
+    return _Credits().update(context)
 
 
 def _signs(context: DerivationContext) -> pa.Table:
@@ -72,28 +53,7 @@ def _signs(context: DerivationContext) -> pa.Table:
     return signs
 
 
-def _repair(context: DerivationContext, left: LeftOut) -> list[Written]:
-    """Credit again, from the cycle that it touches, what rests on something that is left out since."""
-    heeded, span = RetractionCursor(context, "credits"), context.policy.curator.cycle_ticks
-    due = heeded.due(left, after=[RetractionCursor(context, "curation")])
-    credits = context.projections.growing("credits")
-    written: list[Written] = []
-    if due:
-        checkpoint_of(context, "credits-signs").remove()
-        first = {g: max(cycle, 1) for g, cycle in first_touched_cycles(due, span).items()}
-        upto = {g: done for g in first if (done := credits.done(g)) is not None and done >= first[g]}
-        first = {g: first[g] for g in upto}
-        if first:
-            late = pc.field("cycle") >= min(first.values())
-            rows = credits.read(golems=first, only=late, hidden=True)
-            rows = rows.filter(is_from_cycle(rows, first))
-            wanted = credits_again(context, first, upto, left, _signs(context))
-            written.append(credits.repair(rows, wanted, retraction_event_ids(rows, due, span)))
-    heeded.keep(cause.event_id for cause in due)
-    return written
-
-
-def credits_again(
+def rederive_credits(
     context: DerivationContext, first: Mapping[str, int], upto: Mapping[str, int], left: LeftOut, signs: pa.Table
 ) -> pa.Table:
     """Credits of these golems' cycles, from one to another, without what is left out."""

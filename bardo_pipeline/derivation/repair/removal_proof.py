@@ -31,7 +31,7 @@ from bardo_pipeline.derivation.legacy.bundle_store import read_bundle_folder
 from bardo_pipeline.derivation.legacy.derive_legacies import with_lives
 from bardo_pipeline.derivation.library.derive_library import shelved_again
 from bardo_pipeline.derivation.memory.derive_episodes import episode_index
-from bardo_pipeline.derivation.memory.retrieval_credits import credits_again
+from bardo_pipeline.derivation.memory.retrieval_credits import rederive_credits
 from bardo_pipeline.derivation.reports.lineage import named_ticks
 from bardo_pipeline.dreams.lessons import lessons_of
 from bardo_pipeline.errors import BundleError
@@ -234,7 +234,7 @@ def _credits(proof: _Proof) -> Iterator[Remains]:
         yield Remains("credits", row["golem_id"], _named(row, key), f"names tick {out['tick']}, which is left out")
     credits = proof.context.projections.growing("credits")
     upto = {g: done for g in proof.golems if (done := credits.done(g)) is not None}
-    again = credits_again(proof.context, dict.fromkeys(upto, 1), upto, proof.left, signs_of(proof.again.decisions))
+    again = rederive_credits(proof.context, dict.fromkeys(upto, 1), upto, proof.left, signs_of(proof.again.decisions))
     yield from _extra("credits", key, rows, again)
 
 

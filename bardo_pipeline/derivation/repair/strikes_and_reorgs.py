@@ -190,7 +190,7 @@ def withdrawals_due(context: DerivationContext, left: LeftOut) -> Withdrawals:
 
     Reads the records of a golem only where something of it is left out that an heir was not looked at for.
     """
-    births, seen, lost = _births(context), RetractionCursor(context, "heirs").known(), _withdrawn_already(context)
+    births, seen, lost = _births(context), RetractionCursor(context, "heirs").handled_ids(), _withdrawn_already(context)
     heirs = _heirs(context, births)
     causes: dict[str, set[str]] = defaultdict(set)
     for cause in left.causes:
@@ -220,7 +220,7 @@ def withdrawals_due(context: DerivationContext, left: LeftOut) -> Withdrawals:
 def _record(context: DerivationContext, first: Sequence[LifeEvent], due: Withdrawals, now: datetime) -> None:
     """Record all in one commit: a strike is never on record without what its heirs lose by it."""
     context.log.record([*first, *due.events], now)
-    RetractionCursor(context, "heirs").keep(due.pairs)
+    RetractionCursor(context, "heirs").mark_handled(due.pairs)
 
 
 def _losses(context: DerivationContext, root: Root, left: LeftOut, lost: dict[str, _Loss]) -> dict[str, _Loss]:
