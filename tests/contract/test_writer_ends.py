@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -29,7 +26,7 @@ from bardo_pipeline.events.life.events import KeyRegistered, LifeEvent, life_eve
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.quarantine import Quarantine
-from bardo_pipeline.storage.journal import drainer, io_uring_sync
+from bardo_pipeline.storage.journal import io_uring_sync
 from bardo_pipeline.storage.journal.async_event_writer import AsyncEventWriter, EventWriter
 from bardo_pipeline.storage.journal.commit_tickets import Ticket
 from bardo_pipeline.storage.journal.drainer import Drainer
@@ -58,27 +55,6 @@ def test_a_drainer_beside_the_writer_brings_records_to_the_log(drain: str, home:
     assert len(on_record(home)) >= 100 - waiting
     writer.close()
     assert [row["tick"] for row in on_record(home)] == list(range(1, 101))
-
-
-@pytest.mark.row("EV-3")
-def test_the_drainer_s_process_yields_while_it_drains(
-    home: Home, opened: Opener, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writer, seen = opened(policy=limited(batch_records=5)), list[int]()
-    for tick in range(1, 6):
-        writer.append(line(tick))
-
-    @contextmanager
-    def yielding() -> Iterator[None]:
-        seen.append(len(on_record(home)))
-        yield
-        seen.append(len(on_record(home)))
-
-    monkeypatch.setattr(drainer, "yielding", yielding)
-    with Path(os.devnull).open() as nothing:  # whoever began it is gone
-        monkeypatch.setattr(sys, "stdin", nothing)
-        drainer.serve(home.root, Policy(), clock)
-    assert (seen[0], seen[-1]) == (0, 5)
 
 
 @pytest.mark.row("EV-3")

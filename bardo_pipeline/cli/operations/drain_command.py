@@ -15,7 +15,6 @@ from bardo_pipeline.cli.options import HomeOption, now, root_of
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.drainer import Drainer, DrainReport, only_drainer, serve
-from bardo_pipeline.storage.journal.processor_yield import yielding
 from bardo_pipeline.storage.log.event_log import EventLog
 
 out = Console(soft_wrap=False)
@@ -34,7 +33,7 @@ def drain(
         _tell(report)
 
     with EventLog(opened, Policy()) as log:
-        drainer = Drainer(opened, log, clock=now, meanwhile=yielding)
+        drainer = Drainer(opened, log, clock=now)
         if follow:
             with only_drainer(opened) as alone, suppress(KeyboardInterrupt):
                 out.print(f"draining {opened.journal}{'' if alone else ', as others do'} (stop it with Ctrl-C)")

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,7 +30,6 @@ from bardo_pipeline.storage.intake.line_buffer import Lines
 from bardo_pipeline.storage.intake.quarantine import Quarantine, QuarantineItem
 from bardo_pipeline.storage.journal.frames import Fault, Frame, Segment, read, segment_path
 from bardo_pipeline.storage.journal.leases import clear, stale
-from bardo_pipeline.storage.journal.processor_yield import yielding
 from bardo_pipeline.storage.journal.segment_files import (
     DRAIN,
     LOG,
@@ -79,7 +78,7 @@ def drain_once(
 
 
 class Drainer:
-    """Drains one home. meanwhile: what holds while it is at work."""
+    """Takes the sealed segments of all journals of a home to its log."""
 
     def __init__(
         self,
@@ -88,9 +87,8 @@ class Drainer:
         *,
         clock: Callable[[], datetime],
         policy: Policy | None = None,
-        meanwhile: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        self._home, self._log, self._clock, self._meanwhile = home, log, clock, meanwhile
+        self._home, self._log, self._clock = home, log, clock
         self._policy = policy or Policy()
         self._report = DrainReport()
 
@@ -100,7 +98,7 @@ class Drainer:
         spares: whether drained segments of the living may become spares; whoever is about to end needs none.
         """
         failed: list[BardoError] = []
-        with self._home.lock(DRAIN), self._meanwhile():
+        with self._home.lock(DRAIN):
             self._report = report = DrainReport()
             started = time.perf_counter()
             for folder in journal_folders(self._home):
@@ -268,7 +266,7 @@ def serve(root: Path, policy: Policy, clock: Callable[[], datetime]) -> None:
         stop = threading.Event()
         threading.Thread(target=_until_closed, args=(stop,), daemon=True).start()
         with EventLog(home, policy) as log:
-            drainer = Drainer(home, log, clock=clock, policy=policy, meanwhile=yielding)
+            drainer = Drainer(home, log, clock=clock, policy=policy)
             drainer.run(stop)
             drainer.once(spares=False)
 
