@@ -22,8 +22,6 @@ from types import FrameType
 from typing import Any, Literal, get_args
 from unittest import mock
 
-from bardo_pipeline.storage.journal import io_uring_sync
-
 CODE = str(Path(__file__).parents[2] / "bardo_pipeline")
 SYNCS = ("fsync", "fdatasync", "ask_fdatasync", "sync_file", "sync_folder")
 """What a line of ours may call to make something durable."""
@@ -139,7 +137,6 @@ class Disk:
         with (
             mock.patch("os.fsync", self._syncing(os.fsync)),
             mock.patch("os.fdatasync", self._syncing(os.fdatasync)),
-            mock.patch.object(io_uring_sync, "ask_fdatasync", self._asking(io_uring_sync.ask_fdatasync)),
             mock.patch("os.unlink", self._removing(os.unlink)),
         ):
             yield
@@ -168,25 +165,6 @@ class Disk:
                     self.events.append(Synced(inode, Path(f"/proc/self/fd/{handle}").read_bytes(), _sites()))
 
         return sync
-
-    def _asking(self, honest: Any) -> Any:
-        """What is asked for is durable when the one who asked is told, as far as it was written when he asked."""
-
-        def ask(kernel: Any, handle: int, done: Any) -> None:
-            with self._lock:
-                self._look()
-                path = f"/proc/self/fd/{handle}"
-                synced = Synced(self._pinned(path), Path(path).read_bytes(), _sites())
-
-            def told(result: int) -> None:
-                with self._lock:
-                    self._look()
-                    self.events.append(synced)
-                done(result)
-
-            honest(kernel, handle, told)
-
-        return ask
 
     def _removing(self, honest: Any) -> Any:
         def remove(path: Any, *args: Any, **more: Any) -> None:

@@ -28,7 +28,7 @@ from bardo_pipeline.storage.intake.spool_folder import Spool
 from bardo_pipeline.storage.journal.async_event_writer import AsyncEventWriter
 from bardo_pipeline.storage.journal.drainer import Drainer
 from bardo_pipeline.storage.journal.event_writer import EventWriter
-from bardo_pipeline.storage.journal.writer_session import Drain
+from bardo_pipeline.storage.journal.writer_session import DrainMode
 from bardo_pipeline.storage.log.event_log import EventLog
 from bardo_pipeline.storage.operations.maintenance import maintain
 from tests.support.drawn_records import records
@@ -125,7 +125,7 @@ def _now() -> datetime:
 def writer(stage: Stage) -> None:
     """Append record by record to two golems, from a thread or a coroutine each; both share the process's journal."""
     name = stage.rng.choice([stage.name, None])  # a name of one's own, or one that no process had before
-    drain: Drain = stage.rng.choice(["none", "none", "thread"])
+    drain: DrainMode = stage.rng.choice(["none", "none", "thread"])
     golems = [f"{stage.name}-{part}" for part in "ab"]
     home = Home.open(stage.root)
     if stage.rng.random() < 0.5:
@@ -134,7 +134,7 @@ def writer(stage: Stage) -> None:
         asyncio.run(_write_in_coroutines(stage, home, golems, name, drain))
 
 
-def _write_in_threads(stage: Stage, home: Home, golems: list[str], name: str | None, drain: Drain) -> None:
+def _write_in_threads(stage: Stage, home: Home, golems: list[str], name: str | None, drain: DrainMode) -> None:
     failed: list[BaseException] = []
 
     def write(golem_id: str) -> None:
@@ -156,7 +156,7 @@ def _write_in_threads(stage: Stage, home: Home, golems: list[str], name: str | N
         raise failed[0]
 
 
-async def _write_in_coroutines(stage: Stage, home: Home, golems: list[str], name: str | None, drain: Drain) -> None:
+async def _write_in_coroutines(stage: Stage, home: Home, golems: list[str], name: str | None, drain: DrainMode) -> None:
     async def write(golem_id: str) -> None:
         opening = AsyncEventWriter.open(home, golem_id, clock=_now, policy=POLICY, writer=name, drain=drain)
         async with await opening as opened:

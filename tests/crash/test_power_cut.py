@@ -12,7 +12,6 @@ import random
 import orjson
 import pytest
 
-from bardo_pipeline.storage.journal.io_uring_sync import opened_kernel
 from tests.crash.outage import WORKLOADS, Life, Workload, lost
 from tests.crash.power import MODES, torn
 from tests.crash.syncs import NEEDED, lines_of, unneeded
@@ -53,8 +52,6 @@ def test_each_of_our_fsyncs_is_needed(lives: Lives, rng: random.Random) -> None:
     if os.environ.get("BARDO_GOLDEN") == "write":
         assert unneeded(lives, lines, write=True) == []
     needed = set(orjson.loads(NEEDED.read_bytes()))
-    if opened_kernel() is None:  # no system that syncs for who does not wait
-        needed = {line for line in needed if not line.startswith("io_uring_sync.py")}
     assert set(lines.values()) == needed, "a line that syncs went, or came"
     some = dict(rng.sample(sorted(lines.items()), min(LINES, len(lines))))
     assert unneeded(lives, some) == [], "what are these for?"

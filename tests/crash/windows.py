@@ -40,7 +40,6 @@ class Window:
 
 
 _SEGMENT = r"journal/[^/]+/\d+\.seg"
-_SPARED = r"journal/[^/]+/\d+\.(seg|washed|spare)"
 _JOURNAL = r"journal/[^/]+"
 _CYCLES_COMMIT = r"log/cycles/_delta_log/\d+\.json"
 _CYCLES_FILE = r"log/cycles/[^/]*\.parquet"
@@ -64,16 +63,17 @@ WINDOWS = (
     Window(
         "fsync, before it",
         "writer",
-        (
-            Point("fdatasync", "before", _SEGMENT),
-            Point("bardo_pipeline.storage.journal.io_uring_sync:ask_fdatasync", "before"),
-        ),
+        (Point("fdatasync", "before", _SEGMENT),),
         40,
     ),
     Window(
         "fsync, after it",
         "writer",
-        (Point("fdatasync", "after", _SEGMENT), Point("bardo_pipeline.storage.journal.io_uring_sync:resume", "before")),
+        (
+            Point("fdatasync", "after", _SEGMENT),
+            Point("bardo_pipeline.storage.journal.group_commit:_resolve", "before"),
+            Point("bardo_pipeline.storage.journal.group_commit:_resolve_futures", "before"),
+        ),
         40,
     ),
     Window(
@@ -81,10 +81,7 @@ WINDOWS = (
         "writer",
         (
             Point("open", "after", _SEGMENT),
-            Point("rename", "after", _SPARED),
             Point("pwrite", "half", _SEGMENT),
-            Point("fsync", "before", _SEGMENT),
-            Point("fsync", "after", _SEGMENT),
             Point("fsync", "after", _JOURNAL),
         ),
         8,
@@ -108,10 +105,6 @@ WINDOWS = (
             Point("fsync", "after", "log/cycles/_delta_log"),
             Point("unlink", "before", _SEGMENT),
             Point("unlink", "after", _SEGMENT),
-            Point("rename", "before", _SPARED),
-            Point("rename", "after", _SPARED),
-            Point("fdatasync", "before", _SPARED),
-            Point("fsync", "before", _JOURNAL),
         ),
         8,
     ),

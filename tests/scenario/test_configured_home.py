@@ -89,7 +89,7 @@ def test_an_adoption_between_runs_derives_anew_and_is_on_record(brief_home: Path
     after = DerivationContext.open(home)
     assert (after.derivation_id, after.policy.writer.batch_records) == (before.derivation_id, 3)
     with EventWriter.open(Home.open(home), "g-new", clock=lambda: NOW, drain="none") as writer:
-        assert writer._desk.journal.policy.batch_records == 3, "a live writer goes by it, without being told"
+        assert writer._session.journal.policy.batch_records == 3, "a live writer goes by it, without being told"
 
     config.write_text("[death]\nentries_max = 2\n")
     bardo("config", "adopt", "--config", str(config), "--why", "a narrow bottleneck", home=home)

@@ -1,9 +1,10 @@
-"""The journal alone: when it seals, when it is full, what a failing disk costs, and which thread commits."""
+"""The journal alone: when it seals, when it is full, what a failing disk costs, and what one commit contains."""
 
 from __future__ import annotations
 
 import errno
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -15,10 +16,18 @@ from bardo_pipeline.errors import BackpressureError, ConfigError, JournalError, 
 from bardo_pipeline.policy import Policy, WriterPolicy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal import journal as journals_module
-from bardo_pipeline.storage.journal.commit_tickets import Ticket
-from bardo_pipeline.storage.journal.frames import HEADER_BYTES, parse, read, segment_numbers, segment_path
+from bardo_pipeline.storage.journal.frames import (
+    HEADER_BYTES,
+    Draft,
+    parse,
+    read,
+    segment_numbers,
+    segment_path,
+    written_bytes,
+)
+from bardo_pipeline.storage.journal.group_commit import Outcome
 from bardo_pipeline.storage.journal.journal import Journal
-from bardo_pipeline.storage.journal.segment_files import journal_depth, sealed_numbers
+from bardo_pipeline.storage.journal.segment_files import cut_tail, journal_depth, sealed_numbers
 from tests.support.journal_segments import NOW, PATH, Chain, segment_of, ticks
 
 
@@ -58,9 +67,9 @@ def journal(home: Home) -> Iterator[Journal]:
 def test_a_segment_is_sealed_at_its_twenty_fifth_record(home: Home, journal: Journal) -> None:
     chain = Chain()
     for _ in range(24):
-        journal.put(Ticket(chain.draft()))
+        journal.append(chain.draft())
     assert sealed_numbers(journal.folder, ended=False) == []
-    journal.put(Ticket(chain.draft()))
+    journal.append(chain.draft())
     assert sealed_numbers(journal.folder, ended=False) == [0]
     assert ticks(read(segment_path(journal.folder, 0), sealed=True)) == list(range(1, 26))
 
@@ -69,16 +78,17 @@ def test_a_segment_is_sealed_at_its_twenty_fifth_record(home: Home, journal: Jou
 def test_a_segment_is_sealed_thirty_seconds_after_its_first_record(home: Home) -> None:
     clock = Clock()
     journal = opened(home, clock)
-    journal.put(Ticket(Chain().draft()))
+    journal.append(Chain().draft())
     clock.seconds += 29.9
-    journal.keeper.turn()
+    journal.append(None)
     assert sealed_numbers(journal.folder, ended=False) == []
     clock.seconds += 0.1
-    while journal.keeper.turn() == 0.0:
-        pass
+    until = time.monotonic() + 30
+    while not sealed_numbers(journal.folder, ended=False) and time.monotonic() < until:
+        time.sleep(0.01)  # the committer looks once a second, though nothing is appended
     assert sealed_numbers(journal.folder, ended=False) == [0]
     clock.seconds += 1_000
-    journal.keeper.turn()
+    journal.append(None)
     assert sealed_numbers(journal.folder, ended=False) == [0], "an empty segment is not sealed"
 
 
@@ -86,15 +96,15 @@ def test_a_segment_is_sealed_thirty_seconds_after_its_first_record(home: Home) -
 def test_while_the_drainer_is_behind_segments_grow(home: Home) -> None:
     journal, chain = opened(home, segment_bytes_max=20_000), Chain()
     for _ in range(25):
-        journal.put(Ticket(chain.draft()))
+        journal.append(chain.draft())
     for _ in range(60):
-        journal.put(Ticket(chain.draft()))
+        journal.append(chain.draft())
     assert sealed_numbers(journal.folder, ended=False) == [0], "the first one still waits"
     segment_path(journal.folder, 0).unlink()
-    journal.put(Ticket(chain.draft()))
+    journal.append(chain.draft())
     assert sealed_numbers(journal.folder, ended=False) == [1], "the drainer has caught up"
     for _ in range(145):
-        journal.put(Ticket(chain.draft()))
+        journal.append(chain.draft())
     assert 20_000 <= segment_path(journal.folder, 2).stat().st_size < 21_000, "and they have a bound"
 
 
@@ -122,7 +132,7 @@ def test_many_callers_share_an_fsync_and_none_returns_before_its_own(
     def call(k: int) -> None:
         chain = Chain(f"golem-{k:02}")
         for _ in range(each):
-            journal.put(Ticket(chain.draft()))
+            journal.append(chain.draft())
             raw = segment_path(journal.folder, 0).read_bytes()[:durable]
             own = [
                 f for f in parse(PATH.with_stem(f"{0:020}"), raw, sealed=False).frames if f.golem_id[-2:] == f"{k:02}"
@@ -151,7 +161,7 @@ def test_a_full_journal_says_so_or_waits_as_the_caller_chooses(home: Home) -> No
     clock = Clock()
     journal, chain = opened(home, clock, journal_bytes_max=4_096, batch_records=5), Chain()
     while journal.undrained_bytes + 500 <= 4_096:
-        journal.put(Ticket(chain.draft(b"z" * 300)))
+        journal.append(chain.draft(b"z" * 300))
     with pytest.raises(BackpressureError, match=r"journal/w holds .* bytes that wait .* `bardo drain`"):
         journal.make_room(500, wait=False, timeout=None)
     with pytest.raises(BackpressureError):
@@ -169,7 +179,7 @@ def test_a_full_journal_says_so_or_waits_as_the_caller_chooses(home: Home) -> No
 def test_a_full_journal_seals_what_it_has_or_nobody_could_make_room(home: Home) -> None:
     journal, chain = opened(home, journal_bytes_max=4_096, batch_records=1_000), Chain()
     while journal.undrained_bytes + 500 <= 4_096:
-        journal.put(Ticket(chain.draft(b"z" * 300)))
+        journal.append(chain.draft(b"z" * 300))
     assert sealed_numbers(journal.folder, ended=False) == []
     with pytest.raises(BackpressureError):
         journal.make_room(500, wait=False, timeout=None)
@@ -186,7 +196,7 @@ def test_after_a_failed_write_or_fsync_nothing_is_acknowledged_until_it_is_mende
     call: str, code: int, home: Home, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chain = Chain()
-    journal.put(Ticket(chain.draft()))
+    journal.append(chain.draft())
     held = segment_path(journal.folder, 0).read_bytes()
     lost = chain.draft()
     with monkeypatch.context() as patch:
@@ -196,12 +206,12 @@ def test_after_a_failed_write_or_fsync_nothing_is_acknowledged_until_it_is_mende
 
         patch.setattr(journals_module.os, call, fail)
         with pytest.raises(JournalError, match=os.strerror(code)):
-            journal.put(Ticket(lost))
+            journal.append(lost)
     with pytest.raises(JournalError, match="open them again"):
-        journal.put(Ticket(lost))
+        journal.append(lost)
     journal.mend()
     assert segment_path(journal.folder, 0).read_bytes() == held, "what was not acknowledged is cut off"
-    journal.put(Ticket(lost))
+    journal.append(lost)
     assert ticks(read(segment_path(journal.folder, 1), sealed=False)) == [2]
 
 
@@ -210,20 +220,20 @@ def test_a_segment_that_cannot_be_begun_takes_nothing_back_that_was_acknowledged
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal, chain = opened(home, batch_records=2), Chain()
-    journal.put(Ticket(chain.draft()))
+    journal.append(chain.draft())
     with monkeypatch.context() as patch:
 
         def full(*_: object) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
         patch.setattr(journals_module, "sync_folder", full)
-        journal.put(Ticket(chain.draft()))
+        journal.append(chain.draft())
         lost = chain.draft()
         with pytest.raises(JournalError, match="No space left"):
-            journal.put(Ticket(lost))
+            journal.append(lost)
     assert ticks(read(segment_path(journal.folder, 0), sealed=True)) == [1, 2]
     journal.mend()
-    journal.put(Ticket(lost))
+    journal.append(lost)
     assert segment_numbers(journal.folder) == [0, 2]
     assert journal.backlog() == 1
     assert ticks(read(segment_path(journal.folder, 2), sealed=False)) == [3]
@@ -233,7 +243,7 @@ def test_a_segment_that_cannot_be_begun_takes_nothing_back_that_was_acknowledged
 def test_a_short_write_goes_on_where_it_stopped(home: Home, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = os.pwritev
     monkeypatch.setattr(journals_module.os, "pwritev", lambda at, buffers, to: honest(at, [buffers[0][:10]], to))
-    journal.put(Ticket(Chain().draft()))
+    journal.append(Chain().draft())
     assert ticks(read(segment_path(journal.folder, 0), sealed=True)) == [1]
 
 
@@ -268,7 +278,7 @@ def test_opened_again_a_journal_cuts_the_torn_tail_and_seals_what_is_left(home: 
 @pytest.mark.row("EV-3")
 def test_numbers_go_on_behind_those_on_record_though_the_folder_was_removed(home: Home) -> None:
     journal, torn = Journal.open(home, "w", policy=WriterPolicy(), clock=lambda: NOW, last_segment=lambda: 41)
-    journal.put(Ticket(Chain().draft()))
+    journal.append(Chain().draft())
     assert (torn, segment_numbers(journal.folder)) == (None, [42])
     journal.close()
 
@@ -284,92 +294,146 @@ def test_the_depth_of_all_journals_counts_what_is_not_drained(home: Home) -> Non
     assert (journal_depth(home).segments, journal_depth(home).bytes, journal_depth(home).oldest_at) == (0, 0, None)
     journal, chain = opened(home, batch_records=2), Chain()
     for _ in range(3):
-        journal.put(Ticket(chain.draft()))
+        journal.append(chain.draft())
     depth = journal_depth(home)
     assert (depth.segments, depth.oldest_at) == (2, NOW)
     assert depth.bytes == 3 * chain.draft().size
     journal.close()
 
 
-# many threads
+# one commit
 
 
-def committed_by_another(journal: Journal, one: Chain, other: Chain) -> Ticket:
-    """A ticket that another thread has committed with its own, and woken for."""
-    early = Ticket(one.draft())
-    journal.enqueue(early)
-    beside = threading.Thread(target=journal.put, args=(Ticket(other.draft()),))
-    beside.start()
-    beside.join()
-    return early
+class SlowDisk:
+    """An fdatasync that waits until a test lets it go on. threads: those that called it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.began, self.goes_on = threading.Event(), threading.Event()
+        self.threads: list[str] = []
+        self._honest = os.fdatasync
+        monkeypatch.setattr(journals_module.os, "fdatasync", self._sync)
+
+    def _sync(self, handle: int) -> None:
+        self.threads.append(threading.current_thread().name)
+        self.began.set()
+        assert self.goes_on.wait(30)
+        self._honest(handle)
 
 
 @pytest.mark.row("EV-3")
-def test_a_thread_whose_frame_another_committed_before_it_asked_leaves_nothing_behind(
+def test_frames_that_are_queued_during_a_commit_share_the_next_one_up_to_its_bounds(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, other = Chain("golem-1"), Chain("golem-2")
-    journal.finish(committed_by_another(journal, one, other))
-    # Its wake was for that ticket alone: the next one waits for its own fsync.
-    order: list[str] = []
-    began, goes_on = threading.Event(), threading.Event()
-    honest = os.fdatasync
+    chain, sizes, honest = Chain(), list[int](), Journal._write
 
-    def sync(handle: int) -> None:
-        began.set()
-        assert goes_on.wait(30)
-        honest(handle)
-        order.append("durable")
+    def write(self: Journal, handle: int, drafts: list[Draft]) -> int:
+        sizes.append(len(drafts))
+        return honest(self, handle, drafts)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(journals_module.os, "fdatasync", sync)
-        leader = threading.Thread(target=journal.put, args=(Ticket(other.draft()),))
-        leader.start()
-        assert began.wait(30)
-        late = Ticket(one.draft())
-        journal.enqueue(late)
-        threading.Thread(target=goes_on.set).start()
-        journal.finish(late)
-        order.append("acknowledged")
-    leader.join()
-    assert order == ["durable", "durable", "acknowledged"]
+    monkeypatch.setattr(Journal, "_write", write)
+    disk, outcomes = SlowDisk(monkeypatch), [Outcome() for _ in range(303)]
+    journal.enqueue(chain.draft(), outcomes[0])
+    assert disk.began.wait(30)
+    for outcome in outcomes[1:301]:
+        journal.enqueue(chain.draft(), outcome)
+    for outcome in outcomes[301:]:
+        journal.enqueue(chain.draft(b"z" * 8 * 2**20), outcome)
+    disk.goes_on.set()
+    for outcome in outcomes:
+        outcome.wait()
+    assert sizes == [1, 256, 45, 1]
+    assert set(disk.threads) == {"journal-w"}, "no caller's thread commits, because a signal may interrupt it"
 
 
 @pytest.mark.row("EV-3")
-def test_what_comes_while_threads_are_woken_waits_for_what_they_append(journal: Journal) -> None:
-    one, other = Chain("golem-1"), Chain("golem-2")
-    woken = committed_by_another(journal, one, other)
-    told: list[list[Ticket]] = []
-    meanwhile = Ticket(other.draft(), done=told.append)
-    journal.enqueue(meanwhile)
-    journal.send()
-    journal.keeper.turn()
-    assert told == [], "somebody is still to be woken"
-    journal.finish(woken)
-    journal.keeper.turn()
-    assert told == [[meanwhile]], "who was woken last passes the committer's place on"
+def test_a_repeat_is_acknowledged_when_the_frames_before_it_are_durable(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, order = SlowDisk(monkeypatch), list[str]()
+
+    def call(name: str, draft: Draft | None) -> None:
+        journal.append(draft)
+        order.append(name)
+
+    first = threading.Thread(target=call, args=("frame", Chain().draft()))
+    first.start()
+    assert disk.began.wait(30)
+    repeat = threading.Thread(target=call, args=("repeat", None))
+    repeat.start()
+    repeat.join(0.05)
+    assert order == []
+    disk.goes_on.set()
+    first.join()
+    repeat.join()
+    assert sorted(order) == ["frame", "repeat"]
 
 
 @pytest.mark.row("EV-3")
-def test_the_main_thread_leaves_committing_to_the_keeper_for_a_signal_may_interrupt_it(
+def test_a_caller_that_is_interrupted_while_it_waits_blocks_no_other_and_loses_nothing(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain, disk = Chain(), SlowDisk(monkeypatch)
+
+    def interrupt() -> None:
+        assert disk.began.wait(30)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        journal.append(chain.draft())
+    disk.goes_on.set()
+    journal.append(chain.draft())
+    assert ticks(read(segment_path(journal.folder, 0), sealed=True)) == [1, 2]
+
+
+@pytest.mark.row("EV-3")
+def test_frames_that_are_queued_before_the_end_are_durable_and_later_ones_are_refused(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal, chain = opened(home), Chain()
-    journal.keeper.start()
-    committed: list[int] = []
-    honest = os.fdatasync
-
-    def sync(handle: int) -> None:
-        committed.append(threading.get_ident())
-        honest(handle)
-
-    monkeypatch.setattr(journals_module.os, "fdatasync", sync)
-    journal.put(Ticket(chain.draft()))
-    beside = threading.Thread(target=journal.put, args=(Ticket(chain.draft()),))
-    beside.start()
-    beside.join()
-    assert threading.get_ident() not in committed
-    assert len(committed) == 2
-    journal.seal()
-    journal.close()
+    disk, outcomes = SlowDisk(monkeypatch), [Outcome(), Outcome()]
+    for outcome in outcomes:
+        journal.enqueue(chain.draft(), outcome)
+    assert disk.began.wait(30)
+    closing = threading.Thread(target=journal.close)
+    closing.start()
+    disk.goes_on.set()
+    for outcome in outcomes:
+        outcome.wait()
+    closing.join()
     assert ticks(read(segment_path(journal.folder, 0), sealed=True)) == [1, 2]
+    with pytest.raises(JournalError, match="the journal is closed"):
+        journal.append(chain.draft())
+
+
+# journals of earlier versions, which wrote into zeroed segments
+
+
+@pytest.mark.row("EV-3")
+def test_a_dead_writers_segment_is_read_and_cut_to_what_was_written(journal: Journal) -> None:
+    chain = Chain()
+    path = segment_path(journal.folder, 7)
+    written = segment_of([[chain.draft()], [chain.draft()]])
+    for room in (0, 1, 4_095, 100_000):
+        path.write_bytes(written + bytes(room))
+        assert (ticks(read(path, sealed=False)), written_bytes(path)) == ([1, 2], len(written))
+        assert cut_tail(path).bytes == 0
+        assert path.read_bytes() == written
+        if room:  # in a sealed segment there is none: zeros are what the disk lost
+            path.write_bytes(written + bytes(room))
+            assert [fault.offset for fault in read(path, sealed=True).faults] == [len(written)]
+    path.write_bytes(bytes(50_000))
+    assert (written_bytes(path), cut_tail(path).bytes, path.stat().st_size) == (0, 0, 0)
+
+
+@pytest.mark.row("EV-3")
+def test_zeroed_segments_that_were_kept_for_reuse_are_removed(home: Home) -> None:
+    folder = home.journal / "w"
+    folder.mkdir()
+    for name in (f"{8:020}.spare", f"{9:020}.washed"):
+        (folder / name).write_bytes(bytes(1_000))
+    journal = opened(home)
+    assert [path.name for path in folder.iterdir()] == ["lock"]
+    (folder / f"{8:020}.spare").write_bytes(bytes(1_000))
+    journal.close()
+    assert not folder.exists()

@@ -13,25 +13,23 @@ from pathlib import Path
 from typing import Self, cast
 
 from bardo_pipeline.clock import utc_now
-from bardo_pipeline.errors import BackpressureError, JournalError
+from bardo_pipeline.errors import BackpressureError
 from bardo_pipeline.events.life.events import LifeEvent
 from bardo_pipeline.events.record.model import DecisionCycleRecord
 from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.drainer import DrainReport
 from bardo_pipeline.storage.journal.event_writer import Ack, EventWriter, Signer
-from bardo_pipeline.storage.journal.io_uring_sync import Ring
 from bardo_pipeline.storage.journal.journal import ROOM_SECONDS
-from bardo_pipeline.storage.journal.writer_session import Drain
+from bardo_pipeline.storage.journal.writer_session import DrainMode
 
 
 class AsyncEventWriter:
-    """An EventWriter for the coroutines of one event loop: same journal, same promises, and no thread a caller."""
+    """An EventWriter for coroutines: the same journal and guarantees, without a thread for each caller."""
 
     def __init__(self, writer: EventWriter) -> None:
         self._writer = writer
         self._loop = asyncio.get_running_loop()
-        self._ring, self._left = Ring.enter(writer.journal), False
 
     @classmethod
     async def open(
@@ -43,15 +41,15 @@ class AsyncEventWriter:
         policy: Policy | None = None,
         writer: str | None = None,
         signer: Signer | None = None,
-        drain: Drain = "process",
+        drain: DrainMode = "process",
     ) -> Self:
         """See `EventWriter.open`."""
-        opened = partial(EventWriter.open, clock=clock, policy=policy, writer=writer, signer=signer, drain=drain)
-        return cls(await asyncio.to_thread(opened, home, golem_id))
+        open_writer = partial(EventWriter.open, clock=clock, policy=policy, writer=writer, signer=signer, drain=drain)
+        return cls(await asyncio.to_thread(open_writer, home, golem_id))
 
     @property
     def recovered(self) -> DrainReport | None:
-        """What a dead writer had left."""
+        """The report on records that a dead writer had left; None where it left nothing."""
         return self._writer.recovered
 
     async def append(
@@ -59,28 +57,26 @@ class AsyncEventWriter:
     ) -> Ack:
         """See `EventWriter.append`."""
         line, tick = self._writer.checked(record)
-        if not self._writer.is_easy(line):
+        if not self._writer.is_uncrowded(line):
             await self._make_room(line, wait, timeout)
-        ticket = self._ring.ticket()
-        ack = self._writer.submit(line, tick, ticket, wait=False)
+        durable: asyncio.Future[None] = self._loop.create_future()
+        ack = self._writer.submit(line, tick, durable, wait=False)
         if ack is None:
-            ack = cast("Ack", await asyncio.to_thread(self._writer.submit, line, tick, ticket))
-        await ticket.future
-        if ticket.error is not None:
-            raise JournalError(*ticket.error.args)
+            ack = cast("Ack", await asyncio.to_thread(self._writer.submit, line, tick, durable))
+        await durable
         return ack
 
     async def _make_room(self, line: bytes, wait: bool, timeout: float | None) -> None:
         """See `EventWriter.make_room`."""
-        until = None if timeout is None else self._loop.time() + timeout
+        deadline = None if timeout is None else self._loop.time() + timeout
         if wait and (pause := self._writer.pause_seconds(timeout)):
             await asyncio.sleep(pause)
         while not self._writer.has_room(line):
             try:
-                await asyncio.to_thread(self._writer.make_room, line, wait=False)  # it may have to sync
+                await asyncio.to_thread(self._writer.make_room, line, wait=False)  # in a thread: it may seal a segment
                 break
             except BackpressureError:
-                if not wait or (until is not None and self._loop.time() >= until):
+                if not wait or (deadline is not None and self._loop.time() >= deadline):
                     raise
                 await asyncio.sleep(ROOM_SECONDS)
 
@@ -90,17 +86,12 @@ class AsyncEventWriter:
 
     async def close(self) -> None:
         """See `EventWriter.close`."""
-        try:
-            await asyncio.to_thread(self._writer.close)
-        finally:
-            if not self._left:
-                self._left = True
-                self._ring.leave()
+        await asyncio.to_thread(self._writer.close)
 
     async def __aenter__(self) -> Self:
-        """The writer itself."""
+        """Return the writer."""
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """Close it."""
+        """Close the writer."""
         await self.close()

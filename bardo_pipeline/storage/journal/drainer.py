@@ -35,11 +35,9 @@ from bardo_pipeline.storage.journal.segment_files import (
     LOG,
     dead,
     journal_folders,
-    limits_of,
     remove_journal,
     sealed_numbers,
 )
-from bardo_pipeline.storage.journal.segment_recycling import retire
 from bardo_pipeline.storage.log.event_log import EventLog
 
 DRAINER = "drainer"
@@ -92,11 +90,8 @@ class Drainer:
         self._policy = policy or Policy()
         self._report = DrainReport()
 
-    def once(self, *, spares: bool = True) -> DrainReport:
-        """One pass over all journals. One that cannot be drained holds back no other; its error is raised at last.
-
-        spares: whether drained segments of the living may become spares; whoever is about to end needs none.
-        """
+    def once(self) -> DrainReport:
+        """Drain all journals once. Raises the first journal's error after the other journals were drained."""
         failed: list[BardoError] = []
         with self._home.lock(DRAIN):
             self._report = report = DrainReport()
@@ -104,7 +99,7 @@ class Drainer:
             for folder in journal_folders(self._home):
                 try:
                     with writing_to(folder), dead(folder) as ended:
-                        self._drain(folder, ended=ended, spares=spares and not ended)
+                        self._drain(folder, ended=ended)
                 except BardoError as error:
                     failed.append(error)
             self.clear_leases()
@@ -125,9 +120,12 @@ class Drainer:
 
     def is_work(self) -> bool:
         """Whether a pass would find anything."""
-        return any(sealed_numbers(folder, ended=False) for folder in journal_folders(self._home)) or self.is_left()
+        return (
+            any(sealed_numbers(folder, ended=False) for folder in journal_folders(self._home))
+            or self.has_dead_journal()
+        )
 
-    def is_left(self) -> bool:
+    def has_dead_journal(self) -> bool:
         """Whether a writer died and left its journal."""
         folders = journal_folders(self._home)
         if not folders:
@@ -135,12 +133,12 @@ class Drainer:
         with self._home.lock(DRAIN):  # so that a writer that meets us at its lock knows what to wait for
             return any(_is_dead(folder) for folder in folders)
 
-    def _drain(self, folder: Path, *, ended: bool, spares: bool) -> None:
+    def _drain(self, folder: Path, *, ended: bool) -> None:
         numbers = sealed_numbers(folder, ended=ended)
-        limits = limits_of(folder, self._policy.writer)
         for batch in self._batches(folder, numbers, ended=ended):
             self._take(folder.name, batch)
-            retire(folder, [segment.path for segment in batch], limits, wash=spares)
+            for segment in batch:
+                segment.path.unlink()  # a power cut may bring it back; its records are then repeats
             self._report.segments += len(batch)
             self._report.bytes += sum(segment.size for segment in batch)
         if ended:
@@ -268,7 +266,7 @@ def serve(root: Path, policy: Policy, clock: Callable[[], datetime]) -> None:
         with EventLog(home, policy) as log:
             drainer = Drainer(home, log, clock=clock, policy=policy)
             drainer.run(stop)
-            drainer.once(spares=False)
+            drainer.once()
 
 
 def _until_closed(stop: threading.Event) -> None:
@@ -284,7 +282,7 @@ class DrainProcess:
         self._home, self._policy = home, policy
         self._child: subprocess.Popen[bytes] | None = None
 
-    def tend(self) -> None:
+    def ensure_running(self) -> None:
         """Begin it if nobody drains."""
         if self._child is not None and self._child.poll() is None:
             return
@@ -317,7 +315,7 @@ class DrainThread:
         self._drainer = drainer
         self._thread: threading.Thread | None = None
 
-    def tend(self) -> None:
+    def ensure_running(self) -> None:
         """Begin it if it is not at work."""
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._drainer.run, args=(self._stop,), name="drainer", daemon=True)

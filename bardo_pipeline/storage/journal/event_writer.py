@@ -7,6 +7,7 @@ Source: architecture ("Writing"); EV-3, X-7.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import time
@@ -44,13 +45,13 @@ from bardo_pipeline.storage.disk_errors import writing_to
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.intake.json_reader import read_lines, sentence_of
 from bardo_pipeline.storage.intake.line_buffer import Lines
-from bardo_pipeline.storage.journal.commit_tickets import Ticket
 from bardo_pipeline.storage.journal.drainer import DrainReport
 from bardo_pipeline.storage.journal.frames import HEAD_BYTES, Draft
+from bardo_pipeline.storage.journal.group_commit import Outcome
 from bardo_pipeline.storage.journal.journal import Journal
 from bardo_pipeline.storage.journal.leases import Lease
 from bardo_pipeline.storage.journal.segment_files import LOG
-from bardo_pipeline.storage.journal.writer_session import Desk, Drain
+from bardo_pipeline.storage.journal.writer_session import DrainMode, WriterSession
 from bardo_pipeline.storage.keys.golem_seal_keys import SealKeys
 from bardo_pipeline.storage.log.stream_heads import Head, TickRange, past_death
 
@@ -84,12 +85,12 @@ class Ack(NamedTuple):
 class EventWriter:
     """The writer of one golem. Made by `EventWriter.open`; any threads may use it at once."""
 
-    def __init__(self, desk: Desk, lease: Lease, signer: Signer | None) -> None:
+    def __init__(self, session: WriterSession, lease: Lease, signer: Signer | None) -> None:
         self.golem_id = lease.golem_id
-        self._desk, self._lease, self._signer = desk, lease, signer
+        self._session, self._lease, self._signer = session, lease, signer
         self._public_key = signer.key.public_key().public_bytes_raw().hex() if signer is not None else None
-        self._journal, self._clock = desk.journal, desk.clock
-        self._mended = desk.journal.mended
+        self._journal, self._clock = session.journal, session.clock
+        self._mended = session.journal.mended
         self._mutex = threading.Lock()
         self._encoded = self.golem_id.encode()
         self._head, self._tip, self._accepted_to = Head(), Tip(), 0
@@ -112,7 +113,7 @@ class EventWriter:
         policy: Policy | None = None,
         writer: str | None = None,
         signer: Signer | None = None,
-        drain: Drain = "process",
+        drain: DrainMode = "process",
         monotonic: Callable[[], float] = time.monotonic,
     ) -> Self:
         """Lease the golem, and learn how far it has come; what a dead writer left is drained before.
@@ -126,22 +127,22 @@ class EventWriter:
         """
         found = Home.open(home) if isinstance(home, Path) else home
         with writing_to(found.root):
-            desk = Desk.enter(found, writer or f"process-{os.getpid()}", policy, drain, clock, monotonic)
+            session = WriterSession.join(found, writer or f"process-{os.getpid()}", policy, drain, clock, monotonic)
             try:
-                return cls._leased(found, golem_id, desk, signer)
+                return cls._leased(found, golem_id, session, signer)
             except BaseException:
-                desk.leave()
+                session.leave()
                 raise
 
     @classmethod
-    def _leased(cls, home: Home, golem_id: str, desk: Desk, signer: Signer | None) -> Self:
+    def _leased(cls, home: Home, golem_id: str, session: WriterSession, signer: Signer | None) -> Self:
         with home.lock(LOG):  # whoever appends a batch of this golem right now is waited for
-            lease = Lease(home, golem_id, desk.journal.writer)
+            lease = Lease(home, golem_id, session.journal.writer)
         try:
-            self = cls(desk, lease, signer)
-            self.recovered, desk.recovered = desk.recovered, None
+            self = cls(session, lease, signer)
+            self.recovered, session.recovered = session.recovered, None
             if lease.inherited is not None:
-                self.recovered = desk.recover(lease.inherited)
+                self.recovered = session.recover(lease.inherited)
             self._learn()
         except BaseException:
             lease.abandon(lease.inherited) if lease.inherited is not None else lease.release()
@@ -158,33 +159,29 @@ class EventWriter:
         be made durable.
         """
         line, tick = self.checked(record)
-        if not self.is_easy(line):
+        if not self.is_uncrowded(line):
             self.make_room(line, wait=wait, timeout=timeout)
-        ticket = Ticket()
+        durable = Outcome()
         with self._mutex:
-            ack = self._accept(line, tick, ticket)
-            self._journal.enqueue(ticket)
-        self._journal.finish(ticket)
+            ack, draft = self._accept(line, tick)
+            self._journal.enqueue(draft, durable)
+        durable.wait()
         return ack
 
-    def submit(self, line: bytes, tick: int, ticket: Ticket, *, wait: bool = True) -> Ack | None:
-        """Accept a checked record; the ticket's `done` is called when it is durable.
+    def submit(self, line: bytes, tick: int, durable: asyncio.Future[None], *, wait: bool = True) -> Ack | None:
+        """Accept a checked record and queue it; `durable` is resolved when it is durable.
 
-        wait: or else None where it would take a look at the log, or another thread is at it.
+        Without `wait`, returns None where that would read the log or wait for another thread.
         """
         if not self._mutex.acquire(wait):
             return None
         try:
             if not wait and tick <= self._head.highest:
                 return None
-            ack = self._accept(line, tick, ticket)
-            self._journal.enqueue(ticket)
+            ack, draft = self._accept(line, tick)
+            self._journal.enqueue(draft, durable)
         finally:
             self._mutex.release()
-        if ticket.commits is None:
-            self._journal.send()
-        else:
-            ticket.commits()
         return ack
 
     def record(self, *events: LifeEvent) -> int:
@@ -200,7 +197,7 @@ class EventWriter:
             self._check_open()
             self._drain()
             try:
-                return self._desk.log.record(events, self._clock(), mine=frozenset((self.golem_id,)))
+                return self._session.log.record(events, self._clock(), mine=frozenset((self.golem_id,)))
             finally:
                 self._learn()
 
@@ -209,7 +206,7 @@ class EventWriter:
 
         Raises JournalError when a part of it cannot be brought to the log; the lease then waits for `bardo drain`.
         """
-        if self._desk.is_forked:
+        if self._session.is_forked:
             return  # it is its own process's, which goes on with it
         with self._mutex:
             if self._closed:
@@ -217,15 +214,15 @@ class EventWriter:
             self._closed = True
             try:
                 with writing_to(self._journal.folder):
-                    self._desk.mend()
-                    self._drain(leaving=True)
+                    self._session.mend()
+                    self._drain()
             except BaseException:
                 self._lease.abandon()
                 raise
             else:
                 self._lease.release()
             finally:
-                self._desk.leave()
+                self._session.leave()
 
     def __enter__(self) -> Self:
         """The writer itself."""
@@ -274,7 +271,7 @@ class EventWriter:
         except PydanticSerializationError as error:
             raise RecordError(f"golem {self.golem_id}: this model has no JSON: {error}") from error
 
-    def is_easy(self, line: bytes) -> bool:
+    def is_uncrowded(self, line: bytes) -> bool:
         """Whether the journal has so much room that nobody is held up for this line."""
         return self._journal.undrained_bytes + len(line) + HEAD_BYTES <= self._journal.crowded_bytes
 
@@ -295,8 +292,8 @@ class EventWriter:
         """Whether the journal has room for this line, as far as was last seen."""
         return self._journal.undrained_bytes + len(line) + HEAD_BYTES <= self._journal.policy.journal_bytes_max
 
-    def _accept(self, line: bytes, tick: int, ticket: Ticket) -> Ack:
-        """Decide on the record, and give the ticket its frame if it is news."""
+    def _accept(self, line: bytes, tick: int) -> tuple[Ack, Draft | None]:
+        """Check the record against head, death and keys; returns no frame for a repeat."""
         self._check_open()
         content = content_of(line)
         head = self._head
@@ -310,7 +307,7 @@ class EventWriter:
         else:
             ticks = np.array([tick])
             if head.covered(ticks)[0]:
-                return self._repeated(line, tick, content)
+                return self._repeated(line, tick, content), None
             if self._death is not None and tick > self._death:
                 raise past_death(self.golem_id, tick, self._death, self._cause)
             signature = self._signed(tick, content)
@@ -318,14 +315,14 @@ class EventWriter:
             gaps, late = tuple(TickRange(self.golem_id, *span) for span in opened), bool(filled)
         number, previous = self._tip
         self._tip = tip = Tip(number + 1, link_of(self.golem_id, number + 1, previous, content))
-        ticket.draft = Draft(self._encoded, tick, tip.number, previous, tip.hash, signature, line)
+        draft = Draft(self._encoded, tick, tip.number, previous, tip.hash, signature, line)
         if len(self._recent) == _REMEMBERED:
             self._earlier, self._recent = self._recent, {}
         self._recent[tick] = content, tip.number, tip.hash  # no object of ours, which a collection would look at again
-        return Ack(self.golem_id, tick, tip, False, gaps, late)
+        return Ack(self.golem_id, tick, tip, False, gaps, late), draft
 
     def _check_process(self) -> None:
-        if self._desk.is_forked:
+        if self._session.is_forked:
             raise JournalError(f"golem {self.golem_id}: its writer belongs to the process that opened it: open another")
 
     def _check_open(self) -> None:
@@ -356,7 +353,7 @@ class EventWriter:
         if known is not None and known[0] == content:
             return Ack(self.golem_id, tick, Tip(*known[1:]), True)
         self._drain()
-        rows = self._desk.log.read_cycles(["tick", "content_hash", "link"], golems=[self.golem_id])
+        rows = self._session.log.read_cycles(["tick", "content_hash", "link"], golems=[self.golem_id])
         rows = rows.filter(pc.equal(rows["tick"], tick))
         if not len(rows):
             raise RegressionError(self.golem_id, tick, "comes after its gap was accepted as lost")
@@ -368,10 +365,10 @@ class EventWriter:
 
     # beside the log
 
-    def _drain(self, *, leaving: bool = False) -> None:
+    def _drain(self) -> None:
         """Bring all that was accepted to the log."""
-        self._desk.drain(leaving=leaving)
-        tip = self._desk.log.tip(self.golem_id)
+        self._session.drain()
+        tip = self._session.log.tip(self.golem_id)
         if tip != self._tip and self._journal.mended == self._mended:
             raise CustodyError(
                 f"golem {self.golem_id}: link {self._tip.number} was acknowledged, but the log holds {tip.number}, or "
@@ -379,7 +376,7 @@ class EventWriter:
             )
 
     def _learn(self) -> None:
-        log = self._desk.log
+        log = self._session.log
         self._head = log.head_of(self.golem_id)
         self._tip = self._head.tip
         self._death, self._cause = log.death_of(self.golem_id), log.cause_of_death(self.golem_id)

@@ -28,7 +28,6 @@ from bardo_pipeline.storage.journal.frames import (
     segment_path,
     written_bytes,
 )
-from bardo_pipeline.storage.journal.segment_recycling import remove_spares
 from bardo_pipeline.storage.locks import Handle
 
 DRAIN, LOG = "drain", "log"
@@ -40,7 +39,7 @@ _GONE = Handle(-1)
 
 
 @dataclass(frozen=True)
-class Torn:
+class TornTail:
     """The last segment of a dead writer, and how many bytes at its end were of an append that nobody was told of."""
 
     path: Path
@@ -132,17 +131,24 @@ def dead(folder: Path) -> Iterator[bool]:
             locks.let_go(handle)
 
 
+def remove_recycled_segments(folder: Path) -> None:
+    """Remove the zeroed segments that earlier versions kept for reuse; they hold no records."""
+    for suffix in ("spare", "washed"):
+        for path in folder.glob(f"*.{suffix}"):
+            path.unlink(missing_ok=True)
+
+
 def remove_journal(folder: Path) -> None:
     """Take away a drained journal, of which the caller has the lock."""
     for number in segment_numbers(folder):
         segment_path(folder, number).unlink()
-    remove_spares(folder)
+    remove_recycled_segments(folder)
     (folder / _LOCK).unlink(missing_ok=True)
     with suppress(OSError):  # something lies in it that is none of ours
         folder.rmdir()
 
 
-def cut_tail(path: Path) -> Torn:
+def cut_tail(path: Path) -> TornTail:
     """Cut off what a dead writer left half written at the end of its last segment, and the room behind it."""
     found = read(path, sealed=False)
     kept = found.size - found.torn
@@ -150,7 +156,7 @@ def cut_tail(path: Path) -> Torn:
         with path.open("r+b") as segment:
             segment.truncate(kept)
             os.fsync(segment.fileno())
-    return Torn(path, found.torn)
+    return TornTail(path, found.torn)
 
 
 def journal_folders(home: Home) -> list[Path]:

@@ -1,4 +1,7 @@
-"""Desk: what all writers of one process and journal share: the journal, the log, and who drains meanwhile."""
+"""WriterSession: the journal, the log and the drainer that all writers of one process and journal share.
+
+Source: architecture ("Many journals, one drainer a home"); EV-3.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +17,20 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.storage.home import Home
 from bardo_pipeline.storage.journal.drainer import Drainer, DrainProcess, DrainReport, DrainThread
 from bardo_pipeline.storage.journal.journal import Journal
-from bardo_pipeline.storage.journal.segment_files import Torn
+from bardo_pipeline.storage.journal.segment_files import TornTail
 from bardo_pipeline.storage.log.configuration_events import operated
 from bardo_pipeline.storage.log.event_log import EventLog
 
-Drain = Literal["process", "thread", "none"]
+DrainMode = Literal["process", "thread", "none"]
 
-_open: dict[tuple[Path, str], Desk] = {}
+_open: dict[tuple[Path, str], WriterSession] = {}
 _opening = threading.RLock()
 
 
-class Desk:
-    """Made by `enter`, which counts who is at it; the last to leave closes it.
+class WriterSession:
+    """Opened by the first writer that calls `join`, closed when the last one leaves.
 
-    is_forked: whether this is a copy in a child process: the desk, its journal and its leases are the parent's.
+    is_forked: whether this is a copy in a forked child; journal and leases then belong to the parent.
     """
 
     def __init__(
@@ -35,16 +38,16 @@ class Desk:
         home: Home,
         writer: str,
         policy: Policy | None,
-        drain: Drain,
+        drain: DrainMode,
         clock: Callable[[], datetime],
         monotonic: Callable[[], float],
     ) -> None:
         self.clock, self._home = clock, home
         self.is_forked = False
-        self._key, self._count = (home.root.resolve(), writer), 0
+        self._key, self._writer_count = (home.root.resolve(), writer), 0
         self.log = EventLog(home, policy)
         policy = policy or operated(Policy(), self.log.life("ConfigurationAdopted"))
-        self.journal, left = Journal.open(
+        self.journal, torn = Journal.open(
             home,
             writer,
             policy=policy.writer,
@@ -54,100 +57,100 @@ class Desk:
         )
         self._drainer = Drainer(home, self.log, clock=clock, policy=policy)
         try:
-            self.recovered = self._take_over(left)
+            self.recovered = self._drain_dead_writers(torn)
         except BaseException:
             self.journal.close()
             raise
-        self._beside: DrainProcess | DrainThread | None = None
+        self._background: DrainProcess | DrainThread | None = None
         if drain == "process":
-            self._beside = DrainProcess(home, policy)
+            self._background = DrainProcess(home, policy)
         elif drain == "thread":
-            self._beside = DrainThread(Drainer(home, self.log, clock=clock, policy=policy))
-        if self._beside is not None:
-            self._beside.tend()
-            self.journal.keeper.tend = self._beside.tend
-        self.journal.keeper.start()
+            self._background = DrainThread(Drainer(home, self.log, clock=clock, policy=policy))
+        if self._background is not None:
+            self._background.ensure_running()
+            self.journal.watchdog = self._background.ensure_running
 
-    def _take_over(self, left: Torn | None) -> DrainReport | None:
-        """Drain what dead writers left, in this journal or in others; None where there is nothing."""
-        if left is None and not self._drainer.is_left():  # a power cut takes leases away: they do not tell
+    def _drain_dead_writers(self, torn: TornTail | None) -> DrainReport | None:
+        """Drain what dead writers left in any journal; None where they left nothing."""
+        # The journals are the evidence, because a power cut may have removed the leases.
+        if torn is None and not self._drainer.has_dead_journal():
             return None
         report = self._drainer.once()
-        if left is not None:
-            report.torn += left.bytes
+        if torn is not None:
+            report.torn += torn.bytes
             self._drainer.clear_leases(self.journal.writer)
         return report
 
     @classmethod
-    def enter(
+    def join(
         cls,
         home: Home,
         writer: str,
         policy: Policy | None,
-        drain: Drain,
+        drain: DrainMode,
         clock: Callable[[], datetime],
         monotonic: Callable[[], float],
     ) -> Self:
-        """The desk of this journal; the first one at it decides how it is."""
+        """Return the session of this journal; the arguments of the first writer apply to all."""
         with _opening:
-            desk = _open.get(key := (home.root.resolve(), writer))
-            if desk is None:
-                desk = _open[key] = cls(home, writer, policy, drain, clock, monotonic)
-            desk._count += 1
+            session = _open.get(key := (home.root.resolve(), writer))
+            if session is None:
+                session = _open[key] = cls(home, writer, policy, drain, clock, monotonic)
+            session._writer_count += 1
         try:
-            desk.mend()
+            session.mend()
         except BaseException:
-            desk.leave()
+            session.leave()
             raise
-        return desk  # type: ignore[return-value]
+        return session  # type: ignore[return-value]
 
     def leave(self) -> None:
-        """The last one lets go of everything."""
+        """Leave the session; the last writer closes drainer, journal and log."""
         with _opening:
-            self._count -= 1
-            if self._count:
+            self._writer_count -= 1
+            if self._writer_count:
                 return
             del _open[self._key]
-            if self._beside is not None:
-                self._beside.stop()
+            if self._background is not None:
+                self._background.stop()
             self.journal.close()
             self.log.close()
 
     def recover(self, holder: str) -> DrainReport:
-        """Drain what the last holder of a lease left. Raises LeaseError while that one still may hold a part of it."""
+        """Drain what the last holder of a lease left.
+
+        Raises LeaseError while the holder's process still has a journal, which may hold records of the golem.
+        """
         self.journal.seal()
         report = self._drainer.once()
         if holder != self.journal.writer and (self._home.journal / holder).exists():
             raise LeaseError(
-                f"writer {holder} let go of this golem and could not drain what it had acknowledged: end its process"
+                f"writer {holder} released this golem without draining its acknowledged records: end its process"
             )
         return report
 
-    def drain(self, *, leaving: bool = False) -> None:
-        """Bring everything that was accepted here to the log. Raises JournalError where a piece of it is broken.
-
-        leaving: whoever asks will leave next.
-        """
+    def drain(self) -> None:
+        """Bring every accepted record to the log. Raises JournalError where a frame of this journal is damaged."""
         self.journal.seal()
-        report = self._drainer.once(spares=not leaving or self._count > 1)
+        report = self._drainer.once()
         for writer, error in report.faults:
             if writer == self.journal.writer:
                 raise error
 
     def mend(self) -> None:
-        """Go on after a failure of the disk. Raises JournalError while it lasts."""
+        """Repair the journal after a disk failure. Raises JournalError while the disk still fails."""
         try:
             self.journal.mend()
         except OSError as error:
             raise JournalError(f"{self.journal.folder} cannot be written ({error}): see to the disk first") from error
 
 
-def _forget() -> None:
-    """A forked child has no desk: what it inherits is its parent's."""
-    for desk in _open.values():
-        desk.is_forked = True
+def _forget_sessions() -> None:
+    """Mark the sessions of the parent as foreign in a forked child."""
+    for session in _open.values():
+        session.is_forked = True
     _open.clear()
     _opening.release()
 
 
-os.register_at_fork(before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_forget)
+os.register_at_fork(before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_forget_sessions)
