@@ -17,7 +17,7 @@ from assets.metadata import markdown_table
 from assets.resources import LazyStores
 from bardo_pipeline.derivation.legacy.publish_legacies import unjudged_candidates
 from bardo_pipeline.derivation.legacy.published_bundles import invalid_publications
-from bardo_pipeline.derivation.legacy.warning_waivers import failed_expectations
+from bardo_pipeline.derivation.legacy.warning_waivers import bundle_failures
 from bardo_pipeline.grimoire.confidence import PPM
 from bardo_pipeline.storage.delta.parquet_io import scan
 from bardo_pipeline.storage.projections.table_specs import TABLES
@@ -69,7 +69,7 @@ def every_warning_is_waived(home: dg.ResourceParam[LazyStores]) -> dg.AssetCheck
     waived: it refuses the bundle.
     """
     stores = home.stores
-    warned = [failure for failure in failed_expectations(stores) if failure.severity == "warning"]
+    warned = [failure for failure in bundle_failures(stores) if failure.severity == "warning"]
     unwaived = [failure for failure in warned if failure.open]
     rows = [
         {"golem": failure.golem_id, "bundle": failure.bundle_hash[:16], "warning": failure.expectation,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
-from bardo_pipeline.derivation.legacy.warning_waivers import failed_expectations
+from bardo_pipeline.derivation.legacy.warning_waivers import bundle_failures
 from bardo_pipeline.events.life.events import Born, life_event
 from tests.conftest import NOW, copy_home
 from tests.support.bardo_command import bardo
@@ -76,7 +76,7 @@ def _with_a_bundle(words: list[str], home: Path, folder: Path) -> list[str]:
         stores.log.record([life_event("g-new", birth["observed_at"], Born.model_validate(said))], NOW)
         words[4] = "g-new"
     if words[1] == "waive":
-        told = failed_expectations(DerivationContext.open(home))[0]
+        told = bundle_failures(DerivationContext.open(home))[0]
         words[2:4] = [told.golem_id, told.expectation]
     words = [str(folder / w) if w.endswith(".tar.gz") else w for w in words]
     if words[1] == "import":

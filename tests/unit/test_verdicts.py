@@ -11,7 +11,7 @@ import pytest
 
 from bardo_pipeline.derivation.legacy.bundle_metrics import (
     Candidate,
-    entries_told,
+    entry_facts,
     frames_of,
     largest_gap,
     moved_share,
@@ -306,7 +306,7 @@ def test_what_is_read_in_bulk_is_what_is_read_row_by_row() -> None:
     for candidate in (candidate_of(*known("g-1", 7)), first(origin_golem_id="")(candidate_of(*known("g-1")))):
         bundle, at_us = candidate.bundle, candidate.facts.at_us
         assert bundle.plain_entries() is not None
-        bulk, rows = entries_told(bundle, at_us, POLICY), row_by_row(bundle.rows(ENTRIES), at_us, POLICY)
+        bulk, rows = entry_facts(bundle, at_us, POLICY), row_by_row(bundle.rows(ENTRIES), at_us, POLICY)
         assert bulk._replace(now=bulk.now.tolist()) == rows._replace(now=rows.now.tolist())
     assert sum(bulk.missing) == 1
     for said in ({"liquidity": 3.5}, {"origin_golem_id": None}, {"confidence_ppm": 0.5}):

@@ -10,7 +10,7 @@ from assets.checks import every_warning_is_waived
 from assets.resources import LazyStores
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy.published_bundles import published_bundles
-from bardo_pipeline.derivation.legacy.warning_waivers import failed_expectations, record_waiver
+from bardo_pipeline.derivation.legacy.warning_waivers import bundle_failures, record_waiver
 from bardo_pipeline.derivation.reports.home_health import health_of
 from bardo_pipeline.errors import QueryError, WaiverError
 from bardo_pipeline.events.life.bundle_events import BundleWaived
@@ -27,18 +27,18 @@ def stores(brief_home: Path, tmp_path: Path) -> DerivationContext:
 
 @pytest.mark.row("P-5")
 def test_a_warning_is_waived_once_for_all_who_look(stores: DerivationContext) -> None:
-    told = [one for one in failed_expectations(stores) if one.severity == "warning"]
+    told = [one for one in bundle_failures(stores) if one.severity == "warning"]
     assert len(told) > 2, "young golems add little to what they were given"
     assert {one.bundle_hash for one in told} <= set(published_bundles(stores).values())
     one = told[0]
     before = health_of(stores, NOW).judgements
     assert (before.warnings, before.waived) == (len(told), 0)
     record_waiver(stores, one.bundle_hash[:20], one.expectation, "it lived for two hours", now=NOW)
-    assert [w.why for w in failed_expectations(stores) if not w.open] == ["it lived for two hours"]
+    assert [w.why for w in bundle_failures(stores) if not w.open] == ["it lived for two hours"]
     after = health_of(stores, NOW).judgements
     assert (after.warnings, after.waived) == (len(told), 1)
     record_waiver(stores, one.golem_id, one.expectation, "looked again", now=NOW + timedelta(hours=1))
-    assert [w.why for w in failed_expectations(stores) if not w.open] == ["looked again"]
+    assert [w.why for w in bundle_failures(stores) if not w.open] == ["looked again"]
     assert stores.life("BundleWaived").num_rows == 2
     verdicts = stores.life("BundleJudged")["judged"].to_pylist()
     assert all(v["passed"] for v in verdicts), "a waiver changes no verdict"
@@ -49,7 +49,7 @@ def test_the_check_treats_a_waived_warning_as_waived(stores: DerivationContext) 
     home = LazyStores(stores.home.root)
     found = every_warning_is_waived(home)
     assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.WARN)
-    told = failed_expectations(stores)
+    told = bundle_failures(stores)
     assert found.metadata["open_count"].value == found.metadata["warning_count"].value == len(told)
     for one in told:
         record_waiver(stores, one.bundle_hash, one.expectation, "a short life", now=NOW)
@@ -69,20 +69,20 @@ def test_what_is_critical_cannot_be_waived_by_a_command_nor_by_an_event(stores: 
         record_waiver(stores, "e" * 10, "hashes_match", "I know better", now=NOW)
     forged = BundleWaived(bundle_hash="e" * 64, expectation="hashes_match", why="I know better")
     stores.log.record([life_event(golem_id, at, forged)], NOW)
-    assert all(one.bundle_hash != "e" * 64 for one in failed_expectations(stores)), "its published bundle still counts"
+    assert all(one.bundle_hash != "e" * 64 for one in bundle_failures(stores)), "its published bundle still counts"
     other = Judged(bundle_hash="f" * 64, passed=False, expectations=28, failed=(CRITICAL,))
     stranger = life_event("g-stranger", at, other)
     forged = BundleWaived(bundle_hash="f" * 64, expectation="hashes_match", why="I know better")
     stores.log.record([stranger, life_event("g-stranger", at, forged)], NOW)
-    (one,) = (one for one in failed_expectations(stores) if one.golem_id == "g-stranger")
+    (one,) = (one for one in bundle_failures(stores) if one.golem_id == "g-stranger")
     assert (one.severity, one.open) == ("critical", True)
     assert left
 
 
 @pytest.mark.row("P-5")
 def test_what_did_not_fail_and_what_nobody_knows_is_named(stores: DerivationContext) -> None:
-    one = failed_expectations(stores)[0]
-    with pytest.raises(WaiverError, match=f"did not fail 'hashes_match': what it failed is .*{one.expectation}"):
+    one = bundle_failures(stores)[0]
+    with pytest.raises(WaiverError, match=f"did not fail 'hashes_match'; it failed .*{one.expectation}"):
         record_waiver(stores, one.bundle_hash, "hashes_match", "why not", now=NOW)
     with pytest.raises(WaiverError, match="--why"):
         record_waiver(stores, one.bundle_hash, one.expectation, "  ", now=NOW)

@@ -27,7 +27,7 @@ from bardo_pipeline.derivation.legacy.bundle_archives import (
     import_bundle,
     read_bundle_files,
 )
-from bardo_pipeline.derivation.legacy.bundle_signing import vouch_for_all
+from bardo_pipeline.derivation.legacy.bundle_signing import sign_all_bundles
 from bardo_pipeline.derivation.legacy.bundle_store import bundle_files
 from bardo_pipeline.derivation.legacy.published_bundles import published_bundles
 from bardo_pipeline.errors import BundleError, ConfigError, NoHomeError, QueryError
@@ -186,7 +186,7 @@ def sign(
     if (owner is None) != (key is None):
         raise ConfigError("--owner and --key belong together: whose key it is, and where it lies")
     given = {owner: private_key_in(key)} if owner is not None and key is not None else {}
-    done = vouch_for_all(DerivationContext.open(root_of(home)), given, now=now())
+    done = sign_all_bundles(DerivationContext.open(root_of(home)), given, now=now())
     for bundle_hash, key_id in sorted(done.items()):
         out.print(f"bundle {bundle_hash[:16]} signed with {key_id}")
     if not done:

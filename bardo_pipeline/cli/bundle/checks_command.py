@@ -13,8 +13,8 @@ from bardo_pipeline.cli.options import FormatOption, HomeOption, check_format, n
 from bardo_pipeline.cli.output.tables import print_json, print_table
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy.warning_waivers import (
-    FailedExpectation,
-    failed_expectations,
+    BundleFailure,
+    bundle_failures,
     record_waiver,
 )
 from bardo_pipeline.errors import QueryError
@@ -36,7 +36,7 @@ def checks(
     if suite:
         _suite(stores, format)
         return
-    found = failed_expectations(stores)
+    found = bundle_failures(stores)
     if target is not None:
         known = {name for row in stores.life("BundleJudged").to_pylist() for name in _names(row)}
         if not any(name == target or name.startswith(target) for name in known):
@@ -68,7 +68,7 @@ def _names(row: dict[str, object]) -> tuple[str, str]:
     return str(row["golem_id"]), str(judged["bundle_hash"])
 
 
-def _print(found: list[FailedExpectation]) -> None:
+def _print(found: list[BundleFailure]) -> None:
     rows = [
         (one.golem_id, one.bundle_hash[:16], one.expectation, one.severity, one.observed, _standing(one))
         for one in found
@@ -79,7 +79,7 @@ def _print(found: list[FailedExpectation]) -> None:
     out.print(f"{len(found)} not met, {len(found) - still} waived, {still} open")
 
 
-def _standing(one: FailedExpectation) -> str:
+def _standing(one: BundleFailure) -> str:
     if one.why is not None:
         return f"waived: {one.why}"
     return "refused" if one.severity == "critical" else "open"

@@ -1,4 +1,4 @@
-"""The graveyard: every dead golem of a home, and how one golem is, or was when it died. Reads, never derives.
+"""Reports on golems: the graveyard of a home, the state of one golem, and what its heir would inherit. Read-only.
 
 Source: INH S12 (memorial, last words, graveyard).
 """
@@ -38,18 +38,15 @@ from bardo_pipeline.inheritance.testament import CATEGORIES
 from bardo_pipeline.inheritance.weismann import leave_bloodstains
 
 LAST_WORDS = ("ask", "suspected", "untested", "confused", "failed", "worked")
-"""Where a golem's last words are taken from: the first of these of which its testament says anything."""
+"""Testament categories that last words are taken from, in order of preference."""
 
 RECOMMENDED = ("forget", "ask", "failed", "suspected", "untested")
-"""Categories of a testament that tell a successor what to change, to find out and to beware of."""
+"""Testament categories with advice for a successor: what to change, to find out and to avoid."""
 
 
 @dataclass(frozen=True)
 class Grave:
-    """A dead golem: whose it was, how it lived and died, what it left, what it said last, and who followed.
-
-    succession: how that stands, None where none began.
-    """
+    """One row of the graveyard. succession is the state of the succession, None if none began."""
 
     golem_id: str
     owner_id: str
@@ -74,12 +71,11 @@ class Grave:
 
 @dataclass(frozen=True)
 class GolemReport:
-    """A golem as it is, or was when it died.
+    """The state of one golem, now or at its death.
 
-    vitality, phase, tick, credits: of its last record, or of its death. knows: entries by kind and status. lineage:
-    who came before, the founder first, and the golem itself last. heirs: who inherited from it. defaults: what
-    its line made it start from. testament: category to
-    statements, None for the living and where it is not derived yet.
+    Vitality, phase, tick and credits come from the death, else from the last record. knows: entry counts by kind and
+    status. lineage: golem ids from the founder to this golem. heirs: direct heirs. defaults: inherited defaults in
+    words. testament: category -> statements, None until it is derived.
     """
 
     golem_id: str
@@ -106,23 +102,25 @@ class GolemReport:
 
 
 def graves(context: DerivationContext, *, owner: str | None = None, lineage: str | None = None) -> list[Grave]:
-    """Every dead golem, the latest death first. owner: only of this one. lineage: only who is of this golem's line.
+    """Return the dead golems, latest death first, of one owner or of the lineage of a golem if given.
 
-    Raises QueryError for a golem that nobody knows.
+    Raises QueryError if the golem `lineage` is unknown.
     """
     births, deaths = births_of(context), deaths_of(context)
     if lineage is not None and lineage not in births:
         raise QueryError(f"golem {lineage}: no golem of this name was born: `bardo graveyard` lists the dead")
-    of_line = births[lineage][0].lineage_id if lineage is not None else None
+    lineage_id = births[lineage][0].lineage_id if lineage is not None else None
     chosen = [
         g
         for g in deaths.keys() & births.keys()
-        if owner in (None, births[g][0].owner_id) and of_line in (None, births[g][0].lineage_id)
+        if owner in (None, births[g][0].owner_id) and lineage_id in (None, births[g][0].lineage_id)
     ]
     heirs = {birth.predecessor_id: g for g, (birth, _) in sorted(births.items())}
-    published, told = published_bundles(context), _testaments(context, chosen)
-    stands = standings(succession_steps(context, chosen))
-    left = {e["bundle_hash"]: e["entry_count"] for e in context.life("BundlePublished")["published"].to_pylist()}
+    published, testaments = published_bundles(context), _testaments(context, chosen)
+    successions = standings(succession_steps(context, chosen))
+    entry_counts = {
+        e["bundle_hash"]: e["entry_count"] for e in context.life("BundlePublished")["published"].to_pylist()
+    }
     rows = [
         Grave(
             golem_id=g,
@@ -130,7 +128,7 @@ def graves(context: DerivationContext, *, owner: str | None = None, lineage: str
             generation=births[g][0].generation,
             predecessor_id=births[g][0].predecessor_id,
             heir_id=heirs.get(g),
-            succession=stands[g].state if g in stands else None,
+            succession=successions[g].state if g in successions else None,
             cause=deaths[g][0].cause,
             born_at=births[g][1],
             died_at=deaths[g][1],
@@ -140,10 +138,10 @@ def graves(context: DerivationContext, *, owner: str | None = None, lineage: str
             capital_micros=deaths[g][0].capital_micros,
             credits_micros=deaths[g][0].credits_micros,
             earned_micros=deaths[g][0].earned_micros,
-            entry_count=left.get(published.get(g, "")),
-            divergence_ppm=None if g not in told else told[g]["divergence_ppm"],
+            entry_count=entry_counts.get(published.get(g, "")),
+            divergence_ppm=None if g not in testaments else testaments[g]["divergence_ppm"],
             bundle_hash=published.get(g),
-            last_words=None if g not in told else last_words(told[g]),
+            last_words=None if g not in testaments else last_words(testaments[g]),
         )
         for g in chosen
     ]
@@ -151,17 +149,17 @@ def graves(context: DerivationContext, *, owner: str | None = None, lineage: str
 
 
 def budget_of(birth: Born) -> int:
-    """All that a golem was founded with, in micro-dollars."""
+    """Return credits, reserve and capital at birth, in micro-dollars."""
     return birth.credits_micros + birth.reserve_micros + birth.capital_micros
 
 
 def last_words(testament: Mapping[str, Any]) -> str | None:
-    """One sentence of a testament: what it left open before what it was sure of (INH S12, S8)."""
+    """Return one statement of a testament: open questions before established facts (INH S12, S8)."""
     for category in LAST_WORDS:
         items = testament[category]
         if items and category != "failed":
             return str(items[0]["statement"])
-        if len(items) > 1:  # the first is how it died
+        if len(items) > 1:  # the first statement reports the death
             return str(items[1]["statement"])
     return None
 
@@ -172,17 +170,17 @@ def _testaments(context: DerivationContext, golems: list[str]) -> dict[str, dict
 
 
 def golem_report(context: DerivationContext, golem_id: str) -> GolemReport:
-    """One golem, living or dead. Raises QueryError for one that nobody knows."""
+    """Return the state of a living or dead golem. Raises QueryError for an unknown one."""
     births, deaths = births_of(context), deaths_of(context, [golem_id])
     if golem_id not in births:
         raise QueryError(f"golem {golem_id}: no golem of this name was born: `bardo graveyard` lists the dead")
     birth, born_at = births[golem_id]
     died, died_at = deaths.get(golem_id, (None, None))
     head, last = _last_record(context, golem_id)
-    told = _testaments(context, [golem_id]).get(golem_id)
-    said = {name: [item["statement"] for item in told[name]] for name in CATEGORIES} if told else None
+    testament = _testaments(context, [golem_id]).get(golem_id)
+    statements = {name: [item["statement"] for item in testament[name]] for name in CATEGORIES} if testament else None
     vitality = died.vitality.model_dump() if died else last["vitality"] if last else None
-    mine = [one for _, one in succession_steps(context, [golem_id])]
+    steps = [step for _, step in succession_steps(context, [golem_id])]
     return GolemReport(
         golem_id=golem_id,
         born=birth,
@@ -194,31 +192,33 @@ def golem_report(context: DerivationContext, golem_id: str) -> GolemReport:
         vitality=vitality,
         credits_micros=died.credits_micros if died else last["credits_micros"] if last else birth.credits_micros,
         capital_micros=died.capital_micros if died else None,
-        knows=_known(context, golem_id),
+        knows=_entry_counts(context, golem_id),
         playbook_version=_playbook_version(context, golem_id),
         lineage=_line(births, golem_id),
         heirs=sorted(g for g, (b, _) in births.items() if b.predecessor_id == golem_id),
         bundle_hash=published_bundles(context, [golem_id]).get(golem_id),
         verdict=_verdict(context, golem_id),
-        testament=said,
-        divergence_ppm=told["divergence_ppm"] if told else None,
+        testament=statements,
+        divergence_ppm=testament["divergence_ppm"] if testament else None,
         defaults=Instincts.of(context.life("DefaultsInherited")).words(golem_id),
         configuration=in_force_now(context, golem_id).configuration.model_dump(mode="json"),
-        succession=[one.model_dump(exclude={"configuration"}) for one in mine],
+        succession=[step.model_dump(exclude={"configuration"}) for step in steps],
     )
 
 
 def _last_record(context: DerivationContext, golem_id: str) -> tuple[int, dict[str, Any] | None]:
     heads = context.log.heads()
-    found = heads.filter(pc.equal(heads["golem_id"], golem_id))["contiguous"].to_pylist()
-    if not found or not found[0]:
+    contiguous = heads.filter(pc.equal(heads["golem_id"], golem_id))["contiguous"].to_pylist()
+    if not contiguous or not contiguous[0]:
         return 0, None
-    rows = context.log.read_stretch(["tick", "vitality", "phase", "credits_micros"], [golem_id], found[0], found[0])
-    return found[0], rows.to_pylist()[0] if rows.num_rows else None
+    rows = context.log.read_stretch(
+        ["tick", "vitality", "phase", "credits_micros"], [golem_id], contiguous[0], contiguous[0]
+    )
+    return contiguous[0], rows.to_pylist()[0] if rows.num_rows else None
 
 
-def _known(context: DerivationContext, golem_id: str) -> list[dict[str, Any]]:
-    """Entries of a golem by kind and status."""
+def _entry_counts(context: DerivationContext, golem_id: str) -> list[dict[str, Any]]:
+    """Number of a golem's entries by kind and status."""
     entries = context.projections.renewed("grimoire").read(only=[golem_id])
     query = "select kind, status, count(*) as entries from entries group by all order by all"
     return query_tables(query, entries=entries.select(["kind", "status"])).to_pylist()
@@ -226,66 +226,66 @@ def _known(context: DerivationContext, golem_id: str) -> list[dict[str, Any]]:
 
 def _playbook_version(context: DerivationContext, golem_id: str) -> int | None:
     rows = context.projections.growing("playbooks").read(["version"], golems=[golem_id])
-    found: int | None = pc.max(rows["version"]).as_py()
-    return found
+    version: int | None = pc.max(rows["version"]).as_py()
+    return version
 
 
 def _line(births: Mapping[str, tuple[Born, datetime]], golem_id: str) -> list[str]:
-    line: list[str] = []
-    at: str | None = golem_id
-    while at is not None and at in births and at not in line:
-        line.append(at)
-        at = births[at][0].predecessor_id
-    return line[::-1]
+    ancestors: list[str] = []
+    current: str | None = golem_id
+    while current is not None and current in births and current not in ancestors:
+        ancestors.append(current)
+        current = births[current][0].predecessor_id
+    return ancestors[::-1]
 
 
 def _verdict(context: DerivationContext, golem_id: str) -> dict[str, Any] | None:
     rows = context.life("BundleJudged")
-    told = rows.filter(pc.equal(rows["golem_id"], golem_id)).sort_by("recorded_at")["judged"].to_pylist()
-    return told[-1] if told else None
+    verdicts = rows.filter(pc.equal(rows["golem_id"], golem_id)).sort_by("recorded_at")["judged"].to_pylist()
+    return verdicts[-1] if verdicts else None
 
 
 def standing_of(context: DerivationContext, golem_id: str) -> Standing | None:
-    """How a dead golem's succession stands; None where none began."""
+    """Return the state of a dead golem's succession, None if none began."""
     return standings(succession_steps(context, [golem_id])).get(golem_id)
 
 
 def inheritance_previews(context: DerivationContext, dead: list[DeadGolem]) -> dict[str, Preview]:
-    """What the heirs of these dead would inherit, for those whose bundle was published; read together."""
-    dead = [one for one in dead if one.bundle_hash is not None]
+    """Return golem -> what its heir would inherit, for the dead golems with a published bundle."""
+    dead = [golem for golem in dead if golem.bundle_hash is not None]
     if not dead:
         return {}
     deaths = pa.table({
-        "golem_id": [one.golem_id for one in dead], "at": pa.array([one.died_at for one in dead], MOMENT),
+        "golem_id": [golem.golem_id for golem in dead], "at": pa.array([golem.died_at for golem in dead], MOMENT),
     })  # fmt: skip
-    entries = context.projections.renewed("grimoire").read(only=[one.golem_id for one in dead])
+    entries = context.projections.renewed("grimoire").read(only=[golem.golem_id for golem in dead])
     trusted = at_death(leave_bloodstains(entries, deaths, context.policy), deaths, context.policy)
-    found = {}
-    for one in dead:
-        assert one.bundle_hash is not None, "the others are left out"
-        bundle = load_bundle(context.home, one.bundle_hash)
-        found[one.golem_id] = preview(
+    previews = {}
+    for golem in dead:
+        assert golem.bundle_hash is not None, "golems without a bundle are filtered out above"
+        bundle = load_bundle(context.home, golem.bundle_hash)
+        previews[golem.golem_id] = preview(
             bundle.entries(),
-            inherited_entries(bundle, one.heir_id, context.policy),
-            {entry: value for entry, (value, _) in trusted[one.golem_id].confidence.items()},
-            golem_id=one.golem_id,
-            bundle_hash=one.bundle_hash,
-            generation=one.born.generation + 1,
-            died_at=one.died_at,
+            inherited_entries(bundle, golem.heir_id, context.policy),
+            {entry: value for entry, (value, _) in trusted[golem.golem_id].confidence.items()},
+            golem_id=golem.golem_id,
+            bundle_hash=golem.bundle_hash,
+            generation=golem.born.generation + 1,
+            died_at=golem.died_at,
             episode_count=len(bundle.rows(EPISODES)),
             policy=context.policy,
         )
-    return found
+    return previews
 
 
 def recommendations(context: DerivationContext, golem_id: str) -> dict[str, list[str]]:
-    """What a dead golem's testament tells its successor, by category; empty where it is not derived yet."""
-    told = _testaments(context, [golem_id]).get(golem_id)
-    return {} if told is None else {name: [item["statement"] for item in told[name]] for name in RECOMMENDED}
+    """Return category -> advice to the successor from a golem's testament, empty until it is derived."""
+    testament = _testaments(context, [golem_id]).get(golem_id)
+    return {} if testament is None else {name: [item["statement"] for item in testament[name]] for name in RECOMMENDED}
 
 
 def playbook_diff(context: DerivationContext, golem_id: str) -> list[str]:
-    """What changed in a golem's playbook from its birth to its end, as lines of a unified diff."""
+    """Return the unified diff of a golem's first and last playbook, as lines."""
     rows = context.projections.growing("playbooks").read(["version", "markdown"], golems=[golem_id]).sort_by("version")
     if not rows.num_rows:
         return []

@@ -1,8 +1,8 @@
-"""Archives of bundles: one file to carry a bundle in, and the door through which one comes in.
+"""Exports a bundle as one archive file and imports bundles from other homes.
 
-An archive is a gzip-compressed tar of the bundle's files, the same bytes for the same bundle. What comes from elsewhere
-is read in memory, within bounds, before anything is written: no path, link or device of an archive ever reaches the
-disk, and one that unfolds into more than a bundle is not unfolded to its end. Source: INH-7.
+An archive is a deterministic gzip-compressed tar of the bundle's files. An import is unpacked and inspected in memory
+within size limits before anything is written, so no path, link or device of an archive reaches the disk.
+Source: INH-7.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from bardo_pipeline.inheritance.bundle_signature import signature_fault, signatu
 from bardo_pipeline.storage.home import replace_file
 
 ARCHIVE_BYTES_MAX = 2 * FILE_BYTES_MAX
-"""What an archive may unfold into, headers included."""
+"""Maximum size of an unpacked archive, tar headers included."""
 
 _BLOCK = 1 << 20
 
 
 def pack_archive(bundle: Bundle) -> bytes:
-    """The bundle as one file: names in order, no times, no owners."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+    """Pack a bundle into an archive with sorted names and without times and owners."""
+    tar_bytes = io.BytesIO()
+    with tarfile.open(fileobj=tar_bytes, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for name in sorted(bundle.files):
             entry = tarfile.TarInfo(name)
             entry.size, entry.mode = len(bundle.files[name]), 0o644
             tar.addfile(entry, io.BytesIO(bundle.files[name]))
-    return gzip.compress(packed.getvalue(), compresslevel=6, mtime=0)
+    return gzip.compress(tar_bytes.getvalue(), compresslevel=6, mtime=0)
 
 
 def unpack_archive(content: bytes) -> dict[str, bytes]:
-    """The files of an archive, before anything of them is believed.
+    """Return name -> content of an archive's files, not inspected yet.
 
-    Raises BundleError for what is no archive, unfolds into too much, or holds anything but files of a bundle, each
-    once, without a path.
+    Raises BundleError unless it is an archive within the size limit that contains only files of a bundle, each once
+    and without a path.
     """
     files: dict[str, bytes] = {}
     try:
-        with tarfile.open(fileobj=io.BytesIO(_unfolded(content)), mode="r:") as tar:
+        with tarfile.open(fileobj=io.BytesIO(_decompress(content)), mode="r:") as tar:
             for entry in tar:
                 if not entry.isreg():
                     raise BundleError(f"{entry.name!r}: no plain file, and a bundle holds nothing else")
@@ -66,7 +66,7 @@ def unpack_archive(content: bytes) -> dict[str, bytes]:
 
 
 def read_bundle_files(path: Path) -> dict[str, bytes]:
-    """The files of a bundle's folder or archive. Raises BundleError for anything else."""
+    """Return the files of a bundle's folder or archive. Raises BundleError for anything else."""
     if path.is_dir():
         return bundle_files(path)
     try:
@@ -78,7 +78,7 @@ def read_bundle_files(path: Path) -> dict[str, bytes]:
 
 
 def export_bundle(context: DerivationContext, bundle_hash: str, target: Path) -> Bundle:
-    """Write a published bundle, with its signature, as an archive, whole or not at all. Raises BundleError."""
+    """Write a published bundle with its signature as an archive, atomically. Raises BundleError."""
     bundle = load_bundle(context.home, bundle_hash)
     replace_file(target, pack_archive(bundle))
     return bundle
@@ -87,26 +87,30 @@ def export_bundle(context: DerivationContext, bundle_hash: str, target: Path) ->
 def import_bundle(
     context: DerivationContext, files: dict[str, bytes], *, public_key: str | None, now: datetime
 ) -> tuple[Bundle, bool]:
-    """Take a bundle from elsewhere into this home. Returns it, and whether it is new here.
+    """Inspect a bundle and import it into this home. Return it, and True if the home did not have it.
 
-    public_key: the owner's, 64 hex digits; None takes a bundle that nobody vouches for, or somebody unknown. Nothing is
-    written before all of it was inspected. Raises BundleError with every fault.
+    public_key is the owner's, 64 hex digits; None accepts an unsigned bundle or a valid signature of any owner.
+    Raises BundleError listing all faults.
     """
     bundle = inspected(files, context.policy.inheritance)
     fault = signature_fault(bundle, public_key)
-    said = signature_of(bundle)
-    if fault is not None and (public_key is not None or said is not None):
+    signature = signature_of(bundle)
+    if fault is not None and (public_key is not None or signature is not None):
         raise BundleError(fault)
-    known = {e["imported"]["bundle_hash"] for e in context.life("BundleImported").select(["imported"]).to_pylist()}
-    known |= {e["published"]["bundle_hash"] for e in context.life("BundlePublished").select(["published"]).to_pylist()}
-    if bundle.bundle_hash in known:
+    present_hashes = {
+        e["imported"]["bundle_hash"] for e in context.life("BundleImported").select(["imported"]).to_pylist()
+    }
+    present_hashes |= {
+        e["published"]["bundle_hash"] for e in context.life("BundlePublished").select(["published"]).to_pylist()
+    }
+    if bundle.bundle_hash in present_hashes:
         return bundle, False
     write_bundle(context.home.bundles, bundle)
     payload = BundleImported(
         bundle_hash=bundle.bundle_hash,
         from_golem_id=bundle.golem_id,
-        owner_id=said["owner_id"] if said else None,
-        key_id=said["key_id"] if said else None,
+        owner_id=signature["owner_id"] if signature else None,
+        key_id=signature["key_id"] if signature else None,
         entry_count=len(bundle.rows(ENTRIES)),
     )
     died_at = datetime.fromisoformat(bundle.manifest["died_at"])
@@ -114,15 +118,15 @@ def import_bundle(
     return bundle, True
 
 
-def _unfolded(content: bytes) -> bytes:
-    """The tar in a gzip, unfolded no further than a bundle can be."""
-    unfold, parts, size = zlib.decompressobj(wbits=31), [], 0
+def _decompress(content: bytes) -> bytes:
+    """Decompress a gzip file; stop with BundleError once it exceeds ARCHIVE_BYTES_MAX."""
+    decompressor, parts, size = zlib.decompressobj(wbits=31), [], 0
     view = memoryview(content)
     for start in range(0, len(view), _BLOCK):
         part = bytes(view[start : start + _BLOCK])
         while part:
             try:
-                out = unfold.decompress(part, ARCHIVE_BYTES_MAX + 1 - size)
+                out = decompressor.decompress(part, ARCHIVE_BYTES_MAX + 1 - size)
             except zlib.error as error:
                 raise BundleError(f"this is no archive of a bundle ({error}): export it again") from None
             size += len(out)
@@ -131,7 +135,7 @@ def _unfolded(content: bytes) -> bytes:
                     f"the archive unfolds into more than {ARCHIVE_BYTES_MAX:,} bytes, which no bundle needs"
                 )
             parts.append(out)
-            part = unfold.unconsumed_tail
-    if not unfold.eof or unfold.unused_data:
+            part = decompressor.unconsumed_tail
+    if not decompressor.eof or decompressor.unused_data:
         raise BundleError("the archive is cut short, or something stands behind it: export it again")
     return b"".join(parts)

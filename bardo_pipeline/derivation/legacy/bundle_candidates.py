@@ -1,6 +1,6 @@
-"""Candidates: the bundles that the dead would leave, made from what they knew and written to their folders.
+"""Makes the candidate bundles of dead golems and writes them to their folders.
 
-The dead of a batch are taken slice by slice; within a slice every table is read, pressed and put in words once.
+Golems are processed in batches; every table is read and transformed once per batch.
 Source: INH S7, canon 40; architecture ("Projections").
 """
 
@@ -37,18 +37,20 @@ from bardo_pipeline.inheritance.weismann import attenuate, leave_bloodstains, sh
 from bardo_pipeline.storage.projections.table_specs import CANDIDATE_SCHEMA
 
 PRIVATE_EPISODE_FIELDS = ("value_micros", "gas_cost_micros", "pnl_impact_micros", "golem_id")
-"""What of an episode is a size or a profit, or says whose it was: it dies with the golem."""
+"""Episode fields that are not bequeathed, because they reveal position sizes, profits or the golem."""
 
 BEFORE_CANDIDATES = ("curation", "episodes", "testaments")
-"""Consumers of the log whose tables a candidate is made from."""
+"""Derivations whose tables a candidate is made from."""
 
 Births = Mapping[str, Mapping[str, Any]]
 
 
 def make_candidates(context: DerivationContext, deaths: pa.Table) -> pa.Table:
-    """The bundles that these dead would leave, written to their folders; one row each (CANDIDATE_SCHEMA).
+    """Write the candidate bundles of these deaths. Return one row per bundle (CANDIDATE_SCHEMA).
 
-    deaths: with lives (`with_lives`), and their testaments derived.
+    Parameters
+    ----------
+    deaths : pa.Table as of `with_lives`; the testaments of these golems are derived
     """
     births = birth_rows(context)
     rows = [row for some in in_batches(context, deaths) for row in _of_slice(context, some, births)]
@@ -56,28 +58,28 @@ def make_candidates(context: DerivationContext, deaths: pa.Table) -> pa.Table:
 
 
 def candidate_folder(context: DerivationContext) -> Path:
-    """Where candidate bundles lie."""
+    """Return the folder of the candidate bundles."""
     return context.projections.root / "bundles"
 
 
 def entries_of(context: DerivationContext, deaths: pa.Table) -> pa.Table:
-    """What these dead knew (ENTRY_SCHEMA), by golem and entry."""
+    """Return the entries of these dead golems (ENTRY_SCHEMA), by golem and entry."""
     return context.projections.renewed("grimoire").read(only=deaths["golem_id"].to_pylist())
 
 
 def birth_rows(context: DerivationContext, golems: Collection[str] | None = None) -> dict[str, dict[str, Any]]:
-    """The births of all golems, or of these, as they are on record."""
+    """Return golem -> recorded birth (a dict) of all or the given golems."""
     return {
         e["golem_id"]: e["born"] for e in context.life("GolemBorn", golems).select(["golem_id", "born"]).to_pylist()
     }
 
 
 def _of_slice(context: DerivationContext, deaths: pa.Table, births: Births) -> list[dict[str, Any]]:
-    """Rows of CANDIDATE_SCHEMA."""
-    told = context.projections.growing("testaments").read(golems=deaths["golem_id"].to_pylist())
-    testament = {row["golem_id"]: row for row in told.to_pylist()}
+    """Make the bundles of one batch of deaths. Return rows of CANDIDATE_SCHEMA."""
+    rows = context.projections.growing("testaments").read(golems=deaths["golem_id"].to_pylist()).to_pylist()
+    testament = {row["golem_id"]: row for row in rows}
     entries = leave_bloodstains(entries_of(context, deaths), deaths, context.policy)
-    immune = _immune(entries)
+    anti_knowledge = _anti_knowledge_counts(entries)
     crossing = shed(attenuate(bottleneck(entries, deaths, context.policy), context.policy), context.policy)
     del entries
     books = _last_playbooks(context, deaths)
@@ -110,12 +112,12 @@ def _of_slice(context: DerivationContext, deaths: pa.Table, births: Births) -> l
         )
         write_bundle(candidate_folder(context), bundle)
         row = _row(death, bundle.bundle_hash, known, episodes.num_rows)
-        rows.append(row | {"anti_knowledge_at_death": immune.get(golem_id, 0)})
+        rows.append(row | {"anti_knowledge_at_death": anti_knowledge.get(golem_id, 0)})
     return rows
 
 
-def _immune(entries: pa.Table) -> dict[str, int]:
-    """How much active anti-knowledge each golem held, where it held any."""
+def _anti_knowledge_counts(entries: pa.Table) -> dict[str, int]:
+    """Golem -> number of its active anti-knowledge entries, where it has any."""
     held = entries.filter(pc.and_(entries["is_anti_knowledge"], pc.equal(entries["status"], "active")))
     counts = held.group_by("golem_id", use_threads=False).aggregate([([], "count_all")])
     return dict(zip(counts["golem_id"].to_pylist(), counts["count_all"].to_pylist(), strict=True))
@@ -137,8 +139,7 @@ def _row(death: dict[str, Any], bundle_hash: str, crossed: pa.Table, episode_cou
 
 
 def _learned(context: DerivationContext, deaths: pa.Table, births: Births) -> dict[str, Learning]:
-    """What the forecasts of the dead had learned, from the records of their last cycle, and where their thoughts came
-    to nothing, from those of their lives and what they were born with."""
+    """Golem -> learning state: forecasts from the records of the last cycle, attention from all records and birth."""
     span, golems = context.policy.curator.cycle_ticks, deaths["golem_id"].to_pylist()
     ticks = {g: (max(t - span + 1, 1), t) for g, t in zip(golems, deaths["tick"].to_pylist(), strict=True)}
     records = records_between(context, LEARNING_COLUMNS, ticks, context.left_out())
@@ -154,23 +155,29 @@ def _attention_at_birth(context: DerivationContext, bundle_hash: str | None) -> 
 
 
 def _ancestors(births: Births, golem_id: str) -> list[dict[str, Any]]:
-    """Who came before, oldest first, the golem itself last."""
-    line: list[dict[str, Any]] = []
-    at: str | None = golem_id
-    while at is not None and at in births:
-        line.append({"golem_id": at, "generation": births[at]["generation"], "bundle_hash": births[at]["bundle_hash"]})
-        at = births[at]["predecessor_id"]
-    return line[::-1]
+    """The lineage from the founder to the golem itself."""
+    lineage: list[dict[str, Any]] = []
+    current: str | None = golem_id
+    while current is not None and current in births:
+        lineage.append(
+            {
+                "golem_id": current,
+                "generation": births[current]["generation"],
+                "bundle_hash": births[current]["bundle_hash"],
+            }
+        )
+        current = births[current]["predecessor_id"]
+    return lineage[::-1]
 
 
 def _episodes_of_the_dead(context: DerivationContext, deaths: pa.Table) -> pa.Table:
-    """Episodes of these golems, without their vectors."""
+    """Episodes of these golems without texts and vectors."""
     names = [n for n in EPISODE_SCHEMA.names if n not in TEXT_FIELDS]
     return context.projections.growing("episodes").read(names, golems=deaths["golem_id"].to_pylist())
 
 
 def _most_telling(episodes: pa.Table, context: DerivationContext) -> pa.Table:
-    """The most important verified episodes without what must not cross; ties to curiosity, then the newest."""
+    """The most important verified episodes without private fields; ties go to curiosity, then to the newest."""
     verified = episodes.filter(episodes["verified"])
     keys = [("importance", "descending"), ("curiosity", "descending"), ("tick", "descending")]
     ordered = verified.sort_by(keys).slice(0, context.policy.inheritance.episode_count)
@@ -179,7 +186,7 @@ def _most_telling(episodes: pa.Table, context: DerivationContext) -> pa.Table:
 
 
 def _last_playbooks(context: DerivationContext, deaths: pa.Table) -> pa.Table:
-    """The last version of each golem's playbook: one row a golem, by golem."""
+    """The last playbook of each golem, one row per golem."""
     names = ["golem_id", "version", "markdown", "cause_entries", "staged_entries"]
     rows = context.projections.growing("playbooks").read(names, golems=deaths["golem_id"].to_pylist())
     last = "select * from books qualify row_number() over (partition by golem_id order by version desc) = 1 order by 1"

@@ -1,7 +1,6 @@
-"""Measures: what can be counted of candidate bundles, in two frames for the expectations. No judgement is made here.
+"""Measures candidate bundles: one frame with a row per bundle, one with a row per entry. Pure.
 
-There is a row per candidate, and one per entry of it. Of what is beside the record of its golem, each measure is a
-number of its own; limits and severities are in quality/bundle_expectations.py. Source: P-5; INH S7, S8.
+Limits and severities are in quality/bundle_expectations.py. Source: P-5; INH S7, S8.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from bardo_pipeline.arrays import BoolArray, Int64Array
 from bardo_pipeline.errors import BundleError
 from bardo_pipeline.grimoire import confidence as conf
 from bardo_pipeline.grimoire.confidence import DAY_US, PPM
@@ -58,8 +57,7 @@ BUNDLE_FRAME = {
     "gap_count": "Int64",
     "question_ratio": "Float64",
 }
-"""A row per candidate: columns and their pandas types. A measure that has no meaning there is null, and null is
-nobody's failure."""
+"""Column -> pandas type; one row per candidate. A measure that does not apply is null, which fails no expectation."""
 
 ENTRY_FRAME = pa.schema(
     [
@@ -76,24 +74,22 @@ ENTRY_FRAME = pa.schema(
         pa.field("words", pa.string()),
     ]
 )
-"""A row per entry of a candidate."""
+"""One row per entry of a candidate."""
 
 ENTRY_MEASURES = tuple(ENTRY_FRAME.names[3:])
 
 _CODED = ("bundle_hash", "golem_id", "decay_class")
-"""Columns that pandas keeps as codes: what is copied with a row is a number."""
+"""Columns that become pandas categoricals, to save memory."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LASTING = "structural"
 _EXACT = 2**53
 
 Row = Mapping[str, Any]
-Ints = NDArray[np.int64]
 
 
 class AtDeath(NamedTuple):
-    """What is on record of a golem at its death: entry -> (confidence, floor) in ppm, its anti-knowledge, and the
-    domains of what it knew."""
+    """A golem's entries at its death: entry -> (confidence, floor) in ppm, ids of anti-knowledge, domains."""
 
     at_us: int
     confidence: Mapping[str, tuple[int, int]]
@@ -102,10 +98,7 @@ class AtDeath(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A bundle to judge, under the hash by which it would be published, and what is on record of its golem.
-
-    before: the bundle that the golem was born with, None for a founder.
-    """
+    """A bundle to judge, its recorded hash, its golem's entries, and the bundle the golem was born with (or None)."""
 
     bundle_hash: str
     bundle: Bundle
@@ -114,34 +107,40 @@ class Candidate(NamedTuple):
 
 
 def at_death(entries: pa.Table, deaths: pa.Table, policy: Policy) -> dict[str, AtDeath]:
-    """The facts of every golem that died, by golem.
+    """Return golem -> its entries at death.
 
-    entries: ENTRY_SCHEMA with bloodstains left (`leave_bloodstains`). deaths: golem_id and at.
+    Parameters
+    ----------
+    entries : pa.Table, ENTRY_SCHEMA, with bloodstains (`leave_bloodstains`)
+    deaths : pa.Table with golem_id and at
     """
     active = entries.filter(pc.equal(entries.column("status"), "active"))
     dead, at_us = of_the_dead(active, deaths)
     names, ids = dead.column("golem_id").to_pylist(), dead.column("entry_id").to_pylist()
-    trusted = confidence_of(dead, at_us, policy.decay).tolist()
+    confidence = confidence_of(dead, at_us, policy.decay).tolist()
     floor, immune = floor_of(dead, policy.decay).tolist(), bool_column(dead, "is_anti_knowledge").tolist()
     moments = dict(zip(deaths.column("golem_id").to_pylist(), micros(deaths, "at").tolist(), strict=True))
-    held: dict[str, dict[str, tuple[int, int]]] = {name: {} for name in moments}
-    anti: dict[str, set[str]] = {name: set() for name in moments}
+    confidence_by_golem: dict[str, dict[str, tuple[int, int]]] = {name: {} for name in moments}
+    anti_knowledge: dict[str, set[str]] = {name: set() for name in moments}
     domains: dict[str, set[str]] = {name: set() for name in moments}
-    for name, entry_id, sure, least, never, domain in zip(
-        names, ids, trusted, floor, immune, dead.column("domain").to_pylist(), strict=True
+    for name, entry_id, ppm, floor_ppm, is_immune, domain in zip(
+        names, ids, confidence, floor, immune, dead.column("domain").to_pylist(), strict=True
     ):
-        held[name][entry_id] = (sure, least)
+        confidence_by_golem[name][entry_id] = (ppm, floor_ppm)
         domains[name].add(domain)
-        if never:
-            anti[name].add(entry_id)
+        if is_immune:
+            anti_knowledge[name].add(entry_id)
     return {
-        name: AtDeath(at, held[name], frozenset(anti[name]), frozenset(domains[name])) for name, at in moments.items()
+        name: AtDeath(at, confidence_by_golem[name], frozenset(anti_knowledge[name]), frozenset(domains[name]))
+        for name, at in moments.items()
     }
 
 
 class Frames(NamedTuple):
-    """What is judged, as pandas frames: a row per candidate (BUNDLE_FRAME), one per entry of it, and one per entry with
-    its words, which weigh most (ENTRY_FRAME)."""
+    """Pandas frames: bundles (BUNDLE_FRAME), entries (ENTRY_FRAME without words), and the words of the entries.
+
+    Words are kept apart, because they need most of the memory.
+    """
 
     bundles: Any
     entries: Any
@@ -149,29 +148,31 @@ class Frames(NamedTuple):
 
 
 def frames_of(candidates: Iterable[Candidate], policy: Policy) -> Frames:
-    """The measures of candidates, numbered from 0. No bundle is held any longer than it is measured."""
+    """Measure candidates, numbered from 0; each bundle is released after its measurement."""
     import pandas as pd
 
     bundles: list[dict[str, Any]] = []
     entries = [ENTRY_FRAME.empty_table()]
-    spread = _Spreads(policy)
+    distributions = _Distributions(policy)
     for number, candidate in enumerate(candidates):
-        told = entries_told(candidate.bundle, candidate.facts.at_us, policy)
-        named = {"candidate": number, "bundle_hash": candidate.bundle_hash, "golem_id": candidate.bundle.golem_id}
-        measures = _measures_of_bundle(candidate, told, policy)
-        bundles.append({**named, **measures, **spread.of(candidate, told), **_mandate(candidate.bundle, policy)})
-        columns = {name: pa.repeat(value, len(told.ids)) for name, value in named.items()}
-        columns |= _measures_of_entries(candidate.facts, told, policy)
+        facts = entry_facts(candidate.bundle, candidate.facts.at_us, policy)
+        key = {"candidate": number, "bundle_hash": candidate.bundle_hash, "golem_id": candidate.bundle.golem_id}
+        measures = _measures_of_bundle(candidate, facts, policy)
+        bundles.append(
+            {**key, **measures, **distributions.of(candidate, facts), **_divergence(candidate.bundle, policy)}
+        )
+        columns = {name: pa.repeat(value, len(facts.ids)) for name, value in key.items()}
+        columns |= _measures_of_entries(candidate.facts, facts, policy)
         entries.append(pa.table(columns, schema=ENTRY_FRAME))
-    listed, told_of = pd.DataFrame(bundles), pa.concat_tables(entries)
+    bundle_frame, entry_table = pd.DataFrame(bundles), pa.concat_tables(entries)
     for name in _CODED:
-        place = told_of.schema.get_field_index(name)
-        told_of = told_of.set_column(place, name, told_of[name].combine_chunks().dictionary_encode())
+        place = entry_table.schema.get_field_index(name)
+        entry_table = entry_table.set_column(place, name, entry_table[name].combine_chunks().dictionary_encode())
     texts = pd.StringDtype(na_value=np.nan)
     return Frames(
-        listed.reindex(columns=list(BUNDLE_FRAME)).astype(BUNDLE_FRAME),
-        told_of.drop_columns("words").to_pandas(types_mapper={pa.string(): texts}.get),
-        told_of.select(["candidate", "bundle_hash", "words"]).to_pandas(types_mapper={pa.string(): texts}.get),
+        bundle_frame.reindex(columns=list(BUNDLE_FRAME)).astype(BUNDLE_FRAME),
+        entry_table.drop_columns("words").to_pandas(types_mapper={pa.string(): texts}.get),
+        entry_table.select(["candidate", "bundle_hash", "words"]).to_pandas(types_mapper={pa.string(): texts}.get),
     )
 
 
@@ -182,15 +183,17 @@ def _rows(bundle: Bundle, name: str) -> tuple[list[dict[str, Any]], int]:
         return [], 1
 
 
-class Told(NamedTuple):
-    """What a bundle says of its entries, by entry: ids, stated confidence and the one that follows from it at the
-    golem's death (ppm), last validation (microseconds), domains (of those that name one), decay classes, how many parts
-    of the provenance are missing, how many forbidden fields there are, all words. unreadable: 1 if it says nothing that
-    can be read."""
+class EntryFacts(NamedTuple):
+    """Columns of a bundle's entries.
+
+    stated: recorded confidence in ppm. now: confidence decayed to the golem's death in ppm. domains: of the entries
+    with one. missing: number of absent provenance fields. forbidden: number of forbidden fields. unreadable: 1 if the
+    entries file cannot be read.
+    """
 
     ids: pa.Array
     stated: pa.Array
-    now: Ints
+    now: Int64Array
     validated_us: pa.Array
     domains: pa.Array
     classes: pa.Array
@@ -200,8 +203,8 @@ class Told(NamedTuple):
     unreadable: int = 0
 
 
-def entries_told(bundle: Bundle, at_us: int, policy: Policy) -> Told:
-    """The entries of a bundle: in bulk where each is as it should be, else row by row, whatever stands there."""
+def entry_facts(bundle: Bundle, at_us: int, policy: Policy) -> EntryFacts:
+    """Return the columns of a bundle's entries: vectorised if all rows are well-formed, else row by row."""
     table = bundle.plain_entries()
     if table is not None and pc.max(pc.abs(table["confidence_ppm"])).as_py() <= _EXACT:
         return _in_bulk(table, at_us, policy)
@@ -209,7 +212,7 @@ def entries_told(bundle: Bundle, at_us: int, policy: Policy) -> Told:
     return row_by_row(rows, at_us, policy, unreadable)
 
 
-def _in_bulk(table: pa.Table, at_us: int, policy: Policy) -> Told:
+def _in_bulk(table: pa.Table, at_us: int, policy: Policy) -> EntryFacts:
     empty = [pc.equal(table[name], "").cast(pa.int64()).to_numpy() for name in PROVENANCE_TEXTS]
     classes = pc.index_in(table["decay_class"], value_set=pa.array(DECAY_CLASSES)).fill_null(0)
     codes = classes.to_numpy().astype(np.int64)
@@ -218,7 +221,7 @@ def _in_bulk(table: pa.Table, at_us: int, policy: Policy) -> Told:
     floor = conf.floor_ppm(bool_column(table, "is_anti_knowledge"), stained, policy.decay)
     now = conf.confidence_at(int_column(table, "confidence_ppm"), micros(table, "anchor_at"), at_us, half_life, floor)
     words = [table[name].combine_chunks() for name in WORDED_FIELDS]
-    return Told(
+    return EntryFacts(
         ids=contiguous(table["entry_id"]),
         stated=contiguous(table["confidence_ppm"]),
         now=now,
@@ -226,17 +229,17 @@ def _in_bulk(table: pa.Table, at_us: int, policy: Policy) -> Told:
         domains=contiguous(table["domain"]),
         classes=contiguous(table["decay_class"]),
         missing=np.sum(empty, axis=0).tolist(),
-        forbidden=[0] * table.num_rows,  # it has the columns that cross, and no other
+        forbidden=[0] * table.num_rows,  # a well-formed table has no other columns
         words=pc.binary_join_element_wise(*words, " ", null_handling="skip"),
     )
 
 
-def row_by_row(rows: Sequence[Row], at_us: int, policy: Policy, unreadable: int = 0) -> Told:
-    """The same of rows that may hold anything."""
+def row_by_row(rows: Sequence[Row], at_us: int, policy: Policy, unreadable: int = 0) -> EntryFacts:
+    """Return the columns of arbitrary, possibly malformed rows."""
     ids = [row.get("entry_id") if isinstance(row.get("entry_id"), str) else None for row in rows]
     stated = [row["confidence_ppm"] if _is_number(row.get("confidence_ppm")) else None for row in rows]
     words = [" ".join(str(row[n]) for n in WORDED_FIELDS if row.get(n) is not None) for row in rows]
-    return Told(
+    return EntryFacts(
         ids=pa.array(ids, pa.string()),
         stated=pa.array(stated, pa.int64()),
         now=_confidence_then(rows, at_us, policy),
@@ -250,28 +253,32 @@ def row_by_row(rows: Sequence[Row], at_us: int, policy: Policy, unreadable: int 
     )
 
 
-def _measures_of_bundle(candidate: Candidate, told: Told, policy: Policy) -> dict[str, int | None]:
-    bundle, immune, known = candidate.bundle, candidate.facts.anti_knowledge, {*told.ids.drop_null().to_pylist()}
-    episodes, lost = _rows(bundle, EPISODES)
+def _measures_of_bundle(candidate: Candidate, facts: EntryFacts, policy: Policy) -> dict[str, int | None]:
+    bundle, anti_knowledge, entry_ids = (
+        candidate.bundle,
+        candidate.facts.anti_knowledge,
+        {*facts.ids.drop_null().to_pylist()},
+    )
+    episodes, unreadable_episodes = _rows(bundle, EPISODES)
     faults = len(mismatches(bundle.files, bundle.manifest)) + (bundle.bundle_hash != candidate.bundle_hash)
-    links, torn = _rows(bundle, LINKS) if LINKS in bundle.files else ([], 0)
+    links, unreadable_links = _rows(bundle, LINKS) if LINKS in bundle.files else ([], 0)
     return {
-        "entry_count": len(told.ids),
+        "entry_count": len(facts.ids),
         "episode_count": len(episodes),
-        "anti_knowledge_missing": min(len(immune), policy.inheritance.budget) - len(immune & known),
-        "hash_mismatches": faults + told.unreadable + lost + torn,
+        "anti_knowledge_missing": min(len(anti_knowledge), policy.inheritance.budget) - len(anti_knowledge & entry_ids),
+        "hash_mismatches": faults + facts.unreadable + unreadable_episodes + unreadable_links,
         "testament_bytes": len(bundle.files.get(TESTAMENT_PAGE, b"")),
-        "links_loose": sum(str(row.get(end)) not in known for row in links for end in ("entry_id", "other_id")),
+        "links_loose": sum(str(row.get(end)) not in entry_ids for row in links for end in ("entry_id", "other_id")),
     }
 
 
-def _mandate(bundle: Bundle, policy: Policy) -> dict[str, float | None]:
-    """What the golem made of what it was given, as the manifest says (divergence.py); null where that means nothing."""
-    said = bundle.manifest.get("divergence")
-    told: Mapping[str, Any] = said if isinstance(said, dict) else {}
-    count = {name: value for name, value in told.items() if _is_number(value)}
+def _divergence(bundle: Bundle, policy: Policy) -> dict[str, float | None]:
+    """Divergence from the inherited knowledge, from the manifest (divergence.py); null without inheritance."""
+    divergence = bundle.manifest.get("divergence")
+    fields: Mapping[str, Any] = divergence if isinstance(divergence, dict) else {}
+    count = {name: value for name, value in fields.items() if _is_number(value)}
     given = count.get("inherited_count", 0)
-    wanted = min(policy.divergence.invalidated_min, given)
+    invalidated_min = min(policy.divergence.invalidated_min, given)
 
     def share(name: str) -> float | None:
         return count[name] / PPM if name in count else None
@@ -279,96 +286,95 @@ def _mandate(bundle: Bundle, policy: Policy) -> dict[str, float | None]:
     return {
         "divergence": share("divergence_ppm") if given else None,
         "novel_count": count.get("novel_count") if given else None,
-        "invalidated_missing": max(wanted - count.get("invalidated_count", 0), 0) if given else None,
+        "invalidated_missing": max(invalidated_min - count.get("invalidated_count", 0), 0) if given else None,
         "gap_count": count.get("gap_count"),
         "question_ratio": share("question_ratio_ppm"),
     }
 
 
-class _Spreads:
-    """How a bundle's entries are distributed, by themselves and beside the bundle that its golem was born with.
+class _Distributions:
+    """Distribution measures of bundles, and their drift from the bundle that the golem was born with.
 
-    Shares of a handful are accidents: below the policy's sample they are null.
+    Measures are null for fewer entries than the policy's minimum sample.
     """
 
     def __init__(self, policy: Policy) -> None:
         self._policy, self._rules = policy, policy.steward
-        self._before: dict[str, tuple[Ints, Counter[str]]] = {}
+        self._before: dict[str, tuple[Int64Array, Counter[str]]] = {}
 
-    def of(self, candidate: Candidate, told: Told) -> dict[str, Any]:
-        """Measures of one candidate. told: its entries."""
-        domains = Counter(told.domains.to_pylist())
+    def of(self, candidate: Candidate, facts: EntryFacts) -> dict[str, Any]:
+        """Return the distribution measures of one candidate."""
+        domains = Counter(facts.domains.to_pylist())
         lost = candidate.facts.domains - domains.keys()
         return {
-            "domain_count": len(domains) if told.ids else None,
+            "domain_count": len(domains) if facts.ids else None,
             "domains_lost": len(lost),
-            **(self._alone(told, candidate.facts.at_us) if len(told.ids) >= self._rules.sample_min else {}),
-            **self._drift(candidate.before, told.now, domains),
+            **(self._alone(facts, candidate.facts.at_us) if len(facts.ids) >= self._rules.sample_min else {}),
+            **self._drift(candidate.before, facts.now, domains),
         }
 
-    def _alone(self, told: Told, at_us: int) -> dict[str, float]:
+    def _alone(self, facts: EntryFacts, at_us: int) -> dict[str, float]:
         stale_us = int(self._rules.stale_days * DAY_US)
         return {
-            "confidence_mean": float(told.now.mean()) / PPM,
-            "unsure_share": float((told.now < conf.ppm(self._policy.curator.prune_confidence)).mean()),
-            "lasting_share": _share(pc.equal(told.classes, _LASTING)),
-            "stale_share": _share(pc.fill_null(pc.less(told.validated_us, at_us - stale_us), True)),
+            "confidence_mean": float(facts.now.mean()) / PPM,
+            "unsure_share": float((facts.now < conf.ppm(self._policy.curator.prune_confidence)).mean()),
+            "lasting_share": _share(pc.equal(facts.classes, _LASTING)),
+            "stale_share": _share(pc.fill_null(pc.less(facts.validated_us, at_us - stale_us), True)),
         }
 
-    def _drift(self, before: Bundle | None, now: Ints, domains: Counter[str]) -> dict[str, float]:
-        """How far from what the golem was born with: confidence by the largest gap between the two distributions,
-        domains by the share that would have to move, size by the factor."""
+    def _drift(self, before: Bundle | None, now: Int64Array, domains: Counter[str]) -> dict[str, float]:
+        """Drift from the inherited bundle: Kolmogorov-Smirnov distance of confidence, moved share of domains, size."""
         if before is None:
             return {}
-        then, themes = self._of_predecessor(before)
+        then, inherited_domains = self._of_predecessor(before)
         out: dict[str, float] = {}
         if max(len(then), len(now)) >= self._rules.sample_min and len(then):
             out["size_ratio"] = len(now) / len(then)
         if min(len(then), len(now)) >= self._rules.sample_min:
             out["confidence_drift"] = largest_gap(then, now)
-            out["domain_drift"] = moved_share(themes, domains)
+            out["domain_drift"] = moved_share(inherited_domains, domains)
         return out
 
-    def _of_predecessor(self, before: Bundle) -> tuple[Ints, Counter[str]]:
-        """Confidence at the predecessor's death, after the crossing, and domains; read once, however many heirs."""
-        known = self._before.get(before.bundle_hash)
-        if known is None:
-            told = entries_told(before, _micros(before.manifest.get("died_at")) or 0, self._policy)
-            known = told.now, Counter(told.domains.to_pylist())
-            self._before[before.bundle_hash] = known
-        return known
+    def _of_predecessor(self, before: Bundle) -> tuple[Int64Array, Counter[str]]:
+        """Confidence at the predecessor's death and domains, cached by bundle because heirs may share one."""
+        cached = self._before.get(before.bundle_hash)
+        if cached is None:
+            facts = entry_facts(before, _micros(before.manifest.get("died_at")) or 0, self._policy)
+            cached = facts.now, Counter(facts.domains.to_pylist())
+            self._before[before.bundle_hash] = cached
+        return cached
 
 
-def _share(these: pa.Array) -> float:
-    """How many of these are so, of all."""
-    return int(pc.sum(these).as_py()) / len(these)
+def _share(flags: pa.Array) -> float:
+    """The share of true values."""
+    return int(pc.sum(flags).as_py()) / len(flags)
 
 
-def largest_gap(one: Ints, other: Ints) -> float:
-    """The largest gap between two samples' distributions (Kolmogorov and Smirnov's statistic), in [0, 1]."""
-    both = np.sort(np.concatenate([one, other]))
-    shares = [np.searchsorted(np.sort(sample), both, side="right") / len(sample) for sample in (one, other)]
+def largest_gap(a: Int64Array, b: Int64Array) -> float:
+    """Return the Kolmogorov-Smirnov statistic of two samples: the largest gap of their distributions, in [0, 1]."""
+    both = np.sort(np.concatenate([a, b]))
+    shares = [np.searchsorted(np.sort(sample), both, side="right") / len(sample) for sample in (a, b)]
     return float(np.abs(shares[0] - shares[1]).max())
 
 
-def moved_share(one: Counter[str], other: Counter[str]) -> float:
-    """The share of one sample that would have to change its kind to be distributed as the other, in [0, 1]."""
-    return sum(abs(one[name] / one.total() - other[name] / other.total()) for name in {*one, *other}) / 2
+def moved_share(a: Counter[str], b: Counter[str]) -> float:
+    """Return half the L1 distance of two distributions: the share that would have to change its kind, in [0, 1]."""
+    return sum(abs(a[name] / a.total() - b[name] / b.total()) for name in {*a, *b}) / 2
 
 
-def _measures_of_entries(facts: AtDeath, told: Told, policy: Policy) -> dict[str, Any]:
-    """Measures by entry, as columns (ENTRY_MEASURES); what the dead did not know counts as trusted not at all."""
-    trusted = [facts.confidence.get(entry_id or "", (0, 0)) for entry_id in told.ids.to_pylist()]
-    at_death, floor = np.array(trusted, np.int64).reshape(-1, 2).T
+def _measures_of_entries(facts: AtDeath, columns: EntryFacts, policy: Policy) -> dict[str, Any]:
+    """Entry measures as columns (ENTRY_MEASURES); entries unknown to the golem get confidence limit 0."""
+    known = [facts.confidence.get(entry_id or "", (0, 0)) for entry_id in columns.ids.to_pylist()]
+    at_death, floor = np.array(known, np.int64).reshape(-1, 2).T
     return {
-        "entry_id": told.ids,
-        "confidence": pc.divide(told.stated.cast(pa.float64()), float(conf.PPM)),
-        "confidence_death_ppm": told.now,
+        "entry_id": columns.ids,
+        "confidence": pc.divide(columns.stated.cast(pa.float64()), float(conf.PPM)),
+        "confidence_death_ppm": columns.now,
         "confidence_limit_ppm": crossing_limit(at_death, floor, policy.inheritance),
-        "decay_class": told.classes,
-        "provenance_missing": told.missing,
-        "forbidden_fields": told.forbidden,
-        "words": told.words,
+        "decay_class": columns.classes,
+        "provenance_missing": columns.missing,
+        "forbidden_fields": columns.forbidden,
+        "words": columns.words,
     }
 
 
@@ -376,13 +382,13 @@ def _words(rows: Iterable[Row], name: str) -> list[str]:
     return [row[name] for row in rows if isinstance(row.get(name), str)]
 
 
-def _confidence_then(rows: Sequence[Row], at_us: int, policy: Policy) -> Ints:
-    """Confidence in ppm of these rows at a moment, as an heir would compute it; what does not fit counts as 0."""
+def _confidence_then(rows: Sequence[Row], at_us: int, policy: Policy) -> Int64Array:
+    """Confidence in ppm at a moment, as an heir computes it; malformed fields count as 0."""
 
-    def number(name: str) -> NDArray[np.int64]:
+    def number(name: str) -> Int64Array:
         return np.array([row[name] if _is_number(row.get(name)) else 0 for row in rows], np.int64)
 
-    def flagged(name: str) -> NDArray[np.bool_]:
+    def flagged(name: str) -> BoolArray:
         return np.array([row.get(name) is True for row in rows], bool)
 
     codes = {name: code for code, name in enumerate(DECAY_CLASSES)}

@@ -1,4 +1,7 @@
-"""Vouching: the owner's signature on what its dead left, beside the bundle and on record. Source: INH-7."""
+"""Signs published bundles with the owner's key; the signature is a file in the bundle's folder and an event.
+
+Source: INH-7.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,11 @@ from bardo_pipeline.storage.home import replace_file
 from bardo_pipeline.storage.keys.owner_signing_keys import OwnerKeys
 
 
-class Voucher:
-    """Signs published bundles with those owners' keys that lie in this home.
-
-    Nothing that is derived depends on a signature: the bundle's hash does not name it.
-    """
+class BundleSigner:
+    """Signs published bundles with owners' keys. The bundle hash does not cover the signature."""
 
     def __init__(self, context: DerivationContext, given: Mapping[str, Ed25519PrivateKey] | None = None) -> None:
-        """given: private keys by owner that lie elsewhere. Raises SignatureError for one that is not in force."""
+        """Use the keys of this home and the `given` ones (owner -> key); SignatureError if one is not in force."""
         self._context, self._keys = context, OwnerKeys(context.home, context.log)
         self.in_force = self._keys.in_force()
         self._private: dict[str, Ed25519PrivateKey | None] = dict(given or {})
@@ -39,44 +39,49 @@ class Voucher:
                 )
 
     def sign(self, bundle: Bundle, owner_id: str, died_at: datetime) -> LifeEvent | None:
-        """Put the signature beside a published bundle, and return the event to record; None without the owner's key.
+        """Write the signature into the bundle's folder and return the event to record; None without the owner's key.
 
-        One that stands and holds stays as it is. Raises SignatureError for a key file that is not the one on record.
+        A valid signature is kept. Raises SignatureError if the key file differs from the recorded key.
         """
         if owner_id not in self._private and owner_id in self.in_force:
             self._private[owner_id] = self._keys.private(self.in_force[owner_id])
         key = self._private.get(owner_id)
         if key is None:
             return None
-        said, path = signed(bundle, owner_id, key), self._context.home.bundles / bundle.bundle_hash / SIGNATURE
-        there = path.read_bytes() if path.exists() else None
-        if there is None or signature_fault(with_signature_file(bundle, there), said["public_key"]) is not None:
-            replace_file(path, canonical(said))
+        signature, path = signed(bundle, owner_id, key), self._context.home.bundles / bundle.bundle_hash / SIGNATURE
+        existing = path.read_bytes() if path.exists() else None
+        if (
+            existing is None
+            or signature_fault(with_signature_file(bundle, existing), signature["public_key"]) is not None
+        ):
+            replace_file(path, canonical(signature))
         names = ("owner_id", "key_id", "signature")
-        payload = BundleSigned(bundle_hash=bundle.bundle_hash, **{name: said[name] for name in names})
+        payload = BundleSigned(bundle_hash=bundle.bundle_hash, **{name: signature[name] for name in names})
         return life_event(bundle.golem_id, died_at, payload)
 
 
-def vouch_for_all(
+def sign_all_bundles(
     context: DerivationContext, given: Mapping[str, Ed25519PrivateKey] | None = None, *, now: datetime
 ) -> dict[str, str]:
-    """Sign every published bundle that its owner's key in force has not signed. Returns hash to key id.
+    """Sign every published bundle that its owner's current key has not signed. Return bundle hash -> key id.
 
-    given: private keys by owner that do not lie in this home. Raises SignatureError for one that is not in force.
+    given holds private keys by owner from outside this home; SignatureError if one is not in force.
     """
-    voucher = Voucher(context, given)
+    voucher = BundleSigner(context, given)
     owners = owners_of(context)
-    known = {(said["bundle_hash"], said["key_id"]) for said in context.life("BundleSigned")["signed"].to_pylist()}
-    done: dict[str, str] = {}
+    signed_before = {
+        (event["bundle_hash"], event["key_id"]) for event in context.life("BundleSigned")["signed"].to_pylist()
+    }
+    key_ids: dict[str, str] = {}
     events = []
     for row in context.life("BundlePublished").select(["golem_id", "observed_at", "published"]).to_pylist():
         bundle_hash, owner_id = row["published"]["bundle_hash"], owners[row["golem_id"]]
         current = voucher.in_force.get(owner_id)
-        if current is None or (bundle_hash, current.key_id) in known:
+        if current is None or (bundle_hash, current.key_id) in signed_before:
             continue
         event = voucher.sign(load_bundle(context.home, bundle_hash), owner_id, row["observed_at"])
         if event is not None:
             events.append(event)
-            done[bundle_hash] = current.key_id
+            key_ids[bundle_hash] = current.key_id
     context.log.record(events, now)
-    return done
+    return key_ids

@@ -1,4 +1,4 @@
-"""Bundles on disk: content-addressed folders, read only through their hashes."""
+"""Bundles on disk: content-addressed folders; each read verifies the hash."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bardo_pipeline.storage.home import Home
 
 
 def write_bundle(folder: Path, bundle: Bundle) -> Path:
-    """Write a bundle under its hash, whole or not at all; one that is there stays as it is."""
+    """Write a bundle to the folder named by its hash, atomically; an existing one is kept."""
     target = folder / bundle.bundle_hash
     if target.exists():
         return target
@@ -32,14 +32,14 @@ def write_bundle(folder: Path, bundle: Bundle) -> Path:
 
 
 def read_bundle_folder(folder: Path) -> Bundle:
-    """A bundle from its folder. Raises BundleError if a file is missing, altered or not part of it."""
+    """Read a bundle from its folder. Raises BundleError if a file is missing, altered or foreign."""
     return read_bundle(bundle_files(folder))
 
 
 def bundle_files(folder: Path) -> dict[str, bytes]:
-    """The files of a folder that should hold a bundle, by name, before anything of them is believed.
+    """Return name -> content of a bundle folder's files, not inspected yet.
 
-    Raises BundleError for what is no folder of plain files, and for a file larger than any of a bundle.
+    Raises BundleError unless it is a folder of plain files within the size limit.
     """
     if not folder.is_dir():
         raise BundleError(f"there is no bundle in {folder}: name a folder under bundles/")
@@ -54,7 +54,7 @@ def bundle_files(folder: Path) -> dict[str, bytes]:
 
 
 def load_bundle(home: Home, bundle_hash: str) -> Bundle:
-    """A published bundle by its hash. Raises BundleError if it is not there or not what its hash says."""
+    """Load a published bundle. Raises BundleError if it is missing or does not match its hash."""
     if not is_hash(bundle_hash):
         raise BundleError(f"{bundle_hash!r} is no bundle's hash: 64 hex digits, as `bardo bundle show` lists them")
     bundle = read_bundle_folder(home.bundles / bundle_hash)

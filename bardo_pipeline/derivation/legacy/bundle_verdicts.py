@@ -1,7 +1,6 @@
-"""Verdicts: all candidate bundles go through the expectations at once, and each gets its own verdict.
+"""Judges all candidate bundles in one Great Expectations run and returns one verdict per bundle.
 
-One run of Great Expectations over frames with a row a bundle and a row an entry; which bundle failed what is read off
-the rows that failed. The frames hold measures, not judgements: limits and severities are in
+The frames have one row per bundle and one row per entry; failed rows identify the bundle. Limits and severities are in
 quality/bundle_expectations.py. Source: P-5, architecture ("one expectations run judges all candidate bundles and
 gives a verdict a bundle").
 """
@@ -22,56 +21,54 @@ from bardo_pipeline.policy import Policy
 from bardo_pipeline.quality.bundle_expectations import Expectation, bundle_expectations
 
 JUDGED_AT_ONCE = 512
-"""Candidates whose measures are held at once."""
+"""Candidates per run, which bounds the memory of the frames."""
 
 
 class Verdicts(NamedTuple):
-    """One verdict a candidate, in order, and the first page of the Data Docs (None if none were asked for)."""
+    """One verdict per candidate in order, and the index page of the Data Docs, None if not requested."""
 
     judged: tuple[Judged, ...]
     data_docs: Path | None
 
 
 def judge(candidates: Iterable[Candidate], policy: Policy, data_docs_dir: Path | None = None) -> Verdicts:
-    """Judge every candidate; a critical failure stops that bundle and no other.
+    """Judge every candidate; a critical failure refuses only that bundle.
 
-    data_docs_dir: write Great Expectations' Data Docs there. Needs no network and sends nothing. DerivationError if an
-    expectation could not be evaluated.
+    Writes Great Expectations' Data Docs to data_docs_dir if given. Uses no network. Raises DerivationError if an
+    expectation cannot be evaluated.
     """
     waiting = iter(candidates)
     run: _Run | None = None
     judged: list[Judged] = []
     while (frames := frames_of(islice(waiting, JUDGED_AT_ONCE), policy)).bundles.shape[0]:
-        run = run or (_Run(bundle_expectations(policy), data_docs_dir) if data_docs_dir else _kept(policy))
+        run = run or (_Run(bundle_expectations(policy), data_docs_dir) if data_docs_dir else _cached_run(policy))
         judged += _verdicts(frames, run)
     return Verdicts(tuple(judged), run.docs() if run else None)
 
 
 @lru_cache(maxsize=2)
-def _kept(policy: Policy) -> _Run:
-    """A run without a page, of which no more is kept than the frames of last time. Golems die one by one, and to set
-    a run up is a fourth of judging one.
-    """
+def _cached_run(policy: Policy) -> _Run:
+    """A run without Data Docs, cached because its setup takes 25 % of judging one bundle and golems die one by one."""
     return _Run(bundle_expectations(policy), None)
 
 
 def _verdicts(frames: Frames, run: _Run) -> list[Judged]:
-    """One verdict a row of the frame of bundles."""
-    found = run.failures(frames)
+    """One verdict per row of the bundle frame."""
+    failures = run.failures(frames)
     judged = []
     for number, name in enumerate(frames.bundles["bundle_hash"]):
         failed = tuple(
-            FailedExpectation(expectation=one.name, severity=one.severity, observed=observed[number])
-            for one, observed in zip(run.suite, found, strict=True)
+            FailedExpectation(expectation=expectation.name, severity=expectation.severity, observed=observed[number])
+            for expectation, observed in zip(run.suite, failures, strict=True)
             if number in observed
         )
-        stopped = any(one.severity == "critical" for one in failed)
+        stopped = any(expectation.severity == "critical" for expectation in failed)
         judged.append(Judged(bundle_hash=name, passed=not stopped, expectations=len(run.suite), failed=failed))
     return judged
 
 
 class _Run:
-    """Great Expectations in memory, with a suite for each frame; many frames may be judged in it."""
+    """An in-memory Great Expectations context with one suite per frame, reusable for many frames."""
 
     def __init__(self, suite: Sequence[Expectation], data_docs_dir: Path | None) -> None:
         os.environ["GX_ANALYTICS_ENABLED"] = "false"
@@ -85,60 +82,66 @@ class _Run:
         self._definitions = {}
         for frame in Frames._fields:
             expected = gx.ExpectationSuite(name=frame)
-            for one in suite:
-                if _frame_of(one) == frame:
-                    meta = {"name": one.name, "notes": one.description}
-                    made = getattr(gx.expectations, one.type)
-                    expected.add_expectation(made(**one.arguments, severity=one.severity, meta=meta))
+            for expectation in suite:
+                if _frame_of(expectation) == frame:
+                    meta = {"name": expectation.name, "notes": expectation.description}
+                    gx_class = getattr(gx.expectations, expectation.type)
+                    expected.add_expectation(
+                        gx_class(**expectation.arguments, severity=expectation.severity, meta=meta)
+                    )
             batches = source.add_dataframe_asset(frame).add_batch_definition_whole_dataframe("all")
             definition = gx.ValidationDefinition(name=frame, data=batches, suite=self._context.suites.add(expected))
             self._definitions[frame] = self._context.validation_definitions.add(definition)
 
     def failures(self, frames: Frames) -> list[dict[int, str]]:
-        """Per expectation of the suite: candidate -> what was observed, for those that failed."""
-        wanted: dict[str, Any] = {
+        """Return, for each expectation of the suite, candidate number -> observed value of the failed candidates."""
+        result_format: dict[str, Any] = {
             "result_format": "COMPLETE",
             "unexpected_index_column_names": ["candidate", "bundle_hash"],
             "return_unexpected_index_query": False,
         }
         results: dict[str, Any] = {}
         for name, definition in self._definitions.items():
-            look = self._look_whole if self._docs else self._look
-            for result in look(definition, {"dataframe": getattr(frames, name)}, wanted):
+            evaluate = self._evaluate_for_docs if self._docs else self._evaluate
+            for result in evaluate(definition, {"dataframe": getattr(frames, name)}, result_format):
                 results[result.expectation_config.meta["name"]] = result
-        return [_failures(one, results[one.name]) for one in self.suite]
+        return [_failures(expectation, results[expectation.name]) for expectation in self.suite]
 
     @staticmethod
-    def _look(definition: Any, batch_parameters: dict[str, Any], wanted: dict[str, Any]) -> list[Any]:
-        """Whether each holds, and the rows of those that do not: half the time of asking all for their rows."""
+    def _evaluate(definition: Any, batch_parameters: dict[str, Any], result_format: dict[str, Any]) -> list[Any]:
+        """Evaluate as booleans, then fetch rows of failed expectations only; takes half the time of fetching all."""
         batch = definition.data.get_batch(batch_parameters)
-        held = batch.validate(definition.suite, result_format={"result_format": "BOOLEAN_ONLY"}).results
-        by_name = {one.meta["name"]: one for one in definition.suite.expectations}
+        results = batch.validate(definition.suite, result_format={"result_format": "BOOLEAN_ONLY"}).results
+        by_name = {result.meta["name"]: result for result in definition.suite.expectations}
         return [
-            one if one.success else batch.validate(by_name[one.expectation_config.meta["name"]], result_format=wanted)
-            for one in held
+            result
+            if result.success
+            else batch.validate(by_name[result.expectation_config.meta["name"]], result_format=result_format)
+            for result in results
         ]
 
     @staticmethod
-    def _look_whole(definition: Any, batch_parameters: dict[str, Any], wanted: dict[str, Any]) -> list[Any]:
-        """All with their rows, kept in the context: what a page shows."""
-        return list(definition.run(batch_parameters=batch_parameters, result_format=wanted).results)
+    def _evaluate_for_docs(
+        definition: Any, batch_parameters: dict[str, Any], result_format: dict[str, Any]
+    ) -> list[Any]:
+        """Evaluate with all failed rows, which the Data Docs show."""
+        return list(definition.run(batch_parameters=batch_parameters, result_format=result_format).results)
 
     def docs(self) -> Path | None:
-        """Write the Data Docs of everything that was judged, if any were asked for; returns their first page."""
+        """Write the Data Docs of all judged bundles, if requested. Return their index page."""
         if self._docs:
             self._context.build_data_docs()
         return self._docs
 
 
 def _frame_of(expectation: Expectation) -> str:
-    """The frame that an expectation concerns, by its column; the others are about entries."""
+    """The frame that contains an expectation's column; without a column it concerns entries."""
     column = expectation.arguments.get("column", ENTRY_MEASURES[0])
     return "words" if column == "words" else "entries" if column in ENTRY_MEASURES else "bundles"
 
 
 def _docs_site(context: Any, folder: Path) -> Path:
-    """Make this folder the only place of the Data Docs; returns their first page."""
+    """Make the folder the only Data Docs site. Return its index page."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in list(context.get_site_names()):
         context.delete_data_docs_site(name)
@@ -150,19 +153,19 @@ def _docs_site(context: Any, folder: Path) -> Path:
 
 
 def _failures(expectation: Expectation, result: Any) -> dict[int, str]:
-    """Candidate -> its measure, or of a measure by entry how many values failed there, and up to three of them."""
+    """Candidate number -> its failed measure, or for entry measures the number of failures and up to three values."""
     if (result.exception_info or {}).get("raised_exception", False):
         why = result.exception_info.get("exception_message")
         raise DerivationError(f"expectation {expectation.name} could not be evaluated: {why}")
-    seen: dict[int, list[str]] = {}
+    values_by_candidate: dict[int, list[str]] = {}
     for row in () if result.success else result.result["unexpected_index_list"]:
         values = [
             f"{value:.4g}" if isinstance(value, float) else str(value)[:200]
             for name, value in row.items()
             if name not in ("candidate", "bundle_hash")
         ]
-        seen.setdefault(int(row["candidate"]), []).append(" / ".join(values))
+        values_by_candidate.setdefault(int(row["candidate"]), []).append(" / ".join(values))
     return {
         number: values[0] if _frame_of(expectation) == "bundles" else f"{len(values)} failed: {'; '.join(values[:3])}"
-        for number, values in seen.items()
+        for number, values in values_by_candidate.items()
     }

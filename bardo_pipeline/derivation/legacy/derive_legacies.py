@@ -71,7 +71,7 @@ def derive_candidates(context: DerivationContext) -> list[Written]:
 
 
 def with_lives(context: DerivationContext, deaths: pa.Table) -> pa.Table:
-    """Deaths with the generation, lineage, cause and tick that a testament and a bundle name."""
+    """Add generation, lineage_id, cause, tick and is_record_left_out to a table of deaths."""
     names = deaths["golem_id"].to_pylist()
     births, events = birth_rows(context, names), context.life("DeathDeclared", names).select(["golem_id", "died"])
     died = {e["golem_id"]: e["died"] for e in events.to_pylist()}
@@ -105,9 +105,9 @@ def _unwritten(context: DerivationContext, name: str, sources: tuple[str, ...]) 
 
 
 def _testaments(context: DerivationContext, deaths: pa.Table) -> pa.Table:
-    """The testaments of these dead (TESTAMENT_SCHEMA)."""
+    """The testaments of these deaths (TESTAMENT_SCHEMA)."""
     parts = [TESTAMENT_SCHEMA.empty_table()]
-    for some in in_batches(context, deaths):
-        decisions = context.projections.growing("curation").read(golems=some["golem_id"].to_pylist())
-        parts.append(testaments(entries_of(context, some), decisions, some, context.policy))
+    for batch in in_batches(context, deaths):
+        decisions = context.projections.growing("curation").read(golems=batch["golem_id"].to_pylist())
+        parts.append(testaments(entries_of(context, batch), decisions, batch, context.policy))
     return pa.concat_tables(parts)

@@ -22,7 +22,7 @@ from bardo_pipeline.derivation.legacy.bundle_candidates import (
     entries_of,
 )
 from bardo_pipeline.derivation.legacy.bundle_metrics import Candidate, at_death
-from bardo_pipeline.derivation.legacy.bundle_signing import Voucher
+from bardo_pipeline.derivation.legacy.bundle_signing import BundleSigner
 from bardo_pipeline.derivation.legacy.bundle_store import read_bundle_folder, write_bundle
 from bardo_pipeline.derivation.legacy.bundle_verdicts import Verdicts, judge
 from bardo_pipeline.derivation.legacy.published_bundles import event_field
@@ -33,14 +33,14 @@ from bardo_pipeline.inheritance.weismann import leave_bloodstains
 
 
 def unjudged_candidates(context: DerivationContext) -> list[dict[str, Any]]:
-    """Candidates that have no verdict, by golem."""
-    known = event_field(context, "BundleJudged", "judged", "bundle_hash")
+    """Return the candidates without a verdict, by golem."""
+    judged = event_field(context, "BundleJudged", "judged", "bundle_hash")
     hashes = context.projections.growing("candidates").read(["bundle_hash"])["bundle_hash"]
-    return _rows_of(context, hashes.filter(pc.invert(pc.is_in(hashes, value_set=known))))
+    return _rows_of(context, hashes.filter(pc.invert(pc.is_in(hashes, value_set=judged))))
 
 
 def _rows_of(context: DerivationContext, hashes: pa.ChunkedArray) -> list[dict[str, Any]]:
-    """These candidates (CANDIDATE_SCHEMA), by golem: what they are made from is read of them alone."""
+    """The candidates with these hashes (rows of CANDIDATE_SCHEMA), by golem."""
     if not len(hashes):
         return []
     rows = context.projections.growing("candidates").read(only=pc.field("bundle_hash").isin(hashes.combine_chunks()))
@@ -54,9 +54,9 @@ def judge_candidates(
     data_docs_dir: Path | None = None,
     read: Callable[[Path], Bundle] | None = None,
 ) -> Verdicts:
-    """One Great Expectations run over all candidates without a verdict; each verdict is recorded as an event.
+    """Judge all candidates without a verdict in one Great Expectations run and record each verdict as an event.
 
-    now: the moment of recording. read: how a candidate's folder is read, by default with its hashes checked by the run.
+    `read` loads a candidate's folder; by default without hash check, because an expectation checks the hashes.
     """
     rows = unjudged_candidates(context)
     if not rows:
@@ -70,41 +70,39 @@ def judge_candidates(
 def candidates_of(
     context: DerivationContext, rows: Sequence[Mapping[str, Any]], read: Callable[[Path], Bundle]
 ) -> Iterator[Candidate]:
-    """Candidates (CANDIDATE_SCHEMA) with what is on record of their golems, and the bundles these were born with.
-
-    One after the other, in the order of the rows: what was looked at may be forgotten.
-    """
+    """Yield each candidate row with its golem's entries at death and inherited bundle, in the order of the rows."""
     deaths, folder = recorded_deaths(context), candidate_folder(context)
-    births = birth_rows(context, {r["golem_id"] for r in rows})
-    for at in range(0, len(rows), GOLEMS_AT_ONCE):
-        some = rows[at : at + GOLEMS_AT_ONCE]
-        wanted = pa.array([r["golem_id"] for r in some], pa.string())
-        died = deaths.filter(pc.is_in(deaths["golem_id"], value_set=wanted))
+    births = birth_rows(context, {row["golem_id"] for row in rows})
+    for start in range(0, len(rows), GOLEMS_AT_ONCE):
+        batch = rows[start : start + GOLEMS_AT_ONCE]
+        golems = pa.array([row["golem_id"] for row in batch], pa.string())
+        died = deaths.filter(pc.is_in(deaths["golem_id"], value_set=golems))
         facts = at_death(leave_bloodstains(entries_of(context, died), died, context.policy), died, context.policy)
-        given = {r["golem_id"]: births[r["golem_id"]]["bundle_hash"] for r in some}
-        before = {name: read_unchecked(context.home.bundles / name) for name in sorted({*given.values()} - {None})}
-        for r in some:
-            bundle, born_with = read(folder / r["bundle_hash"]), before.get(given[r["golem_id"]])
-            yield Candidate(r["bundle_hash"], bundle, facts[r["golem_id"]], born_with)
+        inherited_hash = {row["golem_id"]: births[row["golem_id"]]["bundle_hash"] for row in batch}
+        inherited = {
+            name: read_unchecked(context.home.bundles / name) for name in sorted({*inherited_hash.values()} - {None})
+        }
+        for row in batch:
+            bundle, born_with = read(folder / row["bundle_hash"]), inherited.get(inherited_hash[row["golem_id"]])
+            yield Candidate(row["bundle_hash"], bundle, facts[row["golem_id"]], born_with)
 
 
 def read_unchecked(folder: Path) -> Bundle:
-    """A candidate as it lies there, empty if it is gone; whether its hashes match, the expectations say."""
+    """Read a candidate's folder without hash check; a missing folder gives an empty bundle."""
     if not folder.is_dir():
         return open_bundle({})
     return open_bundle({p.name: p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file()})
 
 
 def publish_candidates(context: DerivationContext, *, now: datetime) -> list[str]:
-    """Publish the candidates that passed and are not published. Returns their hashes.
+    """Publish the candidates that passed and are not published. Return their hashes.
 
-    A candidate is read with its hashes checked once more: one that was altered since its verdict stays where it is, in
-    nobody's way, and the check on waiting candidates names it.
+    A candidate that was altered after its verdict is skipped; the asset check on waiting candidates reports it.
     """
     rows = _rows_of(context, _to_publish(context))
     if not rows:
         return []
-    published, voucher = [], Voucher(context)
+    published, signer = [], BundleSigner(context)
     events: list[LifeEvent] = []
     for row in rows:
         try:
@@ -112,7 +110,7 @@ def publish_candidates(context: DerivationContext, *, now: datetime) -> list[str
         except BundleError:
             continue
         write_bundle(context.home.bundles, bundle)
-        signed = voucher.sign(bundle, row["owner_id"], row["died_at"])
+        signed = signer.sign(bundle, row["owner_id"], row["died_at"])
         payload = Published(
             bundle_hash=row["bundle_hash"], entry_count=row["entry_count"], derivation_id=context.derivation_id
         )
@@ -123,10 +121,10 @@ def publish_candidates(context: DerivationContext, *, now: datetime) -> list[str
 
 
 def _to_publish(context: DerivationContext) -> pa.ChunkedArray:
-    """Hashes of the candidates whose last verdict on record passed them, and that are not published."""
+    """Hashes of the unpublished candidates whose last recorded verdict is a pass."""
     judged, passed = (event_field(context, "BundleJudged", "judged", name) for name in ("bundle_hash", "passed"))
-    verdict = dict(zip(judged.to_pylist(), passed.to_pylist(), strict=True))
-    good = pa.array([name for name, well in verdict.items() if well], pa.string())
+    passed_by_hash = dict(zip(judged.to_pylist(), passed.to_pylist(), strict=True))
+    passed_hashes = pa.array([name for name, is_passed in passed_by_hash.items() if is_passed], pa.string())
     hashes = context.projections.growing("candidates").read(["bundle_hash"])["bundle_hash"]
-    out = pc.is_in(hashes, value_set=event_field(context, "BundlePublished", "published", "bundle_hash"))
-    return hashes.filter(pc.and_(pc.is_in(hashes, value_set=good), pc.invert(out)))
+    is_published = pc.is_in(hashes, value_set=event_field(context, "BundlePublished", "published", "bundle_hash"))
+    return hashes.filter(pc.and_(pc.is_in(hashes, value_set=passed_hashes), pc.invert(is_published)))

@@ -13,56 +13,60 @@ from bardo_pipeline.errors import BundleError
 
 
 def published_bundles(context: DerivationContext, golem_ids: Collection[str] | None = None) -> dict[str, str]:
-    """Golem to the hash of the bundle it left, for all golems of which one was published, or those among these.
+    """Return golem -> hash of its current published bundle, for all or the given golems.
 
-    Of several it is the one that would be made now: a bundle is published anew where something that it rested on is
-    left out since. Where that one waits for its verdict, the last of those that are out.
+    A retraction may lead to several bundles of one golem. The current one equals the golem's candidate, or is the last
+    published one while the candidate waits for its verdict.
     """
     published: dict[str, list[str]] = {}
     events = context.life("BundlePublished", golem_ids)
     events = events.select(["golem_id", "observed_at", "event_id", "published"])
     events = events.sort_by([("observed_at", "ascending"), ("event_id", "ascending")])
-    left = pc.struct_field(events["published"].combine_chunks(), "bundle_hash").to_pylist()
-    for golem_id, bundle_hash in zip(events["golem_id"].to_pylist(), left, strict=True):
+    hashes_in_order = pc.struct_field(events["published"].combine_chunks(), "bundle_hash").to_pylist()
+    for golem_id, bundle_hash in zip(events["golem_id"].to_pylist(), hashes_in_order, strict=True):
         published.setdefault(golem_id, []).append(bundle_hash)
-    several = [golem_id for golem_id, hashes in published.items() if len(hashes) > 1]
-    now = _candidate_hashes(context, several)
-    return {g: now[g] if now.get(g) in hashes else hashes[-1] for g, hashes in published.items()}
+    republished = [golem_id for golem_id, hashes in published.items() if len(hashes) > 1]
+    candidates = _candidate_hashes(context, republished)
+    return {g: candidates[g] if candidates.get(g) in hashes else hashes[-1] for g, hashes in published.items()}
 
 
 def bundles_published_by(context: DerivationContext) -> set[str]:
-    """Hashes of the bundles that this derivation published."""
-    out, by = (event_field(context, "BundlePublished", "published", name) for name in ("bundle_hash", "derivation_id"))
-    return set(out.filter(pc.equal(by, context.derivation_id)).to_pylist())
+    """Return the hashes of the bundles that this derivation published."""
+    hashes, derivation_ids = (
+        event_field(context, "BundlePublished", "published", name) for name in ("bundle_hash", "derivation_id")
+    )
+    return set(hashes.filter(pc.equal(derivation_ids, context.derivation_id)).to_pylist())
 
 
 def stale_bundles(context: DerivationContext) -> list[tuple[str, str]]:
-    """Published bundles that were made before something they may rest on was left out: golem and hash, by golem.
+    """Return (golem, hash) of published bundles made before a retraction of their sources, by golem.
 
-    They keep their bytes and their place; whoever inherits now gets the one that was made since.
+    They keep their folders; heirs inherit the newer bundle.
     """
     events = context.life("BundlePublished", context.left_out().golem_ids).select(["golem_id", "published"]).to_pylist()
-    out = [(e["golem_id"], e["published"]["bundle_hash"]) for e in events]
-    now = _candidate_hashes(context, sorted({golem_id for golem_id, _ in out}))
-    return sorted((golem_id, bundle_hash) for golem_id, bundle_hash in out if now.get(golem_id) != bundle_hash)
+    published = [(e["golem_id"], e["published"]["bundle_hash"]) for e in events]
+    candidates = _candidate_hashes(context, sorted({golem_id for golem_id, _ in published}))
+    return sorted(
+        (golem_id, bundle_hash) for golem_id, bundle_hash in published if candidates.get(golem_id) != bundle_hash
+    )
 
 
 def invalid_publications(context: DerivationContext) -> list[str]:
-    """Hashes of published bundles without a passing verdict, or whose bytes are not what their hash says."""
-    judged, well = (event_field(context, "BundleJudged", "judged", name) for name in ("bundle_hash", "passed"))
-    passed, wrong = set(judged.filter(well).to_pylist()), []
+    """Return the hashes of published bundles that lack a passing verdict or do not match their hash."""
+    judged, is_passed = (event_field(context, "BundleJudged", "judged", name) for name in ("bundle_hash", "passed"))
+    passed, invalid = set(judged.filter(is_passed).to_pylist()), []
     for bundle_hash in sorted(event_field(context, "BundlePublished", "published", "bundle_hash").to_pylist()):
         try:
-            whole = read_bundle_folder(context.home.bundles / bundle_hash).bundle_hash == bundle_hash
+            is_intact = read_bundle_folder(context.home.bundles / bundle_hash).bundle_hash == bundle_hash
         except BundleError:
-            whole = False
-        if bundle_hash not in passed or not whole:
-            wrong.append(bundle_hash)
-    return wrong
+            is_intact = False
+        if bundle_hash not in passed or not is_intact:
+            invalid.append(bundle_hash)
+    return invalid
 
 
 def _candidate_hashes(context: DerivationContext, golem_ids: Sequence[str]) -> dict[str, str]:
-    """Golem to the hash of the bundle that it would leave now."""
+    """Golem -> hash of its candidate bundle."""
     if not golem_ids:
         return {}
     rows = context.projections.growing("candidates").read(["golem_id", "bundle_hash"], golems=golem_ids)
@@ -70,5 +74,5 @@ def _candidate_hashes(context: DerivationContext, golem_ids: Sequence[str]) -> d
 
 
 def event_field(context: DerivationContext, kind: str, attribute: str, field: str) -> pa.Array:
-    """One field of what these events say, an event each."""
+    """Return one field of the content of all life events of a kind."""
     return pc.struct_field(context.life(kind)[attribute].combine_chunks(), field)

@@ -23,7 +23,7 @@ from bardo_pipeline.derivation.death.death_queries import (
 from bardo_pipeline.derivation.incremental.checkpoints import checkpoint_of
 from bardo_pipeline.derivation.incremental.record_queries import closed_through, curated_through
 from bardo_pipeline.derivation.legacy.publish_legacies import unjudged_candidates
-from bardo_pipeline.derivation.legacy.warning_waivers import failed_expectations
+from bardo_pipeline.derivation.legacy.warning_waivers import bundle_failures
 from bardo_pipeline.events.record.arrow_schema import MOMENT
 from bardo_pipeline.inheritance.succession_state import standings
 from bardo_pipeline.policy import Policy
@@ -232,7 +232,7 @@ def _judgements(context: DerivationContext, now: datetime) -> Judgements:
     if verdicts.num_rows:
         verdicts = verdicts.filter(pc.invert(pc.struct_field(verdicts["judged"].combine_chunks(), "passed")))
     lately = pc.greater(verdicts["recorded_at"], pa.scalar(now - timedelta(days=1), MOMENT))
-    told = [one for one in failed_expectations(context) if one.severity == "warning"]
+    told = [one for one in bundle_failures(context) if one.severity == "warning"]
     waived = sum(not one.open for one in told)
     return Judgements(
         verdicts.num_rows, int(pc.sum(lately).as_py() or 0), len(unjudged_candidates(context)), len(told), waived
