@@ -58,12 +58,12 @@ class _RowsOfDeaths(IncrementalProjection):
 
 
 def derive_testaments(context: DerivationContext) -> list[Written]:
-    """Write the testaments of new deaths, and again those that a retraction touches."""
+    """Write the testaments of new deaths and rewrite those that a retraction touches."""
     return _RowsOfDeaths("testaments", ("curation",), _testaments).update(context)
 
 
 def derive_candidates(context: DerivationContext) -> list[Written]:
-    """Make the candidate bundles of new deaths, and again those that a retraction touches.
+    """Make the candidate bundles of new deaths and remake those that a retraction touches.
 
     A candidate that was made before a retraction keeps its files.
     """
