@@ -11,6 +11,9 @@ import pytest
 
 from bardo_pipeline.derivation.context import DerivationContext
 from bardo_pipeline.derivation.legacy import publish_legacies
+from bardo_pipeline.derivation.legacy.bundle_candidates import candidate_folder
+from bardo_pipeline.derivation.legacy.derive_legacies import derive_candidates, derive_testaments
+from bardo_pipeline.derivation.legacy.published_bundles import invalid_publications, published_bundles
 from bardo_pipeline.derivation.memory.derive_episodes import derive_episodes
 from bardo_pipeline.events.life.events import LifeEvent, life_event
 from bardo_pipeline.events.record.arrow_schema import to_models
@@ -67,17 +70,17 @@ def test_one_spoilt_bundle_stops_its_own_heir_and_no_other(tmp_path: Path, monke
         stores: DerivationContext, *, now: datetime, data_docs_dir: Path | None = None
     ) -> list[str]:
         derive_episodes(stores, now=now)
-        publish_legacies.derive_testaments(stores)
-        publish_legacies.derive_candidates(stores)
+        derive_testaments(stores)
+        derive_candidates(stores)
         if not spoilt:
-            victim = publish_legacies.unjudged(stores)[0]
+            victim = publish_legacies.unjudged_candidates(stores)[0]
             spoilt.append(victim["golem_id"])
-            page = publish_legacies.candidate_folder(stores) / victim["bundle_hash"] / "entries.jsonl"
+            page = candidate_folder(stores) / victim["bundle_hash"] / "entries.jsonl"
             page.write_bytes(page.read_bytes().replace(b'"confidence_ppm":', b'"confidence_ppm":9', 1))
         publish_legacies.judge_candidates(stores, now=now)
-        return publish_legacies.publish(stores, now=now)
+        return publish_legacies.publish_candidates(stores, now=now)
 
-    monkeypatch.setattr(fleet_run, "bequeath", bequeath_with_a_spoiler)
+    monkeypatch.setattr(fleet_run, "complete_deaths", bequeath_with_a_spoiler)
     stores, ending = lived(tmp_path / "home")
     births = stores.log.life("GolemBorn")["born"].to_pylist()
     heirs_of = {b["predecessor_id"] for b in births if b["predecessor_id"]}
@@ -92,8 +95,8 @@ def test_one_spoilt_bundle_stops_its_own_heir_and_no_other(tmp_path: Path, monke
     failed = [j for j in verdicts.values() if not j["passed"]]
     assert len(failed) == 1
     assert any(f["severity"] == "critical" for f in failed[0]["failed"])
-    assert failed[0]["bundle_hash"] not in set(publish_legacies.published_bundles(stores).values())
-    assert publish_legacies.wrongly_published(stores) == []
+    assert failed[0]["bundle_hash"] not in set(published_bundles(stores).values())
+    assert invalid_publications(stores) == []
 
 
 @pytest.mark.row("INH-6", "P-2")
@@ -131,14 +134,14 @@ def test_a_run_leaves_the_same_content_in_two_homes(stores: DerivationContext, t
     other, _ = lived(tmp_path / "other")
     for name in ("curation", "cycles", "playbooks", "grimoire", "testaments", "candidates", "episodes"):
         assert one.projections.digest(name) == other.projections.digest(name), name
-    assert publish_legacies.published_bundles(one) == publish_legacies.published_bundles(other)
+    assert published_bundles(one) == published_bundles(other)
 
 
 @pytest.mark.row("P-5")
 def test_a_bundle_altered_after_its_verdict_is_not_published_and_the_others_are(
     stores: DerivationContext, tmp_path: Path
 ) -> None:
-    folder, fresh = publish_legacies.candidate_folder(stores), tmp_path / "fresh"
+    folder, fresh = candidate_folder(stores), tmp_path / "fresh"
     Home.create(fresh, Policy(), NOW)
     rows = stores.projections.growing("candidates").read().to_pylist()
     victim = folder / rows[0]["bundle_hash"] / "playbook.md"
@@ -147,9 +150,9 @@ def test_a_bundle_altered_after_its_verdict_is_not_published_and_the_others_are(
     again = DerivationContext.open(fresh)
     again.projections = stores.projections
     again.log.record(events, NOW)
-    published = publish_legacies.publish(again, now=NOW)
+    published = publish_legacies.publish_candidates(again, now=NOW)
     assert sorted(published) == sorted(r["bundle_hash"] for r in rows[1:])
-    assert publish_legacies.publish(again, now=NOW) == []
+    assert publish_legacies.publish_candidates(again, now=NOW) == []
 
 
 @pytest.mark.row("P-5")
@@ -163,4 +166,4 @@ def test_an_intact_bundle_that_was_refused_is_not_published(stores: DerivationCo
     again.projections = stores.projections
     again.log.record([refused if e is victim else e for e in told], NOW)
     hashes = set(stores.projections.growing("candidates").read()["bundle_hash"].to_pylist())
-    assert set(publish_legacies.publish(again, now=NOW)) == hashes - {victim.judged.bundle_hash}
+    assert set(publish_legacies.publish_candidates(again, now=NOW)) == hashes - {victim.judged.bundle_hash}

@@ -28,7 +28,7 @@ out = Console(soft_wrap=False, highlight=False)
 
 def add_to(group: typer.Typer) -> None:
     """Put this command into `bardo golem`."""
-    group.command("phrase")(phrase_all_testaments)
+    group.command("phrase")(phrase_testaments)
 
 
 def phrase_testaments(
