@@ -4,7 +4,9 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
-PYTHON ?= $$(.ci/python)
+# The first Python on PATH that is new enough and complete, and not one of an active environment.
+PYTHON ?= $$(for python in $$(type -ap python3 python3.{11..14}); do if "$$python" -c '$(PROBE)' 2>/dev/null; then break; fi; done)
+PROBE := import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11) or print(sys._base_executable))
 BIN := $(CURDIR)/.venv/bin
 
 export PATH := $(BIN):$(PATH)
@@ -28,7 +30,9 @@ venv: .venv/.stamp  ## the environment, as locked and hash-checked
 # install where uv cannot (an index that only pip's configuration knows). Neither resolves anything: the lock is complete.
 .venv/.stamp: requirements.lock pyproject.toml
 	@python="$(PYTHON)"; \
-	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Bardo needs Python 3.11 or newer: make PYTHON=python3.11 venv")'; \
+	if [[ -z $$python ]] || ! "$$python" -c '$(PROBE)' >/dev/null; then \
+	  echo "Bardo needs Python 3.11 or newer, with venv and pip: make PYTHON=/where/it/is venv" >&2; exit 1; \
+	fi; \
 	echo "$$python -m venv .venv"; \
 	"$$python" -m venv .venv
 	@sed -n '/^uv==/,/^[^ ]/ { /^uv==/p; /^ .*--hash/p; }' requirements.lock > .venv/uv.lock
