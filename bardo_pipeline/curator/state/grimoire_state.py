@@ -12,6 +12,7 @@ from functools import cache, lru_cache
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bardo_pipeline.curator.causality.lagged_moments import Moments
 from bardo_pipeline.curator.state.structures import Structure, Structures
@@ -27,7 +28,6 @@ from bardo_pipeline.grimoire.entries import (
 )
 from bardo_pipeline.grimoire.entry_columns import contiguous, sorted_by
 from bardo_pipeline.grimoire.entry_text import SIZE_EDGES_PPM, baseline_text, causal_text, pattern_text
-from bardo_pipeline.grimoire.integer_joins import places
 from bardo_pipeline.policy import CuratorPolicy, DecayPolicy
 
 INSIGHT, HEURISTIC, WARNING, CAUSAL_LINK = 0, 1, 2, 3
@@ -117,8 +117,8 @@ class GrimoireState:
     def told_of(self, golem_ids: pa.ChunkedArray, structures: pa.ChunkedArray) -> np.ndarray:
         """Rows of these pairs of golems and structures' keys, each once, all of which must be there. int64 [pairs]."""
         keys = [self.structures.key(code) for code in range(len(self.structures.rows))]
-        golem = places(golem_ids, pa.array(self.golems, pa.string()))
-        wanted = np.unique((golem << 32) | places(structures, pa.array(keys, pa.string())))
+        golem = pc.index_in(golem_ids, value_set=pa.array(self.golems, pa.string())).to_numpy().astype(np.int64)
+        wanted = np.unique((golem << 32) | pc.index_in(structures, value_set=pa.array(keys, pa.string())).to_numpy())
         return self.find(wanted >> 32, wanted & 0xFFFFFFFF)
 
     def half_life(self, rows: np.ndarray, policy: DecayPolicy) -> np.ndarray:

@@ -22,7 +22,6 @@ from bardo_pipeline.events.record.arrow_columns import one, present
 from bardo_pipeline.grimoire.confidence import PPM, ppm
 from bardo_pipeline.grimoire.entries import MOMENT
 from bardo_pipeline.grimoire.entry_columns import contiguous, equals_word, int_column, micros, sorted_by, to_bools
-from bardo_pipeline.grimoire.integer_joins import matched, places, worded
 from bardo_pipeline.policy import BridgePolicy, Policy
 
 PARTS = ("specificity", "actionability", "novelty", "verifiability", "consistency")
@@ -125,12 +124,12 @@ def crossings_of(
 
 def _agreeing(entries: pa.Table, links: pa.Table) -> Int64Array:
     """How many others of its golem agree with each entry. [rows]"""
-    agree = links.select(["golem_id", "entry_id", "other_id"]).filter(pc.equal(links["relation"], "agrees"))
-    (golem, golems), (entry, ids) = (worded(entries[name]) for name in ("golem_id", "entry_id"))
-    owner = places(agree["golem_id"], golems)
-    ends = [places(agree[name], ids) for name in ("entry_id", "other_id")]
-    pairs = matched([golem, entry], [np.concatenate([owner, owner]), np.concatenate(ends)])
-    return np.bincount(pairs.left, minlength=entries.num_rows)
+    agree = links.filter(pc.equal(links["relation"], "agrees"))
+    ends = [pc.binary_join_element_wise(agree["golem_id"], agree[end], "\x1f") for end in ("entry_id", "other_id")]
+    counts = pa.chunked_array([chunk for end in ends for chunk in end.chunks], pa.string()).value_counts()
+    keys = pc.binary_join_element_wise(entries["golem_id"], entries["entry_id"], "\x1f")
+    count = pc.take(counts.field("counts"), pc.index_in(keys, value_set=counts.field("values")))
+    return np.asarray(pc.fill_null(count, 0))
 
 
 def _parts(entries: pa.Table, agreeing: Int64Array, witnesses: int) -> dict[str, Int64Array]:
